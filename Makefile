@@ -1,0 +1,84 @@
+# Everything here needs only Python 3.11 or newer and make; the rest is fetched, by lock, on first use.
+#
+#   make demo             the reference deployment, live, until Ctrl-C;  ARGS=--once: a fixed amount, then verify
+#   make test             lint, format, types, and all tests but the long lane
+#   make test-fast        the tests without Spark, under a minute;  make test-long: the ones that take minutes
+#   make example          a month of real flights, compared with DuckDB
+#   make bench            speed and memory, beside hand-written Spark
+#
+# Behind a mirror:  make JARS="--mirror https://maven.example.com/central"   Offline:  make JARS="--directory DIR"
+
+# A pin, so that two clones of one commit are set up alike. An installed uv is taken as it is.
+UV_VERSION = 0.9.30
+JARS =
+ARGS =
+
+BIN = .venv/bin
+SETUP = .venv/.freshline-setup
+TOOL = .uv-tool
+# The names of Python to look for, the best first. The upper bound is the one of pyproject.toml.
+PYTHONS = python3.11 python3.12 python3 python
+IS_SERVED = import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 13))
+IS_NEW_ENOUGH = import sys; sys.exit(sys.version_info[:2] < (3, 11))
+
+.PHONY: setup demo test test-fast test-long lint types example bench
+.DEFAULT_GOAL = setup
+
+setup: $(SETUP)
+
+# The stamp is newer than what it was made from, or the steps run again; each of them is quick when nothing changed.
+$(SETUP): uv.lock pyproject.toml platform/freshline/engine/jars_lock.json Makefile
+	@set -e; unset VIRTUAL_ENV PYTHONHOME PYTHONPATH; \
+	python=; newer=; \
+	for name in $(PYTHON) $(PYTHONS); do \
+	    if "$$name" -c '$(IS_SERVED)' 2>/dev/null; then python=$$(command -v "$$name"); break; fi; \
+	    if [ -z "$$newer" ] && "$$name" -c '$(IS_NEW_ENOUGH)' 2>/dev/null; then newer=$$(command -v "$$name"); fi; \
+	done; \
+	if [ -z "$$python$$newer" ]; then \
+	    echo "freshline needs Python 3.11 or newer, and found: $$(python3 --version 2>&1 || true)." \
+	        "Install one, or name one with: make PYTHON=/path/to/python3.11" >&2; exit 1; \
+	fi; \
+	if uv --version >/dev/null 2>&1; then uv=uv; else \
+	    uv=$(TOOL)/bin/uv; \
+	    if [ "$$($$uv --version 2>/dev/null | cut -d' ' -f2)" != "$(UV_VERSION)" ]; then \
+	        echo "fetching uv $(UV_VERSION) into $(TOOL)"; \
+	        "$${python:-$$newer}" -m venv --clear $(TOOL) || { \
+	            echo "This Python cannot make environments (on Debian: apt-get install python3-venv)." >&2; exit 1; }; \
+	        $(TOOL)/bin/python -m pip install --quiet --disable-pip-version-check "uv==$(UV_VERSION)"; \
+	    fi; \
+	fi; \
+	if [ -n "$$python" ]; then UV_PYTHON_DOWNLOADS=never; export UV_PYTHON_DOWNLOADS; \
+	else echo "$$newer is newer than what Spark is pinned for: uv fetches Python 3.12 beside it"; python=3.12; fi; \
+	"$$uv" sync --frozen --quiet --python "$$python"; \
+	$(BIN)/python -m freshline.engine.java >/dev/null 2>&1 || { \
+	    echo "no Java 17 or newer here: taking the one of the extra 'java'"; \
+	    "$$uv" sync --frozen --quiet --python "$$python" --extra java; }; \
+	$(BIN)/python -m freshline.engine.java; \
+	$(BIN)/python -m freshline.engine.jars $(JARS); \
+	$(BIN)/python -m freshline.engine.spark $(patsubst --directory,--jar-directory,$(filter-out --mirror http%,$(JARS)))
+	@touch $@
+
+demo: $(SETUP)
+	@$(BIN)/freshline demo $(ARGS)
+
+lint: $(SETUP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(SETUP)
+	$(BIN)/mypy
+
+test: lint types
+	$(BIN)/pytest -m "not long" $(ARGS)
+
+test-fast: $(SETUP)
+	$(BIN)/pytest -m "not spark and not slow and not long" $(ARGS)
+
+test-long: $(SETUP)
+	$(BIN)/pytest -m long $(ARGS)
+
+example: $(SETUP)
+	@$(BIN)/python platform/examples/flights/run.py $(ARGS)
+
+bench: $(SETUP)
+	@$(BIN)/python platform/benchmarks/run.py $(ARGS)

@@ -1,0 +1,12 @@
+CREATE MATERIALIZED TABLE campaign (
+  PRIMARY KEY (campaign_id, ds)
+)
+COMMENT 'The campaigns of each day, one partition a day'
+PARTITIONED BY (ds)
+FRESHNESS = INTERVAL '6' HOUR
+AS SELECT
+  campaign_id,
+  campaign_name,
+  channel,
+  ds
+FROM campaign_load;

@@ -1,0 +1,50 @@
+"""Ask the engine for something and hand on its answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+from freshline.cli.failures import CommandError
+from freshline.cli.progress import Progress
+from freshline.declare.settings import Settings
+from freshline.engine.client import EngineClient
+from freshline.errors import CancelledError, EngineError
+
+
+def connect(settings: Settings, progress: Progress) -> EngineClient:
+    """The engine of the project, started where none answers.
+
+    Declarations are read here before an engine is started for them: all that is wrong with them is known in a second
+    instead of after the start of a JVM. Raises DeclarationErrors and EngineError.
+    """
+    try:
+        return EngineClient.connect(settings, start=False)
+    except EngineError:
+        from freshline.declare.project import read_project
+
+        read_project(settings)
+        return EngineClient.connect(settings, start=True, progress=progress)
+
+
+def ask(client: EngineClient, kind: str, progress: Progress, **arguments: Any) -> Iterator[dict[str, Any]]:
+    """The answers to one request as they come, without its progress, which is shown.
+
+    Leaving the loop early, Ctrl-C included, cancels the request. Raises CommandError with the engine's error,
+    CancelledError when somebody else cancelled it, and EngineError when the engine ended before it had answered.
+    """
+    with closing(client.run(kind, **arguments)) as events:
+        for event in events:
+            if event["type"] == "progress":
+                table = event.get("table")
+                progress(f"{table}: {event['message']}" if table else str(event["message"]))
+            elif event["type"] == "done":
+                if event["state"] == "CANCELLED":
+                    raise CancelledError("the request was cancelled; nothing was committed after that.")
+                if event.get("error"):
+                    raise CommandError(event["error"])
+                return
+            else:
+                yield event
+    raise EngineError("the engine ended before it answered. `freshline status` shows what was committed; try again.")

@@ -1,0 +1,271 @@
+"""`freshline demo`: the reference deployment at work on generated events."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import shutil
+import sys
+import threading
+import time
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+import click
+
+from freshline.cli.ask import ask
+from freshline.cli.failures import FAILED
+from freshline.cli.options import json_option, open_settings, project_option
+from freshline.cli.progress import Progress
+from freshline.cli.refresh import FINE, outcome_lines
+from freshline.cli.status import HEADERS, RIGHT, running_tables, status_cells, status_text
+from freshline.cli.supervisor import Supervisor, end_all, interruptible, undisturbed
+from freshline.cli.verify import verification_lines
+from freshline.commit.control_store import ControlStore
+from freshline.commit.warehouse import Warehouse
+from freshline.declare.graph import Graph
+from freshline.declare.names import TableName
+from freshline.declare.project import read_project
+from freshline.declare.settings import Settings
+from freshline.declare.spec import SourceSpec
+from freshline.engine.client import EngineClient
+from freshline.errors import RequestError, SettingsError
+from freshline.report.status import RowCounts, TableStatus, read_status
+from freshline.report.table_text import duration_text, printable
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+ENVIRONMENT = "demo"
+SEED = 7
+PORTIONS, TOUCHES, ORDERS, CUSTOMER_CHANGES = 10, 10_000, 3_000, 2_000
+TOUCHES_A_SECOND = 40.0
+TERMINAL_SECONDS = 1.0
+PLAIN_SECONDS = 15.0  # where nothing can be drawn over, a table this often
+
+
+class Generator(Protocol):
+    """What the demo needs of resources/generator.py."""
+
+    def prepare(self) -> None: ...
+
+    def portion(self, i: int, of: int, touches: int, orders: int, customer_changes: int) -> None: ...
+
+    def run(self, until: threading.Event, rate: float) -> object: ...
+
+
+@click.command(epilog="\b\nExample:\n  freshline demo --once")
+@click.option("--once", is_flag=True, help="A fixed amount of events in ten portions, then verify every table; no UI.")
+@click.option(
+    "--minutes",
+    type=click.FloatRange(min=0),
+    default=5.0,
+    show_default=True,
+    metavar="N",
+    help="How long events are made; 0: until Ctrl-C.",
+)
+@click.option("--keep", is_flag=True, help="Go on with the tables of the demo before.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    metavar="N",
+    help="Port of the Dagster UI, 0 for any free one.  [default: the setting dagster_port]",
+)
+@click.option("--kafka", is_flag=True, help="Not built yet: events through Kafka topics.")
+@project_option
+@json_option
+def command(
+    once: bool, minutes: float, keep: bool, port: int | None, kafka: bool, project: Path | None, as_json: bool
+) -> int:
+    """Run the reference deployment on generated events, in an environment of its own that is wiped first.
+
+    The engine with its loops, events for some minutes, the Dagster UI and a live table; Ctrl-C ends all of it.
+    """
+    if kafka:
+        raise RequestError("events through Kafka are not built yet. Leave out --kafka: events arrive as files.")
+    if once and keep:
+        raise RequestError("--once makes a fixed amount of events from the beginning: leave out --keep.")
+    if as_json and not once:
+        raise RequestError("--json goes with --once.")
+    settings = open_settings(project, ENVIRONMENT)
+    # For the processes that are started.
+    os.environ["FRESHLINE_ENV"] = ENVIRONMENT
+    graph = read_project(settings)
+    with interruptible():
+        with Progress() as progress:
+            progress("ending the demo before")
+            end_all(settings, progress)
+            if not keep:
+                wipe(settings)
+        generator = load_generator(settings, graph)
+        if once:
+            return run_once(settings, graph, generator, as_json)
+        return run_live(settings, graph, generator, minutes, port)
+
+
+def wipe(settings: Settings) -> None:
+    """Remove what the demo before left. Raises SettingsError rather than remove what may be something else."""
+    outside = [path for path in (settings.state, settings.warehouse) if settings.root not in path.parents]
+    if outside or settings.environment != ENVIRONMENT or settings.state.name != ENVIRONMENT:
+        raise SettingsError(
+            "the demo wipes its tables and does so only in the folder of the environment `demo` in the project. "
+            "Take the settings for state and warehouse out of pyproject.toml, or use --keep.",
+            where=str((outside or [settings.state])[0]),
+        )
+    if settings.state.exists():
+        shutil.rmtree(settings.state)
+
+
+def load_generator(settings: Settings, graph: Graph) -> Generator:
+    """The generator of the reference deployment, for the folders that its sources name."""
+    if not (settings.root / "resources" / "generator.py").is_file():
+        raise SettingsError(
+            "there is no resources/generator.py here: the demo is the reference deployment of freshline's repository. "
+            "Clone that, or try `freshline init`.",
+            where=str(settings.root),
+        )
+    if str(settings.root) not in sys.path:
+        sys.path.insert(0, str(settings.root))
+    module = importlib.import_module("resources.generator")
+    touches, campaigns = (graph.specs[TableName.parse(name)] for name in ("touch_event", "campaign_load"))
+    assert isinstance(touches, SourceSpec)
+    assert isinstance(campaigns, SourceSpec)
+    return cast(Generator, module.Generator(Path(touches.path).parent, Path(campaigns.path), SEED))
+
+
+def run_once(settings: Settings, graph: Graph, generator: Generator, as_json: bool) -> int:
+    """Ten portions with a refresh after each, the status, and the verification of every table."""
+    started = time.monotonic()
+    outcomes: list[dict[str, Any]] = []
+    verifications: list[dict[str, Any]] = []
+    with Progress() as progress:
+
+        def say(text: str) -> None:
+            if not as_json:
+                progress.print(text)
+
+        generator.prepare()
+        client = EngineClient.connect(settings, start=True, progress=progress)
+        try:
+            say(f"the engine runs after {duration_text(time.monotonic() - started)}")
+            for portion in range(PORTIONS):
+                begun = time.monotonic()
+                generator.portion(portion, PORTIONS, TOUCHES, ORDERS, CUSTOMER_CHANGES)
+                made = [event["outcome"] for event in ask(client, "refresh", progress) if event["type"] == "outcome"]
+                outcomes += made
+                done = ", ".join(f"{outcome['table']} {outcome['strategy'] or outcome['state']}" for outcome in made)
+                say(f"portion {portion + 1} of {PORTIONS}: {duration_text(time.monotonic() - begun)}  {done}")
+                for outcome in made:
+                    if outcome["state"] not in FINE:
+                        say("\n".join(outcome_lines(outcome)))
+            statuses = _statuses(settings, graph)
+            say(f"\n{status_text(statuses, datetime.now(UTC))}\n")
+            for event in ask(client, "verify", progress, tables=[]):
+                if event["type"] == "verification":
+                    verifications.append(event["verification"])
+                    say("\n".join(verification_lines(event["verification"])))
+        finally:
+            with undisturbed():
+                client.stop()
+        seconds = time.monotonic() - started
+        equal = sum(bool(verification["equal"]) for verification in verifications)
+        say(f"\n{equal} of {len(verifications)} are equal to their queries; {duration_text(seconds)} in all")
+    if as_json:
+        answer = {
+            "refreshes": len(outcomes),
+            "seconds": round(seconds, 1),
+            "status": [status.as_json() for status in statuses],
+            "verify": verifications,
+        }
+        click.echo(json.dumps(answer, indent=2))
+    # An empty list would be equal throughout.
+    well = bool(verifications) and equal == len(verifications)
+    return 0 if well and all(outcome["state"] in FINE for outcome in outcomes) else FAILED
+
+
+def _statuses(settings: Settings, graph: Graph) -> list[TableStatus]:
+    store = ControlStore.open(settings.control_store)
+    try:
+        return read_status(graph, store, Warehouse(settings.warehouse), datetime.now(UTC))
+    finally:
+        store.close()
+
+
+def run_live(settings: Settings, graph: Graph, generator: Generator, minutes: float, port: int | None) -> int:
+    """Events, all loops, the UI and the live table, until the time is up or Ctrl-C."""
+    over = threading.Event()
+    generator.prepare()
+    told: list[str] = []
+    supervisor = Supervisor(settings, told.append, port=port)
+    with Progress() as progress:
+        supervisor.start(progress)
+    threads = ThreadPoolExecutor(2)
+    running: list[Future[object]] = []
+    store = ControlStore.open(settings.control_store)
+    try:
+        running = [threads.submit(generator.run, over, TOUCHES_A_SECOND), threads.submit(supervisor.watch, over)]
+        for future in running:
+            future.add_done_callback(lambda _: over.set())
+        click.echo(f"Dagster UI: {supervisor.url}. Ctrl-C ends the demo.")
+        _show_until(settings, graph, store, over, minutes * 60 if minutes else None, told)
+    except KeyboardInterrupt:
+        click.echo("ending", err=True)
+    finally:
+        over.set()
+        with undisturbed():
+            wait(running, timeout=30.0)
+            supervisor.stop()
+            threads.shutdown(wait=False)
+    now = datetime.now(UTC)
+    click.echo(status_text(read_status(graph, store, Warehouse(settings.warehouse), now), now))
+    store.close()
+    for future in running:
+        future.result()  # raises what ended it
+    return 0
+
+
+def _show_until(
+    settings: Settings, graph: Graph, store: ControlStore, over: threading.Event, seconds: float | None, told: list[str]
+) -> None:
+    deadline = None if seconds is None else time.monotonic() + seconds
+    warehouse, rows = Warehouse(settings.warehouse), RowCounts()
+
+    def look() -> tuple[list[TableStatus], datetime]:
+        now = datetime.now(UTC)
+        return read_status(graph, store, warehouse, now, running=running_tables(settings), count_rows=rows), now
+
+    if not sys.stdout.isatty():
+        while not over.wait(_left(deadline, PLAIN_SECONDS)):
+            click.echo("\n".join([status_text(*look()), *told, ""]))
+            told.clear()
+            if deadline is not None and time.monotonic() >= deadline:
+                return
+        return
+    from rich.live import Live
+
+    with Live(_drawn(*look(), told), auto_refresh=False) as live:
+        while not over.wait(_left(deadline, TERMINAL_SECONDS)):
+            live.update(_drawn(*look(), told[-5:]), refresh=True)
+            if deadline is not None and time.monotonic() >= deadline:
+                return
+
+
+def _left(deadline: float | None, at_most: float) -> float:
+    return at_most if deadline is None else max(0.0, min(at_most, deadline - time.monotonic()))
+
+
+def _drawn(statuses: list[TableStatus], now: datetime, told: list[str]) -> RenderableType:
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False)
+    for index, header in enumerate(HEADERS):
+        table.add_column(header, justify="right" if index in RIGHT else "left", no_wrap=True)
+    for status in statuses:
+        style = "red" if status.state == "FAILED" or status.late else "green" if status.state == "RUNNING" else ""
+        table.add_row(*(Text(printable(cell)) for cell in status_cells(status, now)), style=style)
+    return Group(table, *(Text(printable(sentence)) for sentence in told))

@@ -1,0 +1,220 @@
+"""`freshline doctor`: check what freshline needs, and say what to do about what is missing."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import click
+import psutil
+
+from freshline.cli.failures import FAILED, CommandError
+from freshline.cli.options import json_option, open_settings, project_option
+from freshline.cli.processes import UpRecord
+from freshline.cli.progress import Progress
+from freshline.cli.supervisor import check_port, end_left, record_file, running_engine
+from freshline.declare.project import read_project
+from freshline.declare.settings import Settings
+from freshline.errors import EngineError, FreshlineError, SettingsError
+from freshline.report.table_text import padded
+
+PYTHONS = ((3, 11), (3, 12))
+PACKAGES = ("pyspark", "delta-spark", "dagster", "dagster-webserver", "deltalake")
+LEAST_FREE_BYTES = 1_000_000_000
+
+
+@dataclass(frozen=True)
+class Check:
+    """What was looked at, whether it is well, and a sentence: what was found, or what to do."""
+
+    name: str
+    ok: bool
+    message: str
+
+
+@click.command(epilog="\b\nExample:\n  freshline doctor --fix")
+@click.option("--fix", is_flag=True, help="Clear away what a killed engine or a killed `up` left behind.")
+@project_option
+@json_option
+def command(fix: bool, project: Path | None, as_json: bool) -> int:
+    """Check Python, Java, jars, declarations, disk, engine, control store and ports.
+
+    Each line says ok, or what to do. Exit code 1 if there is a problem.
+    """
+    checks = []
+    with Progress() as progress:
+        for check in examine(project, fix, progress):
+            checks.append(check)
+            if not as_json:
+                progress.print(f"{'ok     ' if check.ok else 'problem'}  {padded(check.name, 13)}  {check.message}")
+    if as_json:
+        click.echo(json.dumps([asdict(check) for check in checks], indent=2))
+    return 0 if all(check.ok for check in checks) else FAILED
+
+
+def examine(project: Path | None, fix: bool, progress: Callable[[str], None]) -> Iterator[Check]:
+    """The checks one after the other; those of the project only where there is one with settings that can be read."""
+    yield _python()
+    yield _packages()
+    try:
+        settings = open_settings(project)
+    except FreshlineError as error:
+        yield Check("project", False, _sentences(error))
+        return
+    yield Check("project", True, f"{settings.root}, environment {settings.environment}")
+    for name, look in (
+        ("java", _java),
+        ("jars", _jars),
+        ("declarations", _declarations),
+        ("state", _state),
+        ("disk", _disk),
+        ("up", lambda it: _up(it, fix)),
+        ("engine", lambda it: _engine(it, fix)),
+        ("control store", _control_store),
+        ("port", _port),
+    ):
+        progress(f"looking at {name}")
+        try:
+            yield Check(name, True, look(settings))
+        except FreshlineError as error:
+            yield Check(name, False, _sentences(error))
+        except OSError as error:
+            yield Check(name, False, "; ".join(CommandError.system(error).lines()))
+
+
+def _python() -> Check:
+    found = ".".join(str(part) for part in sys.version_info[:3])
+    ok = sys.version_info[:2] in PYTHONS
+    return Check("python", ok, found if ok else f"{found} cannot be used. Install Python 3.11 or 3.12.")
+
+
+def _packages() -> Check:
+    found, missing = [], []
+    for name in PACKAGES:
+        try:
+            found.append(f"{name} {version(name)}")
+        except PackageNotFoundError:
+            missing.append(name)
+    if missing:
+        return Check("packages", False, f"{', '.join(missing)} is missing. Install freshline again.")
+    return Check("packages", True, ", ".join(found))
+
+
+def _java(settings: Settings) -> str:
+    from freshline.engine.java import find_java
+
+    java = find_java(settings)
+    return f"Java {java.version_text} by {java.found_by}: {java.home}"
+
+
+def _jars(settings: Settings) -> str:
+    from freshline.engine.jars import jar_cache, provide_jars, read_lock
+
+    if settings.jar_directory is not None:
+        return f"{len(provide_jars(settings))} in {settings.jar_directory}, with the right sums"
+    cache = settings.jar_cache or jar_cache()
+    missing = [jar for jar in read_lock() if not (cache / jar.file_name).is_file()]
+    if missing:
+        size = sum(jar.size for jar in missing) / 1e6
+        return f"{len(missing)} not in {cache} yet; the first start fetches {size:.0f} MB from {settings.maven_mirror}"
+    # All are there, so this fetches nothing and checks their sums.
+    return f"{len(provide_jars(settings))} in {cache}, with the right sums"
+
+
+def _declarations(settings: Settings) -> str:
+    graph = read_project(settings)
+    return f"{len(graph.order)} in {settings.declarations}"
+
+
+def _state(settings: Settings) -> str:
+    settings.state.mkdir(parents=True, exist_ok=True)
+    settings.warehouse.mkdir(parents=True, exist_ok=True)
+    for folder in (settings.state, settings.warehouse):
+        try:
+            with tempfile.TemporaryFile(dir=folder) as file:
+                file.write(b"freshline")
+                file.flush()
+        except OSError as error:
+            raise SettingsError(
+                f"cannot be written: {error.strerror}. Free some space or make it writable.", where=str(folder)
+            ) from error
+    return f"{settings.state} can be written"
+
+
+def _disk(settings: Settings) -> str:
+    free = min(shutil.disk_usage(folder).free for folder in (settings.state, settings.warehouse))
+    if free < LEAST_FREE_BYTES:
+        raise SettingsError(f"{free / 1e9:.1f} GB are free. Free some space: refreshes fail on a full disk.")
+    return f"{free / 1e9:.1f} GB free"
+
+
+def _up(settings: Settings, fix: bool) -> str:
+    record = UpRecord.read(record_file(settings))
+    if record is None:
+        return "not up"
+    if record.supervisor.alive:
+        return f"up, process {record.supervisor.pid}, {record.url or 'starting'}"
+    if fix:
+        return f"cleared away what a killed up left ({end_left(settings)} processes)"
+    raise EngineError("`freshline up` was killed and may have left processes. Run `freshline down`, or doctor --fix.")
+
+
+def _engine(settings: Settings, fix: bool) -> str:
+    running = running_engine(settings)
+    if running is not None:
+        health = running.health()
+        return f"running, process {health['pid']}{', with loops' if health.get('loops') else ''}"
+    file = settings.state / "engine.json"
+    if not file.exists():
+        return "not running; a command that needs one starts it"
+    pid = _pid(file)
+    if pid is not None and psutil.pid_exists(pid) and _is_engine(pid):
+        raise EngineError(f"process {pid} does not answer. Wait a moment, or end it with `kill {pid}`.")
+    if fix:
+        file.unlink(missing_ok=True)
+        return "removed the state file of an engine that is gone"
+    raise EngineError(f"{file} is of an engine that is gone. The next command clears it away, as does doctor --fix.")
+
+
+def _pid(file: Path) -> int | None:
+    try:
+        value = json.loads(file.read_text(encoding="utf-8"))
+        return int(value["pid"])
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _is_engine(pid: int) -> bool:
+    try:
+        return any("freshline" in part for part in psutil.Process(pid).cmdline())
+    except (psutil.NoSuchProcess, psutil.AccessDenied):
+        return False
+
+
+def _control_store(settings: Settings) -> str:
+    from freshline.commit.control_store import ControlStore
+
+    store = ControlStore.open(settings.control_store)
+    try:
+        return f"opens, {len(store.last_refreshes())} tables in it"
+    finally:
+        store.close()
+
+
+def _port(settings: Settings) -> str:
+    record = UpRecord.read(record_file(settings))
+    if record is not None and record.supervisor.alive:
+        return f"the Dagster UI has its port: {record.url}"
+    if settings.dagster_port:
+        check_port(settings.dagster_port)
+    return f"{settings.dagster_port or 'any'} is free for the Dagster UI"
+
+
+def _sentences(error: FreshlineError) -> str:
+    return "; ".join(CommandError.of(error).lines())

@@ -1,0 +1,112 @@
+"""The command `freshline`: finds the subcommand, runs it, and turns every mistake into one line and exit code 1.
+
+Starting must be quick, because a command line is typed: a subcommand's module is imported when it is called, and the
+list of commands is known without importing any of them. Spark and Dagster are never imported by the command line
+itself; the engine and Dagster's own processes have them.
+"""
+
+from __future__ import annotations
+
+import errno
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+import click
+
+from freshline.cli.failures import CANCELLED, FAILED, CommandError, report, usage_failure
+from freshline.errors import CancelledError, FreshlineError
+
+# In the order in which a new user meets them; the module is imported when the command is called.
+COMMANDS: dict[str, tuple[str, str]] = {
+    "init": ("freshline.cli.init", "Make a new project in a folder."),
+    "plan": ("freshline.cli.plan", "Show what is declared and what a refresh would do."),
+    "refresh": ("freshline.cli.refresh", "Bring tables up to date."),
+    "status": ("freshline.cli.status", "Show how fresh every table is."),
+    "sql": ("freshline.cli.sql", "Query tables: one statement, or a shell."),
+    "verify": ("freshline.cli.verify", "Recompute tables and compare."),
+    "tick": ("freshline.cli.tick", "Refresh what is due now, once."),
+    "up": ("freshline.cli.up", "Start the engine and the Dagster UI."),
+    "down": ("freshline.cli.down", "End everything that up or engine start began."),
+    "engine": ("freshline.cli.engine", "Start, stop or look at the engine."),
+    "doctor": ("freshline.cli.doctor", "Check what freshline needs on this machine."),
+    "demo": ("freshline.cli.demo", "Run the reference deployment on generated events."),
+}
+
+
+class Commands(click.Group):
+    """The subcommands, each imported when it is needed."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command = importlib.import_module(COMMANDS[cmd_name][0]).command
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        # click would import every module for its first line.
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+
+def _print_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+    if not value or ctx.resilient_parsing:
+        return
+    from importlib.metadata import version
+
+    click.echo(f"freshline {version('freshline')}")
+    ctx.exit()
+
+
+@click.command(
+    cls=Commands,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="\b\nExample:\n  freshline init shop && cd shop && freshline refresh",
+)
+@click.option(
+    "--version", is_flag=True, expose_value=False, is_eager=True, callback=_print_version, help="Show the version."
+)
+def cli() -> None:
+    """Materialized tables for Dagster, on Spark and Delta Lake.
+
+    Declare a table: a query, and how fresh it must be. freshline keeps it that fresh.
+    """
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line and return its exit code: 0, 1 for a mistake or a failure, 130 when cancelled."""
+    as_json = "--json" in arguments
+    try:
+        answer = cli.main(args=list(arguments), prog_name="freshline", standalone_mode=False)
+        sys.stdout.flush()
+        return answer if isinstance(answer, int) else 0
+    except (click.Abort, KeyboardInterrupt):
+        return report(CommandError.of(CancelledError("cancelled.")), as_json, CANCELLED)
+    except click.ClickException as error:
+        return report(usage_failure(error), as_json, FAILED)
+    except CommandError as failure:
+        return report(failure, as_json, FAILED)
+    except CancelledError as error:
+        return report(CommandError.of(error), as_json, CANCELLED)
+    except FreshlineError as error:
+        return report(CommandError.of(error), as_json, FAILED)
+    except OSError as error:
+        if error.errno == errno.EPIPE:
+            # The reader of our output has what it wanted (`| head`); Python's own flush at exit must not fail again.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            return FAILED
+        return report(CommandError.system(error), as_json, FAILED)
+
+
+def main() -> None:
+    """The console script."""
+    sys.exit(run(sys.argv[1:]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,39 @@
+"""The options that every command has, and the project that they lead to."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from freshline.declare.project_settings import find_project, read_settings
+from freshline.declare.settings import Settings
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def project_option(function: Function) -> Function:
+    """`--project DIR`, handed on as `project`."""
+    return click.option(
+        "--project",
+        type=click.Path(path_type=Path, exists=True, file_okay=False),
+        metavar="DIR",
+        help="The project, or a folder below it.  [default: the current folder]",
+    )(function)
+
+
+def json_option(function: Function) -> Function:
+    """`--json`, handed on as `as_json`."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")(function)
+
+
+def open_settings(project: Path | None, environment: str | None = None) -> Settings:
+    """The settings of the project that the folder is in, or the current folder. Raises SettingsError.
+
+    `environment` in place of the one that FRESHLINE_ENV names.
+    """
+    chosen = {} if environment is None else {"FRESHLINE_ENV": environment}
+    return read_settings(find_project(project), {**os.environ, **chosen})

@@ -1,0 +1,158 @@
+"""Processes that outlive a command, and how every one of them is found again.
+
+`freshline up` writes down what it started: process id, start time (an id alone may belong to somebody else by now)
+and a mark, a random text that stands in the environment of all of them and of whatever they start themselves. So
+`freshline down` finds them and their children also after the process that started them was killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import psutil
+
+from freshline.errors import EngineError, FormatError
+
+MARK = "FRESHLINE_UP"
+FORMAT = 1
+_GRACE_SECONDS = 20.0  # Dagster's daemon finishes an iteration before it ends
+
+
+@dataclass(frozen=True)
+class Started:
+    """A process as it was written down; `created` is its start time in seconds since 1970."""
+
+    name: str
+    pid: int
+    created: float
+
+    @classmethod
+    def of(cls, name: str, pid: int) -> Started:
+        """The running process of this id. Raises psutil.NoSuchProcess."""
+        return cls(name, pid, psutil.Process(pid).create_time())
+
+    @property
+    def alive(self) -> bool:
+        """Whether this very process runs, not another with its id and not its remains."""
+        try:
+            process = psutil.Process(self.pid)
+            # The kernel counts in ticks of 10 ms.
+            same = bool(abs(process.create_time() - self.created) < 0.05)
+            return same and process.status() != psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:
+            return False
+
+
+@dataclass(frozen=True)
+class UpRecord:
+    """What one `freshline up` started: itself, its children, their mark, and the address of the UI once it answers."""
+
+    mark: str
+    supervisor: Started
+    children: tuple[Started, ...] = ()
+    url: str | None = None
+    started_engine: bool = False
+
+    def write(self, file: Path) -> None:
+        """Put the record in the place of the one that is there; killed half way, the old one stays."""
+        file.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as stream:
+                json.dump({"format": FORMAT, **asdict(self)}, stream)
+            Path(name).replace(file)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+
+    @classmethod
+    def read(cls, file: Path) -> UpRecord | None:
+        """The record, None where there is none or it cannot be read. Raises FormatError for a newer format."""
+        try:
+            value = json.loads(file.read_text(encoding="utf-8"))
+            if value["format"] > FORMAT:
+                raise FormatError("written by a newer freshline. End it with that one.", where=str(file))
+            return cls(
+                mark=str(value["mark"]),
+                supervisor=Started(**value["supervisor"]),
+                children=tuple(Started(**child) for child in value["children"]),
+                url=value["url"],
+                started_engine=bool(value["started_engine"]),
+            )
+        except (FileNotFoundError, KeyError, TypeError, ValueError):
+            return None
+
+
+def new_mark() -> str:
+    """A text that no other process has in its environment."""
+    return secrets.token_hex(16)
+
+
+def start(
+    name: str, command: Sequence[str], *, log: Path, environ: Mapping[str, str], mark: str, folder: Path
+) -> tuple[subprocess.Popen[bytes], Started]:
+    """Start a process in a group of its own, with its output at the end of a log file."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            list(command),
+            cwd=folder,
+            env={**environ, MARK: mark},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            # Ctrl-C in the terminal reaches the supervisor only, which then ends the others in order.
+            start_new_session=True,
+        )
+    return process, Started.of(name, process.pid)
+
+
+def marked(mark: str) -> list[psutil.Process]:
+    """Every running process of this user with the mark in its environment, but for the one that asks."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.pid != os.getpid() and process.environ().get(MARK) == mark:
+                found.append(process)
+        except (psutil.AccessDenied, psutil.NoSuchProcess, OSError):
+            continue  # of another user, or gone: not ours in either case
+    return found
+
+
+def end(processes: Iterable[psutil.Process], *, grace_seconds: float = _GRACE_SECONDS) -> int:
+    """Ask the processes to end, and kill those that do not; returns how many there were."""
+    processes = list(processes)
+    for process in processes:
+        _signal(process, signal.SIGTERM)
+    _, left = psutil.wait_procs(processes, timeout=grace_seconds)
+    for process in left:
+        _signal(process, signal.SIGKILL)
+    _, left = psutil.wait_procs(left, timeout=5.0)
+    if left:
+        raise EngineError(f"process {left[0].pid} does not end. Look at it with `ps -p {left[0].pid}`, then try again.")
+    return len(processes)
+
+
+def end_marked(mark: str, *, grace_seconds: float = _GRACE_SECONDS) -> int:
+    """End all processes with the mark, also those that they start meanwhile; returns how many there were."""
+    ended = 0
+    deadline = time.monotonic() + 60.0
+    while (found := marked(mark)) and time.monotonic() < deadline:
+        ended += end(found, grace_seconds=grace_seconds)
+    return ended
+
+
+def _signal(process: psutil.Process, number: signal.Signals) -> None:
+    # One that has ended by itself is what was wanted.
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process.send_signal(number)

@@ -1,0 +1,103 @@
+"""`freshline status`: how fresh every table is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+
+from freshline.cli.failures import line_of
+from freshline.cli.options import json_option, open_settings, project_option
+from freshline.cli.progress import Progress
+from freshline.commit.control_store import ControlStore
+from freshline.commit.warehouse import Warehouse
+from freshline.declare.names import TableName
+from freshline.declare.project import read_project
+from freshline.declare.settings import Settings
+from freshline.engine.client import EngineClient
+from freshline.errors import EngineError
+from freshline.report.status import TableStatus, read_status
+from freshline.report.table_text import count_text, duration_text, freshness_text, printable, table_text
+
+HEADERS = (
+    "table",
+    "kind",
+    "mode",
+    "freshness",
+    "lag",
+    "state",
+    "rows",
+    "quarantined",
+    "version",
+    "last",
+    "took",
+    "ago",
+)
+RIGHT = (3, 4, 6, 7, 8, 10, 11)
+
+
+@click.command(epilog="\b\nExample:\n  freshline status --json")
+@project_option
+@json_option
+def command(project: Path | None, as_json: bool) -> None:
+    """Show for every source and table its lag, its freshness, its state and its newest refresh.
+
+    Lag is how far the data is behind the root sources, never the time since the last run. Starts nothing.
+    """
+    settings = open_settings(project)
+    graph = read_project(settings)
+    with Progress() as progress:
+        progress("reading the logs of the tables")
+        store = ControlStore.open(settings.control_store)
+        try:
+            now = datetime.now(UTC)
+            statuses = read_status(graph, store, Warehouse(settings.warehouse), now, running=running_tables(settings))
+        finally:
+            store.close()
+    if as_json:
+        click.echo(json.dumps([status.as_json() for status in statuses], indent=2))
+    else:
+        click.echo(status_text(statuses, now))
+
+
+def running_tables(settings: Settings) -> frozenset[TableName]:
+    """What the engine is refreshing now; nothing where none runs."""
+    if not (settings.state / "engine.json").exists():
+        return frozenset()
+    try:
+        told = EngineClient.connect(settings, start=False).status()
+    except EngineError:
+        return frozenset()
+    return frozenset(TableName.parse(str(table["table"])) for table in told if table.get("state") == "RUNNING")
+
+
+def status_text(statuses: Sequence[TableStatus], now: datetime) -> str:
+    """The status as a person reads it; what is wrong stands below."""
+    if not statuses:
+        return "nothing is declared"
+    text = table_text(HEADERS, [status_cells(status, now) for status in statuses], right=RIGHT)
+    errors = [f"{status.table}: {line_of(status.error)}" for status in statuses if status.error]
+    problems = [f"{status.table}: {printable(problem)}" for status in statuses for problem in status.problems]
+    return "\n".join([text, *errors, *problems])
+
+
+def status_cells(status: TableStatus, now: datetime) -> list[str]:
+    """One line of the table, in the order of HEADERS."""
+    last = status.last_refresh
+    return [
+        str(status.table),
+        status.kind,
+        status.mode,
+        freshness_text(status.freshness_seconds),
+        f"{duration_text(status.lag_seconds)}{' late' if status.late else ''}",
+        status.state,
+        count_text(status.rows),
+        count_text(status.quarantined) if status.quarantined else "-",
+        "-" if status.version is None else str(status.version),
+        "-" if last is None else last.strategy or "-",
+        "-" if last is None else duration_text(last.seconds),
+        "-" if last is None else duration_text(max(0.0, (now - last.at).total_seconds())),
+    ]

@@ -1,0 +1,325 @@
+"""What `freshline up` holds together: the engine with its loops, Dagster's webserver and Dagster's daemon.
+
+Each runs in a process of its own and writes to a log file in the state folder. The supervisor starts them in order,
+notices when one of them ends, says so, and ends all of them; everything that it starts is on record (`UpRecord`), so
+that `freshline down` can end it when the supervisor itself was killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+
+from freshline.cli.processes import MARK, Started, UpRecord, end, end_marked, new_mark, start
+from freshline.declare.settings import Settings
+from freshline.engine.client import EngineClient
+from freshline.errors import EngineError, SettingsError
+
+_READY_SECONDS = 180.0  # a webserver on a cold disk, with every table's metadata to read
+_WATCH_SECONDS = 1.0
+_ENGINE_WATCH_SECONDS = 5.0
+_LOG_BYTES = 10_000_000
+
+DAGSTER_YAML = """\
+# Written by `freshline up` at each start.
+telemetry:
+  enabled: false
+run_coordinator:
+  module: dagster.core.run_coordinator
+  class: DefaultRunCoordinator
+"""
+
+
+def record_file(settings: Settings) -> Path:
+    """Where the record of the running `up` stands."""
+    return settings.state / "up.json"
+
+
+def check_port(port: int) -> None:
+    """Raise SettingsError when another process listens on this loopback port."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise SettingsError(
+                f"port {port} of the Dagster UI is in use. End the process that has it, or take another port: "
+                "--port, or dagster_port under [tool.freshline] in pyproject.toml."
+            ) from error
+
+
+def free_port() -> int:
+    """A loopback port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Within it SIGTERM and SIGHUP (a closed terminal) end the command as Ctrl-C does."""
+
+    def interrupt(_number: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Within it Ctrl-C and the like are ignored: what must be ended is ended, within its own time limits."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class Supervisor:
+    """One run of `up`; `say` gets a sentence for everything a person should know."""
+
+    def __init__(self, settings: Settings, say: Callable[[str], None], *, port: int | None = None) -> None:
+        self.settings = settings
+        self.url: str | None = None
+        self._port = settings.dagster_port if port is None else port
+        self._say = say
+        self._mark = new_mark()
+        self._record = UpRecord(self._mark, Started.of("up", os.getpid()))
+        self._children: dict[str, subprocess.Popen[bytes]] = {}
+        self._engine: EngineClient | None = None
+
+    @property
+    def engine(self) -> EngineClient:
+        """The engine, once `start` has returned."""
+        if self._engine is None:
+            raise EngineError("the engine was not started")
+        return self._engine
+
+    def start(self, progress: Callable[[str], None]) -> None:
+        """Start all of it; returns when the UI answers. Whatever fails, nothing that was started stays."""
+        end_left(self.settings)
+        port = self._port or free_port()
+        check_port(port)
+        workspace = self.settings.root / "workspace.yaml"
+        if not workspace.is_file():
+            raise SettingsError(
+                "there is no workspace.yaml for Dagster; `freshline init` shows one.", where=str(workspace)
+            )
+        try:
+            self._start_engine(progress)
+            progress("starting the Dagster webserver")
+            self._start_dagster("dagster-webserver", "dagster_webserver", "-h", "127.0.0.1", "-p", str(port))
+            self._wait_for_webserver(port)
+            progress("starting the Dagster daemon")
+            self._start_dagster("dagster-daemon", "dagster._daemon", "run")
+            self.url = f"http://127.0.0.1:{port}"
+            self._write(url=self.url)
+        except BaseException:
+            self.stop()
+            raise
+
+    def watch(self, stop: threading.Event) -> int:
+        """Wait until `stop` is set or everything has ended by itself; returns the exit code.
+
+        What ends meanwhile is told once, with the place of its log.
+        """
+        ended: set[str] = set()
+        engine_looked_at = time.monotonic()
+        while not stop.wait(_WATCH_SECONDS):
+            for name, process in self._children.items():
+                if name not in ended and process.poll() is not None:
+                    ended.add(name)
+                    self._say(f"{name} has ended (code {process.returncode}); its log: {self._log(name)}")
+            if time.monotonic() - engine_looked_at >= _ENGINE_WATCH_SECONDS:
+                engine_looked_at = time.monotonic()
+                self._watch_engine(ended)
+            if len(ended) == len(self._children) + 1:
+                return 1
+        return 0
+
+    def stop(self) -> None:
+        """End all that was started, in order: Dagster, whose runs ask the engine, then the engine."""
+        with undisturbed():
+            for process in self._children.values():
+                if process.poll() is None:
+                    process.terminate()
+            end_marked(f"{self._mark}/dagster")
+            for process in self._children.values():
+                process.wait()
+            if self._record.started_engine:
+                if self._engine is not None:
+                    _stop_engine(self._engine, self._say)
+                end_marked(f"{self._mark}/engine")
+            elif self._engine is not None:
+                self._say("the engine was running before and stays; `freshline engine stop` ends it")
+            record_file(self.settings).unlink(missing_ok=True)
+
+    def _start_engine(self, progress: Callable[[str], None]) -> None:
+        running = running_engine(self.settings)
+        if running is not None and not running.health().get("loops"):
+            # Begun by a single command, to serve requests only.
+            running.stop()
+            running = None
+        self._write(started_engine=running is None)
+        if running is not None:
+            self._engine = running
+            return
+        os.environ[MARK] = f"{self._mark}/engine"
+        try:
+            self._engine = EngineClient.connect(self.settings, start=True, loops=True, progress=progress)
+        finally:
+            del os.environ[MARK]
+
+    def _start_dagster(self, name: str, module: str, *arguments: str) -> None:
+        home = self.settings.state / "dagster"
+        home.mkdir(parents=True, exist_ok=True)
+        (home / "dagster.yaml").write_text(DAGSTER_YAML, encoding="utf-8")
+        log = self._log(name)
+        if log.is_file() and log.stat().st_size > _LOG_BYTES:
+            log.replace(log.with_suffix(".log.1"))
+        environ = {
+            **os.environ,
+            "DAGSTER_HOME": str(home),
+            "FRESHLINE_ENV": self.settings.environment,
+            "PYTHONUNBUFFERED": "1",
+        }
+        process, child = start(
+            name,
+            [sys.executable, "-m", module, *arguments, "-w", str(self.settings.root / "workspace.yaml")],
+            log=log,
+            environ=environ,
+            mark=f"{self._mark}/dagster",
+            folder=self.settings.root,
+        )
+        self._children[name] = process
+        self._write(children=(*self._record.children, child))
+
+    def _wait_for_webserver(self, port: int) -> None:
+        process = self._children["dagster-webserver"]
+        deadline = time.monotonic() + _READY_SECONDS
+        log = self._log("dagster-webserver")
+        while not _answers(port):
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                code = process.wait(timeout=0.3)
+                raise EngineError(f"the Dagster webserver ended with code {code}: {last_line(log)}")
+            if time.monotonic() > deadline:
+                raise EngineError(f"the Dagster webserver does not answer: {last_line(log)}")
+
+    def _watch_engine(self, ended: set[str]) -> None:
+        if "engine" in ended:
+            # A command that needed one has started another meanwhile.
+            running = running_engine(self.settings)
+            if running is not None:
+                self._engine = running
+                ended.discard("engine")
+                self._say("the engine is running again")
+        else:
+            try:
+                self.engine.health()
+            except EngineError as error:
+                ended.add("engine")
+                self._say(f"the engine does not answer: {error}")
+
+    def _log(self, name: str) -> Path:
+        return self.settings.state / "logs" / f"{name}.log"
+
+    def _write(self, **changes: object) -> None:
+        self._record = replace(self._record, **changes)  # type: ignore[arg-type]
+        self._record.write(record_file(self.settings))
+
+
+def running_engine(settings: Settings) -> EngineClient | None:
+    """The engine that answers, None where none does."""
+    try:
+        client = EngineClient.connect(settings, start=False)
+        client.health()
+    except EngineError:
+        return None
+    return client
+
+
+def end_left(settings: Settings) -> int:
+    """End what a killed `up` left; returns how many processes. Raises EngineError when an `up` is alive."""
+    record = UpRecord.read(record_file(settings))
+    if record is None:
+        return 0
+    if record.supervisor.alive:
+        at = f" at {record.url}" if record.url else ""
+        raise EngineError(f"freshline is up already{at} (process {record.supervisor.pid}). `freshline down` ends it.")
+    return _end_recorded(settings, record)
+
+
+def end_all(settings: Settings, say: Callable[[str], None]) -> int:
+    """End all that `up` and `engine start` began in this environment; returns how many processes were ended."""
+    ended = 0
+    record = UpRecord.read(record_file(settings))
+    if record is not None:
+        if record.supervisor.alive:
+            # It ends what it started, in order; this waits as long as that may take.
+            ended += end([psutil.Process(record.supervisor.pid)], grace_seconds=120.0)
+            ended += sum(not child.alive for child in record.children)
+        ended += _end_recorded(settings, record)
+    engine = running_engine(settings)
+    if engine is not None:
+        _stop_engine(engine, say)
+        ended += 1
+    return ended
+
+
+def last_line(log: Path) -> str:
+    """The last line of a log that says something, and where the rest is."""
+    try:
+        with log.open("rb") as stream:
+            stream.seek(max(0, log.stat().st_size - 8192))
+            lines = [line.strip() for line in stream.read().decode(errors="replace").splitlines() if line.strip()]
+    except OSError:
+        lines = []
+    return f"{lines[-1]} (log: {log})" if lines else f"see {log}"
+
+
+def _end_recorded(settings: Settings, record: UpRecord) -> int:
+    ended = end_marked(f"{record.mark}/dagster")
+    if record.started_engine:
+        engine = running_engine(settings)
+        if engine is not None:
+            engine.stop()
+            ended += 1
+        ended += end_marked(f"{record.mark}/engine")
+    record_file(settings).unlink(missing_ok=True)
+    return ended
+
+
+def _stop_engine(engine: EngineClient, say: Callable[[str], None]) -> None:
+    try:
+        engine.stop()
+    except EngineError as error:
+        say(str(error))
+
+
+def _answers(port: int) -> bool:
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=5)) as connection:
+        try:
+            connection.request("GET", "/server_info")
+            return connection.getresponse().status == 200
+        except (OSError, http.client.HTTPException):
+            return False

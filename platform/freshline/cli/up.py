@@ -1,0 +1,100 @@
+"""`freshline up`: the engine with its loops, and the Dagster UI."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import click
+
+from freshline.cli.options import json_option, open_settings, project_option
+from freshline.cli.processes import UpRecord
+from freshline.cli.progress import Progress
+from freshline.cli.supervisor import Supervisor, check_port, interruptible, last_line, record_file
+from freshline.declare.project import read_project
+from freshline.declare.settings import Settings
+from freshline.errors import EngineError
+
+_START_SECONDS = 600.0  # the first start may fetch jars
+
+
+@click.command(epilog="\b\nExample:\n  freshline up --detach")
+@click.option("--detach", is_flag=True, help="Return when all of it answers; `freshline down` ends it.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    metavar="N",
+    help="Port of the Dagster UI, 0 for any free one.  [default: the setting dagster_port]",
+)
+@project_option
+@json_option
+def command(detach: bool, port: int | None, project: Path | None, as_json: bool) -> int:
+    """Start the engine with its loops, the Dagster webserver and the Dagster daemon, all on loopback.
+
+    Tables are then kept by their modes until Ctrl-C, which ends all of it. Logs are in the state folder.
+    """
+    settings = open_settings(project)
+    # All that is wrong with the declarations is told at once, before anything starts.
+    read_project(settings)
+    if detach:
+        return _detach(settings, port, as_json)
+    with interruptible():
+        supervisor = Supervisor(settings, lambda sentence: click.echo(sentence, err=True), port=port)
+        with Progress() as progress:
+            supervisor.start(progress)
+        try:
+            click.echo(_ready(supervisor.url, as_json))
+            if not as_json:
+                click.echo("Ctrl-C ends the engine and Dagster.", err=True)
+            return supervisor.watch(threading.Event())
+        except KeyboardInterrupt:
+            click.echo("ending", err=True)
+            return 0
+        finally:
+            supervisor.stop()
+
+
+def _ready(url: str | None, as_json: bool) -> str:
+    return json.dumps({"url": url}) if as_json else f"Dagster UI: {url}"
+
+
+def _detach(settings: Settings, port: int | None, as_json: bool) -> int:
+    record = UpRecord.read(record_file(settings))
+    if record is not None and record.supervisor.alive and record.url:
+        click.echo(_ready(record.url, as_json))
+        return 0
+    chosen = settings.dagster_port if port is None else port
+    if chosen:
+        check_port(chosen)
+    log = settings.state / "logs" / "up.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "freshline.cli.main", "up", "--project", str(settings.root), "--port", str(chosen)],
+            cwd=settings.root,
+            env={**os.environ, "FRESHLINE_ENV": settings.environment},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    with Progress() as progress:
+        progress("starting the engine and Dagster")
+        deadline = time.monotonic() + _START_SECONDS
+        while time.monotonic() < deadline:
+            try:
+                process.wait(timeout=0.2)
+                raise EngineError(f"it did not start: {last_line(log)}")
+            except subprocess.TimeoutExpired:
+                record = UpRecord.read(record_file(settings))
+            if record is not None and record.supervisor.pid == process.pid and record.url:
+                break
+        else:
+            raise EngineError(f"it is still starting: {last_line(log)}. `freshline down` ends it.")
+    click.echo(_ready(record.url, as_json))
+    return 0

@@ -1,0 +1,61 @@
+"""`freshline verify`: recompute tables from their inputs and compare with what is stored."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from freshline.cli.ask import ask, connect
+from freshline.cli.failures import FAILED
+from freshline.cli.options import json_option, open_settings, project_option
+from freshline.cli.progress import Progress
+from freshline.report.table_text import count_text, duration_text, padded
+
+
+@click.command(epilog="\b\nExample:\n  freshline verify daily_spend")
+@click.argument("tables", nargs=-1, metavar="[TABLE]...")
+@project_option
+@json_option
+def command(tables: Sequence[str], project: Path | None, as_json: bool) -> int:
+    """Recompute tables at the positions of their newest refresh and compare, row by row.
+
+    Rows of refreshes whose inputs are no longer kept are counted as unverified, never as equal. Exit code 1 if a
+    table differs.
+    """
+    settings = open_settings(project)
+    verifications = []
+    with Progress() as progress:
+        for event in ask(connect(settings, progress), "verify", progress, tables=list(tables)):
+            if event["type"] != "verification":
+                continue
+            verifications.append(event["verification"])
+            if not as_json:
+                for line in verification_lines(event["verification"]):
+                    progress.print(line)
+    if as_json:
+        click.echo(json.dumps(verifications, indent=2))
+    return 0 if all(verification["equal"] for verification in verifications) else FAILED
+
+
+def verification_lines(verification: Mapping[str, Any]) -> list[str]:
+    """One line for the table, and one below it for each sample of a row that differs."""
+    equal = bool(verification["equal"])
+    found = [] if equal else [f"{count_text(verification[side])} {side}" for side in ("missing", "extra")]
+    if verification.get("unverified"):
+        found.append(f"{count_text(verification['unverified'])} unverified")
+    cells = (
+        padded(verification["table"], 24),
+        padded("equal" if equal else "different", 10),
+        padded(duration_text(verification.get("seconds")), 7, right=True),
+        ", ".join(found),
+    )
+    samples = verification.get("samples") or ()
+    return ["  ".join(cells).rstrip(), *(f"    {_sample(sample)}" for sample in samples)]
+
+
+def _sample(sample: object) -> str:
+    return sample if isinstance(sample, str) else json.dumps(sample, default=str)

@@ -1,0 +1,254 @@
+"""Reading Delta logs without Spark.
+
+Versions, ids, receipts, transactions and the class of a range of changes come from the log files and from
+delta-rs. Nothing here writes, and nothing here starts a JVM, so planning, status and the Dagster side may call it.
+Rules of the log: Delta's PROTOCOL.md (actions add, remove, metaData, txn, commitInfo).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import deltalake
+from deltalake.exceptions import DeltaError
+
+from freshline.declare.names import TableName
+from freshline.errors import SourceError
+from freshline.plan.changes import ChangeKind, Changes
+from freshline.plan.position import TablePosition
+from freshline.plan.receipt import Receipt
+
+COMMIT_FILE = re.compile(r"(\d{20})\.json\Z")
+
+
+@dataclass(frozen=True)
+class Commit:
+    """One commit of a Delta log: its version, its commitInfo and all other actions."""
+
+    version: int
+    info: dict[str, Any]
+    actions: tuple[dict[str, Any], ...]
+
+    @property
+    def receipt(self) -> Receipt | None:
+        return Receipt.from_json(self.info.get("userMetadata"))
+
+    @property
+    def changes_data(self) -> bool:
+        """Whether rows were added or removed: compaction rewrites files without changing data."""
+        return any(
+            action[kind].get("dataChange", True)
+            for action in self.actions
+            for kind in ("add", "remove")
+            if kind in action
+        )
+
+    @property
+    def metrics(self) -> dict[str, int]:
+        """Delta's operation metrics that are whole numbers."""
+        found = self.info.get("operationMetrics") or {}
+        return {key: int(value) for key, value in found.items() if str(value).lstrip("-").isdigit()}
+
+
+@dataclass(frozen=True)
+class Newest:
+    """The newest version of a table, and the newest receipt in its log.
+
+    `receipt` is None where no commit of the log that is still there carries one. `receipt_version` is the version of
+    the commit that moved the rows or carried the receipt on. `foreign` says that later commits changed data without one.
+    """
+
+    version: int
+    receipt: Receipt | None
+    receipt_version: int | None
+    foreign: bool
+
+
+def exists(path: Path) -> bool:
+    """Whether a Delta table stands at the path."""
+    return newest_version(path) is not None
+
+
+def newest_version(path: Path) -> int | None:
+    """The newest committed version, None where there is no Delta table."""
+    log = path / "_delta_log"
+    if not log.is_dir():
+        return None
+    versions = [int(match.group(1)) for entry in log.iterdir() if (match := COMMIT_FILE.match(entry.name))]
+    return max(versions, default=None)
+
+
+def read_commit(path: Path, version: int) -> Commit | None:
+    """One commit, None where its file is gone from the log."""
+    file = path / "_delta_log" / f"{version:020d}.json"
+    try:
+        text = file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+    info: dict[str, Any] = {}
+    actions = []
+    for line in text.splitlines():
+        if not line.strip():
+            continue
+        action = json.loads(line)
+        if "commitInfo" in action:
+            info = action["commitInfo"]
+        else:
+            actions.append(action)
+    return Commit(version, info, tuple(actions))
+
+
+def read_newest(path: Path) -> Newest | None:
+    """The newest version with its receipt; None where there is no table."""
+    newest = newest_version(path)
+    if newest is None:
+        return None
+    foreign = False
+    for version in range(newest, -1, -1):
+        commit = read_commit(path, version)
+        if commit is None:
+            return Newest(newest, None, None, foreign)
+        receipt = commit.receipt
+        if receipt is not None:
+            return Newest(newest, receipt, version, foreign)
+        foreign = foreign or commit.changes_data
+    return Newest(newest, None, None, foreign)
+
+
+def receipt_at(path: Path, version: int) -> Receipt | None:
+    """The receipt that was the newest one at a version."""
+    for number in range(version, -1, -1):
+        commit = read_commit(path, number)
+        if commit is None:
+            return None
+        receipt = commit.receipt
+        if receipt is not None:
+            return receipt
+    return None
+
+
+def read_receipts(path: Path, *, since: int = 0) -> Iterator[tuple[int, Receipt]]:
+    """Receipts of refreshes, newest first, down to version `since`; ends early where the log was cleaned up."""
+    newest = newest_version(path)
+    if newest is None:
+        return
+    for version in range(newest, since - 1, -1):
+        commit = read_commit(path, version)
+        if commit is None:
+            return
+        receipt = commit.receipt
+        if receipt is not None and not receipt.maintenance:
+            yield version, receipt
+
+
+def open_table(path: Path, version: int | None = None) -> deltalake.DeltaTable:
+    """The table in delta-rs, without its list of files. Raises SourceError where it cannot be opened."""
+    try:
+        return deltalake.DeltaTable(str(path), version=version, without_files=True)
+    except (DeltaError, OSError) as error:
+        raise SourceError(
+            f"cannot read the Delta table at {path}{'' if version is None else f' at version {version}'}: {error}",
+            where=str(path),
+        ) from error
+
+
+def table_id(path: Path) -> str:
+    """The id in the table's metadata."""
+    return str(open_table(path).metadata().id)
+
+
+def newest_transaction(path: Path, app_id: str) -> int | None:
+    """The stored version of an application's transaction; survives log cleanup, because checkpoints keep it."""
+    return open_table(path).transaction_version(app_id)
+
+
+def position_of(path: Path, version: int, identity: str | None = None) -> TablePosition:
+    """The position that a version of a table is, with the seq of its newest receipt where it has one."""
+    receipt = receipt_at(path, version)
+    return TablePosition(identity or table_id(path), version, None if receipt is None else receipt.seq)
+
+
+def count_rows(path: Path, version: int | None = None) -> int | None:
+    """The number of rows by the statistics in the log; None where a file has none."""
+    table = deltalake.DeltaTable(str(path), version=version)
+    actions = table.get_add_actions(flatten=True)
+    if actions.num_rows == 0:
+        return 0
+    if "num_records" not in actions.schema.names:
+        return None
+    counts = actions["num_records"].to_pylist()
+    if any(count is None for count in counts):
+        return None
+    deleted = (
+        sum(count or 0 for count in actions["deletion_vector.cardinality"].to_pylist())
+        if "deletion_vector.cardinality" in actions.schema.names
+        else 0
+    )
+    return int(sum(counts)) - int(deleted)
+
+
+def classify(
+    name: TableName, path: Path, before: TablePosition | None, after: TablePosition, *, log: bool
+) -> Changes:
+    """What the commits (before, after] did (see `Changes`)."""
+    if before is None:
+        return Changes(name, None, after, ChangeKind.REPLACE, log=log)
+    if before.table_id != after.table_id:
+        return Changes(name, before, after, ChangeKind.SOURCE_REPLACED, log=log, detail="it has another table id")
+    if after.version < before.version:
+        return Changes(
+            name, before, after, ChangeKind.SOURCE_REPLACED, log=log,
+            detail=f"version {before.version} was read, the newest is {after.version}",
+        )
+    if before.version == after.version or (log and before.seq == after.seq):
+        return Changes(name, before, after, ChangeKind.NOTHING, log=log)
+    kind = ChangeKind.NOTHING
+    rows = 0
+    added: list[str] = []
+    metadata_changed = False
+    for version in range(before.version + 1, after.version + 1):
+        commit = read_commit(path, version)
+        if commit is None:
+            if log:
+                # The rows of a log carry their batch number: its history is in the rows, not only in the commits.
+                return Changes(name, before, after, ChangeKind.APPEND, log=True)
+            return Changes(
+                name, before, after, ChangeKind.HISTORY_GONE, detail=f"commit {version} is no longer in its log"
+            )
+        for action in commit.actions:
+            if "metaData" in action:
+                metadata_changed = True
+            elif "add" in action and action["add"].get("dataChange", True):
+                rows += _records(action["add"])
+                added.append(action["add"]["path"])
+                kind = max(kind, ChangeKind.APPEND, key=_order)
+            elif "remove" in action and action["remove"].get("dataChange", True):
+                kind = max(kind, ChangeKind.MUTATE, key=_order)
+        if commit.changes_data and _is_overwrite(commit):
+            kind = max(kind, ChangeKind.REPLACE, key=_order)
+    old, new = open_table(path, before.version), open_table(path, after.version)
+    if metadata_changed and old.schema().to_json() != new.schema().to_json():
+        return Changes(name, before, after, ChangeKind.SCHEMA_CHANGED, log=log, rows=rows)
+    feed = all(
+        table.metadata().configuration.get("delta.enableChangeDataFeed") == "true" for table in (old, new)
+    )
+    return Changes(name, before, after, kind, log=log, change_feed=feed, added_files=tuple(added), rows=rows)
+
+
+def _order(kind: ChangeKind) -> int:
+    return list(ChangeKind).index(kind)
+
+
+def _is_overwrite(commit: Commit) -> bool:
+    parameters = commit.info.get("operationParameters") or {}
+    return str(parameters.get("mode")) == "Overwrite" and not parameters.get("predicate")
+
+
+def _records(add: dict[str, Any]) -> int:
+    stats = add.get("stats")
+    return int(json.loads(stats).get("numRecords", 0)) if stats else 0

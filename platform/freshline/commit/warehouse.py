@@ -1,0 +1,36 @@
+"""Where the tables of a warehouse are.
+
+A table `name` is the folder `name` under the warehouse root, `namespace.name` is `namespace/name`. Beside a log
+table stand `<name>__quarantine` (what could not be a row) and `<name>__file` (the files that were read).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from freshline.declare.names import TableName
+from freshline.declare.spec import SourceSpec, Spec
+
+
+@dataclass(frozen=True)
+class Warehouse:
+    """The root folder of all tables of one environment."""
+
+    root: Path
+
+    def path(self, name: TableName) -> Path:
+        """The folder of a table of ours. Names have only letters, digits and underscores, so it stays below the root."""
+        return self.root.joinpath(*name.parts)
+
+    def quarantine(self, name: TableName) -> Path:
+        return self.path(TableName(name.namespace, f"{name.name}__quarantine"))
+
+    def files(self, name: TableName) -> Path:
+        return self.path(TableName(name.namespace, f"{name.name}__file"))
+
+    def location(self, spec: Spec) -> Path:
+        """The Delta table that queries read for a declaration: ours, or the one that is read in place."""
+        if isinstance(spec, SourceSpec) and not spec.is_log:
+            return Path(spec.path)
+        return self.path(spec.name)

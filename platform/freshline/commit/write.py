@@ -1,0 +1,207 @@
+"""One fenced Delta commit a refresh, and reading it back.
+
+Every write carries its receipt (`userMetadata`) and the transaction `freshline/<table id>` at
+`epoch << 32 | seq`. Delta skips a write whose transaction version is not above the stored one, and says nothing: so each
+write is followed by reading the newest receipt back. Stopped at any point, either the commit is there with all of it
+or nothing is; files without a commit are no part of the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from delta.tables import DeltaTable
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
+from pyspark.sql.types import StructField, StructType
+
+from freshline.commit.delta_log import Commit, newest_version, read_commit, table_id
+from freshline.errors import FencedError
+from freshline.plan.receipt import Receipt
+from freshline.refresh.literal import quoted
+
+DAY = 86400
+WRITE_CONFS = (
+    "spark.databricks.delta.write.txnAppId",
+    "spark.databricks.delta.write.txnVersion",
+    "spark.databricks.delta.commitInfo.userMetadata",
+)
+
+
+@dataclass(frozen=True)
+class Committed:
+    """A commit that was read back: its version, the rows it wrote by Delta's metrics, and its receipt."""
+
+    version: int
+    rows_out: int
+    receipt: Receipt
+
+
+def application(identity: str) -> str:
+    """The application id of a table's transactions."""
+    return f"freshline/{identity}"
+
+
+def create_table(
+    spark: SparkSession,
+    path: Path,
+    schema: StructType,
+    *,
+    partitioned_by: Sequence[str] = (),
+    cluster_by: Sequence[str] = (),
+    history_seconds: int,
+) -> str:
+    """Create an empty managed table where there is none, and return its id. Every column may be NULL."""
+    nullable = StructType([StructField(field.name, field.dataType, True) for field in schema.fields])
+    builder = DeltaTable.createIfNotExists(spark).location(str(path)).addColumns(nullable)
+    if partitioned_by:
+        builder = builder.partitionedBy(*partitioned_by)
+    elif cluster_by:
+        builder = builder.clusterBy(*cluster_by)
+    interval = f"interval {history_seconds} seconds"
+    properties = {
+        "delta.enableChangeDataFeed": "true",
+        "delta.deletedFileRetentionDuration": interval,
+        "delta.logRetentionDuration": interval,
+        "delta.isolationLevel": "Serializable",
+        "delta.checkpointInterval": "50",
+    }
+    for key, value in properties.items():
+        builder = builder.property(key, value)
+    builder.execute()
+    return table_id(path)
+
+
+def append_rows(rows: DataFrame, path: Path, receipt: Receipt, *, merge_schema: bool = False) -> None:
+    """Add rows."""
+    writer = _fenced(rows, path, receipt).mode("append")
+    if merge_schema:
+        writer = writer.option("mergeSchema", "true")
+    writer.save(str(path))
+
+
+def overwrite_table(rows: DataFrame, path: Path, receipt: Receipt, *, partitioned_by: Sequence[str] = ()) -> None:
+    """Replace all rows and, where the query's columns changed, the schema."""
+    writer = _fenced(rows, path, receipt).mode("overwrite").option("overwriteSchema", "true")
+    if partitioned_by:
+        writer = writer.partitionBy(*partitioned_by)
+    writer.save(str(path))
+
+
+def replace_partitions(rows: DataFrame, path: Path, receipt: Receipt, *, predicate: str) -> None:
+    """Replace exactly the rows that meet the predicate; Delta refuses rows of other partitions."""
+    _fenced(rows, path, receipt).mode("overwrite").option("replaceWhere", predicate).save(str(path))
+
+
+def merge_rows(
+    spark: SparkSession,
+    rows: DataFrame,
+    path: Path,
+    receipt: Receipt,
+    *,
+    keys: Sequence[str],
+    columns: Sequence[str],
+    update_when: str | None,
+    delete: str | None,
+) -> None:
+    """Merge rows that are unique by key.
+
+    `update_when` is a condition over `s` (new) and `t` (stored) under which a stored row is touched, None for
+    never. `delete` names the boolean column of the new rows that says that the key goes away. The session must
+    be used by nothing else: the fence is in its confs.
+    """
+    rows.createOrReplaceTempView("freshline_merge_source")
+    on = " AND ".join(f"t.{quoted(key)} = s.{quoted(key)}" for key in keys)
+    clauses = []
+    if update_when is not None:
+        if delete is not None:
+            clauses.append(f"WHEN MATCHED AND s.{delete} AND ({update_when}) THEN DELETE")
+        values = ", ".join(f"t.{quoted(name)} = s.{quoted(name)}" for name in columns)
+        clauses.append(f"WHEN MATCHED AND ({update_when}) THEN UPDATE SET {values}")
+    names = ", ".join(quoted(name) for name in columns)
+    news = ", ".join(f"s.{quoted(name)}" for name in columns)
+    condition = f" AND NOT s.{delete}" if delete is not None else ""
+    clauses.append(f"WHEN NOT MATCHED{condition} THEN INSERT ({names}) VALUES ({news})")
+    statement = f"MERGE INTO delta.{quoted(str(path))} t USING freshline_merge_source s ON {on} " + " ".join(clauses)
+    try:
+        with fenced_session(spark, path, receipt):
+            spark.sql(statement)
+    finally:
+        spark.catalog.dropTempView("freshline_merge_source")
+
+
+def _fenced(rows: DataFrame, path: Path, receipt: Receipt) -> DataFrameWriter:
+    return (
+        rows.write.format("delta")
+        .option("txnAppId", application(table_id(path)))
+        .option("txnVersion", receipt.transaction_version)
+        .option("userMetadata", receipt.to_json())
+    )
+
+
+@contextmanager
+def fenced_session(spark: SparkSession, path: Path, receipt: Receipt) -> Iterator[None]:
+    """Fence the statements of a session: MERGE, DELETE and UPDATE take the transaction from session confs only."""
+    values = (application(table_id(path)), str(receipt.transaction_version), receipt.to_json())
+    for conf, value in zip(WRITE_CONFS, values, strict=True):
+        spark.conf.set(conf, value)
+    try:
+        yield
+    finally:
+        for conf in WRITE_CONFS:
+            spark.conf.unset(conf)
+
+
+def write_and_read_back(write: Callable[[], None], path: Path, receipt: Receipt) -> Committed | None:
+    """Run the write and find its commit.
+
+    None means that another writer's commit stands where this one was planned; plan again. Raises FencedError when that
+    writer has a higher epoch.
+    """
+    before = newest_version(path)
+    try:
+        write()
+    except PySparkException as error:
+        if "ConcurrentTransactionException" not in str(error) and "DELTA_CONCURRENT" not in str(error):
+            raise
+    committed = read_back(path, receipt, since=-1 if before is None else before)
+    if committed is not None:
+        return committed
+    newest = newest_version(path)
+    for version in range(newest if newest is not None else -1, -1, -1):
+        commit = read_commit(path, version)
+        if commit is None:
+            break
+        found = commit.receipt
+        if found is not None:
+            if found.epoch > receipt.epoch:
+                raise FencedError(
+                    f"a newer engine (epoch {found.epoch}, this one has {receipt.epoch}) writes this table now. "
+                    "Nothing was written; ask again.",
+                    where=str(receipt.table),
+                )
+            break
+    return None
+
+
+def read_back(path: Path, receipt: Receipt, *, since: int) -> Committed | None:
+    """The commit above version `since` that carries this attempt's receipt, None where there is none."""
+    newest = newest_version(path)
+    for version in range(newest if newest is not None else -1, since, -1):
+        commit = read_commit(path, version)
+        found = None if commit is None else commit.receipt
+        if commit is not None and found is not None and found.attempt == receipt.attempt:
+            return Committed(version, _rows_out(commit), found)
+    return None
+
+
+def _rows_out(commit: Commit) -> int:
+    metrics = commit.metrics
+    if "numTargetRowsInserted" in metrics:
+        return sum(
+            metrics.get(key, 0) for key in ("numTargetRowsInserted", "numTargetRowsUpdated", "numTargetRowsDeleted")
+        )
+    return metrics.get("numOutputRows", 0)

@@ -1,0 +1,84 @@
+"""What the header of a declaration says, clause by clause, before it is judged.
+
+The SQL and the Python door both end here, so that every rule is checked in one place for both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from freshline.declare.freshness import Freshness
+from freshline.declare.location import Location
+from freshline.declare.names import TableName
+from freshline.declare.query import PythonQuery
+from freshline.declare.spec import Column, Downstream, Spec
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Written(Generic[T]):
+    """A value and the line of the file on which it stands."""
+
+    value: T
+    line: int
+
+
+@dataclass(frozen=True)
+class QueryText:
+    """SQL as it was written, from its first to its last token; `line` is the line of the first."""
+
+    text: str
+    line: int
+
+
+@dataclass(frozen=True)
+class TableClauses:
+    """A materialized table as its header says it; `mode` is the word after REFRESH_MODE, in upper case."""
+
+    name: TableName
+    written_at: Location
+    query: QueryText | PythonQuery
+    primary_key: Written[tuple[str, ...]] | None = None
+    partitioned_by: Written[tuple[str, ...]] | None = None
+    cluster_by: Written[tuple[str, ...]] | None = None
+    comment: str | None = None
+    freshness: Written[Freshness | Downstream] | None = None
+    mode: Written[str] | None = None
+    options: Mapping[str, Written[str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class SourceClauses:
+    """A source as its header says it."""
+
+    name: TableName
+    written_at: Location
+    columns: tuple[Written[Column], ...]
+    primary_key: Written[tuple[str, ...]] | None = None
+    comment: str | None = None
+    freshness: Written[Freshness | Downstream] | None = None
+    options: Mapping[str, Written[str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """A judged declaration: its spec, and the lines of its clauses for what only the graph can judge.
+
+    The path of a source is still as written, and a freshness that was not stated is a placeholder:
+    both depend on the environment, so they are filled in when the project is read.
+    """
+
+    spec: Spec
+    lines: Mapping[str, int]
+
+    @property
+    def freshness_stated(self) -> bool:
+        return "FRESHNESS" in self.lines
+
+    def at(self, clause: str) -> Location:
+        """Where the clause stands; where the declaration stands when it has no line of its own."""
+        written_at = self.spec.written_at
+        return Location(written_at.path, self.lines.get(clause, written_at.line))

@@ -1,0 +1,148 @@
+"""The types of declared columns, in Spark's spelling.
+
+Types are compared as text, so one type must have one spelling: upper case, no blanks but after the name of a
+struct's field.
+"""
+
+from __future__ import annotations
+
+import re
+
+SIMPLE = {
+    "STRING": "STRING",
+    "BOOLEAN": "BOOLEAN",
+    "TINYINT": "TINYINT",
+    "BYTE": "TINYINT",
+    "SMALLINT": "SMALLINT",
+    "SHORT": "SMALLINT",
+    "INT": "INT",
+    "INTEGER": "INT",
+    "BIGINT": "BIGINT",
+    "LONG": "BIGINT",
+    "FLOAT": "FLOAT",
+    "REAL": "FLOAT",
+    "DOUBLE": "DOUBLE",
+    "DATE": "DATE",
+    "TIMESTAMP": "TIMESTAMP",
+    "TIMESTAMP_LTZ": "TIMESTAMP",
+    "TIMESTAMP_NTZ": "TIMESTAMP_NTZ",
+    "BINARY": "BINARY",
+}
+NAMES = (*SIMPLE, "DECIMAL", "ARRAY", "MAP", "STRUCT")
+
+_LEXEME = re.compile(r"\s*(?:(?P<quoted>`(?:[^`]|``)*`)|(?P<word>\w+)|(?P<mark>[<>(),:]))")
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+
+
+def normalise_type(text: str) -> str:
+    """The one spelling of a type; raises ValueError, with a sentence, for what is not a type.
+
+    >>> normalise_type("struct<a: int, b: array<decimal(10, 2)>>")
+    'STRUCT<a: INT, b: ARRAY<DECIMAL(10,2)>>'
+    """
+    reader = _Reader(text)
+    result = reader.type()
+    if reader.lexeme is not None:
+        raise reader.refuse(f"{reader.lexeme} is not expected")
+    return result
+
+
+class _Reader:
+    """A recursive-descent reader of one type."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._lexemes: list[str] = []
+        position = 0
+        while position < len(text.rstrip()):
+            match = _LEXEME.match(text, position)
+            if match is None:
+                raise self.refuse(f"{text[position:].strip()[:1]!r} is not expected")
+            self._lexemes.append(match[0].strip())
+            position = match.end()
+        self._next = 0
+
+    @property
+    def lexeme(self) -> str | None:
+        return self._lexemes[self._next] if self._next < len(self._lexemes) else None
+
+    def refuse(self, why: str) -> ValueError:
+        return ValueError(f"{self._text.strip()!r} is not a type: {why}. Types are {', '.join(NAMES)}.")
+
+    def type(self) -> str:
+        word = self._take().upper()
+        if word in SIMPLE:
+            return SIMPLE[word]
+        if word in ("DECIMAL", "DEC", "NUMERIC"):
+            return self._decimal()
+        if word == "ARRAY":
+            self._expect("<")
+            element = self.type()
+            self._expect(">")
+            return f"ARRAY<{element}>"
+        if word == "MAP":
+            self._expect("<")
+            key = self.type()
+            self._expect(",")
+            value = self.type()
+            self._expect(">")
+            return f"MAP<{key}, {value}>"
+        if word == "STRUCT":
+            return self._struct()
+        from freshline.declare.rules import nearest
+
+        raise self.refuse(f"there is no type {word}.{nearest(word, NAMES)}".rstrip("."))
+
+    def _decimal(self) -> str:
+        if self.lexeme != "(":
+            return "DECIMAL(10,0)"
+        self._expect("(")
+        precision = self._number()
+        scale = 0
+        if self.lexeme == ",":
+            self._expect(",")
+            scale = self._number()
+        self._expect(")")
+        if not 1 <= precision <= 38 or scale > precision:
+            raise self.refuse("DECIMAL(p,s) has 1 to 38 digits, s of them after the point")
+        return f"DECIMAL({precision},{scale})"
+
+    def _struct(self) -> str:
+        self._expect("<")
+        fields: list[str] = []
+        names: set[str] = set()
+        while True:
+            name = self._take()
+            plain = name[1:-1].replace("``", "`") if name.startswith("`") else name
+            if not plain or (not name.startswith("`") and not _PLAIN.match(name)):
+                raise self.refuse(f"{name} is not the name of a field")
+            if plain.lower() in names:
+                raise self.refuse(f"field {plain} occurs twice")
+            names.add(plain.lower())
+            if self.lexeme == ":":
+                self._expect(":")
+            shown = plain if _PLAIN.match(plain) else "`" + plain.replace("`", "``") + "`"
+            fields.append(f"{shown}: {self.type()}")
+            if self.lexeme != ",":
+                break
+            self._expect(",")
+        self._expect(">")
+        return f"STRUCT<{', '.join(fields)}>"
+
+    def _take(self) -> str:
+        lexeme = self.lexeme
+        if lexeme is None:
+            raise self.refuse("it ends too early")
+        self._next += 1
+        return lexeme
+
+    def _expect(self, mark: str) -> None:
+        lexeme = self._take()
+        if lexeme != mark:
+            raise self.refuse(f"{mark} is expected where {lexeme} stands")
+
+    def _number(self) -> int:
+        lexeme = self._take()
+        if not (lexeme.isascii() and lexeme.isdigit() and len(lexeme) < 4):
+            raise self.refuse(f"a number is expected where {lexeme} stands")
+        return int(lexeme)

@@ -1,0 +1,384 @@
+"""The declared tables and sources as one graph, in order.
+
+Built once from values, then only read. Whoever holds a Graph may rely on it: every name that is read is declared,
+there is no circle, every table has a freshness that what drives it can deliver, and a mode with its reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from freshline.declare.clauses import Declaration
+from freshline.declare.freshness import Freshness
+from freshline.declare.mode import driving_inputs, resolve_mode
+from freshline.declare.names import TableName
+from freshline.declare.rules import Problems, nearest
+from freshline.declare.spec import Downstream, Mode, SourceSpec, Spec, TableSpec
+
+# Tables that freshline keeps beside those that are declared.
+QUARANTINE = "__quarantine"
+FILES = "__file"
+_RESERVED_PREFIXES = ("freshline_", "_freshline")
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """What a project says about freshness and modes where a declaration does not."""
+
+    default_freshness: Freshness
+    continuous_below: Freshness
+    incremental_below: Freshness
+
+
+@dataclass(frozen=True)
+class Graph:
+    """All declarations by name; `order` has sources first, and every table behind what it reads."""
+
+    specs: Mapping[TableName, Spec]
+    order: tuple[TableName, ...]
+    freshnesses: Mapping[TableName, Freshness]
+    modes: Mapping[TableName, tuple[Mode, str]]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.specs
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    @cached_property
+    def tables(self) -> tuple[TableSpec, ...]:
+        """All tables in order."""
+        return tuple(spec for spec in (self.specs[name] for name in self.order) if isinstance(spec, TableSpec))
+
+    @cached_property
+    def sources(self) -> tuple[SourceSpec, ...]:
+        """All sources in order."""
+        return tuple(spec for spec in (self.specs[name] for name in self.order) if isinstance(spec, SourceSpec))
+
+    def spec(self, name: TableName) -> Spec:
+        """The declaration of a name; raises KeyError, with the nearest name, where there is none."""
+        try:
+            return self.specs[name]
+        except KeyError:
+            known = [str(other) for other in self.order]
+            raise KeyError(f"there is no table or source {name}.{nearest(str(name), known)}") from None
+
+    def table(self, name: TableName) -> TableSpec:
+        """The declared table of a name; raises KeyError where there is none, or a source."""
+        spec = self.spec(name)
+        if not isinstance(spec, TableSpec):
+            raise KeyError(f"{name} is a source, not a table")
+        return spec
+
+    def source(self, name: TableName) -> SourceSpec:
+        """The declared source of a name; raises KeyError where there is none, or a table."""
+        spec = self.spec(name)
+        if not isinstance(spec, SourceSpec):
+            raise KeyError(f"{name} is a table, not a source")
+        return spec
+
+    def freshness(self, name: TableName) -> Freshness:
+        """The freshness that holds: stated, inherited from consumers, or the project's default."""
+        return self.freshnesses[self.spec(name).name]
+
+    def mode(self, name: TableName) -> Mode:
+        return self.modes[self.spec(name).name][0]
+
+    def mode_reason(self, name: TableName) -> str:
+        """A sentence, such as `freshness 10 seconds is below 1 minute`."""
+        return self.modes[self.spec(name).name][1]
+
+    def columns(self, name: TableName) -> tuple[str, ...] | None:
+        """The names of the columns; None for a table written in Python, which only Spark knows."""
+        return columns_of(self.spec(name))
+
+    def reads(self, name: TableName) -> tuple[TableName, ...]:
+        """What a table reads itself; nothing for a source."""
+        spec = self.spec(name)
+        return spec.reads if isinstance(spec, TableSpec) else ()
+
+    def consumers(self, name: TableName) -> tuple[TableName, ...]:
+        """The tables that read this one themselves, in order."""
+        return self._consumers.get(name, ())
+
+    def upstream(self, name: TableName) -> tuple[TableName, ...]:
+        """Everything that the table depends on, near or far, in order."""
+        return self._closure(name, self.reads)
+
+    def downstream(self, name: TableName) -> tuple[TableName, ...]:
+        """Everything that depends on the table, near or far, in order."""
+        return self._closure(name, self.consumers)
+
+    def driving(self, name: TableName) -> tuple[TableName, ...]:
+        """The inputs that a table's lag is measured by."""
+        spec = self.spec(name)
+        return driving_inputs(spec) if isinstance(spec, TableSpec) else ()
+
+    def roots(self, name: TableName) -> tuple[TableName, ...]:
+        """The sources that drive the table, near or far, in order; a source is its own root."""
+        if isinstance(self.spec(name), SourceSpec):
+            return (self.spec(name).name,)
+        found = self._closure(name, self.driving)
+        return tuple(other for other in found if isinstance(self.specs[other], SourceSpec))
+
+    @cached_property
+    def _consumers(self) -> Mapping[TableName, tuple[TableName, ...]]:
+        found: dict[TableName, list[TableName]] = {}
+        for name in self.order:
+            for read in self.reads(name):
+                found.setdefault(read, []).append(name)
+        return {name: tuple(readers) for name, readers in found.items()}
+
+    def _closure(self, name: TableName, step: object) -> tuple[TableName, ...]:
+        assert callable(step)
+        seen: set[TableName] = set()
+        waiting = list(step(name))
+        while waiting:
+            other = waiting.pop()
+            if other not in seen:
+                seen.add(other)
+                waiting.extend(step(other))
+        return tuple(other for other in self.order if other in seen)
+
+
+def columns_of(spec: Spec) -> tuple[str, ...] | None:
+    """The names of the columns that readers see, None where only Spark knows them."""
+    if isinstance(spec, SourceSpec):
+        return tuple(column.name for column in spec.columns)
+    return spec.columns
+
+
+def arrange(declarations: Iterable[Declaration], broken: frozenset[TableName], problems: Problems) -> list[Declaration]:
+    """Declarations in the order of the graph, sources first, then by name wherever the graph leaves a choice.
+
+    `broken` are names whose files have errors of their own: reading them is not an error here. Names that are
+    declared twice, unknown, colliding or in a circle are added to `problems`, and left out where they must be.
+    """
+    known = _unique(declarations, problems)
+    _check_names(known, problems)
+    _check_upstreams(known, broken, problems)
+    reads = {
+        name: [read for read in d.spec.reads if read in known] if isinstance(d.spec, TableSpec) else []
+        for name, d in known.items()
+    }
+    order = sorted(name for name, d in known.items() if isinstance(d.spec, SourceSpec))
+    placed = set(order)
+    waiting = sorted(name for name in known if name not in placed)
+    while waiting:
+        # One at a time, the first by name of those that can stand here: the order is the same on every machine.
+        ready = next((name for name in waiting if all(read in placed for read in reads[name])), None)
+        if ready is None:
+            _tell_cycles(waiting, reads, known, problems)
+            break
+        order.append(ready)
+        placed.add(ready)
+        waiting.remove(ready)
+    return [known[name] for name in order]
+
+
+def build_graph(declarations: Sequence[Declaration], thresholds: Thresholds, problems: Problems) -> Graph:
+    """The graph of declarations that are in order and whose columns are known.
+
+    Freshness and mode of each are settled here; what cannot be had is added to `problems`.
+    """
+    by_name = {declaration.spec.name: declaration for declaration in declarations}
+    freshnesses = _freshnesses(by_name, [d.spec.name for d in declarations], thresholds, problems)
+    specs: dict[TableName, Spec] = {}
+    modes: dict[TableName, tuple[Mode, str]] = {}
+    for declaration in declarations:
+        spec, name = declaration.spec, declaration.spec.name
+        if isinstance(spec, TableSpec) and not declaration.freshness_stated:
+            spec = replace(spec, freshness=thresholds.default_freshness)
+        specs[name] = spec
+        try:
+            modes[name] = resolve_mode(
+                spec, freshnesses[name], thresholds.continuous_below, thresholds.incremental_below
+            )
+        except ValueError as error:
+            problems.add("REFRESH_MODE", f"{name}: {error}", declaration.at("REFRESH_MODE"))
+    return Graph(specs, tuple(by_name), freshnesses, modes)
+
+
+# -- names
+
+
+def _unique(declarations: Iterable[Declaration], problems: Problems) -> dict[TableName, Declaration]:
+    known: dict[TableName, Declaration] = {}
+    for declaration in sorted(declarations, key=lambda d: (d.spec.name, d.spec.written_at)):
+        name = declaration.spec.name
+        if name in known:
+            problems.add(
+                "DUPLICATE_NAME",
+                f"{name} is also declared in {known[name].spec.written_at}. Names are equal in any letter case: rename "
+                "or remove one.",
+                declaration.spec.written_at,
+            )
+        else:
+            known[name] = declaration
+    return known
+
+
+def _check_names(known: Mapping[TableName, Declaration], problems: Problems) -> None:
+    namespaces = {name.namespace.lower(): name for name in known if name.namespace}
+    for name, declaration in known.items():
+        at = declaration.spec.written_at
+        for part in name.parts:
+            prefix = next((p for p in _RESERVED_PREFIXES if part.lower().startswith(p)), None)
+            if prefix is not None:
+                problems.add(
+                    "RESERVED_NAME", f"{name}: names that begin with {prefix} are freshline's own. Take another.", at
+                )
+        if name.namespace is None and name.name.lower() in namespaces:
+            problems.add(
+                "PATH_COLLISION",
+                f"{name} and {namespaces[name.name.lower()]} would lie in one folder of the warehouse: a name cannot "
+                "also be a namespace. Rename one.",
+                at,
+            )
+        for suffix in (QUARANTINE, FILES):
+            if not name.name.lower().endswith(suffix):
+                continue
+            log = known.get(TableName(name.namespace, name.name[: -len(suffix)] or "_"))
+            if log is not None and isinstance(log.spec, SourceSpec) and log.spec.is_log:
+                problems.add(
+                    "PATH_COLLISION",
+                    f"{name} would lie where freshline keeps a table of its own beside {log.spec.name}. Rename one.",
+                    at,
+                )
+
+
+def _check_upstreams(known: Mapping[TableName, Declaration], broken: frozenset[TableName], problems: Problems) -> None:
+    for name, declaration in known.items():
+        spec = declaration.spec
+        if not isinstance(spec, TableSpec):
+            continue
+        for read in spec.reads:
+            if read not in known and read not in broken:
+                others = [str(other) for other in (*known, *broken) if other != name]
+                problems.add(
+                    "UNKNOWN_UPSTREAM",
+                    f"{name} reads {read}, which is not declared.{nearest(str(read), others)} "
+                    f"Declare it in a file of its own, or correct the name.",
+                    declaration.at(f"reads {str(read).lower()}"),
+                )
+
+
+def _tell_cycles(
+    waiting: Sequence[TableName],
+    reads: Mapping[TableName, Sequence[TableName]],
+    known: Mapping[TableName, Declaration],
+    problems: Problems,
+) -> None:
+    left, told = set(waiting), set[TableName]()
+    for start in waiting:
+        if start in told:
+            continue
+        path = _way_back(start, reads, left)
+        if path is None:
+            continue  # it only reads tables that are in a circle
+        told.update(path)
+        shown = " reads ".join(str(name) for name in (*path, start))
+        problems.add(
+            "CYCLE",
+            f"{shown}. Tables that read each other have no order: remove one of these reads.",
+            known[start].spec.written_at,
+        )
+
+
+def _way_back(
+    start: TableName, reads: Mapping[TableName, Sequence[TableName]], left: set[TableName]
+) -> list[TableName] | None:
+    """The shortest path from a table through its inputs back to itself."""
+    came_from: dict[TableName, TableName] = {}
+    waiting = [start]
+    for name in waiting:
+        for read in sorted(reads[name]):
+            if read == start:
+                path = [name]
+                while path[-1] != start:
+                    path.append(came_from[path[-1]])
+                return path[::-1]
+            if read in left and read not in came_from:
+                came_from[read] = name
+                waiting.append(read)
+    return None
+
+
+# -- freshness
+
+
+def _arrives(spec: Spec) -> bool:
+    """Whether rows of it must first be brought in by us."""
+    return spec.is_log if isinstance(spec, SourceSpec) else True
+
+
+def _freshnesses(
+    by_name: Mapping[TableName, Declaration], order: Sequence[TableName], thresholds: Thresholds, problems: Problems
+) -> dict[TableName, Freshness]:
+    """From consumers to inputs, so that what is inherited is known."""
+    asked: dict[TableName, list[tuple[bool, Freshness]]] = {}
+    found: dict[TableName, Freshness] = {}
+    for name in reversed(order):
+        declaration = by_name[name]
+        spec = declaration.spec
+        stated = _stated(declaration, thresholds)
+        if stated is None:
+            stated = _tightest(asked.get(name, []))
+            if stated is None and isinstance(spec, TableSpec):
+                problems.add(
+                    "FRESHNESS_DOWNSTREAM",
+                    f"FRESHNESS = DOWNSTREAM, but no table reads {name}. State a freshness, such as INTERVAL '1' HOUR.",
+                    declaration.at("FRESHNESS"),
+                )
+        found[name] = stated or thresholds.default_freshness
+        if isinstance(spec, TableSpec):
+            for read in spec.reads:
+                asked.setdefault(read, []).append((read not in spec.non_driving, found[name]))
+    for name in order:
+        _check_upstream_freshness(by_name[name], by_name, found, problems)
+    return found
+
+
+def _stated(declaration: Declaration, thresholds: Thresholds) -> Freshness | None:
+    """The freshness of the declaration itself; None where it is inherited from consumers."""
+    spec = declaration.spec
+    if isinstance(spec, SourceSpec):
+        return spec.freshness
+    if not declaration.freshness_stated:
+        return thresholds.default_freshness
+    return spec.freshness if isinstance(spec.freshness, Freshness) else None
+
+
+def _tightest(asked: Sequence[tuple[bool, Freshness]]) -> Freshness | None:
+    """What consumers ask for; those that the table does not drive count only where there are no others."""
+    counted = [freshness for counts, freshness in asked if counts] or [freshness for _, freshness in asked]
+    return min(counted, default=None)
+
+
+def _check_upstream_freshness(
+    declaration: Declaration,
+    by_name: Mapping[TableName, Declaration],
+    found: Mapping[TableName, Freshness],
+    problems: Problems,
+) -> None:
+    spec = declaration.spec
+    if not isinstance(spec, TableSpec) or spec.freshness is Downstream.DOWNSTREAM:
+        return
+    for read in driving_inputs(spec):
+        # A source that is read in place has, at every moment, all that there is: its freshness is the rhythm of whoever
+        # writes it, and holds nothing up.
+        in_place = read in by_name and not _arrives(by_name[read].spec)
+        if read not in by_name or in_place or found[read] <= found[spec.name]:
+            continue
+        own = found[spec.name].describe()
+        stated = f"freshness {own}" if declaration.freshness_stated else f"freshness {own} (the project's default)"
+        upstream = by_name[read]
+        problems.add(
+            "FRESHNESS_UPSTREAM",
+            f"{stated} is tighter than {read} delivers, which drives {spec.name} and has freshness "
+            f"{found[read].describe()} ({upstream.at('FRESHNESS')}). Give {read} FRESHNESS = DOWNSTREAM or a tighter "
+            f"one, {spec.name} a longer one, or name {read} in 'non-driving'.",
+            declaration.at("FRESHNESS"),
+        )

@@ -1,0 +1,64 @@
+"""Names of tables and sources: `name` or `namespace.name`."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+PART = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}\Z")
+
+
+@dataclass(frozen=True)
+class TableName:
+    """The name of a table or source; equal names are equal in any letter case, as in Spark.
+
+    >>> str(TableName.parse("sales.orders"))
+    'sales.orders'
+    >>> TableName.parse("Orders") == TableName.parse("orders")
+    True
+    """
+
+    namespace: str | None
+    name: str
+
+    @classmethod
+    def parse(cls, text: str) -> TableName:
+        """Read `name` or `namespace.name`; raises ValueError, with a sentence, for anything else."""
+        parts = [part.strip().strip("`") for part in text.split(".")]
+        if len(parts) > 2 or not all(PART.match(part) for part in parts):
+            raise ValueError(
+                f"{text!r} is not a name. A name is `name` or `namespace.name`; each part begins with a letter or "
+                "underscore and has up to 128 letters, digits and underscores."
+            )
+        return cls(parts[0] if len(parts) == 2 else None, parts[-1])
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The one or two parts, as Dagster's asset key and the folders of the warehouse use them."""
+        return (self.namespace, self.name) if self.namespace else (self.name,)
+
+    @property
+    def view(self) -> str:
+        """The name under which queries see the table in a session: a temporary view has no namespace.
+
+        The length of the namespace keeps `a_b.c` and `a.b_c` apart.
+        """
+        if self.namespace is None:
+            return self.name
+        return f"freshline_{len(self.namespace)}_{self.namespace}_{self.name}"
+
+    def __str__(self) -> str:
+        return ".".join(self.parts)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TableName) and self._folded == other._folded
+
+    def __hash__(self) -> int:
+        return hash(self._folded)
+
+    def __lt__(self, other: TableName) -> bool:
+        return self._folded < other._folded
+
+    @property
+    def _folded(self) -> tuple[str, ...]:
+        return tuple(part.lower() for part in self.parts)

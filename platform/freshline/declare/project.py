@@ -1,0 +1,275 @@
+"""From a folder on disk to settings and a graph.
+
+The only part of `declare` that touches the disk and the environment, both handed in or named by settings. Everything
+that is wrong with a project's declarations is told at once, in the order of file and line.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from freshline.declare.cache import DeclarationCache
+from freshline.declare.clauses import Declaration
+from freshline.declare.graph import Graph, Thresholds, arrange, build_graph, columns_of
+from freshline.declare.location import Location
+from freshline.declare.names import PART, TableName
+from freshline.declare.project_settings import find_project, read_settings
+from freshline.declare.rules import Problems, breach
+from freshline.declare.settings import Settings
+from freshline.declare.source import resolve_path
+from freshline.declare.spec import SourceSpec, TableSpec
+from freshline.errors import DeclarationError
+
+__all__ = ["find_project", "read_declarations", "read_project", "read_settings"]
+
+SUFFIXES = (".sql", ".py")
+# Dagster's entry point lies beside the declarations.
+NOT_DECLARATIONS = ("definitions.py",)
+
+
+def read_project(settings: Settings, environ: Mapping[str, str] | None = None) -> Graph:
+    """Read all declarations of a project; raises DeclarationErrors with everything that is wrong.
+
+    `environ` is what `${env:NAME}` refers to, by default that of the process. Reading changes nothing but a cache in
+    the state directory.
+    """
+    cache = DeclarationCache(settings.state / "cache" / "declarations")
+    graph = _read(settings, os.environ if environ is None else environ, cache)
+    cache.save()
+    return graph
+
+
+def read_declarations(files: Mapping[str, str], settings: Settings) -> Graph:
+    """The graph of SQL declarations that are given as texts, by path below the folder of declarations.
+
+    For tests and for judging a declaration before it is written. Raises DeclarationErrors.
+    """
+    problems = Problems()
+    declarations, broken = [], set()
+    for path, text in sorted(files.items()):
+        shown = _shown(settings, settings.declarations / path)
+        name = _name_of(Path(path), Location(shown, 1))
+        try:
+            declarations.append(_declare_sql(text, shown, name))
+        except DeclarationError as error:
+            problems.extend(error)
+            broken.add(name)
+    return _graph(declarations, frozenset(broken), settings, os.environ, _resolve, problems)
+
+
+def _read(settings: Settings, environ: Mapping[str, str], cache: DeclarationCache) -> Graph:
+    problems = Problems()
+    declarations: list[Declaration] = []
+    broken: set[TableName] = set()
+    keys: dict[TableName, str] = {}
+    for file in _files(settings, problems):
+        at = Location(_shown(settings, file), 1)
+        try:
+            name = _name_of(file.relative_to(settings.declarations), at)
+        except DeclarationError as error:
+            problems.extend(error)
+            continue
+        try:
+            declaration, key = _declaration(settings, file, name, cache)
+        except DeclarationError as error:
+            problems.extend(error)
+            broken.add(name)
+            continue
+        declarations.append(declaration)
+        keys[declaration.spec.name] = key
+
+    def resolve(
+        declaration: Declaration, inputs: Mapping[TableName, tuple[str, ...] | None], logs: frozenset[TableName]
+    ) -> TableSpec:
+        facts = json.dumps([[str(n), c, n in logs] for n, c in inputs.items()])
+        key = cache.key("resolved", keys[declaration.spec.name], facts)
+        found = cache.get(key)
+        if found is None:
+            found = _resolve(declaration, inputs, logs)
+            cache.put(key, found)
+        resolved: TableSpec = found
+        return resolved
+
+    return _graph(declarations, frozenset(broken), settings, environ, resolve, problems)
+
+
+# -- files
+
+
+def _files(settings: Settings, problems: Problems) -> Iterator[Path]:
+    """The declaration files, in order; files that cannot be ones are told."""
+    folder = settings.declarations
+    if not folder.is_dir():
+        problems.add(
+            "FILE",
+            f"there is no folder {_shown(settings, folder)}. Make it, or name another with `declarations` in "
+            "[tool.freshline].",
+            Location("pyproject.toml", 1),
+        )
+        return
+    for base, folders, names in os.walk(folder, followlinks=True):
+        folders[:] = sorted(name for name in folders if not name.startswith(("_", ".")))
+        depth = len(Path(base).relative_to(folder).parts)
+        for name in sorted(names):
+            if not name.endswith(SUFFIXES) or name.startswith(("_", ".")) or name in NOT_DECLARATIONS:
+                continue
+            file = Path(base) / name
+            if depth > 1:
+                problems.add(
+                    "FILE",
+                    "the file lies too deep: a name has at most one namespace, so declarations lie in the folder "
+                    f"{_shown(settings, folder)} or one below it. Move it up.",
+                    Location(_shown(settings, file), 1),
+                )
+            else:
+                yield file
+        if depth > 1:
+            folders[:] = []
+
+
+def _shown(settings: Settings, file: Path) -> str:
+    return file.relative_to(settings.root).as_posix() if file.is_relative_to(settings.root) else file.as_posix()
+
+
+def _name_of(path: Path, at: Location) -> TableName:
+    parts = (*path.parts[:-1], path.stem)
+    for part in parts:
+        if not PART.match(part):
+            raise breach(
+                "FILE_NAME",
+                f"{part!r} in the path of the file is not a name: a table is named like its file. Rename it to "
+                "letters, digits and underscores, or begin it with an underscore to keep it out.",
+                at,
+            )
+    return TableName(parts[0] if len(parts) == 2 else None, parts[-1])
+
+
+def _declaration(settings: Settings, file: Path, name: TableName, cache: DeclarationCache) -> tuple[Declaration, str]:
+    path = _shown(settings, file)
+    text = _text(file, path)
+    if file.suffix == ".sql":
+        key = cache.key("sql", path, text)
+        read: Callable[[], Declaration] = lambda: _declare_sql(text, path, name)  # noqa: E731
+    else:
+        from freshline.declare.python_file import own_modules
+
+        modules = own_modules(settings.root, file, text)
+        key = cache.key("python", path, text, json.dumps(modules, sort_keys=True))
+        read = lambda: _declare_python(settings.root, file, text, path, name)  # noqa: E731
+    found = cache.get(key)
+    if found is None:
+        found = read()
+        cache.put(key, found)
+    declaration: Declaration = found
+    return declaration, key
+
+
+def _text(file: Path, path: str) -> str:
+    try:
+        return file.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise breach("FILE", f"the file cannot be read: {error.strerror or error}.", Location(path, 1)) from error
+    except UnicodeDecodeError as error:
+        line = error.object[: error.start].count(b"\n") + 1
+        raise breach("FILE", "the file is not UTF-8 here. Save it as UTF-8.", Location(path, line)) from error
+
+
+# -- declarations; sqlglot is loaded below, and so only for what is not in the cache
+
+
+def _declare_sql(text: str, path: str, name: TableName) -> Declaration:
+    from freshline.declare.statement import read_statement
+    from freshline.declare.tokens import Text
+
+    return _declare(read_statement(Text(text, path)), name)
+
+
+def _declare_python(root: Path, file: Path, text: str, path: str, name: TableName) -> Declaration:
+    from freshline.declare.python_file import read_python
+
+    return _declare(read_python(root, file, text, path, name), name)
+
+
+def _declare(clauses: object, name: TableName) -> Declaration:
+    from freshline.declare.clauses import SourceClauses, TableClauses
+    from freshline.declare.source import declare_source
+    from freshline.declare.table import declare_table
+
+    assert isinstance(clauses, (SourceClauses, TableClauses))
+    problems = Problems()
+    if clauses.name != name:
+        problems.add(
+            "FILE_NAME",
+            f"the file is that of {name}, and declares {clauses.name}. Rename the table, or move the file to "
+            f"{'/'.join(clauses.name.parts)}{Path(clauses.written_at.path).suffix}.",
+            clauses.written_at,
+        )
+    try:
+        declaration = declare_source(clauses) if isinstance(clauses, SourceClauses) else declare_table(clauses)
+    except DeclarationError as error:
+        problems.extend(error)
+        problems.raise_all()
+        raise AssertionError("an error was collected") from error
+    problems.raise_all()
+    return declaration
+
+
+def _resolve(
+    declaration: Declaration, inputs: Mapping[TableName, tuple[str, ...] | None], logs: frozenset[TableName]
+) -> TableSpec:
+    from freshline.declare.table import resolve_table
+
+    return resolve_table(declaration, inputs, logs)
+
+
+def _graph(
+    declarations: list[Declaration],
+    broken: frozenset[TableName],
+    settings: Settings,
+    environ: Mapping[str, str],
+    resolve: Callable[[Declaration, Mapping[TableName, tuple[str, ...] | None], frozenset[TableName]], TableSpec],
+    problems: Problems,
+) -> Graph:
+    ordered = arrange(declarations, broken, problems)
+    placed: dict[TableName, Declaration] = {}
+    for declaration in ordered:
+        spec = declaration.spec
+        name = spec.name
+        if isinstance(spec, SourceSpec):
+            placed[name] = _placed_source(declaration, spec, settings, environ, problems)
+            continue
+        inputs = {read: columns_of(placed[read].spec) if read in placed else None for read in spec.reads}
+        logs = frozenset(read for read in spec.reads if _is_log(placed.get(read)))
+        placed[name] = declaration
+        if any(read not in placed for read in spec.reads):
+            continue  # what is wrong with its inputs is told; judging this now would tell it again
+        try:
+            placed[name] = replace(declaration, spec=resolve(declaration, inputs, logs))
+        except DeclarationError as error:
+            problems.extend(error)
+            # Its columns are not known; what reads it is not to blame.
+            del placed[name]
+    thresholds = Thresholds(settings.default_freshness, settings.continuous_below, settings.incremental_below)
+    judged = [placed.get(d.spec.name, d) for d in ordered]
+    graph = build_graph(judged, thresholds, problems)
+    problems.raise_all()
+    return graph
+
+
+def _is_log(declaration: Declaration | None) -> bool:
+    return declaration is not None and isinstance(declaration.spec, SourceSpec) and declaration.spec.is_log
+
+
+def _placed_source(
+    declaration: Declaration, spec: SourceSpec, settings: Settings, environ: Mapping[str, str], problems: Problems
+) -> Declaration:
+    try:
+        path = resolve_path(declaration, settings.root, settings.environment, environ)
+        return replace(declaration, spec=replace(spec, path=path))
+    except DeclarationError as error:
+        problems.extend(error)
+        return declaration

@@ -1,0 +1,421 @@
+"""Declarations in Python: the decorator `freshline.table`, and `freshline.source`.
+
+A call only notes what it was given. The notes are read, and judged by the same rules as SQL, when the file is
+read as a declaration; a file that is imported by anything else declares nothing and changes nothing.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from datetime import timedelta
+from types import FrameType, FunctionType
+from typing import Any, TypeVar, overload
+
+from freshline.declare.clauses import QueryText, SourceClauses, TableClauses, Written
+from freshline.declare.freshness import Freshness
+from freshline.declare.location import Location
+from freshline.declare.names import TableName
+from freshline.declare.query import PythonInput, PythonQuery
+from freshline.declare.rules import Problems, breach
+from freshline.declare.spec import Downstream
+from freshline.errors import DeclarationError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class Input:
+    """The default of a parameter that reads a table: by `freshline.read` or `freshline.lookup`."""
+
+    name: str
+    is_lookup: bool
+
+
+@dataclass(frozen=True)
+class Note:
+    """What one call of `freshline.table` or `freshline.source` was given, and where."""
+
+    kind: str
+    line: int
+    given: Mapping[str, Any] = field(default_factory=dict)
+    function: Callable[..., Any] | None = None
+
+
+_notes: ContextVar[tuple[str, list[Note]] | None] = ContextVar("freshline_notes", default=None)
+
+
+def read(name: str) -> Input:
+    """The default of a parameter that reads the table `name`, for names with a namespace."""
+    return Input(name, is_lookup=False)
+
+
+def lookup(name: str) -> Input:
+    """The default of a parameter that meets the table `name` as a dimension, at a version pinned by the refresh."""
+    return Input(name, is_lookup=True)
+
+
+@overload
+def table(function: F, /) -> F: ...
+
+
+@overload
+def table(
+    *,
+    query: None = None,
+    name: str | None = None,
+    freshness: timedelta | str | None = None,
+    primary_key: str | Sequence[str] = (),
+    partitioned_by: str | Sequence[str] = (),
+    cluster_by: str | Sequence[str] = (),
+    comment: str | None = None,
+    mode: str | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Callable[[F], F]: ...
+
+
+@overload
+def table(
+    *,
+    query: str,
+    name: str | None = None,
+    freshness: timedelta | str | None = None,
+    primary_key: str | Sequence[str] = (),
+    partitioned_by: str | Sequence[str] = (),
+    cluster_by: str | Sequence[str] = (),
+    comment: str | None = None,
+    mode: str | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> None: ...
+
+
+def table(
+    function: F | None = None,
+    /,
+    *,
+    query: str | None = None,
+    name: str | None = None,
+    freshness: timedelta | str | None = None,
+    primary_key: str | Sequence[str] = (),
+    partitioned_by: str | Sequence[str] = (),
+    cluster_by: str | Sequence[str] = (),
+    comment: str | None = None,
+    mode: str | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> F | Callable[[F], F] | None:
+    """Declare a materialized table.
+
+    As a decorator: the function takes a DataFrame for each parameter and returns the table's rows as one. A parameter
+    is named after the table that it reads, or has `freshline.read(..)` or `freshline.lookup(..)` as its default.
+    With `query`, the table is that SELECT and there is no function.
+
+    `freshness` is a timedelta, a text such as "30 seconds" or "PT5M", or "DOWNSTREAM"; without it the project's default
+    holds. `name` is by default the function's name, in the namespace of the file's folder. `mode` is "auto",
+    "continuous", "incremental" or "batch"; `options` are those of WITH.
+    """
+    line = _calling_line()
+    given = {
+        "query": query,
+        "name": name,
+        "freshness": freshness,
+        "primary_key": primary_key,
+        "partitioned_by": partitioned_by,
+        "cluster_by": cluster_by,
+        "comment": comment,
+        "mode": mode,
+        "options": options or {},
+    }
+    if function is not None:
+        _note(Note("table", line, given, function))
+        return function
+    if query is not None:
+        _note(Note("table", line, given))
+        return None
+
+    def decorate(decorated: F) -> F:
+        _note(Note("table", line, given, decorated))
+        return decorated
+
+    return decorate
+
+
+def source(
+    *,
+    columns: str,
+    connector: str,
+    path: str,
+    name: str | None = None,
+    format: str | None = None,  # noqa: A002 - the name of the option in WITH
+    freshness: timedelta | str | None = None,
+    primary_key: str | Sequence[str] = (),
+    comment: str | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> None:
+    """Declare a source.
+
+    `columns` are written as in CREATE SOURCE: "id BIGINT, at TIMESTAMP METADATA FROM 'ingested_at'". `name` is by
+    default that of the file; `options` are the others of WITH.
+    """
+    given = {
+        "name": name,
+        "columns": columns,
+        "freshness": freshness,
+        "primary_key": primary_key,
+        "comment": comment,
+        "options": {
+            **({} if format is None else {"format": format}),
+            "connector": connector,
+            "path": path,
+            **(options or {}),
+        },
+    }
+    _note(Note("source", _calling_line(), given))
+
+
+@contextmanager
+def taking_notes(file: str) -> Iterator[list[Note]]:
+    """Collect the notes of the calls made while the file is loaded."""
+    notes: list[Note] = []
+    token = _notes.set((file, notes))
+    try:
+        yield notes
+    finally:
+        _notes.reset(token)
+
+
+def read_note(
+    note: Note, text: str, path: str, default_name: TableName, code_hash: str
+) -> TableClauses | SourceClauses:
+    """The clauses of one declaration; raises DeclarationErrors for arguments that cannot be read.
+
+    `text` is that of the file, in which the lines of SQL are looked up.
+    """
+    reader = _NoteReader(note, text, path)
+    clauses = reader.source(default_name) if note.kind == "source" else reader.table(default_name, code_hash)
+    reader.problems.raise_all()
+    assert clauses is not None, "clauses that cannot be read have raised"
+    return clauses
+
+
+class _NoteReader:
+    def __init__(self, note: Note, text: str, path: str) -> None:
+        self.note = note
+        self.text = text
+        self.at = Location(path, note.line)
+        self.problems = Problems()
+
+    def refuse(self, message: str) -> None:
+        self.problems.add("PYTHON_DECLARATION", message, self.at)
+
+    def table(self, default_name: TableName, code_hash: str) -> TableClauses | None:
+        given = self.note.given
+        query: QueryText | PythonQuery | None
+        if self.note.function is None:
+            query = self.query_text(given["query"])
+        elif given["query"] is not None:
+            self.refuse("freshline.table takes a query or decorates a function, not both.")
+            query = None
+        else:
+            query = self.function(self.note.function, code_hash)
+        name = self.name(default_name)
+        mode = given["mode"]
+        if query is None or name is None:
+            return None
+        return TableClauses(
+            name=name,
+            written_at=self.at,
+            query=query,
+            primary_key=self.names("primary_key"),
+            partitioned_by=self.names("partitioned_by"),
+            cluster_by=self.names("cluster_by"),
+            comment=self.comment(),
+            freshness=self.freshness(),
+            mode=None if mode is None else Written(str(getattr(mode, "value", mode)).upper(), self.note.line),
+            options=self.options(),
+        )
+
+    def source(self, default_name: TableName) -> SourceClauses | None:
+        from freshline.declare.statement import read_columns
+        from freshline.declare.tokens import Text
+
+        name = self.name(default_name)
+        columns = self.query_text(self.note.given["columns"], "columns")
+        if columns is None or name is None:
+            return None
+        try:
+            found, key = read_columns(Text(columns.text, self.at.path, columns.line))
+        except DeclarationError as error:
+            self.problems.extend(error)
+            return None
+        return SourceClauses(
+            name=name,
+            written_at=self.at,
+            columns=found,
+            primary_key=self.names("primary_key") or key,
+            comment=self.comment(),
+            freshness=self.freshness(),
+            options=self.options(),
+        )
+
+    def name(self, default_name: TableName) -> TableName | None:
+        given, function = self.note.given["name"], self.note.function
+        if given is None:
+            return TableName(default_name.namespace, function.__name__) if function else default_name
+        try:
+            return TableName.parse(str(given))
+        except ValueError as error:
+            self.problems.add("NAME", str(error), self.at)
+            return None
+
+    def query_text(self, text: object, what: str = "query") -> QueryText | None:
+        if not isinstance(text, str) or not text.strip():
+            self.refuse(f"{what} is {text!r}. It is a text of SQL.")
+            return None
+        written = self.written_line(text)
+        before = text[: len(text) - len(text.lstrip())]
+        return QueryText(text.strip().rstrip(";").rstrip(), written + before.count("\n"))
+
+    def written_line(self, text: str) -> int:
+        """The line of the constant in the file; where it is put together, the line of the call."""
+        import ast
+
+        for node in ast.walk(ast.parse(self.text)):
+            if isinstance(node, ast.Constant) and node.value == text:
+                return node.lineno
+        return self.note.line
+
+    def function(self, function: Callable[..., Any], code_hash: str) -> PythonQuery | None:
+        if not isinstance(function, FunctionType) or function.__qualname__ != function.__name__:
+            self.refuse("freshline.table decorates a function at the top level of its file.")
+            return None
+        if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+            self.refuse(f"{function.__name__} is a coroutine or generator. It returns one DataFrame.")
+            return None
+        inputs: list[PythonInput] = []
+        for parameter in inspect.signature(function).parameters.values():
+            read_by = self.input(parameter)
+            if read_by is not None:
+                inputs.append(read_by)
+        return PythonQuery(self.at.path, function.__name__, tuple(inputs), code_hash)
+
+    def input(self, parameter: inspect.Parameter) -> PythonInput | None:
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
+            self.refuse(
+                f"parameter {parameter}: each parameter has a name and reads one table. Name it after the table."
+            )
+            return None
+        default = parameter.default
+        if default is parameter.empty:
+            default = Input(parameter.name, is_lookup=False)
+        if not isinstance(default, Input):
+            self.refuse(
+                f"parameter {parameter.name} has the default {default!r}. A default is "
+                "freshline.read('namespace.name') or freshline.lookup('name')."
+            )
+            return None
+        try:
+            return PythonInput(parameter.name, TableName.parse(default.name), default.is_lookup)
+        except ValueError as error:
+            self.problems.add("NAME", f"parameter {parameter.name}: {error}", self.at)
+            return None
+
+    def freshness(self) -> Written[Freshness | Downstream] | None:
+        given = self.note.given["freshness"]
+        if given is None:
+            return None
+        if isinstance(given, str) and given.strip().upper() == "DOWNSTREAM":
+            return Written(Downstream.DOWNSTREAM, self.note.line)
+        if isinstance(given, Freshness):
+            given = given.allowed_lag
+        try:
+            return Written(Freshness.parse(given), self.note.line)
+        except ValueError as error:
+            self.problems.add("FRESHNESS_VALUE", str(error), self.at)
+            return None
+
+    def names(self, argument: str) -> Written[tuple[str, ...]] | None:
+        given = self.note.given[argument]
+        names = (given,) if isinstance(given, str) else given
+        if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) and name for name in names):
+            self.refuse(f"{argument} is {given!r}. It is a list of names of columns.")
+            return None
+        return Written(tuple(names), self.note.line) if names else None
+
+    def comment(self) -> str | None:
+        given = self.note.given["comment"]
+        if given is None and self.note.function is not None:
+            return inspect.getdoc(self.note.function)
+        if given is not None and not isinstance(given, str):
+            self.refuse(f"comment is {given!r}. It is a text.")
+            return None
+        return given
+
+    def options(self) -> dict[str, Written[str]]:
+        given = self.note.given["options"]
+        if not isinstance(given, Mapping):
+            self.refuse(f"options is {given!r}. It is a mapping of the options in WITH.")
+            return {}
+        found: dict[str, Written[str]] = {}
+        for key, value in given.items():
+            text = _option_text(value)
+            if text is None:
+                self.refuse(f"option '{key}' is {value!r}. It is a text, a number, True, False, a timedelta or a list.")
+            else:
+                found[str(key).lower()] = Written(text, self.note.line)
+        return found
+
+
+def _option_text(value: object) -> str | None:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, timedelta) and not value.microseconds:
+        return f"{value.days * 86_400 + value.seconds} seconds"
+    if isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value):
+        return ", ".join(value)
+    return None
+
+
+def _note(note: Note) -> None:
+    taking = _notes.get()
+    if taking is not None:
+        taking[1].append(note)
+
+
+def _calling_line() -> int:
+    """The line of the file that is being read from which the call came, directly or through its own helpers."""
+    taking = _notes.get()
+    frame: FrameType | None = sys._getframe(2)
+    if taking is None or frame is None:
+        return 1
+    while frame is not None:
+        if frame.f_code.co_filename == taking[0]:
+            return frame.f_lineno
+        frame = frame.f_back
+    return 1
+
+
+def one_note(notes: Sequence[Note], path: str) -> Note:
+    """The one declaration of a file; raises DeclarationError for none or several."""
+    if not notes:
+        raise breach(
+            "NO_DECLARATION",
+            "the file declares nothing. Decorate a function with @freshline.table, call freshline.table(query=..) or "
+            "freshline.source(..), or begin the name of the file with an underscore.",
+            Location(path, 1),
+        )
+    if len(notes) > 1:
+        lines = " and ".join(str(note.line) for note in notes)
+        raise breach(
+            "TWO_DECLARATIONS",
+            f"{len(notes)} declarations in one file, on lines {lines}. Give each a file of its own.",
+            Location(path, notes[1].line),
+        )
+    return notes[0]

@@ -1,0 +1,587 @@
+"""From the text of a query to the places in it that freshline works on.
+
+sqlglot is asked for structure only, and every place it gives is compared with the text that stands there. The
+text itself is never printed back from the tree: what Spark runs is what was written.
+
+What Spark would not understand (`FOR SYSTEM_TIME AS OF PROCTIME()`, `version_of(d)`) is covered by text of the
+same length before sqlglot sees it, so that offsets in the tree are offsets in the file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.dialects.spark import Spark
+from sqlglot.errors import ParseError, SqlglotError
+
+from freshline.declare.location import Location
+from freshline.declare.names import PART, TableName
+from freshline.declare.query import LookupJoin, Reference, Span, SqlQuery
+from freshline.declare.rules import Problems, breach
+from freshline.declare.tokens import Kind, Text, Token
+from freshline.errors import DeclarationError
+
+# Table functions that make rows from their arguments alone.
+TABLE_FUNCTIONS = frozenset(
+    "range explode explode_outer posexplode posexplode_outer inline inline_outer stack json_tuple "
+    "variant_explode variant_explode_outer".split()
+)
+FILE_FORMATS = frozenset("delta parquet json csv text orc avro xml binaryfile iceberg hudi".split())
+
+_NOT_A_QUERY = (exp.Command, exp.Insert, exp.Update, exp.Delete, exp.Merge, exp.Create, exp.Drop, exp.Into, exp.Block)
+_PROCTIME = ("FOR", "SYSTEM_TIME", "AS", "OF", "PROCTIME", "(", ")")
+_KEYWORDS = frozenset(Spark.Tokenizer.KEYWORDS)
+
+
+def parse_query(text: str, path: str, line: int) -> SqlQuery:
+    """Read one SELECT; `line` is the line of the file on which the text begins.
+
+    Raises DeclarationErrors with everything that can be told at once.
+    """
+    return _Parser(Text(text, path, line)).parse()
+
+
+def parse_structure(query: SqlQuery) -> exp.Query:
+    """The tree of a query that was read before; `version_of(d)` stands in it as the number 0."""
+    blanked = _blanked(query.text, query.removed, [span for span, _ in query.version_calls])
+    return cast(exp.Query, sqlglot.parse_one(blanked, dialect="spark"))
+
+
+def is_common_table(table: exp.Table) -> bool:
+    """Whether the name stands for a common table expression rather than for a declared table."""
+    if table.args.get("db") is not None or not isinstance(table.this, exp.Identifier):
+        return False
+    name = table.name.lower()
+    node: exp.Expr = table
+    while node.parent is not None:
+        parent = node.parent
+        if isinstance(parent, exp.With):
+            # Within WITH, a name is visible to those after it; to itself only if recursive.
+            for common in parent.expressions:
+                if common is node and not parent.args.get("recursive"):
+                    break
+                if common.alias.lower() == name:
+                    return True
+                if common is node:
+                    break
+        else:
+            with_ = parent.args.get("with_")
+            if with_ is not None and with_ is not node and any(c.alias.lower() == name for c in with_.expressions):
+                return True
+        node = parent
+    return False
+
+
+def declared_tables(tree: exp.Expr) -> Iterator[exp.Table]:
+    """Every place of the tree that reads a table: no common table expressions, functions or hints."""
+    for table in tree.find_all(exp.Table):
+        if isinstance(table.this, exp.Identifier) and not table.find_ancestor(exp.Hint) and not is_common_table(table):
+            yield table
+
+
+def span_of(first: exp.Expr, last: exp.Expr | None = None) -> Span:
+    """The characters from one identifier to another, as sqlglot recorded them."""
+    return Span(int(first.meta["start"]), int((last or first).meta["end"]) + 1)
+
+
+def _blanked(text: str, removed: Sequence[Span], calls: Sequence[Span]) -> str:
+    for span in removed:
+        text = text[: span.start] + " " * (span.end - span.start) + text[span.end :]
+    for span in calls:
+        text = text[: span.start] + "0".ljust(span.end - span.start) + text[span.end :]
+    return text
+
+
+@dataclass(frozen=True)
+class _VersionCall:
+    span: Span
+    alias: str
+
+
+class _Parser:
+    def __init__(self, text: Text) -> None:
+        self.text = text
+        self.problems = Problems()
+        self.tokens: list[Token] = []
+
+    def parse(self) -> SqlQuery:
+        self.tokens = self.text.tokens()
+        self._check_words()
+        removed = self._proctimes()
+        calls = self._version_calls()
+        tree = self._tree(_blanked(self.text.text, removed, [call.span for call in calls]))
+        self._check_kind(tree)
+        references = self._references(tree, removed)
+        joins = self._lookup_joins(tree, references, removed)
+        self._check_version_calls(calls, references)
+        self._check_aliases(tree)
+        self.problems.raise_all()
+        return SqlQuery(
+            text=self.text.text,
+            line=self.text.first_line,
+            references=references,
+            lookup_joins=joins,
+            removed=tuple(removed),
+            version_calls=tuple((call.span, call.alias) for call in calls),
+            qualifiers=self._qualifiers(tree, references),
+            select_end=self._select_end(tree),
+            meaning=self._meaning(),
+        )
+
+    def _fail(self, rule: str, message: str, offset: int) -> DeclarationError:
+        self.problems.add(rule, message, self.text.at(offset))
+        return self.problems.errors[0]
+
+    def _words(self, index: int, count: int) -> tuple[str, ...]:
+        return tuple(token.word for token in self.tokens[index : index + count])
+
+    # -- before the tree
+
+    def _check_words(self) -> None:
+        if not self.tokens:
+            raise breach("QUERY_SYNTAX", "the query is empty. Write one SELECT.", self.text.at(0))
+        for index, token in enumerate(self.tokens):
+            if token.word == ";" and index + 1 < len(self.tokens):
+                raise breach(
+                    "TWO_DECLARATIONS",
+                    "a second statement begins behind the semicolon. A declaration has one query.",
+                    self.text.at(self.tokens[index + 1].start),
+                )
+            if token.word == "|>":
+                raise breach(
+                    "QUERY_KIND", "|> is not read by freshline. Write the query as a SELECT.", self.text.at(token.start)
+                )
+
+    def _proctimes(self) -> list[Span]:
+        found: list[Span] = []
+        for index, token in enumerate(self.tokens):
+            if self._words(index, 2) != _PROCTIME[:2]:
+                continue
+            if self._words(index, len(_PROCTIME)) == _PROCTIME:
+                found.append(Span(token.start, self.tokens[index + len(_PROCTIME) - 1].end))
+            else:
+                raise breach(
+                    "LOOKUP",
+                    "only FOR SYSTEM_TIME AS OF PROCTIME() is read: the version of the dimension is pinned by the "
+                    "refresh. Write PROCTIME().",
+                    self.text.at(token.start),
+                )
+        return found
+
+    def _version_calls(self) -> list[_VersionCall]:
+        calls: list[_VersionCall] = []
+        for index, token in enumerate(self.tokens):
+            if token.word != "VERSION_OF" or self._words(index + 1, 1) != ("(",):
+                continue
+            argument = self.tokens[index + 2] if index + 2 < len(self.tokens) else None
+            closed = self._words(index + 3, 1) == (")",)
+            if argument is None or not closed or argument.kind not in (Kind.WORD, Kind.NAME):
+                raise breach(
+                    "VERSION_OF",
+                    "version_of(..) takes the alias of one lookup join, such as version_of(d).",
+                    self.text.at(token.start),
+                )
+            calls.append(_VersionCall(Span(token.start, self.tokens[index + 3].end), argument.value))
+        return calls
+
+    def _tree(self, text: str) -> exp.Expr:
+        try:
+            trees = sqlglot.parse(text, dialect="spark")
+        except ParseError as error:
+            facts = error.errors[0] if error.errors else {}
+            line = self.text.first_line + int(facts.get("line") or 1) - 1
+            near = str(facts.get("highlight") or "").strip()
+            what = str(facts.get("description") or error)
+            what = re.sub(r" for <class '[\w.]*?(\w+)'>", lambda match: f" in {match[1].upper()}", what)
+            what = re.sub(r" but got <Token.*", "", what, flags=re.DOTALL)
+            raise breach(
+                "QUERY_SYNTAX",
+                f"the query cannot be read{f' at {near!r}' if near else ''}: {what[:1].lower()}{what[1:].rstrip('.')}. "
+                "Correct the SQL.",
+                Location(self.text.path, line),
+            ) from error
+        except SqlglotError as error:
+            raise breach("QUERY_SYNTAX", f"the query cannot be read: {error}", self.text.at(0)) from error
+        found = [tree for tree in trees if tree is not None]
+        if len(found) != 1:
+            raise breach("QUERY_KIND", f"the query is {len(found)} statements. Write one SELECT.", self.text.at(0))
+        return found[0]
+
+    def _check_kind(self, tree: exp.Expr) -> None:
+        first = self.tokens[0]
+        inner = tree.unnest() if isinstance(tree, exp.Subquery) else tree
+        if not isinstance(inner, (exp.Select, exp.SetOperation)) or first.word not in ("SELECT", "WITH", "("):
+            raise breach(
+                "QUERY_KIND",
+                f"the query begins with {first.raw} and is not a SELECT that freshline understands. "
+                "Write one SELECT, or WITH .. SELECT.",
+                self.text.at(0),
+            )
+        for node in tree.find_all(*_NOT_A_QUERY):
+            raise breach(
+                "QUERY_KIND",
+                f"the query contains {node.key.upper()}, which is not part of a SELECT. A table is declared by a query "
+                "that only reads.",
+                self.text.at(self._offset(node)),
+            )
+
+    # -- what is read
+
+    def _offset(self, node: exp.Expr) -> int:
+        """Where the node stands: its first identifier with a place, else the beginning of the query."""
+        starts = [int(i.meta["start"]) for i in node.find_all(exp.Identifier) if "start" in i.meta]
+        return min(starts, default=0)
+
+    def _references(self, tree: exp.Expr, removed: Sequence[Span]) -> tuple[Reference, ...]:
+        found: list[Reference] = []
+        read_as_lookup: set[int] = set()
+        for table in tree.find_all(exp.Table):
+            if table.find_ancestor(exp.Hint):
+                continue
+            if not isinstance(table.this, (exp.Identifier, exp.Dot)):
+                self._check_table_function(table)
+                continue
+            reference = self._reference(table, removed, read_as_lookup)
+            if reference is not None:
+                found.append(reference)
+        for span in removed:
+            if span.start not in read_as_lookup:
+                self._fail(
+                    "LOOKUP",
+                    "FOR SYSTEM_TIME AS OF PROCTIME() follows the name of a declared table, before its alias.",
+                    span.start,
+                )
+        return tuple(sorted(found, key=lambda reference: reference.span.start))
+
+    def _check_table_function(self, table: exp.Table) -> None:
+        function = table.this
+        name = function.name if isinstance(function, exp.Anonymous) else function.key
+        if str(name).lower() not in TABLE_FUNCTIONS:
+            self._fail(
+                "QUERY_INPUT",
+                f"{str(name).lower()}(..) cannot be read in FROM: a query reads declared tables and sources. "
+                "Declare a source for what lies outside.",
+                self._offset(table) or self._word_offset(str(name)),
+            )
+
+    def _word_offset(self, word: str) -> int:
+        return next((token.start for token in self.tokens if token.word == word.upper()), 0)
+
+    def _reference(self, table: exp.Table, removed: Sequence[Span], used: set[int]) -> Reference | None:
+        parts = table.parts
+        places = [part for part in parts if isinstance(part, exp.Identifier) and "start" in part.meta]
+        if len(places) != len(parts) or not places:
+            self._fail("QUERY_INPUT", f"{table.name} is not the name of a table.", self._offset(table))
+            return None
+        span = span_of(places[0], places[-1])
+        written = self.text.text[span.start : span.end]
+        if self._is_file(parts):
+            self._fail(
+                "QUERY_INPUT",
+                f"{written} reads a path. Declare a source for it (CREATE SOURCE .. WITH ('connector' = ..)) and read "
+                "that by name.",
+                span.start,
+            )
+            return None
+        if len(parts) > 2:
+            self._fail(
+                "QUERY_INPUT",
+                f"{written} has {len(parts)} parts. A name is `name` or `namespace.name`.",
+                span.start,
+            )
+            return None
+        following = next(
+            (s for s in removed if s.start >= span.end and not self._tokens_between(span.end, s.start)), None
+        )
+        if following is not None:
+            used.add(following.start)
+        if is_common_table(table):
+            if following is not None:
+                self._fail(
+                    "LOOKUP",
+                    f"{written} is a common table expression. A lookup join meets a declared table.",
+                    span.start,
+                )
+            return None
+        name = self._name(places, written, span)
+        if name is None:
+            return None
+        self._check_table_clauses(table, written, span)
+        alias = table.args.get("alias")
+        given = alias.this if isinstance(alias, exp.TableAlias) else None
+        return Reference(
+            name=name,
+            span=span,
+            alias=given.name if isinstance(given, exp.Identifier) else name.name,
+            has_alias=isinstance(given, exp.Identifier),
+            lookup=following is not None,
+        )
+
+    def _name(self, places: Sequence[exp.Identifier], written: str, span: Span) -> TableName | None:
+        try:
+            return TableName.parse(".".join(place.name for place in places))
+        except ValueError as error:
+            self._fail("NAME", str(error), span.start)
+            return None
+
+    def _is_file(self, parts: Sequence[exp.Expr]) -> bool:
+        last = parts[-1]
+        if not isinstance(last, exp.Identifier) or not last.args.get("quoted"):
+            return False
+        return not PART.match(last.name) or (len(parts) == 2 and parts[0].name.lower() in FILE_FORMATS)
+
+    def _check_table_clauses(self, table: exp.Table, written: str, span: Span) -> None:
+        alias = table.args.get("alias")
+        version_mark = isinstance(alias, exp.TableAlias) and isinstance(alias.this, exp.Parameter)
+        if table.args.get("version") or table.args.get("when") or version_mark:
+            self._fail(
+                "QUERY_INPUT",
+                f"{written} is read at a version of the query's choice. Versions are pinned by the refresh: "
+                "read the table by its name.",
+                span.start,
+            )
+        if table.args.get("sample"):
+            self._fail(
+                "QUERY_INPUT",
+                f"{written} is read with TABLESAMPLE, which gives other rows each time. Write a condition instead, "
+                "such as pmod(hash(key), 10) = 0.",
+                span.start,
+            )
+
+    def _tokens_between(self, start: int, end: int) -> bool:
+        return any(start <= token.start < end for token in self.tokens)
+
+    def _check_aliases(self, tree: exp.Expr) -> None:
+        """Inputs are read under views of other names, so two inputs that share an alias cannot be told apart."""
+        for select in tree.find_all(exp.Select):
+            seen: dict[str, str] = {}
+            inputs = [select.args.get("from_"), *(select.args.get("joins") or ())]
+            for item in inputs:
+                table = item.this if item is not None else None
+                if not isinstance(table, exp.Table) or not isinstance(table.this, exp.Identifier):
+                    continue
+                alias = (table.alias or table.name).lower()
+                shown = ".".join(part.name for part in table.parts)
+                if alias in seen:
+                    self._fail(
+                        "DUPLICATE_ALIAS",
+                        f"{seen[alias]} and {shown} are both called {alias} in one FROM. Give each its own alias.",
+                        self._offset(table),
+                    )
+                seen.setdefault(alias, shown)
+
+    # -- lookup joins
+
+    def _lookup_joins(
+        self, tree: exp.Expr, references: Sequence[Reference], removed: Sequence[Span]
+    ) -> tuple[LookupJoin, ...]:
+        by_start = {reference.span.start: reference for reference in references if reference.lookup}
+        joins: list[LookupJoin] = []
+        for table in declared_tables(tree):
+            reference = by_start.get(int(table.parts[0].meta.get("start", -1)))
+            if reference is None:
+                continue
+            join = table.parent
+            if not isinstance(join, exp.Join) or join.this is not table:
+                self._fail(
+                    "LOOKUP",
+                    f"{reference.name} FOR SYSTEM_TIME AS OF PROCTIME() stands at the beginning of FROM. A dimension "
+                    "is joined to the rows that look it up: FROM rows LEFT JOIN "
+                    f"{reference.name} FOR SYSTEM_TIME AS OF PROCTIME() AS d ON ..",
+                    reference.span.start,
+                )
+                continue
+            found = self._lookup_join(join, reference)
+            if found is not None:
+                joins.append(found)
+        return tuple(sorted(joins, key=lambda found: self._alias_start(found.alias, references)))
+
+    def _alias_start(self, alias: str, references: Sequence[Reference]) -> int:
+        return next(r.span.start for r in references if r.alias == alias and r.lookup)
+
+    def _lookup_join(self, join: exp.Join, reference: Reference) -> LookupJoin | None:
+        side, kind = join.side.upper(), join.kind.upper()
+        start = reference.span.start
+        if join.method or side not in ("", "LEFT") or kind not in ("", "INNER", "OUTER"):
+            written = " ".join(word for word in (join.method.upper(), side, kind, "JOIN") if word)
+            self._fail("LOOKUP", f"{written} cannot look up {reference.name}. Write JOIN or LEFT JOIN.", start)
+            return None
+        condition = join.args.get("on")
+        alias = reference.alias
+        if join.args.get("using"):
+            self._fail(
+                "LOOKUP",
+                f"write ON {alias}.key = .. instead of USING: the key of {reference.name} is named there.",
+                start,
+            )
+            return None
+        if condition is None or isinstance(condition, exp.Boolean):
+            self._fail("LOOKUP", f"the lookup of {reference.name} has no ON. Write ON {alias}.key = ..", start)
+            return None
+        written_pairs = self._written_equalities(condition, reference)
+        keys: list[tuple[str, str]] = []
+        for index, part in enumerate(_conjuncts(condition)):
+            column = self._dimension_column(part, alias)
+            if column is None:
+                self._fail(
+                    "LOOKUP",
+                    f"{part.sql(dialect='spark')} is not an equality between a column of {alias} and the rows that "
+                    f"look it up. Write ON {alias}.column = expression [AND ..], and other conditions into WHERE or "
+                    "the select list.",
+                    self._offset(part) or start,
+                )
+                return None
+            name, left, probe = column
+            if written_pairs is not None:
+                text = written_pairs[index][1 if left else 0]
+            else:
+                text = probe.sql(dialect="spark", comments=False)
+            keys.append((name, text))
+        return LookupJoin(table=reference.name, alias=alias, keys=tuple(keys), outer=side == "LEFT")
+
+    def _dimension_column(self, part: exp.Expr, alias: str) -> tuple[str, bool, exp.Expr] | None:
+        """The dimension's column, whether it stands on the left, and the probe; None for anything else."""
+        if not isinstance(part, (exp.EQ, exp.NullSafeEQ)):
+            return None
+        for left, ours, probe in ((True, part.this, part.expression), (False, part.expression, part.this)):
+            ours, probe = ours.unnest(), probe.unnest()
+            if not isinstance(ours, exp.Column) or ours.table.lower() != alias.lower() or ours.args.get("db"):
+                continue
+            if any(column.parts[0].name.lower() == alias.lower() for column in probe.find_all(exp.Column)):
+                return None
+            return ours.name, left, probe
+        return None
+
+    def _written_equalities(self, condition: exp.Expr, reference: Reference) -> list[tuple[str, str]] | None:
+        """The two sides of each equality as they were written; None where tokens and tree disagree."""
+        last = max((int(i.meta["end"]) for i in condition.find_all(exp.Identifier) if "end" in i.meta), default=0)
+        depth, begin, end = 0, None, len(self.tokens)
+        for index, token in enumerate(self.tokens):
+            if token.start < reference.span.end:
+                continue
+            if begin is None:
+                begin = index + 1 if token.word == "ON" else None
+                continue
+            if token.start > last and depth <= 0 and (token.word in _AFTER_ON or (token.word == ")" and depth == 0)):
+                end = index
+                break
+            depth += (token.word == "(") - (token.word == ")")
+        pairs = [] if begin is None else _token_equalities(self.tokens[begin:end], self.text.text)
+        return pairs if pairs is not None and len(pairs) == len(_conjuncts(condition)) else None
+
+    def _check_version_calls(self, calls: Sequence[_VersionCall], references: Sequence[Reference]) -> None:
+        known = {reference.alias.lower() for reference in references if reference.lookup}
+        for call in calls:
+            if call.alias.lower() not in known:
+                there = f"Lookups are {', '.join(sorted(known))}." if known else "The query has no lookup join."
+                self._fail(
+                    "VERSION_OF", f"version_of({call.alias}) does not name a lookup join. {there}", call.span.start
+                )
+
+    # -- places
+
+    def _qualifiers(self, tree: exp.Expr, references: Sequence[Reference]) -> tuple[tuple[Span, TableName], ...]:
+        """`namespace.table` in front of a column: the view that is read has no namespace."""
+        names = {reference.name: reference for reference in references if reference.name.namespace}
+        aliases = {reference.alias.lower() for reference in references}
+        found: dict[int, tuple[Span, TableName]] = {}
+        for column in tree.find_all(exp.Column):
+            parts = column.parts
+            if len(parts) < 3 or parts[0].name.lower() in aliases:
+                continue
+            if not all(PART.match(part.name) and "start" in part.meta for part in parts[:2]):
+                continue
+            name = TableName(parts[0].name, parts[1].name)
+            if name in names:
+                span = span_of(parts[0], parts[1])
+                found[span.start] = (span, names[name].name)
+        return tuple(found[start] for start in sorted(found))
+
+    def _select_end(self, tree: exp.Expr) -> int | None:
+        if not isinstance(tree, exp.Select) or tree.args.get("from_") is None or self.tokens[0].word == "(":
+            return None
+        depth, in_select = 0, False
+        for index, token in enumerate(self.tokens):
+            depth += (token.word == "(") - (token.word == ")")
+            if depth:
+                continue
+            if token.word == "SELECT":
+                in_select = True
+            elif token.word == "FROM" and in_select:
+                # IS [NOT] DISTINCT FROM is part of an expression.
+                before = self._words(index - 2, 2) if index >= 2 else ()
+                if len(before) == 2 and before[1] == "DISTINCT" and before[0] in ("IS", "NOT"):
+                    continue
+                return token.start
+        return None
+
+    def _meaning(self) -> str:
+        return " ".join(_token_meaning(token) for token in self.tokens if token.word != ";")
+
+
+_AFTER_ON = frozenset(
+    "JOIN INNER LEFT RIGHT FULL CROSS SEMI ANTI NATURAL LATERAL WHERE GROUP HAVING ORDER SORT CLUSTER DISTRIBUTE LIMIT "
+    "OFFSET WINDOW QUALIFY UNION EXCEPT INTERSECT MINUS PIVOT UNPIVOT TABLESAMPLE , ;".split()
+)
+
+
+def _token_meaning(token: Token) -> str:
+    if token.kind is Kind.WORD:
+        return token.raw.lower()
+    if token.kind is Kind.NAME and PART.match(token.value) and token.value.upper() not in _KEYWORDS:
+        return token.value.lower()
+    return token.raw
+
+
+def _conjuncts(condition: exp.Expr) -> list[exp.Expr]:
+    condition = condition.unnest()
+    if isinstance(condition, exp.And):
+        return [*_conjuncts(condition.this), *_conjuncts(condition.expression)]
+    return [condition]
+
+
+def _token_equalities(tokens: Sequence[Token], text: str) -> list[tuple[str, str]] | None:
+    tokens = _without_parentheses(tokens)
+    parts = _split(tokens, ("AND",))
+    if len(parts) > 1:
+        found: list[tuple[str, str]] = []
+        for part in parts:
+            pairs = _token_equalities(part, text)
+            if pairs is None:
+                return None
+            found.extend(pairs)
+        return found
+    sides = _split(tokens, ("=", "==", "<=>"))
+    if len(sides) != 2 or not all(sides):
+        return None
+    left, right = (_without_parentheses(side) for side in sides)
+    return [(text[left[0].start : left[-1].end], text[right[0].start : right[-1].end])]
+
+
+def _without_parentheses(tokens: Sequence[Token]) -> Sequence[Token]:
+    while len(tokens) > 2 and tokens[0].word == "(" and tokens[-1].word == ")":
+        depth = 0
+        for index, token in enumerate(tokens):
+            depth += (token.word == "(") - (token.word == ")")
+            if depth == 0 and index < len(tokens) - 1:
+                return tokens
+        tokens = tokens[1:-1]
+    return tokens
+
+
+def _split(tokens: Sequence[Token], words: tuple[str, ...]) -> list[Sequence[Token]]:
+    """Cut at the words that stand outside of parentheses and CASE .. END."""
+    parts: list[Sequence[Token]] = []
+    depth, begin = 0, 0
+    for index, token in enumerate(tokens):
+        depth += (token.word in ("(", "CASE")) - (token.word in (")", "END"))
+        if depth == 0 and token.word in words:
+            parts.append(tokens[begin:index])
+            begin = index + 1
+    parts.append(tokens[begin:])
+    return parts

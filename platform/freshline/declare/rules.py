@@ -1,0 +1,107 @@
+"""The rules that a declaration can break, each with a stable code, and how breaches are collected.
+
+Programs may rely on the codes; people read the sentences. A code that is not in `RULES` cannot be raised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from freshline.declare.location import Location
+from freshline.errors import DeclarationError, DeclarationErrors
+
+RULES: dict[str, str] = {
+    "SEVERAL": "Several declarations break rules; each is listed with its own code.",
+    "FILE": "A declaration file is readable and UTF-8, and lies in the folder of declarations or one folder below it.",
+    "SYNTAX": "A declaration must follow the grammar of CREATE MATERIALIZED TABLE or CREATE SOURCE.",
+    "NO_DECLARATION": "A file in the folder of declarations must declare one table or source.",
+    "TWO_DECLARATIONS": "A file declares exactly one table or source.",
+    "NAME": "A name is `name` or `namespace.name`, of letters, digits and underscores, up to 128 each.",
+    "FILE_NAME": "The file of `namespace.name` is `namespace/name.sql` or `namespace/name.py`.",
+    "RESERVED_NAME": "Names that freshline uses for its own tables and columns cannot be declared.",
+    "DUPLICATE_NAME": "A name is declared once, in any letter case.",
+    "PATH_COLLISION": "Two names must not lie in the same folder of the warehouse.",
+    "DUPLICATE_CLAUSE": "A clause or option is written once.",
+    "NOT_BUILT": "A clause or option that this version does not have is refused, never ignored.",
+    "FRESHNESS_VALUE": "A freshness is a positive whole number of seconds, minutes, hours or days.",
+    "FRESHNESS_UPSTREAM": "A table cannot be fresher than what drives it.",
+    "FRESHNESS_DOWNSTREAM": "FRESHNESS = DOWNSTREAM needs a consumer with a freshness.",
+    "REFRESH_MODE": "REFRESH_MODE is AUTO, CONTINUOUS, INCREMENTAL or BATCH, and one that the query can be kept in.",
+    "UNKNOWN_OPTION": "An option in WITH must be one of the documented list.",
+    "OPTION_VALUE": "An option must have a value that it accepts.",
+    "OPTION_NEEDS": "Some options need another option or clause beside them.",
+    "REFERENCE": "`${env:NAME}` and `${file:path}` must name something that is there.",
+    "COLUMN_TYPE": "A column of a source has one of Spark's types.",
+    "COLUMN_NAME": "The name of a column has none of what Delta refuses: blank , ; { } ( ) = tab, line end.",
+    "DUPLICATE_COLUMN": "A column name occurs once, in any letter case.",
+    "METADATA": "METADATA FROM names something that the connector knows beside the record.",
+    "PRIMARY_KEY": "PRIMARY KEY names columns of the table.",
+    "PARTITION_COLUMN": "PARTITIONED BY names columns of the query, and leaves some.",
+    "CLUSTER_COLUMN": "CLUSTER BY names columns of the query.",
+    "MERGE_QUERY": "A merge is declared over one plain SELECT of one input.",
+    "MERGE_EXPRESSION": "Merge options are single SQL expressions over columns that the query reads or yields.",
+    "MERGE_ARRIVAL": "Order of arrival is known only of log tables.",
+    "QUERY_SYNTAX": "The query must parse as Spark SQL.",
+    "QUERY_KIND": "The query is one SELECT.",
+    "QUERY_INPUT": "A query reads declared tables and sources by name, never files, paths or versions.",
+    "DUPLICATE_ALIAS": "Inputs of one FROM have different aliases.",
+    "LOOKUP": "A lookup join is an INNER or LEFT JOIN on equalities with columns of the dimension.",
+    "VERSION_OF": "version_of(d) names the alias of a lookup join.",
+    "UNKNOWN_COLUMN": "A column in the query is one of its inputs.",
+    "AMBIGUOUS_COLUMN": "A column without a qualifier belongs to one input only.",
+    "UNNAMED_COLUMN": "A computed column has a name, given with AS.",
+    "COLUMNS_UNKNOWN": "`*` is written only where the columns of the input are known.",
+    "CYCLE": "Tables do not read each other in a circle.",
+    "UNKNOWN_UPSTREAM": "What a query reads is declared.",
+    "NON_DRIVING": "`non-driving` names inputs of the query, and leaves one that drives.",
+    "PYTHON_FILE": "A declaration in Python loads without an error.",
+    "PYTHON_DECLARATION": "freshline.table and freshline.source are called with the arguments that they document.",
+}
+
+
+class Problems:
+    """Collects what is wrong, so that all of it is told at once."""
+
+    def __init__(self) -> None:
+        self._errors: list[DeclarationError] = []
+
+    def add(self, rule: str, message: str, at: Location) -> None:
+        self._errors.append(breach(rule, message, at))
+
+    def extend(self, error: DeclarationError) -> None:
+        """Take over an error that was raised; several in one are taken over one by one."""
+        self._errors.extend(error.errors if isinstance(error, DeclarationErrors) else [error])
+
+    @property
+    def errors(self) -> tuple[DeclarationError, ...]:
+        """All errors, each once, in the order of file and line."""
+        return tuple({str(e): e for e in sorted(self._errors, key=_place)}.values())
+
+    def __bool__(self) -> bool:
+        return bool(self._errors)
+
+    def raise_all(self) -> None:
+        """Raise DeclarationErrors if anything was added."""
+        if self._errors:
+            raise DeclarationErrors(self.errors)
+
+
+def breach(rule: str, message: str, at: Location) -> DeclarationError:
+    """The error for a broken rule; the rule must be one of RULES."""
+    if rule not in RULES:
+        raise KeyError(f"{rule} is not one of the rules")
+    return DeclarationError(rule, message, where=str(at))
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """` Did you mean x?` for the nearest of the known names, or nothing when none is near."""
+    from difflib import get_close_matches  # loaded only when something is wrong
+
+    folded: dict[str, str] = {candidate.lower(): candidate for candidate in known}
+    close: Sequence[str] = get_close_matches(name.lower(), folded, n=1, cutoff=0.6)
+    return f" Did you mean {folded[close[0]]}?" if close else ""
+
+
+def _place(error: DeclarationError) -> tuple[str, int]:
+    path, _, line = (error.where or "").rpartition(":")
+    return (path, int(line)) if line.isdigit() else (error.where or "", 0)

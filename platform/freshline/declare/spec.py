@@ -1,0 +1,188 @@
+"""What a declaration says, as values.
+
+SQL files and Python decorators end here: one frozen `TableSpec` or `SourceSpec`, which knows where it was
+written. Everything later reads these and nothing else of the declaration.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from freshline.declare.freshness import Freshness
+from freshline.declare.location import Location
+from freshline.declare.names import TableName
+from freshline.declare.query import PythonQuery, SqlQuery
+
+
+class Mode(StrEnum):
+    """How a table is kept fresh: what starts its refreshes."""
+
+    CONTINUOUS = "continuous"
+    INCREMENTAL = "incremental"
+    BATCH = "batch"
+
+
+class MergeKind(StrEnum):
+    FIRST_ROW = "first_row"
+    LAST_ROW = "last_row"
+
+
+class Downstream(StrEnum):
+    """`FRESHNESS = DOWNSTREAM`: as fresh as the tightest consumer asks for."""
+
+    DOWNSTREAM = "DOWNSTREAM"
+
+
+@dataclass(frozen=True)
+class Column:
+    """A declared column of a source.
+
+    `type` is Spark's own spelling in upper case (`DECIMAL(10,2)`, `ARRAY<STRING>`). `metadata` is what
+    `METADATA FROM '..'` names (`ingested_at`, `file`, `record`, ..), None for a column of the record.
+    """
+
+    name: str
+    type: str
+    metadata: str | None = None
+
+
+@dataclass(frozen=True)
+class Merge:
+    """How rows of one key become one row.
+
+    `order` and `tie_breaker` are SQL expressions over the columns that the query reads or yields; an `order` of
+    None is arrival. `delete_when` (last_row) is a condition over the same columns: a winning row that meets it
+    deletes its key.
+    """
+
+    kind: MergeKind
+    order: str | None
+    tie_breaker: str | None
+    late: str = "correct"
+    delete_when: str | None = None
+    upstream_deletes: str = "retract"
+
+
+@dataclass(frozen=True)
+class SourceSpec:
+    """A system outside, and the columns that queries see of it.
+
+    `connector` is `files` or `delta`. `path` is absolute. `options` are the texts of WITH as written (defaults
+    not filled in), the typed ones stand beside them. For `files` the rows arrive in the log table of this name.
+    """
+
+    name: TableName
+    connector: str
+    columns: tuple[Column, ...]
+    written_at: Location
+    path: str
+    primary_key: tuple[str, ...] = ()
+    freshness: Freshness | None = None
+    comment: str | None = None
+    format: str = "json"
+    header: bool = True
+    null_value: str | None = None
+    settle_seconds: float = 2.0
+    deduplicate_seconds: float | None = 7 * 86400.0  # None: for ever
+    max_record_bytes: int = 4 * 1024 * 1024
+    history_seconds: int | None = None
+    owner: str | None = None
+    group: str | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_log(self) -> bool:
+        """Whether rows arrive in a log table of ours (else the source is read in place)."""
+        return self.connector != "delta"
+
+    @property
+    def record_columns(self) -> tuple[Column, ...]:
+        """The columns that a record carries, without METADATA ones."""
+        return tuple(column for column in self.columns if column.metadata is None)
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes when, and only when, the meaning of the declaration changes (rule 14)."""
+        return _fingerprint(
+            "source",
+            str(self.name).lower(),
+            self.connector,
+            self.format,
+            [(c.name.lower(), c.type, c.metadata) for c in self.columns],
+            [c.lower() for c in self.primary_key],
+            self.deduplicate_seconds,
+            self.header,
+            self.null_value,
+        )
+
+
+@dataclass(frozen=True)
+class TableSpec:
+    """A materialized table: a query and how fresh its rows must be.
+
+    `columns` are the names of the query's columns in order, where they are known without Spark (always for
+    SQL, None for a table written in Python). Freshness None never occurs for a declared table: the default of the
+    project is filled in.
+    """
+
+    name: TableName
+    query: SqlQuery | PythonQuery
+    written_at: Location
+    freshness: Freshness | Downstream
+    refresh_mode: Mode | None = None  # None: AUTO
+    columns: tuple[str, ...] | None = None
+    primary_key: tuple[str, ...] = ()
+    partitioned_by: tuple[str, ...] = ()
+    cluster_by: tuple[str, ...] = ()
+    comment: str | None = None
+    merge: Merge | None = None
+    incremental_strict: bool = False
+    non_driving: tuple[TableName, ...] = ()
+    lookup_on_duplicate: str = "error"
+    history_seconds: int | None = None
+    owner: str | None = None
+    group: str | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def reads(self) -> tuple[TableName, ...]:
+        """Every table and source that the query reads, each once, in the order of the query."""
+        return self.query.reads
+
+    @property
+    def lookups(self) -> frozenset[TableName]:
+        """The inputs met as dimensions of a lookup join: pinned, never driving."""
+        return self.query.lookups
+
+    @property
+    def driving(self) -> tuple[TableName, ...]:
+        """The inputs whose changes bring new rows: all but the dimensions of lookup joins."""
+        return tuple(name for name in self.reads if name not in self.lookups)
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes when, and only when, the meaning of the declaration changes (rule 14)."""
+        merge = self.merge
+        return _fingerprint(
+            "table",
+            str(self.name).lower(),
+            self.query.meaning,
+            [c.lower() for c in self.primary_key],
+            [c.lower() for c in self.partitioned_by],
+            None
+            if merge is None
+            else (merge.kind, merge.order, merge.tie_breaker, merge.late, merge.delete_when, merge.upstream_deletes),
+            self.lookup_on_duplicate,
+        )
+
+
+Spec = SourceSpec | TableSpec
+
+
+def _fingerprint(*meaning: object) -> str:
+    text = json.dumps(meaning, sort_keys=True, separators=(",", ":"), default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

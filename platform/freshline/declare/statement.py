@@ -1,0 +1,390 @@
+"""The header of a declaration: CREATE MATERIALIZED TABLE and CREATE SOURCE.
+
+The header is read here, word by word; the query behind AS is cut out as it was written and read by
+`query_parser`. A clause that the grammar knows and this version does not have is refused with a sentence,
+so that nothing that was declared is ever ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from freshline.declare.clauses import QueryText, SourceClauses, TableClauses, Written
+from freshline.declare.column_types import normalise_type
+from freshline.declare.freshness import Freshness
+from freshline.declare.location import Location
+from freshline.declare.rules import Problems, breach, nearest
+from freshline.declare.spec import Column, Downstream
+from freshline.declare.tokens import Kind, Text, Token, Tokens
+from freshline.errors import DeclarationError
+
+TABLE_CLAUSES = ("COMMENT", "PARTITIONED", "CLUSTER", "WITH", "FRESHNESS", "REFRESH_MODE", "AS")
+SOURCE_CLAUSES = ("COMMENT", "WITH", "FRESHNESS")
+
+
+def read_statement(text: Text) -> TableClauses | SourceClauses:
+    """The one declaration of a SQL file.
+
+    Raises DeclarationError, or DeclarationErrors with all that can be told at once.
+    """
+    statements = _split(text)
+    if not statements:
+        raise breach(
+            "NO_DECLARATION",
+            "the file declares nothing. Write CREATE MATERIALIZED TABLE .. or CREATE SOURCE .., or begin the name "
+            "of the file with an underscore.",
+            text.at(0),
+        )
+    if len(statements) > 1:
+        lines = " and ".join(str(text.line(tokens[0].start)) for tokens in statements)
+        raise breach(
+            "TWO_DECLARATIONS",
+            f"{len(statements)} statements in one file, on lines {lines}. Give each a file of its own.",
+            text.at(statements[1][0].start),
+        )
+    return _Header(text, statements[0]).read()
+
+
+def read_columns(text: Text) -> tuple[tuple[Written[Column], ...], Written[tuple[str, ...]] | None]:
+    """Columns as they stand between the parentheses of CREATE SOURCE, and their primary key."""
+    header = _Header(text, text.tokens())
+    header.column_list(closing=False)
+    header.problems.raise_all()
+    return tuple(header.columns), header.primary_key
+
+
+def _split(text: Text) -> list[list[Token]]:
+    """The statements of a file, without semicolons; a CREATE after a whole query begins one as well."""
+    statements: list[list[Token]] = [[]]
+    for token in text.tokens():
+        if token.word == ";":
+            statements.append([])
+        else:
+            statements[-1].append(token)
+    return [tokens for tokens in statements if tokens]
+
+
+class _Header:
+    """Reads one statement; what is wrong with a value is collected, what is wrong with the grammar ends it."""
+
+    def __init__(self, text: Text, tokens: list[Token]) -> None:
+        self.text = text
+        self.tokens = Tokens(text, tokens)
+        self.problems = Problems()
+        self.columns: list[Written[Column]] = []
+        self.primary_key: Written[tuple[str, ...]] | None = None
+        self._seen: dict[str, int] = {}
+        self._comment: str | None = None
+        self._freshness: Written[Freshness | Downstream] | None = None
+        self._options: dict[str, Written[str]] = {}
+
+    def read(self) -> TableClauses | SourceClauses:
+        try:
+            clauses = self._statement()
+        except DeclarationError as error:
+            self.problems.extend(error)
+            self.problems.raise_all()
+            raise AssertionError("an error was collected") from error
+        self.problems.raise_all()
+        return clauses
+
+    def _statement(self) -> TableClauses | SourceClauses:
+        tokens = self.tokens
+        at = tokens.here
+        if not tokens.accept("CREATE"):
+            raise tokens.refuse(
+                "CREATE MATERIALIZED TABLE or CREATE SOURCE is expected: a file holds a declaration and nothing else,"
+            )
+        if tokens.at("OR", "REPLACE"):
+            raise tokens.refuse("a declaration says CREATE or CREATE OR ALTER; OR ALTER is expected")
+        tokens.accept("OR", "ALTER")
+        if tokens.accept("SOURCE"):
+            return self._source(at)
+        if not tokens.accept("MATERIALIZED", "TABLE"):
+            raise tokens.refuse("MATERIALIZED TABLE or SOURCE is expected")
+        return self._table(at)
+
+    # -- tables
+
+    def _table(self, at: Location) -> TableClauses:
+        tokens = self.tokens
+        self._refuse_if_not_exists()
+        name = tokens.table_name()
+        if tokens.at("("):
+            self._table_list()
+        partitioned_by: Written[tuple[str, ...]] | None = None
+        cluster_by: Written[tuple[str, ...]] | None = None
+        mode: Written[str] | None = None
+        while not tokens.at("AS"):
+            line = tokens.line
+            if tokens.at("PARTITIONED"):
+                self._once("PARTITIONED BY")
+                tokens.expect("PARTITIONED", "BY")
+                partitioned_by = Written(tokens.comma_separated(lambda: tokens.identifier("a column")), line)
+            elif tokens.at("CLUSTER"):
+                self._once("CLUSTER BY")
+                tokens.expect("CLUSTER", "BY")
+                cluster_by = Written(tokens.comma_separated(lambda: tokens.identifier("a column")), line)
+            elif tokens.at("REFRESH_MODE"):
+                self._once("REFRESH_MODE")
+                tokens.expect("REFRESH_MODE")
+                tokens.expect("=")
+                mode = Written(tokens.identifier("AUTO, CONTINUOUS, INCREMENTAL or BATCH").upper(), line)
+            else:
+                self._common_clause(TABLE_CLAUSES)
+        tokens.expect("AS")
+        return TableClauses(
+            name=name,
+            written_at=at,
+            query=self._query(),
+            primary_key=self.primary_key,
+            partitioned_by=partitioned_by,
+            cluster_by=cluster_by,
+            comment=self._comment,
+            freshness=self._freshness,
+            mode=mode,
+            options=self._options,
+        )
+
+    def _table_list(self) -> None:
+        tokens = self.tokens
+        tokens.expect("(")
+        while True:
+            if not self._constraint():
+                raise breach(
+                    "SYNTAX",
+                    "PRIMARY KEY (..) is expected between the parentheses: a materialized table takes its columns "
+                    "from its query.",
+                    tokens.here,
+                )
+            if not tokens.accept(","):
+                break
+        tokens.expect(")")
+
+    def _query(self) -> QueryText:
+        tokens = self.tokens
+        rest = tokens.rest()
+        if not rest:
+            raise tokens.refuse("a query is expected")
+        if rest[0].word not in ("SELECT", "WITH", "("):
+            raise breach(
+                "QUERY_KIND",
+                f"the query begins with {rest[0].raw}. Write one SELECT, or WITH .. SELECT.",
+                tokens.here,
+            )
+        start, end = rest[0].start, rest[-1].end
+        return QueryText(self.text.text[start:end], self.text.line(start))
+
+    # -- sources
+
+    def _source(self, at: Location) -> SourceClauses:
+        tokens = self.tokens
+        self._refuse_if_not_exists()
+        name = tokens.table_name()
+        if not tokens.at("("):
+            raise tokens.refuse("the columns of the source, in parentheses, are expected")
+        tokens.expect("(")
+        self.column_list(closing=True)
+        while tokens.token is not None:
+            self._common_clause(SOURCE_CLAUSES)
+        return SourceClauses(
+            name=name,
+            written_at=at,
+            columns=tuple(self.columns),
+            primary_key=self.primary_key,
+            comment=self._comment,
+            freshness=self._freshness,
+            options=self._options,
+        )
+
+    def column_list(self, *, closing: bool) -> None:
+        """Columns, PRIMARY KEY and constraints up to the closing parenthesis, or up to the end."""
+        tokens = self.tokens
+        while True:
+            if not self._constraint():
+                self._column()
+            if not tokens.accept(","):
+                break
+        if closing:
+            if not tokens.accept(")"):
+                raise tokens.refuse(", or ) is expected")
+        elif tokens.token is not None:
+            raise tokens.refuse("a comma or the end of the columns is expected")
+
+    def _column(self) -> None:
+        tokens = self.tokens
+        line, at = tokens.line, tokens.here
+        name = tokens.identifier("the name of a column")
+        kind = self._type(name)
+        metadata: str | None = None
+        seen: set[str] = set()
+        while tokens.token is not None and not tokens.at(",") and not tokens.at(")"):
+            clause = tokens.word()
+            if clause in seen:
+                raise breach("DUPLICATE_CLAUSE", f"{clause} is written twice for column {name}.", tokens.here)
+            seen.add(clause)
+            if tokens.accept("METADATA"):
+                tokens.expect("FROM")
+                metadata = tokens.string("what the source knows beside the record").strip().lower()
+            elif tokens.accept("COMMENT"):
+                tokens.string("a comment")
+            elif tokens.accept("NOT"):
+                tokens.expect("NULL")
+            elif tokens.at("PRIMARY", "KEY"):
+                self._once("PRIMARY KEY")
+                tokens.expect("PRIMARY", "KEY")
+                self.primary_key = Written((name,), line)
+            else:
+                raise tokens.refuse("METADATA FROM, COMMENT, NOT NULL, a comma or ) is expected")
+        if kind is None:
+            return
+        if any(column.value.name.lower() == name.lower() for column in self.columns):
+            self.problems.add("DUPLICATE_COLUMN", f"column {name} is declared twice. Remove one.", at)
+            return
+        self.columns.append(Written(Column(name, kind, metadata), line))
+
+    def _type(self, column: str) -> str | None:
+        """The words of a type up to the next clause or comma; None, with the problem collected, where it is none."""
+        tokens = self.tokens
+        first = tokens.token
+        if first is None or first.word in (",", ")"):
+            raise tokens.refuse(f"the type of column {column} is expected")
+        at = tokens.here
+        depth = 0
+        last = first
+        while tokens.token is not None:
+            word = tokens.word()
+            if depth == 0 and (word in (",", ")", "METADATA", "COMMENT", "NOT", "PRIMARY") or word == ""):
+                break
+            last = tokens.advance()
+            depth += word.count("<") + word.count("(") - word.count(">") - word.count(")")
+        try:
+            return normalise_type(self.text.text[first.start : last.end])
+        except ValueError as error:
+            self.problems.add("COLUMN_TYPE", f"column {column}: {error}", at)
+            return None
+
+    # -- both
+
+    def _constraint(self) -> bool:
+        """Read PRIMARY KEY, refuse WATERMARK and CONSTRAINT; False where a column stands."""
+        tokens = self.tokens
+        if tokens.at("PRIMARY", "KEY") or (tokens.at("CONSTRAINT") and tokens.word(2) == "PRIMARY"):
+            if tokens.accept("CONSTRAINT"):
+                tokens.identifier("the name of the constraint")
+            self._once("PRIMARY KEY")
+            line, at = tokens.line, tokens.here
+            tokens.expect("PRIMARY", "KEY")
+            names = tokens.comma_separated(lambda: tokens.identifier("a column"))
+            if tokens.accept("NOT"):
+                tokens.expect("ENFORCED")
+            twice = [name for index, name in enumerate(names) if name.lower() in {n.lower() for n in names[:index]}]
+            if twice:
+                self.problems.add("PRIMARY_KEY", f"PRIMARY KEY names {twice[0]} twice. Name it once.", at)
+            self.primary_key = Written(names, line)
+            return True
+        if tokens.at("WATERMARK", "FOR"):
+            self._not_built("WATERMARK")
+            return True
+        if tokens.at("CONSTRAINT") and tokens.word(2) in ("EXPECT", "CHECK", "FOREIGN", "UNIQUE"):
+            self._not_built("CONSTRAINT")
+            return True
+        return False
+
+    def _not_built(self, clause: str) -> None:
+        """Refuse a clause of the grammar that this version does not have, and step over it."""
+        tokens = self.tokens
+        self.problems.add("NOT_BUILT", f"{clause} is not built yet. Remove it.", tokens.here)
+        depth = 0
+        while tokens.token is not None:
+            word = tokens.word()
+            if depth == 0 and word in (",", ")"):
+                return
+            depth += (word == "(") - (word == ")")
+            tokens.advance()
+
+    def _common_clause(self, clauses: tuple[str, ...]) -> None:
+        tokens = self.tokens
+        if tokens.at("COMMENT"):
+            self._once("COMMENT")
+            tokens.expect("COMMENT")
+            tokens.accept("=")
+            self._comment = tokens.string("a comment")
+        elif tokens.at("WITH"):
+            self._once("WITH")
+            self._with()
+        elif tokens.at("FRESHNESS"):
+            self._once("FRESHNESS")
+            self._read_freshness(clauses)
+        elif tokens.at("WATERMARK") or tokens.at("CONSTRAINT"):
+            raise breach("NOT_BUILT", f"{tokens.word()} is not built yet. Remove it.", tokens.here)
+        else:
+            word = tokens.word()
+            near = nearest(word, clauses) if word else ""
+            refused = tokens.refuse(f"one of {', '.join(clauses)} is expected")
+            raise breach("SYNTAX", refused.message + near, tokens.here)
+
+    def _with(self) -> None:
+        tokens = self.tokens
+        tokens.expect("WITH")
+        tokens.expect("(")
+        while True:
+            line, at = tokens.line, tokens.here
+            key = tokens.string("the name of an option").strip().lower()
+            tokens.expect("=")
+            value = tokens.string(f"the value of '{key}'")
+            if key in self._options:
+                self.problems.add(
+                    "DUPLICATE_CLAUSE", f"option '{key}' is also on line {self._options[key].line}. Remove one.", at
+                )
+            else:
+                self._options[key] = Written(value, line)
+            if not tokens.accept(","):
+                break
+        if not tokens.accept(")"):
+            raise tokens.refuse(", or ) is expected")
+
+    def _read_freshness(self, clauses: tuple[str, ...]) -> None:
+        tokens = self.tokens
+        line, at = tokens.line, tokens.here
+        tokens.expect("FRESHNESS")
+        tokens.accept("=")
+        if tokens.accept("DOWNSTREAM"):
+            self._freshness = Written(Downstream.DOWNSTREAM, line)
+            return
+        first = tokens.token
+        words: list[Token] = []
+        while tokens.token is not None and tokens.word() not in clauses and tokens.word() != ")":
+            words.append(tokens.advance())
+        if first is None or not words:
+            raise tokens.refuse("an interval, such as INTERVAL '30' SECOND, is expected")
+        only_string = len(words) == 1 and first.kind is Kind.STRING
+        text = first.value if only_string else self.text.text[first.start : words[-1].end]
+        self._freshness = self._checked(lambda: Freshness.parse(text), line, at)
+
+    def _checked(
+        self, read: Callable[[], Freshness], line: int, at: Location
+    ) -> Written[Freshness | Downstream] | None:
+        try:
+            return Written(read(), line)
+        except ValueError as error:
+            self.problems.add("FRESHNESS_VALUE", str(error), at)
+            return None
+
+    def _once(self, clause: str) -> None:
+        line = self.tokens.line
+        if clause in self._seen:
+            self.problems.add(
+                "DUPLICATE_CLAUSE",
+                f"{clause} is written twice, first on line {self._seen[clause]}. Remove one.",
+                self.tokens.here,
+            )
+        self._seen.setdefault(clause, line)
+
+    def _refuse_if_not_exists(self) -> None:
+        if self.tokens.at("IF", "NOT", "EXISTS"):
+            raise breach(
+                "SYNTAX",
+                "IF NOT EXISTS has no meaning in a declaration: the file says what the table is. Remove it.",
+                self.tokens.here,
+            )

@@ -1,0 +1,419 @@
+"""From the clauses of CREATE MATERIALIZED TABLE to a TableSpec.
+
+A table is judged in two steps. `declare_table` judges what its file alone can tell, and is cached by the file.
+`resolve_table` needs the columns of what the table reads, and is cached by these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from freshline.declare.clauses import Declaration, QueryText, TableClauses, Written
+from freshline.declare.columns import output_columns, unknown_columns
+from freshline.declare.freshness import Freshness
+from freshline.declare.location import Location
+from freshline.declare.names import TableName
+from freshline.declare.options import TABLE_OPTIONS, TABLE_OPTIONS_NOT_BUILT, Options
+from freshline.declare.query import PythonQuery, SqlQuery
+from freshline.declare.query_parser import parse_query, parse_structure
+from freshline.declare.rules import Problems, nearest
+from freshline.declare.spec import Merge, MergeKind, Mode, TableSpec
+from freshline.declare.tokens import Text
+from freshline.errors import DeclarationError
+
+# Stands for a freshness that is not stated until the project's default is filled in.
+NOT_STATED = Freshness(1)
+ARRIVAL = "arrival"
+MERGE_OPTIONS = ("merge.order", "merge.sequence", "merge.tie-breaker", "merge.late", "merge.delete-when")
+
+
+def declare_table(clauses: TableClauses) -> Declaration:
+    """Judge what the file alone can tell; raises DeclarationErrors with all that is wrong."""
+    problems = Problems()
+    at = clauses.written_at
+    options = Options(clauses.options, at, problems, TABLE_OPTIONS, TABLE_OPTIONS_NOT_BUILT)
+    options.refuse_references()
+    query = _query(clauses, problems)
+    merge = _merge(clauses, options, problems)
+    incremental = options.choice("incremental", ("auto", "strict"))
+    on_duplicate = options.choice("lookup.on-duplicate", ("error", "any"))
+    if query is not None and not query.lookups:
+        options.needs("lookup.on-duplicate", "a lookup join in the query", False)
+    non_driving = options.names("non-driving")
+    if query is not None:
+        _check_non_driving(query, non_driving, options, problems)
+        if merge is not None and isinstance(query, SqlQuery):
+            _check_merge_query(query, at, problems)
+    history = options.seconds("history")
+    owner, group = options.text("owner"), options.text("group")
+    mode = _mode(clauses, problems)
+    problems.raise_all()
+    assert query is not None, "a query that cannot be read has raised"
+    spec = TableSpec(
+        name=clauses.name,
+        query=query,
+        written_at=at,
+        freshness=clauses.freshness.value if clauses.freshness else NOT_STATED,
+        refresh_mode=mode,
+        columns=None,
+        primary_key=_value(clauses.primary_key),
+        partitioned_by=_value(clauses.partitioned_by),
+        cluster_by=_value(clauses.cluster_by),
+        comment=clauses.comment,
+        merge=merge,
+        incremental_strict=incremental == "strict",
+        non_driving=non_driving,
+        lookup_on_duplicate=on_duplicate or "error",
+        history_seconds=history,
+        owner=owner,
+        group=group,
+        options=options.as_written,
+    )
+    return Declaration(spec, {**options.lines, **_lines(clauses), **_read_lines(query, at.path)})
+
+
+def resolve_table(
+    declaration: Declaration, inputs: Mapping[TableName, tuple[str, ...] | None], logs: frozenset[TableName]
+) -> TableSpec:
+    """The spec with its columns; raises DeclarationErrors for what does not fit the inputs.
+
+    `inputs` holds the columns of what the table reads (None: not known), `logs` those of them that are log tables.
+    """
+    spec = declaration.spec
+    assert isinstance(spec, TableSpec)
+    problems = Problems()
+    if spec.merge is not None and spec.merge.kind is MergeKind.FIRST_ROW and spec.merge.order is None:
+        for name in spec.driving:
+            if name not in logs:
+                problems.add(
+                    "MERGE_ARRIVAL",
+                    f"'merge.order' = 'arrival' needs the order in which rows arrived, and {name} is not a log table. "
+                    "Give 'merge.order' an expression, and a 'merge.tie-breaker'.",
+                    declaration.at("merge.order" if "merge.order" in declaration.lines else "merge"),
+                )
+    if not isinstance(spec.query, SqlQuery):
+        problems.raise_all()
+        return spec
+    try:
+        columns = output_columns(spec.query, spec.written_at.path, inputs)
+    except DeclarationError as error:
+        problems.extend(error)
+        problems.raise_all()
+        raise AssertionError("an error was collected") from error
+    resolved = replace(
+        spec,
+        columns=columns,
+        primary_key=_of_query(spec.primary_key, columns, "PRIMARY_KEY", "PRIMARY KEY", declaration, problems),
+        partitioned_by=_of_query(
+            spec.partitioned_by, columns, "PARTITION_COLUMN", "PARTITIONED BY", declaration, problems
+        ),
+        cluster_by=_of_query(spec.cluster_by, columns, "CLUSTER_COLUMN", "CLUSTER BY", declaration, problems),
+    )
+    if spec.partitioned_by and {c.lower() for c in spec.partitioned_by} >= {c.lower() for c in columns}:
+        problems.add(
+            "PARTITION_COLUMN",
+            "PARTITIONED BY names every column of the query. Leave at least one out.",
+            declaration.at("PARTITIONED BY"),
+        )
+    if spec.merge is not None:
+        _check_merge_columns(resolved, spec.query, inputs, declaration, problems)
+    problems.raise_all()
+    return resolved
+
+
+# -- what the file tells
+
+
+def _query(clauses: TableClauses, problems: Problems) -> SqlQuery | PythonQuery | None:
+    query = clauses.query
+    if not isinstance(query, QueryText):
+        return query
+    try:
+        return parse_query(query.text, clauses.written_at.path, query.line)
+    except DeclarationError as error:
+        problems.extend(error)
+        return None
+
+
+def _mode(clauses: TableClauses, problems: Problems) -> Mode | None:
+    if clauses.mode is None or clauses.mode.value == "AUTO":
+        return None
+    try:
+        return Mode(clauses.mode.value.lower())
+    except ValueError:
+        words = ("AUTO", *(mode.name for mode in Mode))
+        problems.add(
+            "REFRESH_MODE",
+            f"there is no mode {clauses.mode.value}.{nearest(clauses.mode.value, words)} Modes are {', '.join(words)}.",
+            Location(clauses.written_at.path, clauses.mode.line),
+        )
+        return None
+
+
+def _value(written: Written[tuple[str, ...]] | None) -> tuple[str, ...]:
+    return written.value if written else ()
+
+
+def _lines(clauses: TableClauses) -> dict[str, int]:
+    written = {
+        "PRIMARY KEY": clauses.primary_key,
+        "PARTITIONED BY": clauses.partitioned_by,
+        "CLUSTER BY": clauses.cluster_by,
+        "FRESHNESS": clauses.freshness,
+        "REFRESH_MODE": clauses.mode,
+    }
+    lines = {clause: value.line for clause, value in written.items() if value is not None}
+    if isinstance(clauses.query, QueryText):
+        lines["AS"] = clauses.query.line
+    return lines
+
+
+def _read_lines(query: SqlQuery | PythonQuery, path: str) -> dict[str, int]:
+    """The line on which each table is read first."""
+    if not isinstance(query, SqlQuery):
+        return {}
+    text = Text(query.text, path, query.line)
+    return {
+        f"reads {str(reference.name).lower()}": text.line(reference.span.start)
+        for reference in reversed(query.references)
+    }
+
+
+def _check_non_driving(
+    query: SqlQuery | PythonQuery, non_driving: tuple[TableName, ...], options: Options, problems: Problems
+) -> None:
+    for name in non_driving:
+        if name not in query.reads:
+            problems.add(
+                "NON_DRIVING",
+                f"'non-driving' names {name}, which the query does not read."
+                f"{nearest(str(name), [str(read) for read in query.reads])} "
+                f"It reads {', '.join(str(read) for read in query.reads) or 'nothing'}.",
+                options.at("non-driving"),
+            )
+    drives = [name for name in query.reads if name not in query.lookups and name not in non_driving]
+    if non_driving and not drives:
+        problems.add(
+            "NON_DRIVING",
+            "'non-driving' leaves no input that drives the table. Name fewer of them.",
+            options.at("non-driving"),
+        )
+
+
+# -- merges
+
+
+def _merge(clauses: TableClauses, options: Options, problems: Problems) -> Merge | None:
+    python = isinstance(clauses.query, PythonQuery)
+    if python and ("merge" in options or any(key in options for key in MERGE_OPTIONS)):
+        problems.add(
+            "NOT_BUILT",
+            "a merge over a table written in Python is not built yet. Declare the merge in SQL over its result.",
+            options.at("merge"),
+        )
+        return None
+    kind = options.choice("merge", ("first_row", "last_row"), ("partial_update", "aggregate", "versioned"))
+    deletes = options.choice("upstream-deletes", ("error", "retract"), ("ignore",))
+    if "merge" not in options:
+        for key in MERGE_OPTIONS:
+            options.needs(key, "'merge' = 'first_row' or 'last_row'", False)
+        options.needs("upstream-deletes", "'merge' = 'first_row' or 'last_row'", False)
+        return None
+    if clauses.primary_key is None:
+        problems.add(
+            "OPTION_NEEDS",
+            "a merge keeps one row for each key: it needs PRIMARY KEY (..). Add that, or remove the option 'merge'.",
+            options.at("merge"),
+        )
+    if kind is None:
+        return None
+    first = kind == "first_row"
+    options.needs("merge.sequence", "'merge' = 'last_row'; first_row has 'merge.order'", not first)
+    options.needs("merge.delete-when", "'merge' = 'last_row'", not first)
+    options.needs("merge.order", "'merge' = 'first_row'; last_row has 'merge.sequence'", first)
+    options.needs("merge.late", "'merge' = 'first_row'", first)
+    late = options.choice("merge.late", ("correct", "ignore"))
+    for key in ("merge.order", "merge.sequence", "merge.tie-breaker", "merge.delete-when"):
+        _expression(options, key, problems)
+    order = options.text("merge.order") if first else options.text("merge.sequence")
+    if first and (order is None or order.lower() == ARRIVAL):
+        order = None
+    if not first and "merge.sequence" not in options:
+        problems.add(
+            "OPTION_NEEDS",
+            "'merge' = 'last_row' needs 'merge.sequence': the expression by which a row is later than another.",
+            options.at("merge"),
+        )
+    by_expression = order is not None
+    options.needs("merge.tie-breaker", "a 'merge.order' that is an expression", by_expression or not first)
+    options.needs("merge.late", "a 'merge.order' that is an expression: by arrival no row is late", by_expression)
+    if by_expression and "merge.tie-breaker" not in options:
+        problems.add(
+            "OPTION_NEEDS",
+            "an order by expression needs 'merge.tie-breaker': what decides between rows of one key and equal order, "
+            "such as the id of the event.",
+            options.at("merge.order" if first else "merge.sequence"),
+        )
+    return Merge(
+        kind=MergeKind(kind),
+        order=order,
+        tie_breaker=options.text("merge.tie-breaker"),
+        late=late or "correct",
+        delete_when=options.text("merge.delete-when"),
+        upstream_deletes=deletes or "retract",
+    )
+
+
+def _expression(options: Options, key: str, problems: Problems) -> None:
+    text = options.text(key)
+    if text is None or (key == "merge.order" and text.lower() == ARRIVAL):
+        return
+    try:
+        _parse_expression(text, several=key == "merge.tie-breaker")
+    except ValueError as error:
+        problems.add("MERGE_EXPRESSION", f"option '{key}' is '{text}': {error}", options.at(key))
+
+
+def _parse_expression(text: str, *, several: bool) -> exp.Expr:
+    """The tree of one expression over a row (or of a list of them); raises ValueError with a sentence."""
+    what = "a list of SQL expressions" if several else "one SQL expression"
+    try:
+        # The line end closes a comment, so that it cannot hide the parenthesis.
+        trees = sqlglot.parse(f"SELECT struct({text}\n)" if several else f"SELECT ({text}\n)", dialect="spark")
+    except SqlglotError as error:
+        raise ValueError(f"it is not {what}. Correct it.") from error
+    tree = trees[0] if len(trees) == 1 else None
+    if not isinstance(tree, exp.Select) or len(tree.expressions) != 1 or set(_given(tree)) != {"expressions"}:
+        raise ValueError(f"it is not {what}. Correct it.")
+    expression: exp.Expr = tree.expressions[0]
+    if not several and (not isinstance(expression, exp.Paren) or isinstance(expression.this, exp.Alias)):
+        raise ValueError(f"it is not {what}. Correct it.")
+    if several and not isinstance(expression, (exp.Struct, exp.Anonymous)):
+        raise ValueError(f"it is not {what}. Correct it.")
+    for node in expression.find_all(exp.Query, exp.AggFunc, exp.Window, exp.Star):
+        raise ValueError(f"it contains {_kind(node)}; it is computed from one row. Remove that.")
+    return expression
+
+
+def _given(node: exp.Expr) -> list[str]:
+    return [key for key, value in node.args.items() if value]
+
+
+def _kind(node: exp.Expr) -> str:
+    if isinstance(node, exp.Query):
+        return "a subquery"
+    if isinstance(node, exp.AggFunc):
+        return f"the aggregate {node.sql_name().lower()}"
+    if isinstance(node, exp.Window):
+        return "a window"
+    return node.key.upper()
+
+
+_CLAUSES = {
+    "with_": "WITH",
+    "distinct": "DISTINCT",
+    "group": "GROUP BY",
+    "having": "HAVING",
+    "qualify": "QUALIFY",
+    "order": "ORDER BY",
+    "sort": "SORT BY",
+    "cluster": "CLUSTER BY",
+    "distribute": "DISTRIBUTE BY",
+    "limit": "LIMIT",
+    "offset": "OFFSET",
+    "laterals": "LATERAL VIEW",
+    "joins": "JOIN",
+    "windows": "WINDOW",
+}
+
+
+def _check_merge_query(query: SqlQuery, at: Location, problems: Problems) -> None:
+    """A merge folds rows one by one: its query may only pick, compute and filter rows of one input."""
+    here = Location(at.path, query.line)
+    tree = parse_structure(query)
+    found: list[str] = []
+    if not isinstance(tree, exp.Select):
+        found.append("a set operation or parentheses around the query")
+    else:
+        found.extend(word for key, word in _CLAUSES.items() if tree.args.get(key))
+        found.extend(
+            dict.fromkeys(
+                _kind(node) if not isinstance(node, (exp.UDTF, exp.Explode)) else "explode"
+                for item in (*tree.expressions, tree.args.get("where"))
+                if item is not None
+                for node in item.find_all(exp.Query, exp.AggFunc, exp.Window, exp.UDTF, exp.Explode)
+            )
+        )
+        source = tree.args.get("from_")
+        one = source is not None and isinstance(source.this, exp.Table) and len(query.references) == 1
+        if not one and not found:
+            found.append("not exactly one table in FROM")
+    if found:
+        problems.add(
+            "MERGE_QUERY",
+            "a merge is declared over one plain SELECT of columns and expressions, with WHERE, from one input; this "
+            f"query has {', '.join(dict.fromkeys(found))}. Put that into a table of its own, and read it there.",
+            here,
+        )
+
+
+def _check_merge_columns(
+    spec: TableSpec,
+    query: SqlQuery,
+    inputs: Mapping[TableName, tuple[str, ...] | None],
+    declaration: Declaration,
+    problems: Problems,
+) -> None:
+    merge = spec.merge
+    assert merge is not None
+    reference = query.references[0]
+    order_key = "merge.order" if merge.kind is MergeKind.FIRST_ROW else "merge.sequence"
+    for key, text in (
+        (order_key, merge.order),
+        ("merge.tie-breaker", merge.tie_breaker),
+        ("merge.delete-when", merge.delete_when),
+    ):
+        if text is None:
+            continue
+        expression = _parse_expression(text, several=key == "merge.tie-breaker")
+        known = inputs.get(reference.name)
+        for column in unknown_columns(expression, reference.alias, reference.name, known, spec.columns or ()):
+            near = nearest(column.split(".")[-1], [*(known or ()), *(spec.columns or ())])
+            problems.add(
+                "MERGE_EXPRESSION",
+                f"option '{key}' reads {column}, which neither {reference.name} nor the query has.{near}",
+                declaration.at(key),
+            )
+
+
+# -- what the inputs tell
+
+
+def _of_query(
+    named: tuple[str, ...],
+    columns: tuple[str, ...],
+    rule: str,
+    clause: str,
+    declaration: Declaration,
+    problems: Problems,
+) -> tuple[str, ...]:
+    """The named columns in the query's spelling."""
+    spelling = {column.lower(): column for column in columns}
+    seen: set[str] = set()
+    for name in named:
+        if name.lower() not in spelling:
+            problems.add(
+                rule,
+                f"{clause} names {name}, which the query does not yield.{nearest(name, columns)} "
+                f"It yields {', '.join(columns)}.",
+                declaration.at(clause),
+            )
+        elif name.lower() in seen:
+            problems.add(rule, f"{clause} names {name} twice. Name it once.", declaration.at(clause))
+        seen.add(name.lower())
+    return tuple(spelling.get(name.lower(), name) for name in named)

@@ -1,0 +1,226 @@
+"""The words of a declaration, read from left to right.
+
+The header is our own grammar, but its words, quotes and comments are those of Spark SQL: sqlglot's tokenizer
+cuts both, so header and query can stand in one file. Lines are counted from offsets, not taken from
+tokens: a token of several lines would otherwise be told at its end.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import Enum
+from functools import cached_property
+
+from sqlglot.dialects.spark import Spark
+from sqlglot.errors import TokenError
+from sqlglot.tokenizer_core import TokenType
+
+from freshline.declare.location import Location
+from freshline.declare.names import TableName
+from freshline.declare.rules import breach
+from freshline.errors import DeclarationError
+
+_PLAIN = re.compile(r"[A-Za-z_]\w*\Z")
+_SEVERAL_WORDS = re.compile(r"\w+(?:\s+\w+)+\Z")
+
+
+class Kind(Enum):
+    WORD = "word"  # a keyword, a plain name, a number or a mark
+    NAME = "name"  # a name in backquotes
+    STRING = "string"
+    COMMAND = "command"  # text that sqlglot leaves as it is
+
+
+@dataclass(frozen=True)
+class Token:
+    """Characters [start, end) of a text; `value` is without quotes and escapes."""
+
+    kind: Kind
+    value: str
+    raw: str
+    start: int
+    end: int
+
+    @property
+    def word(self) -> str:
+        """The word or mark in upper case; empty for a string or a quoted name."""
+        return self.raw.upper() if self.kind is Kind.WORD else ""
+
+
+@dataclass(frozen=True)
+class Text:
+    """A text of a file; `first_line` is the line of the file on which the text begins."""
+
+    text: str
+    path: str
+    first_line: int = 1
+
+    @cached_property
+    def _line_starts(self) -> list[int]:
+        return [0, *(match.end() for match in re.finditer(r"\r\n|\r|\n", self.text))]
+
+    def line(self, offset: int) -> int:
+        return self.first_line + bisect_right(self._line_starts, offset) - 1
+
+    def at(self, offset: int) -> Location:
+        return Location(self.path, self.line(offset))
+
+    def tokens(self) -> list[Token]:
+        """All tokens; raises DeclarationError for a quote or comment without an end."""
+        try:
+            found = Spark().tokenize(self.text)
+        except TokenError as error:
+            # sqlglot tells the line of the end and the offset of the beginning.
+            missing = re.search(r"Missing (.+?) from \d+:(\d+)", f"{error.__cause__}")
+            offset = int(missing[2]) if missing else max(self.text.rfind("/*"), 0)
+            what = f"the {missing[1]}" if missing else "the quote or comment"
+            raise breach("SYNTAX", f"{what} that begins here has no end. Close it.", self.at(offset)) from error
+        tokens: list[Token] = []
+        for token in found:
+            start, end = token.start, token.end + 1
+            raw = self.text[start:end]
+            if token.token_type in (TokenType.STRING, TokenType.RAW_STRING):
+                tokens.append(Token(Kind.STRING, token.text, raw, start, end))
+            elif token.token_type == TokenType.IDENTIFIER:
+                tokens.append(Token(Kind.NAME, token.text, raw, start, end))
+            elif "'" in raw or '"' in raw:
+                tokens.append(Token(Kind.COMMAND, token.text, raw, start, end))
+            elif _SEVERAL_WORDS.match(raw):
+                # sqlglot has one token for PRIMARY KEY, but two when a comment stands between the words.
+                tokens.extend(
+                    Token(Kind.WORD, word[0], word[0], start + word.start(), start + word.end())
+                    for word in re.finditer(r"\w+", raw)
+                )
+            else:
+                tokens.append(Token(Kind.WORD, raw, raw, start, end))
+        return tokens
+
+
+class Tokens:
+    """A cursor over the tokens of one declaration."""
+
+    def __init__(self, text: Text, tokens: Iterable[Token]) -> None:
+        self.text = text
+        self._tokens = list(tokens)
+        self._next = 0
+
+    @property
+    def token(self) -> Token | None:
+        """The token at the cursor, None at the end."""
+        return self._tokens[self._next] if self._next < len(self._tokens) else None
+
+    @property
+    def previous(self) -> Token:
+        return self._tokens[self._next - 1]
+
+    @property
+    def offset(self) -> int:
+        token = self.token
+        if token is not None:
+            return token.start
+        return self._tokens[-1].end - 1 if self._tokens else 0
+
+    @property
+    def line(self) -> int:
+        return self.text.line(self.offset)
+
+    @property
+    def here(self) -> Location:
+        return self.text.at(self.offset)
+
+    def rest(self) -> list[Token]:
+        return self._tokens[self._next :]
+
+    def advance(self) -> Token:
+        token = self.token
+        if token is None:
+            raise self.refuse("more is expected")
+        self._next += 1
+        return token
+
+    def refuse(self, expected: str) -> DeclarationError:
+        token = self.token
+        shown = "the declaration ends" if token is None else f"{token.raw.splitlines()[0][:60]} stands"
+        return breach("SYNTAX", f"{expected} where {shown}.", self.here)
+
+    def word(self, ahead: int = 0) -> str:
+        """The word or mark at the cursor in upper case; empty for a string, a quoted name or the end."""
+        index = self._next + ahead
+        return self._tokens[index].word if index < len(self._tokens) else ""
+
+    def at(self, *words: str) -> bool:
+        return all(self.word(index) == word for index, word in enumerate(words))
+
+    def accept(self, *words: str) -> bool:
+        """Step over the words if they stand here."""
+        if not self.at(*words):
+            return False
+        self._next += len(words)
+        return True
+
+    def expect(self, *words: str) -> None:
+        if not self.accept(*words):
+            raise self.refuse(f"{' '.join(words)} is expected")
+
+    def identifier(self, what: str) -> str:
+        """A name, plain or in backquotes."""
+        token = self.token
+        quoted = token is not None and token.kind is Kind.NAME and token.raw.startswith("`")
+        if token is None or not (quoted or (token.kind is Kind.WORD and _PLAIN.match(token.raw))):
+            raise self.refuse(f"{what} is expected")
+        self._next += 1
+        return token.value
+
+    def table_name(self) -> TableName:
+        at = self.here
+        token = self.token
+        parts = [self.identifier("a name")]
+        while self.accept("."):
+            parts.append(self.identifier("a name"))
+        following = self.token
+        # `2bad` and `my-table` are cut into several tokens: show them as they were meant.
+        adjacent = following is not None and following.start == self.previous.end and following.word not in "(;,"
+        if token is not None and following is not None and adjacent:
+            end = re.compile(r"[^\s(;,]*").match(self.text.text, following.start)
+            return parse_name(self.text.text[token.start : end.end() if end else following.end], at)
+        return parse_name(".".join(parts), at)
+
+    def string(self, what: str) -> str:
+        """A string in single or double quotes; a doubled quote inside stands for one."""
+        token = self.token
+        if token is None or token.kind is not Kind.STRING:
+            raise self.refuse(f"{what} in quotes is expected")
+        self._next += 1
+        value, quote = token.value, token.raw[-1]
+        following = self.token
+        while (
+            following is not None
+            and following.kind is Kind.STRING
+            and following.start == self.previous.end
+            and following.raw[0] == quote
+        ):
+            value += quote + following.value
+            self._next += 1
+            following = self.token
+        return value
+
+    def comma_separated(self, one: Callable[[], str]) -> tuple[str, ...]:
+        """`( one, one, .. )` with at least one."""
+        self.expect("(")
+        items = [one()]
+        while self.accept(","):
+            items.append(one())
+        if not self.accept(")"):
+            raise self.refuse(", or ) is expected")
+        return tuple(items)
+
+
+def parse_name(text: str, at: Location) -> TableName:
+    """A declared or read name; raises DeclarationError where it is none."""
+    try:
+        return TableName.parse(text)
+    except ValueError as error:
+        raise breach("NAME", str(error), at) from error

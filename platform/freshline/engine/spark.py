@@ -1,0 +1,541 @@
+"""The one Spark session of a process: how it is configured, started, recognised and ended.
+
+A classic session in this process's own JVM, with Delta from the jar lock, bound to loopback, quiet on stderr. With a
+token it serves Spark Connect clients from the same JVM. Everything that it writes beside tables is in the state
+folder; only the class-data archive, which makes the next start faster, is in the user's cache.
+
+What callers should know about threads: PySpark's pinned mode is on, so each Python thread has its own JVM thread. The
+scheduler pool and the job group belong to the thread that sets them (`use_pool`, `setJobGroup`), not to the session,
+and a new Python thread starts without them. Two threads may use one session at the same time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import logging
+import os
+import secrets
+import shlex
+import shutil
+import socket
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from subprocess import STDOUT, TimeoutExpired
+from typing import Any, Literal
+from xml.sax.saxutils import quoteattr
+
+import psutil
+import pyspark
+from py4j.protocol import Py4JError
+from pyspark.conf import SparkConf
+from pyspark.core.context import SparkContext
+from pyspark.errors import PySparkException
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+
+from freshline.declare.freshness import Freshness
+from freshline.declare.settings import Settings
+from freshline.engine.jars import Progress, provide_jars, user_cache
+from freshline.engine.java import Java, find_java, launcher_home
+from freshline.errors import EngineError, FreshlineError, StorageError
+
+LOG = logging.getLogger(__name__)
+
+Pool = Literal["live", "manual", "backfill", "maintenance"]
+
+# Measured on two cores: a live query took 9.4 s beside a backfill under FIFO, 0.8 to 1.3 s under FAIR. The weights say
+# who waits for whom: a person and a continuous table before a backfill, upkeep last.
+POOL_WEIGHTS: Mapping[Pool, int] = {"live": 8, "manual": 8, "backfill": 2, "maintenance": 1}
+
+_STOP_SECONDS = 30.0
+_ARCHIVE_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class JvmProcess:
+    """The JVM of a session, as a state file records it. A pid alone may belong to another process by now."""
+
+    pid: int
+    started: float  # seconds since 1970, as psutil tells it
+
+
+def build_session(
+    settings: Settings,
+    *,
+    app_name: str = "freshline",
+    connect_token: str | None = None,
+    connect_port: int | None = None,
+    quick_start: bool = False,
+    record_classes: bool = False,
+    progress: Progress | None = None,
+) -> SparkSession:
+    """Start a JVM and a session in it.
+
+    With `connect_token`, clients that know it can attach to `sc://localhost:PORT`; the port is `connect_port`, or the
+    one of the settings, or any free one for 0, and `connect_port(session)` tells which.
+    `quick_start` is for tests and short commands: compiled code stays at the first tier and memory is collected by one
+    thread, which saves seconds at the start and costs speed in a session that works for minutes.
+    `record_classes` lets the session write the class-data archive when it is stopped, if there is none yet. It costs
+    this session about five seconds at its start and ten at its end, and saves each later one about five.
+    `progress` is told about jars that are fetched.
+
+    Raises JarError, JavaError, StorageError or EngineError; no process is left over then.
+    """
+    if SparkContext._active_spark_context is not None:
+        raise EngineError("this process has a Spark session already. End it with stop_session first.")
+    java = find_java(settings)
+    jars = provide_jars(settings, progress=progress)
+    folders = _Folders(settings.state)
+    port = None
+    if connect_token is not None:
+        port = settings.connect_port if connect_port is None else connect_port
+        _check_port_is_free(port)
+    try:
+        folders.make()
+        home = launcher_home(java, settings.state)
+    except OSError as error:
+        raise StorageError(
+            f"the state folder cannot be written: {error.strerror or error}. Free some space or make it writable.",
+            where=str(settings.state),
+        ) from error
+    archive = _ClassArchive.find(java, record=record_classes)
+    conf = SparkConf(loadDefaults=False)
+    confs = session_confs(settings, app_name=app_name, jars=jars, connect_port=port)
+    confs["spark.driver.extraJavaOptions"] = " ".join(
+        [*_java_options(folders, archive, quick_start), settings.spark_confs.get("spark.driver.extraJavaOptions", "")]
+    ).strip()
+    for name, value in confs.items():
+        conf.set(name, value)
+    return _start(settings, conf, folders, archive, _environment(settings, home, connect_token))
+
+
+def session_confs(
+    settings: Settings, *, app_name: str, jars: tuple[Path, ...], connect_port: int | None
+) -> dict[str, str]:
+    """Everything that Spark is told, except for the options of its JVM. The settings' own confs win."""
+    folders = _Folders(settings.state)
+    confs = {
+        "spark.app.name": app_name,
+        "spark.master": settings.spark_master,
+        # As URIs, because a path may hold a comma or a space.
+        "spark.jars": ",".join(jar.as_uri() for jar in jars),
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        # Derby would write its own files and lock them. Tables are found by path; names live as long as the session.
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.sql.warehouse.dir": f"file:{folders.unnamed_tables}",
+        "spark.local.dir": str(folders.scratch),
+        "spark.driver.memory": settings.driver_memory,
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        # Sessions of Connect clients must not see each other's Python modules.
+        "spark.sql.artifact.isolation.enabled": "true",
+        "spark.sql.artifact.isolation.alwaysApplyClassloader": "true",
+        "spark.scheduler.mode": "FAIR",
+        # Not as_uri(): Hadoop reads this one, and takes %20 literally.
+        "spark.scheduler.allocation.file": f"file:{folders.pools}",
+        # The default of 50 costs 3 to 4.5 CPU-seconds a commit on the small logs of most tables.
+        "spark.databricks.delta.snapshotPartitions": "2",
+        # Off by default; without it a writer that lost the answer to its commit cannot recognise it as its own.
+        "spark.databricks.delta.commit.idempotencyCheck.enabled": "true",
+        # Our sources are deterministic, they are pinned versions; materializing them would cost a third of a MERGE.
+        "spark.databricks.delta.merge.materializeSource": "none",
+    }
+    if _is_local(settings.spark_master):
+        # Spark listens on all interfaces unless it is told not to. On a cluster the executors must reach the driver,
+        # so there the address is the deployment's to choose.
+        confs["spark.driver.bindAddress"] = "127.0.0.1"
+        confs["spark.driver.host"] = "127.0.0.1"
+        # Spark's default of 200 is ruinous on few cores. Adaptive execution stays on, as Spark has it: measured with
+        # this number on two cores, a MERGE of 100 rows into 200,000, an append and two aggregations took the same with
+        # and without it, and a large table needs what it does about skew.
+        confs["spark.sql.shuffle.partitions"] = str(max(4, os.cpu_count() or 4))
+    if connect_port is not None:
+        confs["spark.plugins"] = "org.apache.spark.sql.connect.SparkConnectPlugin"
+        confs["spark.connect.grpc.binding.address"] = "127.0.0.1"
+        confs["spark.connect.grpc.binding.port"] = str(connect_port)
+    for name, value in settings.spark_confs.items():
+        # Lists are added to: a user's plugin or jar must not push out ours.
+        if name in _LISTS and name in confs and value:
+            value = f"{confs[name]},{value}"
+        confs[name] = value
+    return confs
+
+
+_LISTS = frozenset({"spark.jars", "spark.plugins", "spark.sql.extensions"})
+
+
+def connect_port(session: SparkSession) -> int:
+    """The port on which Connect clients reach this session's JVM. Raises EngineError if it serves none."""
+    if session.conf.get("spark.connect.grpc.binding.port", None) is None:
+        raise EngineError("this session does not serve Spark Connect: it was started without a token.")
+    services = session._jvm.org.apache.spark.sql.connect.service  # type: ignore[union-attr]
+    # The object of Scala, by the name it has in the JVM: the class beside it takes the plain name.
+    service = getattr(getattr(services, "SparkConnectService$"), "MODULE$")
+    return int(service.localPort())
+
+
+def connect_address(session: SparkSession) -> str:
+    """What a client passes to `SparkSession.builder.remote`, without the token.
+
+    The host is the literal `localhost`: for any other, the client insists on TLS as soon as it has a token, and hangs.
+    """
+    return f"sc://localhost:{connect_port(session)}"
+
+
+def jvm_process(session: SparkSession) -> JvmProcess:
+    """The JVM behind a classic session: its pid and start time."""
+    pid = int(session._jvm.java.lang.ProcessHandle.current().pid())  # type: ignore[union-attr]
+    return JvmProcess(pid=pid, started=psutil.Process(pid).create_time())
+
+
+def is_running(process: JvmProcess) -> bool:
+    """Whether that very process still runs. Only reads."""
+    try:
+        found = psutil.Process(process.pid)
+        # A tenth of a second apart is the same start, read twice; a reused pid is seconds or days apart.
+        return bool(abs(found.create_time() - process.started) < 0.1 and found.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def use_pool(session: SparkSession, pool: Pool | None) -> None:
+    """Let the jobs of the calling thread run in this pool; None is the default pool."""
+    session.sparkContext.setLocalProperty("spark.scheduler.pool", pool)  # type: ignore[arg-type]
+
+
+def stop_session(session: SparkSession) -> None:
+    """End the session and its JVM, and wait until the process is gone. Queries that run are given up."""
+    gateway = SparkContext._gateway
+    process = getattr(gateway, "proc", None)
+    archive: _ClassArchive | None = getattr(gateway, "freshline_archive", None)
+    try:
+        session.stop()
+    finally:
+        _end_jvm(gateway, process, archive)
+
+
+def _start(
+    settings: Settings,
+    conf: SparkConf,
+    folders: _Folders,
+    archive: _ClassArchive,
+    environment: Mapping[str, str | None],
+) -> SparkSession:
+    gateway = None
+    with _environ(environment), folders.jvm_log.open("ab") as output:
+        begin = output.tell()
+        try:
+            # Started here and not by the session's builder, to keep the JVM's own words away from our stderr.
+            gateway = launch_gateway(conf, {"stdout": output, "stderr": STDOUT})  # type: ignore[no-untyped-call]
+            gateway.freshline_archive = archive
+            SparkContext(conf=conf, gateway=gateway)
+            # Takes the context that is there. Under SPARK_REMOTE it would make a client instead: see _environment.
+            return SparkSession.builder.getOrCreate()
+        except (PySparkException, Py4JError, OSError, ValueError) as error:
+            # An error of py4j asks the JVM for its text, so it is read while there is one.
+            said = str(error)
+            if gateway is not None:
+                _end_jvm(gateway, gateway.proc, None)
+            archive.drop()
+            raise EngineError(_why_not(said, folders.jvm_log, begin, settings)) from error
+
+
+def _end_jvm(gateway: Any, process: Any, archive: _ClassArchive | None) -> None:
+    if gateway is not None:
+        gateway.shutdown()
+    # PySpark keeps the gateway for a next context in the same process. Its JVM ends here, so it must be forgotten.
+    SparkContext._gateway = None
+    SparkContext._jvm = None
+    if process is None:
+        return
+    # The JVM ends by itself at the end of its input, in its own order and with its shutdown hooks.
+    process.stdin.close()
+    try:
+        code = process.wait(_STOP_SECONDS if archive is None or not archive.is_recorded else _ARCHIVE_SECONDS)
+    except TimeoutExpired:
+        LOG.warning("the JVM %d did not end in time and is killed", process.pid)
+        process.kill()
+        process.wait()
+        return
+    if archive is not None and code == 0:
+        archive.keep()
+
+
+def _why_not(error: str, log: Path, begin: int, settings: Settings) -> str:
+    with log.open("rb") as output:
+        output.seek(begin)
+        printed = output.read(200_000).decode("utf-8", "replace")
+    text = f"{printed}\n{error}"
+    if "BindException" in text or "Address already in use" in text:
+        return (
+            "Spark did not start: a port that it should listen on is in use. "
+            "Set connect_port to 0 or to a free port, or end the process that holds it."
+        )
+    if "Could not reserve enough space" in text or "Initial heap size" in text or "Invalid maximum heap" in text:
+        return (
+            f"Spark did not start: the machine does not give its JVM {settings.driver_memory} of memory. "
+            "Lower the setting driver_memory."
+        )
+    if "Could not parse Master URL" in text:
+        return (
+            f"Spark does not understand spark_master = {settings.spark_master!r}. Write local[*] or spark://HOST:PORT."
+        )
+    lines = [line.strip() for line in text.splitlines()]
+    telling = [line for line in lines if "Exception" in line or line.startswith(("Error", "Caused by"))]
+    reason = (telling or [line for line in lines if line] or ["it said nothing"])[-1].lstrip(": ")
+    return f"Spark did not start: {reason[:500]}. What it said is in {log}."
+
+
+def _check_port_is_free(port: int) -> None:
+    if port == 0:
+        return
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        # As the server will do it: a port in TIME_WAIT is free.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise EngineError(
+                f"port {port} for Spark Connect cannot be used: {error.strerror or error}. "
+                "Set connect_port to 0 or to a free port, or end the process that holds it."
+            ) from error
+
+
+def _is_local(master: str) -> bool:
+    return master == "local" or master.startswith(("local[", "local-cluster["))
+
+
+def _environment(settings: Settings, java_home: Path, connect_token: str | None) -> dict[str, str | None]:
+    environment: dict[str, str | None] = {
+        "JAVA_HOME": str(java_home),
+        # Another Spark of this machine must not be started in place of the pinned one.
+        "SPARK_HOME": str(Path(pyspark.__file__).parent),
+        # Each Python thread gets its own JVM thread; pools and job groups depend on it.
+        "PYSPARK_PIN_THREAD": "true",
+        # The token goes by environment: the command line is readable by everybody on the machine.
+        "SPARK_CONNECT_AUTHENTICATE_TOKEN": connect_token,
+        # These would turn the session into a client of something else, or add options that we do not know of.
+        "SPARK_REMOTE": None,
+        "SPARK_LOCAL_REMOTE": None,
+        "SPARK_API_MODE": None,
+        "SPARK_CONNECT_MODE_ENABLED": None,
+        "SPARK_TESTING": None,
+        "PYSPARK_SUBMIT_ARGS": None,
+        "PYSPARK_GATEWAY_PORT": None,
+    }
+    if _is_local(settings.spark_master):
+        environment["SPARK_LOCAL_IP"] = "127.0.0.1"
+        environment["PYSPARK_PYTHON"] = os.environ.get("PYSPARK_PYTHON", sys.executable)
+    return environment
+
+
+@contextmanager
+def _environ(changes: Mapping[str, str | None]) -> Iterator[None]:
+    # PySpark hands its own environment to the JVM and offers no other way.
+    before = {name: os.environ.get(name) for name in changes}
+    _set_environ(changes)
+    try:
+        yield
+    finally:
+        _set_environ(before)
+
+
+def _set_environ(values: Mapping[str, str | None]) -> None:
+    for name, value in values.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+
+
+def _java_options(folders: _Folders, archive: _ClassArchive, quick_start: bool) -> list[str]:
+    options = [
+        f"-Dlog4j2.configurationFile={folders.log4j.as_uri()}",
+        f"-Dderby.system.home={shlex.quote(str(folders.scratch))}",
+        *archive.options(),
+    ]
+    if quick_start:
+        options += ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+    return options
+
+
+def record_class_archive(settings: Settings, *, progress: Progress | None = None) -> Path | None:
+    """Start a session that does what every engine does first, and keep its classes for the next starts.
+
+    The archive's path; None where the Java in use cannot make one. An archive that is there is left as it is.
+    """
+    archive = _ClassArchive.find(find_java(settings), record=True)
+    if archive.is_recorded:
+        session = build_session(
+            settings,
+            connect_token=secrets.token_hex(16),
+            connect_port=0,
+            quick_start=True,
+            record_classes=True,
+            progress=progress,
+        )
+        try:
+            table = f"delta.`{settings.state / 'first'}`"
+            session.range(10).selectExpr("id", "cast(id as string) as text").createOrReplaceTempView("first")
+            session.sql(f"CREATE TABLE {table} USING delta AS SELECT * FROM first")
+            session.sql(
+                f"MERGE INTO {table} t USING (SELECT id + 5 AS id, text FROM first) s ON t.id = s.id "
+                "WHEN MATCHED THEN UPDATE SET t.text = s.text WHEN NOT MATCHED THEN INSERT *"
+            )
+            session.sql(f"SELECT text, count(*) FROM {table} GROUP BY text ORDER BY text").collect()
+        finally:
+            stop_session(session)
+    return archive.file if archive.file.exists() else None
+
+
+class _Folders:
+    """The places of a session below the state folder."""
+
+    def __init__(self, state: Path) -> None:
+        self.base = state / "spark"
+        self.pools = self.base / "pools.xml"
+        self.log4j = self.base / "log4j2.properties"
+        self.unnamed_tables = self.base / "unnamed"
+        self.scratch_of_all = self.base / "scratch"
+        self.scratch = self.scratch_of_all / str(os.getpid())
+        self.logs = state / "logs"
+        self.spark_log = self.logs / "spark.log"
+        self.jvm_log = self.logs / "jvm.log"
+
+    def make(self) -> None:
+        """Make what is missing and remove the scratch folders that killed sessions left."""
+        self.scratch.mkdir(parents=True, exist_ok=True)
+        self.logs.mkdir(parents=True, exist_ok=True)
+        self.unnamed_tables.mkdir(exist_ok=True)
+        for left in self.scratch_of_all.iterdir():
+            if left.name.isdigit() and not psutil.pid_exists(int(left.name)):
+                shutil.rmtree(left, ignore_errors=True)
+        _write(self.pools, pools_xml(POOL_WEIGHTS))
+        _write(self.log4j, _LOG4J.replace("{file}", str(self.spark_log).replace("\\", "\\\\")))
+
+
+def pools_xml(weights: Mapping[Pool, int]) -> str:
+    """The scheduler pools in the form that `spark.scheduler.allocation.file` takes."""
+    pools = "\n".join(
+        f"  <pool name={quoteattr(name)}><schedulingMode>FAIR</schedulingMode>"
+        f"<weight>{weight}</weight><minShare>0</minShare></pool>"
+        for name, weight in weights.items()
+    )
+    return f'<?xml version="1.0"?>\n<allocations>\n{pools}\n</allocations>\n'
+
+
+def _write(file: Path, text: str) -> None:
+    # Renamed into place: another session of the project may be reading it.
+    new = file.with_name(f"{file.name}.{os.getpid()}")
+    new.write_text(text, encoding="utf-8")
+    new.replace(file)
+
+
+_LOG4J = """\
+rootLogger.level = warn
+logger.native.name = org.apache.hadoop.util.NativeCodeLoader
+logger.native.level = error
+rootLogger.appenderRef.file.ref = file
+appender.file.type = RollingFile
+appender.file.name = file
+appender.file.fileName = {file}
+appender.file.filePattern = {file}.%i
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %d{yyyy-MM-dd HH:mm:ss.SSS} %p %c{1}: %m%n%ex
+appender.file.policies.type = Policies
+appender.file.policies.size.type = SizeBasedTriggeringPolicy
+appender.file.policies.size.size = 10MB
+appender.file.strategy.type = DefaultRolloverStrategy
+appender.file.strategy.max = 3
+"""
+
+
+@dataclass(frozen=True)
+class _ClassArchive:
+    """The parsed classes of Spark and Delta, kept from one JVM for the next: a start takes a third of the CPU time.
+
+    The JVM checks by itself that an archive belongs to it and to its class path, and does without otherwise. It is
+    recorded by a session that is asked to and finds none, when it ends in order, and renamed into place by `keep`;
+    what a killed one left half written is never used.
+    """
+
+    file: Path
+    part: Path
+    is_recorded: bool
+
+    @classmethod
+    def find(cls, java: Java, *, record: bool) -> _ClassArchive:
+        # The class path is part of the key because the JVM would refuse an archive of another one, at every start.
+        key = hashlib.sha256(f"{java.version_text}\n{java.home}\n{pyspark.__file__}".encode()).hexdigest()[:16]
+        name = f"spark-{pyspark.__version__}-java-{java.version}-{key}.jsa"
+        file = user_cache() / "classes" / name
+        part = file.with_name(f".{name}.{os.getpid()}")
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            for left in file.parent.glob(f".{name}.*"):
+                if not psutil.pid_exists(int(left.name.rpartition(".")[2])):
+                    left.unlink(missing_ok=True)
+        except OSError as error:
+            # A read-only home costs a slower start and nothing else.
+            LOG.info("no class-data archive: %s", error)
+            return cls(file=file, part=part, is_recorded=False)
+        return cls(file=file, part=part, is_recorded=record and not file.exists())
+
+    def options(self) -> list[str]:
+        quiet = ["-Xshare:auto", "-Xlog:cds=off", "-Xlog:cds+dynamic=off", "-Xlog:class+path=off"]
+        if self.is_recorded:
+            return [shlex.quote(f"-XX:ArchiveClassesAtExit={self.part}"), *quiet]
+        if self.file.exists():
+            return [shlex.quote(f"-XX:SharedArchiveFile={self.file}"), *quiet]
+        return []
+
+    def keep(self) -> None:
+        if self.is_recorded and self.part.is_file():
+            self.part.replace(self.file)
+
+    def drop(self) -> None:
+        self.part.unlink(missing_ok=True)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Make the first start as quick as the later ones, for the Makefile and for images."""
+    parser = argparse.ArgumentParser(
+        prog="python -m freshline.engine.spark",
+        description="Check Java and the jars, and keep the classes of a first session for quicker starts.",
+    )
+    parser.add_argument("--jar-directory", type=Path, default=None, help="take the jars from here and fetch nothing")
+    chosen = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory(prefix="freshline-") as folder:
+        root = Path(folder)
+        settings = Settings(
+            root=root,
+            environment="local",
+            declarations=root / "assets",
+            state=root / "state",
+            warehouse=root / "warehouse",
+            control_store=f"sqlite:///{root / 'control.db'}",
+            default_freshness=Freshness(86_400),
+            continuous_below=Freshness(60),
+            incremental_below=Freshness(1_800),
+            jar_directory=chosen.jar_directory,
+        )
+        try:
+            java = find_java(settings)
+            archive = record_class_archive(settings)
+        except FreshlineError as error:
+            print(f"freshline: {error}", file=sys.stderr)
+            return 1
+    print(f"Java {java.version_text} ({java.found_by}), class-data archive: {archive or 'this Java makes none'}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

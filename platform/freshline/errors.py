@@ -1,0 +1,249 @@
+"""Every error that freshline raises on purpose.
+
+```
+FreshlineError                      code, retry_helps, where
+├── DeclarationError                what is written in assets/ cannot be a table
+│   └── DeclarationErrors           all of them at once
+├── SettingsError                   the project's settings or environment
+├── JarError                        a jar is missing or has the wrong sum
+├── JavaError                       no Java, or one that Spark cannot use
+├── EngineError                     the engine could not be started, reached or locked
+│   └── EngineHeldError             another engine holds the warehouse
+├── RefreshError                    one attempt at one table failed
+│   ├── DuplicateKeyError           two rows for one primary key
+│   ├── LookupKeyError              two dimension rows for one lookup key
+│   ├── QueryError                  Spark refuses the query
+│   ├── PartitionError              a partition that was named cannot be refreshed
+│   ├── SourceError                 a source cannot be read, or is not what it was
+│   │   └── FileChangedError        a landing file changed after it was read
+│   ├── ForeignWriteError           somebody else wrote to a log table
+│   ├── UpstreamChangedError        an upstream deleted or updated rows and the declaration says `error`
+│   ├── DefinitionChangedError      the declaration changed in a way that needs a stated start
+│   ├── FencedError                 another writer has taken the table over
+│   ├── IncrementalError            `incremental = strict`, and only a full refresh would do
+│   └── StorageError                the disk is full or read-only
+├── CancelledError                  the request was cancelled; nothing of it was committed
+├── RequestError                    a request or statement that cannot be served
+└── FormatError                     written by a newer freshline
+```
+
+An error holds facts, says in one sentence what is wrong and where, and what to do. `code` is stable:
+programs may rely on it. `retry_helps` says whether the same request can succeed later without a change
+by a person.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+
+class FreshlineError(Exception):
+    """What all errors of freshline have in common.
+
+    `where` is a place a person can open: `file:line`, a table, or a partition of one.
+    """
+
+    code: ClassVar[str] = "FRESHLINE"
+    retry_helps: ClassVar[bool] = False
+
+    def __init__(self, message: str, *, where: str | None = None) -> None:
+        self.message = message
+        self.where = where
+        super().__init__(f"{where}: {message}" if where else message)
+
+    def as_json(self) -> dict[str, object]:
+        """The error as a JSON object with the keys code, message, where, retry_helps."""
+        return {
+            "code": self.code,
+            "message": self.message,
+            "where": self.where,
+            "retry_helps": self.retry_helps,
+        }
+
+
+class DeclarationError(FreshlineError):
+    """A declaration that cannot become a table; `rule` is the stable code of the rule that it breaks.
+
+    The rules, in upper case with underscores, are listed with their sentences in docs/errors.md.
+    """
+
+    code = "DECLARATION"
+
+    def __init__(self, rule: str, message: str, *, where: str | None = None) -> None:
+        self.rule = rule
+        super().__init__(message, where=where)
+
+    def as_json(self) -> dict[str, object]:
+        return {**super().as_json(), "rule": self.rule}
+
+
+class DeclarationErrors(DeclarationError):
+    """All declaration errors of a project, in the order of file and line."""
+
+    def __init__(self, errors: Sequence[DeclarationError]) -> None:
+        self.errors = tuple(errors)
+        super().__init__("SEVERAL", "\n".join(str(error) for error in self.errors))
+
+    def as_json(self) -> dict[str, object]:
+        return {**super().as_json(), "errors": [error.as_json() for error in self.errors]}
+
+
+class SettingsError(FreshlineError):
+    """A setting has a value that cannot be used, or there is no project here."""
+
+    code = "SETTINGS"
+
+
+class JarError(FreshlineError):
+    """A jar of the lock is missing, cannot be fetched, or has another sum than the lock says."""
+
+    code = "JAR"
+    retry_helps = True
+
+
+class JavaError(FreshlineError):
+    """There is no Java that Spark can run on."""
+
+    code = "JAVA"
+
+
+class EngineError(FreshlineError):
+    """The engine did not start, or does not answer."""
+
+    code = "ENGINE"
+    retry_helps = True
+
+
+class EngineHeldError(EngineError):
+    """Another engine holds the warehouse; the message names it."""
+
+    code = "ENGINE_HELD"
+
+
+class RefreshError(FreshlineError):
+    """One attempt to refresh one table failed; the table is as it was before."""
+
+    code = "REFRESH"
+
+
+class DuplicateKeyError(RefreshError):
+    """The query yields more than one row for a primary key.
+
+    `samples` holds up to five of the keys, each a mapping of column to value.
+    """
+
+    code = "DUPLICATE_KEY"
+
+    def __init__(self, table: str, key: Sequence[str], samples: Sequence[Mapping[str, object]]) -> None:
+        self.table = table
+        self.key = tuple(key)
+        self.samples = tuple(dict(sample) for sample in samples)
+        shown = "; ".join(", ".join(f"{k} = {v!r}" for k, v in sample.items()) for sample in self.samples)
+        super().__init__(
+            f"the query yields more than one row for PRIMARY KEY ({', '.join(self.key)}), for example {shown}. "
+            "Aggregate or filter the query to one row a key, or declare a wider key.",
+            where=table,
+        )
+
+
+class LookupKeyError(RefreshError):
+    """A lookup join would meet more than one dimension row for one probe row."""
+
+    code = "LOOKUP_KEY"
+
+    def __init__(
+        self, table: str, dimension: str, key: Sequence[str], samples: Sequence[Mapping[str, object]]
+    ) -> None:
+        self.table = table
+        self.dimension = dimension
+        self.key = tuple(key)
+        self.samples = tuple(dict(sample) for sample in samples)
+        shown = "; ".join(", ".join(f"{k} = {v!r}" for k, v in sample.items()) for sample in self.samples)
+        super().__init__(
+            f"lookup of {dimension} on ({', '.join(self.key)}) meets more than one row, for example {shown}. "
+            f"Make {dimension} unique on these columns, or join on its whole key.",
+            where=table,
+        )
+
+
+class QueryError(RefreshError):
+    """Spark refuses the declared query, or it failed while it ran."""
+
+    code = "QUERY"
+
+
+class PartitionError(RefreshError):
+    """A partition was named that the table does not have or that cannot be refreshed."""
+
+    code = "PARTITION"
+
+
+class SourceError(RefreshError):
+    """A source cannot be read, or its content is no longer what the receipts say."""
+
+    code = "SOURCE"
+    retry_helps = True
+
+
+class FileChangedError(SourceError):
+    """A landing file has another size or modification time than when it was read."""
+
+    code = "FILE_CHANGED"
+    retry_helps = False
+
+
+class ForeignWriteError(RefreshError):
+    """Somebody else wrote to a log table, which only grows by its engine's own batches."""
+
+    code = "FOREIGN_WRITE"
+
+
+class UpstreamChangedError(RefreshError):
+    """An upstream updated or deleted rows, and the table's `upstream-deletes` is `error`."""
+
+    code = "UPSTREAM_CHANGED"
+
+
+class DefinitionChangedError(RefreshError):
+    """The declaration differs from the one in the newest receipt by more than a refresh may take up."""
+
+    code = "DEFINITION_CHANGED"
+
+
+class FencedError(RefreshError):
+    """The fence in the commit is closed to this writer: a newer engine has taken over."""
+
+    code = "FENCED"
+    retry_helps = True
+
+
+class IncrementalError(RefreshError):
+    """`incremental = strict`, and this change can only be brought in by a full refresh."""
+
+    code = "INCREMENTAL"
+
+
+class StorageError(RefreshError):
+    """The warehouse cannot be written: the disk is full or read-only."""
+
+    code = "STORAGE"
+    retry_helps = True
+
+
+class CancelledError(FreshlineError):
+    """The request was cancelled; nothing of it was committed after that."""
+
+    code = "CANCELLED"
+
+
+class RequestError(FreshlineError):
+    """A request or a statement that cannot be served as it is."""
+
+    code = "REQUEST"
+
+
+class FormatError(FreshlineError):
+    """A receipt, state file or control store was written by a newer freshline."""
+
+    code = "FORMAT"

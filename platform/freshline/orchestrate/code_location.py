@@ -1,0 +1,76 @@
+"""The project as Dagster loads it: one graph of assets.
+
+Loaded by every code server, run and `dagster` command, so it starts nothing, writes nothing and needs no Spark. The
+sensors, partitions and checks of the Dagster side join the same `Definitions`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from dagster import AssetsDefinition, AssetSpec, Definitions, in_process_executor
+
+from freshline.commit.warehouse import Warehouse
+from freshline.declare.graph import Graph
+from freshline.declare.names import TableName
+from freshline.declare.project import find_project, read_project, read_settings
+from freshline.declare.settings import Settings
+from freshline.declare.spec import SourceSpec
+from freshline.engine.client import EngineClient
+from freshline.errors import DeclarationError, DeclarationErrors
+from freshline.orchestrate.asset import asset_spec
+from freshline.orchestrate.executable import executable_asset
+from freshline.orchestrate.materialize import Materialization, Requests
+
+
+def definitions(project: Path | str | None = None) -> Definitions:
+    """Every table and source of a project as an asset.
+
+    `project` is its folder or one below it (default: the current folder). Raises DeclarationErrors with every
+    mistake, each with file and line, and SettingsError where there is no project.
+    """
+    settings = read_settings(find_project(None if project is None else Path(project)), os.environ)
+    graph = read_project(settings)
+    return Definitions(
+        assets=assets(graph, settings),
+        # A refresh runs in the engine: a process for each step would only cost its start.
+        executor=in_process_executor,
+    )
+
+
+def assets(graph: Graph, settings: Settings) -> list[AssetsDefinition | AssetSpec]:
+    """The assets in the order of the graph; a source that is read in place is external."""
+    specs: dict[TableName, AssetSpec] = {}
+    errors: list[DeclarationError] = []
+    for name in graph.order:
+        try:
+            specs[name] = asset_spec(graph, name, settings)
+        except DeclarationError as error:
+            errors.append(error)
+    if errors:
+        raise DeclarationErrors(errors)
+    warehouse = Warehouse(settings.warehouse)
+    connect = partial(_connect, settings)
+    return [
+        spec
+        if _in_place(graph, name)
+        else executable_asset(spec, Materialization(graph.spec(name), warehouse, _checks(graph, name)), connect)
+        for name, spec in specs.items()
+    ]
+
+
+def _connect(settings: Settings, progress: Callable[[str], None]) -> Requests:
+    """The engine of the project, started if none runs."""
+    return EngineClient.connect(settings, start=True, progress=progress)
+
+
+def _checks(graph: Graph, name: TableName) -> tuple[TableName, ...]:
+    return tuple(read for read in graph.reads(name) if _in_place(graph, read))
+
+
+def _in_place(graph: Graph, name: TableName) -> bool:
+    spec = graph.spec(name)
+    return isinstance(spec, SourceSpec) and not spec.is_log

@@ -1,0 +1,174 @@
+"""Materialize: ask the engine for one refresh, and tell Dagster what it came to.
+
+The run reads and writes no table itself. It asks the engine, copies its progress into the run's log and waits: a
+run that is killed leaves no writer behind, and a run that is cancelled takes its request back. There are no retries
+here: the engine knows which failures another try can help, and Dagster's retries would swallow a cancellation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+from dagster import (
+    AssetExecutionContext,
+    DataVersion,
+    Failure,
+    MaterializeResult,
+    MetadataValue,
+)
+
+from freshline.commit import delta_log
+from freshline.commit.warehouse import Warehouse
+from freshline.declare.names import TableName
+from freshline.declare.spec import Spec
+from freshline.errors import EngineError, FreshlineError
+from freshline.orchestrate.asset import asset_key
+from freshline.orchestrate.columns import column_schema
+from freshline.plan.lag import lag_seconds
+
+
+class Requests(Protocol):
+    """What is needed of an engine's client: the events of one request.
+
+    Closing the iterator early cancels the request.
+    """
+
+    def run(self, kind: str, **arguments: Any) -> Iterator[dict[str, Any]]: ...
+
+
+Connect = Callable[[Callable[[str], None]], Requests]
+
+
+@dataclass(frozen=True)
+class Materialization:
+    """What Materialize on one asset asks for.
+
+    `checks` are the sources read in place below the table: Dagster has no step for them, so the request looks
+    whether they have something new.
+    """
+
+    spec: Spec
+    warehouse: Warehouse
+    checks: tuple[TableName, ...] = ()
+
+    @property
+    def name(self) -> TableName:
+        return self.spec.name
+
+
+def materialize(asked: Materialization, connect: Connect, context: AssetExecutionContext) -> MaterializeResult[Any]:
+    """Refresh one table and describe the result.
+
+    Progress goes to the log of the run. Raises Failure, with the engine's sentence, unless the refresh succeeded;
+    an interruption passes through after the request was cancelled.
+    """
+    outcome: Mapping[str, Any] | None = None
+    done: Mapping[str, Any] = {}
+    try:
+        engine = connect(context.log.info)
+        # Dagster orders the steps of a run, so each one asks for its own table and not for what is upstream.
+        names = [*map(str, asked.checks), str(asked.name)]
+        # Closed here and not by the garbage collector: an interruption must cancel the request before the step ends.
+        with closing(_closable(engine.run("refresh", tables=names, upstreams=False))) as events:
+            for event in events:
+                match event["type"]:
+                    case "progress":
+                        context.log.info(_sentence({"where": event.get("table"), "message": event["message"]}))
+                    case "outcome" if TableName.parse(event["outcome"]["table"]) == asked.name:
+                        outcome = event["outcome"]
+                    case "outcome":
+                        context.log.info(_told(event["outcome"]))
+                    case "done":
+                        done = event
+                    case other:
+                        raise EngineError(f"the engine sent an event of type {other!r}, which is not known here")
+    except FreshlineError as error:
+        raise failure(error.as_json()) from error
+
+    if outcome is None:
+        raise failure(done.get("error") or {"code": "ENGINE", "message": _unanswered(asked.name, done.get("state"))})
+    if outcome["state"] != "SUCCEEDED":
+        raise failure(outcome.get("error") or {"code": outcome["state"], "message": _told(outcome)}, outcome)
+    context.log.info(_told(outcome))
+    for problem in outcome.get("problems", ()):
+        context.log.warning(_sentence(problem))
+    return result(asked, outcome, datetime.now(UTC))
+
+
+def result(asked: Materialization, outcome: Mapping[str, Any], now: datetime) -> MaterializeResult[Any]:
+    """The materialization event: the rows a person reads and the numbers that Dagster plots."""
+    version = outcome["version"]
+    metadata: dict[str, Any] = outcome_metadata(outcome, now)
+    if version is not None:
+        path = asked.warehouse.location(asked.spec)
+        rows = delta_log.count_rows(path, version)
+        if rows is not None:
+            metadata["dagster/row_count"] = rows
+        schema = column_schema(asked.spec, path, version=version)
+        if schema is not None:
+            metadata["dagster/column_schema"] = schema
+    return MaterializeResult(
+        asset_key=asset_key(asked.name),
+        metadata=metadata,
+        data_version=None if version is None else DataVersion(str(version)),
+    )
+
+
+def outcome_metadata(outcome: Mapping[str, Any], now: datetime) -> dict[str, Any]:
+    """An outcome under stable names; a value that there is not has no row."""
+    metadata: dict[str, Any] = {
+        key: outcome[key]
+        for key in ("version", "strategy", "reason", "mode", "rows_in", "rows_out", "rejected")
+        if outcome.get(key) is not None
+    }
+    if outcome.get("seconds") is not None:
+        metadata["seconds"] = float(outcome["seconds"])
+    if outcome.get("data_timestamp"):
+        stamp = datetime.fromisoformat(outcome["data_timestamp"])
+        lag = lag_seconds(stamp, now)
+        metadata["data_timestamp"] = MetadataValue.timestamp(stamp)
+        metadata["lag_seconds"] = None if lag is None else round(lag, 3)
+    if outcome.get("problems"):
+        metadata["problems"] = MetadataValue.md("\n".join(f"- {_sentence(each)}" for each in outcome["problems"]))
+    return metadata
+
+
+def failure(error: Mapping[str, Any], outcome: Mapping[str, Any] | None = None) -> Failure:
+    """The failure of a step: the engine's sentence, its code, and whether another try can help."""
+    retry_helps = bool(error.get("retry_helps", False))
+    return Failure(
+        description=_sentence(error),
+        metadata={
+            "code": str(error.get("code", "FRESHLINE")),
+            "retry_helps": retry_helps,
+            **({"where": str(error["where"])} if error.get("where") else {}),
+            **(outcome_metadata(outcome, datetime.now(UTC)) if outcome else {}),
+        },
+        allow_retries=retry_helps,
+    )
+
+
+def _closable(events: Iterator[dict[str, Any]]) -> Generator[dict[str, Any], None, None]:
+    yield from events
+
+
+def _sentence(error: Mapping[str, Any]) -> str:
+    return f"{error['where']}: {error['message']}" if error.get("where") else str(error["message"])
+
+
+def _told(outcome: Mapping[str, Any]) -> str:
+    """One line about an outcome, as the command line prints it."""
+    what = outcome["strategy"] if outcome["state"] == "SUCCEEDED" else str(outcome["state"]).lower()
+    numbers = f"{outcome['rows_in']} rows in, {outcome['rows_out']} out, {outcome['seconds']:.1f} s"
+    version = "" if outcome["version"] is None else f", version {outcome['version']}"
+    return f"{outcome['table']}: {what} ({outcome['reason']}); {numbers}{version}"
+
+
+def _unanswered(name: TableName, state: str | None) -> str:
+    if state == "CANCELLED":
+        return f"the refresh of {name} was cancelled; nothing of it was committed"
+    return f"the engine ended the request without an outcome for {name}. See the engine's log, then materialize again."

@@ -1,0 +1,1 @@
+"""From values to a plan: what a refresh will do, decided without Spark, storage or clock."""

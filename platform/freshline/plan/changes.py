@@ -1,0 +1,44 @@
+"""What happened to an input between two of its versions, told from its log alone.
+
+The class of a range decides which strategies can be right for it. No row is read for it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from freshline.declare.names import TableName
+from freshline.plan.position import TablePosition
+
+
+class ChangeKind(StrEnum):
+    """The worst that happened in a range of versions; later members need more work than earlier ones."""
+
+    NOTHING = "nothing"  # no commit changed data
+    APPEND = "append"  # rows were only added
+    MUTATE = "mutate"  # rows were updated or deleted
+    REPLACE = "replace"  # the whole table was overwritten
+    SCHEMA_CHANGED = "schema change"
+    HISTORY_GONE = "history gone"  # a commit of the range is no longer in the log
+    SOURCE_REPLACED = "source replaced"  # another table stands at the same path, or it was rolled back
+
+
+@dataclass(frozen=True)
+class Changes:
+    """The versions (before, after] of one input.
+
+    `log` marks a log table of ours: its rows carry the batch number, so its changes are read from the newest
+    snapshot. `change_feed` says whether Delta recorded row changes for the whole range. `added_files` are the data
+    files of an append, as Delta's log names them. `rows` is how many rows the commits say they touched.
+    """
+
+    name: TableName
+    before: TablePosition | None
+    after: TablePosition
+    kind: ChangeKind
+    log: bool = False
+    change_feed: bool = False
+    added_files: tuple[str, ...] = ()
+    rows: int = 0
+    detail: str = ""

@@ -1,0 +1,79 @@
+"""Lag: how far a table's data is behind its root sources (rule 1).
+
+The data timestamp of a table is a time up to which everything that its driving roots had is in its newest
+version. It moves forward without a commit: a check that finds nothing new in a source is handed on to every table
+that holds the newest version of all that it reads. Everything here comes from the arguments; no clock and no
+storage is read.
+
+When the values were read one after the other, a table may stand beside an older look at what it reads. The answer
+is then too early, never too late: read the checks first, then tables before what they read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from freshline.declare.names import TableName
+from freshline.plan.position import Position, TablePosition
+
+
+@dataclass(frozen=True)
+class Held:
+    """What is known of one table or source.
+
+    `driving` are the inputs that count in its lag (none for a source). `newest` is its own newest version, `reached`
+    the positions of the inputs in its newest receipt. `data_timestamp` is that of the last check for a source and of
+    the newest receipt for a table, None where there is neither.
+    """
+
+    newest: TablePosition | None
+    data_timestamp: datetime | None
+    driving: tuple[TableName, ...] = ()
+    reached: Mapping[TableName, Position] = field(default_factory=dict)
+
+
+def data_timestamps(held: Mapping[TableName, Held]) -> dict[TableName, datetime | None]:
+    """The data timestamp of each; the graph of `driving` has no cycle."""
+    known: dict[TableName, datetime | None] = {}
+
+    def of(name: TableName) -> datetime | None:
+        if name not in known:
+            known[name] = _data_timestamp(held[name])
+        return known[name]
+
+    def _data_timestamp(table: Held) -> datetime | None:
+        own = table.data_timestamp
+        if table.newest is None or not table.driving:
+            return own
+        handed_on: list[datetime] = []
+        for name in table.driving:
+            stamp = of(name) if name in held and is_newest(table.reached.get(name), held[name].newest) else None
+            if stamp is None:
+                return own
+            handed_on.append(stamp)
+        # What the receipt says stays true, also when the time of a later check is not known any more.
+        return max([min(handed_on), *([] if own is None else [own])])
+
+    return {name: of(name) for name in held}
+
+
+def is_newest(reached: Position | None, newest: TablePosition | None) -> bool:
+    """Whether the position reached holds the same rows as the newest version.
+
+    >>> is_newest(TablePosition("a", 4, seq=2), TablePosition("a", 9, seq=2))
+    True
+    >>> is_newest(TablePosition("a", 4), TablePosition("b", 4))
+    False
+    """
+    if not isinstance(reached, TablePosition) or newest is None or reached.table_id != newest.table_id:
+        return False
+    if reached.seq is not None and newest.seq is not None:
+        return reached.seq == newest.seq
+    return reached.version == newest.version
+
+
+def lag_seconds(data_timestamp: datetime | None, now: datetime) -> float | None:
+    """How far the data is behind `now`, never negative; None where there is no data yet."""
+    return None if data_timestamp is None else max(0.0, (now - data_timestamp).total_seconds())

@@ -1,0 +1,139 @@
+"""The receipt: what a refresh writes into its own Delta commit.
+
+A table's own log is the only truth about what the table contains. The receipt says it in words: the positions of
+every input, how and why they were brought in, and how many rows moved. Recovery is reading the newest one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from freshline.declare.names import TableName
+from freshline.errors import FormatError
+from freshline.plan.position import Position, TablePosition, position_from_json
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """One committed refresh.
+
+    `seq` counts the refreshes of this table from 1; `epoch` is the engine's. `data_timestamp` is the time up to
+    which everything that the driving roots had is in this version. `positions` are the inputs' by name;
+    `partitions` are the positions of partitions that were refreshed apart from the rest, by their text. `cut` is
+    the set of root positions behind it, by the roots' names. `replayed_from` is the seq of the last full refresh:
+    what came after it, came by change sets. `maintenance` marks a commit that carries a receipt on without new rows.
+    `rows_out` is None where only the commit's own metrics know it.
+    """
+
+    table: TableName
+    fingerprint: str
+    epoch: int
+    seq: int
+    mode: str
+    strategy: str
+    reason: str
+    data_timestamp: datetime | None
+    positions: Mapping[TableName, Position]
+    rows_in: int
+    rows_out: int | None
+    attempt: str
+    cut: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    partitions: Mapping[str, Mapping[TableName, Position]] = field(default_factory=dict)
+    replayed_from: int = 0
+    rejected: int = 0
+    seconds: float = 0.0
+    maintenance: bool = False
+
+    @property
+    def transaction_version(self) -> int:
+        """The version of the Delta transaction: the fence is closed for everything that is not above it."""
+        return transaction_version(self.epoch, self.seq)
+
+    def table_position(self, name: TableName) -> TablePosition | None:
+        """The position of an input that is a Delta table, None where the receipt has none."""
+        position = self.positions.get(name)
+        return position if isinstance(position, TablePosition) else None
+
+    def carried(self, attempt: str) -> Receipt:
+        """The same receipt for a commit that moves no rows."""
+        return replace(self, maintenance=True, attempt=attempt)
+
+    def to_json(self) -> str:
+        """One line of JSON, for `userMetadata`."""
+        value = {
+            "freshline": FORMAT,
+            "table": str(self.table),
+            "fingerprint": self.fingerprint,
+            "epoch": self.epoch,
+            "seq": self.seq,
+            "mode": self.mode,
+            "strategy": self.strategy,
+            "reason": self.reason,
+            "data_timestamp": None if self.data_timestamp is None else self.data_timestamp.isoformat(),
+            "positions": {str(name): position.as_json() for name, position in self.positions.items()},
+            "cut": {name: dict(position) for name, position in self.cut.items()},
+            "partitions": {
+                key: {str(name): position.as_json() for name, position in positions.items()}
+                for key, positions in self.partitions.items()
+            },
+            "rows": {"in": self.rows_in, "out": self.rows_out, "rejected": self.rejected},
+            "replayed_from": self.replayed_from,
+            "seconds": round(self.seconds, 3),
+            "maintenance": self.maintenance,
+            "attempt": self.attempt,
+        }
+        return json.dumps(value, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str | None) -> Receipt | None:
+        """Read `userMetadata`; None for a commit that is not freshline's. Raises FormatError for a newer format."""
+        if not text or '"freshline"' not in text:
+            return None
+        try:
+            value = json.loads(text)
+        except json.JSONDecodeError:
+            return None
+        if not isinstance(value, dict) or "freshline" not in value:
+            return None
+        if int(value["freshline"]) > FORMAT:
+            raise FormatError(
+                f"the newest receipt has format {value['freshline']}, this freshline reads up to {FORMAT}. "
+                "Use the freshline that wrote it, or a newer one.",
+                where=str(value.get("table")),
+            )
+        stamp = value["data_timestamp"]
+        return cls(
+            table=TableName.parse(value["table"]),
+            fingerprint=value["fingerprint"],
+            epoch=int(value["epoch"]),
+            seq=int(value["seq"]),
+            mode=value["mode"],
+            strategy=value["strategy"],
+            reason=value["reason"],
+            data_timestamp=None if stamp is None else datetime.fromisoformat(stamp).astimezone(UTC),
+            positions=_positions(value["positions"]),
+            cut=value["cut"],
+            partitions={key: _positions(positions) for key, positions in value["partitions"].items()},
+            rows_in=int(value["rows"]["in"]),
+            rows_out=None if value["rows"]["out"] is None else int(value["rows"]["out"]),
+            rejected=int(value["rows"].get("rejected", 0)),
+            replayed_from=int(value["replayed_from"]),
+            seconds=float(value["seconds"]),
+            maintenance=bool(value["maintenance"]),
+            attempt=value["attempt"],
+        )
+
+
+def transaction_version(epoch: int, seq: int) -> int:
+    """`epoch << 32 | seq`: grows with every refresh, and with every engine."""
+    return (epoch << 32) | seq
+
+
+def _positions(value: Mapping[str, Mapping[str, Any]]) -> dict[TableName, Position]:
+    return {TableName.parse(name): position_from_json(position) for name, position in value.items()}

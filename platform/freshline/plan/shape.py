@@ -1,0 +1,452 @@
+"""The shape of a query: what its changes look like when its inputs change.
+
+Two questions are answered from the syntax alone. Which inputs may be replaced by their new rows, so that the query
+over them gives exactly the new rows of the result? And which input decides the partition that a row lands in, so that
+only touched partitions need to be computed again? Where the answer is no, it comes with a reason code and the
+fragment of SQL that stands in the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from sqlglot import exp, parse_one
+
+from freshline.declare.names import TableName
+from freshline.declare.query import SqlQuery
+from freshline.plan.reason import Reason
+
+VOLATILE = frozenset(
+    "rand random randn uuid shuffle current_timestamp now current_date curdate current_time localtimestamp "
+    "unix_timestamp monotonically_increasing_id spark_partition_id input_file_name input_file_block_start "
+    "input_file_block_length randstr uniform".split()
+)
+DIALECT = "spark"
+
+
+@dataclass(frozen=True)
+class Branch:
+    """One SELECT of a UNION ALL (or the only one).
+
+    `products` are the inputs whose new rows give new rows (an input that is read twice stands twice); `fixed` are
+    those that must not have changed for that.
+    """
+
+    products: tuple[TableName, ...]
+    fixed: frozenset[TableName]
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The input that decides the partition of a row.
+
+    `expressions` give the partition's values from the input's own columns, in the order of the partition columns.
+    """
+
+    input: TableName
+    expressions: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What syntax tells about a query. `branches` or `not_monotone`, `origin` or `no_origin`: one of each is there."""
+
+    branches: tuple[Branch, ...]
+    not_monotone: Reason | None
+    origin: Origin | None
+    no_origin: Reason | None
+    volatile: str | None
+
+    def delta_inputs(self, changed: frozenset[TableName]) -> frozenset[TableName] | Reason:
+        """The inputs to be read as their new rows only, when exactly `changed` gained rows; or why that is wrong.
+
+        Of every branch exactly one input is read as new rows: the one that changed, or one that did not and so
+        makes the branch yield nothing. No input may be needed whole in one branch and new in another.
+        """
+        if self.not_monotone is not None:
+            return self.not_monotone
+        as_changes: set[TableName] = set()
+        whole: set[TableName] = set()
+        undecided: list[Branch] = []
+        for branch in self.branches:
+            if branch.fixed & changed:
+                return Reason("UNSUPPORTED", f"{_names(branch.fixed & changed)} changed inside a join or subquery")
+            moved = [name for name in branch.products if name in changed]
+            if len(moved) > 1:
+                return Reason("UNSUPPORTED", f"join of {_names(moved)}, which both changed")
+            whole |= branch.fixed
+            if moved:
+                as_changes.add(moved[0])
+                whole |= {name for name in branch.products if name != moved[0]}
+            else:
+                undecided.append(branch)
+        for branch in undecided:
+            free = [name for name in branch.products if name in as_changes or name not in whole]
+            if not free:
+                return Reason("UNSUPPORTED", "a UNION ALL branch without an input that changed")
+            as_changes.add(free[0])
+            whole |= {name for name in branch.products if name != free[0]}
+        if as_changes & whole:
+            return Reason("UNSUPPORTED", f"{_names(as_changes & whole)} is read more than once")
+        return frozenset(as_changes)
+
+
+class _Refused(Exception):
+    def __init__(self, reason: Reason) -> None:
+        self.reason = reason
+
+
+@lru_cache(maxsize=2048)
+def read_shape(query: SqlQuery, partitioned_by: tuple[str, ...], columns: tuple[str, ...] | None) -> Shape:
+    """The shape of a query; pure and cached."""
+    views = {name.view.lower(): name for name in query.reads}
+    tree = parse_one(query.render(), dialect=DIALECT)
+    volatile = _volatile(tree)
+    lookups = query.lookups
+    branches: tuple[Branch, ...] = ()
+    not_monotone: Reason | None = None
+    if volatile is not None:
+        not_monotone = Reason("NONDETERMINISTIC", volatile)
+    else:
+        try:
+            branches = tuple(_branches(tree, {}, views, lookups))
+        except _Refused as refused:
+            not_monotone = refused.reason
+    origin: Origin | None = None
+    no_origin: Reason | None = None
+    if volatile is not None:
+        no_origin = Reason("NONDETERMINISTIC", volatile)
+    elif not partitioned_by:
+        no_origin = Reason("UNSUPPORTED", "the table has no partitions")
+    else:
+        try:
+            origin = _origin(tree, views, partitioned_by, columns)
+        except _Refused as refused:
+            no_origin = refused.reason
+    return Shape(branches, not_monotone, origin, no_origin, volatile)
+
+
+@lru_cache(maxsize=2048)
+def groups_by(query: SqlQuery) -> frozenset[str] | None:
+    """The output columns, in lower case, that the outermost GROUP BY or DISTINCT makes unique together.
+
+    None where the outermost query is no plain grouping.
+    """
+    tree = parse_one(query.render(), dialect=DIALECT)
+    if not isinstance(tree, exp.Select):
+        return None
+    if tree.args.get("distinct"):
+        return frozenset(item.alias_or_name.lower() for item in tree.expressions)
+    group = tree.args.get("group")
+    if group is None or any(group.args.get(kind) for kind in ("grouping_sets", "cube", "rollup", "all", "totals")):
+        return None
+    found = set()
+    for key in group.expressions:
+        if isinstance(key, exp.Literal) and key.is_int:
+            found.add(tree.expressions[int(key.name) - 1].alias_or_name.lower())
+            continue
+        names = [
+            item.alias_or_name.lower()
+            for item in tree.expressions
+            if _same(item.this if isinstance(item, exp.Alias) else item, key)
+            or (isinstance(key, exp.Column) and not key.table and item.alias_or_name.lower() == key.name.lower())
+        ]
+        if not names:
+            return None
+        found.add(names[0])
+    return frozenset(found)
+
+
+def _names(names: frozenset[TableName] | Sequence[TableName] | set[TableName]) -> str:
+    return " and ".join(sorted(str(name) for name in names))
+
+
+def _fragment(node: exp.Expression) -> str:
+    text = node.sql(dialect=DIALECT)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _volatile(tree: exp.Expression) -> str | None:
+    for node in tree.walk():
+        if isinstance(node, exp.Anonymous):
+            name = str(node.this).lower()
+        elif isinstance(node, exp.Func):
+            name = node.sql_name().lower()
+        else:
+            continue
+        if name in VOLATILE:
+            # A seed makes rand repeatable for one layout of files only, so it is refused too.
+            return name
+    return None
+
+
+# -- insert-monotone queries ---------------------------------------------------------------------------------------
+
+
+def _branches(
+    node: exp.Expression,
+    ctes: Mapping[str, exp.Expression],
+    views: Mapping[str, TableName],
+    lookups: frozenset[TableName],
+) -> Iterator[Branch]:
+    """The branches of a query expression, or _Refused with the operator whose result is not new rows only."""
+    ctes = {**ctes, **_with(node)}
+    if isinstance(node, exp.Subquery):
+        _refuse_if(node, ("limit", "offset", "order"))
+        yield from _branches(node.this, ctes, views, lookups)
+        return
+    if isinstance(node, exp.Union) and not isinstance(node, exp.Except | exp.Intersect):
+        if node.args.get("distinct"):
+            raise _Refused(Reason("UNSUPPORTED", "UNION"))
+        _refuse_if(node, ("limit", "offset"))
+        yield from _branches(node.this, ctes, views, lookups)
+        yield from _branches(node.expression, ctes, views, lookups)
+        return
+    if not isinstance(node, exp.Select):
+        raise _Refused(Reason("UNSUPPORTED", node.key.upper()))
+    yield from _select_branches(node, ctes, views, lookups)
+
+
+def _select_branches(
+    select: exp.Select,
+    ctes: Mapping[str, exp.Expression],
+    views: Mapping[str, TableName],
+    lookups: frozenset[TableName],
+) -> Iterator[Branch]:
+    _refuse_if(select, ("group", "having", "distinct", "limit", "offset", "qualify", "sort", "cluster", "distribute"))
+    for node in _own_nodes(select):
+        if isinstance(node, exp.Window):
+            raise _Refused(Reason("UNSUPPORTED", _fragment(node)))
+        if isinstance(node, exp.AggFunc):
+            raise _Refused(Reason("UNSUPPORTED", _fragment(node)))
+    fixed = frozenset(
+        views[table.name.lower()]
+        for subquery in _expression_subqueries(select)
+        for table in subquery.find_all(exp.Table)
+        if table.name.lower() in views and table.name.lower() not in ctes
+    )
+    # CTEs read inside a subquery stand for the tables that they read.
+    for subquery in _expression_subqueries(select):
+        for table in subquery.find_all(exp.Table):
+            if table.name.lower() in ctes:
+                fixed |= _tables(ctes[table.name.lower()], ctes, views)
+    start = select.args.get("from_") or select.args.get("from")
+    if start is None:
+        raise _Refused(Reason("UNSUPPORTED", "SELECT without FROM"))
+    sides: list[tuple[exp.Expression, bool]] = [(start.this, True)]
+    for join in select.args.get("joins") or ():
+        side, kind = (join.side or "").upper(), (join.kind or "").upper()
+        if side in ("RIGHT", "FULL") or kind in ("ANTI",) and side == "RIGHT":
+            raise _Refused(Reason("UNSUPPORTED", f"{side} JOIN"))
+        follows = side == "" and kind in ("", "INNER", "CROSS") and join.args.get("method") is None
+        sides.append((join.this, follows))
+    products: list[TableName] = []
+    unions: list[tuple[Branch, ...]] = []
+    for source, follows in sides:
+        if isinstance(source, exp.Table) and source.name.lower() in views and source.name.lower() not in ctes:
+            name = views[source.name.lower()]
+            if source.args.get("sample") is not None or source.args.get("pivots"):
+                raise _Refused(Reason("UNSUPPORTED", _fragment(source)))
+            if name in lookups:
+                continue
+            if follows:
+                products.append(name)
+            else:
+                fixed |= {name}
+            continue
+        inner = ctes.get(source.name.lower()) if isinstance(source, exp.Table) else source
+        if inner is None or not isinstance(inner, exp.Subquery | exp.Select | exp.Union | exp.CTE):
+            raise _Refused(Reason("UNSUPPORTED", _fragment(source)))
+        if follows:
+            unions.append(tuple(_branches(inner, ctes, views, lookups)))
+        else:
+            fixed |= _tables(inner, ctes, views)
+    combined: list[Branch] = [Branch(tuple(products), fixed)]
+    for branches in unions:
+        if len(branches) > 1 and (len(sides) > 1):
+            raise _Refused(Reason("UNSUPPORTED", "a join with a UNION ALL"))
+        combined = [
+            Branch(left.products + right.products, left.fixed | right.fixed) for left in combined for right in branches
+        ]
+    yield from combined
+
+
+def _with(node: exp.Expression) -> dict[str, exp.Expression]:
+    clause = node.args.get("with_") or node.args.get("with")
+    if clause is None:
+        return {}
+    if clause.args.get("recursive"):
+        raise _Refused(Reason("UNSUPPORTED", "WITH RECURSIVE"))
+    return {cte.alias.lower(): cte.this for cte in clause.expressions}
+
+
+def _refuse_if(node: exp.Expression, arguments: Sequence[str]) -> None:
+    for argument in arguments:
+        found = node.args.get(argument)
+        if found:
+            about = _fragment(found) if isinstance(found, exp.Expression) else argument.upper()
+            raise _Refused(Reason("UNSUPPORTED", about))
+
+
+def _own_nodes(select: exp.Select) -> Iterator[exp.Expression]:
+    """The expressions of this SELECT, without those of queries inside it."""
+    for argument, value in select.args.items():
+        if argument in ("with", "with_", "from", "from_"):
+            continue
+        for child in value if isinstance(value, list) else [value]:
+            if isinstance(child, exp.Expression):
+                yield from child.walk(prune=lambda node: isinstance(node, exp.Query | exp.Subquery))
+
+
+def _expression_subqueries(select: exp.Select) -> Iterator[exp.Expression]:
+    """Queries inside expressions (EXISTS, IN, scalar), not those that stand in FROM or JOIN."""
+    for argument, value in select.args.items():
+        if argument in ("with", "with_", "from", "from_"):
+            continue
+        for child in value if isinstance(value, list) else [value]:
+            if not isinstance(child, exp.Expression):
+                continue
+            roots = [child.args.get("on")] if isinstance(child, exp.Join) else [child]
+            for root in roots:
+                if root is not None:
+                    yield from root.find_all(exp.Query)
+
+
+def _tables(
+    node: exp.Expression, ctes: Mapping[str, exp.Expression], views: Mapping[str, TableName]
+) -> frozenset[TableName]:
+    found: set[TableName] = set()
+    for table in node.find_all(exp.Table):
+        key = table.name.lower()
+        if key in ctes and ctes[key] is not node:
+            found |= _tables(ctes[key], {k: v for k, v in ctes.items() if k != key}, views)
+        elif key in views:
+            found.add(views[key])
+    return frozenset(found)
+
+
+# -- partitions that follow from one input -------------------------------------------------------------------------
+
+
+def _origin(
+    tree: exp.Expression,
+    views: Mapping[str, TableName],
+    partitioned_by: tuple[str, ...],
+    columns: tuple[str, ...] | None,
+) -> Origin:
+    traced = [_trace(tree, {}, views, column) for column in partitioned_by]
+    inputs = {name for name, _ in traced}
+    if len(inputs) != 1:
+        raise _Refused(Reason("UNSUPPORTED", f"partition columns from {_names(inputs)}"))
+    (name,) = inputs
+    times = sum(1 for table in tree.find_all(exp.Table) if table.name.lower() == name.view.lower())
+    if times != 1:
+        raise _Refused(Reason("UNSUPPORTED", f"{name} is read {times} times"))
+    return Origin(name, tuple(expression.sql(dialect=DIALECT) for _, expression in traced))
+
+
+def _trace(
+    node: exp.Expression, ctes: Mapping[str, exp.Expression], views: Mapping[str, TableName], column: str
+) -> tuple[TableName, exp.Expression]:
+    """The input, and the expression over its columns, that an output column is; every operator on the way keeps
+    rows of one value of it apart from rows of another."""
+    ctes = {**ctes, **_with(node)}
+    if isinstance(node, exp.Subquery):
+        _refuse_if(node, ("limit", "offset"))
+        return _trace(node.this, ctes, views, column)
+    if not isinstance(node, exp.Select):
+        raise _Refused(Reason("UNSUPPORTED", node.key.upper()))
+    _refuse_if(node, ("limit", "offset"))
+    expression = _projected(node, column)
+    sources = _sources(node)
+    used = {reference.table.lower() for reference in expression.find_all(exp.Column)}
+    if used == {""} or "" in used:
+        if len(sources) != 1:
+            raise _Refused(Reason("UNSUPPORTED", f"{_fragment(expression)}: qualify it with its table"))
+        used = {next(iter(sources))}
+    if len(used) != 1:
+        raise _Refused(Reason("UNSUPPORTED", f"partition column {column} = {_fragment(expression)}"))
+    (alias,) = used
+    source, preserved = sources.get(alias, (None, False))
+    if source is None or not preserved:
+        raise _Refused(Reason("UNSUPPORTED", f"partition column {column} from the optional side of a join"))
+    _require_local(node, expression, column)
+    if any(True for _ in expression.find_all(exp.AggFunc, exp.Window, exp.Query, exp.UDTF)):
+        raise _Refused(Reason("UNSUPPORTED", f"partition column {column} = {_fragment(expression)}"))
+    bare = expression.copy()
+    for reference in list(bare.find_all(exp.Column)):
+        reference.set("table", None)
+        reference.set("db", None)
+    if isinstance(source, exp.Table) and source.name.lower() in views and source.name.lower() not in ctes:
+        return views[source.name.lower()], bare
+    inner = ctes.get(source.name.lower()) if isinstance(source, exp.Table) else source
+    if inner is None:
+        raise _Refused(Reason("UNSUPPORTED", _fragment(source)))
+    names = {reference.name for reference in bare.find_all(exp.Column)}
+    traced = {name: _trace(inner, ctes, views, name) for name in names}
+    origins = {name for name, _ in traced.values()}
+    if len(origins) != 1:
+        raise _Refused(Reason("UNSUPPORTED", f"partition column {column} = {_fragment(expression)}"))
+    if isinstance(bare, exp.Column):
+        return traced[bare.name]
+    substituted = bare.transform(
+        lambda item: exp.paren(traced[item.name][1].copy()) if isinstance(item, exp.Column) else item
+    )
+    return next(iter(origins)), substituted
+
+
+def _projected(select: exp.Select, column: str) -> exp.Expression:
+    for item in select.expressions:
+        if item.alias_or_name.lower() == column.lower():
+            return item.this if isinstance(item, exp.Alias) else item
+    if any(isinstance(item, exp.Star) or item.is_star for item in select.expressions):
+        return exp.column(column)
+    raise _Refused(Reason("UNSUPPORTED", f"partition column {column} is not in the select list"))
+
+
+def _sources(select: exp.Select) -> dict[str, tuple[exp.Expression, bool]]:
+    """Every source of the FROM by alias, with whether all its rows' columns survive the joins as they are."""
+    start = select.args.get("from_") or select.args.get("from")
+    if start is None:
+        raise _Refused(Reason("UNSUPPORTED", "SELECT without FROM"))
+    found: dict[str, tuple[exp.Expression, bool]] = {start.this.alias_or_name.lower(): (start.this, True)}
+    for join in select.args.get("joins") or ():
+        side, kind = (join.side or "").upper(), (join.kind or "").upper()
+        if kind in ("SEMI", "ANTI"):
+            continue
+        if side in ("RIGHT", "FULL"):
+            found = {alias: (source, False) for alias, (source, _) in found.items()}
+        found[join.this.alias_or_name.lower()] = (join.this, side in ("", "RIGHT"))
+    return found
+
+
+def _require_local(select: exp.Select, expression: exp.Expression, column: str) -> None:
+    """Refuse operators that mix rows of different values of the partition column."""
+    group = select.args.get("group")
+    aggregated = any(isinstance(node, exp.AggFunc) and not node.find_ancestor(exp.Window) for node in _own_nodes(select))
+    if group is not None:
+        if any(group.args.get(kind) for kind in ("grouping_sets", "cube", "rollup", "all", "totals")):
+            raise _Refused(Reason("UNSUPPORTED", _fragment(group)))
+        keys = []
+        for key in group.expressions:
+            if isinstance(key, exp.Literal) and key.is_int:
+                item = select.expressions[int(key.name) - 1]
+                keys.append(item.this if isinstance(item, exp.Alias) else item)
+            else:
+                keys.append(key)
+        same_alias = any(isinstance(key, exp.Column) and key.name.lower() == column.lower() for key in keys)
+        if not same_alias and not any(_same(key, expression) for key in keys):
+            raise _Refused(Reason("UNSUPPORTED", f"{_fragment(group)} without {column}"))
+    elif aggregated:
+        raise _Refused(Reason("UNSUPPORTED", "an aggregate over all rows"))
+    for node in _own_nodes(select):
+        if isinstance(node, exp.Window):
+            keys = node.args.get("partition_by") or []
+            if not any(_same(key, expression) for key in keys):
+                raise _Refused(Reason("WINDOW_WITHOUT_PARTITION", _fragment(node)))
+
+
+def _same(left: exp.Expression, right: exp.Expression) -> bool:
+    return left.sql(dialect=DIALECT, normalize=True).lower() == right.sql(dialect=DIALECT, normalize=True).lower()

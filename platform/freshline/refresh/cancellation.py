@@ -1,0 +1,50 @@
+"""Cancelling a request: a flag that work looks at, and a way to interrupt what is running."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from freshline.errors import CancelledError
+
+
+class Cancellation:
+    """Shared by the asker and the work. Once `cancel` was called, `check` raises and nothing more is committed."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+        self._lock = threading.Lock()
+        self._interrupts: list[Callable[[], None]] = []
+
+    @property
+    def cancelled(self) -> bool:
+        return self._event.is_set()
+
+    def cancel(self) -> None:
+        """Set the flag and interrupt running work; calling it again interrupts again."""
+        self._event.set()
+        with self._lock:
+            interrupts = list(self._interrupts)
+        for interrupt in interrupts:
+            interrupt()
+
+    def on_cancel(self, interrupt: Callable[[], None]) -> None:
+        """Register what stops running work; called at once where the request is cancelled already."""
+        with self._lock:
+            self._interrupts.append(interrupt)
+        if self.cancelled:
+            interrupt()
+
+    def forget(self, interrupt: Callable[[], None]) -> None:
+        """Take back what `on_cancel` registered."""
+        with self._lock:
+            self._interrupts.remove(interrupt)
+
+    def check(self) -> None:
+        """Raise CancelledError when the request was cancelled."""
+        if self.cancelled:
+            raise CancelledError("the request was cancelled before anything was committed")
+
+    def wait(self, seconds: float) -> bool:
+        """Sleep up to `seconds`; True as soon as the request is cancelled."""
+        return self._event.wait(seconds)

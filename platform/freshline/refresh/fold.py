@@ -1,0 +1,213 @@
+"""Merge types: many rows of one key become one.
+
+The change set is reduced to one row a key by a total order before anything is written, because two rows for one
+key in the source of a MERGE would both be inserted. The order is a struct, compared from left to right:
+
+- first_row takes the least `(order IS NULL, order, tie-breaker.., row)`, so that a NULL never beats a value;
+- last_row takes the greatest `(order IS NOT NULL, order, tie-breaker.., row)`;
+- by arrival it is `(batch, file, record)` of the log.
+
+The row itself comes last, so that two different events with equal order and tie-breaker have one winner whatever
+order they arrive in.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import MapType, StructType
+from sqlglot import exp, parse_one
+from sqlglot.dialects.spark import Spark
+from sqlglot.tokens import TokenType
+
+from freshline.declare.query import SqlQuery
+from freshline.declare.spec import Merge, MergeKind, TableSpec
+from freshline.refresh.inputs import ARRIVAL
+from freshline.refresh.literal import quoted
+
+ORDER = "_freshline_order"
+DELETE = "_freshline_delete"
+
+
+@dataclass(frozen=True)
+class StoredOrder:
+    """What the table itself can tell about the order of its stored row.
+
+    `order` is the stored column to order by, None where the order is no plain column of the table. `ties` are the columns
+    of the tie-breaker, None where one of them is not stored.
+    """
+
+    order: str | None
+    ties: tuple[str, ...] | None
+
+
+def ties_of(merge: Merge) -> tuple[str, ...]:
+    """The tie-breaker's expressions, split at its outermost commas.
+
+    >>> ties_of(Merge(MergeKind.FIRST_ROW, "ts", "source, coalesce(a, b)"))
+    ('source', 'coalesce(a, b)')
+    """
+    if merge.tie_breaker is None:
+        return ()
+    text = merge.tie_breaker
+    depth, start, parts = 0, 0, []
+    for token in Spark().tokenize(text):
+        if token.token_type in (TokenType.L_PAREN, TokenType.L_BRACKET):
+            depth += 1
+        elif token.token_type in (TokenType.R_PAREN, TokenType.R_BRACKET):
+            depth -= 1
+        elif token.token_type is TokenType.COMMA and depth == 0:
+            parts.append(text[start : token.start].strip())
+            start = token.end + 1
+    return (*parts, text[start:].strip())
+
+
+def order_items(merge: Merge) -> tuple[str, ...]:
+    """The select items that a query needs so that its rows can be ordered: the struct and the delete mark."""
+    if merge.order is None:
+        order = f"struct({', '.join(ARRIVAL)}) AS {ORDER}"
+    else:
+        null = "IS NULL" if merge.kind is MergeKind.FIRST_ROW else "IS NOT NULL"
+        parts = [f"(({merge.order}) {null}) AS n", f"({merge.order}) AS o"]
+        parts += [f"({tie}) AS t{number}" for number, tie in enumerate(ties_of(merge))]
+        order = f"struct({', '.join(parts)}) AS {ORDER}"
+    delete = f"coalesce(({merge.delete_when}), false)" if merge.delete_when else "false"
+    return (order, f"{delete} AS {DELETE}")
+
+
+def read_rows(spark: SparkSession, spec: TableSpec, *, arrival: bool = False) -> DataFrame:
+    """The query's rows with order struct and delete mark, over whatever the session's views hold.
+
+    With `arrival` the log's arrival columns come along, for a view that has them.
+    """
+    assert spec.merge is not None
+    assert isinstance(spec.query, SqlQuery)
+    assert spec.columns is not None
+    also = ARRIVAL if arrival else ()
+    text = spec.query.render(select_also=(*order_items(spec.merge), *also))
+    rows = spark.sql(text).select(*[F.col(quoted(name)) for name in spec.columns], ORDER, DELETE, *also)
+    if spec.merge.order is None:
+        return rows
+    row = _comparable_row(rows.schema, spec.columns)
+    return rows.withColumn(ORDER, F.struct(F.col(ORDER).alias("k"), row.alias("r")))
+
+
+def _comparable_row(schema: StructType, columns: tuple[str, ...]) -> Column:
+    # Maps have no order. A table whose only difference is inside a map keeps whichever arrived first.
+    plain = [name for name in columns if not isinstance(schema[name].dataType, MapType)]
+    return F.struct(*[F.col(quoted(name)) for name in plain])
+
+
+def has_key(spec: TableSpec) -> Column:
+    """Whether no part of the key is NULL."""
+    condition = F.lit(True)
+    for key in spec.primary_key:
+        condition = condition & F.col(quoted(key)).isNotNull()
+    return condition
+
+
+def fold_rows(rows: DataFrame, spec: TableSpec) -> DataFrame:
+    """One row a key: the winner, with its order and delete mark. Rows with a NULL in the key are left out."""
+    assert spec.merge is not None
+    assert spec.columns is not None
+    choose = F.min_by if spec.merge.kind is MergeKind.FIRST_ROW else F.max_by
+    row = F.struct(*[F.col(quoted(name)) for name in spec.columns], F.col(ORDER), F.col(DELETE))
+    keys = [F.col(quoted(key)).alias(f"_freshline_key{n}") for n, key in enumerate(spec.primary_key)]
+    folded = rows.where(has_key(spec)).groupBy(*keys).agg(choose(row, F.col(ORDER)).alias("_freshline_row"))
+    return folded.select("_freshline_row.*")
+
+
+def fold_all(spark: SparkSession, spec: TableSpec) -> DataFrame:
+    """The whole table: the fold of the query over everything, without the keys whose winner is a delete."""
+    assert spec.columns is not None
+    folded = fold_rows(read_rows(spark, spec), spec).where(~F.col(DELETE))
+    return folded.select(*[F.col(quoted(name)) for name in spec.columns])
+
+
+def stored_order(spec: TableSpec) -> StoredOrder:
+    """Which parts of the order can be read from the stored row (they are columns that the select list keeps)."""
+    assert spec.merge is not None
+    assert isinstance(spec.query, SqlQuery)
+    if spec.merge.order is None:
+        return StoredOrder(None, None)
+    kept = _columns_kept(spec.query)
+    ties = [_plain_column(tie, kept) for tie in ties_of(spec.merge)]
+    stored_ties = tuple(tie for tie in ties if tie is not None)
+    return StoredOrder(
+        _plain_column(spec.merge.order, kept), stored_ties if len(stored_ties) == len(ties) else None
+    )
+
+
+def _columns_kept(query: SqlQuery) -> dict[str, str]:
+    """Columns that mean the same in the query's input and in its result, by their lower-case name."""
+    tree = parse_one(query.render(), dialect="spark")
+    kept = {}
+    for item in tree.expressions:
+        inner = item.this if isinstance(item, exp.Alias) else item
+        if isinstance(inner, exp.Column) and inner.name.lower() == item.alias_or_name.lower():
+            kept[inner.name.lower()] = item.alias_or_name
+        elif isinstance(inner, exp.Star):
+            return _AllColumns()
+    return kept
+
+
+class _AllColumns(dict[str, str]):
+    """`SELECT *` keeps every column under its own name."""
+
+    def get(self, key: str, default: str | None = None) -> str | None:  # type: ignore[override]
+        return key
+
+
+def _plain_column(expression: str, kept: dict[str, str]) -> str | None:
+    parsed = parse_one(expression, dialect="spark")
+    return kept.get(parsed.name.lower()) if isinstance(parsed, exp.Column) else None
+
+
+def update_condition(spec: TableSpec, schema: StructType, *, ties_resolved: bool) -> str | None:
+    """When a stored row `t` gives way to the new winner `s` of its key; None for never.
+
+    With `ties_resolved` no older row with the same order can beat `s` any more, so only the order is compared.
+    """
+    merge = spec.merge
+    assert merge is not None
+    assert spec.columns is not None
+    if merge.kind is MergeKind.FIRST_ROW and (merge.order is None or merge.late == "ignore"):
+        return None
+    first = merge.kind is MergeKind.FIRST_ROW
+    if merge.order is None:
+        return "true"
+    stored = stored_order(spec)
+    if stored.order is None:
+        return "true"
+    null = "IS NULL" if first else "IS NOT NULL"
+    order = f"t.{quoted(stored.order)}"
+    if ties_resolved or stored.ties is None:
+        sign = "<=" if first else ">="
+        return (
+            f"named_struct('n', s.{ORDER}.k.n, 'o', s.{ORDER}.k.o) {sign} "
+            f"named_struct('n', {order} {null}, 'o', {order})"
+        )
+    ties = "".join(f", 't{number}', t.{quoted(tie)}" for number, tie in enumerate(stored.ties))
+    plain = [name for name in spec.columns if not isinstance(schema[name].dataType, MapType)]
+    row = ", ".join(f"'{name}', t.{quoted(name)}" for name in plain)
+    sign = "<" if first else ">"
+    return (
+        f"s.{ORDER} {sign} named_struct('k', named_struct('n', {order} {null}, 'o', {order}{ties}), "
+        f"'r', named_struct({row}))"
+    )
+
+
+def drop_beaten(changes: DataFrame, older: DataFrame, spec: TableSpec) -> DataFrame:
+    """The winners of the change set that no older row of their key beats."""
+    assert spec.merge is not None
+    choose = F.min if spec.merge.kind is MergeKind.FIRST_ROW else F.max
+    keys = [F.col(quoted(key)) for key in spec.primary_key]
+    best = older.groupBy(*keys).agg(choose(ORDER).alias("_freshline_best"))
+    joined = changes.join(best, list(spec.primary_key), "left")
+    beats = F.col(ORDER) < F.col("_freshline_best")
+    if spec.merge.kind is MergeKind.LAST_ROW:
+        beats = F.col(ORDER) > F.col("_freshline_best")
+    columns = [F.col(quoted(name)) for name in changes.columns]
+    return joined.where(F.col("_freshline_best").isNull() | beats).select(*columns)

@@ -1,0 +1,162 @@
+"""The inputs of one refresh, at the versions that it pinned.
+
+From here on nothing newer is seen: whole inputs are read at a version, change sets between two. A log table
+is read from its newest snapshot by batch number, so neither compaction nor retention can move its rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import MapType, StructType
+
+from freshline.declare.names import TableName
+from freshline.declare.spec import Column, SourceSpec, Spec
+from freshline.errors import SourceError
+from freshline.plan.changes import Changes
+from freshline.plan.position import TablePosition
+from freshline.refresh.literal import quoted
+
+SEQ = "_freshline_seq"
+FILE = "_freshline_file"
+RECORD = "_freshline_record"
+INGESTED_AT = "_freshline_ingested_at"
+HASH = "_freshline_hash"
+ARRIVAL = (SEQ, FILE, RECORD)
+METADATA_COLUMNS: Mapping[str, str] = {"ingested_at": INGESTED_AT, "file": FILE, "record": RECORD}
+
+
+@dataclass(frozen=True)
+class Pinned:
+    """One input at one position. `path` is the Delta table."""
+
+    spec: Spec
+    path: Path
+    position: TablePosition
+
+    @property
+    def name(self) -> TableName:
+        return self.spec.name
+
+    @property
+    def is_log(self) -> bool:
+        return isinstance(self.spec, SourceSpec) and self.spec.is_log
+
+
+def read_whole(spark: SparkSession, pinned: Pinned, *, arrival: bool = False) -> DataFrame:
+    """All rows of an input at its position; with `arrival` a log table's arrival columns too."""
+    if pinned.is_log:
+        rows = spark.read.format("delta").load(str(pinned.path)).where(F.col(SEQ) <= (pinned.position.seq or 0))
+    else:
+        rows = read_version(spark, pinned.path, pinned.position.version)
+    return _declared(rows, pinned, arrival=arrival)
+
+
+def read_version(spark: SparkSession, path: Path, version: int) -> DataFrame:
+    """A Delta table at a version."""
+    return spark.read.format("delta").option("versionAsOf", version).load(str(path))
+
+
+def read_inserted(spark: SparkSession, pinned: Pinned, changes: Changes, *, arrival: bool = False) -> DataFrame:
+    """The rows that an input gained between two positions; right for ranges of the kinds NOTHING and APPEND."""
+    return _declared(_inserted(spark, pinned, changes), pinned, arrival=arrival)
+
+
+def _inserted(spark: SparkSession, pinned: Pinned, changes: Changes) -> DataFrame:
+    before = changes.before
+    if pinned.is_log:
+        rows = spark.read.format("delta").load(str(pinned.path))
+        start = 0 if before is None or before.seq is None else before.seq
+        return rows.where((F.col(SEQ) > start) & (F.col(SEQ) <= (pinned.position.seq or 0)))
+    if before is None or before.version == pinned.position.version:
+        return read_version(spark, pinned.path, pinned.position.version).where(F.lit(before is None))
+    return _change_feed(spark, pinned, before).where(F.col("_change_type") == "insert")
+
+
+def read_net_images(spark: SparkSession, pinned: Pinned, changes: Changes) -> DataFrame:
+    """Every row as it was before or after a change of the range; rows whose net change is nothing are left out."""
+    if pinned.is_log:
+        return read_inserted(spark, pinned, changes)
+    assert changes.before is not None
+    images = _change_feed(spark, pinned, changes.before)
+    columns = [F.col(quoted(column)) for column in column_names(pinned.spec, images)]
+    if any(isinstance(field.dataType, MapType) for field in images.schema.fields):
+        # Maps cannot be grouped; without netting a partition too many may be computed again, never one too few.
+        return images.select(*columns)
+    sign = F.when(F.col("_change_type").isin("insert", "update_postimage"), 1).otherwise(-1)
+    return (
+        images.withColumn("_freshline_sign", sign)
+        .groupBy(*columns)
+        .agg(F.sum("_freshline_sign").alias("_freshline_net"))
+        .where(F.col("_freshline_net") != 0)
+        .select(*columns)
+    )
+
+
+def _change_feed(spark: SparkSession, pinned: Pinned, before: TablePosition) -> DataFrame:
+    return (
+        spark.read.format("delta")
+        .option("readChangeFeed", "true")
+        .option("startingVersion", before.version + 1)
+        .option("endingVersion", pinned.position.version)
+        .load(str(pinned.path))
+    )
+
+
+def column_names(spec: Spec, rows: DataFrame) -> tuple[str, ...]:
+    """The columns that queries see of an input."""
+    if isinstance(spec, SourceSpec):
+        return tuple(column.name for column in spec.columns)
+    return tuple(name for name in rows.columns if not name.startswith(("_freshline_", "_change_", "_commit_")))
+
+
+def _declared(rows: DataFrame, pinned: Pinned, *, arrival: bool) -> DataFrame:
+    spec = pinned.spec
+    if not isinstance(spec, SourceSpec):
+        return rows.select(*[F.col(quoted(name)) for name in column_names(spec, rows)])
+    if spec.is_log:
+        also = [F.col(name) for name in ARRIVAL] if arrival else []
+        return rows.select(*[_log_column(column) for column in spec.columns], *also)
+    _check_columns(rows.schema, spec, pinned.path)
+    return rows.select(*[F.col(quoted(column.name)).alias(column.name) for column in spec.columns])
+
+
+def _log_column(column: Column) -> SparkColumn:
+    stored = METADATA_COLUMNS[column.metadata] if column.metadata else column.name
+    return F.col(quoted(stored)).alias(column.name)
+
+
+def _check_columns(schema: StructType, spec: SourceSpec, path: Path) -> None:
+    """The declared columns of a source that is read in place must be there, with their types."""
+    there = {field.name.lower(): field.dataType.simpleString() for field in schema.fields}
+    declared = StructType.fromDDL(", ".join(f"{quoted(column.name)} {column.type}" for column in spec.columns))
+    for field in declared.fields:
+        found = there.get(field.name.lower())
+        if found is None:
+            raise SourceError(
+                f"the Delta table at {path} has no column {field.name}. Its columns are {', '.join(there)}.",
+                where=str(spec.written_at),
+            )
+        if found != field.dataType.simpleString():
+            raise SourceError(
+                f"column {field.name} is declared {field.dataType.simpleString()}, the Delta table at {path} has "
+                f"{found}. Declare it as {found}.",
+                where=str(spec.written_at),
+            )
+
+
+def shadow_inputs(spark: SparkSession, frames: Mapping[TableName, DataFrame]) -> None:
+    """Make each input visible to the query under its own name, as a view of this session only."""
+    for name, frame in frames.items():
+        frame.createOrReplaceTempView(quoted(name.view))
+
+
+def drop_views(spark: SparkSession, names: Sequence[TableName]) -> None:
+    """Take the session's views away again."""
+    for name in names:
+        spark.catalog.dropTempView(name.view)

@@ -1,0 +1,1 @@
+"""From a version to those who should know: outcomes, lag, status."""

@@ -1,0 +1,61 @@
+"""The outcome of one refresh: what a person and a program are told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from freshline.declare.names import TableName
+from freshline.errors import FreshlineError
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one refresh of one table or log table came to.
+
+    `state` is SUCCEEDED, FAILED, CANCELLED, BLOCKED or SKIPPED. `version` is the Delta version that holds the result (the newest one
+    where nothing was written), None before the first commit. `rows_in` counts the changed rows that were read,
+    `rows_out` the rows written, `rejected` those that went to quarantine. `problems` are errors that did not stop
+    the refresh, such as a landing file that changed after it was read.
+    """
+
+    table: TableName
+    kind: str  # "log", "source" or "table"
+    state: str
+    strategy: str | None
+    reason: str
+    version: int | None
+    rows_in: int
+    rows_out: int
+    seconds: float
+    rejected: int = 0
+    mode: str | None = None
+    data_timestamp: datetime | None = None
+    committed: bool = False
+    error: FreshlineError | None = None
+    problems: tuple[FreshlineError, ...] = field(default=())
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing failed and nothing needs a person."""
+        return self.state in ("SUCCEEDED", "SKIPPED") and not self.problems
+
+    def as_json(self) -> dict[str, Any]:
+        """The object that `freshline refresh --json` prints."""
+        return {
+            "table": str(self.table),
+            "kind": self.kind,
+            "state": self.state,
+            "mode": self.mode,
+            "strategy": self.strategy,
+            "reason": self.reason,
+            "version": self.version,
+            "rows_in": self.rows_in,
+            "rows_out": self.rows_out,
+            "rejected": self.rejected,
+            "seconds": round(self.seconds, 3),
+            "data_timestamp": None if self.data_timestamp is None else self.data_timestamp.isoformat(),
+            "error": None if self.error is None else self.error.as_json(),
+            "problems": [problem.as_json() for problem in self.problems],
+        }

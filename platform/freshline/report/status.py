@@ -1,0 +1,257 @@
+"""How every table stands: its lag, its newest version, its newest refresh.
+
+It only reads, needs neither Spark nor a running engine, and is therefore what the command line, Dagster and the engine
+all show. What is true of a table is read from its own log; the control store adds what leaves no commit behind: checks
+that found nothing new, and refreshes that failed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from freshline.commit import delta_log
+from freshline.commit.control_store import Check, ControlStore
+from freshline.commit.warehouse import Warehouse
+from freshline.declare.graph import Graph
+from freshline.declare.names import TableName
+from freshline.declare.spec import SourceSpec, Spec, TableSpec
+from freshline.errors import FreshlineError
+from freshline.plan.lag import Held, data_timestamps, lag_seconds
+from freshline.plan.position import TablePosition, position_from_json
+from freshline.plan.record import RefreshRecord
+
+
+@dataclass(frozen=True)
+class LastRefresh:
+    """The newest refresh, committed or not; `seconds` is None where only its commit tells of it."""
+
+    strategy: str | None
+    reason: str
+    seconds: float | None
+    at: datetime
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "strategy": self.strategy,
+            "reason": self.reason,
+            "seconds": None if self.seconds is None else round(self.seconds, 3),
+            "at": self.at.isoformat(),
+        }
+
+
+@dataclass(frozen=True)
+class TableStatus:
+    """How one table or source stands.
+
+    `kind` is `table`, `log` (a source whose rows arrive in a log table) or `source` (one that is read in place).
+    `state` is a word of rule 10; SCHEDULED for what was never refreshed. `rows` and `quarantined` are counted by the
+    statistics in the logs, None where those do not tell. `error` is that of the newest refresh when it failed, or of
+    reading this status; `problems` are what needs a person though the newest refresh went on.
+    """
+
+    table: TableName
+    kind: str
+    mode: str
+    mode_reason: str
+    freshness_seconds: int
+    data_timestamp: datetime | None
+    lag_seconds: float | None
+    state: str
+    version: int | None
+    rows: int | None
+    quarantined: int | None
+    last_refresh: LastRefresh | None
+    error: Mapping[str, Any] | None = None
+    problems: tuple[str, ...] = ()
+
+    @property
+    def late(self) -> bool:
+        """Whether the promise is broken now."""
+        return self.lag_seconds is not None and self.lag_seconds > self.freshness_seconds
+
+    def as_json(self) -> dict[str, Any]:
+        """The object that `freshline status --json` prints."""
+        return {
+            "table": str(self.table),
+            "kind": self.kind,
+            "mode": self.mode,
+            "mode_reason": self.mode_reason,
+            "freshness_seconds": self.freshness_seconds,
+            "data_timestamp": None if self.data_timestamp is None else self.data_timestamp.isoformat(),
+            "lag_seconds": None if self.lag_seconds is None else round(self.lag_seconds, 3),
+            "state": self.state,
+            "version": self.version,
+            "rows": self.rows,
+            "quarantined": self.quarantined,
+            "last_refresh": None if self.last_refresh is None else self.last_refresh.as_json(),
+            "error": None if self.error is None else dict(self.error),
+            "problems": list(self.problems),
+        }
+
+
+class RowCounts:
+    """Counts rows by the statistics in a log, each version once."""
+
+    def __init__(self) -> None:
+        self._known: dict[Path, tuple[int, int | None]] = {}
+
+    def __call__(self, path: Path, version: int) -> int | None:
+        known = self._known.get(path)
+        if known is None or known[0] != version:
+            known = self._known[path] = (version, delta_log.count_rows(path, version))
+        return known[1]
+
+
+def read_status(
+    graph: Graph,
+    control: ControlStore,
+    warehouse: Warehouse,
+    now: datetime,
+    *,
+    running: Collection[TableName] = (),
+    count_rows: Callable[[Path, int], int | None] | None = None,
+) -> list[TableStatus]:
+    """The status of every source and table in the order of the graph.
+
+    `running` are those that the engine is refreshing. `count_rows` may remember counts from one call to the next.
+    """
+    count_rows = count_rows or RowCounts()
+    # The order of reading matters: see freshline.plan.lag.
+    checks = control.checks()
+    found = {
+        name: _look(graph.specs[name], graph.driving(name), checks.get(name), warehouse, count_rows)
+        for name in reversed(graph.order)
+    }
+    records = control.last_refreshes()
+    stamps = data_timestamps({name: look.held for name, look in found.items()})
+    statuses = []
+    for name in graph.order:
+        look, record = found[name], records.get(name)
+        last, state, error = _newest_refresh(look, record)
+        statuses.append(
+            TableStatus(
+                table=name,
+                kind=kind_of(graph.specs[name]),
+                mode=str(graph.mode(name)),
+                mode_reason=graph.mode_reason(name),
+                freshness_seconds=graph.freshness(name).seconds,
+                data_timestamp=stamps[name],
+                lag_seconds=lag_seconds(stamps[name], now),
+                state="RUNNING" if name in running else state,
+                version=look.version,
+                rows=look.rows,
+                quarantined=look.quarantined,
+                last_refresh=last,
+                error=look.error or error,
+                problems=() if record is None else record.problems,
+            )
+        )
+    return statuses
+
+
+def kind_of(spec: Spec) -> str:
+    """`table`, `log` for a source whose rows arrive in a log table, `source` for one that is read in place."""
+    if isinstance(spec, TableSpec):
+        return "table"
+    return "log" if spec.is_log else "source"
+
+
+@dataclass(frozen=True)
+class _Look:
+    """What one look at a table's log found."""
+
+    held: Held
+    version: int | None = None
+    rows: int | None = None
+    quarantined: int | None = None
+    committed: LastRefresh | None = None
+    committed_version: int | None = None
+    carried: bool = False  # the newest receipt was written again by a commit without new rows
+    error: Mapping[str, Any] | None = None
+
+
+def _look(
+    spec: Spec,
+    driving: tuple[TableName, ...],
+    check: Check | None,
+    warehouse: Warehouse,
+    count_rows: Callable[[Path, int], int | None],
+) -> _Look:
+    checked = None if check is None else check.data_timestamp
+    nothing = _Look(Held(None, checked, driving))
+    try:
+        path = warehouse.location(spec)
+        newest = delta_log.read_newest(path)
+        quarantined = None
+        if isinstance(spec, SourceSpec) and spec.is_log:
+            rejected = warehouse.quarantine(spec.name)
+            version = delta_log.newest_version(rejected)
+            quarantined = 0 if version is None else count_rows(rejected, version)
+        if newest is None:
+            return replace(nothing, quarantined=quarantined)
+        receipt = newest.receipt
+        rows = count_rows(path, newest.version)
+        if isinstance(spec, SourceSpec) and not spec.is_log:
+            # The check says what the source had then; what it has now, no refresh has looked at yet.
+            position = None if check is None else position_from_json(json.loads(check.position))
+            at_check = position if isinstance(position, TablePosition) else None
+            return _Look(Held(at_check, checked), newest.version, rows)
+        own = None if receipt is None else receipt.data_timestamp
+        stamps = [stamp for stamp in (checked, own) if stamp is not None]
+        held = Held(
+            TablePosition(delta_log.table_id(path), newest.version, None if receipt is None else receipt.seq),
+            (max(stamps) if stamps else None) if isinstance(spec, SourceSpec) else own,
+            driving,
+            {} if receipt is None else receipt.positions,
+        )
+        return _Look(
+            held,
+            newest.version,
+            rows,
+            quarantined,
+            committed=_committed(path, newest),
+            committed_version=newest.receipt_version,
+            carried=receipt is not None and receipt.maintenance,
+        )
+    except FreshlineError as error:
+        # One table that cannot be read must not hide the others; its line says what is wrong.
+        return replace(nothing, error=error.as_json())
+
+
+def _committed(path: Path, newest: delta_log.Newest) -> LastRefresh | None:
+    """The newest refresh as its own commit tells of it."""
+    receipt = newest.receipt
+    if receipt is None or newest.receipt_version is None:
+        return None
+    commit = delta_log.read_commit(path, newest.receipt_version)
+    if commit is None or "timestamp" not in commit.info:
+        return None
+    at = datetime.fromtimestamp(int(commit.info["timestamp"]) / 1000, UTC)
+    return LastRefresh(receipt.strategy, receipt.reason, receipt.seconds or None, at)
+
+
+def _newest_refresh(
+    look: _Look, record: RefreshRecord | None
+) -> tuple[LastRefresh | None, str, Mapping[str, Any] | None]:
+    """The newest refresh, the state that it left, and its error."""
+    if _is_unrecorded(look, record):
+        # Committed, and then the engine died before it had written it down: the commit counts.
+        return look.committed, "SUCCEEDED", None
+    if record is None:
+        return None, "SCHEDULED", None
+    return LastRefresh(record.strategy, record.reason, record.seconds, record.at), record.state, record.error
+
+
+def _is_unrecorded(look: _Look, record: RefreshRecord | None) -> bool:
+    if look.committed is None:
+        return False
+    if record is None:
+        return True
+    if look.carried or look.committed.at <= record.at:
+        return False
+    return record.version is None or look.committed_version is None or record.version < look.committed_version

@@ -1,0 +1,106 @@
+"""Tables of text: what a person reads in a terminal.
+
+Columns are as wide as their widest cell, numbers stand to the right, and no line ends with spaces. A control
+character in a value is shown as an escape, because a value must not be able to move the cursor.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+from datetime import timedelta
+
+NULL = "NULL"
+
+
+def table_text(
+    headers: Sequence[str], rows: Sequence[Sequence[str | None]], *, right: Sequence[int] = (), gap: str = "  "
+) -> str:
+    """The rows under their headers; `right` are the indexes of the columns that stand to the right.
+
+    >>> print(table_text(["table", "rows"], [["orders", "3"], ["spend", None]], right=[1]))
+    table   rows
+    orders     3
+    spend   NULL
+    """
+    shown = [[NULL if cell is None else printable(cell) for cell in row] for row in rows]
+    table = [list(headers), *shown]
+    widths = [max(width(row[index]) for row in table) for index in range(len(headers))]
+    return "\n".join(
+        gap.join(padded(cell, widths[index], right=index in set(right)) for index, cell in enumerate(row)).rstrip()
+        for row in table
+    )
+
+
+def padded(cell: str, to: int, *, right: bool = False) -> str:
+    """The cell with spaces up to a width in terminal columns."""
+    space = " " * (to - width(cell))
+    return space + cell if right else cell + space
+
+
+def printable(text: str) -> str:
+    """The text with control characters as escapes.
+
+    >>> printable("a\\tb\\x1b[2J")
+    'a\\\\tb\\\\x1b[2J'
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
+    )
+
+
+def width(text: str) -> int:
+    """How many columns of a terminal the text takes.
+
+    >>> width("abc"), width("日本")
+    (3, 4)
+    """
+    if text.isascii():
+        return len(text)
+    return sum(
+        0 if unicodedata.combining(character) else 2 if unicodedata.east_asian_width(character) in "WF" else 1
+        for character in text
+    )
+
+
+def duration_text(seconds: float | None) -> str:
+    """A duration in the largest unit that says it in at most three digits, one decimal below ten seconds.
+
+    >>> [duration_text(s) for s in (None, 0.04, 5, 59.6, 90, 7200, 200000)]
+    ['-', '0.0 s', '5.0 s', '60 s', '90 s', '2 h', '2.3 d']
+    """
+    if seconds is None:
+        return "-"
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    for unit, size in (("min", 60), ("h", 3600), ("d", 86400)):
+        amount = seconds / size
+        if amount < (120 if unit == "min" else 48) or unit == "d":
+            text = f"{amount:.1f}" if amount < 10 else f"{amount:.0f}"
+            return f"{text.removesuffix('.0')} {unit}"
+    raise AssertionError(timedelta(seconds=seconds))
+
+
+def freshness_text(seconds: int) -> str:
+    """A declared freshness in its largest whole unit.
+
+    >>> [freshness_text(s) for s in (10, 90, 300, 21600, 86400)]
+    ['10 s', '90 s', '5 min', '6 h', '1 d']
+    """
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds % size == 0:
+            return f"{seconds // size} {unit}"
+    return f"{seconds} s"
+
+
+def count_text(count: int | None) -> str:
+    """A number with thousands apart, `-` for an unknown one.
+
+    >>> count_text(1234567), count_text(None)
+    ('1,234,567', '-')
+    """
+    return "-" if count is None else f"{count:,}"

@@ -1,0 +1,24 @@
+"""The sentence, run: declare, plan, refresh, commit, report, for one table at a time.
+
+Every door calls these functions and no other: the engine's loops, a Dagster run, the command line, a test.
+"""
+
+from freshline.run.order import refresh_order
+from freshline.run.query import QueryResult, query
+from freshline.run.runtime import Clock, PythonTables, Runtime, open_runtime, utc_now
+from freshline.run.table import refresh_table
+from freshline.run.verify import Verification, verify_table
+
+__all__ = [
+    "Clock",
+    "PythonTables",
+    "QueryResult",
+    "Runtime",
+    "Verification",
+    "open_runtime",
+    "query",
+    "refresh_order",
+    "refresh_table",
+    "utc_now",
+    "verify_table",
+]

@@ -1,0 +1,107 @@
+"""Computing a table's rows: the declared query over pinned inputs, in one session."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from freshline.declare.names import TableName
+from freshline.declare.query import LookupJoin, PythonQuery, SqlQuery
+from freshline.declare.spec import TableSpec
+from freshline.errors import DuplicateKeyError, LookupKeyError
+from freshline.refresh.cancellation import Cancellation
+from freshline.refresh.fold import fold_all
+from freshline.refresh.inputs import Pinned, read_whole, shadow_inputs
+from freshline.refresh.literal import quoted
+from freshline.run.runtime import Runtime
+
+
+def whole_inputs(
+    spark: SparkSession, spec: TableSpec, pins: Mapping[TableName, Pinned], *, only: Sequence[TableName] | None = None
+) -> dict[TableName, DataFrame]:
+    """Every input (or those named) at its position, dimensions reduced to one row a key where the declaration asks."""
+    frames = {}
+    for name, pinned in pins.items():
+        if only is not None and name not in only:
+            continue
+        rows = read_whole(spark, pinned, arrival=spec.merge is not None and pinned.is_log)
+        if spec.lookup_on_duplicate == "any" and name in spec.lookups and isinstance(spec.query, SqlQuery):
+            for join in spec.query.lookup_joins:
+                if join.table == name:
+                    rows = _any_row(rows, join)
+        frames[name] = rows
+    return frames
+
+
+def _any_row(rows: DataFrame, join: LookupJoin) -> DataFrame:
+    """One row a lookup key: the least, so that the same version always gives the same row."""
+    keys = [quoted(column) for column, _ in join.keys]
+    row = F.struct(*[F.col(quoted(column)) for column in rows.columns])
+    return rows.groupBy(*keys).agg(F.min(row).alias("_freshline_row")).select("_freshline_row.*")
+
+
+def run_query(spark: SparkSession, spec: TableSpec, pins: Mapping[TableName, Pinned]) -> DataFrame:
+    """The query over the views of the session; `version_of` gives the pinned versions."""
+    assert isinstance(spec.query, SqlQuery)
+    versions = {join.alias.lower(): pins[join.table].position.version for join in spec.query.lookup_joins}
+    return spark.sql(spec.query.render(versions=versions))
+
+
+def compute_whole(
+    runtime: Runtime,
+    spark: SparkSession,
+    spec: TableSpec,
+    pins: Mapping[TableName, Pinned],
+    cancellation: Cancellation,
+) -> tuple[DataFrame, str | None]:
+    """All rows of the table at the pinned versions; the name of the view to drop afterwards, for a Python table."""
+    if isinstance(spec.query, PythonQuery):
+        assert runtime.python_tables is not None, "tables in Python need the engine's worker"
+        view = runtime.python_tables.compute(spec.query, list(pins.values()), cancellation)
+        return spark.table(f"global_temp.{view}"), view
+    shadow_inputs(spark, whole_inputs(spark, spec, pins))
+    if spec.merge is not None:
+        return fold_all(spark, spec), None
+    return run_query(spark, spec, pins), None
+
+
+def check_lookups(runtime: Runtime, spark: SparkSession, spec: TableSpec, pins: Mapping[TableName, Pinned]) -> None:
+    """Refuse a dimension with two rows for one lookup key, unless its declaration rules that out."""
+    if not isinstance(spec.query, SqlQuery) or spec.lookup_on_duplicate == "any":
+        return
+    for join in spec.query.lookup_joins:
+        dimension = runtime.graph.spec(join.table)
+        columns = [column for column, _ in join.keys]
+        declared = {key.lower() for key in dimension.primary_key}
+        if isinstance(dimension, TableSpec) and declared and declared <= {column.lower() for column in columns}:
+            continue
+        rows = read_whole(spark, pins[join.table])
+        for column in columns:
+            rows = rows.where(F.col(quoted(column)).isNotNull())
+        samples = _repeated(rows, columns)
+        if samples:
+            raise LookupKeyError(str(spec.name), str(join.table), columns, samples)
+
+
+def check_key(rows: DataFrame, spec: TableSpec) -> None:
+    """Refuse rows of which two share a primary key."""
+    samples = _repeated(rows, spec.primary_key)
+    if samples:
+        raise DuplicateKeyError(str(spec.name), spec.primary_key, samples)
+
+
+def check_key_against(rows: DataFrame, stored: DataFrame, spec: TableSpec) -> None:
+    """Refuse new rows whose primary key the table has already."""
+    condition = [F.col(f"n.{quoted(key)}").eqNullSafe(F.col(f"o.{quoted(key)}")) for key in spec.primary_key]
+    new = rows.select(*[F.col(quoted(key)) for key in spec.primary_key]).alias("n")
+    met = new.join(stored.alias("o"), condition, "left_semi").limit(5).collect()
+    if met:
+        raise DuplicateKeyError(str(spec.name), spec.primary_key, [row.asDict() for row in met])
+
+
+def _repeated(rows: DataFrame, columns: Sequence[str]) -> list[dict[str, object]]:
+    keys = [F.col(quoted(column)) for column in columns]
+    repeated = rows.groupBy(*keys).agg(F.count(F.lit(1)).alias("_freshline_count")).where("_freshline_count > 1")
+    return [row.asDict() for row in repeated.drop("_freshline_count").limit(5).collect()]

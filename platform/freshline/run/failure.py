@@ -1,0 +1,77 @@
+"""What Spark, Delta and the file system raise, as errors of freshline's tree."""
+
+from __future__ import annotations
+
+import errno
+import re
+
+from py4j.protocol import Py4JError
+from pyspark.errors import AnalysisException, ParseException, PySparkException
+
+from freshline.declare.query import SqlQuery
+from freshline.declare.spec import Spec, TableSpec
+from freshline.errors import (
+    CancelledError,
+    EngineError,
+    FreshlineError,
+    QueryError,
+    RefreshError,
+    SourceError,
+    StorageError,
+)
+from freshline.refresh.cancellation import Cancellation
+
+FULL = ("No space left on device", "Disk quota exceeded")
+READ_ONLY = ("Read-only file system", "Permission denied", "Mkdirs failed to create", "DELTA_CREATE_TABLE_WITH_DIFFERENT")
+GONE = (
+    "DELTA_FILE_NOT_FOUND", "FileNotFoundException", "FAILED_READ_FILE", "DELTA_MISSING_CHANGE_DATA",
+    "DELTA_UNSUPPORTED_TIME_TRAVEL_BEYOND", "VersionNotFound", "DELTA_VERSION_NOT_CONTIGUOUS",
+)
+
+
+def translate(error: Exception, spec: Spec, cancellation: Cancellation) -> FreshlineError:
+    """The error to report for one refresh; an unknown one keeps its first sentence and its kind."""
+    if isinstance(error, FreshlineError):
+        return error
+    if cancellation.cancelled:
+        return CancelledError("the request was cancelled; nothing of it was committed", where=str(spec.name))
+    text = str(error)
+    where = str(spec.name)
+    if any(sign in text for sign in FULL) or getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT):
+        return StorageError("the disk of the warehouse is full. Free some space and ask again.", where=where)
+    if any(sign in text for sign in READ_ONLY) or getattr(error, "errno", None) in (errno.EROFS, errno.EACCES):
+        return StorageError(
+            f"the warehouse cannot be written ({_sentence(text)}). Make its folder writable for this user.", where=where
+        )
+    if any(sign in text for sign in GONE):
+        return SourceError(f"rows of an input are no longer there: {_sentence(text)}", where=where)
+    if isinstance(error, AnalysisException | ParseException):
+        return QueryError(f"Spark refuses the query: {_sentence(text)}", where=_place(spec, text))
+    if isinstance(error, PySparkException):
+        return QueryError(f"the query failed while it ran: {_sentence(text)}", where=_place(spec, text))
+    if isinstance(error, Py4JError):
+        if "SparkContext was shut down" in text or "answer from Java side is empty" in text:
+            return EngineError("the engine's Spark ended during the refresh; nothing was committed", where=where)
+        return RefreshError(f"Spark failed: {_sentence(text)}", where=where)
+    return RefreshError(f"{type(error).__name__}: {_sentence(text)}", where=where)
+
+
+def _sentence(text: str) -> str:
+    """The first meaningful line of a message, without Java's stack and class names in front."""
+    for line in text.splitlines():
+        line = line.strip()
+        if not line or line.startswith(("at ", "An error occurred while calling", "JVM stacktrace")):
+            continue
+        line = re.sub(r"^:?\s*(?:[\w$]+\.)+[\w$]*(?:Exception|Error):\s*", "", line).lstrip(": ")
+        if line:
+            return line if len(line) <= 500 else line[:497] + "..."
+    return "no message"
+
+
+def _place(spec: Spec, text: str) -> str:
+    """The file and line that Spark's message points into, or the table's name."""
+    if isinstance(spec, TableSpec) and isinstance(spec.query, SqlQuery):
+        match = re.search(r"\(line (\d+), pos \d+\)|line (\d+) pos \d+|== SQL \(line (\d+)", text)
+        line = next((int(group) for group in match.groups() if group), 1) if match else 1
+        return f"{spec.written_at.path}:{spec.query.line + line - 1}"
+    return str(spec.written_at)

@@ -1,0 +1,413 @@
+"""One refresh of a log table: complete landing files, in batches, each batch one fenced commit.
+
+Order within a batch, so that a stop at any point loses and repeats nothing: rejected rows go to the quarantine
+table first, with the batch's number; then the log's commit, whose receipt names the files. A batch that
+finds quarantined rows above the log's newest number takes them away before it begins.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from uuid import uuid4
+
+import deltalake
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from freshline.commit.delta_log import exists, newest_version, open_table, read_newest
+from freshline.commit.write import (
+    Committed,
+    append_rows,
+    create_table,
+    fenced_session,
+    write_and_read_back,
+)
+from freshline.declare.names import TableName
+from freshline.declare.spec import Mode, SourceSpec
+from freshline.errors import DefinitionChangedError, FencedError, ForeignWriteError
+from freshline.plan.position import FileMark, FilesPosition
+from freshline.plan.reason import Reason
+from freshline.plan.receipt import Receipt
+from freshline.plan.request import RefreshRequest
+from freshline.refresh.cancellation import Cancellation
+from freshline.refresh.ingest import (
+    ERROR,
+    FILES_SCHEMA,
+    QUARANTINE_SCHEMA,
+    accepted,
+    log_schema,
+    mark_duplicates,
+    mark_known,
+    quarantined,
+    read_records,
+    record_hash,
+)
+from freshline.refresh.inputs import HASH, INGESTED_AT, SEQ
+from freshline.refresh.landing import Listing, find_unread, list_landing
+from freshline.refresh.literal import quoted
+from freshline.report.outcome import Outcome
+from freshline.run.runtime import KnownFiles, Progress, Runtime
+
+BATCH_BYTES = 256 << 20
+BATCH_FILES = 10_000
+# Receipts carry the files read since the last flush; this many make a commit file of some tens of kilobytes.
+RECENT_FILES = 200
+HISTORY_SECONDS = 7 * 86400
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """One committed batch: its receipt, its version, and how many records went where."""
+
+    committed: Committed
+    rejected: int
+    redelivered: int
+
+
+def refresh_log(
+    runtime: Runtime,
+    spec: SourceSpec,
+    request: RefreshRequest,
+    *,
+    cancellation: Cancellation,
+    progress: Progress,
+) -> Outcome:
+    """Bring in every complete file that was not read yet."""
+    started = time.monotonic()
+    root = Path(spec.path)
+    path = runtime.warehouse.path(spec.name)
+    listing = _list(runtime, spec, root, request, cancellation, progress)
+    known, receipt = _known_files(runtime, spec, path)
+    unread = find_unread(root, listing.complete, known.marks)
+    waiting = find_unread(root, listing.unsettled, known.marks).new
+    oldest = min((mark.modified_ns for mark in waiting), default=None)
+    stamp = listing.started
+    if oldest is not None:
+        stamp = min(stamp, datetime.fromtimestamp(oldest / 1e9, UTC))
+    mode = str(runtime.graph.mode(spec.name))
+    rows_out = rejected = redelivered = 0
+    version = newest_version(path)
+    committed = False
+    if unread.new or version is None or _lacks_columns(path, spec):
+        with runtime.working(cancellation, pool=request.cause, what=f"ingest {spec.name}") as spark:
+            _provide_log(runtime, spark, spec, path)
+            version = newest_version(path)
+            batches = _batches(unread.new)
+            for number, marks in enumerate(batches, 1):
+                left = [mark for later in batches[number:] for mark in later]
+                batch_stamp = min(
+                    [stamp, *(datetime.fromtimestamp(mark.modified_ns / 1e9, UTC) for mark in left)], default=stamp
+                )
+                progress(f"reading {len(marks)} files ({number} of {len(batches)})")
+                batch = _ingest(runtime, spark, spec, path, marks, batch_stamp, mode, cancellation)
+                rows_out += batch.committed.rows_out
+                rejected += batch.rejected
+                redelivered += batch.redelivered
+                version, committed = batch.committed.version, True
+    newest = read_newest(path)
+    receipt = newest.receipt if newest is not None else receipt
+    position = "" if receipt is None else f'{{"seq": {receipt.seq}}}'
+    runtime.control.record_check(spec.name, stamp, position)
+    reason = Reason("NEW_FILES", str(len(unread.new))) if unread.new else Reason("NOTHING_NEW")
+    return Outcome(
+        table=spec.name,
+        kind="log",
+        state="SUCCEEDED",
+        strategy="append" if committed else "noop",
+        reason=str(reason),
+        version=version,
+        rows_in=rows_out + rejected + redelivered,
+        rows_out=rows_out,
+        rejected=rejected,
+        seconds=time.monotonic() - started,
+        mode=mode,
+        data_timestamp=stamp,
+        committed=committed,
+        problems=unread.changed,
+    )
+
+
+def _list(
+    runtime: Runtime,
+    spec: SourceSpec,
+    root: Path,
+    request: RefreshRequest,
+    cancellation: Cancellation,
+    progress: Progress,
+) -> Listing:
+    """List the directory; a request by a person waits for the files that were there when it was asked."""
+    listing = list_landing(root, spec.settle_seconds, runtime.clock())
+    if not request.wait_for_settle or not listing.unsettled:
+        return listing
+    asked = {mark.path for mark in listing.unsettled}
+    limit = time.monotonic() + 10 * spec.settle_seconds + 1
+    while any(mark.path in asked for mark in listing.unsettled) and time.monotonic() < limit:
+        progress(f"waiting for {len(listing.unsettled)} files to settle")
+        cancellation.wait(min(0.2, spec.settle_seconds))
+        cancellation.check()
+        listing = list_landing(root, spec.settle_seconds, runtime.clock())
+    return listing
+
+
+def _known_files(runtime: Runtime, spec: SourceSpec, path: Path) -> tuple[KnownFiles, Receipt | None]:
+    newest = read_newest(path)
+    receipt = None if newest is None else newest.receipt
+    if newest is not None and newest.foreign:
+        raise ForeignWriteError(
+            f"version {newest.version} was not written by freshline. A log table holds only what its source sent: "
+            f"restore it with RESTORE TABLE delta.`{path}` TO VERSION AS OF {newest.receipt_version}.",
+            where=str(spec.name),
+        )
+    attempt = None if receipt is None else receipt.attempt
+    cached = runtime.known_files.get(spec.name)
+    if cached is not None and cached.attempt == attempt:
+        return cached, receipt
+    marks: dict[str, FileMark] = {}
+    files = runtime.warehouse.files(spec.name)
+    if exists(files):
+        table = deltalake.DeltaTable(str(files)).to_pyarrow_table(columns=["path", "size", "modified_ns"])
+        for row in table.to_pylist():
+            marks[row["path"]] = FileMark(row["path"], row["size"], row["modified_ns"])
+    if receipt is not None:
+        marks.update((mark.path, mark) for mark in _position(receipt, spec.name).recent)
+    known = KnownFiles(attempt, marks)
+    runtime.known_files[spec.name] = known
+    return known, receipt
+
+
+def _position(receipt: Receipt, name: TableName) -> FilesPosition:
+    position = receipt.positions.get(name)
+    return position if isinstance(position, FilesPosition) else FilesPosition(0, ())
+
+
+def _batches(marks: Sequence[FileMark]) -> list[list[FileMark]]:
+    """Split files, in order, into batches of bounded size; a larger file is a batch of its own."""
+    batches: list[list[FileMark]] = []
+    size = 0
+    for mark in marks:
+        if not batches or size + mark.size > BATCH_BYTES or len(batches[-1]) >= BATCH_FILES:
+            batches.append([])
+            size = 0
+        batches[-1].append(mark)
+        size += mark.size
+    return batches
+
+
+def _lacks_columns(path: Path, spec: SourceSpec) -> bool:
+    stored = {field.name.lower() for field in open_table(path).schema().fields}
+    return any(column.name.lower() not in stored for column in spec.record_columns)
+
+
+def _provide_log(runtime: Runtime, spark: SparkSession, spec: SourceSpec, path: Path) -> None:
+    """Create the log table, or add columns that the declaration gained; refuse every other difference."""
+    history = spec.history_seconds or (2 * 86400 if runtime.graph.mode(spec.name) is Mode.CONTINUOUS else HISTORY_SECONDS)
+    schema = log_schema(spec)
+    if not exists(path):
+        create_table(spark, path, schema, history_seconds=history)
+        return
+    stored = {f.name.lower(): f for f in spark.read.format("delta").load(str(path)).schema.fields}
+    added = []
+    for field in schema.fields:
+        old = stored.pop(field.name.lower(), None)
+        if old is None:
+            added.append(field)
+        elif old.dataType != field.dataType:
+            raise DefinitionChangedError(
+                f"column {field.name} is stored as {old.dataType.simpleString()} and now declared "
+                f"{field.dataType.simpleString()}. Declare the column under a new name, or a source under a new name.",
+                where=str(spec.written_at),
+            )
+    if any(field.name == HASH for field in added) or HASH in stored:
+        raise DefinitionChangedError(
+            "PRIMARY KEY was added to or taken from a source whose log has rows. Declare a source under a new name.",
+            where=str(spec.written_at),
+        )
+    if added:
+        names = ", ".join(f"{quoted(field.name)} {field.dataType.simpleString()}" for field in added)
+        spark.sql(f"ALTER TABLE delta.{quoted(str(path))} ADD COLUMNS ({names})")
+
+
+def _ingest(
+    runtime: Runtime,
+    spark: SparkSession,
+    spec: SourceSpec,
+    path: Path,
+    marks: Sequence[FileMark],
+    stamp: datetime,
+    mode: str,
+    cancellation: Cancellation,
+) -> _Batch:
+    started = time.monotonic()
+    known, previous = _known_files(runtime, spec, path)
+    position = FilesPosition(0, ()) if previous is None else _position(previous, spec.name)
+    position = _flush(runtime, spark, spec, position, previous)
+    seq = _next_seq(runtime, spark, spec, previous, mode)
+    now = runtime.clock()
+    attempt = uuid4().hex
+    rows = read_records(spark, spec, Path(spec.path), marks).rows
+    if spec.primary_key:
+        rows = rows.withColumn(HASH, record_hash(spec))
+    # Parsed once, used for the counts, the quarantine and the log.
+    rows = rows.persist(StorageLevel.MEMORY_AND_DISK)
+    marked = rows
+    try:
+        if spec.primary_key:
+            marked = _mark_redelivered(spark, spec, path, rows, now)
+        counts = {row[ERROR]: row["count"] for row in marked.groupBy(ERROR).count().collect()}
+        redelivered = counts.pop("REDELIVERED", 0)
+        good = counts.pop(None, 0)
+        rejected = sum(counts.values())
+        receipt = Receipt(
+            table=spec.name,
+            fingerprint=spec.fingerprint,
+            epoch=runtime.epoch,
+            seq=seq,
+            mode=mode,
+            strategy="append",
+            reason=str(Reason("NEW_FILES", str(len(marks)))),
+            data_timestamp=stamp,
+            positions={spec.name: FilesPosition(position.flushed_seq, (*position.recent, *marks))},
+            rows_in=good + rejected + redelivered,
+            rows_out=good,
+            rejected=rejected,
+            attempt=attempt,
+            cut={str(spec.name): {"seq": seq}},
+            seconds=time.monotonic() - started,
+        )
+        cancellation.check()
+        if rejected:
+            runtime.failpoint("log-before-quarantine")
+            _commit_quarantine(runtime, spark, spec, quarantined(marked, seq, now), receipt)
+            runtime.failpoint("log-after-quarantine")
+        cancellation.check()
+        runtime.failpoint("log-before-commit")
+        committed = write_and_read_back(
+            lambda: append_rows(accepted(marked, spec, seq, now), path, receipt), path, receipt
+        )
+        runtime.failpoint("log-after-commit")
+    finally:
+        rows.unpersist()
+    if committed is None:
+        raise FencedError(
+            "another batch was committed to this log meanwhile; nothing was written. Ask again.", where=str(spec.name)
+        )
+    runtime.known_files[spec.name] = KnownFiles(attempt, {**known.marks, **{mark.path: mark for mark in marks}})
+    return _Batch(replace(committed, rows_out=good), rejected, redelivered)
+
+
+def _mark_redelivered(
+    spark: SparkSession, spec: SourceSpec, path: Path, rows: DataFrame, now: datetime
+) -> DataFrame:
+    keys = [F.col(quoted(key)) for key in spec.primary_key]
+    good = rows.where(F.col(ERROR).isNull())
+    twice = good.groupBy(*keys).count().where("count > 1").limit(1).count() > 0
+    marked = mark_duplicates(rows, spec) if twice else rows
+    stored = spark.read.format("delta").load(str(path))
+    if spec.deduplicate_seconds is not None:
+        stored = stored.where(F.col(INGESTED_AT) > F.lit(now - timedelta(seconds=spec.deduplicate_seconds)))
+    # The batch is the small side: its keys go to the log's scan.
+    hits = stored.join(F.broadcast(good.select(*keys).distinct()), list(spec.primary_key), "left_semi")
+    known = hits.groupBy(*keys).agg(F.min_by(HASH, SEQ).alias("_freshline_known"))
+    return mark_known(marked, known, spec) if known.limit(1).count() else marked
+
+
+def _next_seq(
+    runtime: Runtime, spark: SparkSession, spec: SourceSpec, previous: Receipt | None, mode: str
+) -> int:
+    """One above every number used so far; takes away what a batch that never finished left in the quarantine table."""
+    log_seq = 0 if previous is None else previous.seq
+    path = runtime.warehouse.quarantine(spec.name)
+    newest = read_newest(path)
+    if newest is None or newest.receipt is None or newest.receipt.seq <= log_seq:
+        return log_seq + 1
+    left = newest.receipt.seq
+    stamp = runtime.clock()
+    receipt = _side_receipt(runtime, spec, left + 1, mode, "rows of an unfinished batch are taken away", stamp)
+    with fenced_session(spark, path, receipt):
+        spark.sql(f"DELETE FROM delta.{quoted(str(path))} WHERE {SEQ} > {log_seq}")
+    return left + 2
+
+
+def _commit_quarantine(
+    runtime: Runtime, spark: SparkSession, spec: SourceSpec, rows: DataFrame, receipt: Receipt
+) -> None:
+    path = runtime.warehouse.quarantine(spec.name)
+    if not exists(path):
+        create_table(spark, path, QUARANTINE_SCHEMA, history_seconds=HISTORY_SECONDS)
+    side = replace(receipt, positions={}, rows_out=receipt.rejected, rejected=0)
+    if write_and_read_back(lambda: append_rows(rows, path, side), path, side) is None:
+        raise FencedError("another batch wrote to the quarantine table meanwhile. Ask again.", where=str(spec.name))
+
+
+def _flush(
+    runtime: Runtime, spark: SparkSession, spec: SourceSpec, position: FilesPosition, previous: Receipt | None
+) -> FilesPosition:
+    """Move the file names of a long receipt into the table beside the log, once for each number."""
+    if previous is None or len(position.recent) < RECENT_FILES:
+        return position
+    path = runtime.warehouse.files(spec.name)
+    if not exists(path):
+        create_table(spark, path, FILES_SCHEMA, history_seconds=HISTORY_SECONDS)
+    newest = read_newest(path)
+    if newest is None or newest.receipt is None or newest.receipt.seq < previous.seq:
+        rows = spark.createDataFrame(
+            [(previous.seq, mark.path, mark.size, mark.modified_ns) for mark in position.recent], FILES_SCHEMA
+        )
+        receipt = _side_receipt(runtime, spec, previous.seq, previous.mode, "files read", runtime.clock())
+        if write_and_read_back(lambda: append_rows(rows, path, receipt), path, receipt) is None:
+            raise FencedError("another batch noted its files meanwhile. Ask again.", where=str(spec.name))
+        runtime.failpoint("log-after-flush")
+    return FilesPosition(previous.seq, ())
+
+
+def _side_receipt(
+    runtime: Runtime, spec: SourceSpec, seq: int, mode: str, reason: str, stamp: datetime
+) -> Receipt:
+    return Receipt(
+        table=spec.name,
+        fingerprint=spec.fingerprint,
+        epoch=runtime.epoch,
+        seq=seq,
+        mode=mode,
+        strategy="append",
+        reason=reason,
+        data_timestamp=stamp,
+        positions={},
+        rows_in=0,
+        rows_out=None,
+        attempt=uuid4().hex,
+    )
+
+
+def commit_null_keys(
+    runtime: Runtime, spark: SparkSession, spec: SourceSpec, rows: DataFrame, table: TableName, up_to: int, mode: str
+) -> int:
+    """Put rows of a log that have a NULL in the key of a merge-type table into the log's quarantine table.
+
+    `rows` has the quarantine's columns. Each row goes there once for a table: what an earlier refresh of this table put
+    there is known by the error's text and the greatest batch number. Returns how many were added.
+    """
+    path = runtime.warehouse.quarantine(spec.name)
+    error = f"NULL_KEY({table})"
+    fresh = rows
+    if exists(path):
+        stored = spark.read.format("delta").load(str(path)).where(F.col("error") == error)
+        last = stored.agg(F.max(SEQ)).collect()[0][0]
+        if last is not None:
+            fresh = rows.where(F.col(SEQ) > last)
+    else:
+        create_table(spark, path, QUARANTINE_SCHEMA, history_seconds=HISTORY_SECONDS)
+    count = fresh.count()
+    if count:
+        # No fence: one engine writes, and a repeat finds its rows by their number. The receipt on top stays the log's.
+        newest = read_newest(path)
+        base = None if newest is None else newest.receipt
+        receipt = _side_receipt(runtime, spec, up_to if base is None else base.seq, mode, error, runtime.clock())
+        fresh.write.format("delta").mode("append").option("userMetadata", receipt.to_json()).save(str(path))
+    return count
+

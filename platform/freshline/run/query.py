@@ -1,0 +1,118 @@
+"""`freshline sql`: a query over the newest versions of all tables and sources, by their names."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import reduce
+
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F
+from sqlglot import exp, parse
+from sqlglot.dialects.spark import Spark
+from sqlglot.errors import ParseError, TokenError
+from sqlglot.tokens import TokenType
+
+from freshline.commit.delta_log import newest_version, position_of
+from freshline.declare.names import TableName
+from freshline.errors import RequestError
+from freshline.plan.request import MANUAL
+from freshline.refresh.cancellation import Cancellation
+from freshline.refresh.inputs import Pinned, drop_views, read_whole, shadow_inputs
+from freshline.refresh.literal import quoted
+from freshline.run.runtime import Runtime
+
+ROW_LIMIT = 10_000
+
+
+@dataclass(frozen=True)
+class QueryResult:
+    """`columns` are pairs of name and Spark type; each of `rows` is one JSON object, decimals with all their digits.
+
+    `truncated` says that the query has more rows than the limit.
+    """
+
+    columns: tuple[tuple[str, str], ...]
+    rows: tuple[str, ...]
+    truncated: bool = False
+
+
+def query(
+    runtime: Runtime, statement: str, *, limit: int | None = None, cancellation: Cancellation | None = None
+) -> QueryResult:
+    """Run one SELECT (or WITH, VALUES) over the tables' newest versions.
+
+    Raises RequestError for anything that would write, and for what Spark refuses.
+    """
+    _require_query(statement)
+    names = [name for name in runtime.graph.order if newest_version(runtime.warehouse.location(runtime.graph.spec(name))) is not None]
+    text, used = _with_views(statement, names)
+    most = ROW_LIMIT if limit is None else limit
+    with runtime.working(cancellation or Cancellation(), pool=MANUAL, what="sql") as spark:
+        frames = {}
+        for name in used:
+            spec = runtime.graph.spec(name)
+            path = runtime.warehouse.location(spec)
+            version = newest_version(path)
+            assert version is not None
+            frames[name] = read_whole(spark, Pinned(spec, path, position_of(path, version)))
+        shadow_inputs(spark, frames)
+        try:
+            rows = spark.sql(text)
+            columns = tuple((field.name, field.dataType.simpleString()) for field in rows.schema.fields)
+            safe = rows.toDF(*[f"c{number}" for number in range(len(columns))])
+            pieces = [
+                F.concat(F.lit(_key(name)), F.substr(F.to_json(F.struct(F.col(f"c{n}").alias("v")), {"ignoreNullFields": "false"}), F.lit(5)))
+                for n, (name, _) in enumerate(columns)
+            ]
+            # Each value is printed by Spark inside {"v":..}; the braces go, the column's own name comes.
+            joined = [F.expr("1")] if not pieces else pieces
+            texts = safe.select(F.array(*joined).alias("t")).limit(most + 1).collect()
+        except PySparkException as error:
+            raise RequestError(f"Spark refuses the statement: {_first_line(str(error))}") from error
+        finally:
+            drop_views(spark, list(frames))
+    objects = tuple("{" + ",".join(piece[:-1] for piece in row["t"]) + "}" for row in texts[:most])
+    return QueryResult(columns, objects, len(texts) > most)
+
+
+def _key(name: str) -> str:
+    return json.dumps(name)
+
+
+def _first_line(text: str) -> str:
+    return next((line for line in text.splitlines() if line.strip()), "no message")
+
+
+def _require_query(statement: str) -> None:
+    try:
+        parsed = [item for item in parse(statement, dialect="spark") if item is not None]
+    except (ParseError, TokenError) as error:
+        raise RequestError(f"the statement cannot be parsed: {_first_line(str(error))}") from error
+    if len(parsed) != 1:
+        raise RequestError("give one statement at a time")
+    if not isinstance(parsed[0], exp.Query | exp.Values):
+        raise RequestError(
+            "only queries are served here (SELECT, WITH, VALUES). Tables are written by their refreshes; statements such as "
+            "ALTER MATERIALIZED TABLE are not built yet."
+        )
+
+
+def _with_views(statement: str, names: list[TableName]) -> tuple[str, list[TableName]]:
+    """The statement with namespaced names replaced by their views, and the tables it may read."""
+    by_parts = {tuple(part.lower() for part in name.parts): name for name in names}
+    tokens = Spark().tokenize(statement)
+    used: dict[TableName, None] = {}
+    edits: list[tuple[int, int, str]] = []
+    for place, token in enumerate(tokens):
+        following = tokens[place + 1 : place + 3]
+        if len(following) == 2 and following[0].token_type is TokenType.DOT:
+            name = by_parts.get((token.text.lower(), following[1].text.lower()))
+            if name is not None:
+                used[name] = None
+                edits.append((token.start, following[1].end + 1, quoted(name.view)))
+        name = by_parts.get((token.text.lower(),))
+        if name is not None:
+            used[name] = None
+    text = reduce(lambda out, edit: out[: edit[0]] + edit[2] + out[edit[1] :], sorted(edits, reverse=True), statement)
+    return text.rstrip().rstrip(";"), list(used)

@@ -1,0 +1,157 @@
+"""What a refresh runs with: the graph, the warehouse, sessions, the control store and a clock, all handed in."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Protocol
+from uuid import uuid4
+
+from pyspark.sql import SparkSession
+
+from freshline.commit.control_store import ControlStore
+from freshline.commit.delta_log import exists, newest_transaction, table_id
+from freshline.commit.warehouse import Warehouse
+from freshline.commit.write import application
+from freshline.declare.graph import Graph
+from freshline.declare.names import TableName
+from freshline.declare.query import PythonQuery
+from freshline.declare.settings import Settings
+from freshline.plan.position import FileMark
+from freshline.refresh.cancellation import Cancellation
+from freshline.refresh.inputs import Pinned
+
+Clock = Callable[[], datetime]
+Progress = Callable[[str], None]
+
+
+def utc_now() -> datetime:
+    """The time now, in UTC."""
+    return datetime.now(UTC)
+
+
+class PythonTables(Protocol):
+    """Runs the functions of tables written in Python, elsewhere than in the engine's own process."""
+
+    def compute(self, query: PythonQuery, inputs: Sequence[Pinned], cancellation: Cancellation) -> str:
+        """Call the function on its inputs at their positions; the result is the global temporary view returned."""
+        ...
+
+    def drop(self, view: str) -> None:
+        """Let go of a result."""
+        ...
+
+
+@dataclass(frozen=True)
+class KnownFiles:
+    """The files that a log table has read, as of one of its receipts (`attempt`)."""
+
+    attempt: str | None
+    marks: dict[str, FileMark]
+
+
+class Sessions:
+    """Sessions of one JVM, each used by one refresh at a time, so that views and confs cannot meet."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self.root = spark
+        self._free: list[SparkSession] = []
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def take(self) -> Iterator[SparkSession]:
+        """A session for one piece of work."""
+        with self._lock:
+            session = self._free.pop() if self._free else self.root.newSession()
+        try:
+            yield session
+        finally:
+            with self._lock:
+                self._free.append(session)
+
+
+@dataclass
+class Runtime:
+    """Everything that the functions of `freshline.run` need.
+
+    `graph` may be replaced by a newer one between refreshes. `epoch` is this writer's. `failpoint` is called with the name
+    of each point at which a test may want to stop the process; it does nothing otherwise.
+    """
+
+    settings: Settings
+    graph: Graph
+    warehouse: Warehouse
+    sessions: Sessions
+    control: ControlStore
+    clock: Clock
+    epoch: int
+    python_tables: PythonTables | None
+    failpoint: Callable[[str], None]
+    known_files: dict[TableName, KnownFiles] = field(default_factory=dict)
+    _locks: dict[TableName, threading.Lock] = field(default_factory=dict)
+    _guard: threading.Lock = field(default_factory=threading.Lock)
+
+    def lock(self, name: TableName) -> threading.Lock:
+        """The lock of one table: one refresh at a time."""
+        with self._guard:
+            return self._locks.setdefault(name, threading.Lock())
+
+    @contextmanager
+    def working(self, cancellation: Cancellation, *, pool: str, what: str) -> Iterator[SparkSession]:
+        """A session for one refresh: its Spark jobs run in the pool and are interrupted when the request is cancelled.
+
+        Job group and pool belong to the thread (PySpark pins each Python thread to one of the JVM).
+        """
+        context = self.sessions.root.sparkContext
+        group = f"freshline-{uuid4().hex}"
+        context.setJobGroup(group, what, interruptOnCancel=True)
+        context.setLocalProperty("spark.scheduler.pool", pool)
+
+        def interrupt() -> None:
+            context.cancelJobGroup(group)
+
+        try:
+            with self.sessions.take() as spark:
+                cancellation.on_cancel(interrupt)
+                try:
+                    yield spark
+                finally:
+                    cancellation.forget(interrupt)
+        finally:
+            for key in ("spark.jobGroup.id", "spark.job.description", "spark.scheduler.pool"):
+                context.setLocalProperty(key, None)  # type: ignore[arg-type]
+
+
+def open_runtime(
+    settings: Settings,
+    graph: Graph,
+    spark: SparkSession,
+    control: ControlStore,
+    *,
+    clock: Clock = utc_now,
+    epoch: int | None = None,
+    python_tables: PythonTables | None = None,
+    failpoint: Callable[[str], None] = lambda name: None,
+) -> Runtime:
+    """Make a runtime; without `epoch` a new one is taken.
+
+    The new epoch is above the control store's and above every table's newest transaction's, so that a lost
+    store never makes writes look old.
+    """
+    warehouse = Warehouse(settings.warehouse)
+    warehouse.root.mkdir(parents=True, exist_ok=True)
+    if epoch is None:
+        epoch = control.take_epoch(1 + max((_table_epoch(warehouse, name) for name in graph.order), default=0))
+    return Runtime(settings, graph, warehouse, Sessions(spark), control, clock, epoch, python_tables, failpoint)
+
+
+def _table_epoch(warehouse: Warehouse, name: TableName) -> int:
+    found = 0
+    for path in (warehouse.path(name), warehouse.quarantine(name), warehouse.files(name)):
+        if exists(path):
+            version = newest_transaction(path, application(table_id(path)))
+            found = max(found, 0 if version is None else version >> 32)
+    return found

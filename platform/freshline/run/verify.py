@@ -1,0 +1,322 @@
+"""Verify: a table against a recompute of its query at the positions in its receipt.
+
+The comparison is of bags; floating-point values count as equal within 1e-9 of their size. Where a declaration is about
+arrival (lookup joins, `merge.late = ignore`), the refreshes since the last full one are replayed, each over the
+positions in its own receipt; rows of a refresh whose versions are gone are counted as unverified, never as equal.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import DataType, DoubleType, FloatType, MapType, StructType
+
+from freshline.commit.delta_log import count_rows, read_newest, read_receipts
+from freshline.declare.names import TableName
+from freshline.declare.query import SqlQuery
+from freshline.declare.spec import MergeKind, TableSpec
+from freshline.errors import RefreshError, RequestError
+from freshline.plan.position import Position, TablePosition
+from freshline.plan.receipt import Receipt
+from freshline.plan.request import MANUAL
+from freshline.plan.shape import read_shape
+from freshline.refresh.cancellation import Cancellation
+from freshline.refresh.fold import DELETE, ORDER, fold_rows, read_rows
+from freshline.refresh.inputs import SEQ, Pinned, read_version, read_whole, shadow_inputs
+from freshline.refresh.literal import quoted
+from freshline.run.compute import compute_whole, run_query, whole_inputs
+from freshline.run.failure import translate
+from freshline.run.partitions import partition_condition
+from freshline.run.pin import pin_at
+from freshline.run.runtime import Progress, Runtime
+
+RELATIVE = 1e-9
+SAMPLES = 5
+# Differences up to this many rows are compared again with tolerance; more than that is no rounding.
+TOLERANT_ROWS = 10_000
+
+
+@dataclass(frozen=True)
+class Verification:
+    """How a stored table differs from its recompute.
+
+    `missing` rows are in the recompute only, `extra` rows in the table only, `unverified` rows could not be recomputed.
+    `samples` are up to five differing rows as JSON texts with a sign.
+    """
+
+    table: TableName
+    equal: bool
+    missing: int
+    extra: int
+    unverified: int
+    version: int | None
+    seconds: float
+    samples: tuple[str, ...] = ()
+    error: str | None = None
+    detail: str = field(default="")
+
+    def as_json(self) -> dict[str, Any]:
+        """The object that `freshline verify --json` prints."""
+        return {
+            "table": str(self.table),
+            "equal": self.equal,
+            "missing": self.missing,
+            "extra": self.extra,
+            "unverified": self.unverified,
+            "version": self.version,
+            "seconds": round(self.seconds, 3),
+            "samples": list(self.samples),
+            "error": self.error,
+            "detail": self.detail,
+        }
+
+
+@dataclass(frozen=True)
+class _Expected:
+    rows: DataFrame | None
+    unverified: int = 0
+    detail: str = ""
+
+
+def verify_table(
+    runtime: Runtime, name: TableName, *, cancellation: Cancellation, progress: Progress
+) -> Verification:
+    """Recompute a table at its receipt's positions and compare; a failure to do so is part of the answer."""
+    started = time.monotonic()
+    spec = runtime.graph.spec(name)
+    if not isinstance(spec, TableSpec):
+        raise RequestError(f"{name} is a source; tables are verified", where=str(name))
+    path = runtime.warehouse.path(name)
+    # While it is verified the table stands still: its newest receipt and version belong together.
+    with runtime.lock(name):
+        newest = read_newest(path)
+        if newest is None or newest.receipt is None:
+            return Verification(name, False, 0, 0, 0, None, 0.0, error="NO_VERSION: the table has no version yet")
+        try:
+            with runtime.working(cancellation, pool=MANUAL, what=f"verify {name}") as spark:
+                progress("computing the query at the positions of the receipt")
+                expected = _expected(runtime, spark, spec, newest.receipt, cancellation)
+                stored = read_version(spark, path, newest.version)
+                if expected.rows is None:
+                    rows = count_rows(path, newest.version) or 0
+                    return Verification(
+                        name, False, 0, 0, rows, newest.version, time.monotonic() - started, detail=expected.detail
+                    )
+                missing, extra, samples = _compare(stored, expected.rows)
+        except Exception as error:  # noqa: BLE001 - the edge: what went wrong is the answer
+            failure = translate(error, spec, cancellation)
+            return Verification(
+                name, False, 0, 0, 0, newest.version, time.monotonic() - started, error=str(failure)
+            )
+    extra = max(0, extra - expected.unverified)
+    equal = missing == 0 and extra == 0 and expected.unverified == 0
+    return Verification(
+        name, equal, missing, extra, expected.unverified, newest.version, time.monotonic() - started,
+        samples=samples, detail=expected.detail,
+    )
+
+
+def _expected(
+    runtime: Runtime, spark: SparkSession, spec: TableSpec, receipt: Receipt, cancellation: Cancellation
+) -> _Expected:
+    if receipt.fingerprint != spec.fingerprint:
+        return _Expected(None, detail="the declaration changed since this version")
+    query = spec.query
+    if isinstance(query, SqlQuery):
+        volatile = read_shape(query, spec.partitioned_by, spec.columns).volatile
+        if volatile is not None:
+            return _Expected(None, detail=f"the query calls {volatile}(), which gives another value each time")
+        if spec.lookups:
+            return _replay_lookups(runtime, spark, spec, receipt)
+        if spec.merge is not None and spec.merge.kind is MergeKind.FIRST_ROW and spec.merge.late == "ignore":
+            return _replay_late(runtime, spark, spec, receipt)
+    pins = pin_at(runtime, spec, receipt.positions)
+    rows, view = compute_whole(runtime, spark, spec, pins, cancellation)
+    if view is not None and runtime.python_tables is not None:
+        # The plan holds the rows' definition, not the view.
+        runtime.python_tables.drop(view)
+    for key, positions in receipt.partitions.items():
+        condition = _condition(spark, spec, rows.schema, key)
+        rows = rows.where(f"NOT coalesce(({condition}), false)").unionByName(
+            _rows_at(runtime, spark, spec, positions).where(condition)
+        )
+    return _Expected(rows)
+
+
+def _condition(spark: SparkSession, spec: TableSpec, schema: StructType, key: str) -> str:
+    partition = [tuple(part.split("=", 1)) for part in key.split("/")]
+    return partition_condition(spark, spec, schema, [(column, value) for column, value in partition])
+
+
+def _rows_at(
+    runtime: Runtime, spark: SparkSession, spec: TableSpec, positions: Mapping[TableName, Position]
+) -> DataFrame:
+    pins = pin_at(runtime, spec, positions)
+    shadow_inputs(spark, whole_inputs(spark, spec, pins))
+    return run_query(spark, spec, pins)
+
+
+def _chain(runtime: Runtime, spec: TableSpec, receipt: Receipt) -> list[Receipt]:
+    """The receipts since the last full refresh, oldest first, as far as the log still has them."""
+    found = []
+    for _, item in read_receipts(runtime.warehouse.path(spec.name)):
+        if item.seq < receipt.replayed_from:
+            break
+        found.append(item)
+    return list(reversed(found))
+
+
+def _replay_lookups(runtime: Runtime, spark: SparkSession, spec: TableSpec, receipt: Receipt) -> _Expected:
+    """The union of what each refresh added: its change set met the dimensions at its own versions."""
+    chain = _chain(runtime, spec, receipt)
+    complete = bool(chain) and chain[0].seq == receipt.replayed_from
+    rows: DataFrame | None = None
+    unverified = 0
+    previous: Receipt | None = None
+    for item in chain:
+        if item.strategy == "noop":
+            previous = item
+            continue
+        try:
+            if item.strategy == "partition":
+                assert rows is not None
+                changed = {
+                    key: positions
+                    for key, positions in item.partitions.items()
+                    if previous is None or previous.partitions.get(key) != positions
+                }
+                for key, positions in changed.items():
+                    condition = _condition(spark, spec, rows.schema, key)
+                    again = _rows_at(runtime, spark, spec, positions).where(condition)
+                    rows = rows.where(f"NOT coalesce(({condition}), false)").unionByName(again)
+            else:
+                added = _replayed(runtime, spark, spec, item, previous if item.strategy != "full" else None)
+                rows = added if rows is None or item.strategy == "full" else rows.unionByName(added)
+        except RefreshError:
+            unverified += item.rows_in
+        previous = item
+    if rows is None:
+        return _Expected(None, detail="no refresh since the last full one can be replayed")
+    if not complete:
+        total = count_rows(runtime.warehouse.path(spec.name)) or 0
+        unverified = max(unverified, total - rows.count())
+    return _Expected(rows, unverified, "" if complete and not unverified else "some versions are gone")
+
+
+def _replayed(
+    runtime: Runtime, spark: SparkSession, spec: TableSpec, item: Receipt, previous: Receipt | None
+) -> DataFrame:
+    pins = pin_at(runtime, spec, item.positions)
+    frames = whole_inputs(spark, spec, pins)
+    if previous is not None:
+        for name in spec.driving:
+            frames[name] = _added(spark, pins[name], previous.table_position(name))
+    shadow_inputs(spark, frames)
+    return run_query(spark, spec, pins)
+
+
+def _added(spark: SparkSession, pinned: Pinned, before: TablePosition | None) -> DataFrame:
+    """The rows of an input that came after an earlier position, from the two snapshots alone."""
+    whole = read_whole(spark, pinned)
+    if before is None:
+        return whole
+    return whole.exceptAll(read_whole(spark, Pinned(pinned.spec, pinned.path, before)))
+
+
+def _replay_late(runtime: Runtime, spark: SparkSession, spec: TableSpec, receipt: Receipt) -> _Expected:
+    """first_row with `late = ignore`: of each key the best row of the first refresh that saw the key."""
+    assert spec.columns is not None
+    (name,) = spec.driving
+    pins = pin_at(runtime, spec, receipt.positions)
+    pinned = pins[name]
+    if not pinned.is_log:
+        return _Expected(None, detail="arrival can be replayed over log tables only")
+    chain = _chain(runtime, spec, receipt)
+    if not chain or chain[0].seq != receipt.replayed_from:
+        return _Expected(None, detail="receipts since the last full refresh are gone")
+    ends = [(item.table_position(name) or pinned.position).seq or 0 for item in chain]
+    shadow_inputs(spark, {name: read_whole(spark, pinned, arrival=True)})
+    rows = read_rows(spark, spec, arrival=True)
+    refresh: Column = F.lit(len(ends))
+    for number in range(len(ends) - 1, -1, -1):
+        refresh = F.when(F.col(SEQ) <= ends[number], F.lit(number)).otherwise(refresh)
+    ordered = rows.withColumn(ORDER, F.struct(refresh.alias("refresh"), F.col(ORDER).alias("order")))
+    folded = fold_rows(ordered, spec).where(~F.col(DELETE))
+    return _Expected(folded.select(*[F.col(quoted(column)) for column in spec.columns]))
+
+
+# -- comparison ----------------------------------------------------------------------------------------------------
+
+
+def _compare(stored: DataFrame, expected: DataFrame) -> tuple[int, int, tuple[str, ...]]:
+    """Rows only in `expected`, rows only in `stored`, and samples."""
+    names = list(stored.columns)
+    left = stored.select(*[_comparable(field.dataType, F.col(quoted(field.name))).alias(field.name) for field in stored.schema])
+    right_schema = {field.name.lower(): field for field in expected.schema}
+    right = expected.select(
+        *[
+            _comparable(right_schema[name.lower()].dataType, F.col(quoted(right_schema[name.lower()].name))).alias(name)
+            for name in names
+        ]
+    )
+    extra = left.exceptAll(right)
+    missing = right.exceptAll(left)
+    floats = [f.name for f in stored.schema if _has_float(f.dataType)]
+    extras = [row.asDict(recursive=True) for row in extra.limit(TOLERANT_ROWS + 1).collect()]
+    missings = [row.asDict(recursive=True) for row in missing.limit(TOLERANT_ROWS + 1).collect()]
+    if len(extras) > TOLERANT_ROWS or len(missings) > TOLERANT_ROWS:
+        return missing.count(), extra.count(), _samples(extras, missings)
+    if floats and extras and missings:
+        extras, missings = _without_rounding(extras, missings, floats)
+    return len(missings), len(extras), _samples(extras, missings)
+
+
+def _comparable(kind: DataType, column: Column) -> Column:
+    """Maps cannot be compared as they are; their sorted entries can."""
+    return F.sort_array(F.map_entries(column)) if isinstance(kind, MapType) else column
+
+
+def _has_float(kind: DataType) -> bool:
+    return isinstance(kind, DoubleType | FloatType) or "double" in kind.simpleString() or "float" in kind.simpleString()
+
+
+def _without_rounding(
+    extras: Sequence[dict[str, Any]], missings: Sequence[dict[str, Any]], floats: Sequence[str]
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Pair rows that are equal but for the last digits of floating-point values."""
+    rest: dict[str, list[dict[str, Any]]] = {}
+    for row in missings:
+        rest.setdefault(repr([v for k, v in row.items() if k not in floats]), []).append(row)
+    left = []
+    for row in extras:
+        group = rest.get(repr([v for k, v in row.items() if k not in floats]), [])
+        match = next((other for other in group if all(_close(row[name], other[name]) for name in floats)), None)
+        if match is None:
+            left.append(row)
+        else:
+            group.remove(match)
+    return left, [row for group in rest.values() for row in group]
+
+
+def _close(left: Any, right: Any) -> bool:
+    if isinstance(left, float) and isinstance(right, float):
+        if math.isnan(left) or math.isnan(right):
+            return math.isnan(left) and math.isnan(right)
+        return math.isclose(left, right, rel_tol=RELATIVE)
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(_close(a, b) for a, b in zip(left, right, strict=True))
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(_close(left[key], right[key]) for key in left)
+    return bool(left == right)
+
+
+def _samples(extras: Sequence[dict[str, Any]], missings: Sequence[dict[str, Any]]) -> tuple[str, ...]:
+    shown = [f"+ {row}" for row in extras[:SAMPLES]] + [f"- {row}" for row in missings[:SAMPLES]]
+    return tuple(shown)
+

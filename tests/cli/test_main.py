@@ -1,0 +1,165 @@
+"""A mistake is one line and exit code 1, and starting costs next to nothing."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+import pytest
+
+from freshline.cli import main as main_module
+from freshline.cli.failures import CommandError
+from freshline.cli.main import COMMANDS, cli, run
+from freshline.errors import CancelledError, DeclarationError, DeclarationErrors, EngineError
+
+HEAVY = ("pyspark", "dagster", "rich", "sqlalchemy", "deltalake", "pandas", "pyarrow", "py4j")
+
+
+@pytest.fixture
+def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[BaseException], None]:
+    """Makes the command `down` raise."""
+
+    def fail(error: BaseException) -> None:
+        @click.command()
+        @click.option("--json", "as_json", is_flag=True)
+        def command(as_json: bool) -> None:
+            raise error
+
+        monkeypatch.setattr(cli, "get_command", lambda context, name: command)
+
+    return fail
+
+
+def test_a_mistake_is_one_line_and_exit_code_1(
+    failing: Callable[[BaseException], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    failing(EngineError("the engine does not answer.\n  Start it again.", where="warehouse"))
+
+    assert run(["down"]) == 1
+    assert capsys.readouterr() == ("", "ENGINE warehouse: the engine does not answer. Start it again.\n")
+
+
+def test_all_declaration_errors_are_told_one_a_line(
+    failing: Callable[[BaseException], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    errors = [
+        DeclarationError("CYCLE", "a reads a.", where="a.sql:1"),
+        DeclarationError("NAME", "no.", where="b.sql:2"),
+    ]
+    failing(DeclarationErrors(errors))
+
+    assert run(["down"]) == 1
+    assert capsys.readouterr().err.splitlines() == [
+        "DECLARATION/CYCLE a.sql:1: a reads a.",
+        "DECLARATION/NAME b.sql:2: no.",
+    ]
+
+
+def test_with_json_an_error_is_an_object_on_stdout(
+    failing: Callable[[BaseException], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    failing(DeclarationErrors([DeclarationError("CYCLE", "a reads a.", where="a.sql:1")]))
+
+    assert run(["down", "--json"]) == 1
+    out, err = capsys.readouterr()
+    error = json.loads(out)["error"]
+    assert err == ""
+    assert error["code"] == "DECLARATION"
+    assert error["errors"][0]["rule"] == "CYCLE"
+
+
+def test_an_error_of_the_engine_is_told_as_the_engine_told_it(
+    failing: Callable[[BaseException], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    failing(CommandError({"code": "QUERY", "message": "there is no column b.", "where": "spend", "retry_helps": False}))
+
+    assert run(["down"]) == 1
+    assert capsys.readouterr().err == "QUERY spend: there is no column b.\n"
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), CancelledError("cancelled.")])
+def test_a_cancelled_command_exits_130(
+    error: BaseException, failing: Callable[[BaseException], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    failing(error)
+
+    assert run(["down"]) == 130
+    assert capsys.readouterr().err.strip() == "CANCELLED cancelled."
+
+
+def test_what_the_system_refuses_is_a_sentence(
+    failing: Callable[[BaseException], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    failing(PermissionError(13, "Permission denied", "/state"))
+
+    assert run(["down"]) == 1
+    assert capsys.readouterr().err == "SYSTEM /state: Permission denied.\n"
+
+
+@pytest.mark.parametrize("arguments", [["no-such"], ["plan", "--no-such"], ["plan", "extra"], ["--no-such"]])
+def test_a_command_line_that_cannot_be_read_is_one_line(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(arguments) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("USAGE ")
+    assert err.count("\n") == 1
+
+
+# init makes a project, engine has commands of its own, doctor tells it among its checks.
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in ("init", "engine", "doctor")])
+def test_a_command_outside_of_a_project_says_so(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    assert run([name, "SELECT 1"] if name == "sql" else [name]) == 1
+    err = capsys.readouterr().err
+    assert err.startswith("SETTINGS ")
+    assert err.count("\n") == 1
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys\n"
+        "from freshline.cli.main import run\n"
+        "assert run(['--help']) == 0\n"
+        f"loaded = [name for name in {HEAVY!r} if name in sys.modules]\n"
+        "assert not loaded, loaded\n"
+        "assert not [name for name in sys.modules if name.startswith('freshline.engine')]\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
+
+
+def test_plan_of_a_new_project_imports_nothing_heavy(tmp_path: Path) -> None:
+    run(["init", str(tmp_path)])
+    code = (
+        "import sys\n"
+        "from freshline.cli.main import run\n"
+        f"assert run(['plan', '--project', {str(tmp_path)!r}]) == 0\n"
+        f"loaded = [name for name in {HEAVY!r} if name in sys.modules]\n"
+        "assert not loaded, loaded\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
+
+
+def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("freshline ")
+
+
+def test_a_reader_that_has_enough_is_no_error(tmp_path: Path) -> None:
+    run(["init", str(tmp_path)])
+    command = f"{sys.executable} -m freshline.cli.main plan --project {tmp_path} --json | head -c 1"
+    ended = subprocess.run(["bash", "-c", command], capture_output=True, check=True)
+
+    assert ended.stderr == b""
+
+
+def test_the_module_is_the_console_script() -> None:
+    assert callable(main_module.main)

@@ -1,0 +1,113 @@
+"""What `up` starts is found and ended again, whatever happened to the process that started it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from freshline.cli.processes import MARK, Started, UpRecord, end_marked, marked, new_mark, start
+from freshline.errors import FormatError
+
+WAIT = "import sys, threading; print('up', flush=True); threading.Event().wait()"
+PARENT = (
+    "import subprocess, sys, threading\n"
+    f"child = subprocess.Popen([sys.executable, '-c', {WAIT!r}], start_new_session=True)\n"
+    "print(child.pid, flush=True)\n"
+    "threading.Event().wait()\n"
+)
+
+
+def begin(code: str, tmp_path: Path, mark: str) -> tuple[subprocess.Popen[bytes], Started]:
+    return start(
+        "child", [sys.executable, "-c", code], log=tmp_path / "logs" / "child.log", environ=os.environ, mark=mark,
+        folder=tmp_path,
+    )  # fmt: skip
+
+
+def test_a_marked_process_and_its_children_end_even_after_their_parent_was_killed(tmp_path: Path) -> None:
+    mark = new_mark()
+    process, started = begin(PARENT, tmp_path, mark)
+    log = tmp_path / "logs" / "child.log"
+    while not log.read_text().strip():
+        assert process.poll() is None
+    grandchild = psutil.Process(int(log.read_text().split()[0]))
+    process.kill()
+    process.wait()
+
+    assert not started.alive
+    assert grandchild in marked(mark)
+    assert end_marked(mark) >= 1
+    assert marked(mark) == []
+    assert not grandchild.is_running() or grandchild.status() == psutil.STATUS_ZOMBIE
+
+
+def test_a_process_that_ignores_the_request_is_killed(tmp_path: Path) -> None:
+    mark = new_mark()
+    process, started = begin("import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + WAIT, tmp_path, mark)
+    log = tmp_path / "logs" / "child.log"
+    while "up" not in log.read_text():
+        assert process.poll() is None
+    assert started.alive
+
+    end_marked(mark, grace_seconds=0.2)
+    process.wait()
+
+    assert not started.alive
+
+
+def test_a_process_of_another_mark_is_left_alone(tmp_path: Path) -> None:
+    mark = new_mark()
+    process, started = begin(WAIT, tmp_path, mark)
+    try:
+        assert end_marked(new_mark()) == 0
+        assert started.alive
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_an_id_that_was_given_to_another_process_is_not_taken_for_ours() -> None:
+    own = Started.of("test", os.getpid())
+
+    assert own.alive
+    assert not Started("test", own.pid, own.created - 100).alive
+
+
+def test_a_record_comes_back_as_it_was_written(tmp_path: Path) -> None:
+    file = tmp_path / "state" / "up.json"
+    own = Started.of("up", os.getpid())
+    record = UpRecord("mark", own, (own,), "http://127.0.0.1:3000", True)
+
+    record.write(file)
+
+    assert UpRecord.read(file) == record
+    assert [entry.name for entry in file.parent.iterdir()] == ["up.json"]
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"format": 1}', '{"format": 1, "mark": "m", "supervisor": 3}'])
+def test_a_broken_record_is_no_record(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "up.json"
+    file.write_text(text)
+
+    assert UpRecord.read(file) is None
+
+
+def test_a_record_of_a_newer_freshline_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "up.json"
+    file.write_text('{"format": 99}')
+
+    with pytest.raises(FormatError, match="newer"):
+        UpRecord.read(file)
+
+
+def test_the_mark_reaches_the_environment(tmp_path: Path) -> None:
+    mark = new_mark()
+    process, _ = begin(f"import os; print(os.environ[{MARK!r}])", tmp_path, mark)
+    process.wait()
+
+    assert (tmp_path / "logs" / "child.log").read_text().strip() == mark

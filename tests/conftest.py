@@ -1,0 +1,66 @@
+"""What all tests share: one Spark session for the whole run, and the lanes that the Makefile chooses from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from freshline.declare.freshness import Freshness
+from freshline.declare.settings import Settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# A test that takes one of these starts a JVM, here or in a process of its own.
+SPARK_FIXTURES = frozenset({"spark", "engine"})
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what uses Spark, and let everything else run first: a mistake in a value shows within seconds."""
+    for item in items:
+        if SPARK_FIXTURES & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.spark)
+    items.sort(key=lambda item: item.get_closest_marker("spark") is not None)
+
+
+def settings_in(root: Path) -> Settings:
+    """Settings of a project below `root`, as its defaults are."""
+    state = root / ".freshline" / "local"
+    return Settings(
+        root=root,
+        environment="local",
+        declarations=root / "assets",
+        state=state,
+        warehouse=state / "warehouse",
+        control_store=f"sqlite:///{state / 'control.db'}",
+        default_freshness=Freshness(86_400),
+        continuous_below=Freshness(60),
+        incremental_below=Freshness(1_800),
+        driver_memory="1g",
+    )
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    """Settings of an empty project of this test."""
+    return settings_in(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The one session of this run. It keeps nothing for a test: tables are at paths, below each test's tmp_path."""
+    # Imported here because most tests, and the fast lane as a whole, do without Spark.
+    from freshline.engine.spark import build_session, stop_session
+
+    session = build_session(
+        settings_in(tmp_path_factory.mktemp("spark")),
+        app_name="tests",
+        connect_token="token-of-the-tests",
+        connect_port=0,
+        quick_start=True,
+    )
+    yield session
+    stop_session(session)

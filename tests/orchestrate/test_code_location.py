@@ -1,0 +1,194 @@
+"""A project as Dagster loads it: from files to one graph of assets."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from dagster import AssetKey, AssetSpec, Definitions
+from freshline.errors import DeclarationErrors, SettingsError
+from freshline.orchestrate import definitions
+
+ROOT = Path(__file__).parents[2]
+
+
+def declarations() -> dict[str, str]:
+    return {
+        "touch_event.sql": """
+            CREATE SOURCE touch_event (
+              customer_id STRING, event_id STRING, event_ts TIMESTAMP,
+              arrived_at TIMESTAMP METADATA FROM 'ingested_at',
+              PRIMARY KEY (event_id)
+            )
+            COMMENT 'Touches of customers'
+            WITH ('connector' = 'files', 'format' = 'json', 'path' = 'landing/touch_event');
+        """,
+        "campaign_load.sql": """
+            CREATE SOURCE campaign_load (campaign_id STRING, ds DATE)
+            FRESHNESS = INTERVAL '1' DAY
+            WITH ('connector' = 'delta', 'path' = 'landing/campaign_load');
+        """,
+        "first_touch.sql": """
+            CREATE MATERIALIZED TABLE first_touch (PRIMARY KEY (customer_id))
+            COMMENT 'The first touch of each customer'
+            WITH ('merge' = 'first_row', 'merge.order' = 'event_ts', 'merge.tie-breaker' = 'event_id')
+            FRESHNESS = INTERVAL '10' SECOND
+            AS SELECT customer_id, event_id, event_ts FROM Touch_Event;
+        """,
+        "sales/campaign.sql": """
+            CREATE MATERIALIZED TABLE sales.campaign (PRIMARY KEY (campaign_id, ds))
+            PARTITIONED BY (ds)
+            FRESHNESS = INTERVAL '6' HOUR
+            AS SELECT campaign_id, ds FROM campaign_load;
+        """,
+    }
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Callable[..., Path]:
+    """Writes a project; a declaration given here adds to the others or takes the place of one."""
+
+    def write(**files: str) -> Path:
+        (tmp_path / "pyproject.toml").write_text('[project]\nname = "shop"\nversion = "0"\n\n[tool.freshline]\n')
+        for name, text in {**declarations(), **{f"{key}.sql": text for key, text in files.items()}}.items():
+            file = tmp_path / "assets" / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(textwrap.dedent(text).strip() + "\n")
+        return tmp_path
+
+    return write
+
+
+def load(project: Path) -> Definitions:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        loaded = definitions(project)
+        Definitions.validate_loadable(loaded)
+    return loaded
+
+
+def specs(loaded: Definitions) -> dict[str, AssetSpec]:
+    return {spec.key.to_user_string(): spec for spec in loaded.resolve_all_asset_specs()}
+
+
+def test_every_table_and_source_is_an_asset_of_one_graph(project):
+    loaded = specs(load(project()))
+
+    assert {key: sorted(dep.asset_key.to_user_string() for dep in spec.deps) for key, spec in loaded.items()} == {
+        "touch_event": [],
+        "campaign_load": [],
+        "first_touch": ["touch_event"],
+        "sales/campaign": ["campaign_load"],
+    }
+
+
+def test_each_asset_shows_its_mode_freshness_and_columns(project):
+    loaded = specs(load(project()))
+
+    shown = loaded["first_touch"].metadata
+    assert (shown["mode"], shown["freshness_seconds"]) == ("continuous", 10)
+    assert "10 seconds" in shown["mode_reason"]
+    assert [column.name for column in shown["dagster/column_schema"].columns] == ["customer_id", "event_id", "event_ts"]
+    assert loaded["sales/campaign"].metadata["mode"] == "batch"
+    assert loaded["touch_event"].metadata["freshness_seconds"] == 10
+    for spec in loaded.values():
+        assert spec.freshness_policy is not None
+        assert {"mode", "mode_reason", "freshness_seconds", "dagster/code_references"} <= set(spec.metadata)
+
+
+def test_the_code_reference_leads_to_the_declaring_file(project):
+    root = project()
+
+    [reference] = specs(load(root))["sales/campaign"].metadata["dagster/code_references"].code_references
+    assert reference.source == f"{root / 'assets' / 'sales' / 'campaign.sql'}:1"
+
+
+def test_tables_and_logs_can_be_materialized_and_sources_in_place_cannot(project):
+    graph = load(project()).resolve_asset_graph()
+
+    assert graph.executable_asset_keys == {
+        AssetKey("touch_event"),
+        AssetKey("first_touch"),
+        AssetKey(["sales", "campaign"]),
+    }
+
+
+def test_every_table_has_a_step_of_its_own_in_the_order_of_the_graph(project):
+    job = load(project()).resolve_implicit_global_asset_job_def()
+
+    assert {node.name for node in job.nodes} == {"touch_event", "first_touch", "sales__campaign"}
+    assert job.executor_def.name == "in_process"
+    assert job.graph.dependency_structure.all_upstream_outputs_from_node("first_touch")[0].node_name == "touch_event"
+
+
+def test_the_project_is_found_from_a_folder_below_it(project):
+    root = project()
+
+    assert set(specs(load(root / "assets" / "sales"))) == set(specs(load(root)))
+
+
+def test_without_a_project_the_error_says_so(tmp_path):
+    with pytest.raises(SettingsError):
+        definitions(tmp_path)
+
+
+def test_declaration_errors_are_told_all_at_once_with_file_and_line(project):
+    root = project(broken="CREATE MATERIALIZED TABLE broken\nFRESHNESS = INTERVAL '0' SECOND\nAS SELECT a FROM nowhere;")
+
+    with pytest.raises(DeclarationErrors) as told:
+        definitions(root)
+
+    assert "assets/broken.sql:2" in str(told.value)
+
+
+def test_what_dagster_cannot_have_is_told_with_file_and_line(project):
+    query = "AS SELECT customer_id FROM touch_event"
+    root = project(
+        one=f"CREATE MATERIALIZED TABLE one WITH ('group' = 'a b') {query};",
+        two=f"CREATE MATERIALIZED TABLE two WITH ('group' = 'c-d') {query};",
+    )
+
+    with pytest.raises(DeclarationErrors) as told:
+        definitions(root)
+
+    assert "assets/one.sql:1" in str(told.value)
+    assert "assets/two.sql:1" in str(told.value)
+
+
+def test_loading_needs_no_spark_and_no_engine(project):
+    root = project()
+    program = f"""
+        import sys
+        from freshline.orchestrate import definitions
+        definitions({str(root)!r}).resolve_asset_graph()
+        heavy = [name for name in ("pyspark", "py4j", "delta", "pandas", "grpc") if name in sys.modules]
+        assert "pyspark" not in heavy and "py4j" not in heavy, heavy
+    """
+
+    done = subprocess.run([sys.executable, "-W", "error::UserWarning:freshline", "-c", textwrap.dedent(program)],
+                          capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert not (root / ".freshline" / "local" / "engine.json").exists()
+
+
+def test_the_reference_deployment_loads_as_dagster_loads_it(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "dagster", "definitions", "validate", "-w", "workspace.yaml"],
+        cwd=ROOT,
+        env={"PATH": "/usr/bin:/bin", "DAGSTER_HOME": str(tmp_path), "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    told = done.stdout + done.stderr
+    assert done.returncode == 0, told
+    assert "freshline" in told
+    assert "Warning" not in told

@@ -1,0 +1,260 @@
+"""Status is read from the tables' own logs and the control store, without Spark and without an engine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import CommitProperties, DeltaTable, write_deltalake
+
+from freshline.commit import delta_log
+from freshline.commit.control_store import ControlStore
+from freshline.commit.warehouse import Warehouse
+from freshline.declare.graph import Graph
+from freshline.declare.names import TableName
+from freshline.declare.project import read_declarations
+from freshline.declare.project_settings import read_settings
+from freshline.plan.position import Position, TablePosition
+from freshline.plan.receipt import Receipt
+from freshline.plan.record import RefreshRecord
+from freshline.report.status import LastRefresh, RowCounts, TableStatus, read_status
+
+NOW = datetime.now(UTC)
+ORDERS, PRICES, SPEND = TableName.parse("orders"), TableName.parse("prices"), TableName.parse("spend")
+DECLARATIONS = {
+    "orders.sql": "CREATE SOURCE orders (id STRING) WITH ('connector' = 'files', 'format' = 'csv', 'path' = 'landing')",
+    "prices.sql": "CREATE SOURCE prices (id STRING) WITH ('connector' = 'delta', 'path' = 'prices')",
+    "spend.sql": "CREATE MATERIALIZED TABLE spend FRESHNESS = INTERVAL '10' MINUTE AS "
+    "SELECT o.id FROM orders AS o JOIN prices AS p ON p.id = o.id",
+}
+
+
+def before(minutes: float) -> datetime:
+    return NOW - timedelta(minutes=minutes)
+
+
+@dataclass
+class Project:
+    """A project whose tables are written by delta-rs, with receipts as an engine would write them."""
+
+    graph: Graph
+    warehouse: Warehouse
+    control: ControlStore
+
+    def path(self, name: TableName) -> Path:
+        return self.warehouse.location(self.graph.spec(name))
+
+    def commit(
+        self,
+        name: TableName,
+        seq: int,
+        rows: int,
+        *,
+        stamp: datetime | None = None,
+        positions: dict[TableName, Position] | None = None,
+        maintenance: bool = False,
+    ) -> None:
+        receipt = Receipt(
+            table=name, fingerprint="f", epoch=1, seq=seq, mode="batch", strategy="append", reason="new rows",
+            data_timestamp=stamp, positions=positions or {}, rows_in=rows, rows_out=rows, attempt="a", seconds=1.5,
+            maintenance=maintenance,
+        )  # fmt: skip
+        self.write(self.path(name), rows, receipt.to_json())
+
+    def write(self, path: Path, rows: int, user_metadata: str | None = None) -> None:
+        properties = (
+            None if user_metadata is None else CommitProperties(custom_metadata={"userMetadata": user_metadata})
+        )
+        table = pa.table({"id": pa.array([str(i) for i in range(rows)], pa.string())})
+        write_deltalake(path, table, mode="append", commit_properties=properties)
+
+    def position(self, name: TableName, seq: int | None = None) -> TablePosition:
+        table = DeltaTable(self.path(name))
+        return TablePosition(str(table.metadata().id), table.version(), seq)
+
+    def check(self, name: TableName, at: datetime) -> None:
+        position = self.position(name)
+        self.control.record_check(name, at, json.dumps(position.as_json()))
+
+    def record(self, name: TableName, at: datetime, version: int | None, **changes: object) -> None:
+        values: dict[str, object] = {
+            "table": name, "at": at, "state": "SUCCEEDED", "strategy": "noop", "reason": "nothing new", "seconds": 0.1,
+            "version": version, "rows_in": 0, "rows_out": 0, "rejected": 0, "committed": False, "fingerprint": "f",
+            "data_timestamp": None, **changes,
+        }  # fmt: skip
+        self.control.record_refresh(RefreshRecord(**values))  # type: ignore[arg-type]
+
+    def status(self, **options: object) -> dict[TableName, TableStatus]:
+        found = read_status(self.graph, self.control, self.warehouse, NOW, **options)  # type: ignore[arg-type]
+        assert [status.table for status in found] == list(self.graph.order)
+        return {status.table: status for status in found}
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Iterator[Project]:
+    (tmp_path / "pyproject.toml").write_text("[tool.freshline]\n")
+    settings = read_settings(tmp_path, {})
+    control = ControlStore.open(settings.control_store)
+    yield Project(read_declarations(DECLARATIONS, settings), Warehouse(settings.warehouse), control)
+    control.close()
+
+
+def fresh(project: Project) -> None:
+    """Orders and prices were read once, spend holds the newest of both."""
+    project.commit(ORDERS, 1, 3, stamp=before(60))
+    project.write(project.path(PRICES), 2)
+    project.commit(
+        SPEND, 1, 2, stamp=before(60),
+        positions={ORDERS: project.position(ORDERS, 1), PRICES: project.position(PRICES)},
+    )  # fmt: skip
+    project.check(ORDERS, before(2))
+    project.check(PRICES, before(4))
+
+
+def test_a_project_that_was_never_refreshed_is_scheduled(project: Project) -> None:
+    status = project.status()
+
+    assert {s.state for s in status.values()} == {"SCHEDULED"}
+    assert [(s.kind, s.version, s.rows, s.lag_seconds, s.last_refresh) for s in status.values()] == [
+        ("log", None, None, None, None),
+        ("source", None, None, None, None),
+        ("table", None, None, None, None),
+    ]
+
+
+def test_lag_is_that_of_the_slowest_source_and_not_the_time_of_the_last_run(project: Project) -> None:
+    fresh(project)
+
+    status = project.status()
+
+    assert status[ORDERS].lag_seconds == pytest.approx(120)
+    assert status[PRICES].lag_seconds == pytest.approx(240)
+    assert status[SPEND].lag_seconds == pytest.approx(240)
+    assert not status[SPEND].late
+
+
+def test_a_table_behind_its_source_lags_since_its_own_data(project: Project) -> None:
+    fresh(project)
+    project.commit(ORDERS, 2, 1, stamp=before(1))
+
+    status = project.status()
+
+    assert status[SPEND].lag_seconds == pytest.approx(3600)
+    assert status[SPEND].late
+    assert status[ORDERS].lag_seconds == pytest.approx(60)
+
+
+def test_maintenance_of_a_source_does_not_make_a_table_late(project: Project) -> None:
+    fresh(project)
+    project.commit(ORDERS, 1, 0, stamp=before(60), maintenance=True)
+
+    assert project.status()[SPEND].lag_seconds == pytest.approx(240)
+
+
+def test_rows_and_versions_are_those_of_the_tables(project: Project) -> None:
+    fresh(project)
+    project.commit(ORDERS, 2, 4, stamp=before(1))
+    project.write(project.warehouse.quarantine(ORDERS), 5)
+
+    status = project.status()
+
+    assert (status[ORDERS].version, status[ORDERS].rows, status[ORDERS].quarantined) == (1, 7, 5)
+    assert (status[PRICES].version, status[PRICES].rows, status[PRICES].quarantined) == (0, 2, None)
+    assert (status[SPEND].version, status[SPEND].rows, status[SPEND].quarantined) == (0, 2, None)
+
+
+def test_a_commit_without_a_record_counts(project: Project) -> None:
+    fresh(project)
+
+    spend = project.status()[SPEND]
+
+    assert spend.state == "SUCCEEDED"
+    assert spend.last_refresh is not None
+    assert (spend.last_refresh.strategy, spend.last_refresh.seconds) == ("append", 1.5)
+
+
+def test_a_refresh_that_found_nothing_new_is_the_newest(project: Project) -> None:
+    fresh(project)
+    at = datetime.now(UTC) + timedelta(seconds=1)
+    project.record(SPEND, at, 0)
+
+    assert project.status()[SPEND].last_refresh == LastRefresh("noop", "nothing new", 0.1, at)
+
+
+def test_a_commit_that_the_engine_did_not_live_to_record_is_the_newest(project: Project) -> None:
+    project.record(SPEND, before(30), None, state="FAILED", strategy=None, error={"code": "QUERY"})
+    fresh(project)
+
+    spend = project.status()[SPEND]
+
+    assert spend.state == "SUCCEEDED"
+    assert spend.error is None
+
+
+def test_a_failed_refresh_is_told_with_its_error(project: Project) -> None:
+    fresh(project)
+    error = {"code": "QUERY", "message": "there is no column b."}
+    project.record(SPEND, datetime.now(UTC) + timedelta(seconds=1), 0, state="FAILED", error=error)
+
+    spend = project.status()[SPEND]
+
+    assert spend.state == "FAILED"
+    assert spend.error == error
+    assert spend.version == 0
+
+
+def test_what_needs_a_person_is_told(project: Project) -> None:
+    fresh(project)
+    problems = ("landing/a.csv changed after it was read.",)
+    project.record(ORDERS, datetime.now(UTC) + timedelta(seconds=1), 0, problems=problems)
+
+    assert project.status()[ORDERS].problems == problems
+
+
+def test_what_the_engine_refreshes_now_is_running(project: Project) -> None:
+    fresh(project)
+
+    status = project.status(running=[SPEND])
+
+    assert (status[SPEND].state, status[ORDERS].state) == ("RUNNING", "SUCCEEDED")
+
+
+def test_one_table_that_cannot_be_read_does_not_hide_the_others(project: Project) -> None:
+    fresh(project)
+    log = project.path(SPEND) / "_delta_log" / f"{0:020d}.json"
+    log.write_text(log.read_text().replace('{\\"freshline\\":1', '{\\"freshline\\":99'))
+
+    status = project.status()
+
+    assert status[SPEND].error is not None
+    assert status[SPEND].error["code"] == "FORMAT"
+    assert status[ORDERS].rows == 3
+
+
+def test_the_json_has_the_documented_keys(project: Project) -> None:
+    fresh(project)
+    for status in project.status().values():
+        value = json.loads(json.dumps(status.as_json()))
+        assert list(value) == [
+            "table", "kind", "mode", "mode_reason", "freshness_seconds", "data_timestamp", "lag_seconds", "state",
+            "version", "rows", "quarantined", "last_refresh", "error", "problems",
+        ]  # fmt: skip
+        assert value["last_refresh"] is None or list(value["last_refresh"]) == ["strategy", "reason", "seconds", "at"]
+
+
+def test_each_version_is_counted_once(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    fresh(project)
+    counted: list[Path] = []
+    count = delta_log.count_rows
+    monkeypatch.setattr(delta_log, "count_rows", lambda path, version: (counted.append(path), count(path, version))[1])
+    rows = RowCounts()
+
+    project.status(count_rows=rows)
+    project.status(count_rows=rows)
+
+    assert sorted(counted) == sorted({project.path(name) for name in (ORDERS, PRICES, SPEND)})
