@@ -6,11 +6,10 @@
 #   make example          a month of real flights, compared with DuckDB
 #   make bench            speed and memory, beside hand-written Spark
 #
-# Behind a mirror:  make JARS="--mirror https://maven.example.com/central"   Offline:  make JARS="--directory DIR"
+# Behind a mirror: FRESHLINE_MAVEN_MIRROR=https://maven.example.com/central   Without a network: FRESHLINE_JAR_DIRECTORY
 
 # A pin, so that two clones of one commit are set up alike. An installed uv is taken as it is.
-UV_VERSION = 0.9.30
-JARS =
+UV_VERSION = 0.13.8
 ARGS =
 
 BIN = .venv/bin
@@ -35,7 +34,8 @@ $(SETUP): uv.lock pyproject.toml platform/freshline/engine/jars_lock.json Makefi
 	    if [ -z "$$newer" ] && "$$name" -c '$(IS_NEW_ENOUGH)' 2>/dev/null; then newer=$$(command -v "$$name"); fi; \
 	done; \
 	if [ -z "$$python$$newer" ]; then \
-	    echo "freshline needs Python 3.11 or newer, and found: $$(python3 --version 2>&1 || true)." \
+	    found=$$(python3 --version 2>/dev/null || python --version 2>&1 | grep ^Python || echo none); \
+	    echo "freshline needs Python 3.11 or newer, and found: $$found." \
 	        "Install one, or name one with: make PYTHON=/path/to/python3.11" >&2; exit 1; \
 	fi; \
 	if uv --version >/dev/null 2>&1; then uv=uv; else \
@@ -54,8 +54,8 @@ $(SETUP): uv.lock pyproject.toml platform/freshline/engine/jars_lock.json Makefi
 	    echo "no Java 17 or newer here: taking the one of the extra 'java'"; \
 	    "$$uv" sync --frozen --quiet --python "$$python" --extra java; }; \
 	$(BIN)/python -m freshline.engine.java; \
-	$(BIN)/python -m freshline.engine.jars $(JARS); \
-	$(BIN)/python -m freshline.engine.spark $(patsubst --directory,--jar-directory,$(filter-out --mirror http%,$(JARS)))
+	$(BIN)/python -m freshline.engine.jars; \
+	$(BIN)/python -m freshline.engine.spark
 	@touch $@
 
 demo: $(SETUP)

@@ -14,6 +14,8 @@ from freshline.declare.settings import Settings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from freshline.testing import Lab
+
 # A test that takes one of these starts a JVM, here or in a process of its own.
 SPARK_FIXTURES = frozenset({"spark", "engine"})
 
@@ -64,3 +66,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     )
     yield session
     stop_session(session)
+
+
+@pytest.fixture
+def lab(spark: SparkSession) -> Iterator[Lab]:
+    """An empty Lab of this test, on the session of the run."""
+    from freshline.testing import Lab
+
+    with Lab(spark) as made:
+        yield made

@@ -10,7 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from freshline.cli.processes import MARK, Started, UpRecord, end_marked, marked, new_mark, start
+from freshline.cli.processes import MARK, UpRecord, end_marked, marked, new_mark, start
+from freshline.engine.process import ProcessId
 from freshline.errors import FormatError
 
 WAIT = "import sys, threading; print('up', flush=True); threading.Event().wait()"
@@ -22,9 +23,9 @@ PARENT = (
 )
 
 
-def begin(code: str, tmp_path: Path, mark: str) -> tuple[subprocess.Popen[bytes], Started]:
+def begin(code: str, tmp_path: Path, mark: str) -> tuple[subprocess.Popen[bytes], ProcessId]:
     return start(
-        "child", [sys.executable, "-c", code], log=tmp_path / "logs" / "child.log", environ=os.environ, mark=mark,
+        [sys.executable, "-c", code], log=tmp_path / "logs" / "child.log", environ=os.environ, mark=mark,
         folder=tmp_path,
     )  # fmt: skip
 
@@ -71,17 +72,10 @@ def test_a_process_of_another_mark_is_left_alone(tmp_path: Path) -> None:
         process.wait()
 
 
-def test_an_id_that_was_given_to_another_process_is_not_taken_for_ours() -> None:
-    own = Started.of("test", os.getpid())
-
-    assert own.alive
-    assert not Started("test", own.pid, own.created - 100).alive
-
-
 def test_a_record_comes_back_as_it_was_written(tmp_path: Path) -> None:
     file = tmp_path / "state" / "up.json"
-    own = Started.of("up", os.getpid())
-    record = UpRecord("mark", own, (own,), "http://127.0.0.1:3000", True)
+    own = ProcessId.own()
+    record = UpRecord("mark", own, (("dagster-webserver", own),), "http://127.0.0.1:3000", True)
 
     record.write(file)
 

@@ -41,6 +41,15 @@ def test_a_log_gets_each_message_once_on_a_line_of_its_own() -> None:
     assert stream.getvalue() == "reading\nwriting\n"
 
 
+def test_seconds_in_a_message_make_no_new_line() -> None:
+    stream = io.StringIO()
+    with Progress(stream, patience_seconds=0.0) as progress:
+        for second in range(3):
+            progress(f"starting the engine ({second} s)")
+
+    assert stream.getvalue() == "starting the engine\n"
+
+
 def test_a_terminal_gets_one_line_that_is_taken_away_at_the_end() -> None:
     stream, clock = Terminal(), Clock()
     with Progress(stream, clock=clock) as progress:

@@ -98,7 +98,8 @@ def test_a_freshness_is_described_in_its_largest_whole_unit(seconds, said):
 
 
 def test_freshness_is_ordered_by_length():
-    assert Freshness(10) < Freshness(60) and Freshness(5).allowed_lag == timedelta(seconds=5)
+    assert Freshness(10) < Freshness(60)
+    assert Freshness(5).allowed_lag == timedelta(seconds=5)
 
 
 def test_a_length_of_time_may_be_zero_where_that_has_a_meaning():

@@ -65,13 +65,18 @@ def test_every_clause_is_read_in_any_order_and_letter_case():
 
     assert str(clauses.name) == "sales.orders"
     assert clauses.written_at.line == 2
-    assert clauses.primary_key is not None and clauses.primary_key.value == ("id", "day")
+    assert clauses.primary_key is not None
+    assert clauses.primary_key.value == ("id", "day")
     assert clauses.primary_key.line == 3
-    assert clauses.partitioned_by is not None and clauses.partitioned_by.value == ("day",)
-    assert clauses.cluster_by is not None and clauses.cluster_by.value == ("id",)
-    assert clauses.mode is not None and clauses.mode.value == "BATCH"
+    assert clauses.partitioned_by is not None
+    assert clauses.partitioned_by.value == ("day",)
+    assert clauses.cluster_by is not None
+    assert clauses.cluster_by.value == ("id",)
+    assert clauses.mode is not None
+    assert clauses.mode.value == "BATCH"
     assert clauses.comment == "it's here"
-    assert clauses.freshness is not None and clauses.freshness.value == Freshness(1800)
+    assert clauses.freshness is not None
+    assert clauses.freshness.value == Freshness(1800)
     assert {key: option.value for key, option in clauses.options.items()} == {"owner": "ann", "history": "2 days"}
 
 
@@ -98,23 +103,36 @@ def test_a_comment_behind_the_query_is_not_part_of_it():
 )
 def test_freshness_is_an_interval_or_downstream(text, value):
     freshness = table(f"CREATE MATERIALIZED TABLE t {text} AS SELECT 1 AS a").freshness
-    assert freshness is not None and freshness.value == value
+    assert freshness is not None
+    assert freshness.value == value
 
 
 @pytest.mark.parametrize(
     "written",
-    ["0", "-1", "1.5", "INTERVAL '0' SECOND", "INTERVAL '-1' SECOND", "INTERVAL '1.5' SECOND", "INTERVAL '1' MONTH",
-     "1 MONTH", "INTERVAL '9999999999999' DAY"],
-)  # fmt: skip
+    [
+        "0",
+        "-1",
+        "1.5",
+        "INTERVAL '0' SECOND",
+        "INTERVAL '-1' SECOND",
+        "INTERVAL '1.5' SECOND",
+        "INTERVAL '1' MONTH",
+        "1 MONTH",
+        "INTERVAL '9999999999999' DAY",
+    ],
+)
 def test_a_freshness_that_is_none_shows_its_value_line_and_what_is_accepted(written):
     rule, where, message = error(f"CREATE MATERIALIZED TABLE t\nFRESHNESS = {written}\nAS SELECT 1 AS a")
 
     assert (rule, where) == ("FRESHNESS_VALUE", "assets/t.sql:2")
-    assert message.startswith(written) and "Accepted is a positive whole number" in message
+    assert message.startswith(written)
+    assert "Accepted is a positive whole number" in message
 
 
 def test_options_keep_their_escapes():
-    clauses = table("""CREATE MATERIALIZED TABLE t WITH ('a' = 'op = ''d''', 'b' = 'it\\'s', "c" = "q""q") AS SELECT 1""")
+    clauses = table(
+        """CREATE MATERIALIZED TABLE t WITH ('a' = 'op = ''d''', 'b' = 'it\\'s', "c" = "q""q") AS SELECT 1"""
+    )
     assert {key: option.value for key, option in clauses.options.items()} == {"a": "op = 'd'", "b": "it's", "c": 'q"q'}
 
 
@@ -133,12 +151,14 @@ def test_columns_of_a_source_are_read_with_types_and_metadata():
         ("place", "STRUCT<lat: DOUBLE, tags: ARRAY<MAP<STRING, INT>>>", None, 4),
         ("at", "TIMESTAMP", "ingested_at", 5),
     ]
-    assert clauses.primary_key is not None and clauses.primary_key.value == ("id",)
+    assert clauses.primary_key is not None
+    assert clauses.primary_key.value == ("id",)
 
 
 def test_a_column_may_carry_the_key_itself():
     key = source("CREATE SOURCE s (id INT PRIMARY KEY, a STRING) WITH ('connector' = 'files')").primary_key
-    assert key is not None and key.value == ("id",)
+    assert key is not None
+    assert key.value == ("id",)
 
 
 @pytest.mark.parametrize(
@@ -172,7 +192,12 @@ def test_a_clause_that_is_not_built_is_refused_with_a_sentence(text, said):
         ("CREATE MATERIALIZED TABLE t (a INT) AS SELECT 1", "SYNTAX", 1, "takes its columns from its query"),
         ("CREATE MATERIALIZED TABLE t () AS SELECT 1", "SYNTAX", 1, "PRIMARY KEY"),
         ("CREATE MATERIALIZED TABLE t (PRIMARY KEY ()) AS SELECT 1", "SYNTAX", 1, "a column is expected where )"),
-        ("CREATE MATERIALIZED TABLE t\nFRESHNES = INTERVAL '1' DAY AS SELECT 1", "SYNTAX", 2, "Did you mean FRESHNESS?"),
+        (
+            "CREATE MATERIALIZED TABLE t\nFRESHNES = INTERVAL '1' DAY AS SELECT 1",
+            "SYNTAX",
+            2,
+            "Did you mean FRESHNESS?",
+        ),
         ("CREATE MATERIALIZED TABLE t COMMENT AS SELECT 1", "SYNTAX", 1, "a comment in quotes"),
         ("CREATE MATERIALIZED TABLE t WITH (a = 'b') AS SELECT 1", "SYNTAX", 1, "the name of an option in quotes"),
         ("CREATE MATERIALIZED TABLE t WITH ('a' = 1) AS SELECT 1", "SYNTAX", 1, "the value of 'a' in quotes"),
@@ -192,13 +217,18 @@ def test_a_clause_that_is_not_built_is_refused_with_a_sentence(text, said):
         ("CREATE SOURCE s (a) WITH ('connector' = 'files')", "SYNTAX", 1, "the type of column a is expected"),
         ("CREATE SOURCE s (a INT b INT) WITH ('connector' = 'files')", "COLUMN_TYPE", 1, "'INT b INT' is not a type"),
         ("CREATE SOURCE s (a TEXT) WITH ('connector' = 'files')", "COLUMN_TYPE", 1, "there is no type TEXT"),
-        ("CREATE SOURCE s (a INT,\n A STRING) WITH ('connector' = 'files')", "DUPLICATE_COLUMN", 2, "A is declared twice"),
+        (
+            "CREATE SOURCE s (a INT,\n A STRING) WITH ('connector' = 'files')",
+            "DUPLICATE_COLUMN",
+            2,
+            "A is declared twice",
+        ),
         ("CREATE SOURCE s (a INT, PRIMARY KEY (a, A)) WITH ('x' = 'y')", "PRIMARY_KEY", 1, "names A twice"),
         ("CREATE SOURCE s (a INT) AS SELECT 1", "SYNTAX", 1, "one of COMMENT, WITH, FRESHNESS is expected where AS"),
         ("CREATE SOURCE s (a INT) PARTITIONED BY (a)", "SYNTAX", 1, "one of COMMENT, WITH, FRESHNESS"),
         ("CREATE SOURCE s (a INT,) WITH ('x' = 'y')", "SYNTAX", 1, "the name of a column"),
     ],
-)  # fmt: skip
+)
 def test_a_mistake_is_told_with_its_line_and_what_is_expected(text, rule, line, said):
     found = error(text)
 
@@ -216,9 +246,15 @@ def test_two_statements_in_one_file_are_refused_with_both_lines():
 
 @pytest.mark.parametrize(
     "clause",
-    ["COMMENT 'a'", "PARTITIONED BY (a)", "CLUSTER BY (a)", "WITH ('owner' = 'x')", "FRESHNESS = INTERVAL '1' DAY",
-     "REFRESH_MODE = AUTO"],
-)  # fmt: skip
+    [
+        "COMMENT 'a'",
+        "PARTITIONED BY (a)",
+        "CLUSTER BY (a)",
+        "WITH ('owner' = 'x')",
+        "FRESHNESS = INTERVAL '1' DAY",
+        "REFRESH_MODE = AUTO",
+    ],
+)
 def test_a_clause_is_written_once(clause):
     found = errors(f"CREATE MATERIALIZED TABLE t\n{clause}\n{clause}\nAS SELECT 1 AS a")
     assert found[0][:2] == ("DUPLICATE_CLAUSE", "assets/t.sql:3")

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from dagster import AssetKey, CodeReferencesMetadataValue, FreshnessPolicy
+from dagster import AssetKey, AssetSpec, CodeReferencesMetadataValue, FreshnessPolicy
 from dagster._core.definitions.utils import DISALLOWED_NAMES
+
 from freshline.declare.freshness import Freshness
 from freshline.declare.graph import Graph
 from freshline.declare.location import Location
@@ -41,39 +43,33 @@ SOURCE = SourceSpec(
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
-    (tmp_path / "assets").mkdir()
-    (tmp_path / "assets" / "touch_event.sql").write_text("CREATE SOURCE touch_event (event_id STRING)\n")
-    return tmp_path
+def root(settings: Settings) -> Path:
+    settings.declarations.mkdir()
+    (settings.declarations / "touch_event.sql").write_text("CREATE SOURCE touch_event (event_id STRING)\n")
+    return settings.root
 
 
-def shown(root: Path, spec: Spec, *reads: Spec):
+@pytest.fixture
+def show(root: Path, settings: Settings) -> Callable[..., AssetSpec]:
     """The asset of a declaration with a freshness of ten seconds; a warning is an error."""
-    names = [each.name for each in (*reads, spec)]
-    graph = Graph(
-        specs={each.name: each for each in (*reads, spec)},
-        order=tuple(names),
-        freshnesses={name: Freshness(10) for name in names},
-        modes={name: (Mode.CONTINUOUS, "freshness 10 seconds is below 1 minute") for name in names},
-    )
-    settings = Settings(
-        root=root,
-        environment="local",
-        declarations=root / "assets",
-        state=root / "state",
-        warehouse=root / "warehouse",
-        control_store="sqlite://",
-        default_freshness=Freshness(3600),
-        continuous_below=Freshness(60),
-        incremental_below=Freshness(1800),
-    )
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        return asset_spec(graph, spec.name, settings)
+
+    def asset_of(spec: Spec, *reads: Spec) -> AssetSpec:
+        names = tuple(each.name for each in (*reads, spec))
+        graph = Graph(
+            specs={each.name: each for each in (*reads, spec)},
+            order=names,
+            freshnesses=dict.fromkeys(names, Freshness(10)),
+            modes=dict.fromkeys(names, (Mode.CONTINUOUS, "freshness 10 seconds is below 1 minute")),
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            return asset_spec(graph, spec.name, settings)
+
+    return asset_of
 
 
-def test_a_source_shows_what_it_is_and_where_it_was_written(root):
-    spec = shown(root, SOURCE)
+def test_a_source_shows_what_it_is_and_where_it_was_written(show, root, settings):
+    spec = show(SOURCE)
 
     assert spec.key == AssetKey(["touch_event"])
     assert spec.kinds == {"spark", "deltalake", "json"}
@@ -85,7 +81,7 @@ def test_a_source_shows_what_it_is_and_where_it_was_written(root):
     assert spec.metadata["mode_reason"] == "freshness 10 seconds is below 1 minute"
     assert spec.metadata["freshness_seconds"] == 10
     assert spec.metadata["dagster/table_name"] == "touch_event"
-    assert spec.metadata["dagster/uri"] == (root / "warehouse" / "touch_event").as_uri()
+    assert spec.metadata["dagster/uri"] == (settings.warehouse / "touch_event").as_uri()
     columns = {column.name: column for column in spec.metadata["dagster/column_schema"].columns}
     assert (columns["event_id"].type, columns["arrived_at"].type) == ("STRING", "TIMESTAMP")
     assert columns["arrived_at"].description == "METADATA FROM 'ingested_at'"
@@ -94,21 +90,21 @@ def test_a_source_shows_what_it_is_and_where_it_was_written(root):
     assert references.code_references[0].source == f"{root / 'assets' / 'touch_event.sql'}:1"
 
 
-def test_a_source_read_in_place_is_shown_where_it_is(root):
-    spec = shown(root, replace(SOURCE, connector="delta"))
+def test_a_source_read_in_place_is_shown_where_it_is(show):
+    spec = show(replace(SOURCE, connector="delta"))
 
     assert spec.kinds == {"deltalake"}
     assert spec.metadata["dagster/uri"] == "file:///landing/touch_event"
     assert spec.tags["freshline/kind"] == "source"
 
 
-def test_a_table_depends_on_its_inputs_under_the_names_that_they_declare(root):
+def test_a_table_depends_on_its_inputs_under_the_names_that_they_declare(show):
     query = PythonQuery("assets/touch_event.sql", "count", (PythonInput("a", TableName(None, "TOUCH_EVENT")),), "0")
     table = TableSpec(
         TableName("web", "counted"), query, Location("assets/touch_event.sql", 1), Freshness(10), owner="growth"
     )
 
-    spec = shown(root, table, SOURCE)
+    spec = show(table, SOURCE)
 
     assert spec.key == AssetKey(["web", "counted"])
     assert [dep.asset_key for dep in spec.deps] == [AssetKey(["touch_event"])]
@@ -118,14 +114,14 @@ def test_a_table_depends_on_its_inputs_under_the_names_that_they_declare(root):
     assert "dagster/column_schema" not in spec.metadata
 
 
-def test_a_log_that_cannot_be_read_is_told_at_its_table(root):
+def test_a_log_that_cannot_be_read_is_told_at_its_table(show, settings):
     query = PythonQuery("assets/touch_event.sql", "count", (), "0")
     table = TableSpec(TableName(None, "counted"), query, Location("assets/touch_event.sql", 1), Freshness(10))
-    log = root / "warehouse" / "counted" / "_delta_log"
+    log = settings.warehouse / "counted" / "_delta_log"
     log.mkdir(parents=True)
     (log / f"{0:020d}.json").write_text("not JSON")
 
-    assert str(root / "warehouse" / "counted") in shown(root, table).metadata["columns_problem"]
+    assert str(settings.warehouse / "counted") in show(table).metadata["columns_problem"]
 
 
 def test_the_description_is_the_comment_the_declaration_and_its_place(root):

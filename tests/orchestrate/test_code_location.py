@@ -6,62 +6,15 @@ import subprocess
 import sys
 import textwrap
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from dagster import AssetKey, AssetSpec, Definitions
+
 from freshline.errors import DeclarationErrors, SettingsError
 from freshline.orchestrate import definitions
 
 ROOT = Path(__file__).parents[2]
-
-
-def declarations() -> dict[str, str]:
-    return {
-        "touch_event.sql": """
-            CREATE SOURCE touch_event (
-              customer_id STRING, event_id STRING, event_ts TIMESTAMP,
-              arrived_at TIMESTAMP METADATA FROM 'ingested_at',
-              PRIMARY KEY (event_id)
-            )
-            COMMENT 'Touches of customers'
-            WITH ('connector' = 'files', 'format' = 'json', 'path' = 'landing/touch_event');
-        """,
-        "campaign_load.sql": """
-            CREATE SOURCE campaign_load (campaign_id STRING, ds DATE)
-            FRESHNESS = INTERVAL '1' DAY
-            WITH ('connector' = 'delta', 'path' = 'landing/campaign_load');
-        """,
-        "first_touch.sql": """
-            CREATE MATERIALIZED TABLE first_touch (PRIMARY KEY (customer_id))
-            COMMENT 'The first touch of each customer'
-            WITH ('merge' = 'first_row', 'merge.order' = 'event_ts', 'merge.tie-breaker' = 'event_id')
-            FRESHNESS = INTERVAL '10' SECOND
-            AS SELECT customer_id, event_id, event_ts FROM Touch_Event;
-        """,
-        "sales/campaign.sql": """
-            CREATE MATERIALIZED TABLE sales.campaign (PRIMARY KEY (campaign_id, ds))
-            PARTITIONED BY (ds)
-            FRESHNESS = INTERVAL '6' HOUR
-            AS SELECT campaign_id, ds FROM campaign_load;
-        """,
-    }
-
-
-@pytest.fixture
-def project(tmp_path: Path) -> Callable[..., Path]:
-    """Writes a project; a declaration given here adds to the others or takes the place of one."""
-
-    def write(**files: str) -> Path:
-        (tmp_path / "pyproject.toml").write_text('[project]\nname = "shop"\nversion = "0"\n\n[tool.freshline]\n')
-        for name, text in {**declarations(), **{f"{key}.sql": text for key, text in files.items()}}.items():
-            file = tmp_path / "assets" / name
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(textwrap.dedent(text).strip() + "\n")
-        return tmp_path
-
-    return write
 
 
 def load(project: Path) -> Definitions:
@@ -138,7 +91,9 @@ def test_without_a_project_the_error_says_so(tmp_path):
 
 
 def test_declaration_errors_are_told_all_at_once_with_file_and_line(project):
-    root = project(broken="CREATE MATERIALIZED TABLE broken\nFRESHNESS = INTERVAL '0' SECOND\nAS SELECT a FROM nowhere;")
+    root = project(
+        broken="CREATE MATERIALIZED TABLE broken\nFRESHNESS = INTERVAL '0' SECOND\nAS SELECT a FROM nowhere;"
+    )
 
     with pytest.raises(DeclarationErrors) as told:
         definitions(root)
@@ -170,8 +125,12 @@ def test_loading_needs_no_spark_and_no_engine(project):
         assert "pyspark" not in heavy and "py4j" not in heavy, heavy
     """
 
-    done = subprocess.run([sys.executable, "-W", "error::UserWarning:freshline", "-c", textwrap.dedent(program)],
-                          capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-W", "error::UserWarning:freshline", "-c", textwrap.dedent(program)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
@@ -179,6 +138,7 @@ def test_loading_needs_no_spark_and_no_engine(project):
 
 
 def test_the_reference_deployment_loads_as_dagster_loads_it(tmp_path):
+    (tmp_path / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
     done = subprocess.run(
         [sys.executable, "-m", "dagster", "definitions", "validate", "-w", "workspace.yaml"],
         cwd=ROOT,
@@ -190,5 +150,7 @@ def test_the_reference_deployment_loads_as_dagster_loads_it(tmp_path):
 
     told = done.stdout + done.stderr
     assert done.returncode == 0, told
-    assert "freshline" in told
-    assert "Warning" not in told
+    assert "Validation successful for code location freshline" in told
+    warned = [line for line in told.splitlines() if "warning" in line.lower()]
+    # Dagster calls this command superseded by `dg`, which is not a dependency; every other warning would be ours.
+    assert [line for line in warned if "definitions_validate_command" not in line] == []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -12,6 +11,7 @@ import pytest
 from dagster import DagsterInstance, DataVersion, materialize
 from dagster._core.errors import DagsterExecutionInterruptedError
 from deltalake import write_deltalake
+
 from freshline.commit.warehouse import Warehouse
 from freshline.declare.freshness import Freshness
 from freshline.declare.graph import Graph
@@ -37,20 +37,6 @@ def outcome(**changes: Any) -> dict[str, Any]:
     return {"type": "outcome", "outcome": {**values, **changes}}
 
 
-def settings_of(root: Path) -> Settings:
-    return Settings(
-        root=root,
-        environment="local",
-        declarations=root,
-        state=root / "state",
-        warehouse=root / "warehouse",
-        control_store="sqlite://",
-        default_freshness=Freshness(3600),
-        continuous_below=Freshness(60),
-        incremental_below=Freshness(1800),
-    )
-
-
 class Engine:
     """Answers with the events it was given, and remembers what was asked and whether it was taken back."""
 
@@ -73,18 +59,17 @@ class Engine:
 
 
 @pytest.fixture
-def asset(tmp_path: Path):
+def asset(settings: Settings):
     """The asset of one log table, whose engine is given."""
     spec = SourceSpec(NAME, "files", (Column("event_id", "STRING"),), Location("touch_event.sql", 1), "/landing")
-    (tmp_path / "touch_event.sql").write_text("CREATE SOURCE touch_event (event_id STRING)")
-    settings = settings_of(tmp_path)
+    (settings.root / "touch_event.sql").write_text("CREATE SOURCE touch_event (event_id STRING)")
     warehouse = Warehouse(settings.warehouse)
     graph = Graph({NAME: spec}, (NAME,), {NAME: Freshness(10)}, {NAME: (Mode.CONTINUOUS, "fresh")})
     shown = asset_spec(graph, NAME, settings)
 
-    def of(engine: Any, checks: tuple[TableName, ...] = ()):
+    def of(engine: Any):
         connect = engine if callable(engine) else lambda progress: engine
-        return executable_asset(shown, Materialization(spec, warehouse, checks), connect)
+        return executable_asset(shown, Materialization(spec, warehouse), connect)
 
     write_deltalake(str(warehouse.path(NAME)), pa.table({"event_id": ["a", "b", "c"]}))
     return of
@@ -104,16 +89,6 @@ def test_the_request_is_for_this_table_alone(asset):
 
     assert run(asset(engine)).success
     assert engine.asked == [("refresh", {"tables": ["touch_event"], "upstreams": False})]
-
-
-def test_sources_that_dagster_has_no_step_for_are_checked_by_the_same_request(asset):
-    engine = Engine(outcome(table="campaign_load", version=7), outcome(), DONE)
-
-    result = run(asset(engine, checks=(TableName(None, "campaign_load"),)))
-
-    assert engine.asked[0][1]["tables"] == ["campaign_load", "touch_event"]
-    [event] = result.get_asset_materialization_events()
-    assert event.materialization.metadata["version"].value == 0
 
 
 def test_the_materialization_shows_version_rows_strategy_and_reason(asset):
@@ -158,6 +133,22 @@ def test_progress_and_problems_are_in_the_log_of_the_run(asset):
     assert (20, "touch_event: reading 2 files") in said
     assert (30, "a.json: changed after it was read") in said
     assert (20, "touch_event: append (2 new files); 3 rows in, 3 out, 0.5 s, version 0") in said
+
+
+def test_waiting_for_the_engine_to_start_is_told_once_a_step(asset):
+    def connect(progress):
+        for message in ("starting the engine", "starting the engine (1 s)", "starting the engine (2 s)", "ready"):
+            progress(message)
+        return Engine(outcome(), DONE)
+
+    with DagsterInstance.ephemeral() as instance:
+        result = run(asset(connect), instance)
+        said = [entry.user_message for entry in instance.all_logs(result.run_id)]
+
+    assert [message for message in said if message in ("ready", "starting the engine") or "(1 s)" in message] == [
+        "starting the engine",
+        "ready",
+    ]
 
 
 def test_a_failed_refresh_fails_the_step_with_the_sentence_of_the_engine(asset):

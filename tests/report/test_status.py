@@ -149,6 +149,14 @@ def test_a_table_behind_its_source_lags_since_its_own_data(project: Project) -> 
     assert status[ORDERS].lag_seconds == pytest.approx(60)
 
 
+def test_a_refresh_of_a_table_that_found_nothing_new_moves_its_data_forward(project: Project) -> None:
+    fresh(project)
+    project.commit(ORDERS, 2, 1, stamp=before(1))
+    project.check(SPEND, before(30))
+
+    assert project.status()[SPEND].lag_seconds == pytest.approx(1800)
+
+
 def test_maintenance_of_a_source_does_not_make_a_table_late(project: Project) -> None:
     fresh(project)
     project.commit(ORDERS, 1, 0, stamp=before(60), maintenance=True)

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import closing
-from typing import Any
+from typing import Any, cast
 
 from freshline.cli.failures import CommandError
 from freshline.cli.progress import Progress
 from freshline.declare.settings import Settings
 from freshline.engine.client import EngineClient
+from freshline.engine.state_file import read_state
 from freshline.errors import CancelledError, EngineError
+
+
+def running_engine(settings: Settings) -> EngineClient | None:
+    """The engine that answers now, None where none does; it waits for none that is starting or ending."""
+    state = read_state(settings.state)
+    if state is None or not state.alive:
+        return None
+    client = EngineClient(settings, state)
+    try:
+        return None if client.health().get("stopping") else client
+    except EngineError:
+        return None
 
 
 def connect(settings: Settings, progress: Progress) -> EngineClient:
@@ -19,13 +32,11 @@ def connect(settings: Settings, progress: Progress) -> EngineClient:
     Declarations are read here before an engine is started for them: all that is wrong with them is known in a second
     instead of after the start of a JVM. Raises DeclarationErrors and EngineError.
     """
-    try:
-        return EngineClient.connect(settings, start=False)
-    except EngineError:
+    if running_engine(settings) is None:
         from freshline.declare.project import read_project
 
         read_project(settings)
-        return EngineClient.connect(settings, start=True, progress=progress)
+    return EngineClient.connect(settings, start=True, progress=progress)
 
 
 def ask(client: EngineClient, kind: str, progress: Progress, **arguments: Any) -> Iterator[dict[str, Any]]:
@@ -34,7 +45,7 @@ def ask(client: EngineClient, kind: str, progress: Progress, **arguments: Any) -
     Leaving the loop early, Ctrl-C included, cancels the request. Raises CommandError with the engine's error,
     CancelledError when somebody else cancelled it, and EngineError when the engine ended before it had answered.
     """
-    with closing(client.run(kind, **arguments)) as events:
+    with closing(cast(Generator[dict[str, Any]], client.run(kind, **arguments))) as events:
         for event in events:
             if event["type"] == "progress":
                 table = event.get("table")

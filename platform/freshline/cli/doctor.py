@@ -12,15 +12,16 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import click
-import psutil
 
+from freshline.cli.ask import running_engine
 from freshline.cli.failures import FAILED, CommandError
 from freshline.cli.options import json_option, open_settings, project_option
 from freshline.cli.processes import UpRecord
 from freshline.cli.progress import Progress
-from freshline.cli.supervisor import check_port, end_left, record_file, running_engine
+from freshline.cli.supervisor import check_port, end_left, record_file
 from freshline.declare.project import read_project
 from freshline.declare.settings import Settings
+from freshline.engine.state_file import read_state, remove_state, state_file
 from freshline.errors import EngineError, FreshlineError, SettingsError
 from freshline.report.table_text import padded
 
@@ -170,31 +171,16 @@ def _engine(settings: Settings, fix: bool) -> str:
     if running is not None:
         health = running.health()
         return f"running, process {health['pid']}{', with loops' if health.get('loops') else ''}"
-    file = settings.state / "engine.json"
+    file = state_file(settings.state)
+    state = read_state(settings.state)
+    if state is not None and state.alive:
+        raise EngineError(f"process {state.process.pid} does not answer. Wait a moment, or end it: freshline down.")
     if not file.exists():
         return "not running; a command that needs one starts it"
-    pid = _pid(file)
-    if pid is not None and psutil.pid_exists(pid) and _is_engine(pid):
-        raise EngineError(f"process {pid} does not answer. Wait a moment, or end it with `kill {pid}`.")
     if fix:
-        file.unlink(missing_ok=True)
+        remove_state(settings.state, state)
         return "removed the state file of an engine that is gone"
     raise EngineError(f"{file} is of an engine that is gone. The next command clears it away, as does doctor --fix.")
-
-
-def _pid(file: Path) -> int | None:
-    try:
-        value = json.loads(file.read_text(encoding="utf-8"))
-        return int(value["pid"])
-    except (ValueError, KeyError, TypeError):
-        return None
-
-
-def _is_engine(pid: int) -> bool:
-    try:
-        return any("freshline" in part for part in psutil.Process(pid).cmdline())
-    except (psutil.NoSuchProcess, psutil.AccessDenied):
-        return False
 
 
 def _control_store(settings: Settings) -> str:

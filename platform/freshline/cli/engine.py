@@ -8,10 +8,10 @@ from typing import Any
 
 import click
 
+from freshline.cli.ask import running_engine
 from freshline.cli.failures import FAILED
 from freshline.cli.options import json_option, open_settings, project_option
 from freshline.cli.progress import Progress
-from freshline.cli.supervisor import running_engine
 from freshline.declare.project import read_project
 from freshline.engine.client import EngineClient
 
@@ -34,13 +34,8 @@ def start(project: Path | None, as_json: bool) -> None:
     with Progress() as progress:
         running = running_engine(settings)
         already = running is not None and bool(running.health().get("loops"))
-        if running is not None and not already:
-            progress("ending the engine that serves requests only")
-            running.stop()
-        if running is None or not already:
-            progress("starting the engine")
-            running = EngineClient.connect(settings, start=True, loops=True, progress=progress)
-        health = running.health()
+        engine = EngineClient.connect(settings, start=True, loops=True, progress=progress)
+        health = engine.health()
     _show(health, "runs already" if already else "started", as_json)
 
 

@@ -16,11 +16,13 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 
+from freshline.engine.process import ProcessId
 from freshline.errors import EngineError, FormatError
 
 MARK = "FRESHLINE_UP"
@@ -29,47 +31,30 @@ _GRACE_SECONDS = 20.0  # Dagster's daemon finishes an iteration before it ends
 
 
 @dataclass(frozen=True)
-class Started:
-    """A process as it was written down; `created` is its start time in seconds since 1970."""
-
-    name: str
-    pid: int
-    created: float
-
-    @classmethod
-    def of(cls, name: str, pid: int) -> Started:
-        """The running process of this id. Raises psutil.NoSuchProcess."""
-        return cls(name, pid, psutil.Process(pid).create_time())
-
-    @property
-    def alive(self) -> bool:
-        """Whether this very process runs, not another with its id and not its remains."""
-        try:
-            process = psutil.Process(self.pid)
-            # The kernel counts in ticks of 10 ms.
-            same = bool(abs(process.create_time() - self.created) < 0.05)
-            return same and process.status() != psutil.STATUS_ZOMBIE
-        except psutil.NoSuchProcess:
-            return False
-
-
-@dataclass(frozen=True)
 class UpRecord:
-    """What one `freshline up` started: itself, its children, their mark, and the address of the UI once it answers."""
+    """What one `freshline up` started: itself, children by name, their mark, and the UI's address once it answers."""
 
     mark: str
-    supervisor: Started
-    children: tuple[Started, ...] = ()
+    supervisor: ProcessId
+    children: tuple[tuple[str, ProcessId], ...] = ()
     url: str | None = None
     started_engine: bool = False
 
     def write(self, file: Path) -> None:
         """Put the record in the place of the one that is there; killed half way, the old one stays."""
+        value = {
+            "format": FORMAT,
+            "mark": self.mark,
+            "supervisor": _process_json(self.supervisor),
+            "children": [{"name": name, **_process_json(process)} for name, process in self.children],
+            "url": self.url,
+            "started_engine": self.started_engine,
+        }
         file.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
         try:
             with os.fdopen(handle, "w", encoding="utf-8") as stream:
-                json.dump({"format": FORMAT, **asdict(self)}, stream)
+                json.dump(value, stream)
             Path(name).replace(file)
         except BaseException:
             Path(name).unlink(missing_ok=True)
@@ -84,13 +69,21 @@ class UpRecord:
                 raise FormatError("written by a newer freshline. End it with that one.", where=str(file))
             return cls(
                 mark=str(value["mark"]),
-                supervisor=Started(**value["supervisor"]),
-                children=tuple(Started(**child) for child in value["children"]),
+                supervisor=_process(value["supervisor"]),
+                children=tuple((str(child["name"]), _process(child)) for child in value["children"]),
                 url=value["url"],
                 started_engine=bool(value["started_engine"]),
             )
         except (FileNotFoundError, KeyError, TypeError, ValueError):
             return None
+
+
+def _process_json(process: ProcessId) -> dict[str, object]:
+    return {"pid": process.pid, "start_time": process.started}
+
+
+def _process(value: Mapping[str, Any]) -> ProcessId:
+    return ProcessId(int(value["pid"]), float(value["start_time"]))
 
 
 def new_mark() -> str:
@@ -99,8 +92,8 @@ def new_mark() -> str:
 
 
 def start(
-    name: str, command: Sequence[str], *, log: Path, environ: Mapping[str, str], mark: str, folder: Path
-) -> tuple[subprocess.Popen[bytes], Started]:
+    command: Sequence[str], *, log: Path, environ: Mapping[str, str], mark: str, folder: Path
+) -> tuple[subprocess.Popen[bytes], ProcessId]:
     """Start a process in a group of its own, with its output at the end of a log file."""
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as output:
@@ -114,7 +107,9 @@ def start(
             # Ctrl-C in the terminal reaches the supervisor only, which then ends the others in order.
             start_new_session=True,
         )
-    return process, Started.of(name, process.pid)
+    found = ProcessId.of(process.pid)
+    assert found is not None  # ended or not, it stays in the table of processes until it is waited for
+    return process, found
 
 
 def marked(mark: str) -> list[psutil.Process]:

@@ -6,6 +6,7 @@ passed; anything else (a file, a pipe, a log) gets plain lines, one a message.
 
 from __future__ import annotations
 
+import re
 import sys
 import threading
 import time
@@ -16,6 +17,7 @@ from typing import TextIO
 PATIENCE_SECONDS = 2.0
 _REDRAW_SECONDS = 0.25
 _CLEAR = "\r\x1b[2K"
+_SECONDS = re.compile(r" \(\d+ s\)\Z")  # the live line counts them itself, and a log is not to have a line a second
 
 
 class Progress:
@@ -66,7 +68,7 @@ class Progress:
     def __call__(self, message: str) -> None:
         """Say what is being done now."""
         with self._lock:
-            self._message = message
+            self._message = _SECONDS.sub("", message)
             self._show()
 
     def print(self, text: str) -> None:

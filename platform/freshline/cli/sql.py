@@ -16,13 +16,14 @@ from freshline.engine.client import EngineClient
 from freshline.report.rows_text import rows_json, rows_text
 
 SHOWN_ROWS = 1000
+ALL_ROWS = 2**31 - 2  # the most that Spark can be asked for
 
 
 @click.command(epilog='\b\nExample:\n  freshline sql "SELECT * FROM spend ORDER BY customer"')
 @click.argument("statement", required=False)
 @click.option(
     "--limit",
-    type=click.IntRange(min=0),
+    type=click.IntRange(0, 2**31 - 4),
     metavar="N",
     help=f"Print at most N rows, 0 for all.  [default: {SHOWN_ROWS} on a terminal, else all]",
 )
@@ -56,7 +57,7 @@ def _answer(settings: Settings, client: EngineClient | None, statement: str, lim
     with Progress() as progress:
         client = client or connect(settings, progress)
         # One row more than is shown tells whether there are more.
-        asked = limit + 1 if limit else None
+        asked = limit + 1 if limit else ALL_ROWS
         for event in ask(client, "sql", progress, statement=statement, limit=asked):
             if event["type"] == "rows":
                 columns = [(name, kind) for name, kind in event["columns"]]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from freshline.cli.ask import running_engine
 from freshline.cli.failures import line_of
 from freshline.cli.options import json_option, open_settings, project_option
 from freshline.cli.progress import Progress
@@ -17,7 +18,6 @@ from freshline.commit.warehouse import Warehouse
 from freshline.declare.names import TableName
 from freshline.declare.project import read_project
 from freshline.declare.settings import Settings
-from freshline.engine.client import EngineClient
 from freshline.errors import EngineError
 from freshline.report.status import TableStatus, read_status
 from freshline.report.table_text import count_text, duration_text, freshness_text, printable, table_text
@@ -65,12 +65,13 @@ def command(project: Path | None, as_json: bool) -> None:
 
 def running_tables(settings: Settings) -> frozenset[TableName]:
     """What the engine is refreshing now; nothing where none runs."""
-    if not (settings.state / "engine.json").exists():
+    engine = running_engine(settings)
+    if engine is None:
         return frozenset()
     try:
-        told = EngineClient.connect(settings, start=False).status()
+        told = engine.status()
     except EngineError:
-        return frozenset()
+        return frozenset()  # it has ended since
     return frozenset(TableName.parse(str(table["table"])) for table in told if table.get("state") == "RUNNING")
 
 

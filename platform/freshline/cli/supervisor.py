@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import os
+import platform
 import signal
 import socket
 import subprocess
@@ -21,16 +22,19 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-import psutil
-
-from freshline.cli.processes import MARK, Started, UpRecord, end, end_marked, new_mark, start
+from freshline.cli.ask import running_engine
+from freshline.cli.processes import MARK, UpRecord, end_marked, new_mark, start
 from freshline.declare.settings import Settings
 from freshline.engine.client import EngineClient
+from freshline.engine.lock import read_holder
+from freshline.engine.process import ProcessId
+from freshline.engine.state_file import read_state, remove_state
 from freshline.errors import EngineError, SettingsError
 
 _READY_SECONDS = 180.0  # a webserver on a cold disk, with every table's metadata to read
 _WATCH_SECONDS = 1.0
 _ENGINE_WATCH_SECONDS = 5.0
+_STOP_SECONDS = 120.0  # what `up` may need to end all that it started
 _LOG_BYTES = 10_000_000
 
 DAGSTER_YAML = """\
@@ -104,7 +108,7 @@ class Supervisor:
         self._port = settings.dagster_port if port is None else port
         self._say = say
         self._mark = new_mark()
-        self._record = UpRecord(self._mark, Started.of("up", os.getpid()))
+        self._record = UpRecord(self._mark, ProcessId.own())
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         self._engine: EngineClient | None = None
 
@@ -176,14 +180,8 @@ class Supervisor:
 
     def _start_engine(self, progress: Callable[[str], None]) -> None:
         running = running_engine(self.settings)
-        if running is not None and not running.health().get("loops"):
-            # Begun by a single command, to serve requests only.
-            running.stop()
-            running = None
-        self._write(started_engine=running is None)
-        if running is not None:
-            self._engine = running
-            return
+        # One without loops was begun by a single command and would end by itself: it is taken over.
+        self._write(started_engine=running is None or not running.health().get("loops"))
         os.environ[MARK] = f"{self._mark}/engine"
         try:
             self._engine = EngineClient.connect(self.settings, start=True, loops=True, progress=progress)
@@ -204,7 +202,6 @@ class Supervisor:
             "PYTHONUNBUFFERED": "1",
         }
         process, child = start(
-            name,
             [sys.executable, "-m", module, *arguments, "-w", str(self.settings.root / "workspace.yaml")],
             log=log,
             environ=environ,
@@ -212,7 +209,7 @@ class Supervisor:
             folder=self.settings.root,
         )
         self._children[name] = process
-        self._write(children=(*self._record.children, child))
+        self._write(children=(*self._record.children, (name, child)))
 
     def _wait_for_webserver(self, port: int) -> None:
         process = self._children["dagster-webserver"]
@@ -248,16 +245,6 @@ class Supervisor:
         self._record.write(record_file(self.settings))
 
 
-def running_engine(settings: Settings) -> EngineClient | None:
-    """The engine that answers, None where none does."""
-    try:
-        client = EngineClient.connect(settings, start=False)
-        client.health()
-    except EngineError:
-        return None
-    return client
-
-
 def end_left(settings: Settings) -> int:
     """End what a killed `up` left; returns how many processes. Raises EngineError when an `up` is alive."""
     record = UpRecord.read(record_file(settings))
@@ -276,13 +263,28 @@ def end_all(settings: Settings, say: Callable[[str], None]) -> int:
     if record is not None:
         if record.supervisor.alive:
             # It ends what it started, in order; this waits as long as that may take.
-            ended += end([psutil.Process(record.supervisor.pid)], grace_seconds=120.0)
-            ended += sum(not child.alive for child in record.children)
+            record.supervisor.end(grace_seconds=_STOP_SECONDS)
+            ended += 1 + sum(not child.alive for _, child in record.children)
         ended += _end_recorded(settings, record)
     engine = running_engine(settings)
     if engine is not None:
         _stop_engine(engine, say)
         ended += 1
+    return ended + _end_silent_engine(settings)
+
+
+def _end_silent_engine(settings: Settings) -> int:
+    """End an engine that does not answer (or is only starting), and the JVM that a killed one left."""
+    left: list[ProcessId | None] = []
+    state = read_state(settings.state)
+    if state is not None:
+        left += [state.process, state.jvm]
+    holder = read_holder(settings.warehouse)
+    if holder is not None and holder.state == str(settings.state) and holder.host == platform.node():
+        left += [holder.process, holder.jvm]
+    ended = sum(process.end(grace_seconds=_STOP_SECONDS) for process in left if process is not None)
+    if state is not None:
+        remove_state(settings.state, state)
     return ended
 
 

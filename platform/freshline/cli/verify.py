@@ -13,7 +13,7 @@ from freshline.cli.ask import ask, connect
 from freshline.cli.failures import FAILED
 from freshline.cli.options import json_option, open_settings, project_option
 from freshline.cli.progress import Progress
-from freshline.report.table_text import count_text, duration_text, padded
+from freshline.report.table_text import count_text, duration_text, padded, printable
 
 
 @click.command(epilog="\b\nExample:\n  freshline verify daily_spend")
@@ -23,8 +23,8 @@ from freshline.report.table_text import count_text, duration_text, padded
 def command(tables: Sequence[str], project: Path | None, as_json: bool) -> int:
     """Recompute tables at the positions of their newest refresh and compare, row by row.
 
-    Rows of refreshes whose inputs are no longer kept are counted as unverified, never as equal. Exit code 1 if a
-    table differs.
+    Rows of refreshes whose inputs are no longer kept are counted as unverified, never as equal. Exit code 1 unless
+    all are equal.
     """
     settings = open_settings(project)
     verifications = []
@@ -43,19 +43,25 @@ def command(tables: Sequence[str], project: Path | None, as_json: bool) -> int:
 
 def verification_lines(verification: Mapping[str, Any]) -> list[str]:
     """One line for the table, and one below it for each sample of a row that differs."""
-    equal = bool(verification["equal"])
-    found = [] if equal else [f"{count_text(verification[side])} {side}" for side in ("missing", "extra")]
-    if verification.get("unverified"):
-        found.append(f"{count_text(verification['unverified'])} unverified")
+    found = [
+        f"{count_text(verification[side])} {side}"
+        for side in ("missing", "extra", "unverified")
+        if verification.get(side)
+    ]
+    found += [str(verification[key]) for key in ("error", "detail") if verification.get(key)]
     cells = (
         padded(verification["table"], 24),
-        padded("equal" if equal else "different", 10),
+        padded(_verdict(verification), 10),
         padded(duration_text(verification.get("seconds")), 7, right=True),
-        ", ".join(found),
+        printable(", ".join(found)),
     )
     samples = verification.get("samples") or ()
-    return ["  ".join(cells).rstrip(), *(f"    {_sample(sample)}" for sample in samples)]
+    return ["  ".join(cells).rstrip(), *(f"    {printable(str(sample))}" for sample in samples)]
 
 
-def _sample(sample: object) -> str:
-    return sample if isinstance(sample, str) else json.dumps(sample, default=str)
+def _verdict(verification: Mapping[str, Any]) -> str:
+    if verification["equal"]:
+        return "equal"
+    if verification["missing"] or verification["extra"]:
+        return "different"
+    return "failed" if verification.get("error") else "unverified"

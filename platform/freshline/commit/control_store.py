@@ -1,7 +1,7 @@
 """The control store: intentions and caches of one environment, in SQLite or in another database by URL.
 
-It holds the epoch, requests, positions that were checked without a commit, and the newest refreshes. What tables contain
-is in their own logs; losing this store loses no data and repeats none.
+It holds the epoch, requests, positions that were checked without a commit, and the newest refreshes. What tables
+contain is in their own logs; losing this store loses no data and repeats none.
 
 Every method is one transaction of its own and may be called from any thread and process. Stopped half way, it did
 nothing.
@@ -109,8 +109,8 @@ class ControlStore:
     def open(cls, url: str) -> ControlStore:
         """Open the store at a SQLAlchemy URL; its tables are made on first use.
 
-        Raises SettingsError for a URL that cannot be used, FormatError for a store of a newer freshline, and StorageError
-        where it cannot be read or written.
+        Raises SettingsError for a URL that cannot be used, FormatError for a store of a newer freshline, and
+        StorageError where it cannot be read or written.
         """
         try:
             parsed = make_url(url)
@@ -173,9 +173,7 @@ class ControlStore:
         with self._read() as connection:
             rows = connection.execute(select(_CHECKS)).mappings().all()
         return {
-            TableName.parse(row["name"]): Check(
-                _time(row["data_timestamp"]), row["position"], _time(row["checked_at"])
-            )
+            TableName.parse(row["name"]): Check(_time(row["data_timestamp"]), row["position"], _time(row["checked_at"]))
             for row in rows
         }
 
@@ -242,19 +240,21 @@ class ControlStore:
 
     # -- requests
 
-    def create_request(self, id: str, kind: str, arguments: str, now: datetime) -> None:
+    def create_request(self, request_id: str, kind: str, arguments: str, now: datetime) -> None:
         """Remember a request before anything is done for it."""
         with self._write() as connection:
             connection.execute(
-                insert(_REQUESTS).values(id=id, kind=kind, arguments=arguments, created_at=_text(now), state=None)
+                insert(_REQUESTS).values(
+                    id=request_id, kind=kind, arguments=arguments, created_at=_text(now), state=None
+                )
             )
 
-    def finish_request(self, id: str, state: str, error: str | None, now: datetime) -> None:
+    def finish_request(self, request_id: str, state: str, error: str | None, now: datetime) -> None:
         """Remember how a request ended; a second end of the same request changes nothing."""
         with self._write() as connection:
             connection.execute(
                 update(_REQUESTS)
-                .where((_REQUESTS.c.id == id) & _REQUESTS.c.state.is_(None))
+                .where((_REQUESTS.c.id == request_id) & _REQUESTS.c.state.is_(None))
                 .values(state=state, error=error, finished_at=_text(now))
             )
             oldest = (
@@ -333,17 +333,13 @@ def _prepare_sqlite(connection: Any, _record: Any) -> None:
     cursor = connection.cursor()
     try:
         cursor.execute(f"PRAGMA busy_timeout = {int(_BUSY_SECONDS * 1000)}")
-        if cursor.execute("PRAGMA journal_mode").fetchone()[0] != "wal" and not _is_read_only(connection):
+        if cursor.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
             # Readers and the writer do not wait for each other.
             cursor.execute("PRAGMA journal_mode = WAL")
         # A power cut may lose the last moments, never the database; what is lost is found again by looking.
         cursor.execute("PRAGMA synchronous = NORMAL")
     finally:
         cursor.close()
-
-
-def _is_read_only(connection: Any) -> bool:
-    return bool(connection.execute("PRAGMA query_only").fetchone()[0])
 
 
 def _begin_sqlite(connection: Connection) -> None:

@@ -49,6 +49,14 @@ class Commit:
         )
 
     @property
+    def restored_version(self) -> int | None:
+        """The version that a RESTORE brought back: the table holds what its receipt says again."""
+        if self.info.get("operation") != "RESTORE":
+            return None
+        version = (self.info.get("operationParameters") or {}).get("version")
+        return None if version is None else int(version)
+
+    @property
     def metrics(self) -> dict[str, int]:
         """Delta's operation metrics that are whole numbers."""
         found = self.info.get("operationMetrics") or {}
@@ -116,6 +124,9 @@ def read_newest(path: Path) -> Newest | None:
         receipt = commit.receipt
         if receipt is not None:
             return Newest(newest, receipt, version, foreign)
+        restored = commit.restored_version
+        if restored is not None:
+            return Newest(newest, receipt_at(path, restored), restored, foreign)
         foreign = foreign or commit.changes_data
     return Newest(newest, None, None, foreign)
 
@@ -129,6 +140,8 @@ def receipt_at(path: Path, version: int) -> Receipt | None:
         receipt = commit.receipt
         if receipt is not None:
             return receipt
+        if commit.restored_version is not None:
+            return receipt_at(path, commit.restored_version)
     return None
 
 
@@ -147,9 +160,9 @@ def read_receipts(path: Path, *, since: int = 0) -> Iterator[tuple[int, Receipt]
 
 
 def open_table(path: Path, version: int | None = None) -> deltalake.DeltaTable:
-    """The table in delta-rs, without its list of files. Raises SourceError where it cannot be opened."""
+    """The table in delta-rs. Raises SourceError where it cannot be opened."""
     try:
-        return deltalake.DeltaTable(str(path), version=version, without_files=True)
+        return deltalake.DeltaTable(str(path), version=version)
     except (DeltaError, OSError) as error:
         raise SourceError(
             f"cannot read the Delta table at {path}{'' if version is None else f' at version {version}'}: {error}",

@@ -8,22 +8,20 @@ partitions are declared over them.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sqlglot import exp
 
-from freshline.declare.names import TableName
+from freshline.declare.location import Location
+from freshline.declare.names import REFUSED_IN_COLUMN, RESERVED_COLUMN, TableName
 from freshline.declare.query import SqlQuery
-from freshline.declare.query_parser import parse_structure
+from freshline.declare.query_parser import parse_structure, too_deep
 from freshline.declare.rules import Problems, nearest
 from freshline.declare.tokens import Text
 
 # None stands for a column that Spark names itself; a whole None for columns that nobody knows.
 Names = tuple[str | None, ...]
-RESERVED = "_freshline"
-REFUSED_BY_DELTA = re.compile(r"[ ,;{}()\n\t=]")
 
 # Words that some functions take without quotes, or that stand for a function without parentheses.
 _NOT_COLUMNS = frozenset(
@@ -59,6 +57,8 @@ class _Scope:
     inputs: list[_Input] = field(default_factory=list)
     merged: list[str] = field(default_factory=list)
     aliases: set[str] = field(default_factory=set)
+    # The names of the select list, which ORDER BY and HAVING see first; None when they are not known.
+    yields: set[str] | None = field(default_factory=set)
 
     def input(self, alias: str) -> _Input | None:
         return next((item for item in self.inputs if item.alias.lower() == alias.lower()), None)
@@ -79,8 +79,11 @@ def output_columns(query: SqlQuery, path: str, inputs: Mapping[TableName, tuple[
     DeclarationErrors for columns that are unknown, ambiguous, unnamed, or there twice.
     """
     resolver = _Resolver(Text(query.text, path, query.line), inputs)
-    tree = parse_structure(query)
-    names = resolver.query(tree, None, {})
+    try:
+        tree = parse_structure(query)
+        names = resolver.query(tree, None, {})
+    except RecursionError as error:
+        raise too_deep(Location(path, query.line)) from error
     found: list[str] = []
     if names is None:
         if not resolver.problems:
@@ -99,13 +102,14 @@ def output_columns(query: SqlQuery, path: str, inputs: Mapping[TableName, tuple[
                 )
             elif name.lower() in (other.lower() for other in found):
                 resolver.add("DUPLICATE_COLUMN", f"the query yields {name} twice. Rename one with AS.", offset)
-            elif name.lower().startswith(RESERVED):
+            elif name.lower().startswith(RESERVED_COLUMN):
                 resolver.add(
                     "RESERVED_NAME",
-                    f"column {name}: names that begin with {RESERVED} are freshline's own. Take another with AS.",
+                    f"column {name}: names that begin with {RESERVED_COLUMN} are freshline's own. "
+                    "Take another with AS.",
                     offset,
                 )
-            elif REFUSED_BY_DELTA.search(name):
+            elif REFUSED_IN_COLUMN.search(name):
                 resolver.add(
                     "COLUMN_NAME",
                     f"column `{name}` has a character that Delta refuses in names (blank , ; {{ }} ( ) =). "
@@ -171,7 +175,7 @@ def _verdict(column: exp.Column, scope: _Scope, *, aliases_first: bool) -> str:
     parts = [part.name for part in column.parts]
     if len(parts) == 1 and parts[0].lower() in _NOT_COLUMNS:
         return "fine"
-    if aliases_first and parts[0].lower() in scope.aliases:
+    if aliases_first and (scope.yields is None or parts[0].lower() in scope.yields):
         return "fine"
     here: _Scope | None = scope
     while here is not None:
@@ -181,7 +185,8 @@ def _verdict(column: exp.Column, scope: _Scope, *, aliases_first: bool) -> str:
         if parts[0].lower() in here.aliases:
             return "fine"
         here = here.outer
-    return "unknown"
+    # GROUP BY window(..) makes a column of this name.
+    return "fine" if parts[0].lower() in ("window", "session_window") else "unknown"
 
 
 def _verdict_in(parts: Sequence[str], scope: _Scope) -> str | None:
@@ -281,9 +286,11 @@ class _Resolver:
             self._check(item, scope, common)
         for clause in ("where", "group", "distinct", "windows", "connect"):
             self._check_clause(select.args.get(clause), scope, common, aliases_first=False)
+        names = self._projection(select, scope)
+        scope.yields = None if names is None else {name.lower() for name in names if name is not None}
         for clause in ("having", "qualify", "order", "sort", "cluster", "distribute", "limit"):
             self._check_clause(select.args.get(clause), scope, common, aliases_first=True)
-        return self._projection(select, scope)
+        return names
 
     def _projection(self, select: exp.Select, scope: _Scope) -> Names | None:
         names: list[str | None] = []
@@ -390,7 +397,7 @@ class _Resolver:
 
     def _table(self, table: exp.Table, common: Mapping[str, Names | None]) -> tuple[Names | None, TableName | None]:
         if not isinstance(table.this, exp.Identifier):
-            return None, None
+            return ("id",) if table.this.name.lower() == "range" else None, None
         if not table.args.get("db") and table.name.lower() in common:
             return common[table.name.lower()], None
         name = TableName(table.db or None, table.name)

@@ -20,7 +20,8 @@ from freshline.declare.spec import Downstream, Mode, SourceSpec, Spec, TableSpec
 # Tables that freshline keeps beside those that are declared.
 QUARANTINE = "__quarantine"
 FILES = "__file"
-_RESERVED_PREFIXES = ("freshline_", "_freshline")
+# So begin the tables of freshline itself, and the views under which queries read names with a namespace.
+RESERVED_PREFIX = "freshline_"
 
 
 @dataclass(frozen=True)
@@ -224,12 +225,12 @@ def _check_names(known: Mapping[TableName, Declaration], problems: Problems) -> 
     namespaces = {name.namespace.lower(): name for name in known if name.namespace}
     for name, declaration in known.items():
         at = declaration.spec.written_at
-        for part in name.parts:
-            prefix = next((p for p in _RESERVED_PREFIXES if part.lower().startswith(p)), None)
-            if prefix is not None:
-                problems.add(
-                    "RESERVED_NAME", f"{name}: names that begin with {prefix} are freshline's own. Take another.", at
-                )
+        if any(part.lower().startswith(RESERVED_PREFIX) for part in name.parts):
+            problems.add(
+                "RESERVED_NAME",
+                f"{name}: names that begin with {RESERVED_PREFIX} are freshline's own. Take another.",
+                at,
+            )
         if name.namespace is None and name.name.lower() in namespaces:
             problems.add(
                 "PATH_COLLISION",

@@ -6,6 +6,10 @@ import re
 from dataclasses import dataclass
 
 PART = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}\Z")
+# Columns that freshline adds to tables of its own begin with this, in any letter case.
+RESERVED_COLUMN = "_freshline"
+# Delta refuses these in the names of columns.
+REFUSED_IN_COLUMN = re.compile(r"[ ,;{}()\n\t=]")
 
 
 @dataclass(frozen=True)

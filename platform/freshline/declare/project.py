@@ -21,7 +21,7 @@ from freshline.declare.project_settings import find_project, read_settings
 from freshline.declare.rules import Problems, breach
 from freshline.declare.settings import Settings
 from freshline.declare.source import resolve_path
-from freshline.declare.spec import SourceSpec, TableSpec
+from freshline.declare.spec import SourceSpec, Spec, TableSpec
 from freshline.errors import DeclarationError
 
 __all__ = ["find_project", "read_declarations", "read_project", "read_settings"]
@@ -235,33 +235,29 @@ def _graph(
     problems: Problems,
 ) -> Graph:
     ordered = arrange(declarations, broken, problems)
-    placed: dict[TableName, Declaration] = {}
+    settled: dict[TableName, Declaration] = {}
     for declaration in ordered:
         spec = declaration.spec
-        name = spec.name
         if isinstance(spec, SourceSpec):
-            placed[name] = _placed_source(declaration, spec, settings, environ, problems)
+            settled[spec.name] = _placed_source(declaration, spec, settings, environ, problems)
             continue
-        inputs = {read: columns_of(placed[read].spec) if read in placed else None for read in spec.reads}
-        logs = frozenset(read for read in spec.reads if _is_log(placed.get(read)))
-        placed[name] = declaration
-        if any(read not in placed for read in spec.reads):
-            continue  # what is wrong with its inputs is told; judging this now would tell it again
+        if any(read not in settled for read in spec.reads):
+            continue  # what is wrong with its inputs is told; it is not to blame
+        inputs = {read: columns_of(settled[read].spec) for read in spec.reads}
+        logs = frozenset(read for read in spec.reads if _is_log(settled[read].spec))
         try:
-            placed[name] = replace(declaration, spec=resolve(declaration, inputs, logs))
+            settled[spec.name] = replace(declaration, spec=resolve(declaration, inputs, logs))
         except DeclarationError as error:
             problems.extend(error)
-            # Its columns are not known; what reads it is not to blame.
-            del placed[name]
     thresholds = Thresholds(settings.default_freshness, settings.continuous_below, settings.incremental_below)
-    judged = [placed.get(d.spec.name, d) for d in ordered]
+    judged = [settled.get(d.spec.name, d) for d in ordered]
     graph = build_graph(judged, thresholds, problems)
     problems.raise_all()
     return graph
 
 
-def _is_log(declaration: Declaration | None) -> bool:
-    return declaration is not None and isinstance(declaration.spec, SourceSpec) and declaration.spec.is_log
+def _is_log(spec: Spec) -> bool:
+    return isinstance(spec, SourceSpec) and spec.is_log
 
 
 def _placed_source(

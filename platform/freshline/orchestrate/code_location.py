@@ -57,7 +57,7 @@ def assets(graph: Graph, settings: Settings) -> list[AssetsDefinition | AssetSpe
     return [
         spec
         if _in_place(graph, name)
-        else executable_asset(spec, Materialization(graph.spec(name), warehouse, _checks(graph, name)), connect)
+        else executable_asset(spec, Materialization(graph.spec(name), warehouse), connect)
         for name, spec in specs.items()
     ]
 
@@ -65,10 +65,6 @@ def assets(graph: Graph, settings: Settings) -> list[AssetsDefinition | AssetSpe
 def _connect(settings: Settings, progress: Callable[[str], None]) -> Requests:
     """The engine of the project, started if none runs."""
     return EngineClient.connect(settings, start=True, progress=progress)
-
-
-def _checks(graph: Graph, name: TableName) -> tuple[TableName, ...]:
-    return tuple(read for read in graph.reads(name) if _in_place(graph, read))
 
 
 def _in_place(graph: Graph, name: TableName) -> bool:

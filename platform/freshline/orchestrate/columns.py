@@ -38,7 +38,7 @@ def column_schema(spec: Spec, path: Path, *, version: int | None = None) -> Tabl
         return _schema(spec, {field.name: (sql_type(field.type), field.nullable) for field in _shown(spec, fields)})
     if spec.columns is None:
         return None
-    return _schema(spec, {name: (UNKNOWN_TYPE, True) for name in spec.columns})
+    return _schema(spec, dict.fromkeys(spec.columns, (UNKNOWN_TYPE, True)))
 
 
 def sql_type(type_: DataType) -> str:

@@ -7,6 +7,7 @@ here: the engine knows which failures another try can help, and Dagster's retrie
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
@@ -30,6 +31,8 @@ from freshline.orchestrate.asset import asset_key
 from freshline.orchestrate.columns import column_schema
 from freshline.plan.lag import lag_seconds
 
+SECONDS = re.compile(r" \(\d+ s\)\Z")
+
 
 class Requests(Protocol):
     """What is needed of an engine's client: the events of one request.
@@ -45,15 +48,10 @@ Connect = Callable[[Callable[[str], None]], Requests]
 
 @dataclass(frozen=True)
 class Materialization:
-    """What Materialize on one asset asks for.
-
-    `checks` are the sources read in place below the table: Dagster has no step for them, so the request looks
-    whether they have something new.
-    """
+    """The table or log table that Materialize on one asset asks for, and where it lies."""
 
     spec: Spec
     warehouse: Warehouse
-    checks: tuple[TableName, ...] = ()
 
     @property
     def name(self) -> TableName:
@@ -69,19 +67,17 @@ def materialize(asked: Materialization, connect: Connect, context: AssetExecutio
     outcome: Mapping[str, Any] | None = None
     done: Mapping[str, Any] = {}
     try:
-        engine = connect(context.log.info)
-        # Dagster orders the steps of a run, so each one asks for its own table and not for what is upstream.
-        names = [*map(str, asked.checks), str(asked.name)]
+        engine = connect(_each_step_once(context.log.info))
+        # For this table alone, because Dagster has a step of its own for each selected upstream and orders them.
+        request = engine.run("refresh", tables=[str(asked.name)], upstreams=False)
         # Closed here and not by the garbage collector: an interruption must cancel the request before the step ends.
-        with closing(_closable(engine.run("refresh", tables=names, upstreams=False))) as events:
+        with closing(_closable(request)) as events:
             for event in events:
                 match event["type"]:
                     case "progress":
                         context.log.info(_sentence({"where": event.get("table"), "message": event["message"]}))
-                    case "outcome" if TableName.parse(event["outcome"]["table"]) == asked.name:
-                        outcome = event["outcome"]
                     case "outcome":
-                        context.log.info(_told(event["outcome"]))
+                        outcome = event["outcome"]
                     case "done":
                         done = event
                     case other:
@@ -154,6 +150,20 @@ def failure(error: Mapping[str, Any], outcome: Mapping[str, Any] | None = None) 
 
 def _closable(events: Iterator[dict[str, Any]]) -> Generator[dict[str, Any], None, None]:
     yield from events
+
+
+def _each_step_once(tell: Callable[[str], None]) -> Callable[[str], None]:
+    """While an engine starts, its client repeats the step with the seconds so far; a run keeps every line for ever."""
+    told = ""
+
+    def progress(message: str) -> None:
+        nonlocal told
+        step = SECONDS.sub("", message)
+        if step != told:
+            tell(step)
+        told = step
+
+    return progress
 
 
 def _sentence(error: Mapping[str, Any]) -> str:

@@ -1,7 +1,7 @@
 """What is remembered of a refresh after it ended, and of a look at a source.
 
-These are memories, not truths: what a table contains is in its own log. Losing them loses no row; it loses the reasons of
-refreshes that wrote nothing, and the durations from which the next ones are foretold.
+These are memories, not truths: what a table contains is in its own log. Losing them loses no row; it loses the
+reasons of refreshes that wrote nothing, and the durations from which the next ones are foretold.
 """
 
 from __future__ import annotations

@@ -363,7 +363,7 @@ def _trace(
     sources = _sources(node)
     used = {reference.table.lower() for reference in expression.find_all(exp.Column)}
     if used == {""} or "" in used:
-        if len(sources) != 1:
+        if len(sources) != 1 or node.args.get("laterals"):
             raise _Refused(Reason("UNSUPPORTED", f"{_fragment(expression)}: qualify it with its table"))
         used = {next(iter(sources))}
     if len(used) != 1:

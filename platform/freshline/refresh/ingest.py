@@ -16,7 +16,7 @@ from pathlib import Path
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType, TimestampType
 from pyspark.sql.window import Window
 
 from freshline.declare.spec import SourceSpec
@@ -45,10 +45,25 @@ HEADER_BYTES = 1 << 20
 # Up to this many files each is read by a task of its own, so that the place of a row in its task is its line.
 SINGLE_FILE_TASKS = 64
 
-QUARANTINE_SCHEMA = StructType.fromDDL(
-    f"{SEQ} BIGINT, file STRING, line BIGINT, raw BINARY, error STRING, message STRING, quarantined_at TIMESTAMP"
+QUARANTINE_SCHEMA = StructType(
+    [
+        StructField(SEQ, LongType()),
+        StructField("file", StringType()),
+        StructField("line", LongType()),
+        StructField("raw", BinaryType()),
+        StructField("error", StringType()),
+        StructField("message", StringType()),
+        StructField("quarantined_at", TimestampType()),
+    ]
 )
-FILES_SCHEMA = StructType.fromDDL(f"{SEQ} BIGINT, path STRING, size BIGINT, modified_ns BIGINT")
+FILES_SCHEMA = StructType(
+    [
+        StructField(SEQ, LongType()),
+        StructField("path", StringType()),
+        StructField("size", LongType()),
+        StructField("modified_ns", LongType()),
+    ]
+)
 
 
 @dataclass(frozen=True)
@@ -64,14 +79,21 @@ class Records:
 
 def log_schema(spec: SourceSpec) -> StructType:
     """The stored columns of a log table: arrival first, so that Delta keeps statistics on them, then the record's."""
-    key = f"{HASH} BIGINT, " if spec.primary_key else ""
-    stored = StructType.fromDDL(f"{SEQ} BIGINT, {INGESTED_AT} TIMESTAMP, {FILE} STRING, {RECORD} BIGINT, {key}".rstrip(", "))
-    return StructType(stored.fields + record_schema(spec).fields)
+    stored = [
+        StructField(SEQ, LongType()),
+        StructField(INGESTED_AT, TimestampType()),
+        StructField(FILE, StringType()),
+        StructField(RECORD, LongType()),
+    ]
+    key = [StructField(HASH, LongType())] if spec.primary_key else []
+    return StructType(stored + key + record_schema(spec).fields)
 
 
 def record_schema(spec: SourceSpec) -> StructType:
     """The declared columns that a record carries."""
-    return StructType.fromDDL(", ".join(f"{quoted(c.name)} {c.type}" for c in spec.record_columns))
+    schema = StructType.fromDDL(", ".join(f"{quoted(c.name)} {c.type}" for c in spec.record_columns))
+    assert isinstance(schema, StructType)
+    return schema
 
 
 def read_records(spark: SparkSession, spec: SourceSpec, root: Path, marks: Sequence[FileMark]) -> Records:

@@ -1,11 +1,34 @@
-"""Values of Spark types as SQL text, for the few places that take only text (Delta's `replaceWhere`)."""
+"""Values of Spark types as SQL text, for the few places that take only text (Delta's `replaceWhere`).
+
+A value goes from Spark to Python as `for_literal` gives it, `from_spark` makes of that what `sql_literal` writes.
+"""
 
 from __future__ import annotations
 
-from datetime import date, datetime
+import math
+from collections.abc import Sequence
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql.types import DataType, StringType, TimestampType
+
 from freshline.errors import RefreshError
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def for_literal(column: Column, kind: DataType) -> Column:
+    """The column in a form that reaches Python whole: a timestamp would come in the time zone of this machine."""
+    return F.unix_micros(column) if isinstance(kind, TimestampType) else column
+
+
+def from_spark(value: object, kind: DataType) -> object:
+    """A partition's value, collected through `for_literal`; an empty text is NULL, as Delta keeps it."""
+    if isinstance(kind, TimestampType) and isinstance(value, int):
+        return EPOCH + timedelta(microseconds=value)
+    return None if value == "" and isinstance(kind, StringType) else value
 
 
 def sql_literal(value: object) -> str:
@@ -27,6 +50,9 @@ def sql_literal(value: object) -> str:
             return str(value)
         case Decimal():
             return f"{value:f}BD"
+        case float():
+            # The exact value also of a FLOAT, which is compared as the DOUBLE that it is.
+            return f"{value!r}D" if math.isfinite(value) else f"DOUBLE('{value}')"
         case str():
             escaped = value.replace("\\", "\\\\").replace("'", "\\'")
             return f"'{escaped}'"
@@ -36,7 +62,8 @@ def sql_literal(value: object) -> str:
             return f"TIMESTAMP'{value.isoformat(sep=' ')}'"
         case date():
             return f"DATE'{value.isoformat()}'"
-    raise RefreshError(f"a partition value of type {type(value).__name__} cannot be written as a literal")
+        case _:
+            raise RefreshError(f"a partition value of type {type(value).__name__} cannot be written as a literal")
 
 
 def quoted(name: str) -> str:
@@ -44,14 +71,16 @@ def quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def partition_predicate(columns: tuple[str, ...], values: list[tuple[object, ...]]) -> str:
+def partition_predicate(expressions: Sequence[str], values: Sequence[tuple[object, ...]]) -> str:
     """The condition that holds for exactly the rows of these partitions; NULL is a partition like any other.
 
-    >>> partition_predicate(("ds",), [("a",), ("b",), (None,)])
-    "(`ds` IN ('a', 'b')) OR (`ds` IS NULL)"
+    `expressions` give the partition's values, as SQL.
+
+    >>> partition_predicate(["ds"], [("a",), ("b",), (None,)])
+    "(ds IN ('a', 'b')) OR (ds IS NULL)"
     """
-    if len(columns) == 1:
-        column = quoted(columns[0])
+    if len(expressions) == 1:
+        (column,) = expressions
         present = [sql_literal(value) for (value,) in values if value is not None]
         parts = [f"({column} IN ({', '.join(present)}))"] if present else []
         if len(present) < len(values):
@@ -60,8 +89,8 @@ def partition_predicate(columns: tuple[str, ...], values: list[tuple[object, ...
     return " OR ".join(
         "("
         + " AND ".join(
-            f"{quoted(column)} IS NULL" if value is None else f"{quoted(column)} = {sql_literal(value)}"
-            for column, value in zip(columns, row, strict=True)
+            f"{column} IS NULL" if value is None else f"{column} = {sql_literal(value)}"
+            for column, value in zip(expressions, row, strict=True)
         )
         + ")"
         for row in values

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from freshline.commit import delta_log
-from freshline.commit.control_store import Check, ControlStore
+from freshline.commit.control_store import ControlStore
 from freshline.commit.warehouse import Warehouse
 from freshline.declare.graph import Graph
 from freshline.declare.names import TableName
@@ -23,7 +23,7 @@ from freshline.declare.spec import SourceSpec, Spec, TableSpec
 from freshline.errors import FreshlineError
 from freshline.plan.lag import Held, data_timestamps, lag_seconds
 from freshline.plan.position import TablePosition, position_from_json
-from freshline.plan.record import RefreshRecord
+from freshline.plan.record import Check, RefreshRecord
 
 
 @dataclass(frozen=True)
@@ -205,7 +205,8 @@ def _look(
         stamps = [stamp for stamp in (checked, own) if stamp is not None]
         held = Held(
             TablePosition(delta_log.table_id(path), newest.version, None if receipt is None else receipt.seq),
-            (max(stamps) if stamps else None) if isinstance(spec, SourceSpec) else own,
+            # What either says, stays true: later versions have at least what was there.
+            max(stamps, default=None),
             driving,
             {} if receipt is None else receipt.positions,
         )

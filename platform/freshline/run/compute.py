@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StringType
 
 from freshline.declare.names import TableName
 from freshline.declare.query import LookupJoin, PythonQuery, SqlQuery
@@ -46,7 +47,19 @@ def run_query(spark: SparkSession, spec: TableSpec, pins: Mapping[TableName, Pin
     """The query over the views of the session; `version_of` gives the pinned versions."""
     assert isinstance(spec.query, SqlQuery)
     versions = {join.alias.lower(): pins[join.table].position.version for join in spec.query.lookup_joins}
-    return spark.sql(spec.query.render(versions=versions))
+    return as_stored(spark.sql(spec.query.render(versions=versions)), spec)
+
+
+def as_stored(rows: DataFrame, spec: TableSpec) -> DataFrame:
+    """The rows as Delta keeps them: an empty text in a partition column is NULL there."""
+    partitions = {column.lower() for column in spec.partitioned_by}
+    return rows.withColumns(
+        {
+            field.name: F.nullif(F.col(quoted(field.name)), F.lit(""))
+            for field in rows.schema.fields
+            if field.name.lower() in partitions and isinstance(field.dataType, StringType)
+        }
+    )
 
 
 def compute_whole(
@@ -60,10 +73,10 @@ def compute_whole(
     if isinstance(spec.query, PythonQuery):
         assert runtime.python_tables is not None, "tables in Python need the engine's worker"
         view = runtime.python_tables.compute(spec.query, list(pins.values()), cancellation)
-        return spark.table(f"global_temp.{view}"), view
+        return as_stored(spark.table(f"global_temp.{view}"), spec), view
     shadow_inputs(spark, whole_inputs(spark, spec, pins))
     if spec.merge is not None:
-        return fold_all(spark, spec), None
+        return as_stored(fold_all(spark, spec), spec), None
     return run_query(spark, spec, pins), None
 
 

@@ -2,38 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from datetime import date
+from urllib.parse import quote, unquote
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import DataType, StructType
 
 from freshline.declare.spec import TableSpec
 from freshline.errors import PartitionError
-from freshline.refresh.literal import partition_predicate, quoted, sql_literal
+from freshline.refresh.literal import for_literal, from_spark, partition_predicate, quoted, sql_literal
 
 
-def partition_key(partition: Sequence[tuple[str, str]]) -> str:
-    """A partition as one text, as receipts and outcomes name it."""
-    return "/".join(f"{column}={value}" for column, value in partition)
+def partition_key(values: Mapping[str, object]) -> str:
+    """A partition as one text, as receipts name it: equal partitions have equal texts.
+
+    >>> partition_key({"ds": date(2026, 11, 1), "path": "a/b=c"})
+    'ds=2026-11-01/path=a%2Fb%3Dc'
+    """
+    return "/".join(f"{column}={quote(_text(value), safe='')}" for column, value in values.items())
 
 
-def partition_condition(
-    spark: SparkSession, spec: TableSpec, schema: StructType, partition: Sequence[tuple[str, str]]
-) -> str:
+def named_partition(key: str) -> tuple[tuple[str, str], ...]:
+    """The columns and value texts of a partition's text.
+
+    >>> named_partition("ds=2026-11-01/path=a%2Fb%3Dc")
+    (('ds', '2026-11-01'), ('path', 'a/b=c'))
+    """
+    pairs = (part.split("=", 1) for part in key.split("/"))
+    return tuple((column, unquote(text)) for column, text in pairs)
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return ""
+    return value.isoformat() if isinstance(value, date) else str(value)
+
+
+def partition_condition(values: Mapping[str, object], expressions: Mapping[str, str] | None = None) -> str:
     """The condition that holds for exactly the rows of a named partition.
+
+    `expressions` give the partition columns' values where they are not columns under their own names.
+    """
+    over = {name: quoted(name) if expressions is None else f"({expressions[name]})" for name in values}
+    return partition_predicate(list(over.values()), [tuple(values.values())])
+
+
+def read_partition(
+    spark: SparkSession, spec: TableSpec, schema: StructType, partition: Sequence[tuple[str, str]]
+) -> dict[str, object]:
+    """The typed values of a named partition by column; an empty text names the partition of NULL texts.
 
     Raises PartitionError for a table without partitions, an unknown or other column, a value that is not of the
     column's type, or no column at all.
     """
-    where = f"{spec.name} partition ({partition_key(partition)})"
+    where = f"{spec.name} partition ({', '.join(f'{column} = {text!r}' for column, text in partition)})"
     if not spec.partitioned_by:
         raise PartitionError("the table has no partitions. Refresh the whole table.", where=str(spec.name))
     if not partition:
         raise PartitionError("no partition is named", where=str(spec.name))
     columns = {column.lower(): column for column in spec.partitioned_by}
-    names: list[str] = []
-    values: list[object] = []
+    values: dict[str, object] = {}
     for column, text in partition:
         name = columns.get(column.lower())
         if name is None:
@@ -41,15 +71,17 @@ def partition_condition(
                 f"{column} is not a partition column. The table is PARTITIONED BY ({', '.join(spec.partitioned_by)}).",
                 where=where,
             )
-        if name in names:
+        if name in values:
             raise PartitionError(f"{column} is named twice", where=where)
-        field = next(field for field in schema.fields if field.name.lower() == name.lower())
-        kind = field.dataType.simpleString()
-        value = spark.range(1).select(F.expr(f"try_cast({sql_literal(text)} AS {kind})")).collect()[0][0]
+        kind = next(field for field in schema.fields if field.name.lower() == name.lower()).dataType
+        value = _read_value(spark, text, kind)
         if value is None:
-            raise PartitionError(f"{text!r} is not a value of {column}, which is {kind.upper()}", where=where)
-        names.append(name)
-        values.append(value)
-    if len(names) == 1:
-        return partition_predicate((names[0],), [(values[0],)])
-    return " AND ".join(f"{quoted(name)} = {sql_literal(value)}" for name, value in zip(names, values, strict=True))
+            shown = kind.simpleString().upper()
+            raise PartitionError(f"{text!r} is not a value of {column}, which is {shown}", where=where)
+        values[name] = from_spark(value, kind)
+    return {name: values[name] for name in spec.partitioned_by if name in values}
+
+
+def _read_value(spark: SparkSession, text: str, kind: DataType) -> object:
+    value = F.expr(f"try_cast({sql_literal(text)} AS {kind.simpleString()})")
+    return spark.range(1).select(for_literal(value, kind)).collect()[0][0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 
@@ -46,7 +47,7 @@ def query(
     """
     _require_query(statement)
     names = [name for name in runtime.graph.order if newest_version(runtime.warehouse.location(runtime.graph.spec(name))) is not None]
-    text, used = _with_views(statement, names)
+    text, used = resolve_names(statement, names)
     most = ROW_LIMIT if limit is None else limit
     with runtime.working(cancellation or Cancellation(), pool=MANUAL, what="sql") as spark:
         frames = {}
@@ -98,7 +99,7 @@ def _require_query(statement: str) -> None:
         )
 
 
-def _with_views(statement: str, names: list[TableName]) -> tuple[str, list[TableName]]:
+def resolve_names(statement: str, names: Sequence[TableName]) -> tuple[str, list[TableName]]:
     """The statement with namespaced names replaced by their views, and the tables it may read."""
     by_parts = {tuple(part.lower() for part in name.parts): name for name in names}
     tokens = Spark().tokenize(statement)

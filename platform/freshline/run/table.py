@@ -19,6 +19,7 @@ from uuid import uuid4
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StringType, StructType
 
 from freshline.commit.delta_log import (
     Newest,
@@ -26,6 +27,7 @@ from freshline.commit.delta_log import (
     count_rows,
     exists,
     newest_version,
+    position_of,
     read_newest,
 )
 from freshline.commit.write import (
@@ -56,7 +58,7 @@ from freshline.plan.reason import Reason
 from freshline.plan.receipt import Receipt
 from freshline.plan.record import RefreshRecord
 from freshline.plan.request import RefreshRequest
-from freshline.plan.shape import groups_by, read_shape
+from freshline.plan.shape import Origin, groups_by, read_shape
 from freshline.plan.step import (
     Append,
     Full,
@@ -84,22 +86,24 @@ from freshline.refresh.inputs import (
     RECORD,
     SEQ,
     Pinned,
+    drop_views,
     read_inserted,
     read_net_images,
     read_whole,
     shadow_inputs,
 )
-from freshline.refresh.literal import partition_predicate, quoted
+from freshline.refresh.literal import for_literal, from_spark, partition_predicate, quoted
 from freshline.report.outcome import Outcome
 from freshline.run.compute import check_key, check_key_against, check_lookups, compute_whole, run_query, whole_inputs
 from freshline.run.failure import translate
 from freshline.run.log import HISTORY_SECONDS, commit_null_keys, refresh_log
-from freshline.run.partitions import partition_condition, partition_key
+from freshline.run.partitions import partition_condition, partition_key, read_partition
 from freshline.run.pin import Pins, pin_at, pin_inputs
 from freshline.run.runtime import Progress, Runtime
 
 ATTEMPTS = 3
 MOST_PARTITIONS = 5_000
+FEW_ROWS = 100_000
 CONTINUOUS_HISTORY_SECONDS = 2 * 86400
 # A position that only the control store knows must not fall behind what the inputs still hold.
 CARRY_AFTER = timedelta(hours=1)
@@ -178,7 +182,7 @@ def _record(runtime: Runtime, outcome: Outcome, fingerprint: str) -> None:
             committed=outcome.committed,
             fingerprint=fingerprint,
             data_timestamp=outcome.data_timestamp,
-            error=None if outcome.error is None else json.dumps(outcome.error.as_json()),
+            error=None if outcome.error is None else outcome.error.as_json(),
             problems=tuple(str(problem) for problem in outcome.problems),
         )
     )
@@ -191,7 +195,7 @@ def _check_source(runtime: Runtime, spec: SourceSpec) -> Outcome:
     version = newest_version(path)
     if version is None:
         raise SourceError(f"there is no Delta table at {path}. Write it, or correct `path`.", where=str(spec.written_at))
-    runtime.control.record_check(spec.name, now, json.dumps({"version": version}))
+    runtime.control.record_check(spec.name, now, json.dumps(position_of(path, version).as_json()))
     return Outcome(
         table=spec.name,
         kind="source",
@@ -234,18 +238,21 @@ def _refresh(
         newest = read_newest(path)
         receipt = None if newest is None else newest.receipt
         _require_same_definition(spec, receipt, request)
-        pins = pin_inputs(runtime, spec)
-        runtime.failpoint("table-pinned")
         base = _base_positions(runtime, spec, receipt)
+        pins = pin_inputs(runtime, spec, base)
+        runtime.failpoint("table-pinned")
         changes = _classify(spec, pins, base)
         step = choose_step(
             Situation(spec, receipt, newest is not None and newest.foreign, changes, request)
         )
         _require_allowed(spec, step, changes)
-        if isinstance(step, Noop) and not _far_ahead(runtime, receipt, pins):
+        if pins.mixed:
+            progress(f"{Reason('MIXED_CUT', ', '.join(pins.mixed))}")
+        if isinstance(step, Noop) and not _far_ahead(receipt, pins, spec.lookups):
             return _noop(runtime, spec, newest, pins, step.reason, mode)
         progress(_describe(step))
         with runtime.working(cancellation, pool=request.cause, what=f"refresh {spec.name}") as spark, ExitStack() as held:
+            held.callback(drop_views, spark, spec.reads)
             work = _prepare(runtime, spark, spec, step, pins, changes, receipt, held, cancellation, mode)
             if work.write is None:
                 return _noop(runtime, spec, newest, pins, work.reason, mode, rows_in=work.rows_in)
@@ -323,14 +330,18 @@ def _require_allowed(spec: TableSpec, step: Step, changes: Mapping[TableName, Ch
             )
 
 
-def _far_ahead(runtime: Runtime, receipt: Receipt | None, pins: Pins) -> bool:
+def _far_ahead(receipt: Receipt | None, pins: Pins, pinned_only: frozenset[TableName]) -> bool:
     """Whether the checked position has run so far ahead of the receipt that it must be carried into the log."""
     if receipt is None:
         return False
     moved = False
-    for name, pinned in pins.inputs.items():
+    for name in receipt.positions:
+        pinned = pins.inputs.get(name)
         before = receipt.table_position(name)
-        if before is None or before.version == pinned.position.version:
+        # A log table is read by batch number, and dimensions do not drive: neither can be left behind by retention.
+        if pinned is None or pinned.is_log or name in pinned_only or before is None:
+            continue
+        if before.version == pinned.position.version:
             continue
         moved = True
         if pinned.position.version - before.version > CARRY_AFTER_VERSIONS:
@@ -581,9 +592,10 @@ def _quarantine_null_keys(
     runtime: Runtime, spark: SparkSession, spec: TableSpec, pinned: Pinned, rows: DataFrame, mode: str
 ) -> int:
     """Rows with a NULL in the key cannot be in the table; they are kept in the log's quarantine table."""
-    if not pinned.is_log or not isinstance(pinned.spec, SourceSpec):
-        return 0
     without = rows.where(~has_key(spec))
+    if not pinned.is_log or not isinstance(pinned.spec, SourceSpec):
+        # A table that is read in place keeps them itself; they are counted.
+        return without.count()
     assert spec.columns is not None
     raw = F.to_json(F.struct(*[F.col(quoted(name)) for name in spec.columns])).cast("binary")
     records = without.select(
@@ -615,24 +627,31 @@ def _prepare_partitions(
     mode: str,
 ) -> _Work:
     pinned, change = pins.inputs[step.input], changes[step.input]
-    parts = [
-        F.expr(text).alias(column) for text, column in zip(step.expressions, spec.partitioned_by, strict=True)
-    ]
-    touched = read_net_images(spark, pinned, change).select(*parts).distinct().limit(MOST_PARTITIONS + 1).collect()
+    schema = spark.read.format("delta").load(str(path)).schema
+    kinds = [schema[column].dataType for column in spec.partitioned_by]
+    expressions = _stored_expressions(spec, schema, Origin(step.input, step.expressions))
+    parts = [for_literal(F.expr(text), kind) for text, kind in zip(expressions, kinds, strict=True)]
+    images = read_net_images(spark, pinned, change).select(*parts)
+    # Few rows are made distinct by one task; a shuffle would cost more than they do.
+    distinct = images.coalesce(1).distinct() if change.rows <= FEW_ROWS else images.distinct()
+    touched = distinct.limit(MOST_PARTITIONS + 1).collect()
     if not touched:
         return _Work(None, "noop", Reason("NO_NET_CHANGE"), change.rows, pins.positions, {})
     if len(touched) > MOST_PARTITIONS:
         reason = Reason("UNSUPPORTED", f"more than {MOST_PARTITIONS} partitions changed")
         return _prepare_full(runtime, spark, spec, path, pins, reason, held, cancellation, mode)
-    values = [tuple(row) for row in touched]
+    values = [tuple(from_spark(value, kind) for value, kind in zip(row, kinds, strict=True)) for row in touched]
     frames = whole_inputs(spark, spec, pins.inputs)
-    frames[step.input] = frames[step.input].where(partition_predicate_over(step.expressions, values))
+    frames[step.input] = frames[step.input].where(
+        partition_predicate([f"({expression})" for expression in expressions], values)
+    )
     shadow_inputs(spark, frames)
-    predicate = partition_predicate(spec.partitioned_by, values)
+    predicate = partition_predicate([quoted(column) for column in spec.partitioned_by], values)
     rows = run_query(spark, spec, pins.inputs).where(predicate)
     if spec.primary_key and not _unique_by_query(spec):
         rows = _held(rows, held)
         check_key(rows, spec)
+        _check_keys_apart(spark, rows, spec, path, predicate)
     return _Work(
         lambda new: replace_partitions(rows, path, new, predicate=predicate),
         "partition",
@@ -643,13 +662,20 @@ def _prepare_partitions(
     )
 
 
-def partition_predicate_over(expressions: tuple[str, ...], values: list[tuple[object, ...]]) -> str:
-    """The condition over an input's own columns under which its rows land in these partitions."""
-    names = tuple(f"_freshline_p{number}" for number in range(len(expressions)))
-    text = partition_predicate(names, values)
-    for name, expression in zip(names, expressions, strict=True):
-        text = text.replace(quoted(name), f"({expression})")
-    return text
+def _stored_expressions(spec: TableSpec, schema: StructType, origin: Origin) -> list[str]:
+    """The partition's values from the input's columns, as the table keeps them (see `as_stored`)."""
+    kinds = [schema[column].dataType for column in spec.partitioned_by]
+    return [
+        f"nullif({text}, '')" if isinstance(kind, StringType) else f"CAST(({text}) AS {kind.simpleString()})"
+        for text, kind in zip(origin.expressions, kinds, strict=True)
+    ]
+
+
+def _check_keys_apart(spark: SparkSession, rows: DataFrame, spec: TableSpec, path: Path, predicate: str) -> None:
+    """Refuse new rows of some partitions whose primary key stands in another partition already."""
+    if not {column.lower() for column in spec.partitioned_by} <= {key.lower() for key in spec.primary_key}:
+        others = spark.read.format("delta").load(str(path)).where(f"NOT coalesce(({predicate}), false)")
+        check_key_against(rows, others, spec)
 
 
 def _unique_by_query(spec: TableSpec) -> bool:
@@ -677,17 +703,16 @@ def _prepare_named(
             "a table with a merge type, or written in Python, is refreshed as a whole", where=str(spec.name)
         )
     schema = spark.read.format("delta").load(str(path)).schema
-    conditions = [partition_condition(spark, spec, schema, partition) for partition in step.partitions]
+    named = [read_partition(spark, spec, schema, partition) for partition in step.partitions]
     shape = read_shape(spec.query, spec.partitioned_by, spec.columns)
     by_partition = shape.origin is not None and not spec.lookups
     # A table kept by change sets computes at the positions of its newest receipt and does not move them.
     inputs = pins.inputs if by_partition else pin_at(runtime, spec, receipt.positions)
     frames = whole_inputs(spark, spec, inputs)
-    predicate = " OR ".join(f"({condition})" for condition in conditions)
+    predicate = " OR ".join(f"({partition_condition(values)})" for values in named)
     if shape.origin is not None:
-        over = predicate
-        for column, expression in zip(spec.partitioned_by, shape.origin.expressions, strict=True):
-            over = over.replace(quoted(column), f"({expression})")
+        expressions = dict(zip(spec.partitioned_by, _stored_expressions(spec, schema, shape.origin), strict=True))
+        over = " OR ".join(f"({partition_condition(values, expressions)})" for values in named)
         frames[shape.origin.input] = frames[shape.origin.input].where(over)
     shadow_inputs(spark, frames)
     check_lookups(runtime, spark, spec, inputs)
@@ -695,10 +720,13 @@ def _prepare_named(
     if spec.primary_key and not _unique_by_query(spec):
         rows = _held(rows, held)
         check_key(rows, spec)
+        _check_keys_apart(spark, rows, spec, path, predicate)
     partitions = dict(receipt.partitions)
     if by_partition or spec.lookups:
-        for partition in step.partitions:
-            partitions[partition_key(partition)] = {name: item.position for name, item in inputs.items()}
+        for values in named:
+            # The last one stands last: where two overlap, its rows are the ones that are there.
+            partitions.pop(partition_key(values), None)
+            partitions[partition_key(values)] = {name: item.position for name, item in inputs.items()}
     return _Work(
         lambda new: replace_partitions(rows, path, new, predicate=predicate),
         "partition",
@@ -727,9 +755,8 @@ def _prepare_full(
     rejected = 0
     if spec.merge is not None:
         (name,) = spec.driving
-        if pins.inputs[name].is_log:
-            every = read_rows(spark, spec, arrival=True)
-            rejected = _quarantine_null_keys(runtime, spark, spec, pins.inputs[name], every, mode)
+        every = read_rows(spark, spec, arrival=pins.inputs[name].is_log)
+        rejected = _quarantine_null_keys(runtime, spark, spec, pins.inputs[name], every, mode)
     elif spec.primary_key and not _unique_by_query(spec):
         rows = _held(rows, held)
         check_key(rows, spec)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -32,7 +32,7 @@ from freshline.refresh.inputs import SEQ, Pinned, read_version, read_whole, shad
 from freshline.refresh.literal import quoted
 from freshline.run.compute import compute_whole, run_query, whole_inputs
 from freshline.run.failure import translate
-from freshline.run.partitions import partition_condition
+from freshline.run.partitions import named_partition, partition_condition, read_partition
 from freshline.run.pin import pin_at
 from freshline.run.runtime import Progress, Runtime
 
@@ -47,7 +47,8 @@ class Verification:
     """How a stored table differs from its recompute.
 
     `missing` rows are in the recompute only, `extra` rows in the table only, `unverified` rows could not be recomputed.
-    `samples` are up to five differing rows as JSON texts with a sign.
+    `differences` are the differing rows, each with a sign: `+` is in the table only, `-` in the recompute only. Beyond
+    TOLERANT_ROWS of one sign the rest is only counted.
     """
 
     table: TableName
@@ -57,9 +58,15 @@ class Verification:
     unverified: int
     version: int | None
     seconds: float
-    samples: tuple[str, ...] = ()
+    differences: tuple[tuple[str, dict[str, Any]], ...] = ()
     error: str | None = None
-    detail: str = field(default="")
+    detail: str = ""
+
+    @property
+    def samples(self) -> tuple[str, ...]:
+        """Some of the differing rows of each sign, as texts."""
+        shown = [row for sign in "+-" for row in [r for r in self.differences if r[0] == sign][:SAMPLES]]
+        return tuple(f"{sign} {row}" for sign, row in shown)
 
     def as_json(self) -> dict[str, Any]:
         """The object that `freshline verify --json` prints."""
@@ -108,7 +115,7 @@ def verify_table(
                     return Verification(
                         name, False, 0, 0, rows, newest.version, time.monotonic() - started, detail=expected.detail
                     )
-                missing, extra, samples = _compare(stored, expected.rows)
+                missing, extra, differences = _compare(stored, expected.rows)
         except Exception as error:  # noqa: BLE001 - the edge: what went wrong is the answer
             failure = translate(error, spec, cancellation)
             return Verification(
@@ -118,7 +125,7 @@ def verify_table(
     equal = missing == 0 and extra == 0 and expected.unverified == 0
     return Verification(
         name, equal, missing, extra, expected.unverified, newest.version, time.monotonic() - started,
-        samples=samples, detail=expected.detail,
+        differences=differences, detail=expected.detail,
     )
 
 
@@ -150,8 +157,7 @@ def _expected(
 
 
 def _condition(spark: SparkSession, spec: TableSpec, schema: StructType, key: str) -> str:
-    partition = [tuple(part.split("=", 1)) for part in key.split("/")]
-    return partition_condition(spark, spec, schema, [(column, value) for column, value in partition])
+    return partition_condition(read_partition(spark, spec, schema, named_partition(key)))
 
 
 def _rows_at(
@@ -254,8 +260,8 @@ def _replay_late(runtime: Runtime, spark: SparkSession, spec: TableSpec, receipt
 # -- comparison ----------------------------------------------------------------------------------------------------
 
 
-def _compare(stored: DataFrame, expected: DataFrame) -> tuple[int, int, tuple[str, ...]]:
-    """Rows only in `expected`, rows only in `stored`, and samples."""
+def _compare(stored: DataFrame, expected: DataFrame) -> tuple[int, int, tuple[tuple[str, dict[str, Any]], ...]]:
+    """How many rows are only in `expected`, how many only in `stored`, and these rows with their signs."""
     names = list(stored.columns)
     left = stored.select(*[_comparable(field.dataType, F.col(quoted(field.name))).alias(field.name) for field in stored.schema])
     right_schema = {field.name.lower(): field for field in expected.schema}
@@ -271,10 +277,10 @@ def _compare(stored: DataFrame, expected: DataFrame) -> tuple[int, int, tuple[st
     extras = [row.asDict(recursive=True) for row in extra.limit(TOLERANT_ROWS + 1).collect()]
     missings = [row.asDict(recursive=True) for row in missing.limit(TOLERANT_ROWS + 1).collect()]
     if len(extras) > TOLERANT_ROWS or len(missings) > TOLERANT_ROWS:
-        return missing.count(), extra.count(), _samples(extras, missings)
+        return missing.count(), extra.count(), _signed(extras, missings)
     if floats and extras and missings:
         extras, missings = _without_rounding(extras, missings, floats)
-    return len(missings), len(extras), _samples(extras, missings)
+    return len(missings), len(extras), _signed(extras, missings)
 
 
 def _comparable(kind: DataType, column: Column) -> Column:
@@ -316,7 +322,7 @@ def _close(left: Any, right: Any) -> bool:
     return bool(left == right)
 
 
-def _samples(extras: Sequence[dict[str, Any]], missings: Sequence[dict[str, Any]]) -> tuple[str, ...]:
-    shown = [f"+ {row}" for row in extras[:SAMPLES]] + [f"- {row}" for row in missings[:SAMPLES]]
-    return tuple(shown)
-
+def _signed(
+    extras: Sequence[dict[str, Any]], missings: Sequence[dict[str, Any]]
+) -> tuple[tuple[str, dict[str, Any]], ...]:
+    return tuple([("+", row) for row in extras] + [("-", row) for row in missings])

@@ -1,1 +1,21 @@
+"""Tables under test: a temporary warehouse on the real runtime, for users' tests and for freshline's own.
 
+```python
+from freshline.testing import Lab
+
+with Lab() as lab:
+    lab.source("orders", "order_id BIGINT, customer STRING, amount DECIMAL(10,2)", primary_key=["order_id"])
+    lab.sql("INSERT INTO orders VALUES (1, 'a', 5.00)")
+    lab.declare("CREATE MATERIALIZED TABLE spend (PRIMARY KEY (customer)) FRESHNESS = INTERVAL '5' MINUTE "
+                "AS SELECT customer, sum(amount) AS s FROM orders GROUP BY customer")
+    outcome = lab.refresh("spend")
+    assert lab.rows("spend") == [{"customer": "a", "s": Decimal("5.00")}]
+    assert lab.diff("spend") == []
+```
+"""
+
+from freshline.testing.clock import LabClock
+from freshline.testing.crash import Crash
+from freshline.testing.lab import Lab
+
+__all__ = ["Crash", "Lab", "LabClock"]

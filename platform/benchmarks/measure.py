@@ -1,0 +1,88 @@
+"""Measuring: CPU-seconds of the whole process tree, and A B B A."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import psutil
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one piece of work cost: CPU-seconds of this process and all below it, and seconds on the wall."""
+
+    cpu: float
+    wall: float
+
+
+def tree_cpu_seconds() -> float:
+    """CPU-seconds that this process and its descendants have used so far."""
+    me = psutil.Process()
+    total = 0.0
+    for process in (me, *me.children(recursive=True)):
+        try:
+            times = process.cpu_times()
+        except psutil.NoSuchProcess:
+            continue
+        total += times.user + times.system
+    return total
+
+
+def cost_of(work: Callable[[], object]) -> Cost:
+    """Run the work once."""
+    cpu, wall = tree_cpu_seconds(), time.perf_counter()
+    work()
+    return Cost(tree_cpu_seconds() - cpu, time.perf_counter() - wall)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Medians of freshline's cost and of the hand-written one, and their ratio in CPU-seconds."""
+
+    name: str
+    ours: Cost
+    theirs: Cost
+    goal: float
+
+    @property
+    def ratio(self) -> float:
+        return self.ours.cpu / self.theirs.cpu
+
+    def line(self) -> str:
+        verdict = "met" if self.ratio <= self.goal else "MISSED"
+        return (
+            f"{self.name:<12} ours {self.ours.cpu:6.2f} CPU-s {self.ours.wall:6.2f} s   by hand {self.theirs.cpu:6.2f} CPU-s "
+            f"{self.theirs.wall:6.2f} s   ratio {self.ratio:4.2f}   goal {self.goal:.2f} {verdict}"
+        )
+
+
+def compare(
+    name: str,
+    ours: Callable[[int], object],
+    theirs: Callable[[int], object],
+    *,
+    goal: float,
+    rounds: int = 2,
+    warm_up: bool = True,
+) -> Comparison:
+    """Run A B B A `rounds` times after one warm-up of each; the number of the run is handed to the work.
+
+    Run numbers grow from 0 and are shared, so that each run may take inputs of its own.
+    """
+    number = 0
+    costs: dict[str, list[Cost]] = {"A": [], "B": []}
+    for order in (["AB"] if warm_up else []) + ["ABBA"] * rounds:
+        for letter in order:
+            work, this = (ours if letter == "A" else theirs), number
+            cost = cost_of(lambda work=work, this=this: work(this))  # type: ignore[misc]
+            if order != "AB":
+                costs[letter].append(cost)
+            number += 1
+    middle = {
+        letter: Cost(statistics.median(c.cpu for c in found), statistics.median(c.wall for c in found))
+        for letter, found in costs.items()
+    }
+    return Comparison(name, middle["A"], middle["B"], goal)

@@ -1,0 +1,312 @@
+"""Run benchmarks by name, or all of them; `--json FILE` keeps the figures."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+
+from measure import Comparison, Cost, compare, cost_of
+from pyspark.sql import DataFrame, SparkSession
+
+from freshline.commit.control_store import ControlStore
+from freshline.declare.names import TableName
+from freshline.declare.project import read_project, read_settings
+from freshline.engine.spark import build_session
+from freshline.plan.request import RefreshRequest
+from freshline.refresh.cancellation import Cancellation
+from freshline.report.outcome import Outcome
+from freshline.run import Runtime, open_runtime, refresh_table
+
+
+class Project:
+    """A project in a temporary folder, with an engine's runtime in this process."""
+
+    def __init__(self, folder: Path, declarations: dict[str, str]) -> None:
+        self.folder = folder
+        (folder / "assets").mkdir(parents=True)
+        (folder / "pyproject.toml").write_text("[tool.freshline]\n")
+        for name, text in declarations.items():
+            (folder / "assets" / f"{name}.sql").write_text(text)
+        self.settings = read_settings(folder, {})
+
+    def open(self, spark: SparkSession) -> Runtime:
+        self.settings.state.mkdir(parents=True, exist_ok=True)
+        control = ControlStore.open(self.settings.control_store)
+        return open_runtime(self.settings, read_project(self.settings), spark, control)
+
+
+def refresh(runtime: Runtime, name: str) -> Outcome:
+    outcome = refresh_table(
+        runtime, TableName.parse(name), RefreshRequest(), cancellation=Cancellation(), progress=lambda message: None
+    )
+    if outcome.state != "SUCCEEDED":
+        raise SystemExit(f"{name}: {outcome.reason}")
+    return outcome
+
+
+def same(left: DataFrame, right: DataFrame) -> None:
+    """Results are compared before a time counts."""
+    if left.exceptAll(right).limit(1).count() or right.exceptAll(left).limit(1).count():
+        raise SystemExit("the two ways gave different rows")
+
+
+def ingest(spark: SparkSession, folder: Path) -> Comparison:
+    """A million events in files of 100,000, read by a log table and by hand."""
+    columns = "event_id STRING, customer_id STRING, kind STRING, amount DOUBLE, at TIMESTAMP, note STRING"
+    made = folder / "made"
+    rows = spark.range(1_000_000).selectExpr(
+        "concat('e', id) AS event_id",
+        "concat('customer-', id % 50000) AS customer_id",
+        "element_at(array('view', 'click', 'order'), CAST(id % 3 + 1 AS INT)) AS kind",
+        "id / 7.0D AS amount",
+        "TIMESTAMP'2026-01-01 00:00:00' + make_dt_interval(0, 0, 0, id) AS at",
+        "repeat('x', 60) AS note",
+    )
+    rows.repartition(10).write.json(str(made))
+    declared = f"CREATE SOURCE event ({columns}) WITH ('connector' = 'files', 'format' = 'json', 'path' = 'in', 'settle' = '0 seconds');"
+    projects: dict[int, tuple[Runtime, Path]] = {}
+    for number in range(10):
+        project = Project(folder / f"p{number}", {"event": declared})
+        shutil.copytree(made, project.folder / "in", ignore=shutil.ignore_patterns("_*", ".*"))
+        projects[number] = (project.open(spark), project.folder)
+
+    def ours(number: int) -> None:
+        refresh(projects[number][0], "event")
+
+    def theirs(number: int) -> None:
+        target = projects[number][1] / "by_hand"
+        spark.read.schema(columns).json(str(projects[number][1] / "in")).write.format("delta").save(str(target))
+
+    found = compare("ingest", ours, theirs, goal=1.3)
+    names = ["event_id", "customer_id", "kind", "amount", "at", "note"]
+    left = spark.read.format("delta").load(str(projects[0][0].warehouse.path(TableName.parse("event")))).select(*names)
+    same(left, spark.read.format("delta").load(str(projects[1][1] / "by_hand")).select(*names))
+    return found
+
+
+def _landed(spark: SparkSession, runtime: Runtime, folder: Path, rows: DataFrame, name: str) -> None:
+    """Put rows into the landing directory as one portion, and ingest them."""
+    part = folder / "portion"
+    rows.coalesce(1).write.mode("overwrite").json(str(part))
+    for file in part.glob("part-*.json"):
+        file.rename(folder / "in" / f"{name}.json")
+    refresh(runtime, "event")
+
+
+EVENTS = "event_id STRING, customer_id STRING, kind STRING, at TIMESTAMP"
+
+
+def _events(spark: SparkSession, start: int, count: int, customers: int, shift: int) -> DataFrame:
+    return spark.range(start, start + count).selectExpr(
+        "concat('e', id) AS event_id",
+        f"concat('customer-', pmod(hash(id), {customers})) AS customer_id",
+        "element_at(array('view', 'click', 'order'), CAST(id % 3 + 1 AS INT)) AS kind",
+        f"TIMESTAMP'2026-01-01 00:00:00' + make_dt_interval(0, 0, 0, id + {shift}) AS at",
+    )
+
+
+def _merge(spark: SparkSession, folder: Path, kind: str) -> Comparison:
+    order = "merge.order" if kind == "first_row" else "merge.sequence"
+    sign = "<" if kind == "first_row" else ">"
+    choose = "min_by" if kind == "first_row" else "max_by"
+    project = Project(
+        folder,
+        {
+            "event": f"CREATE SOURCE event ({EVENTS}) WITH ('connector' = 'files', 'format' = 'json', 'path' = 'in', 'settle' = '0 seconds');",
+            "latest": f"CREATE MATERIALIZED TABLE latest (PRIMARY KEY (customer_id)) WITH ('merge' = '{kind}', '{order}' = 'at', "
+            "'merge.tie-breaker' = 'event_id') FRESHNESS = INTERVAL '10' SECOND AS SELECT customer_id, event_id, kind, at FROM event;",
+        },
+    )
+    (folder / "in").mkdir()
+    runtime = project.open(spark)
+    shift = 5_000_000 if kind == "first_row" else 0
+    _landed(spark, runtime, folder, _events(spark, 0, 600_000, 220_000, shift), "start")
+    refresh(runtime, "latest")
+    path = runtime.warehouse.path(TableName.parse("latest"))
+    log = runtime.warehouse.path(TableName.parse("event"))
+    hand = folder / "by_hand"
+    spark.read.format("delta").load(str(path)).write.format("delta").option("delta.enableChangeDataFeed", "true").save(str(hand))
+    seen = {"seq": 1}
+
+    def land(number: int) -> None:
+        first = 600_000 + 10_000 * number
+        back = -first - 5_000_000 + 10_000 * number if kind == "first_row" else 1_000_000
+        _landed(spark, runtime, folder, _events(spark, first, 10_000, 220_000, back), f"portion-{number}")
+        seen["seq"] += 1
+
+    def by_hand(seq: int) -> None:
+        new = spark.read.format("delta").load(str(log)).where(f"_freshline_seq = {seq}")
+        new.createOrReplaceTempView("new_events")
+        spark.sql(
+            f"MERGE INTO delta.`{hand}` t USING (SELECT r.* FROM (SELECT {choose}(struct(customer_id, event_id, kind, at), "
+            "struct(at, event_id)) AS r FROM new_events GROUP BY customer_id)) s ON t.customer_id = s.customer_id "
+            f"WHEN MATCHED AND struct(s.at, s.event_id) {sign} struct(t.at, t.event_id) THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+        )
+
+    # Both tables take in the same portions, each in its turn: a portion is landed outside the measured time.
+    costs: dict[str, list[Cost]] = {"A": [], "B": []}
+    for number, first in enumerate("ABBAABBA"):
+        land(number)
+        works: dict[str, Callable[[], object]] = {
+            "A": lambda: refresh(runtime, "latest"),
+            "B": lambda: by_hand(seen["seq"]),
+        }
+        for letter in (first, "B" if first == "A" else "A"):
+            cost = cost_of(works[letter])
+            if number >= 2:
+                costs[letter].append(cost)
+        same(spark.read.format("delta").load(str(path)), spark.read.format("delta").load(str(hand)))
+    middle = [
+        Cost(statistics.median(c.cpu for c in costs[key]), statistics.median(c.wall for c in costs[key])) for key in "AB"
+    ]
+    return Comparison(kind, middle[0], middle[1], 1.1)
+
+
+def first_row(spark: SparkSession, folder: Path) -> Comparison:
+    return _merge(spark, folder, "first_row")
+
+
+def last_row(spark: SparkSession, folder: Path) -> Comparison:
+    return _merge(spark, folder, "last_row")
+
+
+def partition(spark: SparkSession, folder: Path) -> Comparison:
+    """One day of thirty changes; its partition of an aggregate is computed again."""
+    project = Project(
+        folder,
+        {
+            "event": f"CREATE SOURCE event ({EVENTS}) WITH ('connector' = 'files', 'format' = 'json', 'path' = 'in', 'settle' = '0 seconds');",
+            "daily": "CREATE MATERIALIZED TABLE daily (PRIMARY KEY (customer_id, day)) PARTITIONED BY (day) FRESHNESS = INTERVAL '1' HOUR "
+            "AS SELECT customer_id, CAST(at AS DATE) AS day, count(*) AS events, max(at) AS latest FROM event "
+            "GROUP BY customer_id, CAST(at AS DATE);",
+        },
+    )
+    (folder / "in").mkdir()
+    runtime = project.open(spark)
+    _landed(spark, runtime, folder, _events(spark, 0, 2_592_000, 20_000, 0), "start")
+    refresh(runtime, "daily")
+    path = runtime.warehouse.path(TableName.parse("daily"))
+    log = runtime.warehouse.path(TableName.parse("event"))
+    hand = folder / "by_hand"
+    spark.read.format("delta").load(str(path)).write.format("delta").partitionBy("day").save(str(hand))
+
+    def by_hand() -> None:
+        events = spark.read.format("delta").load(str(log)).where("CAST(at AS DATE) = DATE'2026-01-02'")
+        events.createOrReplaceTempView("day_events")
+        rows = spark.sql(
+            "SELECT customer_id, CAST(at AS DATE) AS day, count(*) AS events, max(at) AS latest FROM day_events "
+            "GROUP BY customer_id, CAST(at AS DATE)"
+        )
+        rows.write.format("delta").mode("overwrite").option("replaceWhere", "day = DATE'2026-01-02'").save(str(hand))
+
+    costs: dict[str, list[Cost]] = {"A": [], "B": []}
+    for number, first in enumerate("ABBAABBA"):
+        _landed(spark, runtime, folder, _events(spark, 86_400 + number * 500, 500, 20_000, 0), f"portion-{number}")
+        works: dict[str, Callable[[], object]] = {"A": lambda: refresh(runtime, "daily"), "B": by_hand}
+        for letter in (first, "B" if first == "A" else "A"):
+            cost = cost_of(works[letter])
+            if number >= 2:
+                costs[letter].append(cost)
+        same(spark.read.format("delta").load(str(path)), spark.read.format("delta").load(str(hand)))
+    middle = [
+        Cost(statistics.median(c.cpu for c in costs[key]), statistics.median(c.wall for c in costs[key])) for key in "AB"
+    ]
+    return Comparison("partition", middle[0], middle[1], 1.3)
+
+
+def noop(spark: SparkSession, folder: Path) -> str:
+    project = Project(
+        folder,
+        {
+            "event": f"CREATE SOURCE event ({EVENTS}) WITH ('connector' = 'files', 'format' = 'json', 'path' = 'in', 'settle' = '0 seconds');",
+            "copy": "CREATE MATERIALIZED TABLE copy FRESHNESS = INTERVAL '1' HOUR AS SELECT * FROM event;",
+        },
+    )
+    (folder / "in").mkdir()
+    runtime = project.open(spark)
+    _landed(spark, runtime, folder, _events(spark, 0, 1000, 100, 0), "start")
+    refresh(runtime, "copy")
+    tracker = spark.sparkContext.statusTracker()
+    before = len(tracker.getJobIdsForGroup(None))  # type: ignore[arg-type]
+    started = time.perf_counter()
+    runs = 20
+    for _ in range(runs):
+        assert refresh(runtime, "copy").strategy == "noop"
+        assert refresh(runtime, "event").strategy == "noop"
+    seconds = (time.perf_counter() - started) / runs / 2
+    jobs = len(tracker.getJobIdsForGroup(None)) - before  # type: ignore[arg-type]
+    return f"noop         {seconds * 1000:.1f} ms each, {jobs} Spark jobs   goal 300 ms and 0 jobs {'met' if seconds < 0.3 and jobs == 0 else 'MISSED'}"
+
+
+def plan(spark: SparkSession, folder: Path) -> str:
+    del spark
+    declarations = {
+        "event": f"CREATE SOURCE event ({EVENTS}) WITH ('connector' = 'files', 'format' = 'json', 'path' = 'in', 'settle' = '0 seconds');"
+    }
+    for number in range(200):
+        reads = "event" if number < 20 else f"t{number - 20}"
+        declarations[f"t{number}"] = (
+            f"CREATE MATERIALIZED TABLE t{number} FRESHNESS = INTERVAL '{60 + number}' MINUTE AS\n"
+            f"WITH x AS (SELECT customer_id, kind, at, event_id FROM {reads} WHERE kind <> 'z{number}')\n"
+            "SELECT x.customer_id, x.kind, x.at, x.event_id FROM x"
+        )
+    Project(folder, declarations)
+    command = [str(Path(sys.executable).parent / "freshline")]
+
+    def seconds(*arguments: str) -> float:
+        started = time.perf_counter()
+        subprocess.run([*command, *arguments], cwd=folder, check=True, capture_output=True)
+        return time.perf_counter() - started
+
+    cold = seconds("plan")
+    warm = sorted(seconds("plan") for _ in range(5))[2]
+    help_text = sorted(seconds("--help") for _ in range(5))[2]
+    return (
+        f"plan         200 tables: cold {cold:.2f} s (goal 5), warm {warm:.2f} s (goal 1), --help {help_text:.2f} s (goal 0.3) "
+        f"{'met' if cold < 5 and warm < 1 and help_text < 0.3 else 'MISSED'}"
+    )
+
+
+BENCHMARKS: dict[str, Callable[[SparkSession, Path], Comparison | str]] = {
+    "plan": plan,
+    "noop": noop,
+    "ingest": ingest,
+    "partition": partition,
+    "first_row": first_row,
+    "last_row": last_row,
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", choices=list(BENCHMARKS), help="which ones; all without")
+    parser.add_argument("--json", type=Path, help="write the figures to this file")
+    arguments = parser.parse_args()
+    figures = {}
+    with tempfile.TemporaryDirectory(prefix="freshline-benchmark-") as folder:
+        base = Path(folder)
+        (base / "session").mkdir()
+        (base / "session" / "pyproject.toml").write_text("[tool.freshline]\ndriver-memory = \"4g\"\n")
+        spark = build_session(read_settings(base / "session", {}), app_name="benchmarks")
+        for name in arguments.names or BENCHMARKS:
+            found = BENCHMARKS[name](spark, base / name)
+            print(found.line() if isinstance(found, Comparison) else found, flush=True)
+            figures[name] = {**asdict(found), "ratio": found.ratio} if isinstance(found, Comparison) else found
+        spark.stop()
+    if arguments.json:
+        arguments.json.write_text(json.dumps({"at": datetime.now(UTC).isoformat(), "figures": figures}, indent=1))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,329 @@
+"""Ask the engine of a project, and start it where none runs.
+
+Every command goes through here, so nothing heavy is imported: no Spark, no Dagster. The engine is a process of its own
+that outlives the command; where it is stands in the state file, which is believed only after the process it names was
+seen and has answered.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
+
+from freshline.declare.settings import Settings
+from freshline.engine.lock import read_holder
+from freshline.engine.state_file import EngineState, read_state, remove_state
+from freshline.errors import (
+    DeclarationError,
+    EngineError,
+    EngineHeldError,
+    FormatError,
+    FreshlineError,
+    JarError,
+    JavaError,
+    RequestError,
+    SettingsError,
+    StorageError,
+)
+
+Progress = Callable[[str], None]
+
+_START_SECONDS = 240.0  # jars over a slow line, then a JVM on a busy machine
+_ANSWER_SECONDS = 30.0
+_POLL_SECONDS = 10.0
+_STEP_SECONDS = 0.1
+
+_ERRORS: Mapping[str, type[FreshlineError]] = {
+    error.code: error
+    for error in (
+        EngineError,
+        EngineHeldError,
+        FormatError,
+        JarError,
+        JavaError,
+        RequestError,
+        SettingsError,
+        StorageError,
+    )
+}
+
+
+class EngineClient:
+    """A running engine."""
+
+    def __init__(self, settings: Settings, engine: EngineState) -> None:
+        self._settings = settings
+        self._engine = engine
+
+    @classmethod
+    def connect(
+        cls,
+        settings: Settings,
+        *,
+        start: bool = True,
+        loops: bool = False,
+        progress: Progress = lambda message: None,
+    ) -> EngineClient:
+        """The engine of the project, started if none runs and `start` says so.
+
+        With `loops` it keeps the tables by their modes from now on. Raises EngineError where none answers or it cannot
+        be started, EngineHeldError where another project's engine has the warehouse, and errors of the project.
+        """
+        began = time.monotonic()
+        while True:
+            client = cls._running(settings, progress, began)
+            if client is not None:
+                if loops:
+                    client.set_loops(True)
+                return client
+            if not start:
+                raise EngineError("no engine is running. Start it with `freshline engine start`.")
+            _start(settings, loops, progress, began)
+
+    @classmethod
+    def _running(cls, settings: Settings, progress: Progress, began: float) -> EngineClient | None:
+        """The engine that runs; None where there is none, after what a dead one left was removed."""
+        told = ""
+        while True:
+            engine = read_state(settings.state)
+            if engine is not None and not engine.alive:
+                remove_state(settings.state, engine)
+                engine = None
+            if engine is None:
+                return None
+            client = cls(settings, engine)
+            try:
+                health = client.health()
+                if not health.get("stopping"):
+                    return client
+                message = "waiting for the engine before this one to end"
+            except EngineError as error:
+                message = f"the engine does not answer: {error.message}"
+            if time.monotonic() - began > _START_SECONDS:
+                raise EngineError(
+                    f"process {engine.process.pid} is there and cannot be asked ({message}). End it with "
+                    f"`kill {engine.process.pid}` and try again."
+                )
+            if message != told:
+                progress(message)
+                told = message
+            engine.process.wait(_STEP_SECONDS)
+
+    @property
+    def state(self) -> EngineState:
+        """The process, the ports and the token."""
+        return self._engine
+
+    @property
+    def connect_address(self) -> str:
+        """Where Spark Connect clients find the engine; they need the token too."""
+        return f"sc://localhost:{self._engine.connect_port}"
+
+    def health(self) -> dict[str, Any]:
+        """Version, process, warehouse, and whether the loops run. Raises EngineError where it does not answer."""
+        found: dict[str, Any] = self._ask("GET", "/health", seconds=5.0)
+        return found
+
+    def status(self) -> list[dict[str, Any]]:
+        """How every table stands, with what is running."""
+        found: list[dict[str, Any]] = self._ask("GET", "/status")
+        return found
+
+    def submit(self, kind: str, **arguments: Any) -> str:
+        """Make a request; returns its id. Its events must be polled, or it is cancelled."""
+        return str(self._ask("POST", "/requests", {"kind": kind, "arguments": arguments})["id"])
+
+    def events(self, request_id: str) -> Iterator[dict[str, Any]]:
+        """The events of a request as they come, `done` last. Raises EngineError when the engine ends before."""
+        after = 0
+        while True:
+            answer = self._ask("GET", f"/requests/{request_id}/events?after={after}&wait={_POLL_SECONDS:g}")
+            yield from answer["events"]
+            after = answer["next"]
+            if answer["done"]:
+                return
+
+    def run(self, kind: str, **arguments: Any) -> Iterator[dict[str, Any]]:
+        """Make a request and yield its events; leaving them before `done`, Ctrl-C included, cancels it."""
+        request_id = self.submit(kind, **arguments)
+        done = False
+        try:
+            for event in self.events(request_id):
+                done = event["type"] == "done"
+                yield event
+        finally:
+            if not done:
+                with suppress(EngineError, RequestError):
+                    self.cancel(request_id)
+
+    def cancel(self, request_id: str) -> None:
+        """Cancel a request; it has ended when its `done` says so."""
+        self._ask("POST", f"/requests/{request_id}/cancel", {})
+
+    def set_loops(self, on: bool) -> None:
+        """Let the engine keep the tables by their modes, or serve requests only."""
+        self._ask("POST", "/loops", {"on": on})
+
+    def stop(self, timeout: float = 60) -> None:
+        """Stop the engine and wait until it has ended; running work goes on for at most `timeout` seconds.
+
+        Raises EngineError if it does not end.
+        """
+        process = self._engine.process
+        with suppress(EngineError):
+            self._ask("POST", "/stop", {"seconds": timeout})
+        # What was cancelled at the end of that time needs some more to let go, and so does the JVM.
+        if not process.wait(timeout + _ANSWER_SECONDS):
+            raise EngineError(
+                f"the engine (process {process.pid}) has not ended after {timeout + _ANSWER_SECONDS:.0f} s. "
+                f"Its log is {self._settings.state / 'logs' / 'engine.log'}; `kill -9 {process.pid}` ends it, the next "
+                "start takes over."
+            )
+        if not self._engine.jvm.wait(_ANSWER_SECONDS):
+            raise EngineError(f"the engine has ended, its JVM (process {self._engine.jvm.pid}) has not. End it.")
+
+    def _ask(self, method: str, path: str, body: object = None, *, seconds: float = _ANSWER_SECONDS) -> Any:
+        headers = {"Authorization": f"Bearer {self._engine.token}"}
+        data = None
+        if body is not None:
+            data = json.dumps(body).encode()
+            headers["Content-Type"] = "application/json"
+        try:
+            with closing(
+                http.client.HTTPConnection("127.0.0.1", self._engine.http_port, timeout=seconds)
+            ) as connection:
+                connection.request(method, path, data, headers)
+                response = connection.getresponse()
+                value = json.loads(response.read())
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            gone = not self._engine.alive
+            raise EngineError(
+                "the engine ended before it had answered. What was committed stays; try again."
+                if gone
+                else f"the engine (process {self._engine.process.pid}) does not answer: {type(error).__name__} {error}."
+            ) from error
+        if response.status >= 400:
+            raise error_from_json(value.get("error", {}) if isinstance(value, dict) else {})
+        return value
+
+
+def error_from_json(value: Mapping[str, Any]) -> FreshlineError:
+    """An error as the engine told it: of its own class where that needs nothing else, else an EngineError."""
+    message = str(value.get("message", "the engine gave no reason"))
+    where = value.get("where")
+    if value.get("code") == DeclarationError.code:
+        return DeclarationError(str(value.get("rule", "SEVERAL")), message, where=where)
+    return _ERRORS.get(str(value.get("code")), EngineError)(message, where=where)
+
+
+# -- starting
+
+
+def _start(settings: Settings, loops: bool, progress: Progress, began: float) -> None:
+    """Start an engine and return when it is ready, or when another one that is being started has become ready."""
+    holder = read_holder(settings.warehouse)
+    if holder is not None and holder.process.alive and holder.state == str(settings.state):
+        _wait_for_other(settings, progress, began)
+        return
+    progress("starting the engine")
+    logs = settings.state / "logs"
+    try:
+        logs.mkdir(parents=True, exist_ok=True)
+        output = (logs / "engine.out").open("ab")
+    except OSError as error:
+        raise StorageError(
+            f"the state directory cannot be written: {error.strerror or error}. Make it writable for this user.",
+            where=str(settings.state),
+        ) from error
+    with output:
+        read, write = os.pipe()
+        try:
+            process = subprocess.Popen(
+                _command(settings, loops, write),
+                cwd=settings.root,
+                env={**os.environ, "FRESHLINE_ENV": settings.environment},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                pass_fds=(write,),
+                # A session of its own: Ctrl-C and a closed terminal are the command's, not the engine's.
+                start_new_session=True,
+            )
+        except BaseException:
+            os.close(read)
+            raise
+        finally:
+            os.close(write)
+    with open(read, "rb", buffering=0) as reports:  # noqa: PTH123 - a pipe, not a path
+        _follow(process, reports.fileno(), settings, progress, began)
+
+
+def _command(settings: Settings, loops: bool, report: int) -> list[str]:
+    command = [sys.executable, "-m", "freshline.engine.main", "--project", str(settings.root)]
+    return [*command, "--report", str(report), *(["--loops"] if loops else [])]
+
+
+def _follow(
+    process: subprocess.Popen[bytes], reports: int, settings: Settings, progress: Progress, began: float
+) -> None:
+    """Read what the engine reports of its start until it is ready."""
+    buffered = b""
+    message = "starting the engine"
+    while True:
+        waited = time.monotonic() - began
+        if waited > _START_SECONDS:
+            process.terminate()
+            raise EngineError(f"the engine was not ready after {waited:.0f} s ({message}). {_see_log(settings)}")
+        if not select.select([reports], [], [], 1.0)[0]:
+            progress(f"{message} ({waited:.0f} s)")
+            continue
+        piece = os.read(reports, 65536)
+        if not piece:
+            code = process.wait()
+            raise EngineError(f"the engine ended while it started (code {code}). {_see_log(settings)}")
+        buffered += piece
+        *lines, buffered = buffered.split(b"\n")
+        for line in lines:
+            report = json.loads(line)
+            if report["type"] == "ready":
+                return
+            if report["type"] == "error":
+                process.wait()
+                error = error_from_json(report["error"])
+                holder = read_holder(settings.warehouse)
+                if isinstance(error, EngineHeldError) and holder is not None and holder.state == str(settings.state):
+                    _wait_for_other(settings, progress, began)
+                    return
+                raise error
+            message = str(report["message"])
+            progress(message)
+
+
+def _wait_for_other(settings: Settings, progress: Progress, began: float) -> None:
+    """Wait until the engine that somebody else is starting, or stopping, has become ready or has ended."""
+    progress("waiting for the engine that another command has started")
+    while time.monotonic() - began < _START_SECONDS:
+        holder = read_holder(settings.warehouse)
+        state = read_state(settings.state)
+        if holder is None or holder.process.wait(_STEP_SECONDS):
+            return
+        if state is not None and state.process == holder.process:
+            return
+    raise EngineError(f"the engine that another command has started is not ready. {_see_log(settings)}")
+
+
+def _see_log(settings: Settings) -> str:
+    return f"Its log is {_log(settings)}."
+
+
+def _log(settings: Settings) -> Path:
+    return settings.state / "logs" / "engine.log"

@@ -1,0 +1,148 @@
+"""One engine a warehouse: on a local file system two JVMs that commit to one Delta table can both be told they won.
+
+The lock is the operating system's, on a file in the warehouse's root, and ends with the process that took it. Beside it
+stands who holds it, so that a second engine can name the first, and so that the JVM which a killed engine leaves for
+a moment is found. Held means held until both are dead: `acquire` ends such a JVM before it returns.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import platform
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import BinaryIO
+
+from freshline.engine.process import ProcessId
+from freshline.errors import EngineHeldError, StorageError
+
+LOCK = "_freshline_engine.lock"
+HOLDER = "_freshline_engine.json"
+_JVM_GRACE_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Who holds a warehouse: the engine and its JVM, on which machine, since when, for which project."""
+
+    process: ProcessId
+    jvm: ProcessId | None
+    host: str
+    since: datetime
+    project: str
+    state: str
+
+    def sentence(self) -> str:
+        since = f"{self.since:%Y-%m-%d %H:%M:%S} UTC"
+        return f"process {self.process.pid} on {self.host} since {since}, project {self.project}"
+
+
+class WarehouseLock:
+    """The lock on one warehouse, held by this process until `release` or its end."""
+
+    def __init__(self, root: Path, handle: BinaryIO, holder: Holder) -> None:
+        self._root = root
+        self._handle = handle
+        self.holder = holder
+
+    @classmethod
+    def acquire(
+        cls, root: Path, *, project: Path, state: Path, progress: Callable[[str], None] = lambda _: None
+    ) -> WarehouseLock:
+        """Take the warehouse, ending first what a killed engine left.
+
+        Raises EngineHeldError, which names the holder, where another engine has it, StorageError where the root cannot
+        be written, and EngineError where the JVM left cannot be ended.
+        """
+        try:
+            root.mkdir(parents=True, exist_ok=True)
+            handle = (root / LOCK).open("ab")
+        except OSError as error:
+            raise StorageError(
+                f"the warehouse cannot be written: {error.strerror or error}. Make its folder writable for this user.",
+                where=str(root),
+            ) from error
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            handle.close()
+            holder = read_holder(root)
+            who = "an engine that is just starting" if holder is None else holder.sentence()
+            raise EngineHeldError(
+                f"the warehouse is held by {who}. One engine writes to a warehouse: use that one, or stop it with "
+                "`freshline engine stop` in its project.",
+                where=str(root),
+            ) from error
+        try:
+            before = read_holder(root)
+            if before is not None and before.jvm is not None and before.host == platform.node() and before.jvm.alive:
+                progress(f"ending process {before.jvm.pid}, which a killed engine left")
+                before.jvm.end(grace_seconds=_JVM_GRACE_SECONDS)
+            holder = Holder(ProcessId.own(), None, platform.node(), datetime.now(UTC), str(project), str(state))
+            lock = cls(root, handle, holder)
+            lock._write()
+        except BaseException:
+            handle.close()
+            raise
+        return lock
+
+    def record_jvm(self, jvm: ProcessId) -> None:
+        """Write down the JVM, before it writes anything."""
+        self.holder = replace(self.holder, jvm=jvm)
+        self._write()
+
+    def release(self) -> None:
+        """Give the warehouse back; the JVM must have ended."""
+        (self._root / HOLDER).unlink(missing_ok=True)
+        self._handle.close()
+
+    def _write(self) -> None:
+        holder = self.holder
+        value = {
+            "pid": holder.process.pid,
+            "start_time": holder.process.started,
+            "jvm_pid": None if holder.jvm is None else holder.jvm.pid,
+            "jvm_start_time": None if holder.jvm is None else holder.jvm.started,
+            "host": holder.host,
+            "since": holder.since.isoformat(),
+            "project": holder.project,
+            "state": holder.state,
+        }
+        try:
+            handle, name = tempfile.mkstemp(dir=self._root, prefix=f".{HOLDER}.")
+            try:
+                with os.fdopen(handle, "w", encoding="utf-8") as stream:
+                    json.dump(value, stream)
+                # Whoever may read the warehouse may know who holds it.
+                Path(name).chmod(0o644)
+                Path(name).replace(self._root / HOLDER)
+            except BaseException:
+                Path(name).unlink(missing_ok=True)
+                raise
+        except OSError as error:
+            raise StorageError(
+                f"the warehouse cannot be written: {error.strerror or error}. Free some space or make it writable.",
+                where=str(self._root),
+            ) from error
+
+
+def read_holder(root: Path) -> Holder | None:
+    """Who was written down last as the holder of a warehouse, dead or alive. Only reads."""
+    try:
+        value = json.loads((root / HOLDER).read_text(encoding="utf-8"))
+        jvm = value["jvm_pid"]
+        return Holder(
+            process=ProcessId(int(value["pid"]), float(value["start_time"])),
+            jvm=None if jvm is None else ProcessId(int(jvm), float(value["jvm_start_time"])),
+            host=str(value["host"]),
+            since=datetime.fromisoformat(value["since"]),
+            project=str(value["project"]),
+            state=str(value["state"]),
+        )
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

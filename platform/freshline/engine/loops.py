@@ -1,0 +1,314 @@
+"""The loops: what keeps the tables by their modes while nobody asks for it (rule 3).
+
+One thread decides, the threads of `Work` do. A table is wanted because an input of it has a new version (continuous),
+or because it is due (all modes), or because one that is due depends on it; a source that is watched is wanted every
+second or so. A table that is wanted runs when nothing that it depends on is wanted or runs: upstreams first. What is
+wanted twice runs once, so missed ticks collapse. A failed refresh waits longer each time before it is tried again, and
+never ends the loops.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
+
+from freshline.declare.graph import Graph
+from freshline.declare.names import TableName
+from freshline.declare.spec import Mode, SourceSpec
+from freshline.engine.declarations import Declarations
+from freshline.engine.work import Job, Work
+from freshline.errors import FreshlineError
+from freshline.plan.due import due_tables, with_driving
+from freshline.plan.request import LIVE, RefreshRequest
+from freshline.refresh.cancellation import Cancellation
+from freshline.report.outcome import Outcome
+from freshline.report.status import RowCounts, TableStatus, read_status
+from freshline.run import Runtime
+
+LOG = logging.getLogger(__name__)
+
+LONGEST_PAUSE_SECONDS = 60.0
+_LOOK_SECONDS = 2.0
+_STEP_SECONDS = 0.25
+# Reading every log costs some milliseconds a table; it may take this part of one processor's time.
+_STATUS_SHARE = 0.05
+
+
+@dataclass(frozen=True)
+class Want:
+    """Why a table is to be refreshed: `polled`, `woken` by a commit, or `due`; `waves` are those due that need it."""
+
+    why: str
+    waves: frozenset[TableName] = frozenset()
+
+    def __or__(self, other: Want) -> Want:
+        return Want(self.why if self.why == "woken" else other.why, self.waves | other.waves)
+
+
+@dataclass
+class Failures:
+    """Failures of one table in a row, and when it may be tried again (monotonic seconds)."""
+
+    count: int = 0
+    again_at: float = 0.0
+    message: str = ""
+
+    def add(self, message: str, now: float, jitter: float) -> float:
+        """Note one more; returns the pause in seconds. `jitter` is in [0, 1)."""
+        self.count += 1
+        self.message = message
+        pause = min(LONGEST_PAUSE_SECONDS, 2.0 ** min(self.count - 1, 10)) * (0.5 + jitter / 2)
+        self.again_at = now + pause
+        return pause
+
+
+@dataclass
+class _Memory:
+    """What the loops know of the graph in force."""
+
+    graph: Graph
+    wanted: dict[TableName, Want] = field(default_factory=dict)
+    polled_at: dict[TableName, float] = field(default_factory=dict)
+    due_again_at: dict[TableName, float] = field(default_factory=dict)
+    seconds: dict[TableName, float] = field(default_factory=dict)
+    failures: dict[TableName, Failures] = field(default_factory=dict)
+    versions: dict[TableName, int | None] = field(default_factory=dict)
+
+
+class Loops:
+    """Keeps the tables of one engine. `told` must get the outcome of every refresh of it, whoever asked for that."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        declarations: Declarations,
+        work: Work,
+        random_number: Callable[[], float] = random.random,
+    ) -> None:
+        self._runtime = runtime
+        self._declarations = declarations
+        self._work = work
+        self._random_number = random_number
+        self._rows = RowCounts()
+        self._lock = threading.RLock()
+        self._wake = threading.Condition(self._lock)
+        self._memory = _Memory(declarations.graph)
+        self._on = False
+        self._thread: threading.Thread | None = None
+        self._looked_at = 0.0
+        self._status_at = 0.0
+
+    @property
+    def on(self) -> bool:
+        return self._on
+
+    def start(self) -> None:
+        """Begin to keep the tables; a second start changes nothing."""
+        with self._lock:
+            if self._on:
+                return
+            self._on = True
+            self._take_up(self._declarations.graph)
+            self._thread = threading.Thread(target=self._run, name="loops", daemon=True)
+            self._thread.start()
+        LOG.info("the loops run")
+
+    def stop(self) -> None:
+        """Begin no more refreshes; those that run go on."""
+        with self._lock:
+            self._on = False
+            self._wake.notify_all()
+        if self._thread is not None:
+            self._thread.join(10.0)
+
+    def status(self) -> list[TableStatus]:
+        """How every table stands. Only reads."""
+        return read_status(
+            self._declarations.graph,
+            self._runtime.control,
+            self._runtime.warehouse,
+            self._runtime.clock(),
+            running=self._work.running,
+            count_rows=self._rows,
+        )
+
+    def due(self, graph: Graph) -> tuple[TableName, ...]:
+        """What is due now, with what drives it, in order."""
+        stamps = {status.table: status.data_timestamp for status in self.status()}
+        seconds = {name: self._seconds(name) for name in graph.order}
+        return with_driving(graph, due_tables(graph, stamps, seconds, self._runtime.clock()))
+
+    def told(self, job: Job, outcome: Outcome | None) -> None:
+        """Take note of the end of a refresh: wake what reads the table, or let it rest after a failure."""
+        now = time.monotonic()
+        name = job.table
+        with self._lock:
+            memory = self._memory
+            if name not in memory.graph:
+                return
+            if outcome is None or outcome.state == "FAILED":
+                if job.request.cause == LIVE:
+                    self._failed(name, outcome, now)
+            elif outcome.state == "SUCCEEDED":
+                memory.failures.pop(name, None)
+                if outcome.committed or memory.versions.get(name, outcome.version) != outcome.version:
+                    self._committed(name)
+                memory.versions[name] = outcome.version
+            self._wake.notify_all()
+
+    # -- under the lock
+
+    def _committed(self, name: TableName) -> None:
+        memory = self._memory
+        taken = self._runtime.control.seconds_of(name)
+        if taken is not None:
+            memory.seconds[name] = taken
+        for reader in memory.graph.consumers(name):
+            if memory.graph.mode(reader) is Mode.CONTINUOUS and name in memory.graph.driving(reader):
+                self._want(reader, Want("woken"))
+
+    def _failed(self, name: TableName, outcome: Outcome | None, now: float) -> None:
+        memory = self._memory
+        message = "it ended in a way that it must not; see above" if outcome is None else str(outcome.error)
+        failures = memory.failures.setdefault(name, Failures())
+        known = failures.message == message
+        pause = failures.add(message, now, self._random_number())
+        LOG.log(
+            logging.DEBUG if known else logging.WARNING,
+            "%s failed (%d in a row), tried again in %.0f s: %s",
+            name,
+            failures.count,
+            pause,
+            message,
+        )
+        # What is due only because of its age gains nothing while what it reads stays old.
+        for reader in memory.graph.downstream(name):
+            want = memory.wanted.get(reader)
+            if want is not None and want.why == "due":
+                del memory.wanted[reader]
+                memory.due_again_at[reader] = failures.again_at
+        if memory.graph.mode(name) is Mode.CONTINUOUS and not isinstance(memory.graph.spec(name), SourceSpec):
+            self._want(name, Want("woken"))
+
+    def _want(self, name: TableName, want: Want) -> None:
+        before = self._memory.wanted.get(name)
+        self._memory.wanted[name] = want if before is None else before | want
+
+    def _take_up(self, graph: Graph) -> None:
+        before = self._memory
+        self._memory = _Memory(
+            graph,
+            seconds={name: seconds for name, seconds in before.seconds.items() if name in graph},
+            versions={name: version for name, version in before.versions.items() if name in graph},
+        )
+        for name in graph.order:
+            if name not in self._memory.seconds:
+                self._memory.seconds[name] = self._seconds(name)
+            # Nothing wakes a table for what was committed while no loop ran.
+            if graph.mode(name) is Mode.CONTINUOUS:
+                self._want(name, Want("woken"))
+        self._status_at = 0.0
+
+    def _seconds(self, name: TableName) -> float:
+        known = self._memory.seconds.get(name)
+        return known if known is not None else self._runtime.control.seconds_of(name) or 0.0
+
+    def _poll(self, now: float) -> None:
+        memory = self._memory
+        for source in memory.graph.sources:
+            name = source.name
+            if memory.graph.mode(name) is not Mode.CONTINUOUS:
+                continue
+            if now - memory.polled_at.get(name, -LONGEST_PAUSE_SECONDS) >= poll_seconds(memory.graph, name):
+                memory.polled_at[name] = now
+                self._want(name, Want("polled"))
+
+    def _want_due(self, stamps: Mapping[TableName, datetime | None], now: float) -> None:
+        memory = self._memory
+        due = due_tables(memory.graph, stamps, memory.seconds, self._runtime.clock())
+        for name in due:
+            if now < memory.due_again_at.get(name, 0.0):
+                continue
+            memory.due_again_at[name] = now + max(
+                1.0, min(LONGEST_PAUSE_SECONDS, memory.graph.freshness(name).seconds / 10)
+            )
+            for other in with_driving(memory.graph, (name,)):
+                self._want(other, Want("due", frozenset((name,))))
+
+    def _ready(self, busy: Collection[TableName], now: float) -> list[TableName]:
+        memory = self._memory
+        resting = {name for name, failures in memory.failures.items() if now < failures.again_at}
+        waiting = (set(memory.wanted) - resting) | set(busy)
+        return [
+            name
+            for name in memory.wanted
+            if name not in resting
+            and name not in busy
+            and not any(upstream in waiting for upstream in memory.graph.upstream(name))
+        ]
+
+    # -- the thread
+
+    def _run(self) -> None:
+        while self._on:
+            try:
+                self._step()
+            except FreshlineError as error:
+                LOG.warning("the loops could not look at the tables: %s", error)
+                self._pause(1.0)
+            except Exception:  # one table's mistake must not leave all others old
+                LOG.exception("the loops stumbled")
+                self._pause(1.0)
+            self._pause(_STEP_SECONDS)
+
+    def _pause(self, seconds: float) -> None:
+        with self._lock:
+            if self._on:
+                self._wake.wait(seconds)
+
+    def _step(self) -> None:
+        now = time.monotonic()
+        if now - self._looked_at >= _LOOK_SECONDS:
+            self._looked_at = now
+            self._declarations.look()
+        with self._lock:
+            if self._declarations.graph is not self._memory.graph:
+                self._take_up(self._declarations.graph)
+            self._poll(now)
+        if now >= self._status_at:
+            stamps = {status.table: status.data_timestamp for status in self.status()}
+            taken = time.monotonic() - now
+            self._status_at = now + max(1.0, taken / _STATUS_SHARE)
+            with self._lock:
+                self._want_due(stamps, now)
+        with self._lock:
+            self._submit(self._ready(self._work.busy, now))
+
+    def _submit(self, ready: Sequence[TableName]) -> None:
+        memory = self._memory
+        # Refreshes that may take long leave a thread to those that must not wait.
+        slow = sum(name in memory.graph and memory.graph.mode(name) is not Mode.CONTINUOUS for name in self._work.busy)
+        room = max(1, self._runtime.settings.parallel_refreshes - 1) - slow
+        for name in sorted(ready, key=lambda name: memory.graph.freshness(name).seconds):
+            if memory.graph.mode(name) is not Mode.CONTINUOUS:
+                if room <= 0:
+                    continue
+                room -= 1
+            # What becomes new from here on wants it again.
+            del memory.wanted[name]
+            self._work.submit(Job(name, RefreshRequest(cause=LIVE), Cancellation(), partial(_log_progress, name)))
+
+
+def _log_progress(name: TableName, message: str) -> None:
+    LOG.debug("%s: %s", name, message)
+
+
+def poll_seconds(graph: Graph, name: TableName) -> float:
+    """How often a source of a continuous table is looked at."""
+    return min(1.0, graph.freshness(name).seconds / 4)

@@ -1,0 +1,336 @@
+"""The engine: the one process that owns Spark and does all writes of a warehouse.
+
+In this order: the lock on the warehouse, the end of what a killed engine left, Spark, the control store and a new
+epoch, HTTP, and last the state file, so that whoever reads it finds an engine that answers. It stops in the opposite
+order: no new requests, no new refreshes, those that run finish, Spark ends, the state file goes, the lock is given
+back. Killed at any point, the next start takes over from the tables' own logs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import secrets
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from freshline import __version__
+from freshline.commit.control_store import ControlStore
+from freshline.declare.project import find_project, read_settings
+from freshline.declare.settings import Settings
+from freshline.engine import spark
+from freshline.engine.declarations import Declarations
+from freshline.engine.failpoint import read_failpoint
+from freshline.engine.lock import WarehouseLock
+from freshline.engine.loops import Loops
+from freshline.engine.process import ProcessId
+from freshline.engine.python_tables import PythonTables
+from freshline.engine.requests import Request, Requests
+from freshline.engine.server import Server, bind
+from freshline.engine.state_file import EngineState, remove_state, write_state
+from freshline.engine.work import Job, Work
+from freshline.errors import EngineError, FreshlineError, StorageError
+from freshline.report.outcome import Outcome
+from freshline.run import Runtime, open_runtime, refresh_table
+
+LOG = logging.getLogger(__name__)
+
+DRAIN_SECONDS = 60.0
+_CANCELLED_SECONDS = 20.0
+_TELL_SECONDS = 2.0
+_WATCH_SECONDS = 0.5
+_LOG_BYTES = 10_000_000
+
+Report = Callable[[Mapping[str, Any]], None]
+
+
+class Engine:
+    """A running engine: what is behind its HTTP."""
+
+    def __init__(self, settings: Settings, runtime: Runtime, declarations: Declarations, jvm: ProcessId) -> None:
+        self._settings = settings
+        self._runtime = runtime
+        self._jvm = jvm
+        self._ending = threading.Event()
+        self._drain_seconds = DRAIN_SECONDS
+        self._state: EngineState | None = None
+        self._loops_lock = threading.Lock()
+        self._work = Work(self._refresh, settings.parallel_refreshes, self._told)
+        self._loops = Loops(runtime, declarations, self._work)
+        self._requests = Requests(runtime, declarations, self._work, self._loops.due)
+        self._requests.adopt()
+
+    # -- what the server offers
+
+    def health(self) -> dict[str, Any]:
+        """Who this is, and whether it keeps the tables by itself."""
+        return {
+            "version": __version__,
+            "pid": os.getpid(),
+            "warehouse": str(self._settings.warehouse),
+            "loops": self._loops.on,
+            "stopping": self._ending.is_set(),
+            "epoch": self._runtime.epoch,
+        }
+
+    def submit(self, kind: str, arguments: Mapping[str, Any]) -> Request:
+        return self._requests.submit(kind, arguments)
+
+    def find(self, request_id: str) -> Request:
+        return self._requests.find(request_id)
+
+    def status(self) -> list[dict[str, Any]]:
+        return [status.as_json() for status in self._loops.status()]
+
+    def set_loops(self, on: bool) -> None:
+        """Start or stop the loops; the state file says which."""
+        with self._loops_lock:
+            if self._ending.is_set():
+                raise EngineError("the engine is stopping. Start it again when it has ended.")
+            if on:
+                self._loops.start()
+            else:
+                self._loops.stop()
+            if self._state is not None:
+                self.publish(self._state)
+
+    def stop(self, seconds: float | None) -> None:
+        """Begin to end; running work may go on for so many seconds."""
+        if seconds is not None:
+            self._drain_seconds = seconds
+        self._requests.stop()
+        self._ending.set()
+
+    # -- its life
+
+    def publish(self, state: EngineState) -> None:
+        """Tell others where this engine is."""
+        self._state = EngineState(**{**vars(state), "loops": self._loops.on})
+        write_state(self._settings.state, self._state)
+
+    def run(self) -> int:
+        """Serve until told to stop, until idle without loops, or until the JVM is gone; returns the exit code."""
+        while not self._ending.wait(_WATCH_SECONDS):
+            self._requests.look_after()
+            if not self._jvm.alive:
+                LOG.error("the JVM (process %d) has ended by itself; the engine ends too", self._jvm.pid)
+                self.stop(5.0)
+                return 1
+            idle = time.monotonic() - self._requests.used_at
+            if not self._loops.on and not self._requests.open and idle > self._settings.idle_seconds:
+                LOG.info("idle for %.0f s", idle)
+                self.stop(None)
+        return 0
+
+    def drain(self) -> None:
+        """Let running work finish within its time, then cancel it; returns when nothing writes any more."""
+        LOG.info("stopping; running work may go on for %.0f s", self._drain_seconds)
+        self._requests.stop()
+        self._loops.stop()
+        deadline = time.monotonic() + self._drain_seconds
+        finished = False
+        while not finished and time.monotonic() < deadline:
+            # Askers may still go away; their work need not be waited for.
+            self._requests.look_after()
+            finished = self._requests.wait(_WATCH_SECONDS) and self._work.wait_until_idle(_WATCH_SECONDS)
+        if not finished:
+            LOG.warning("cancelling what still runs")
+            deadline = time.monotonic() + _CANCELLED_SECONDS
+            while not finished and time.monotonic() < deadline:
+                self._requests.cancel_all()
+                self._work.cancel_all()
+                finished = self._requests.wait(_WATCH_SECONDS) and self._work.wait_until_idle(_WATCH_SECONDS)
+        # Those who poll get to know how it ended.
+        self._requests.wait(_TELL_SECONDS, delivered=True)
+        self._work.close(1.0)
+
+    def _refresh(self, job: Job) -> Outcome:
+        return refresh_table(
+            self._runtime, job.table, job.request, cancellation=job.cancellation, progress=job.progress
+        )
+
+    def _told(self, job: Job, outcome: Outcome | None) -> None:
+        if outcome is not None and (outcome.committed or outcome.state != "SUCCEEDED"):
+            LOG.info(
+                "%s: %s %s (%s), %.2f s", job.table, outcome.state, outcome.strategy, outcome.reason, outcome.seconds
+            )
+        self._loops.told(job, outcome)
+
+
+def run_engine(settings: Settings, *, loops: bool, report: Report) -> int:
+    """Be the engine of a project until it is stopped; the exit code. Raises FreshlineError when it cannot start."""
+    token = secrets.token_urlsafe(32)
+    with ExitStack() as stack:
+        ending = _Ending()
+
+        def progress(message: str) -> None:
+            LOG.info(message)
+            report({"type": "progress", "message": message})
+
+        lock = WarehouseLock.acquire(settings.warehouse, project=settings.root, state=settings.state, progress=progress)
+        stack.callback(lock.release)
+        remove_state(settings.state, None)
+        # What can be refused is refused before the seconds that a JVM takes.
+        declarations = Declarations(settings)
+        listener = bind(settings.engine_port)
+        stack.callback(listener.close)
+        control = ControlStore.open(settings.control_store)
+        stack.callback(control.close)
+        progress("starting Spark")
+        session = spark.build_session(settings, connect_token=token, progress=_jar_progress(progress))
+        stack.callback(spark.stop_session, session)
+        jvm = _jvm(session)
+        lock.record_jvm(jvm)
+        connect_port = spark.connect_port(session)
+        python_tables = PythonTables(settings, connect_port=connect_port, token=token)
+        stack.callback(python_tables.close)
+        progress("reading the tables' logs")
+        runtime = open_runtime(
+            settings,
+            declarations.graph,
+            session,
+            control,
+            python_tables=python_tables,
+            failpoint=read_failpoint(os.environ),
+        )
+        declarations.on_change(lambda graph: setattr(runtime, "graph", graph))
+        engine = Engine(settings, runtime, declarations, jvm)
+        ending.tell(engine)
+        server = Server(engine, token, listener)
+        server.start()
+        stack.callback(server.stop)
+        state = EngineState(
+            process=ProcessId.own(),
+            jvm=jvm,
+            http_port=server.port,
+            connect_port=connect_port,
+            token=token,
+            warehouse=str(settings.warehouse),
+            version=__version__,
+            loops=loops,
+        )
+        if loops:
+            engine.set_loops(True)
+        engine.publish(state)
+        stack.callback(remove_state, settings.state, None)
+        LOG.info("ready: epoch %d, port %d, JVM %d, loops %s", runtime.epoch, server.port, jvm.pid, loops)
+        report({"type": "ready"})
+        code = engine.run()
+        engine.drain()
+    LOG.info("ended")
+    return code
+
+
+class _Ending:
+    """SIGTERM and SIGINT: the engine stops in order; while it still starts, it gives up."""
+
+    def __init__(self) -> None:
+        self._engine: Engine | None = None
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._signalled)
+
+    def tell(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def _signalled(self, number: int, _frame: FrameType | None) -> None:
+        if self._engine is None:
+            raise EngineError(f"ended by {signal.Signals(number).name} while it started")
+        self._engine.stop(None)
+
+
+def _jvm(session: SparkSession) -> ProcessId:
+    process = spark.jvm_process(session)
+    return ProcessId(process.pid, process.started)
+
+
+def _jar_progress(progress: Callable[[str], None]) -> Callable[[str, int, int], None]:
+    told: dict[str, int] = {}
+
+    def on_jar(name: str, done: int, size: int) -> None:
+        tenth = 10 * done // max(1, size)
+        if told.get(name) != tenth:
+            told[name] = tenth
+            progress(f"fetching {name}: {done / 1e6:.1f} of {size / 1e6:.1f} MB")
+
+    return on_jar
+
+
+def _reporter(descriptor: int | None) -> Report:
+    """Tells the command that started this engine how far it is; that command may be gone."""
+    if descriptor is None:
+        return lambda _: None
+    # Neither the JVM nor the worker may hold it open.
+    os.set_inheritable(descriptor, False)
+
+    def report(message: Mapping[str, Any]) -> None:
+        try:
+            os.write(descriptor, json.dumps(dict(message)).encode() + b"\n")
+        except OSError:
+            LOG.debug("nobody waits for this engine any more")
+
+    return report
+
+
+def _log_to(settings: Settings) -> None:
+    try:
+        folder = settings.state / "logs"
+        folder.mkdir(parents=True, exist_ok=True)
+        handler = RotatingFileHandler(folder / "engine.log", maxBytes=_LOG_BYTES, backupCount=3, encoding="utf-8")
+    except OSError as error:
+        raise StorageError(
+            f"the state directory cannot be written: {error.strerror or error}. Make it writable for this user.",
+            where=str(settings.state),
+        ) from error
+    formatter = logging.Formatter("%(asctime)s %(levelname)s %(threadName)s %(name)s: %(message)s")
+    formatter.converter = time.gmtime
+    handler.setFormatter(formatter)
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+    # Every refused job of a cancelled request would be a page of stack.
+    for noisy in ("py4j", "py4j.clientserver", "SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        logging.getLogger(noisy).setLevel(logging.CRITICAL)
+    logging.captureWarnings(True)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run an engine in this process. Exit code 1 with one line on stderr when it cannot start."""
+    parser = argparse.ArgumentParser(prog="python -m freshline.engine.main", description=main.__doc__)
+    parser.add_argument("--project", type=Path, required=True, help="the project's folder")
+    parser.add_argument("--loops", action="store_true", help="keep the tables by their modes until stopped")
+    parser.add_argument("--report", type=int, default=None, help=argparse.SUPPRESS)
+    given = parser.parse_args(arguments)
+    report = _reporter(given.report)
+    if os.getpgrp() != os.getpid():
+        # A group of its own, so that all of it can be ended at once.
+        os.setsid()
+    try:
+        settings = read_settings(find_project(given.project.absolute()), os.environ)
+        _log_to(settings)
+        return run_engine(settings, loops=given.loops, report=report)
+    except FreshlineError as error:
+        LOG.error("%s", error)
+        print(f"freshline engine: {error}", file=sys.stderr)
+        report({"type": "error", "error": error.as_json()})
+        return 1
+    except Exception as error:
+        LOG.exception("the engine ended in a way that it must not")
+        report({"type": "error", "error": EngineError(f"{type(error).__name__}: {error}").as_json()})
+        return 1
+
+
+if __name__ == "__main__":
+    code = main()
+    logging.shutdown()
+    # Threads that still wait for a JVM that is gone must not hold up the end.
+    os._exit(code)

@@ -1,0 +1,99 @@
+"""A process of this machine, so that it can be told from another one that got its number later."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from freshline.errors import EngineError
+
+if TYPE_CHECKING:
+    import psutil
+
+# psutil is loaded by whoever looks at a process, not by import: it costs a command line more than all else here.
+
+# The start is counted from a boot time that is rounded to a second, and moves when the clock is set.
+_SAME_START_SECONDS = 2.0
+_KILLED_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class ProcessId:
+    """A process: its number, and its start in seconds since 1970."""
+
+    pid: int
+    started: float
+
+    @classmethod
+    def of(cls, pid: int) -> ProcessId | None:
+        """The process that has this number now, None if there is none."""
+        process = _look_up(pid)
+        return None if process is None else cls(pid, process.create_time())
+
+    @classmethod
+    def own(cls) -> ProcessId:
+        """The process that asks."""
+        own = cls.of(os.getpid())
+        assert own is not None
+        return own
+
+    @property
+    def alive(self) -> bool:
+        """Whether this very process runs: not another with its number, and not its remains."""
+        return self._find() is not None
+
+    def end(self, *, grace_seconds: float) -> bool:
+        """Ask it to end, kill it when it does not, and return once it is gone; False when it was gone before.
+
+        Raises EngineError for one that cannot be ended.
+        """
+        import psutil
+
+        process = self._find()
+        if process is None:
+            return False
+        try:
+            process.terminate()
+            if not self.wait(grace_seconds):
+                process.kill()
+                if not self.wait(_KILLED_SECONDS):
+                    raise EngineError(
+                        f"process {self.pid} does not end. Look at it with `ps -p {self.pid}`, then try again."
+                    )
+        except psutil.AccessDenied as error:
+            raise EngineError(
+                f"process {self.pid} belongs to another user and cannot be ended by this one. End it, then try again."
+            ) from error
+        except psutil.NoSuchProcess:
+            return True
+        return True
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until it is gone, at most `seconds`; whether it is."""
+        import psutil
+
+        process = self._find()
+        if process is not None:
+            psutil.wait_procs([process], timeout=seconds)
+        return not self.alive
+
+    def _find(self) -> psutil.Process | None:
+        import psutil
+
+        process = _look_up(self.pid)
+        try:
+            if process is None or abs(process.create_time() - self.started) >= _SAME_START_SECONDS:
+                return None
+            return None if process.status() == psutil.STATUS_ZOMBIE else process
+        except psutil.NoSuchProcess:
+            return None
+
+
+def _look_up(pid: int) -> psutil.Process | None:
+    import psutil
+
+    try:
+        return psutil.Process(pid)
+    except psutil.NoSuchProcess:
+        return None

@@ -1,0 +1,459 @@
+"""What people and programs ask the engine for: refresh, verify, sql, tick.
+
+A request has events, which its asker polls for; polling is also its sign of life. A request whose asker has gone is
+cancelled, its Spark work interrupted. Its last event, `done`, comes and is recorded only when every thread that worked
+for it has let go: nothing is committed for a request after it was told to be cancelled or failed.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+from uuid import uuid4
+
+from py4j.protocol import Py4JError
+
+from freshline.commit.delta_log import newest_version
+from freshline.declare.graph import Graph
+from freshline.declare.names import TableName
+from freshline.declare.rules import nearest
+from freshline.declare.spec import SourceSpec
+from freshline.engine.declarations import Declarations
+from freshline.engine.work import Job, Work
+from freshline.errors import CancelledError, EngineError, FreshlineError, RefreshError, RequestError
+from freshline.plan.record import RefreshRecord
+from freshline.plan.request import MANUAL, RefreshRequest
+from freshline.refresh.cancellation import Cancellation
+from freshline.report.outcome import Outcome
+from freshline.report.status import kind_of
+from freshline.run import Runtime, Verification, query, refresh_order, verify_table
+
+LOG = logging.getLogger(__name__)
+
+KINDS = ("refresh", "verify", "sql", "tick")
+SUCCEEDED, FAILED, CANCELLED, BLOCKED = "SUCCEEDED", "FAILED", "CANCELLED", "BLOCKED"
+ASKER_GONE_SECONDS = 15.0
+KEPT_SECONDS = 600.0
+# A request that refreshes only waits, so it may have many neighbours.
+_AT_ONCE = 32
+_INTERRUPT_SECONDS = 0.5
+
+Event = dict[str, Any]
+T = TypeVar("T")
+Partition = tuple[tuple[str, str], ...]
+
+
+class Request:
+    """One request, its events and its cancellation."""
+
+    def __init__(self, kind: str, arguments: Mapping[str, Any]) -> None:
+        self.id = uuid4().hex
+        self.kind = kind
+        self.arguments = arguments
+        self.cancellation = Cancellation()
+        self.asked_at = time.monotonic()
+        self.ended_at: float | None = None
+        self.delivered = False
+        self._events: list[Event] = []
+        self._listeners: list[Callable[[], None]] = []
+        self._lock = threading.Lock()
+
+    @property
+    def done(self) -> bool:
+        return self.ended_at is not None
+
+    def tell(self, event: Event) -> None:
+        """Add an event for the asker."""
+        with self._lock:
+            self._events.append(event)
+            if event["type"] == "done":
+                self.ended_at = time.monotonic()
+            listeners, self._listeners = self._listeners, []
+        for listener in listeners:
+            listener()
+
+    def progress(self, message: str, table: TableName | None = None) -> None:
+        self.tell({"type": "progress", "table": None if table is None else str(table), "message": message})
+
+    def events(self, after: int) -> tuple[list[Event], bool]:
+        """The events after the first `after`, and whether the last one is among them or before them."""
+        self.asked_at = time.monotonic()
+        with self._lock:
+            done = self.ended_at is not None
+            if done:
+                self.delivered = True
+            return self._events[after:], done
+
+    def listen(self, after: int, listener: Callable[[], None]) -> None:
+        """Call `listener` once, at the next event, or now when there is one after the first `after` already."""
+        with self._lock:
+            if len(self._events) <= after and self.ended_at is None:
+                self._listeners.append(listener)
+                return
+        listener()
+
+    def interrupt(self) -> None:
+        """Cancel it; called again, what has begun meanwhile is interrupted too."""
+        try:
+            self.cancellation.cancel()
+        except (Py4JError, OSError) as error:
+            # The JVM is gone, and with it what there was to interrupt.
+            LOG.warning("interrupting request %s: %s", self.id, error)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """The checked arguments of a refresh."""
+
+    names: tuple[TableName, ...]
+    full: bool
+    partitions: tuple[Partition, ...]
+    upstreams: bool
+
+
+class Requests:
+    """Accepts requests and works on them."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        declarations: Declarations,
+        work: Work,
+        due: Callable[[Graph], Sequence[TableName]],
+    ) -> None:
+        """`due` says what one evaluation of the graph would refresh."""
+        self._runtime = runtime
+        self._declarations = declarations
+        self._work = work
+        self._due = due
+        self._requests: dict[str, Request] = {}
+        self._lock = threading.Lock()
+        self._stopping = False
+        self._threads = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="request")
+        self.used_at = time.monotonic()
+
+    def adopt(self) -> None:
+        """Record requests of an engine that died as failed: nothing works on them any more."""
+        error = json.dumps(EngineError("the engine ended before the request had ended").as_json())
+        for left in self._runtime.control.open_requests():
+            self._runtime.control.finish_request(left.id, FAILED, error, self._runtime.clock())
+
+    def submit(self, kind: str, arguments: Mapping[str, Any]) -> Request:
+        """Accept a request. Raises RequestError for one that cannot be served, EngineError while the engine stops."""
+        if kind not in KINDS:
+            raise RequestError(f"there is no request {kind!r}. There are {', '.join(KINDS)}.")
+        if self._stopping:
+            raise EngineError("the engine is stopping and takes no more requests. Ask again when it has ended.")
+        request = Request(kind, arguments)
+        self._runtime.control.create_request(request.id, kind, json.dumps(arguments), self._runtime.clock())
+        with self._lock:
+            self._requests[request.id] = request
+            self.used_at = time.monotonic()
+        self._threads.submit(self._serve, request)
+        return request
+
+    def find(self, request_id: str) -> Request:
+        """A request that is being worked on, or has ended some minutes ago at most. Raises RequestError."""
+        with self._lock:
+            self.used_at = time.monotonic()
+            try:
+                return self._requests[request_id]
+            except KeyError:
+                raise RequestError(
+                    f"there is no request {request_id}. It ended long ago, or was made to an engine before this one."
+                ) from None
+
+    @property
+    def open(self) -> list[Request]:
+        """The requests that have not ended."""
+        with self._lock:
+            return [request for request in self._requests.values() if not request.done]
+
+    def look_after(self) -> None:
+        """Cancel what nobody asks about any more, and forget what ended long ago. Called every second or so."""
+        now = time.monotonic()
+        with self._lock:
+            requests = list(self._requests.values())
+        for request in requests:
+            if request.ended_at is not None:
+                if now - request.ended_at > KEPT_SECONDS:
+                    with self._lock:
+                        del self._requests[request.id]
+            elif now - request.asked_at > ASKER_GONE_SECONDS and not request.cancellation.cancelled:
+                LOG.warning("request %s (%s) is cancelled: its asker has gone", request.id, request.kind)
+                request.interrupt()
+
+    def stop(self) -> None:
+        """Take no more requests."""
+        self._stopping = True
+
+    def wait(self, seconds: float, *, delivered: bool = False) -> bool:
+        """Wait until all requests have ended (and the askers know it), at most `seconds`; whether that is so."""
+        deadline = time.monotonic() + seconds
+        ended = threading.Event()
+        while True:
+            left = self.open
+            if not left and not delivered:
+                return True
+            with self._lock:
+                unknown = [r for r in self._requests.values() if r.done and not r.delivered]
+            if not left and not unknown:
+                return True
+            if ended.wait(min(0.05, max(0.0, deadline - time.monotonic()))) or time.monotonic() >= deadline:
+                return False
+
+    def cancel_all(self) -> None:
+        """Cancel everything that has not ended."""
+        for request in self.open:
+            request.interrupt()
+
+    # -- one request
+
+    def _serve(self, request: Request) -> None:
+        state, error = SUCCEEDED, None
+        try:
+            state = self._answer(request)
+        except CancelledError:
+            state = CANCELLED
+        except FreshlineError as failure:
+            state, error = FAILED, failure.as_json()
+        except Exception as failure:
+            LOG.exception("request %s (%s) ended in a way that it must not", request.id, request.kind)
+            state, error = FAILED, RefreshError(f"{type(failure).__name__}: {failure}").as_json()
+        if request.cancellation.cancelled:
+            state, error = CANCELLED, None
+        try:
+            self._runtime.control.finish_request(
+                request.id, state, None if error is None else json.dumps(error), self._runtime.clock()
+            )
+        except FreshlineError as failure:
+            LOG.warning("the end of request %s was not recorded: %s", request.id, failure)
+        request.tell({"type": "done", "state": state, "error": error})
+
+    def _answer(self, request: Request) -> str:
+        match request.kind:
+            case "refresh":
+                return self._refresh(request)
+            case "tick":
+                graph = self._declarations.look_strictly()
+                return self._run(request, graph, _Asked((), False, (), False), self._due(graph))
+            case "verify":
+                return self._verify(request)
+            case _:
+                return self._query(request)
+
+    def _refresh(self, request: Request) -> str:
+        graph = self._declarations.look_strictly()
+        asked = read_refresh(graph, request.arguments)
+        return self._run(request, graph, asked, refresh_order(graph, asked.names, upstreams=asked.upstreams))
+
+    def _run(self, request: Request, graph: Graph, asked: _Asked, order: Sequence[TableName]) -> str:
+        """Refresh these, each when everything before it that it depends on has ended."""
+        left = list(order)
+        bad: dict[TableName, TableName] = {}
+        ended: set[TableName] = set()
+        running: dict[Future[Outcome], Job] = {}
+        while running or (left and not request.cancellation.cancelled):
+            for name in list(left):
+                if request.cancellation.cancelled:
+                    break
+                cause = next((bad[read] for read in graph.reads(name) if read in bad), None)
+                if cause is not None:
+                    left.remove(name)
+                    bad[name] = cause
+                    ended.add(name)
+                    self._tell(request, self._blocked(graph, name, cause))
+                elif all(other in ended for other in graph.upstream(name) if other in order):
+                    left.remove(name)
+                    job = self._work.submit(self._job(request, graph, asked, name))
+                    running[job.outcome] = job
+            if not running:
+                continue
+            finished, _ = wait(running, timeout=_INTERRUPT_SECONDS, return_when=FIRST_COMPLETED)
+            if request.cancellation.cancelled:
+                # Spark forgets an interruption that comes before the job it is meant for.
+                request.interrupt()
+            for future in finished:
+                job = running.pop(future)
+                outcome = self._outcome(graph, job)
+                ended.add(job.table)
+                if outcome.state not in (SUCCEEDED, "SKIPPED"):
+                    bad[job.table] = job.table
+                self._tell(request, outcome)
+        return FAILED if bad else SUCCEEDED
+
+    def _job(self, request: Request, graph: Graph, asked: _Asked, name: TableName) -> Job:
+        named = name in asked.names
+        refresh = RefreshRequest(
+            full=asked.full and named,
+            partitions=asked.partitions if named else (),
+            cause=MANUAL,
+            wait_for_settle=isinstance(graph.spec(name), SourceSpec) and request.kind == "refresh",
+        )
+        return Job(name, refresh, request.cancellation, lambda message: request.progress(message, name))
+
+    def _outcome(self, graph: Graph, job: Job) -> Outcome:
+        failure = job.outcome.exception()
+        if failure is None:
+            return job.outcome.result()
+        error = failure if isinstance(failure, FreshlineError) else RefreshError(f"{type(failure).__name__}: {failure}")
+        return self._without_work(graph, job.table, FAILED, f"{error.code}: {error.message}", error)
+
+    def _blocked(self, graph: Graph, name: TableName, cause: TableName) -> Outcome:
+        outcome = self._without_work(graph, name, BLOCKED, f"BLOCKED({cause})", None)
+        self._runtime.control.record_refresh(
+            RefreshRecord(
+                table=name,
+                at=self._runtime.clock(),
+                state=BLOCKED,
+                strategy=None,
+                reason=outcome.reason,
+                seconds=0.0,
+                version=outcome.version,
+                fingerprint=graph.spec(name).fingerprint,
+            )
+        )
+        return outcome
+
+    def _without_work(
+        self, graph: Graph, name: TableName, state: str, reason: str, error: FreshlineError | None
+    ) -> Outcome:
+        spec = graph.spec(name)
+        return Outcome(
+            table=name,
+            kind=kind_of(spec),
+            state=state,
+            strategy=None,
+            reason=reason,
+            version=newest_version(self._runtime.warehouse.location(spec)),
+            rows_in=0,
+            rows_out=0,
+            seconds=0.0,
+            mode=str(graph.mode(name)),
+            error=error,
+        )
+
+    def _tell(self, request: Request, outcome: Outcome) -> None:
+        request.tell({"type": "outcome", "outcome": outcome.as_json()})
+
+    def _verify(self, request: Request) -> str:
+        graph = self._declarations.look_strictly()
+        names = read_names(graph, request.arguments) or tuple(table.name for table in graph.tables)
+        failure: FreshlineError | None = None
+        for name in names:
+            request.cancellation.check()
+            request.progress("verifying", name)
+            try:
+                verification = self._interruptible(request, partial(self._verify_one, request, name))
+            except CancelledError:
+                raise
+            except FreshlineError as error:
+                # One table that cannot be verified must not hide what is known of the others.
+                request.progress(str(error), name)
+                failure = failure or error
+                continue
+            request.tell({"type": "verification", "verification": verification.as_json()})
+        if failure is not None:
+            raise failure
+        return SUCCEEDED
+
+    def _verify_one(self, request: Request, name: TableName) -> Verification:
+        return verify_table(
+            self._runtime,
+            name,
+            cancellation=request.cancellation,
+            progress=lambda message: request.progress(message, name),
+        )
+
+    def _query(self, request: Request) -> str:
+        statement, limit = request.arguments.get("statement"), request.arguments.get("limit")
+        if not isinstance(statement, str) or not statement.strip():
+            raise RequestError("sql needs a `statement`")
+        if limit is not None and (not isinstance(limit, int) or limit < 0):
+            raise RequestError(f"`limit` is a whole number of rows, not {limit!r}")
+        self._declarations.look_strictly()
+        result = self._interruptible(
+            request, lambda: query(self._runtime, statement, limit=limit, cancellation=request.cancellation)
+        )
+        request.tell(
+            {
+                "type": "rows",
+                "columns": [list(column) for column in result.columns],
+                "rows": list(result.rows),
+                "truncated": result.truncated,
+            }
+        )
+        return SUCCEEDED
+
+    def _interruptible(self, request: Request, work: Callable[[], T]) -> T:
+        """Do something that Spark has a part in; a cancelled request raises CancelledError, whatever Spark said."""
+        ended = threading.Event()
+
+        def interrupt_again() -> None:
+            while not ended.wait(_INTERRUPT_SECONDS):
+                if request.cancellation.cancelled:
+                    request.interrupt()
+
+        threading.Thread(target=interrupt_again, name=f"interrupt-{request.id[:8]}", daemon=True).start()
+        try:
+            return work()
+        except Exception as error:
+            if request.cancellation.cancelled:
+                raise CancelledError("the request was cancelled") from error
+            raise
+        finally:
+            ended.set()
+
+
+def read_names(graph: Graph, arguments: Mapping[str, Any]) -> tuple[TableName, ...]:
+    """The tables and sources that a request names, each once. Raises RequestError, with the nearest name."""
+    given = arguments.get("tables") or []
+    if not isinstance(given, list) or not all(isinstance(item, str) for item in given):
+        raise RequestError("`tables` is a list of names")
+    names: dict[TableName, None] = {}
+    for text in given:
+        try:
+            name = TableName.parse(text)
+        except ValueError as error:
+            raise RequestError(str(error)) from error
+        if name not in graph:
+            raise RequestError(
+                f"there is no table or source {name}.{nearest(str(name), [str(other) for other in graph.order])}"
+            )
+        names[graph.spec(name).name] = None
+    return tuple(names)
+
+
+def read_refresh(graph: Graph, arguments: Mapping[str, Any]) -> _Asked:
+    """The arguments of a refresh. Raises RequestError."""
+    names = read_names(graph, arguments)
+    return _Asked(
+        names,
+        bool(arguments.get("full", False)),
+        tuple(_partition(item) for item in _list(arguments.get("partitions"))),
+        bool(arguments.get("upstreams", True)),
+    )
+
+
+def _list(value: object) -> Iterable[object]:
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise RequestError("`partitions` is a list of partitions, each a list of [column, value]")
+    return value
+
+
+def _partition(value: object) -> Partition:
+    pairs = []
+    for pair in _list(value):
+        if not isinstance(pair, list) or len(pair) != 2 or not all(isinstance(item, str) for item in pair):
+            raise RequestError("a partition is a list of [column, value], both texts")
+        pairs.append((pair[0], pair[1]))
+    return tuple(pairs)

@@ -1,0 +1,107 @@
+"""The state file: where the engine of an environment is, for those who want to ask it something.
+
+It holds the token, so only its owner may read it. It is written when the engine is ready and removed when the engine
+ends; after a `kill -9` it stays behind, and says so by naming a process that is no more.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from freshline.engine.process import ProcessId
+from freshline.errors import EngineError, FormatError, StorageError
+
+FORMAT = 1
+NAME = "engine.json"
+
+
+@dataclass(frozen=True)
+class EngineState:
+    """A running engine: its processes, ports on loopback and token. `loops` says whether it keeps tables by itself."""
+
+    process: ProcessId
+    jvm: ProcessId
+    http_port: int
+    connect_port: int
+    token: str
+    warehouse: str
+    version: str
+    loops: bool
+
+    @property
+    def alive(self) -> bool:
+        return self.process.alive
+
+
+def state_file(state: Path) -> Path:
+    """The file below the state directory."""
+    return state / NAME
+
+
+def write_state(state: Path, engine: EngineState) -> None:
+    """Put the file in the place of the one that is there; killed half way, the old one stays.
+
+    Raises StorageError where the directory cannot be written.
+    """
+    value = {
+        "format": FORMAT,
+        "pid": engine.process.pid,
+        "start_time": engine.process.started,
+        "jvm_pid": engine.jvm.pid,
+        "jvm_start_time": engine.jvm.started,
+        **{key: item for key, item in asdict(engine).items() if key not in ("process", "jvm")},
+    }
+    try:
+        state.mkdir(parents=True, exist_ok=True)
+        # Made by mkstemp for the owner only, from the first byte on.
+        handle, name = tempfile.mkstemp(dir=state, prefix=f".{NAME}.")
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as stream:
+                json.dump(value, stream)
+            Path(name).replace(state_file(state))
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise StorageError(
+            f"the state directory cannot be written: {error.strerror or error}. Free some space or make it writable.",
+            where=str(state),
+        ) from error
+
+
+def read_state(state: Path) -> EngineState | None:
+    """The engine that the file names, dead or alive; None where there is no file or it says nothing that can be read.
+
+    Raises FormatError for a file of a newer freshline, EngineError for one of another user.
+    """
+    file = state_file(state)
+    try:
+        value = json.loads(file.read_text(encoding="utf-8"))
+        if int(value["format"]) > FORMAT:
+            raise FormatError("the engine was started by a newer freshline. Ask it with that one.", where=str(file))
+        return EngineState(
+            process=ProcessId(int(value["pid"]), float(value["start_time"])),
+            jvm=ProcessId(int(value["jvm_pid"]), float(value["jvm_start_time"])),
+            http_port=int(value["http_port"]),
+            connect_port=int(value["connect_port"]),
+            token=str(value["token"]),
+            warehouse=str(value["warehouse"]),
+            version=str(value["version"]),
+            loops=bool(value["loops"]),
+        )
+    except PermissionError as error:
+        raise EngineError(
+            "the engine was started by another user, and only that user may ask it.", where=str(file)
+        ) from error
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def remove_state(state: Path, engine: EngineState | None) -> None:
+    """Remove the file if it still names that engine (None: whatever it says); another one's stays."""
+    if engine is None or read_state(state) in (None, engine):
+        state_file(state).unlink(missing_ok=True)

@@ -1,0 +1,141 @@
+"""The refreshes that are asked for, in the order in which they run (rule 9).
+
+Manual ones before live ones before backfills, each kind in the order in which it was asked; never two of one table at
+once. A job that waits for its table does not keep others waiting.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+from freshline.declare.names import TableName
+from freshline.plan.request import BACKFILL, LIVE, MANUAL, RefreshRequest
+from freshline.refresh.cancellation import Cancellation
+from freshline.report.outcome import Outcome
+
+LOG = logging.getLogger(__name__)
+
+_RANKS = {MANUAL: 0, LIVE: 1, BACKFILL: 2}
+
+
+@dataclass(eq=False)
+class Job:
+    """One refresh of one table. `outcome` is there when the thread that worked on it has let go of it."""
+
+    table: TableName
+    request: RefreshRequest
+    cancellation: Cancellation
+    progress: Callable[[str], None]
+    outcome: Future[Outcome] = field(default_factory=Future)
+
+
+class Work:
+    """A few threads that run jobs.
+
+    `refresh` does one; it is called in one thread for one table at a time. `told` gets each job with its outcome, in
+    the thread that did it; a job that raised, which is a mistake in freshline, has none.
+    """
+
+    def __init__(
+        self, refresh: Callable[[Job], Outcome], threads: int, told: Callable[[Job, Outcome | None], None]
+    ) -> None:
+        self._refresh = refresh
+        self._told = told
+        self._changed = threading.Condition()
+        self._waiting: list[tuple[int, int, Job]] = []
+        self._running: dict[TableName, Job] = {}
+        self._numbers = itertools.count()
+        self._closed = False
+        self._threads = [
+            threading.Thread(target=self._run, name=f"refresh-{number}", daemon=True) for number in range(threads)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def submit(self, job: Job) -> Job:
+        """Let the job run when it is its turn."""
+        with self._changed:
+            heapq.heappush(self._waiting, (_RANKS[job.request.cause], next(self._numbers), job))
+            self._changed.notify_all()
+        return job
+
+    @property
+    def running(self) -> frozenset[TableName]:
+        """The tables that are being refreshed."""
+        with self._changed:
+            return frozenset(self._running)
+
+    @property
+    def busy(self) -> frozenset[TableName]:
+        """The tables that are being refreshed or wait for it."""
+        with self._changed:
+            return frozenset(self._running) | {job.table for _, _, job in self._waiting}
+
+    def wait_until_idle(self, seconds: float) -> bool:
+        """Wait until nothing runs or waits, at most `seconds`; whether that is so."""
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._running and not self._waiting, seconds)
+
+    def cancel_all(self) -> None:
+        """Cancel everything that runs or waits."""
+        with self._changed:
+            jobs = [*self._running.values(), *(job for _, _, job in self._waiting)]
+        for job in jobs:
+            job.cancellation.cancel()
+
+    def close(self, seconds: float) -> None:
+        """End the threads; jobs that were not begun are never run."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        for thread in self._threads:
+            thread.join(seconds)
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._closed or self._next() is not None)
+                if self._closed:
+                    return
+                entry = self._next()
+                assert entry is not None
+                self._waiting.remove(entry)
+                heapq.heapify(self._waiting)
+                job = entry[2]
+                self._running[job.table] = job
+            self._do(job)
+
+    def _next(self) -> tuple[int, int, Job] | None:
+        free = (entry for entry in self._waiting if entry[2].table not in self._running)
+        return min(free, key=lambda entry: entry[:2], default=None)
+
+    def _do(self, job: Job) -> None:
+        outcome: Outcome | None = None
+        failure: Exception | None = None
+        try:
+            outcome = self._refresh(job)
+        except Exception as error:
+            LOG.exception("the refresh of %s ended in a way that it must not", job.table)
+            failure = error
+        with self._changed:
+            del self._running[job.table]
+            self._changed.notify_all()
+        # Told before the asker hears of it: who sees the outcome finds the table's readers woken.
+        self._tell(job, outcome)
+        if outcome is not None:
+            job.outcome.set_result(outcome)
+        else:
+            assert failure is not None
+            job.outcome.set_exception(failure)
+
+    def _tell(self, job: Job, outcome: Outcome | None) -> None:
+        try:
+            self._told(job, outcome)
+        except Exception:  # the thread must live
+            LOG.exception("telling the outcome of %s failed", job.table)

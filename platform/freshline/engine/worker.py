@@ -1,0 +1,181 @@
+"""The process that runs the functions of tables written in Python.
+
+One JSON object a line comes in and goes out. What the user's code prints goes to the log, and whatever it does to its
+process (modules, threads, exit) stays in this one. It ends when its input ends, and so with the engine.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import queue
+import sys
+import threading
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import IO, Any
+
+from pyspark import cloudpickle
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+from pyspark.sql.connect.session import SparkSession
+
+from freshline.declare.python_file import load_function
+from freshline.declare.query import PythonQuery
+from freshline.errors import FreshlineError
+
+
+class Worker:
+    """Computes views for the engine, each in a Connect session of its own that lives as long as its view."""
+
+    def __init__(self, root: Path, remote: str, answers: IO[str]) -> None:
+        self._root = root
+        self._remote = remote
+        self._answers = answers
+        self._sessions: dict[str, SparkSession] = {}
+        self._current: SparkSession | None = None
+
+    def interrupt(self) -> None:
+        """Stop what Spark does for the function that runs."""
+        current = self._current
+        if current is not None:
+            current.interruptAll()
+
+    def work(self, messages: queue.SimpleQueue[dict[str, Any]]) -> None:
+        """Answer messages one after the other, for ever."""
+        while True:
+            message = messages.get()
+            if message["do"] == "drop":
+                self._drop(message["view"])
+            else:
+                self._answer(self._compute(message))
+
+    def _compute(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        # A session for each computation: neither views nor confs of one table's code meet another's.
+        session = SparkSession.builder.remote(self._remote).create()
+        self._current = session
+        try:
+            function = load_function(
+                self._root, PythonQuery(message["path"], message["function"], (), message["code_hash"])
+            )
+            self._send_own_modules_by_value()
+            frames = {item["parameter"]: read_input(session, item) for item in message["inputs"]}
+            result = function(**frames)
+            self._send_own_modules_by_value()
+            if not isinstance(result, DataFrame):
+                line = inspect.getsourcelines(function)[1]
+                raise _ResultError(
+                    f"{message['function']} returned {type(result).__name__}, not a DataFrame",
+                    f"{message['path']}:{line}",
+                )
+            result.createOrReplaceGlobalTempView(message["view"])
+        except _ResultError as error:
+            session.stop()
+            return {"error": str(error), "where": error.where}
+        except FreshlineError as error:
+            session.stop()
+            return {"error": error.message, "where": error.where}
+        except BaseException as error:  # noqa: BLE001 - whatever the user's code raises is an answer
+            traceback.print_exc()
+            session.stop()
+            return {"error": _sentence(error), "where": self._place(error)}
+        finally:
+            self._current = None
+        self._sessions[message["view"]] = session
+        return {"view": message["view"]}
+
+    def _drop(self, view: str) -> None:
+        session = self._sessions.pop(view, None)
+        if session is None:
+            return
+        try:
+            session.catalog.dropGlobalTempView(view)
+            session.stop()
+        except PySparkException:
+            # The view ends with the JVM at the latest; a failed drop must not end the worker.
+            traceback.print_exc()
+
+    def _answer(self, answer: Mapping[str, Any]) -> None:
+        self._answers.write(json.dumps(answer) + "\n")
+        self._answers.flush()
+
+    def _send_own_modules_by_value(self) -> None:
+        """Functions of the project's modules are sent to Spark's Python processes whole: they cannot import them."""
+        known = cloudpickle.list_registry_pickle_by_value()  # type: ignore[no-untyped-call]
+        for module in list(sys.modules.values()):
+            if self._is_own(module) and module.__name__ not in known:
+                cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+
+    def _is_own(self, module: ModuleType | None) -> bool:
+        file = getattr(module, "__file__", None)
+        if not file or not Path(file).is_relative_to(self._root) or file.startswith(sys.prefix + os.sep):
+            return False
+        return not Path(file).is_relative_to(Path(__file__).parents[1])
+
+    def _place(self, error: BaseException) -> str | None:
+        """The deepest line of the project's own code."""
+        for frame in reversed(traceback.extract_tb(error.__traceback__)):
+            path = Path(frame.filename)
+            if path.is_relative_to(self._root) and not frame.filename.startswith(sys.prefix + os.sep):
+                return f"{path.relative_to(self._root).as_posix()}:{frame.lineno}"
+        return None
+
+
+class _ResultError(Exception):
+    def __init__(self, message: str, where: str) -> None:
+        self.where = where
+        super().__init__(message)
+
+
+def read_input(session: SparkSession, item: Mapping[str, Any]) -> DataFrame:
+    """An input at its position, with the columns that the declaration shows."""
+    reader: Any = session.read.format("delta")
+    if item["version"] is not None:
+        reader = reader.option("versionAsOf", item["version"])
+    rows: DataFrame = reader.load(item["path"])
+    if item["up_to"] is not None:
+        column, most = item["up_to"]
+        rows = rows.where(rows[column] <= most)
+    columns = item["columns"]
+    if columns is None:
+        columns = [[name, name] for name in rows.columns if not name.startswith("_freshline_")]
+    return rows.select(*[rows[_quoted(stored)].alias(name) for stored, name in columns])
+
+
+def _quoted(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"
+
+
+def _sentence(error: BaseException) -> str:
+    """What was raised, in one line; Spark's plan and stack are in the log."""
+    line = next((line.strip() for line in str(error).splitlines() if line.strip()), "no message")
+    return line if isinstance(error, PySparkException) else f"{type(error).__name__}: {line}"
+
+
+def main() -> None:
+    """Serve the engine that started this process."""
+    root = Path(sys.argv[1])
+    # The protocol keeps the real standard output; prints of anybody go to the log.
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    messages: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+    requests = os.fdopen(os.dup(0), "rb")
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    worker = Worker(root, os.environ["SPARK_REMOTE"], answers)
+    threading.Thread(target=worker.work, args=(messages,), name="work", daemon=True).start()
+    for line in requests:
+        message = json.loads(line)
+        if message["do"] == "interrupt":
+            worker.interrupt()
+        else:
+            messages.put(message)
+    # The engine has let go, or has died. Nothing here is worth waiting for.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

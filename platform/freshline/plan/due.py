@@ -1,0 +1,54 @@
+"""Which tables are due.
+
+A table is due early enough to keep its promise: when its data timestamp plus its freshness is as near as what the
+refreshes on the longest way from its roots take. Everything here comes from the arguments; no clock and no storage is
+read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from datetime import datetime, timedelta
+
+from freshline.declare.freshness import Freshness
+from freshline.declare.graph import Graph
+from freshline.declare.names import TableName
+
+
+def critical_paths(graph: Graph, seconds: Mapping[TableName, float]) -> dict[TableName, float]:
+    """What the refreshes on the slowest way from a root to each table take, its own included.
+
+    `seconds` is what one refresh of each takes (its 95th percentile); one that is not known counts as nothing.
+    """
+    paths: dict[TableName, float] = {}
+    for name in graph.order:
+        before = max((paths[read] for read in graph.driving(name)), default=0.0)
+        paths[name] = before + seconds.get(name, 0.0)
+    return paths
+
+
+def due_at(data_timestamp: datetime, freshness: Freshness, path_seconds: float) -> datetime:
+    """When refreshing must begin for the promise to be kept; not before the data timestamp itself."""
+    return data_timestamp + timedelta(seconds=max(0.0, freshness.seconds - path_seconds))
+
+
+def due_tables(
+    graph: Graph, stamps: Mapping[TableName, datetime | None], seconds: Mapping[TableName, float], now: datetime
+) -> tuple[TableName, ...]:
+    """The tables and sources that are due at `now`, in order; one that has no data timestamp is due."""
+    paths = critical_paths(graph, seconds)
+    found = []
+    for name in graph.order:
+        stamp = stamps.get(name)
+        if stamp is None or now >= due_at(stamp, graph.freshness(name), paths[name]):
+            found.append(name)
+    return tuple(found)
+
+
+def with_driving(graph: Graph, names: Collection[TableName]) -> tuple[TableName, ...]:
+    """These and everything that drives them, near or far, in order: what has to run for their lag to shrink."""
+    wanted = set(names)
+    for name in reversed(graph.order):
+        if name in wanted:
+            wanted.update(graph.driving(name))
+    return tuple(name for name in graph.order if name in wanted)

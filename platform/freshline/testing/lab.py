@@ -1,0 +1,362 @@
+"""A Lab: declared tables in a temporary warehouse, refreshed by the same code that the engine runs.
+
+It is a project in a temporary folder, with a control store and an epoch of its own, on the Spark session of the
+process. Nothing of it stays behind when it is closed, and nothing of it is seen by another Lab.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+from uuid import uuid4
+
+from pyspark.sql import SparkSession
+from sqlglot import exp, parse_one
+
+from freshline.commit.control_store import ControlStore
+from freshline.commit.delta_log import newest_version, open_table, position_of, read_newest
+from freshline.declare.names import TableName
+from freshline.declare.project import read_project
+from freshline.declare.spec import SourceSpec
+from freshline.declare.statement import read_statement
+from freshline.declare.tokens import Text
+from freshline.errors import FreshlineError, RequestError
+from freshline.plan.due import due_tables, with_driving
+from freshline.plan.receipt import Receipt
+from freshline.plan.request import RefreshRequest
+from freshline.refresh.cancellation import Cancellation
+from freshline.refresh.inputs import Pinned, drop_views, read_whole, shadow_inputs
+from freshline.refresh.literal import quoted, sql_literal
+from freshline.report.outcome import Outcome
+from freshline.report.status import TableStatus, read_status
+from freshline.run import Runtime, Verification, open_runtime, refresh_order, refresh_table, verify_table
+from freshline.run.query import resolve_names
+from freshline.testing.clock import LabClock
+from freshline.testing.crash import Crash
+from freshline.testing.session import lab_settings, shared_session
+
+Row = dict[str, Any]
+Partition = Mapping[str, object]
+
+
+class Lab:
+    """A temporary warehouse with declared sources and tables; a context manager.
+
+    `spark` is the session to work on; without it the one of the process is taken, or one is started that ends with the
+    process. `start` is the first time that the clock shows (default: the present). `clock` is moved with
+    `lab.clock.advance(minutes=5)`; `runtime` is what the functions of `freshline.run` are called with.
+    """
+
+    def __init__(self, spark: SparkSession | None = None, *, start: datetime | None = None) -> None:
+        self.clock = LabClock(start)
+        self._root = shared_session() if spark is None else spark
+        self._folder = Path(tempfile.mkdtemp(prefix="freshline-lab-"))
+        self.settings = lab_settings(self._folder)
+        self.settings.declarations.mkdir(parents=True)
+        (self._folder / "pyproject.toml").write_text("[tool.freshline]\n", encoding="utf-8")
+        # Statements on sources run in a session and a database of this Lab, where their names are real tables.
+        self._spark = self._root.newSession()
+        self._database = f"freshline_lab_{uuid4().hex}"
+        self._spark.sql(f"CREATE DATABASE {self._database} LOCATION {sql_literal(str(self._folder / 'none'))}")
+        self._spark.sql(f"USE {self._database}")
+        self._failpoint: Callable[[str], None] = lambda name: None
+        self._landed = 0
+        self.runtime = self._open()
+
+    # -- life
+
+    def __enter__(self) -> Lab:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of everything: tables, files, views, the control store. The Spark session stays."""
+        self.runtime.control.close()
+        self._spark.sql("USE default")
+        self._spark.sql(f"DROP DATABASE IF EXISTS {self._database} CASCADE")
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def restart(self, *, lose_control_store: bool = False) -> None:
+        """Go on as another engine would: a new epoch, nothing in memory, without the control store if so asked."""
+        self.runtime.control.close()
+        if lose_control_store:
+            for file in self.settings.state.glob("control.db*"):
+                file.unlink()
+        self.runtime = self._open()
+
+    @contextmanager
+    def crash_at(self, point: str) -> Iterator[None]:
+        """Stop refreshes at a failpoint: the first one that comes to it ends with `Crash`, which is raised to the caller."""
+
+        def stop(name: str) -> None:
+            if name == point:
+                raise Crash(point)
+
+        self._failpoint = stop
+        try:
+            yield
+        finally:
+            self._failpoint = lambda name: None
+
+    def _open(self) -> Runtime:
+        graph = read_project(self.settings)
+        control = ControlStore.open(self.settings.control_store)
+        return open_runtime(
+            self.settings,
+            graph,
+            self._root,
+            control,
+            clock=self.clock,
+            failpoint=lambda name: self._failpoint(name),
+        )
+
+    # -- declarations
+
+    def declare(self, sql: str) -> TableName:
+        """Declare a source or table, or declare it anew; returns its name. Raises DeclarationErrors."""
+        clauses = read_statement(Text(sql, "assets/declared.sql"))
+        file = self.settings.declarations.joinpath(*clauses.name.parts).with_suffix(".sql")
+        before = file.read_bytes() if file.exists() else None
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(sql, encoding="utf-8")
+        try:
+            self.runtime.graph = read_project(self.settings)
+        except FreshlineError:
+            # A declaration that is refused leaves the Lab as it was.
+            if before is None:
+                file.unlink()
+            else:
+                file.write_bytes(before)
+            raise
+        return clauses.name
+
+    def source(
+        self, name: str, columns: str, *, primary_key: Sequence[str] = (), change_feed: bool = True
+    ) -> TableName:
+        """Make an empty Delta table of these columns and declare it as a source that is read in place.
+
+        `columns` is as in CREATE TABLE. `lab.sql` writes to it by its name.
+        """
+        table = TableName.parse(name)
+        path = self._folder.joinpath("sources", *table.parts)
+        self._spark.sql(
+            f"CREATE TABLE {quoted(table.view)} ({columns}) USING delta LOCATION {sql_literal(str(path))} "
+            f"TBLPROPERTIES ('delta.enableChangeDataFeed' = '{str(change_feed).lower()}')"
+        )
+        return self._declare_source(name, columns, primary_key, {"connector": "delta", "path": str(path)})
+
+    def files(
+        self,
+        name: str,
+        columns: str,
+        *,
+        primary_key: Sequence[str] = (),
+        format: str = "json",  # noqa: A002 - the name of the option
+        settle: str = "0 seconds",
+        **options: str,
+    ) -> Path:
+        """Declare a source of files with an empty landing folder, which is returned.
+
+        `options` are those of the declaration, with `_` for `-`: `null_value="NULL"`. Unlike outside of a Lab, files
+        count as complete at once; give `settle` for the other case, and move the clock.
+        """
+        folder = self._folder.joinpath("landing", *TableName.parse(name).parts)
+        folder.mkdir(parents=True)
+        written = {key.replace("_", "-"): value for key, value in options.items()}
+        self._declare_source(
+            name,
+            columns,
+            primary_key,
+            {"connector": "files", "format": format, "path": str(folder), "settle": settle, **written},
+        )
+        return folder
+
+    def _declare_source(
+        self, name: str, columns: str, primary_key: Sequence[str], options: Mapping[str, str]
+    ) -> TableName:
+        key = f", PRIMARY KEY ({', '.join(primary_key)})" if primary_key else ""
+        pairs = ", ".join(f"{_text(option)} = {_text(value)}" for option, value in options.items())
+        return self.declare(f"CREATE SOURCE {name} ({columns}{key}) WITH ({pairs})")
+
+    # -- changes
+
+    def sql(self, statement: str) -> list[Row]:
+        """Run a statement in which sources and tables have their declared names; a query's rows are returned.
+
+        Sources made by `lab.source` can be written: INSERT, UPDATE, DELETE, MERGE, TRUNCATE, ALTER TABLE, RESTORE.
+        """
+        names = self.runtime.graph.order
+        text, used = resolve_names(statement, names)
+        read = {}
+        for name in used:
+            spec = self.runtime.graph.spec(name)
+            path = self.runtime.warehouse.location(spec)
+            version = newest_version(path)
+            if version is not None and not self._is_written_here(name):
+                read[name] = read_whole(self._spark, Pinned(spec, path, position_of(path, version)))
+        shadow_inputs(self._spark, read)
+        try:
+            result = self._spark.sql(text)
+            return _values(result.toArrow()) if _is_query(statement) else []
+        finally:
+            drop_views(self._spark, list(read))
+
+    def land(self, name: str, file_name: str, content: str | bytes | Sequence[Mapping[str, object]]) -> Path:
+        """Put a file into the landing folder of a files source; a file of that name is replaced.
+
+        Rows are written in the source's format: JSON lines, or CSV with the header that the first row gives. Files that
+        land later are newer, at the clock's time.
+        """
+        spec = self.runtime.graph.source(TableName.parse(name))
+        path = Path(spec.path) / file_name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        data = content if isinstance(content, bytes) else _file_text(content, spec).encode()
+        # Complete at once, as a mover would: a name that begins with a dot is not seen.
+        partial = path.with_name(f".{uuid4().hex}")
+        partial.write_bytes(data)
+        self._landed += 1
+        stamp = int(self.clock().timestamp()) * 10**9 + self._landed * 1000
+        os.utime(partial, ns=(stamp, stamp))
+        partial.replace(path)
+        return path
+
+    # -- refreshes
+
+    def refresh(
+        self,
+        name: str,
+        *,
+        full: bool = False,
+        partitions: Partition | Sequence[Partition] = (),
+        upstreams: bool = True,
+    ) -> Outcome:
+        """Refresh one table or source and tell what happened; a failure is in the outcome, not raised.
+
+        What it reads is brought up to date first, unless `upstreams` is False; the error of one of these is raised.
+        `partitions` names partitions to replace, each a mapping of column to value.
+        """
+        table = self.runtime.graph.spec(TableName.parse(name)).name
+        for upstream in refresh_order(self.runtime.graph, [table], upstreams=upstreams):
+            if upstream != table:
+                outcome = self._refresh(upstream, RefreshRequest())
+                if outcome.error is not None:
+                    raise outcome.error
+        named = [partitions] if isinstance(partitions, Mapping) else partitions
+        texts = tuple(tuple((column, str(value)) for column, value in item.items()) for item in named)
+        return self._refresh(table, RefreshRequest(full=full, partitions=texts))
+
+    def refresh_all(self) -> list[Outcome]:
+        """Refresh every source and table in the order of the graph."""
+        return [self._refresh(name, RefreshRequest()) for name in self.runtime.graph.order]
+
+    def tick(self) -> list[Outcome]:
+        """Refresh what is due by the clock, after what drives it. What refreshes take counts as nothing here."""
+        graph = self.runtime.graph
+        stamps = {status.table: status.data_timestamp for status in self.status()}
+        due = with_driving(graph, due_tables(graph, stamps, {}, self.clock()))
+        return [self._refresh(name, RefreshRequest()) for name in due]
+
+    def _refresh(self, name: TableName, request: RefreshRequest) -> Outcome:
+        return refresh_table(
+            self.runtime, name, request, cancellation=Cancellation(), progress=lambda message: None
+        )
+
+    # -- what is there
+
+    def diff(self, name: str) -> list[tuple[str, Row]]:
+        """Rows by which a table differs from its query at its receipt's positions.
+
+        Each comes with a sign: `+` is in the table only, `-` in the query's result only. Raises RequestError where that
+        cannot be told.
+        """
+        found = self.verify(name)
+        if found.error is not None or found.unverified or (not found.equal and not found.differences):
+            raise RequestError(found.error or found.detail or "rows could not be verified", where=name)
+        return list(found.differences)
+
+    def verify(self, name: str) -> Verification:
+        """The comparison behind `diff`, as `freshline verify` makes it."""
+        return verify_table(
+            self.runtime, TableName.parse(name), cancellation=Cancellation(), progress=lambda message: None
+        )
+
+    def rows(self, name: str) -> list[Row]:
+        """The rows of a table or source as dictionaries, in a stable order: by their values, NULL first."""
+        spec = self.runtime.graph.spec(TableName.parse(name))
+        path = self.runtime.warehouse.location(spec)
+        version = newest_version(path)
+        if version is None:
+            raise RequestError("it has no version yet. Refresh it first.", where=name)
+        found = read_whole(self._spark, Pinned(spec, path, position_of(path, version)))
+        return _in_order(_values(found.toArrow()))
+
+    def quarantine(self, name: str) -> list[Row]:
+        """The rejected records of a files source, oldest batch first."""
+        path = self.runtime.warehouse.quarantine(TableName.parse(name))
+        if newest_version(path) is None:
+            return []
+        table = open_table(path)
+        rows: list[Row] = type(table)(str(path)).to_pyarrow_table().to_pylist()
+        return sorted(rows, key=lambda row: (row["_freshline_seq"], row["file"], row["line"] or 0, row["error"]))
+
+    def receipt(self, name: str) -> Receipt | None:
+        """The newest receipt in a table's log, None where there is none."""
+        newest = read_newest(self.runtime.warehouse.path(TableName.parse(name)))
+        return None if newest is None else newest.receipt
+
+    def status(self) -> list[TableStatus]:
+        """How every source and table stands, as `freshline status` shows it."""
+        runtime = self.runtime
+        return read_status(runtime.graph, runtime.control, runtime.warehouse, self.clock())
+
+    def path(self, name: str) -> Path:
+        """The Delta table that holds a table, a log or a source."""
+        return self.runtime.warehouse.location(self.runtime.graph.spec(TableName.parse(name)))
+
+    def _is_written_here(self, name: TableName) -> bool:
+        spec = self.runtime.graph.spec(name)
+        return isinstance(spec, SourceSpec) and not spec.is_log
+
+
+def _text(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"
+
+
+def _is_query(statement: str) -> bool:
+    return isinstance(parse_one(statement, dialect="spark"), exp.Query | exp.Values)
+
+
+def _values(table: Any) -> list[Row]:
+    rows: list[Row] = table.to_pylist(maps_as_pydicts="strict")
+    return rows
+
+
+def _in_order(rows: list[Row]) -> list[Row]:
+    return sorted(rows, key=lambda row: [(value is not None, str(value)) for value in row.values()])
+
+
+def _file_text(content: str | Sequence[Mapping[str, object]], spec: SourceSpec) -> str:
+    if isinstance(content, str):
+        return content
+    if spec.format == "json":
+        return "".join(json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in content)
+    lines = [list(content[0])] if content and spec.header else []
+    lines += [list(row.values()) for row in content]  # type: ignore[misc]
+    return "".join(",".join(_cell(value) for value in line) + "\n" for line in lines)
+
+
+def _cell(value: object) -> str:
+    text = "" if value is None else str(value)
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"' if set(text) & set(',"\\\r') else text

@@ -1,0 +1,133 @@
+"""The demo runs the reference deployment in an environment of its own, and its exit code says whether all is equal."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from freshline.cli import demo
+from freshline.cli.main import run
+from tests.cli.conftest import FakeEngine
+
+ROOT = Path(__file__).parents[2]
+OUTCOME = {
+    "table": "first_touch", "kind": "table", "state": "SUCCEEDED", "mode": "continuous", "strategy": "merge",
+    "reason": "", "version": 1, "rows_in": 1, "rows_out": 1, "rejected": 0, "seconds": 0.1, "error": None,
+    "problems": [],
+}  # fmt: skip
+
+
+@pytest.fixture
+def deployment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A copy of the reference deployment; the current folder is its root."""
+    for name in ("assets", "resources"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "pyproject.toml").write_text("[tool.freshline]\n[tool.freshline.environments.demo]\n")
+    shutil.copy(ROOT / "workspace.yaml", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    # The demo sets it for the processes that it starts.
+    monkeypatch.setenv("FRESHLINE_ENV", "local")
+    yield tmp_path
+    os.environ["FRESHLINE_ENV"] = "local"
+
+
+def verification(equal: bool) -> dict[str, Any]:
+    return {
+        "type": "verification",
+        "verification": {
+            "table": "first_touch",
+            "equal": equal,
+            "missing": 0,
+            "extra": 0 if equal else 1,
+            "seconds": 0.1,
+        },
+    }
+
+
+def test_once_refreshes_after_each_of_ten_portions_and_verifies(
+    deployment: Path, fake_engine: FakeEngine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake_engine.answers = {"refresh": [{"type": "outcome", "outcome": OUTCOME}], "verify": [verification(True)]}
+
+    assert run(["demo", "--once"]) == 0
+
+    out = capsys.readouterr().out
+    assert [kind for kind, _ in fake_engine.asked] == ["refresh"] * 10 + ["verify"]
+    assert out.count("portion ") == 10
+    assert "1 of 1 are equal to their queries" in out
+    assert not fake_engine.running
+    landing = deployment / ".freshline" / "demo" / "landing"
+    lines = sum(file.read_bytes().count(b"\n") for file in (landing / "touch_event").iterdir())
+    assert lines > 10_000
+
+
+@pytest.mark.parametrize(
+    ("outcome", "verified"),
+    [({}, [verification(True), verification(False)]), ({"state": "FAILED"}, [verification(True)]), ({}, [])],
+)
+def test_once_fails_unless_all_was_refreshed_and_all_is_equal(
+    outcome: dict[str, Any],
+    verified: list[dict[str, Any]],
+    deployment: Path,
+    fake_engine: FakeEngine,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    told = {"type": "outcome", "outcome": {**OUTCOME, **outcome}}
+    fake_engine.answers = {"refresh": [told], "verify": verified}
+
+    assert run(["demo", "--once", "--json"]) == 1
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["refreshes"] == 10
+    assert len(answer["verify"]) == len(verified)
+    assert not fake_engine.running
+
+
+def test_the_demo_before_is_wiped(deployment: Path, fake_engine: FakeEngine) -> None:
+    left = deployment / ".freshline" / "demo" / "warehouse" / "left"
+    other = deployment / ".freshline" / "local" / "kept"
+    for folder in (left, other):
+        folder.mkdir(parents=True)
+
+    run(["demo", "--once"])
+
+    assert not left.exists()
+    assert other.exists()
+
+
+@pytest.mark.slow
+def test_the_live_demo_shows_tables_while_events_arrive_and_ends_all_of_it(
+    deployment: Path, fake_engine: FakeEngine, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (deployment / "assets" / "definitions.py").write_text("from dagster import Definitions\n\ndefs = Definitions()\n")
+    monkeypatch.setattr(demo, "PLAIN_SECONDS", 1.0)
+
+    assert run(["demo", "--minutes", "0.05", "--port", "0"]) == 0
+
+    out = capsys.readouterr().out
+    assert out.startswith("Dagster UI: http://127.0.0.1:")
+    assert out.count("enriched_orders") >= 3
+    assert any((deployment / ".freshline" / "demo" / "landing" / "touch_event").iterdir())
+    assert not fake_engine.running
+    assert not [thread.name for thread in threading.enumerate() if "ThreadPool" in thread.name and thread.is_alive()]
+
+
+def test_the_live_table_can_be_drawn(deployment: Path, fake_engine: FakeEngine) -> None:
+    from rich.console import Console
+
+    settings = demo.open_settings(deployment, demo.ENVIRONMENT)
+    graph = demo.read_project(settings)
+    console = Console(width=200, record=True)
+
+    console.print(demo._drawn(demo._statuses(settings, graph), datetime.now(UTC), ["the engine does not answer"]))
+
+    text = console.export_text()
+    assert "first_touch" in text
+    assert text.rstrip().endswith("the engine does not answer")

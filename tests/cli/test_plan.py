@@ -1,0 +1,91 @@
+"""The plan compares each declaration with the one of the newest refresh, and writes nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from freshline.cli.main import run
+from freshline.commit.control_store import ControlStore
+from freshline.declare.names import TableName
+from freshline.declare.project import read_project, read_settings
+from freshline.plan.record import RefreshRecord
+
+
+def planned(capsys: pytest.CaptureFixture[str]) -> dict[str, dict[str, object]]:
+    assert run(["plan", "--json"]) == 0
+    return {line["table"]: line for line in json.loads(capsys.readouterr().out)}
+
+
+def refreshed(root: Path, state: str = "SUCCEEDED") -> None:
+    settings = read_settings(root, os.environ)
+    graph = read_project(settings)
+    store = ControlStore.open(settings.control_store)
+    for name in graph.order:
+        store.record_refresh(
+            RefreshRecord(
+                table=name,
+                at=datetime.now(UTC),
+                state=state,
+                strategy="full",
+                reason="",
+                seconds=1.0,
+                version=0,
+                fingerprint=graph.spec(name).fingerprint,
+            )
+        )
+    store.close()
+
+
+def test_a_declaration_is_new_then_unchanged_then_changed(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert {line["declaration"] for line in planned(capsys).values()} == {"new"}
+
+    refreshed(shop)
+    assert {line["declaration"] for line in planned(capsys).values()} == {"unchanged"}
+
+    spend = shop / "assets" / "spend.sql"
+    spend.write_text(spend.read_text().replace("sum(amount)", "max(amount)"))
+    plan = planned(capsys)
+    assert (plan["orders"]["declaration"], plan["spend"]["declaration"]) == ("unchanged", "changed")
+
+
+def test_a_comment_or_another_layout_is_no_change(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    refreshed(shop)
+    spend = shop / "assets" / "spend.sql"
+    spend.write_text("-- What customers spent.\n" + spend.read_text().replace("\n  ", "\n      "))
+
+    assert planned(capsys)["spend"]["declaration"] == "unchanged"
+
+
+def test_a_refresh_that_failed_does_not_count(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    refreshed(shop, state="FAILED")
+
+    assert planned(capsys)["spend"]["declaration"] == "new"
+
+
+def test_planning_makes_no_control_store(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    planned(capsys)
+
+    assert not (shop / ".freshline" / "local" / "control.db").exists()
+
+
+def test_a_person_reads_one_line_a_table(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["plan"]) == 0
+
+    header, orders, spend = capsys.readouterr().out.splitlines()
+    assert header.startswith("table")
+    assert orders.split()[:6] == ["orders", "log", "incremental", "5", "min", "new"]
+    assert spend.endswith("orders  freshness 5 minutes is below 30 minutes")
+    assert TableName.parse(spend.split()[0]) == TableName.parse("spend")
+
+
+def test_a_project_without_declarations_says_so(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for file in (shop / "assets").glob("*.sql"):
+        file.unlink()
+
+    assert run(["plan"]) == 0
+    assert capsys.readouterr().out == "nothing is declared\n"

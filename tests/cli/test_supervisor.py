@@ -1,0 +1,130 @@
+"""`up` brings Dagster up on loopback, notices what ends, and leaves no process over."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from freshline.cli.options import open_settings
+from freshline.cli.processes import UpRecord, marked
+from freshline.cli.supervisor import Supervisor, end_all, record_file
+from freshline.declare.settings import Settings
+from freshline.errors import EngineError, SettingsError
+from tests.cli.conftest import FakeEngine
+
+
+@pytest.fixture
+def settings(shop: Path) -> Settings:
+    """A project whose Dagster definitions are empty, so that Dagster starts quickly."""
+    (shop / "assets" / "definitions.py").write_text("from dagster import Definitions\n\ndefs = Definitions()\n")
+    return open_settings(shop)
+
+
+@pytest.fixture
+def said() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def supervisor(settings: Settings, fake_engine: FakeEngine, said: list[str]) -> Iterator[Supervisor]:
+    found = Supervisor(settings, said.append, port=0)
+    found.start(lambda message: None)
+    yield found
+    found.stop()
+
+
+def record(settings: Settings) -> UpRecord:
+    found = UpRecord.read(record_file(settings))
+    assert found is not None
+    return found
+
+
+@pytest.mark.slow
+def test_the_ui_answers_on_loopback_and_all_of_it_ends(
+    supervisor: Supervisor, settings: Settings, fake_engine: FakeEngine
+) -> None:
+    assert supervisor.url is not None
+    assert supervisor.url.startswith("http://127.0.0.1:")
+    with urllib.request.urlopen(f"{supervisor.url}/server_info") as answer:
+        assert answer.status == 200
+    up = record(settings)
+    assert [name for name, process in up.children if process.alive] == ["dagster-webserver", "dagster-daemon"]
+    assert (fake_engine.running, fake_engine.loops) == (True, True)
+    listening = {
+        connection.laddr.ip
+        for process in marked(f"{up.mark}/dagster")
+        for connection in process.net_connections("tcp")
+        if connection.status == psutil.CONN_LISTEN
+    }
+    assert listening == {"127.0.0.1"}
+
+    supervisor.stop()
+
+    assert marked(f"{up.mark}/dagster") == []
+    assert not record_file(settings).exists()
+    assert not fake_engine.running
+
+
+@pytest.mark.slow
+def test_what_ends_by_itself_is_told_once(supervisor: Supervisor, settings: Settings, said: list[str]) -> None:
+    over = threading.Event()
+    watching = threading.Thread(target=supervisor.watch, args=(over,))
+    watching.start()
+    daemon = dict(record(settings).children)["dagster-daemon"]
+    os.kill(daemon.pid, signal.SIGKILL)
+    over.wait(3.5)  # three looks
+    over.set()
+    watching.join()
+
+    assert [sentence.split(";")[0] for sentence in said] == ["dagster-daemon has ended (code -9)"]
+    assert said[0].endswith(str(settings.state / "logs" / "dagster-daemon.log"))
+
+
+@pytest.mark.slow
+def test_down_ends_what_a_killed_up_left(supervisor: Supervisor, settings: Settings, fake_engine: FakeEngine) -> None:
+    up = record(settings)
+    gone = UpRecord(up.mark, type(up.supervisor)(up.supervisor.pid, 0.0), up.children, up.url, up.started_engine)
+    gone.write(record_file(settings))
+
+    assert end_all(settings, lambda message: None) >= 3
+
+    assert marked(f"{up.mark}/dagster") == []
+    assert not fake_engine.running
+
+
+def test_a_webserver_that_cannot_start_is_told_with_the_last_line_of_its_log(
+    settings: Settings, fake_engine: FakeEngine
+) -> None:
+    (settings.root / "workspace.yaml").write_text("load_from: 3\n")
+
+    with pytest.raises(EngineError, match="the Dagster webserver ended with code 1: .*dagster-webserver.log"):
+        Supervisor(settings, lambda sentence: None, port=0).start(lambda message: None)
+
+    assert not fake_engine.running
+    assert not record_file(settings).exists()
+
+
+def test_an_engine_that_ran_before_stays(settings: Settings, fake_engine: FakeEngine) -> None:
+    fake_engine.running = fake_engine.loops = True
+    (settings.root / "workspace.yaml").write_text("load_from: 3\n")
+
+    with pytest.raises(EngineError):
+        Supervisor(settings, lambda sentence: None, port=0).start(lambda message: None)
+
+    assert fake_engine.running
+
+
+def test_without_a_workspace_nothing_is_started(settings: Settings, fake_engine: FakeEngine) -> None:
+    (settings.root / "workspace.yaml").unlink()
+
+    with pytest.raises(SettingsError, match="workspace.yaml"):
+        Supervisor(settings, lambda sentence: None, port=0).start(lambda message: None)
+
+    assert not fake_engine.running

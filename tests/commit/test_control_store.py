@@ -1,0 +1,184 @@
+"""The control store: what is remembered, for how long, and what a person is told when it cannot be used."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from freshline.commit.control_store import FORMAT, KEPT_REFRESHES, ControlStore
+from freshline.declare.names import TableName
+from freshline.errors import FormatError, SettingsError, StorageError
+from freshline.plan.record import RefreshRecord
+
+NOW = datetime(2026, 11, 1, 12, 0, 0, 123456, tzinfo=UTC)
+ORDERS = TableName.parse("sales.Orders")
+RECORD = RefreshRecord(
+    table=ORDERS,
+    at=NOW,
+    state="SUCCEEDED",
+    strategy="append",
+    reason="INSERTS_ONLY: new rows",
+    seconds=1.5,
+    version=3,
+    fingerprint="abc",
+    rows_in=10,
+    rows_out=9,
+    rejected=1,
+    committed=True,
+    data_timestamp=NOW - timedelta(seconds=5),
+    problems=("a file changed",),
+)
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path / 'state' / 'control.db'}"
+
+
+@pytest.fixture
+def store(url: str) -> Iterator[ControlStore]:
+    store = ControlStore.open(url)
+    yield store
+    store.close()
+
+
+def test_an_epoch_is_above_every_earlier_one_and_above_what_tables_know(store, url):
+    assert store.take_epoch(1) == 1
+    assert store.take_epoch(1) == 2
+    assert store.take_epoch(10) == 10
+    other = ControlStore.open(url)
+    assert other.take_epoch(3) == 11
+    other.close()
+
+
+def test_two_that_take_an_epoch_at_once_get_different_ones(store):
+    taken: list[int] = []
+    threads = [threading.Thread(target=lambda: taken.append(store.take_epoch(1))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert sorted(taken) == list(range(1, 9))
+
+
+def test_many_processes_may_open_a_new_store_at_once(url):
+    code = (
+        "import sys; from freshline.commit.control_store import ControlStore; "
+        "store = ControlStore.open(sys.argv[1]); print(store.take_epoch(1)); store.close()"
+    )
+    processes = [
+        subprocess.Popen([sys.executable, "-c", code, url], stdout=subprocess.PIPE, text=True) for _ in range(6)
+    ]
+    taken = sorted(int(process.communicate(timeout=60)[0]) for process in processes)
+
+    assert taken == [1, 2, 3, 4, 5, 6]
+
+
+def test_the_newest_check_of_a_source_is_remembered_in_any_letter_case(store):
+    store.record_check(ORDERS, NOW, '{"version": 1}')
+    store.record_check(TableName.parse("SALES.orders"), NOW + timedelta(seconds=1), '{"version": 2}')
+
+    checks = store.checks()
+
+    assert list(checks) == [ORDERS]
+    assert checks[ORDERS].position == '{"version": 2}'
+    assert checks[ORDERS].data_timestamp == NOW + timedelta(seconds=1)
+
+
+def test_a_refresh_comes_back_as_it_was_recorded(store):
+    failed = replace(
+        RECORD,
+        table=TableName.parse("revenue"),
+        state="FAILED",
+        strategy=None,
+        version=None,
+        committed=False,
+        data_timestamp=None,
+        error={"code": "QUERY", "message": "no", "where": "assets/revenue.sql:3", "retry_helps": False},
+        problems=(),
+    )
+    store.record_refresh(RECORD)
+    store.record_refresh(failed)
+
+    assert store.last_refreshes() == {RECORD.table: RECORD, failed.table: failed}
+
+
+def test_looks_that_found_nothing_do_not_push_out_refreshes_that_committed(store):
+    store.record_refresh(RECORD)
+    for _ in range(KEPT_REFRESHES + 5):
+        store.record_refresh(replace(RECORD, strategy="noop", committed=False, seconds=0.1))
+
+    kept = store.refreshes(ORDERS, limit=1000)
+
+    assert len(kept) == KEPT_REFRESHES + 1
+    assert kept[-1] == RECORD
+    assert store.seconds_of(ORDERS) == 1.5
+
+
+def test_seconds_are_the_95th_percentile_of_what_committed(store):
+    for seconds in range(1, 41):
+        store.record_refresh(replace(RECORD, seconds=float(seconds)))
+    store.record_refresh(replace(RECORD, seconds=900.0, committed=False))
+
+    assert store.seconds_of(ORDERS) == 38.0
+    assert store.seconds_of(TableName.parse("never")) is None
+
+
+def test_a_request_is_open_until_it_has_ended(store):
+    store.create_request("a", "refresh", "{}", NOW)
+    store.create_request("b", "sql", '{"statement": "SELECT 1"}', NOW + timedelta(seconds=1))
+    store.finish_request("a", "SUCCEEDED", None, NOW)
+
+    assert [request.id for request in store.open_requests()] == ["b"]
+
+
+def test_a_store_of_a_newer_freshline_is_refused(store, url, tmp_path):
+    with sqlite3.connect(tmp_path / "state" / "control.db") as connection:
+        connection.execute(f"UPDATE freshline_format SET format = {FORMAT + 1}")
+
+    with pytest.raises(FormatError, match="Use the freshline that wrote it"):
+        ControlStore.open(url)
+
+
+def test_a_file_that_is_no_database_is_named(tmp_path):
+    file = tmp_path / "control.db"
+    file.write_bytes(b"not a database, but long enough to be read as the header of one" * 40)
+
+    with pytest.raises(StorageError, match="Move the file away") as raised:
+        ControlStore.open(f"sqlite:///{file}")
+    assert str(file) in str(raised.value)
+
+
+def test_a_writer_that_does_not_let_go_is_told_in_a_sentence(store, tmp_path, monkeypatch):
+    monkeypatch.setattr("freshline.commit.control_store._BUSY_SECONDS", 0.2)
+    impatient = ControlStore.open(f"sqlite:///{tmp_path / 'state' / 'control.db'}")
+    holder = sqlite3.connect(tmp_path / "state" / "control.db", isolation_level=None)
+    holder.execute("BEGIN IMMEDIATE")
+
+    with pytest.raises(StorageError, match="locked by another process"):
+        impatient.take_epoch(1)
+    assert impatient.checks() == {}  # who only reads does not wait
+    holder.close()
+    impatient.close()
+
+
+@pytest.mark.parametrize("url", ["nonsense", "nosuchdatabase://x/y"])
+def test_a_url_that_names_no_database_is_a_settings_error(url):
+    with pytest.raises(SettingsError, match="SQLAlchemy URL"):
+        ControlStore.open(url)
+
+
+def test_a_folder_that_cannot_be_made_is_told(tmp_path):
+    (tmp_path / "state").write_text("a file")
+
+    with pytest.raises(StorageError, match="folder of the control store"):
+        ControlStore.open(f"sqlite:///{tmp_path / 'state' / 'control.db'}")

@@ -1,0 +1,199 @@
+"""Finding a project, and its settings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from freshline.declare.freshness import Freshness
+from freshline.declare.project_settings import find_project, read_settings
+from freshline.declare.settings import Settings
+from freshline.errors import SettingsError
+
+
+def read(project, text: str = "", **environ: str) -> Settings:
+    project.settings(text)
+    return read_settings(project.root, environ)
+
+
+def refused(project, text: str = "", **environ: str) -> str:
+    with pytest.raises(SettingsError) as raised:
+        read(project, text, **environ)
+    return str(raised.value)
+
+
+def test_a_project_is_found_from_any_folder_below_it(project):
+    below = project.root / "assets" / "sales"
+    below.mkdir(parents=True)
+    assert find_project(below) == project.root
+
+
+def test_a_pyproject_of_something_else_is_passed_by(project):
+    inner = project.root / "inner"
+    inner.mkdir()
+    (inner / "pyproject.toml").write_text("[tool.other]\n")
+    assert find_project(inner) == project.root
+
+
+def test_a_project_is_found_from_here_by_default(project, monkeypatch):
+    monkeypatch.chdir(project.root)
+    assert find_project() == project.root
+
+
+def test_where_there_is_no_project_it_says_what_to_do(tmp_path):
+    with pytest.raises(SettingsError, match=r"no project in .* `freshline init DIR`"):
+        find_project(tmp_path)
+
+
+def test_an_empty_section_has_every_default(project):
+    settings = read(project)
+    state = project.root / ".freshline" / "local"
+
+    assert settings == Settings(
+        root=project.root,
+        environment="local",
+        declarations=project.root / "assets",
+        state=state,
+        warehouse=state / "warehouse",
+        control_store=f"sqlite:///{state}/control.db",
+        default_freshness=Freshness(3600),
+        continuous_below=Freshness(60),
+        incremental_below=Freshness(1800),
+    )
+
+
+def test_every_setting_is_read(project):
+    settings = read(
+        project,
+        """
+declarations = "tables"
+state = "/var/state"
+warehouse = "/var/warehouse"
+control-store = "postgresql://db/x"
+default-freshness = "2 hours"
+continuous-below = "PT30S"
+incremental-below = "1 hour"
+spark-master = "local[2]"
+driver-memory = "4g"
+maven-mirror = "https://mirror"
+jar-directory = "jars"
+jar-cache = "~/cache"
+java-home = "/usr/java"
+engine-port = 1
+connect-port = 2
+dagster-port = 3
+idle-seconds = 12.5
+parallel-refreshes = 4
+[tool.freshline.spark-confs]
+"spark.sql.shuffle.partitions" = 4
+"spark.x" = true
+""",
+    )
+
+    assert settings == Settings(
+        root=project.root,
+        environment="local",
+        declarations=project.root / "tables",
+        state=Path("/var/state"),
+        warehouse=Path("/var/warehouse"),
+        control_store="postgresql://db/x",
+        default_freshness=Freshness(7200),
+        continuous_below=Freshness(30),
+        incremental_below=Freshness(3600),
+        spark_master="local[2]",
+        spark_confs={"spark.sql.shuffle.partitions": "4", "spark.x": "true"},
+        driver_memory="4g",
+        maven_mirror="https://mirror",
+        jar_directory=project.root / "jars",
+        jar_cache=Path.home() / "cache",
+        java_home=Path("/usr/java"),
+        engine_port=1,
+        connect_port=2,
+        dagster_port=3,
+        idle_seconds=12.5,
+        parallel_refreshes=4,
+    )
+
+
+def test_an_environment_says_what_is_different_in_it(project):
+    text = """
+driver-memory = "1g"
+spark-confs = { "a" = "1", "b" = "2" }
+[tool.freshline.environments.production]
+warehouse = "/data"
+spark-confs = { "b" = "3" }
+"""
+    production = read(project, text, FRESHLINE_ENV="production")
+    local = read(project, text)
+
+    assert (production.environment, production.warehouse) == ("production", Path("/data"))
+    assert production.state == project.root / ".freshline" / "production"
+    assert production.control_store.endswith("/.freshline/production/control.db")
+    assert (production.driver_memory, dict(production.spark_confs)) == ("1g", {"a": "1", "b": "3"})
+    assert local.warehouse == project.root / ".freshline" / "local" / "warehouse"
+
+
+def test_the_machine_may_give_some_settings(project):
+    settings = read(
+        project,
+        'maven-mirror = "https://a"',
+        FRESHLINE_MAVEN_MIRROR="https://b",
+        FRESHLINE_JAR_DIRECTORY="/jars",
+        FRESHLINE_JAR_CACHE="/cache",
+        FRESHLINE_WAREHOUSE="/warehouse",
+    )
+    assert settings.maven_mirror == "https://b"
+    assert (settings.jar_directory, settings.jar_cache) == (Path("/jars"), Path("/cache"))
+    assert settings.warehouse == Path("/warehouse")
+
+
+@pytest.mark.parametrize(
+    ("text", "environ", "said"),
+    [
+        ("deflt-freshness = '1 hour'", {}, "no setting deflt-freshness. Did you mean default-freshness?"),
+        ("default_freshness = '1 hour'", {}, "Did you mean default-freshness?"),
+        (
+            "[tool.freshline.environments.x]\nwarehose = '/x'",
+            {},
+            "[tool.freshline.environments.x] has no setting warehose. Did you mean warehouse?",
+        ),
+        ("[tool.freshline.environments.'a/b']", {}, "environment 'a/b'"),
+        ("environments = 3", {}, "environments are tables"),
+        ("default-freshness = '1 month'", {}, "default-freshness: 1 month is not a freshness"),
+        ("default-freshness = 3600", {}, "3600 is not a freshness: it has no unit"),
+        ("continuous-below = '2 hours'", {}, "not above incremental-below"),
+        ("engine-port = 70000", {}, "engine-port is 70000. Accepted is a whole number from 0 to 65535"),
+        ("engine-port = true", {}, "engine-port is True"),
+        ("parallel-refreshes = 0", {}, "a whole number from 1"),
+        ("idle-seconds = -1", {}, "a positive number"),
+        ("warehouse = ''", {}, "a text that is not empty"),
+        ("warehouse = 's3://bucket'", {}, "Shared storage is not built yet"),
+        ("spark-master = 3", {}, "a text"),
+        ("spark-confs = 3", {}, "a table of names and values"),
+        ("[tool.freshline.spark-confs]\nspark.x = '1'", {}, "Write the name in quotes"),
+        ("", {"FRESHLINE_ENV": "prod"}, "FRESHLINE_ENV is prod, which is not an environment"),
+        ("[tool.freshline.environments.prod]", {"FRESHLINE_ENV": "prd"}, "Did you mean prod?"),
+        ("", {"FRESHLINE_ENV": "../x"}, "A name has letters, digits"),
+        ("x = ", {}, "the file is not TOML"),
+        (
+            "warehouse = '/w'\n[tool.freshline.environments.prod]",
+            {},
+            "environments local and prod have the same warehouse, /w",
+        ),
+        (
+            "[tool.freshline.environments.a]\nstate = 's'\n[tool.freshline.environments.b]\nstate = 's'",
+            {"FRESHLINE_ENV": "b"},
+            "environments a and b have the same state",
+        ),
+    ],
+)
+def test_a_setting_that_cannot_be_is_told_in_a_sentence(project, text, environ, said):
+    message = refused(project, text, **environ)
+    assert said in message
+    assert "\n" not in message
+
+
+def test_the_root_must_be_a_project(tmp_path):
+    with pytest.raises(SettingsError, match="no pyproject.toml with"):
+        read_settings(tmp_path, {})

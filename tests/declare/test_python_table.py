@@ -1,0 +1,364 @@
+"""Declarations in Python: what is read from them, and what each mistake gets."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+import freshline
+from freshline.declare.freshness import Freshness
+from freshline.declare.names import TableName
+from freshline.declare.python_file import load_function
+from freshline.declare.query import PythonInput, PythonQuery, SqlQuery
+from freshline.declare.spec import Downstream, Mode, SourceSpec, TableSpec
+
+T = TableName(None, "t")
+
+TABLE = """\
+from datetime import timedelta
+
+import freshline
+
+
+@freshline.table(
+    freshness=timedelta(minutes=5),
+    primary_key=["id"],
+    partitioned_by="day",
+    mode="batch",
+    options={"incremental": "strict", "history": timedelta(days=2), "owner": "ann"},
+)
+def t(orders, buyer=freshline.lookup("customers"), back=freshline.read("sales.returns")):
+    \"\"\"What came back.\"\"\"
+    return orders
+"""
+
+
+def table(project, name: TableName = T) -> TableSpec:
+    return project.read().table(name)
+
+
+def test_a_decorated_function_is_a_table(shop):
+    shop.table("sales.returns", "SELECT id FROM orders", header="FRESHNESS = INTERVAL '1' MINUTE")
+    shop.declare("t.py", TABLE)
+    spec = table(shop)
+
+    assert isinstance(spec.query, PythonQuery)
+    assert (spec.query.path, spec.query.function) == ("assets/t.py", "t")
+    assert spec.query.inputs == (
+        PythonInput("orders", TableName(None, "orders")),
+        PythonInput("buyer", TableName(None, "customers"), lookup=True),
+        PythonInput("back", TableName("sales", "returns")),
+    )
+    assert (spec.freshness, spec.refresh_mode, spec.columns) == (Freshness(300), Mode.BATCH, None)
+    assert (spec.primary_key, spec.partitioned_by, spec.comment) == (("id",), ("day",), "What came back.")
+    assert (spec.incremental_strict, spec.history_seconds, spec.owner) == (True, 172_800, "ann")
+    assert str(spec.written_at) == "assets/t.py:6"
+
+
+def test_a_function_in_a_namespace_folder_is_in_that_namespace(shop):
+    shop.declare("sales/t.py", "import freshline\n\n@freshline.table\ndef t(orders):\n    return orders\n")
+    assert str(table(shop, TableName("sales", "t")).name) == "sales.t"
+
+
+def test_sql_may_be_written_in_python(shop):
+    shop.declare(
+        "t.py",
+        'import freshline\n\n\nfreshline.table(\n    freshness="DOWNSTREAM",\n    query="""\n'
+        '    SELECT id, customer\n    FROM orders\n""",\n    primary_key=\'id\',\n)\n',
+    )
+    shop.table("u", "SELECT id FROM t", header="FRESHNESS = INTERVAL '20' SECOND")
+    spec = table(shop)
+
+    assert isinstance(spec.query, SqlQuery)
+    assert (spec.query.line, spec.columns, spec.primary_key) == (7, ("id", "customer"), ("id",))
+    assert spec.freshness is Downstream.DOWNSTREAM
+    assert shop.read().freshness(T) == Freshness(20)
+
+
+def test_sql_in_python_is_told_with_its_own_line(shop):
+    shop.declare("t.py", 'import freshline\n\nfreshline.table(query="""\nSELECT id,\n  amont\nFROM orders""")\n')
+    assert shop.error()[:2] == ("UNKNOWN_COLUMN", "assets/t.py:5")
+
+
+def test_a_merge_of_sql_in_python_is_a_merge(shop):
+    shop.declare(
+        "t.py",
+        "import freshline\nfreshline.table(query='SELECT id FROM orders', primary_key='id', "
+        "options={'merge': 'first_row'})",
+    )
+    assert table(shop).merge is not None
+
+
+def test_a_source_may_be_written_in_python(project):
+    project.declare(
+        "s.py",
+        "import freshline\nfreshline.source(\n  columns=\"id INT, at TIMESTAMP METADATA FROM 'ingested_at'\",\n"
+        "  connector='files', format='csv', path='landing/s', primary_key=['id'],\n"
+        "  options={'header': False, 'max-record-bytes': 100}, freshness='1 minute', comment='c')\n",
+    )
+    source = project.read().spec(TableName(None, "s"))
+
+    assert isinstance(source, SourceSpec)
+    assert [column.name for column in source.columns] == ["id", "at"]
+    assert (source.header, source.max_record_bytes, source.primary_key) == (False, 100, ("id",))
+    assert source.freshness == Freshness(60)
+    assert source.comment == "c"
+
+
+def test_a_declaration_that_is_imported_elsewhere_declares_nothing():
+    @freshline.table(freshness="1 minute")
+    def other(orders):
+        return orders
+
+    assert other(3) == 3
+    assert freshline.table(query="SELECT 1 AS a") is None
+
+
+HEAD = "import freshline\n\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "rule", "line", "said"),
+    [
+        ("x = 1\n", "NO_DECLARATION", 1, "declares nothing"),
+        (
+            HEAD + "freshline.table(query='SELECT 1 AS a')\n\nfreshline.table(query='SELECT 2 AS a')\n",
+            "TWO_DECLARATIONS",
+            5,
+            "lines 3 and 5",
+        ),
+        (HEAD + "def f():\n    return 1 / 0\n\nf()\n", "PYTHON_FILE", 4, "ZeroDivisionError: division by zero"),
+        (HEAD + "import not_there_at_all\n", "PYTHON_FILE", 3, "ModuleNotFoundError"),
+        (HEAD + "def f(:\n", "PYTHON_FILE", 3, "SyntaxError"),
+        (HEAD + "raise SystemExit(3)\n", "PYTHON_FILE", 3, "it ends the process"),
+        (HEAD + "freshline.table(quer='x')\n", "PYTHON_FILE", 3, "TypeError"),
+        (
+            HEAD + "@freshline.table\ndef u(orders):\n    return orders\n",
+            "FILE_NAME",
+            3,
+            "is that of t, and declares u",
+        ),
+        (HEAD + "@freshline.table\ndef t(*orders):\n    return orders\n", "PYTHON_DECLARATION", 3, "*orders"),
+        (
+            HEAD + "@freshline.table\ndef t(orders=3):\n    return orders\n",
+            "PYTHON_DECLARATION",
+            3,
+            "has the default 3",
+        ),
+        (
+            HEAD + "@freshline.table\ndef t(o=freshline.read('a.b.c')):\n    return o\n",
+            "NAME",
+            3,
+            "'a.b.c' is not a name",
+        ),
+        (HEAD + "@freshline.table\nasync def t(orders):\n    return orders\n", "PYTHON_DECLARATION", 3, "coroutine"),
+        (HEAD + "@freshline.table\ndef t(orders):\n    yield orders\n", "PYTHON_DECLARATION", 3, "generator"),
+        (HEAD + "@freshline.table\nclass t:\n    pass\n", "PYTHON_DECLARATION", 3, "decorates a function"),
+        (
+            HEAD + "def f():\n    @freshline.table\n    def t(orders):\n        return orders\nf()\n",
+            "PYTHON_DECLARATION",
+            4,
+            "top level",
+        ),
+        (
+            HEAD + "@freshline.table(freshness=30)\ndef t(orders):\n    return orders\n",
+            "FRESHNESS_VALUE",
+            3,
+            "30 is not a freshness: it has no unit",
+        ),
+        (
+            HEAD + "@freshline.table(freshness='1 MONTH')\ndef t(orders):\n    return orders\n",
+            "FRESHNESS_VALUE",
+            3,
+            "1 MONTH",
+        ),
+        (
+            HEAD + "@freshline.table(primary_key=[1])\ndef t(orders):\n    return orders\n",
+            "PYTHON_DECLARATION",
+            3,
+            "a list of names",
+        ),
+        (
+            HEAD + "@freshline.table(comment=1)\ndef t(orders):\n    return orders\n",
+            "PYTHON_DECLARATION",
+            3,
+            "comment is 1",
+        ),
+        (
+            HEAD + "@freshline.table(mode='fast')\ndef t(orders):\n    return orders\n",
+            "REFRESH_MODE",
+            3,
+            "there is no mode FAST",
+        ),
+        (
+            HEAD + "@freshline.table(options={'ownr': 'x'})\ndef t(orders):\n    return orders\n",
+            "UNKNOWN_OPTION",
+            3,
+            "owner",
+        ),
+        (
+            HEAD + "@freshline.table(options={'owner': 1.5})\ndef t(orders):\n    return orders\n",
+            "PYTHON_DECLARATION",
+            3,
+            "'owner' is 1.5",
+        ),
+        (
+            HEAD + "@freshline.table(options=['x'])\ndef t(orders):\n    return orders\n",
+            "PYTHON_DECLARATION",
+            3,
+            "options is",
+        ),
+        (
+            HEAD
+            + "@freshline.table(primary_key='id', options={'merge': 'first_row'})\ndef t(orders):\n    return orders\n",
+            "NOT_BUILT",
+            3,
+            "a merge over a table written in Python is not built yet",
+        ),
+        (
+            HEAD + "@freshline.table(query='SELECT 1 AS a')\ndef t(orders):\n    return orders\n",
+            "PYTHON_FILE",
+            3,
+            "TypeError",
+        ),
+        (HEAD + "@freshline.table\ndef t(nothing):\n    return nothing\n", "UNKNOWN_UPSTREAM", 3, "t reads nothing"),
+        (HEAD + "freshline.table(name='t', query=3)\n", "PYTHON_DECLARATION", 3, "query is 3"),
+        (
+            HEAD + "freshline.source(columns='id TEXT', connector='files', format='json', path='x')\n",
+            "COLUMN_TYPE",
+            3,
+            "no type TEXT",
+        ),
+        (
+            HEAD + "freshline.source(columns='id INT)', connector='files', format='json', path='x')\n",
+            "SYNTAX",
+            3,
+            "a comma or the end",
+        ),
+    ],
+)
+def test_a_mistake_is_told_with_file_and_line(shop, text, rule, line, said):
+    shop.declare("t.py", text)
+    found = shop.errors()
+
+    assert [error[:2] for error in found] == [(rule, f"assets/t.py:{line}")], found
+    assert said in found[0][2]
+
+
+def test_an_error_in_a_module_of_the_project_is_told_where_it_was_raised(shop):
+    shop.write("lib/__init__.py", "")
+    shop.write("lib/broken.py", "a = 1\nb = {}['x']\n")
+    shop.declare("t.py", HEAD + "from lib.broken import a\n")
+    assert shop.error()[:2] == ("PYTHON_FILE", "lib/broken.py:2")
+
+
+USES_LIB = (
+    HEAD + "from lib.rate import RATE\n\n@freshline.table(comment=str(RATE))\ndef t(orders):\n    return orders\n"
+)
+
+
+def test_a_change_of_an_imported_module_is_picked_up_at_once(shop):
+    shop.write("lib/rate.py", "RATE = 1\n")
+    shop.declare("t.py", USES_LIB)
+    first = table(shop)
+    shop.write("lib/rate.py", "RATE = 2\n")
+    second = table(shop)
+
+    assert (first.comment, second.comment) == ("1", "2")
+    assert first.fingerprint != second.fingerprint
+
+
+def test_the_code_hash_covers_what_is_imported_near_and_far(shop):
+    shop.write("lib/__init__.py", "")
+    shop.write("lib/rate.py", "from . import deep\nRATE = 1\n")
+    shop.write("lib/deep.py", "X = 1\n")
+    shop.write("lib/other.py", "X = 1\n")
+    shop.declare("t.py", USES_LIB)
+    first = table(shop).fingerprint
+
+    shop.write("lib/other.py", "X = 2\n")
+    assert table(shop).fingerprint == first
+    shop.write("lib/deep.py", "X = 2\n")
+    assert table(shop).fingerprint != first
+
+
+def test_freshness_comments_and_blank_lines_are_not_part_of_what_is_computed(shop):
+    shop.declare("t.py", HEAD + "@freshline.table(\n  freshness='1 hour',\n)\ndef t(orders):\n    return orders\n")
+    first = table(shop)
+    shop.declare(
+        "t.py",
+        HEAD + "\n# why\n@freshline.table(freshness='1 day', comment='é')\ndef t(orders):\n    return orders  # all\n",
+    )
+    second = table(shop)
+    shop.declare("t.py", HEAD + "@freshline.table(freshness='1 day')\ndef t(orders):\n    return orders.limit(1)\n")
+
+    assert first.freshness != second.freshness
+    assert first.fingerprint == second.fingerprint
+    assert table(shop).fingerprint != first.fingerprint
+
+
+def test_reading_leaves_no_modules_and_no_path_behind(shop):
+    shop.write("lib/rate.py", "RATE = 1\n")
+    shop.declare("t.py", USES_LIB)
+    modules, path = set(sys.modules), list(sys.path)
+    table(shop)
+
+    assert {
+        name for name in set(sys.modules) - modules if name.startswith(("lib", "freshline_declaration", "t"))
+    } == set()
+    assert sys.path == path
+    assert not list(shop.root.rglob("__pycache__"))
+
+
+def test_modules_of_that_name_that_are_loaded_already_are_left_alone(shop, tmp_path, monkeypatch):
+    other = tmp_path / "elsewhere"
+    (other / "lib").mkdir(parents=True)
+    (other / "lib" / "__init__.py").write_text("WHERE = 'elsewhere'\n")
+    monkeypatch.syspath_prepend(str(other))
+    import lib
+
+    try:
+        shop.write("lib/rate.py", "RATE = 1\n")
+        shop.write("lib/__init__.py", "")
+        shop.declare("t.py", USES_LIB)
+        table(shop)
+        assert sys.modules["lib"] is lib
+    finally:
+        del sys.modules["lib"]
+
+
+def test_two_files_of_one_name_do_not_meet(shop):
+    text = HEAD + "SAID = '{0}'\n@freshline.table(comment=SAID)\ndef t(orders):\n    return orders\n"
+    shop.declare("a/t.py", text.format("a"))
+    shop.declare("b/t.py", text.format("b"))
+    graph = shop.read()
+
+    assert [graph.table(TableName(ns, "t")).comment for ns in ("a", "b")] == ["a", "b"]
+
+
+def test_a_dataclass_in_a_declaration_loads(shop):
+    shop.declare(
+        "t.py",
+        "from __future__ import annotations\nimport dataclasses, freshline\n\n@dataclasses.dataclass\nclass P:\n"
+        "    a: int\n\n@freshline.table\ndef t(orders):\n    return orders\n",
+    )
+    assert shop.errors() == []
+
+
+def test_the_function_is_loaded_for_whoever_computes_it(shop, monkeypatch):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    shop.write("late_module.py", "def double(x):\n    return x * 2\n")
+    shop.declare(
+        "t.py",
+        HEAD + "@freshline.table\ndef t(orders):\n    from late_module import double\n    return double(orders)\n",
+    )
+    query = table(shop).query
+    assert isinstance(query, PythonQuery)
+
+    try:
+        function = load_function(shop.root, query)
+        assert function(21) == 42
+        assert function.__module__ not in sys.modules
+    finally:
+        sys.modules.pop("late_module", None)

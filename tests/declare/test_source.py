@@ -1,0 +1,197 @@
+"""Sources: columns, options and references."""
+
+from __future__ import annotations
+
+import pytest
+
+from freshline.declare.names import TableName
+from freshline.declare.spec import Column, SourceSpec
+
+S = TableName(None, "s")
+FILES = "'connector' = 'files', 'format' = 'json', 'path' = 'landing/s'"
+
+
+def declare(project, options: str, columns: str = "id INT, a STRING", clauses: str = "") -> None:
+    project.declare("s.sql", f"CREATE SOURCE s (\n{columns}\n) {clauses}\nWITH ({options})")
+
+
+def spec(project) -> SourceSpec:
+    found = project.read().spec(S)
+    assert isinstance(found, SourceSpec)
+    return found
+
+
+def test_a_source_of_files_has_its_defaults(project):
+    declare(project, FILES, columns="id INT, a STRING, PRIMARY KEY (ID)")
+    source = spec(project)
+
+    assert source.columns == (Column("id", "INT"), Column("a", "STRING"))
+    assert source.path == str(project.root / "landing/s")
+    assert (source.connector, source.format, source.is_log) == ("files", "json", True)
+    assert (source.settle_seconds, source.deduplicate_seconds, source.header) == (2.0, 7 * 86400.0, True)
+    assert source.primary_key == ("id",)
+    assert source.freshness is None
+
+
+def test_every_option_of_a_source_of_files(project):
+    declare(
+        project,
+        "'connector' = 'files', 'format' = 'csv', 'path' = '/abs/x', 'settle' = '0 seconds', 'header' = 'false', "
+        "'null-value' = '', 'deduplicate' = 'forever', 'max-record-bytes' = '1000', 'history' = '1 day', "
+        "'owner' = 'o', "
+        "'group' = 'g'",
+        columns="id INT, PRIMARY KEY (id)",
+        clauses="COMMENT 'c' FRESHNESS = INTERVAL '1' DAY",
+    )
+    source = spec(project)
+
+    assert (source.format, source.path, source.settle_seconds, source.header) == ("csv", "/abs/x", 0.0, False)
+    assert (source.null_value, source.deduplicate_seconds, source.max_record_bytes) == ("", None, 1000)
+    assert (source.history_seconds, source.owner, source.group) == (86_400, "o", "g")
+    assert source.comment == "c"
+    assert source.freshness is not None
+    assert source.freshness.seconds == 86_400
+
+
+def test_a_delta_table_is_read_in_place(project):
+    declare(project, "'connector' = 'delta', 'path' = '../other/table'")
+    source = spec(project)
+
+    assert not source.is_log
+    assert source.path == str(project.root.parent / "other/table")
+
+
+def test_a_path_with_a_scheme_is_kept(project):
+    declare(project, "'connector' = 'delta', 'path' = 's3://bucket/table'")
+    assert spec(project).path == "s3://bucket/table"
+
+
+def test_metadata_columns_are_told_from_those_of_the_record(project):
+    declare(
+        project,
+        FILES,
+        columns="id INT, at TIMESTAMP METADATA FROM 'ingested_at', f STRING METADATA FROM 'FILE', "
+        "n BIGINT METADATA FROM 'record'",
+    )
+    source = spec(project)
+
+    assert [column.metadata for column in source.columns] == [None, "ingested_at", "file", "record"]
+    assert source.record_columns == (Column("id", "INT"),)
+
+
+def test_references_are_resolved_in_the_path_and_never_kept_in_the_options(project):
+    project.environ["LANDING"] = "/data/landing"
+    project.write("where.txt", "inner\n")
+    declare(project, "'connector' = 'delta', 'path' = '${env:LANDING}/${file:where.txt}/${environment}'")
+    source = spec(project)
+
+    assert source.path == "/data/landing/inner/local"
+    assert source.options["path"] == "${env:LANDING}/${file:where.txt}/${environment}"
+
+    project.environ["LANDING"] = "/elsewhere"
+    assert spec(project).path == "/elsewhere/inner/local"
+
+
+def test_the_value_of_a_reference_is_not_in_the_cache(project):
+    project.environ["LANDING"] = "/a-secret-place"
+    declare(project, "'connector' = 'delta', 'path' = '${env:LANDING}/t'")
+    spec(project)
+
+    cached = list((project.root / ".freshline").rglob("*"))
+    assert any(file.is_file() for file in cached)
+    assert not any(b"a-secret-place" in file.read_bytes() for file in cached if file.is_file())
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("${env:NOT_THERE}", "there is no environment variable NOT_THERE"),
+        ("${file:not/there}", "cannot be read"),
+        ("${secret:x}", "${secret:x} is not a reference"),
+        ("${env:}", "is not a reference"),
+    ],
+)
+def test_a_reference_to_nothing_is_told_with_its_line(project, path, said):
+    declare(project, f"'connector' = 'delta', 'path' = '{path}'")
+    rule, where, message = project.error()
+
+    assert (rule, where) == ("REFERENCE", "assets/s.sql:4")
+    assert said in message
+
+
+@pytest.mark.parametrize(
+    ("options", "rule", "said"),
+    [
+        ("'format' = 'json', 'path' = 'x'", "OPTION_NEEDS", "needs WITH ('connector'"),
+        ("'connector' = 'files', 'format' = 'json'", "OPTION_NEEDS", "needs the option 'path'"),
+        ("'connector' = 'files', 'path' = 'x'", "OPTION_NEEDS", "needs the option 'format'"),
+        (
+            "'connector' = 'kafka', 'path' = 'x'",
+            "NOT_BUILT",
+            "'connector' = 'kafka' is not built yet. Built is files or delta",
+        ),
+        ("'connector' = 'jdbc', 'path' = 'x'", "NOT_BUILT", "not built yet"),
+        ("'connector' = 'file', 'path' = 'x'", "OPTION_VALUE", "Accepted is files or delta"),
+        ("'connector' = 'files', 'format' = 'avro', 'path' = 'x'", "NOT_BUILT", "not built yet"),
+        ("'connector' = 'files', 'format' = 'yaml', 'path' = 'x'", "OPTION_VALUE", "Accepted is json or csv"),
+        ("'connector' = 'files', 'format' = 'json', 'path' = ''", "OPTION_VALUE", "not empty"),
+        (FILES + ", 'settle' = 'soon'", "OPTION_VALUE", "soon is not a length of time"),
+        (FILES + ", 'settle' = '-1 seconds'", "OPTION_VALUE", "-1 seconds is not a length of time"),
+        (FILES + ", 'header' = 'true'", "OPTION_NEEDS", "needs format = csv"),
+        (FILES + ", 'null-value' = 'NA'", "OPTION_NEEDS", "needs format = csv"),
+        (FILES + ", 'deduplicate' = '1 day'", "OPTION_NEEDS", "a PRIMARY KEY, which names the event"),
+        (FILES + ", 'max-record-bytes' = '0'", "OPTION_VALUE", "a whole number from 1"),
+        (FILES + ", 'max-record-bytes' = '1e6'", "OPTION_VALUE", "a whole number from 1"),
+        (FILES + ", 'rate-limit' = '5'", "NOT_BUILT", "option 'rate-limit' is not built yet"),
+        (FILES + ", 'pth' = '5'", "UNKNOWN_OPTION", "Did you mean path?"),
+        (FILES + ", 'merge' = 'first_row'", "UNKNOWN_OPTION", "there is no option 'merge'"),
+        (FILES + ", 'owner' = '${env:X}'", "REFERENCE", "cannot take a reference"),
+        ("'connector' = 'delta', 'path' = 'x', 'format' = 'json'", "OPTION_NEEDS", "needs connector = files"),
+        ("'connector' = 'delta', 'path' = 'x', 'settle' = '1 second'", "OPTION_NEEDS", "needs connector = files"),
+        ("'connector' = 'files', 'format' = 'csv', 'header' = 'yes', 'path' = 'x'", "OPTION_VALUE", "true or false"),
+    ],
+)
+def test_an_option_that_cannot_be_is_told(project, options, rule, said):
+    declare(project, options)
+    found = project.error()
+
+    assert found[0] == rule
+    assert said in found[2]
+
+
+@pytest.mark.parametrize(
+    ("columns", "rule", "line", "said"),
+    [
+        ("id INT,\nPRIMARY KEY (ident)", "PRIMARY_KEY", 3, "ident, which is not a column. Columns are id."),
+        ("id INT, at TIMESTAMP METADATA FROM 'ingested_at',\nPRIMARY KEY (at)", "PRIMARY_KEY", 3, "which is METADATA"),
+        ("m MAP<STRING, INT>,\nPRIMARY KEY (m)", "PRIMARY_KEY", 3, "a MAP"),
+        ("id INT,\n_freshline_x INT", "RESERVED_NAME", 3, "freshline's own"),
+        ("id INT,\n`a b` INT", "COLUMN_NAME", 3, "Delta refuses"),
+        ("id INT,\nat TIMESTAMP METADATA FROM 'time'", "METADATA", 3, "there is no METADATA 'time'"),
+        ("id INT,\nat STRING METADATA FROM 'ingested_at'", "METADATA", 3, "is TIMESTAMP, not STRING"),
+        ("id INT,\nat BIGINT METADATA FROM 'offset'", "NOT_BUILT", 3, "queues, which are not built yet"),
+        ("at TIMESTAMP METADATA FROM 'ingested_at'", "METADATA", 1, "all columns are METADATA"),
+    ],
+)
+def test_a_column_that_cannot_be_is_told_with_its_line(project, columns, rule, line, said):
+    declare(project, FILES, columns=columns)
+    found = project.error()
+
+    assert found[:2] == (rule, f"assets/s.sql:{line}")
+    assert said in found[2]
+
+
+def test_a_delta_source_knows_nothing_beside_the_record(project):
+    declare(project, "'connector' = 'delta', 'path' = 'x'", columns="id INT, f STRING METADATA FROM 'file'")
+    assert project.error()[0] == "METADATA"
+
+
+def test_a_fingerprint_changes_with_the_columns_and_not_with_the_place(project):
+    declare(project, FILES)
+    first = spec(project).fingerprint
+    declare(project, FILES.replace("landing/s", "elsewhere"))
+    moved = spec(project).fingerprint
+    declare(project, FILES, columns="id BIGINT, a STRING")
+
+    assert moved == first
+    assert spec(project).fingerprint != first

@@ -1,0 +1,302 @@
+"""Tables: options, merges, keys and partitions against the query."""
+
+from __future__ import annotations
+
+import pytest
+
+from freshline.declare.names import TableName
+from freshline.declare.spec import Merge, MergeKind, Mode, TableSpec
+
+T = TableName(None, "t")
+
+
+def spec(project, name: TableName = T) -> TableSpec:
+    found = project.read().spec(name)
+    assert isinstance(found, TableSpec)
+    return found
+
+
+def test_a_table_is_read_into_its_spec(shop):
+    shop.table(
+        "t",
+        "SELECT ID, day, amount FROM orders",
+        keys="PRIMARY KEY (id)",
+        header="PARTITIONED BY (DAY) CLUSTER BY (amount) COMMENT 'c' REFRESH_MODE = BATCH "
+        "FRESHNESS = INTERVAL '2' HOUR "
+        "WITH ('history' = '2 days', 'incremental' = 'strict', 'owner' = 'ann', 'group' = 'sales')",
+    )
+    table = spec(shop)
+
+    assert table.columns == ("ID", "day", "amount")
+    assert (table.primary_key, table.partitioned_by, table.cluster_by) == (("ID",), ("day",), ("amount",))
+    assert (table.comment, table.refresh_mode, table.freshness.seconds) == ("c", Mode.BATCH, 7200)
+    assert (table.history_seconds, table.incremental_strict) == (172_800, True)
+    assert (table.owner, table.group) == ("ann", "sales")
+    assert str(table.written_at) == "assets/t.sql:1"
+    assert table.options["history"] == "2 days"
+
+
+def test_the_projects_default_freshness_is_filled_in(shop):
+    shop.settings("default-freshness = \"INTERVAL '20' MINUTE\"")
+    shop.table("t", "SELECT id FROM orders")
+
+    assert spec(shop).freshness.seconds == 1200
+
+
+def test_a_merge_first_row_by_event_time(shop):
+    shop.table(
+        "t",
+        "SELECT customer, id, at FROM orders",
+        keys="PRIMARY KEY (customer)",
+        header="WITH ('merge' = 'first_row', 'merge.order' = 'at', 'merge.tie-breaker' = 'id, upper(customer)', "
+        "'merge.late' = 'ignore', 'upstream-deletes' = 'error')",
+    )
+    assert spec(shop).merge == Merge(
+        MergeKind.FIRST_ROW, "at", "id, upper(customer)", late="ignore", delete_when=None, upstream_deletes="error"
+    )
+
+
+@pytest.mark.parametrize("order", ["", ", 'merge.order' = 'arrival'", ", 'merge.order' = 'ARRIVAL'"])
+def test_a_merge_first_row_is_by_arrival_unless_said(shop, order):
+    shop.table(
+        "t",
+        "SELECT customer, id FROM orders",
+        keys="PRIMARY KEY (customer)",
+        header=f"WITH ('merge' = 'first_row'{order})",
+    )
+    assert spec(shop).merge == Merge(MergeKind.FIRST_ROW, None, None)
+
+
+def test_a_merge_last_row_orders_by_columns_that_need_not_be_kept(shop):
+    shop.table(
+        "t",
+        "SELECT o.customer, amount FROM orders o WHERE amount > 0",
+        keys="PRIMARY KEY (customer)",
+        header="WITH ('merge' = 'last_row', 'merge.sequence' = 'o.at', 'merge.tie-breaker' = 'id', "
+        "'merge.delete-when' = 'amount < 0 AND address.city IS NULL')",
+    )
+    assert spec(shop).merge == Merge(
+        MergeKind.LAST_ROW, "o.at", "id", delete_when="amount < 0 AND address.city IS NULL"
+    )
+
+
+KEY = "PRIMARY KEY (customer)"
+BY_TIME = "'merge.order' = 'at', 'merge.tie-breaker' = 'id'"
+
+
+@pytest.mark.parametrize(
+    ("keys", "options", "rule", "said"),
+    [
+        ("", "'merge' = 'first_row'", "OPTION_NEEDS", "it needs PRIMARY KEY"),
+        (KEY, "'merge' = 'partial_update'", "NOT_BUILT", "'merge' = 'partial_update' is not built yet"),
+        (KEY, "'merge' = 'aggregate'", "NOT_BUILT", "not built yet"),
+        (KEY, "'merge' = 'versioned'", "NOT_BUILT", "not built yet"),
+        (KEY, "'merge' = 'newest'", "OPTION_VALUE", "Accepted is first_row or last_row"),
+        (KEY, "'merge' = 'last_row', 'merge.tie-breaker' = 'id'", "OPTION_NEEDS", "needs 'merge.sequence'"),
+        (KEY, "'merge' = 'last_row', 'merge.sequence' = 'at'", "OPTION_NEEDS", "needs 'merge.tie-breaker'"),
+        (KEY, "'merge' = 'first_row', 'merge.order' = 'at'", "OPTION_NEEDS", "needs 'merge.tie-breaker'"),
+        (KEY, "'merge' = 'first_row', 'merge.tie-breaker' = 'id'", "OPTION_NEEDS", "needs a 'merge.order' that is"),
+        (KEY, "'merge' = 'first_row', 'merge.late' = 'correct'", "OPTION_NEEDS", "by arrival no row is late"),
+        (KEY, f"'merge' = 'first_row', {BY_TIME}, 'merge.late' = 'drop'", "OPTION_VALUE", "correct or ignore"),
+        (KEY, f"'merge' = 'first_row', {BY_TIME}, 'merge.sequence' = 'at'", "OPTION_NEEDS", "'merge' = 'last_row'"),
+        (KEY, f"'merge' = 'first_row', {BY_TIME}, 'merge.delete-when' = 'id = 1'", "OPTION_NEEDS", "last_row"),
+        (KEY, "'merge.order' = 'at'", "OPTION_NEEDS", "needs 'merge' = 'first_row' or 'last_row'"),
+        (KEY, "'upstream-deletes' = 'retract'", "OPTION_NEEDS", "needs 'merge'"),
+        (KEY, "'merge' = 'first_row', 'upstream-deletes' = 'ignore'", "NOT_BUILT", "not built yet"),
+        (
+            KEY,
+            "'merge' = 'first_row', 'merge.order' = 'nope', 'merge.tie-breaker' = 'id'",
+            "MERGE_EXPRESSION",
+            "reads nope",
+        ),
+        (
+            KEY,
+            "'merge' = 'first_row', 'merge.order' = 'at', 'merge.tie-breaker' = 'id, idd'",
+            "MERGE_EXPRESSION",
+            "Did you mean id?",
+        ),
+        (
+            KEY,
+            "'merge' = 'first_row', 'merge.order' = 'at +', 'merge.tie-breaker' = 'id'",
+            "MERGE_EXPRESSION",
+            "not one SQL",
+        ),
+        (
+            KEY,
+            "'merge' = 'first_row', 'merge.order' = 'at, id', 'merge.tie-breaker' = 'id'",
+            "MERGE_EXPRESSION",
+            "not one SQL",
+        ),
+        (
+            KEY,
+            "'merge' = 'first_row', 'merge.order' = 'at AS x', 'merge.tie-breaker' = 'id'",
+            "MERGE_EXPRESSION",
+            "not one SQL",
+        ),
+        (
+            KEY,
+            "'merge' = 'first_row', 'merge.order' = 'at) , (id', 'merge.tie-breaker' = 'id'",
+            "MERGE_EXPRESSION",
+            "not one",
+        ),
+        (
+            KEY,
+            "'merge' = 'first_row', 'merge.order' = 'at FROM orders', 'merge.tie-breaker' = 'id'",
+            "MERGE_EXPRESSION",
+            "not one",
+        ),
+        (
+            KEY,
+            "'merge' = 'first_row', 'merge.order' = 'max(at)', 'merge.tie-breaker' = 'id'",
+            "MERGE_EXPRESSION",
+            "aggregate max",
+        ),
+        (
+            KEY,
+            "'merge' = 'first_row', 'merge.order' = '(SELECT 1)', 'merge.tie-breaker' = 'id'",
+            "MERGE_EXPRESSION",
+            "subquery",
+        ),
+        (
+            KEY,
+            "'merge' = 'first_row', 'merge.order' = 'at; DROP TABLE x', 'merge.tie-breaker' = 'id'",
+            "MERGE_EXPRESSION",
+            "not one",
+        ),
+        (KEY, "'merge' = 'first_row', 'merge.order' = ' ', 'merge.tie-breaker' = 'id'", "OPTION_VALUE", "not empty"),
+    ],
+)
+def test_a_merge_that_cannot_be_is_told_with_its_line(shop, keys, options, rule, said):
+    shop.table("t", "SELECT customer, amount FROM orders", keys=keys, header=f"WITH ({options})")
+    errors = [found for found in shop.errors() if found[0] == rule]
+
+    assert [where for _, where, _ in errors[:1]] == ["assets/t.sql:2"], shop.errors()
+    assert said in errors[0][2]
+
+
+def test_a_comment_in_a_merge_expression_hides_nothing(shop):
+    shop.table(
+        "t",
+        "SELECT customer FROM orders",
+        keys=KEY,
+        header="WITH ('merge' = 'first_row', 'merge.order' = 'at -- time', 'merge.tie-breaker' = 'id')",
+    )
+    assert shop.rules() == ["MERGE_EXPRESSION"]
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("SELECT customer, count(*) AS n FROM orders GROUP BY customer", "GROUP BY, the aggregate count"),
+        ("SELECT max(customer) AS customer FROM orders", "the aggregate max"),
+        ("SELECT DISTINCT customer FROM orders", "DISTINCT"),
+        ("SELECT customer, rank() OVER (ORDER BY id) AS r FROM orders", "a window"),
+        ("SELECT customer FROM orders ORDER BY id", "ORDER BY"),
+        ("SELECT customer FROM orders LIMIT 1", "LIMIT"),
+        ("SELECT customer FROM orders UNION ALL SELECT id FROM customers", "a set operation"),
+        ("WITH c AS (SELECT * FROM orders) SELECT customer FROM c", "WITH"),
+        ("SELECT o.customer FROM orders o JOIN customers c ON c.id = o.customer", "JOIN"),
+        ("SELECT customer FROM (SELECT * FROM orders) AS x", "not exactly one table in FROM"),
+        ("SELECT customer FROM orders WHERE customer IN (SELECT id FROM customers)", "a subquery"),
+        ("SELECT customer, tag FROM orders LATERAL VIEW explode(tags) t AS tag", "LATERAL VIEW"),
+        ("SELECT customer, explode(tags) AS tag FROM orders", "explode"),
+        (
+            "SELECT o.customer FROM orders o JOIN customers FOR SYSTEM_TIME AS OF PROCTIME() AS c ON c.id = o.customer",
+            "JOIN",
+        ),
+    ],
+)
+def test_a_merge_is_over_one_plain_select_of_one_input(shop, query, said):
+    shop.table("t", query, keys=KEY, header=f"WITH ('merge' = 'first_row', {BY_TIME})")
+    errors = shop.errors()
+
+    assert errors[0][:2] == ("MERGE_QUERY", "assets/t.sql:3")
+    assert said in errors[0][2]
+    assert "one plain SELECT" in errors[0][2]
+
+
+def test_arrival_is_known_only_of_log_tables(shop):
+    shop.table("t", "SELECT id FROM customers", keys="PRIMARY KEY (id)", header="WITH ('merge' = 'first_row')")
+    shop.table("u", "SELECT id FROM orders", keys="PRIMARY KEY (id)", header="WITH ('merge' = 'first_row')")
+    shop.table("v", "SELECT id FROM u", keys="PRIMARY KEY (id)", header="WITH ('merge' = 'first_row')")
+
+    assert [(rule, where) for rule, where, _ in shop.errors()] == [
+        ("MERGE_ARRIVAL", "assets/t.sql:2"),
+        ("MERGE_ARRIVAL", "assets/v.sql:2"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("keys", "header", "rule", "line", "said"),
+    [
+        ("PRIMARY KEY (ident)", "", "PRIMARY_KEY", 1, "PRIMARY KEY names ident, which the query does not yield."),
+        ("PRIMARY KEY (customer)", "", "PRIMARY_KEY", 1, "It yields id, day."),
+        ("PRIMARY KEY (id, ID)", "", "PRIMARY_KEY", 1, "names ID twice"),
+        ("", "PARTITIONED BY (dya)", "PARTITION_COLUMN", 2, "Did you mean day?"),
+        ("", "PARTITIONED BY (id, day)", "PARTITION_COLUMN", 2, "names every column"),
+        ("", "CLUSTER BY (amount)", "CLUSTER_COLUMN", 2, "CLUSTER BY names amount"),
+        ("", "REFRESH_MODE = STREAMING", "REFRESH_MODE", 2, "there is no mode STREAMING"),
+        ("", "REFRESH_MODE = CONTINOUS", "REFRESH_MODE", 2, "Did you mean CONTINUOUS?"),
+        ("", "WITH ('ownr' = 'x')", "UNKNOWN_OPTION", 2, "there is no option 'ownr'. Did you mean owner?"),
+        ("", "WITH ('mergeorder' = 'x')", "UNKNOWN_OPTION", 2, "Did you mean merge.order?"),
+        ("", "WITH ('history' = '1 month')", "OPTION_VALUE", 2, "1 month is not a length of time"),
+        ("", "WITH ('incremental' = 'yes')", "OPTION_VALUE", 2, "Accepted is auto or strict"),
+        ("", "WITH ('lookup.on-duplicate' = 'any')", "OPTION_NEEDS", 2, "a lookup join in the query"),
+        ("", "WITH ('owner' = '${env:ME}')", "REFERENCE", 2, "cannot take a reference"),
+        ("", "WITH ('non-driving' = 'customers')", "NON_DRIVING", 2, "customers, which the query does not read"),
+        ("", "WITH ('non-driving' = 'orders')", "NON_DRIVING", 2, "leaves no input that drives"),
+        ("", "WITH ('non-driving' = 'a.b.c')", "OPTION_VALUE", 2, "is not a name"),
+    ],
+)
+def test_what_does_not_fit_the_query_is_told(shop, keys, header, rule, line, said):
+    shop.table("t", "SELECT id, day FROM orders", keys=keys, header=header)
+    found = shop.errors()
+
+    assert found[0][:2] == (rule, f"assets/t.sql:{line}")
+    assert said in found[0][2]
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        "partition.unit",
+        "partition.start",
+        "partition.time-zone",
+        "delta-join.strategy",
+        "delta-join.cache-enable",
+        "delta-join.left-cache-size",
+        "delta-join.right-cache-size",
+        "lookup.retry-on-miss.attempts",
+        "lookup.retry-on-miss.delay",
+        "requires-history",
+        "alert.warn-after",
+        "alert.fail-after",
+    ],
+)
+def test_an_option_of_the_list_that_is_not_built_is_refused(shop, option):
+    shop.table("t", "SELECT id FROM orders", header=f"WITH ('{option}' = 'x')")
+    rule, where, message = shop.error()
+
+    assert (rule, where) == ("NOT_BUILT", "assets/t.sql:2")
+    assert message == f"option '{option}' is not built yet. Remove it."
+
+
+def test_an_unknown_column_is_told_with_its_line_in_the_file(shop):
+    shop.table("t", "SELECT id,\n  amont\nFROM orders")
+    assert shop.error()[:2] == ("UNKNOWN_COLUMN", "assets/t.sql:4")
+
+
+def test_a_query_that_does_not_parse_is_told_with_its_line_in_the_file(shop):
+    shop.table("t", "SELECT id\nFROM orders\nWHERE")
+    assert shop.error()[:2] == ("QUERY_SYNTAX", "assets/t.sql:5")
+
+
+def test_a_fingerprint_changes_with_the_meaning_only(shop):
+    shop.table("t", "SELECT id, day FROM orders", header="FRESHNESS = INTERVAL '1' HOUR")
+    first = spec(shop).fingerprint
+    shop.table("t", "select id, -- a comment\n day from orders", header="FRESHNESS = INTERVAL '1' DAY COMMENT 'x'")
+    same = spec(shop).fingerprint
+    shop.table("t", "SELECT id, day FROM orders WHERE id > 1", header="FRESHNESS = INTERVAL '1' HOUR")
+
+    assert first == same
+    assert spec(shop).fingerprint != first

@@ -1,0 +1,251 @@
+"""What a person may meet has a paragraph: every option, code, rule and setting; the docs name no other.
+
+A paragraph defines what stands at its beginning in bold and backquotes. Examples are read as the declarations, settings
+and receipts that they are; links lead somewhere; the commands of the README exist.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from freshline.cli.init import project_files
+from freshline.cli.main import COMMANDS
+from freshline.declare.options import (
+    SOURCE_OPTIONS,
+    SOURCE_OPTIONS_NOT_BUILT,
+    TABLE_OPTIONS,
+    TABLE_OPTIONS_NOT_BUILT,
+)
+from freshline.declare.project import read_project
+from freshline.declare.project_settings import KEYS, VARIABLES, read_settings
+from freshline.declare.rules import RULES
+from freshline.declare.source import CONNECTORS_NOT_BUILT, FORMATS_NOT_BUILT, METADATA, METADATA_NOT_BUILT
+from freshline.plan.reason import CODES
+from freshline.plan.receipt import Receipt
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "platform" / "docs"
+LIBRARY = ROOT / "platform" / "freshline"
+PAGES = sorted(
+    page
+    for page in [*ROOT.glob("*.md"), *(ROOT / "platform").rglob("*.md"), *(ROOT / "resources").rglob("*.md")]
+    if not any(part.startswith(".") for part in page.relative_to(ROOT).parts)
+)
+
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+HEADING = re.compile(r"^(#+) (.+)$", re.MULTILINE)
+DEFINED = re.compile(r"\*\*`([^`]+)`\*\*(?:,\s+|\s+and\s+)?")
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+
+
+def text_of(page: Path) -> str:
+    return page.read_text(encoding="utf-8")
+
+
+def prose(page: Path) -> str:
+    """The page without its examples."""
+    return FENCE.sub("", text_of(page))
+
+
+def examples(page: Path, language: str) -> list[str]:
+    return [code for kind, code in FENCE.findall(text_of(page)) if kind == language]
+
+
+def section(page: Path, title: str) -> str:
+    """What stands below a heading, up to the next one of its rank."""
+    text = prose(page)
+    found = [(match.end(), len(match[1]), match[2], match.start()) for match in HEADING.finditer(text)]
+    for number, (begin, rank, name, _) in enumerate(found):
+        if name == title:
+            return text[begin : next((start for _, other, _, start in found[number + 1 :] if other <= rank), len(text))]
+    raise AssertionError(f"{page.name} has no section {title}")
+
+
+def definitions(text: str) -> list[str]:
+    """What the paragraphs of a text define, each at its beginning."""
+    found: list[str] = []
+    for paragraph in re.split(r"\n\s*\n", text):
+        place = paragraph.lstrip()
+        while match := DEFINED.match(place):
+            found.append(match[1])
+            place = place[match.end() :].lstrip()
+    return found
+
+
+def error_codes() -> set[str]:
+    """Every code that an error of freshline can have: of a class, or written where an error is made."""
+    found = set()
+    for file in LIBRARY.rglob("*.py"):
+        for node in ast.walk(ast.parse(text_of(file), str(file))):
+            if isinstance(node, ast.ClassDef):
+                found |= {
+                    item.value.value
+                    for item in node.body
+                    if isinstance(item, (ast.Assign, ast.AnnAssign))
+                    and isinstance(item.value, ast.Constant)
+                    and isinstance(item.value.value, str)
+                    and "code" in {getattr(t, "id", "") for t in getattr(item, "targets", None) or [item.target]}
+                }
+            elif isinstance(node, ast.Dict):
+                found |= {
+                    value.value
+                    for key, value in zip(node.keys, node.values, strict=True)
+                    if isinstance(key, ast.Constant)
+                    and key.value == "code"
+                    and isinstance(value, ast.Constant)
+                    and isinstance(value.value, str)
+                }
+    return found
+
+
+def rejections() -> set[str]:
+    """The keys of REJECTIONS, read from the file: importing it would load Spark."""
+    for node in ast.parse(text_of(LIBRARY / "refresh" / "ingest.py")).body:
+        if isinstance(node, ast.AnnAssign) and getattr(node.target, "id", "") == "REJECTIONS" and node.value:
+            return set(ast.literal_eval(node.value))
+    raise AssertionError("refresh/ingest.py has no REJECTIONS")
+
+
+REFUSED = "What is refused for now"
+DEFINITIONS = {
+    "options of tables": ("declarations.md", "Options of tables", set(TABLE_OPTIONS)),
+    "options of sources": ("declarations.md", "Options of sources", set(SOURCE_OPTIONS)),
+    "options not built": ("declarations.md", REFUSED, {*TABLE_OPTIONS_NOT_BUILT, *SOURCE_OPTIONS_NOT_BUILT}),
+    "reason codes": ("refresh.md", "Reason codes", set(CODES)),
+    "quarantine codes": ("refresh.md", "Quarantine codes", rejections()),
+    "error codes": ("errors.md", "Error codes", error_codes()),
+    "declaration rules": ("errors.md", "Declaration rules", set(RULES)),
+    "settings": ("operations.md", "Settings", {*KEYS, "environments"}),
+    "variables": ("operations.md", "Variables", {*VARIABLES, "FRESHLINE_ENV"}),
+}
+
+
+@pytest.mark.parametrize("what", DEFINITIONS)
+def test_each_has_one_paragraph(what: str) -> None:
+    page, title, expected = DEFINITIONS[what]
+    defined = definitions(section(DOCS / page, title))
+
+    assert {"missing": expected - set(defined), "unknown": set(defined) - expected} == {
+        "missing": set(),
+        "unknown": set(),
+    }
+    assert len(defined) == len(set(defined))
+
+
+@pytest.mark.parametrize("word", [*CONNECTORS_NOT_BUILT, *FORMATS_NOT_BUILT, *METADATA_NOT_BUILT])
+def test_what_is_refused_is_named(word: str) -> None:
+    assert re.search(rf"\b{re.escape(word)}\b", section(DOCS / "declarations.md", REFUSED))
+
+
+@pytest.mark.parametrize("name", METADATA)
+def test_metadata_is_described(name: str) -> None:
+    assert f"`{name}`" in section(DOCS / "declarations.md", "CREATE SOURCE")
+
+
+# -- examples
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", DOCS / "declarations.md"], ids=lambda page: page.name)
+def test_the_declarations_of_a_page_are_a_project(page: Path, tmp_path: Path) -> None:
+    """All of a page's together, so that what one reads must be declared beside it."""
+    folder = tmp_path / "assets"
+    folder.mkdir()
+    (tmp_path / "pyproject.toml").write_text("[tool.freshline]\n", encoding="utf-8")
+    for code in examples(page, "sql"):
+        named = re.search(r"CREATE (?:MATERIALIZED TABLE|SOURCE) (\w+)", code)
+        assert named, code
+        (folder / f"{named[1]}.sql").write_text(code, encoding="utf-8")
+    for code in examples(page, "python"):
+        if "freshline.table" in code:
+            named = re.search(r'name="(\w+)"|^def (\w+)', code, re.MULTILINE)
+            assert named, code
+            (folder / f"{named[1] or named[2]}.py").write_text(code, encoding="utf-8")
+
+    graph = read_project(read_settings(tmp_path, {}), {})
+
+    assert {str(name) for name in graph.order} == {file.stem for file in folder.iterdir() if file.is_file()}
+
+
+def test_the_quick_start_shows_what_init_makes() -> None:
+    made = [re.sub(r"^--.*\n", "", text) for path, text in project_files("shop").items() if path.endswith(".sql")]
+
+    assert examples(ROOT / "README.md", "sql") == made
+
+
+def test_the_receipt_shown_is_one() -> None:
+    (shown,) = examples(DOCS / "refresh.md", "json")
+
+    receipt = Receipt.from_json(shown)
+
+    assert receipt is not None
+    assert json.loads(receipt.to_json()) == json.loads(shown)
+
+
+def test_every_field_of_a_receipt_is_described() -> None:
+    (shown,) = examples(DOCS / "refresh.md", "json")
+    described = set(
+        re.findall(r"`(\w+)`", "".join(re.findall(r"^\|([^|]+)\|", section(DOCS / "refresh.md", "Receipt"), re.M)))
+    )
+
+    assert described == set(json.loads(shown))
+
+
+def test_the_settings_shown_can_be_read(tmp_path: Path) -> None:
+    (shown,) = examples(DOCS / "operations.md", "toml")
+    (tmp_path / "pyproject.toml").write_text(shown, encoding="utf-8")
+
+    assert read_settings(tmp_path, {"FRESHLINE_ENV": "production"}).warehouse == Path("/data/freshline/warehouse")
+
+
+# -- links and commands
+
+
+def slug(title: str) -> str:
+    """The anchor that a heading gets where Markdown is shown."""
+    return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
+
+
+def links() -> Iterator[tuple[Path, str]]:
+    for page in PAGES:
+        for target in LINK.findall(prose(page)):
+            if not re.match(r"[a-z]+:", target):
+                yield page, target
+
+
+@pytest.mark.parametrize(("page", "target"), list(links()), ids=lambda value: str(value).removeprefix(f"{ROOT}/"))
+def test_links_lead_somewhere(page: Path, target: str) -> None:
+    path, _, anchor = target.partition("#")
+    file = (page.parent / path).resolve() if path else page
+
+    assert file.exists()
+    if anchor:
+        assert anchor in {slug(match[2]) for match in HEADING.finditer(prose(file))}
+
+
+def commands(page: Path) -> Iterator[list[str]]:
+    """Command lines in examples without a language, and in backquotes."""
+    for line in "\n".join(examples(page, "")).splitlines():
+        yield shlex.split(line, comments=True)
+    for code in re.findall(r"`((?:make|freshline) [^`]+)`", prose(page)):
+        yield shlex.split(code)
+
+
+@pytest.mark.parametrize("page", [*ROOT.glob("*.md"), *DOCS.glob("*.md")], ids=lambda page: page.name)
+def test_commands_that_are_named_exist(page: Path) -> None:
+    targets = set(re.findall(r"^([\w-]+):(?!=)", text_of(ROOT / "Makefile"), re.MULTILINE))
+    unknown = []
+    for words in commands(page):
+        match words:
+            case ["make", target, *_] if "=" not in target and target not in targets:
+                unknown.append(words)
+            case ["freshline", command, *_] if not command.startswith("-") and command not in COMMANDS:
+                unknown.append(words)
+
+    assert unknown == []

@@ -1,0 +1,217 @@
+"""The real webserver, asked as the UI asks it."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from freshline.engine.client import EngineClient
+
+from freshline.declare.project import read_settings
+
+WORKSPACE = """\
+load_from:
+  - python_module:
+      module_name: assets.definitions
+      working_directory: .
+      location_name: freshline
+"""
+DEFINITIONS = """\
+from pathlib import Path
+
+from freshline.orchestrate import definitions
+
+defs = definitions(Path(__file__).resolve().parent.parent)
+"""
+# Runs are started at once, so that no daemon is needed.
+INSTANCE = """\
+telemetry: {enabled: false}
+run_coordinator: {module: dagster._core.run_coordinator, class: DefaultRunCoordinator}
+"""
+START_SECONDS = 60.0
+RUN_SECONDS = 240.0
+
+
+class Webserver:
+    def __init__(self, port: int) -> None:
+        self.url = f"http://127.0.0.1:{port}"
+
+    def ask(self, query: str, **variables: Any) -> dict[str, Any]:
+        request = urllib.request.Request(
+            f"{self.url}/graphql",
+            json.dumps({"query": query, "variables": variables}).encode(),
+            {"Content-Type": "application/json"},
+        )
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            told = json.load(answer)
+        assert "errors" not in told, told["errors"]
+        data: dict[str, Any] = told["data"]
+        return data
+
+    @property
+    def answers(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"{self.url}/server_info", timeout=5):
+                return True
+        except (urllib.error.URLError, ConnectionError):
+            return False
+
+
+@contextmanager
+def served(root: Path) -> Iterator[Webserver]:
+    """The webserver of a project, from its root, until the block ends."""
+    (root / "workspace.yaml").write_text(WORKSPACE)
+    (root / "assets" / "definitions.py").write_text(DEFINITIONS)
+    home = root / "dagster"
+    home.mkdir()
+    (home / "dagster.yaml").write_text(INSTANCE)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    log = root / "webserver.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "dagster_webserver", "-w", "workspace.yaml", "-h", "127.0.0.1", "-p", str(port)],
+            cwd=root,
+            env={**os.environ, "DAGSTER_HOME": str(home)},
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+    webserver = Webserver(port)
+    try:
+        wait_until(lambda: process.poll() is not None or webserver.answers, START_SECONDS, log)
+        assert process.poll() is None, log.read_text()
+        yield webserver
+    finally:
+        process.terminate()
+        try:
+            process.wait(timeout=15)
+        except subprocess.TimeoutExpired:
+            # A test run in the background ignores SIGINT; Dagster inherits that, and for it SIGTERM is the same.
+            process.kill()
+            process.wait(timeout=15)
+
+
+def wait_until(met: Callable[[], bool], seconds: float, log: Path) -> None:
+    deadline = time.monotonic() + seconds
+    while not met():
+        assert time.monotonic() < deadline, log.read_text()
+        time.sleep(0.2)
+
+
+def test_the_ui_is_given_one_lineage_graph_with_kinds_modes_and_descriptions(project):
+    with served(project()) as webserver:
+        nodes = webserver.ask("""{ assetNodes {
+            assetKey { path } kinds description isMaterializable dependencyKeys { path } tags { key value }
+            metadataEntries { label ... on CodeReferencesMetadataEntry {
+              codeReferences { ... on LocalFileCodeReference { filePath lineNumber } } } }
+            internalFreshnessPolicy { ... on TimeWindowFreshnessPolicy { failWindowSeconds } }
+        } }""")["assetNodes"]
+
+    shown = {"/".join(node["assetKey"]["path"]): node for node in nodes}
+    assert {key: [dep["path"] for dep in node["dependencyKeys"]] for key, node in shown.items()} == {
+        "touch_event": [],
+        "campaign_load": [],
+        "first_touch": [["touch_event"]],
+        "sales/campaign": [["campaign_load"]],
+    }
+    first = shown["first_touch"]
+    assert sorted(first["kinds"]) == ["deltalake", "spark", "sql"]
+    assert first["description"].startswith("The first touch of each customer\n\n```sql\nCREATE MATERIALIZED TABLE")
+    assert {"key": "freshline/mode", "value": "continuous"} in first["tags"]
+    assert first["internalFreshnessPolicy"]["failWindowSeconds"] == 130
+    [reference] = [entry["codeReferences"] for entry in first["metadataEntries"] if "codeReferences" in entry]
+    assert reference[0]["lineNumber"] == 1
+    assert reference[0]["filePath"].endswith("assets/first_touch.sql")
+    assert {key for key, node in shown.items() if not node["isMaterializable"]} == {"campaign_load"}
+
+
+def test_a_location_that_does_not_load_shows_file_and_line(project):
+    root = project(broken="CREATE MATERIALIZED TABLE broken\nFRESHNESS = INTERVAL '0' SECOND\nAS SELECT a FROM b;")
+
+    with served(root) as webserver:
+        [entry] = webserver.ask("""{ workspaceOrError { ... on Workspace { locationEntries {
+            locationOrLoadError { ... on PythonError { message causes { message } } } } } } }""")[
+            "workspaceOrError"
+        ]["locationEntries"]
+
+    assert "assets/broken.sql:2" in json.dumps(entry)
+
+
+LAUNCH = """mutation ($asset: [AssetKeyInput!]!) {
+  launchPipelineExecution(executionParams: {
+    mode: "default",
+    selector: {
+      repositoryLocationName: "freshline", repositoryName: "__repository__", jobName: "__ASSET_JOB",
+      assetSelection: $asset
+    }
+  }) { __typename ... on LaunchRunSuccess { run { runId } } ... on PythonError { message } }
+}"""
+RUN = """query ($run: ID!) {
+  runOrError(runId: $run) { ... on Run { status assetMaterializations {
+    assetKey { path }
+    tags { key value }
+    metadataEntries { label ... on IntMetadataEntry { intValue } ... on TextMetadataEntry { text } }
+  } } }
+  logsForRun(runId: $run) { ... on EventConnection { events { ... on MessageEvent { message } } } }
+}"""
+
+
+@pytest.mark.spark
+def test_materialize_refreshes_the_tables_in_order_and_shows_what_came_of_it(project):
+    root = project()
+    landing = root / "landing" / "touch_event"
+    landing.mkdir(parents=True)
+    touches = [
+        ("a", "1", "2026-11-01T10:00:00Z"),
+        ("a", "2", "2026-11-01T09:00:00Z"),
+        ("b", "3", "2026-11-01T11:00:00Z"),
+    ]
+    (landing / "1.json").write_text(
+        "".join(
+            json.dumps({"customer_id": customer, "event_id": event, "event_ts": at}) + "\n"
+            for customer, event, at in touches
+        )
+    )
+    settings = read_settings(root, {})
+    try:
+        with served(root) as webserver:
+            launched = webserver.ask(LAUNCH, asset=[{"path": ["touch_event"]}, {"path": ["first_touch"]}])
+            run = launched["launchPipelineExecution"]["run"]["runId"]
+
+            def ended() -> bool:
+                return webserver.ask(RUN, run=run)["runOrError"]["status"] in ("SUCCESS", "FAILURE", "CANCELED")
+
+            wait_until(ended, RUN_SECONDS, root / "webserver.log")
+            told = webserver.ask(RUN, run=run)
+    finally:
+        EngineClient.connect(settings, start=False).stop()
+
+    messages = [event.get("message", "") for event in told["logsForRun"]["events"]]
+    assert told["runOrError"]["status"] == "SUCCESS", "\n".join(messages)
+    shown = {
+        event["assetKey"]["path"][0]: {
+            entry["label"]: entry.get("intValue", entry.get("text")) for entry in event["metadataEntries"]
+        }
+        for event in told["runOrError"]["assetMaterializations"]
+    }
+    assert list(shown) == ["touch_event", "first_touch"]
+    assert (shown["touch_event"]["strategy"], shown["touch_event"]["dagster/row_count"]) == ("append", 3)
+    assert shown["first_touch"]["dagster/row_count"] == 2
+    assert shown["first_touch"]["rows_in"] == 3
+    assert shown["first_touch"]["mode"] == "continuous"
+    assert shown["first_touch"]["reason"]
+    version = [event["tags"] for event in told["runOrError"]["assetMaterializations"]][1]
+    assert {"key": "dagster/data_version", "value": str(shown["first_touch"]["version"])} in version
+    assert any("first_touch: " in message for message in messages)

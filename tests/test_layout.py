@@ -1,0 +1,95 @@
+"""The folders say the sentence, and their imports keep its order."""
+
+from __future__ import annotations
+
+import ast
+import platform
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+LIBRARY = ROOT / "platform" / "freshline"
+
+SENTENCE = ("declare", "plan", "refresh", "commit", "report")
+# What composes the sentence, and then those who call it. A door may import another door's client, not the reverse of
+# the order here, except that `engine` is what every other door talks to.
+AFTER_THE_SENTENCE = ("run", "engine", "orchestrate", "cli", "testing")
+ANYWHERE = ("errors",)
+
+
+def imports_of(file: Path) -> Iterator[tuple[int, str]]:
+    """The modules a file imports, at any depth, with their lines."""
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"), str(file))):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node.lineno, alias.name
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{file}:{node.lineno} imports relatively"
+            yield node.lineno, node.module or ""
+            for alias in node.names:
+                yield node.lineno, f"{node.module}.{alias.name}"
+
+
+def part_of(module: str) -> str | None:
+    """The folder of the library that a module is in, or None for other modules and the package itself."""
+    names = module.split(".")
+    return names[1] if names[0] == "freshline" and len(names) > 1 and not names[1].startswith("__") else None
+
+
+def test_platform_is_still_pythons():
+    assert platform.system() in {"Linux", "Darwin"}
+    assert Path(platform.__file__).parent != ROOT
+    assert not (ROOT / "platform" / "__init__.py").exists()
+    assert not list((ROOT / "platform").glob("*.py"))
+
+
+def test_every_folder_of_the_library_has_a_place_in_the_order():
+    folders = {file.parent.name for file in LIBRARY.glob("*/__init__.py")}
+
+    assert folders <= {*SENTENCE, *AFTER_THE_SENTENCE}
+    assert set(SENTENCE) <= folders
+
+
+def test_a_folder_imports_from_those_before_it_only():
+    allowed_in = {folder: {*ANYWHERE, *SENTENCE[: place + 1]} for place, folder in enumerate(SENTENCE)} | {
+        "errors": {"errors"},
+        "run": {*ANYWHERE, *SENTENCE, "run"},
+    }
+    wrong = []
+    for part, allowed in allowed_in.items():
+        files = sorted((LIBRARY / part).rglob("*.py")) or [LIBRARY / f"{part}.py"]
+        for file in files:
+            if file.is_file():
+                wrong += [
+                    f"{file.relative_to(ROOT)}:{line} imports {module}"
+                    for line, module in imports_of(file)
+                    if part_of(module) is not None and part_of(module) not in allowed
+                ]
+
+    assert wrong == []
+
+
+def test_no_module_is_a_drawer():
+    drawers = {"utils", "util", "helpers", "helper", "common", "misc"}
+
+    assert not [file for file in LIBRARY.rglob("*.py") if file.stem in drawers]
+
+
+HEAVY = ("pyspark", "dagster", "deltalake", "py4j", "pandas", "pyarrow")
+
+
+@pytest.mark.parametrize("package", ["declare", "plan", "cli"])
+def test_importing_it_loads_nothing_heavy(package):
+    modules = [
+        ".".join(file.relative_to(LIBRARY.parent).with_suffix("").parts).removesuffix(".__init__")
+        for file in sorted((LIBRARY / package).rglob("*.py"))
+    ]
+    code = f"import sys\nfor name in {modules!r}: __import__(name)\nprint(sorted(set(sys.modules) & set({HEAVY!r})))"
+
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+    assert said.stdout.strip() == "[]", said.stderr
