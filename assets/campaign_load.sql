@@ -1,4 +1,3 @@
--- No FRESHNESS: it is as fresh as `campaign` asks for. A longer one could not drive a table of six hours.
 CREATE SOURCE campaign_load (
   campaign_id STRING,
   campaign_name STRING,
@@ -7,6 +6,7 @@ CREATE SOURCE campaign_load (
   PRIMARY KEY (campaign_id, ds)
 )
 COMMENT 'The campaigns of each day, in a Delta table that another job writes one day at a time'
+FRESHNESS = INTERVAL '1' DAY
 WITH (
   'connector' = 'delta',
   'path' = '.freshline/${environment}/landing/campaign_load'

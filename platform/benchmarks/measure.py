@@ -54,8 +54,8 @@ class Comparison:
     def line(self) -> str:
         verdict = "met" if self.ratio <= self.goal else "MISSED"
         return (
-            f"{self.name:<12} ours {self.ours.cpu:6.2f} CPU-s {self.ours.wall:6.2f} s   by hand {self.theirs.cpu:6.2f} CPU-s "
-            f"{self.theirs.wall:6.2f} s   ratio {self.ratio:4.2f}   goal {self.goal:.2f} {verdict}"
+            f"{self.name:<12} ours {self.ours.cpu:6.2f} CPU-s {self.ours.wall:6.2f} s   "
+            f"by hand {self.theirs.cpu:6.2f} CPU-s {self.theirs.wall:6.2f} s   ratio {self.ratio:4.2f}   goal {self.goal:.2f} {verdict}"
         )
 
 

@@ -21,11 +21,15 @@ from pyspark.sql import DataFrame, SparkSession
 from freshline.commit.control_store import ControlStore
 from freshline.declare.names import TableName
 from freshline.declare.project import read_project, read_settings
-from freshline.engine.spark import build_session
+from freshline.engine.spark import build_session, stop_session
 from freshline.plan.request import RefreshRequest
 from freshline.refresh.cancellation import Cancellation
 from freshline.report.outcome import Outcome
 from freshline.run import Runtime, open_runtime, refresh_table
+
+EVENTS = "event_id STRING, customer_id STRING, kind STRING, at TIMESTAMP"
+FILES = "WITH ('connector' = 'files', 'format' = 'json', 'path' = 'in', 'settle' = '0 seconds');"
+EVENT_SOURCE = f"CREATE SOURCE event ({EVENTS}) {FILES}"
 
 
 class Project:
@@ -73,7 +77,7 @@ def ingest(spark: SparkSession, folder: Path) -> Comparison:
         "repeat('x', 60) AS note",
     )
     rows.repartition(10).write.json(str(made))
-    declared = f"CREATE SOURCE event ({columns}) WITH ('connector' = 'files', 'format' = 'json', 'path' = 'in', 'settle' = '0 seconds');"
+    declared = f"CREATE SOURCE event ({columns}) {FILES}"
     projects: dict[int, tuple[Runtime, Path]] = {}
     for number in range(10):
         project = Project(folder / f"p{number}", {"event": declared})
@@ -94,16 +98,13 @@ def ingest(spark: SparkSession, folder: Path) -> Comparison:
     return found
 
 
-def _landed(spark: SparkSession, runtime: Runtime, folder: Path, rows: DataFrame, name: str) -> None:
+def _landed(runtime: Runtime, folder: Path, rows: DataFrame, name: str) -> None:
     """Put rows into the landing directory as one portion, and ingest them."""
     part = folder / "portion"
     rows.coalesce(1).write.mode("overwrite").json(str(part))
     for file in part.glob("part-*.json"):
         file.rename(folder / "in" / f"{name}.json")
     refresh(runtime, "event")
-
-
-EVENTS = "event_id STRING, customer_id STRING, kind STRING, at TIMESTAMP"
 
 
 def _events(spark: SparkSession, start: int, count: int, customers: int, shift: int) -> DataFrame:
@@ -122,26 +123,29 @@ def _merge(spark: SparkSession, folder: Path, kind: str) -> Comparison:
     project = Project(
         folder,
         {
-            "event": f"CREATE SOURCE event ({EVENTS}) WITH ('connector' = 'files', 'format' = 'json', 'path' = 'in', 'settle' = '0 seconds');",
-            "latest": f"CREATE MATERIALIZED TABLE latest (PRIMARY KEY (customer_id)) WITH ('merge' = '{kind}', '{order}' = 'at', "
-            "'merge.tie-breaker' = 'event_id') FRESHNESS = INTERVAL '10' SECOND AS SELECT customer_id, event_id, kind, at FROM event;",
+            "event": EVENT_SOURCE,
+            "latest": "CREATE MATERIALIZED TABLE latest (PRIMARY KEY (customer_id)) "
+            f"WITH ('merge' = '{kind}', '{order}' = 'at', 'merge.tie-breaker' = 'event_id') "
+            "FRESHNESS = INTERVAL '10' SECOND AS SELECT customer_id, event_id, kind, at FROM event;",
         },
     )
     (folder / "in").mkdir()
     runtime = project.open(spark)
     shift = 5_000_000 if kind == "first_row" else 0
-    _landed(spark, runtime, folder, _events(spark, 0, 600_000, 220_000, shift), "start")
+    _landed(runtime, folder, _events(spark, 0, 600_000, 220_000, shift), "start")
     refresh(runtime, "latest")
     path = runtime.warehouse.path(TableName.parse("latest"))
     log = runtime.warehouse.path(TableName.parse("event"))
     hand = folder / "by_hand"
-    spark.read.format("delta").load(str(path)).write.format("delta").option("delta.enableChangeDataFeed", "true").save(str(hand))
+    spark.read.format("delta").load(str(path)).write.format("delta").option("delta.enableChangeDataFeed", "true").save(
+        str(hand)
+    )
     seen = {"seq": 1}
 
     def land(number: int) -> None:
         first = 600_000 + 10_000 * number
         back = -first - 5_000_000 + 10_000 * number if kind == "first_row" else 1_000_000
-        _landed(spark, runtime, folder, _events(spark, first, 10_000, 220_000, back), f"portion-{number}")
+        _landed(runtime, folder, _events(spark, first, 10_000, 220_000, back), f"portion-{number}")
         seen["seq"] += 1
 
     def by_hand(seq: int) -> None:
@@ -150,7 +154,8 @@ def _merge(spark: SparkSession, folder: Path, kind: str) -> Comparison:
         spark.sql(
             f"MERGE INTO delta.`{hand}` t USING (SELECT r.* FROM (SELECT {choose}(struct(customer_id, event_id, kind, at), "
             "struct(at, event_id)) AS r FROM new_events GROUP BY customer_id)) s ON t.customer_id = s.customer_id "
-            f"WHEN MATCHED AND struct(s.at, s.event_id) {sign} struct(t.at, t.event_id) THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+            f"WHEN MATCHED AND struct(s.at, s.event_id) {sign} struct(t.at, t.event_id) THEN UPDATE SET * "
+            "WHEN NOT MATCHED THEN INSERT *"
         )
 
     # Both tables take in the same portions, each in its turn: a portion is landed outside the measured time.
@@ -167,7 +172,8 @@ def _merge(spark: SparkSession, folder: Path, kind: str) -> Comparison:
                 costs[letter].append(cost)
         same(spark.read.format("delta").load(str(path)), spark.read.format("delta").load(str(hand)))
     middle = [
-        Cost(statistics.median(c.cpu for c in costs[key]), statistics.median(c.wall for c in costs[key])) for key in "AB"
+        Cost(statistics.median(c.cpu for c in costs[key]), statistics.median(c.wall for c in costs[key]))
+        for key in "AB"
     ]
     return Comparison(kind, middle[0], middle[1], 1.1)
 
@@ -185,15 +191,15 @@ def partition(spark: SparkSession, folder: Path) -> Comparison:
     project = Project(
         folder,
         {
-            "event": f"CREATE SOURCE event ({EVENTS}) WITH ('connector' = 'files', 'format' = 'json', 'path' = 'in', 'settle' = '0 seconds');",
-            "daily": "CREATE MATERIALIZED TABLE daily (PRIMARY KEY (customer_id, day)) PARTITIONED BY (day) FRESHNESS = INTERVAL '1' HOUR "
-            "AS SELECT customer_id, CAST(at AS DATE) AS day, count(*) AS events, max(at) AS latest FROM event "
+            "event": EVENT_SOURCE,
+            "daily": "CREATE MATERIALIZED TABLE daily (PRIMARY KEY (customer_id, day)) PARTITIONED BY (day) "
+            "FRESHNESS = INTERVAL '1' HOUR AS SELECT customer_id, CAST(at AS DATE) AS day, count(*) AS events, max(at) AS latest FROM event "
             "GROUP BY customer_id, CAST(at AS DATE);",
         },
     )
     (folder / "in").mkdir()
     runtime = project.open(spark)
-    _landed(spark, runtime, folder, _events(spark, 0, 2_592_000, 20_000, 0), "start")
+    _landed(runtime, folder, _events(spark, 0, 2_592_000, 20_000, 0), "start")
     refresh(runtime, "daily")
     path = runtime.warehouse.path(TableName.parse("daily"))
     log = runtime.warehouse.path(TableName.parse("event"))
@@ -211,7 +217,7 @@ def partition(spark: SparkSession, folder: Path) -> Comparison:
 
     costs: dict[str, list[Cost]] = {"A": [], "B": []}
     for number, first in enumerate("ABBAABBA"):
-        _landed(spark, runtime, folder, _events(spark, 86_400 + number * 500, 500, 20_000, 0), f"portion-{number}")
+        _landed(runtime, folder, _events(spark, 86_400 + number * 500, 500, 20_000, 0), f"portion-{number}")
         works: dict[str, Callable[[], object]] = {"A": lambda: refresh(runtime, "daily"), "B": by_hand}
         for letter in (first, "B" if first == "A" else "A"):
             cost = cost_of(works[letter])
@@ -219,7 +225,8 @@ def partition(spark: SparkSession, folder: Path) -> Comparison:
                 costs[letter].append(cost)
         same(spark.read.format("delta").load(str(path)), spark.read.format("delta").load(str(hand)))
     middle = [
-        Cost(statistics.median(c.cpu for c in costs[key]), statistics.median(c.wall for c in costs[key])) for key in "AB"
+        Cost(statistics.median(c.cpu for c in costs[key]), statistics.median(c.wall for c in costs[key]))
+        for key in "AB"
     ]
     return Comparison("partition", middle[0], middle[1], 1.3)
 
@@ -228,13 +235,13 @@ def noop(spark: SparkSession, folder: Path) -> str:
     project = Project(
         folder,
         {
-            "event": f"CREATE SOURCE event ({EVENTS}) WITH ('connector' = 'files', 'format' = 'json', 'path' = 'in', 'settle' = '0 seconds');",
+            "event": EVENT_SOURCE,
             "copy": "CREATE MATERIALIZED TABLE copy FRESHNESS = INTERVAL '1' HOUR AS SELECT * FROM event;",
         },
     )
     (folder / "in").mkdir()
     runtime = project.open(spark)
-    _landed(spark, runtime, folder, _events(spark, 0, 1000, 100, 0), "start")
+    _landed(runtime, folder, _events(spark, 0, 1000, 100, 0), "start")
     refresh(runtime, "copy")
     tracker = spark.sparkContext.statusTracker()
     before = len(tracker.getJobIdsForGroup(None))  # type: ignore[arg-type]
@@ -245,14 +252,13 @@ def noop(spark: SparkSession, folder: Path) -> str:
         assert refresh(runtime, "event").strategy == "noop"
     seconds = (time.perf_counter() - started) / runs / 2
     jobs = len(tracker.getJobIdsForGroup(None)) - before  # type: ignore[arg-type]
-    return f"noop         {seconds * 1000:.1f} ms each, {jobs} Spark jobs   goal 300 ms and 0 jobs {'met' if seconds < 0.3 and jobs == 0 else 'MISSED'}"
+    verdict = "met" if seconds < 0.3 and jobs == 0 else "MISSED"
+    return f"noop         {seconds * 1000:.1f} ms each, {jobs} Spark jobs   goal 300 ms and 0 jobs {verdict}"
 
 
 def plan(spark: SparkSession, folder: Path) -> str:
     del spark
-    declarations = {
-        "event": f"CREATE SOURCE event ({EVENTS}) WITH ('connector' = 'files', 'format' = 'json', 'path' = 'in', 'settle' = '0 seconds');"
-    }
+    declarations = {"event": EVENT_SOURCE}
     for number in range(200):
         reads = "event" if number < 20 else f"t{number - 20}"
         declarations[f"t{number}"] = (
@@ -296,13 +302,13 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="freshline-benchmark-") as folder:
         base = Path(folder)
         (base / "session").mkdir()
-        (base / "session" / "pyproject.toml").write_text("[tool.freshline]\ndriver-memory = \"4g\"\n")
+        (base / "session" / "pyproject.toml").write_text('[tool.freshline]\ndriver-memory = "4g"\n')
         spark = build_session(read_settings(base / "session", {}), app_name="benchmarks")
         for name in arguments.names or BENCHMARKS:
             found = BENCHMARKS[name](spark, base / name)
             print(found.line() if isinstance(found, Comparison) else found, flush=True)
             figures[name] = {**asdict(found), "ratio": found.ratio} if isinstance(found, Comparison) else found
-        spark.stop()
+        stop_session(spark)
     if arguments.json:
         arguments.json.write_text(json.dumps({"at": datetime.now(UTC).isoformat(), "figures": figures}, indent=1))
     return 0

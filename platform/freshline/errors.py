@@ -152,9 +152,7 @@ class LookupKeyError(RefreshError):
 
     code = "LOOKUP_KEY"
 
-    def __init__(
-        self, table: str, dimension: str, key: Sequence[str], samples: Sequence[Mapping[str, object]]
-    ) -> None:
+    def __init__(self, table: str, dimension: str, key: Sequence[str], samples: Sequence[Mapping[str, object]]) -> None:
         self.table = table
         self.dimension = dimension
         self.key = tuple(key)

@@ -7,13 +7,12 @@ import os
 import shutil
 import threading
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from freshline.cli import demo
+from freshline.cli import demo, status
 from freshline.cli.main import run
 from tests.cli.conftest import FakeEngine
 
@@ -126,7 +125,8 @@ def test_the_live_table_can_be_drawn(deployment: Path, fake_engine: FakeEngine) 
     graph = demo.read_project(settings)
     console = Console(width=200, record=True)
 
-    console.print(demo._drawn(demo._statuses(settings, graph), datetime.now(UTC), ["the engine does not answer"]))
+    with status.open_status(settings, graph) as read:
+        console.print(demo._drawn(*read(), ["the engine does not answer"]))
 
     text = console.export_text()
     assert "first_touch" in text

@@ -6,7 +6,7 @@ import pytest
 
 from freshline.declare.names import TableName
 from freshline.declare.query import LookupJoin, SqlQuery
-from freshline.declare.query_parser import parse_query
+from freshline.declare.query_parser import parse_query, parse_sql, parse_structure
 from freshline.errors import DeclarationError, DeclarationErrors
 
 
@@ -287,3 +287,16 @@ def test_everything_that_is_wrong_is_told_at_once():
 )
 def test_meaning_is_the_query_without_layout(one, other, same):
     assert (parse(one).meaning == parse(other).meaning) is same
+
+
+def test_a_time_window_is_read_as_the_function_that_it_is():
+    query = parse("SELECT window.start AS s, 'window (' AS w FROM t GROUP BY window (at, '1 hour')")
+
+    assert query.render() == "SELECT window.start AS s, 'window (' AS w FROM `t` AS `t` GROUP BY window (at, '1 hour')"
+    assert parse_structure(query).args["group"] is not None
+    assert parse_sql(query.render()).args["group"] is not None
+
+
+def test_a_named_window_is_still_one():
+    tree = parse_structure(parse("SELECT sum(x) OVER w AS s FROM t WINDOW w AS (PARTITION BY y)"))
+    assert len(tree.args["windows"]) == 1

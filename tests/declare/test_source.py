@@ -130,7 +130,7 @@ def test_a_reference_to_nothing_is_told_with_its_line(project, path, said):
             "NOT_BUILT",
             "'connector' = 'kafka' is not built yet. Built is files or delta",
         ),
-        ("'connector' = 'jdbc', 'path' = 'x'", "NOT_BUILT", "not built yet"),
+        ("'connector' = 'jdbc', 'url' = 'x'", "NOT_BUILT", "not built yet"),
         ("'connector' = 'file', 'path' = 'x'", "OPTION_VALUE", "Accepted is files or delta"),
         ("'connector' = 'files', 'format' = 'avro', 'path' = 'x'", "NOT_BUILT", "not built yet"),
         ("'connector' = 'files', 'format' = 'yaml', 'path' = 'x'", "OPTION_VALUE", "Accepted is json or csv"),

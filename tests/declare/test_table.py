@@ -21,19 +21,24 @@ def test_a_table_is_read_into_its_spec(shop):
         "t",
         "SELECT ID, day, amount FROM orders",
         keys="PRIMARY KEY (id)",
-        header="PARTITIONED BY (DAY) CLUSTER BY (amount) COMMENT 'c' REFRESH_MODE = BATCH "
+        header="PARTITIONED BY (DAY) COMMENT 'c' REFRESH_MODE = BATCH "
         "FRESHNESS = INTERVAL '2' HOUR "
         "WITH ('history' = '2 days', 'incremental' = 'strict', 'owner' = 'ann', 'group' = 'sales')",
     )
     table = spec(shop)
 
     assert table.columns == ("ID", "day", "amount")
-    assert (table.primary_key, table.partitioned_by, table.cluster_by) == (("ID",), ("day",), ("amount",))
+    assert (table.primary_key, table.partitioned_by, table.cluster_by) == (("ID",), ("day",), ())
     assert (table.comment, table.refresh_mode, table.freshness.seconds) == ("c", Mode.BATCH, 7200)
     assert (table.history_seconds, table.incremental_strict) == (172_800, True)
     assert (table.owner, table.group) == ("ann", "sales")
     assert str(table.written_at) == "assets/t.sql:1"
     assert table.options["history"] == "2 days"
+
+
+def test_a_table_may_be_clustered(shop):
+    shop.table("t", "SELECT id, day AS D FROM orders", header="CLUSTER BY (d, ID)")
+    assert spec(shop).cluster_by == ("D", "id")
 
 
 def test_the_projects_default_freshness_is_filled_in(shop):
@@ -235,6 +240,14 @@ def test_arrival_is_known_only_of_log_tables(shop):
         ("", "PARTITIONED BY (dya)", "PARTITION_COLUMN", 2, "Did you mean day?"),
         ("", "PARTITIONED BY (id, day)", "PARTITION_COLUMN", 2, "names every column"),
         ("", "CLUSTER BY (amount)", "CLUSTER_COLUMN", 2, "CLUSTER BY names amount"),
+        (
+            "",
+            "PARTITIONED BY (day) CLUSTER BY (id)",
+            "CLUSTER_COLUMN",
+            2,
+            "does not cluster a table that is partitioned",
+        ),
+        ("", "CLUSTER BY (a, b, c, d, e)", "CLUSTER_COLUMN", 2, "more than four columns"),
         ("", "REFRESH_MODE = STREAMING", "REFRESH_MODE", 2, "there is no mode STREAMING"),
         ("", "REFRESH_MODE = CONTINOUS", "REFRESH_MODE", 2, "Did you mean CONTINUOUS?"),
         ("", "WITH ('ownr' = 'x')", "UNKNOWN_OPTION", 2, "there is no option 'ownr'. Did you mean owner?"),

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from freshline import errors
 from freshline.cli.init import project_files
 from freshline.cli.main import COMMANDS
 from freshline.declare.options import (
@@ -27,6 +28,7 @@ from freshline.declare.project import read_project
 from freshline.declare.project_settings import KEYS, VARIABLES, read_settings
 from freshline.declare.rules import RULES
 from freshline.declare.source import CONNECTORS_NOT_BUILT, FORMATS_NOT_BUILT, METADATA, METADATA_NOT_BUILT
+from freshline.errors import FreshlineError
 from freshline.plan.reason import CODES
 from freshline.plan.receipt import Receipt
 
@@ -113,6 +115,19 @@ def rejections() -> set[str]:
     raise AssertionError("refresh/ingest.py has no REJECTIONS")
 
 
+def failpoints() -> set[str]:
+    """The names with which `failpoint` is called in the library."""
+    return {
+        node.args[0].value
+        for file in LIBRARY.rglob("*.py")
+        for node in ast.walk(ast.parse(text_of(file), str(file)))
+        if isinstance(node, ast.Call)
+        and getattr(node.func, "attr", "") == "failpoint"
+        and node.args
+        and isinstance(node.args[0], ast.Constant)
+    }
+
+
 REFUSED = "What is refused for now"
 DEFINITIONS = {
     "options of tables": ("declarations.md", "Options of tables", set(TABLE_OPTIONS)),
@@ -122,6 +137,7 @@ DEFINITIONS = {
     "quarantine codes": ("refresh.md", "Quarantine codes", rejections()),
     "error codes": ("errors.md", "Error codes", error_codes()),
     "declaration rules": ("errors.md", "Declaration rules", set(RULES)),
+    "failpoints": ("testing.md", "Failpoints", failpoints()),
     "settings": ("operations.md", "Settings", {*KEYS, "environments"}),
     "variables": ("operations.md", "Variables", {*VARIABLES, "FRESHLINE_ENV"}),
 }
@@ -132,11 +148,19 @@ def test_each_has_one_paragraph(what: str) -> None:
     page, title, expected = DEFINITIONS[what]
     defined = definitions(section(DOCS / page, title))
 
-    assert {"missing": expected - set(defined), "unknown": set(defined) - expected} == {
-        "missing": set(),
-        "unknown": set(),
-    }
+    missing, unknown = sorted(expected - set(defined)), sorted(set(defined) - expected)
+    assert missing == []
+    assert unknown == []
     assert len(defined) == len(set(defined))
+
+
+def test_an_error_says_whether_a_retry_can_help() -> None:
+    text = section(DOCS / "errors.md", "Error codes")
+    marked = set(re.findall(r"^\*\*`(\w+)`\*\* \(a retry can help\)", text, re.MULTILINE))
+    classes = [each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, FreshlineError)]
+
+    # NO_VERSION is raised where inputs are pinned, in a module that loads Spark.
+    assert marked == {each.code for each in classes if each.retry_helps} | {"NO_VERSION"}
 
 
 @pytest.mark.parametrize("word", [*CONNECTORS_NOT_BUILT, *FORMATS_NOT_BUILT, *METADATA_NOT_BUILT])

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 LIBRARY = Path(__file__).parents[2] / "platform" / "freshline"
-LIGHT = [*(LIBRARY / "declare").glob("*.py"), *(LIBRARY / "plan").glob("*.py"), LIBRARY / "refresh" / "literal.py"]
+LIGHT = [*(LIBRARY / "declare").glob("*.py"), *(LIBRARY / "plan").glob("*.py")]
 HEAVY = ("pyspark", "dagster", "deltalake", "pyarrow", "pandas", "py4j")
 
 RUN = """

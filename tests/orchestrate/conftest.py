@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -38,16 +39,22 @@ DECLARATIONS = {
 }
 
 
-@pytest.fixture
-def project(tmp_path: Path) -> Callable[..., Path]:
+@pytest.fixture(scope="session")
+def write_project() -> Callable[..., Path]:
     """Writes a project; a declaration given here adds to the others or takes the place of one."""
 
-    def write(**files: str) -> Path:
-        (tmp_path / "pyproject.toml").write_text('[project]\nname = "shop"\nversion = "0"\n\n[tool.freshline]\n')
+    def write(root: Path, **files: str) -> Path:
+        (root / "pyproject.toml").write_text('[project]\nname = "shop"\nversion = "0"\n\n[tool.freshline]\n')
         for name, text in {**DECLARATIONS, **{f"{key}.sql": text for key, text in files.items()}}.items():
-            file = tmp_path / "assets" / name
+            file = root / "assets" / name
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(textwrap.dedent(text).strip() + "\n")
-        return tmp_path
+        return root
 
     return write
+
+
+@pytest.fixture
+def project(write_project: Callable[..., Path], tmp_path: Path) -> Callable[..., Path]:
+    """Writes the project of this test."""
+    return partial(write_project, tmp_path)

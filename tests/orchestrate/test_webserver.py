@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from freshline.engine.client import EngineClient
 
 from freshline.declare.project import read_settings
+from freshline.engine.client import EngineClient
 
 WORKSPACE = """\
 load_from:
@@ -37,6 +37,7 @@ defs = definitions(Path(__file__).resolve().parent.parent)
 # Runs are started at once, so that no daemon is needed.
 INSTANCE = """\
 telemetry: {enabled: false}
+nux: {enabled: false}
 run_coordinator: {module: dagster._core.run_coordinator, class: DefaultRunCoordinator}
 """
 START_SECONDS = 60.0
@@ -166,52 +167,93 @@ RUN = """query ($run: ID!) {
   } } }
   logsForRun(runId: $run) { ... on EventConnection { events { ... on MessageEvent { message } } } }
 }"""
+TERMINATE = "mutation ($run: String!) { terminateRun(runId: $run) { __typename } }"
+SLOW = """
+    CREATE MATERIALIZED TABLE slow FRESHNESS = INTERVAL '1' HOUR
+    AS SELECT COUNT(*) AS n FROM touch_event AS a CROSS JOIN touch_event AS b CROSS JOIN touch_event AS c
+    WHERE RAND() + LENGTH(CONCAT(a.event_id, b.event_id, c.event_id)) < 0;
+"""
 
 
-@pytest.mark.spark
-def test_materialize_refreshes_the_tables_in_order_and_shows_what_came_of_it(project):
-    root = project()
+class Runs:
+    """Starts runs of a served project, as the buttons of the UI do."""
+
+    def __init__(self, root: Path, webserver: Webserver) -> None:
+        self.root = root
+        self.webserver = webserver
+
+    def launch(self, *assets: str) -> str:
+        keys = [{"path": [asset]} for asset in assets]
+        return str(self.webserver.ask(LAUNCH, asset=keys)["launchPipelineExecution"]["run"]["runId"])
+
+    def look(self, run: str) -> tuple[str, list[dict[str, Any]], list[str]]:
+        """Status, materializations and messages of a run."""
+        told = self.webserver.ask(RUN, run=run)
+        messages = [event.get("message", "") for event in told["logsForRun"]["events"]]
+        return told["runOrError"]["status"], told["runOrError"]["assetMaterializations"], messages
+
+    def wait(self, met: Callable[[], bool], seconds: float = RUN_SECONDS) -> None:
+        wait_until(met, seconds, self.root / "webserver.log")
+
+    def end(self, run: str) -> tuple[str, list[dict[str, Any]], list[str]]:
+        self.wait(lambda: self.look(run)[0] in ("SUCCESS", "FAILURE", "CANCELED"))
+        return self.look(run)
+
+
+@pytest.fixture(scope="module")
+def runs(write_project, tmp_path_factory) -> Iterator[Runs]:
+    """A project with events in its landing folder, served, with the engine that its first run starts."""
+    root = write_project(tmp_path_factory.mktemp("served"), slow=SLOW)
     landing = root / "landing" / "touch_event"
     landing.mkdir(parents=True)
-    touches = [
-        ("a", "1", "2026-11-01T10:00:00Z"),
-        ("a", "2", "2026-11-01T09:00:00Z"),
-        ("b", "3", "2026-11-01T11:00:00Z"),
-    ]
+    touches = [(f"c{n % 500}", f"e{n}", f"2026-11-01T10:{n % 60:02d}:00Z") for n in range(5000)]
     (landing / "1.json").write_text(
         "".join(
             json.dumps({"customer_id": customer, "event_id": event, "event_ts": at}) + "\n"
             for customer, event, at in touches
         )
     )
-    settings = read_settings(root, {})
-    try:
-        with served(root) as webserver:
-            launched = webserver.ask(LAUNCH, asset=[{"path": ["touch_event"]}, {"path": ["first_touch"]}])
-            run = launched["launchPipelineExecution"]["run"]["runId"]
+    with served(root) as webserver:
+        yield Runs(root, webserver)
+    EngineClient.connect(read_settings(root, {}), start=False).stop()
 
-            def ended() -> bool:
-                return webserver.ask(RUN, run=run)["runOrError"]["status"] in ("SUCCESS", "FAILURE", "CANCELED")
 
-            wait_until(ended, RUN_SECONDS, root / "webserver.log")
-            told = webserver.ask(RUN, run=run)
-    finally:
-        EngineClient.connect(settings, start=False).stop()
+@pytest.mark.spark
+def test_materialize_refreshes_the_tables_in_order_and_shows_what_came_of_it(runs):
+    status, materializations, messages = runs.end(runs.launch("first_touch", "touch_event"))
 
-    messages = [event.get("message", "") for event in told["logsForRun"]["events"]]
-    assert told["runOrError"]["status"] == "SUCCESS", "\n".join(messages)
+    assert status == "SUCCESS", "\n".join(messages)
     shown = {
         event["assetKey"]["path"][0]: {
             entry["label"]: entry.get("intValue", entry.get("text")) for entry in event["metadataEntries"]
         }
-        for event in told["runOrError"]["assetMaterializations"]
+        for event in materializations
     }
     assert list(shown) == ["touch_event", "first_touch"]
-    assert (shown["touch_event"]["strategy"], shown["touch_event"]["dagster/row_count"]) == ("append", 3)
-    assert shown["first_touch"]["dagster/row_count"] == 2
-    assert shown["first_touch"]["rows_in"] == 3
+    assert (shown["touch_event"]["strategy"], shown["touch_event"]["dagster/row_count"]) == ("append", 5000)
+    assert (shown["first_touch"]["rows_in"], shown["first_touch"]["dagster/row_count"]) == (5000, 500)
     assert shown["first_touch"]["mode"] == "continuous"
     assert shown["first_touch"]["reason"]
-    version = [event["tags"] for event in told["runOrError"]["assetMaterializations"]][1]
-    assert {"key": "dagster/data_version", "value": str(shown["first_touch"]["version"])} in version
-    assert any("first_touch: " in message for message in messages)
+    version = {"key": "dagster/data_version", "value": str(shown["first_touch"]["version"])}
+    assert version in materializations[1]["tags"]
+    assert any(message.startswith("first_touch: ") for message in messages)
+
+
+@pytest.mark.spark
+def test_a_cancelled_run_takes_its_refresh_back_and_leaves_the_table_as_it_was(runs):
+    assert runs.end(runs.launch("touch_event"))[0] == "SUCCESS"
+    run = runs.launch("slow")
+    runs.wait(lambda: any(message.startswith("slow: ") for message in runs.look(run)[2]))
+
+    runs.webserver.ask(TERMINATE, run=run)
+
+    assert runs.end(run)[0] == "CANCELED"
+    engine = EngineClient.connect(read_settings(runs.root, {}), start=False)
+
+    def slow() -> dict[str, Any]:
+        [status] = [status for status in engine.status() if status["table"] == "slow"]
+        return status
+
+    runs.wait(lambda: slow()["state"] != "RUNNING", 20)
+    assert slow()["state"] == "CANCELLED"
+    assert slow()["rows"] in (None, 0)

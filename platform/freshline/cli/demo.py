@@ -9,8 +9,9 @@ import shutil
 import sys
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -21,11 +22,9 @@ from freshline.cli.failures import FAILED
 from freshline.cli.options import json_option, open_settings, project_option
 from freshline.cli.progress import Progress
 from freshline.cli.refresh import FINE, outcome_lines
-from freshline.cli.status import HEADERS, RIGHT, running_tables, status_cells, status_text
+from freshline.cli.status import HEADERS, RIGHT, open_status, status_cells, status_text
 from freshline.cli.supervisor import Supervisor, end_all, interruptible, undisturbed
 from freshline.cli.verify import verification_lines
-from freshline.commit.control_store import ControlStore
-from freshline.commit.warehouse import Warehouse
 from freshline.declare.graph import Graph
 from freshline.declare.names import TableName
 from freshline.declare.project import read_project
@@ -33,11 +32,12 @@ from freshline.declare.settings import Settings
 from freshline.declare.spec import SourceSpec
 from freshline.engine.client import EngineClient
 from freshline.errors import RequestError, SettingsError
-from freshline.report.status import RowCounts, TableStatus, read_status
 from freshline.report.table_text import duration_text, printable
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
+    from freshline.report.status import TableStatus
 
 ENVIRONMENT = "demo"
 SEED = 7
@@ -161,8 +161,9 @@ def run_once(settings: Settings, graph: Graph, generator: Generator, as_json: bo
                 for outcome in made:
                     if outcome["state"] not in FINE:
                         say("\n".join(outcome_lines(outcome)))
-            statuses = _statuses(settings, graph)
-            say(f"\n{status_text(statuses, datetime.now(UTC))}\n")
+            with open_status(settings, graph) as read:
+                statuses, now = read()
+            say(f"\n{status_text(statuses, now)}\n")
             for event in ask(client, "verify", progress, tables=[]):
                 if event["type"] == "verification":
                     verifications.append(event["verification"])
@@ -186,14 +187,6 @@ def run_once(settings: Settings, graph: Graph, generator: Generator, as_json: bo
     return 0 if well and all(outcome["state"] in FINE for outcome in outcomes) else FAILED
 
 
-def _statuses(settings: Settings, graph: Graph) -> list[TableStatus]:
-    store = ControlStore.open(settings.control_store)
-    try:
-        return read_status(graph, store, Warehouse(settings.warehouse), datetime.now(UTC))
-    finally:
-        store.close()
-
-
 def run_live(settings: Settings, graph: Graph, generator: Generator, minutes: float, port: int | None) -> int:
     """Events, all loops, the UI and the live table, until the time is up or Ctrl-C."""
     over = threading.Event()
@@ -204,13 +197,13 @@ def run_live(settings: Settings, graph: Graph, generator: Generator, minutes: fl
         supervisor.start(progress)
     threads = ThreadPoolExecutor(2)
     running: list[Future[object]] = []
-    store = ControlStore.open(settings.control_store)
     try:
         running = [threads.submit(generator.run, over, TOUCHES_A_SECOND), threads.submit(supervisor.watch, over)]
         for future in running:
             future.add_done_callback(lambda _: over.set())
         click.echo(f"Dagster UI: {supervisor.url}. Ctrl-C ends the demo.")
-        _show_until(settings, graph, store, over, minutes * 60 if minutes else None, told)
+        with open_status(settings, graph) as read:
+            _show_until(read, over, minutes * 60 if minutes else None, told)
     except KeyboardInterrupt:
         click.echo("ending", err=True)
     finally:
@@ -219,24 +212,20 @@ def run_live(settings: Settings, graph: Graph, generator: Generator, minutes: fl
             wait(running, timeout=30.0)
             supervisor.stop()
             threads.shutdown(wait=False)
-    now = datetime.now(UTC)
-    click.echo(status_text(read_status(graph, store, Warehouse(settings.warehouse), now), now))
-    store.close()
+    with open_status(settings, graph) as read:
+        click.echo(status_text(*read()))
     for future in running:
         future.result()  # raises what ended it
     return 0
 
 
 def _show_until(
-    settings: Settings, graph: Graph, store: ControlStore, over: threading.Event, seconds: float | None, told: list[str]
+    look: Callable[[], tuple[list[TableStatus], datetime]],
+    over: threading.Event,
+    seconds: float | None,
+    told: list[str],
 ) -> None:
     deadline = None if seconds is None else time.monotonic() + seconds
-    warehouse, rows = Warehouse(settings.warehouse), RowCounts()
-
-    def look() -> tuple[list[TableStatus], datetime]:
-        now = datetime.now(UTC)
-        return read_status(graph, store, warehouse, now, running=running_tables(settings), count_rows=rows), now
-
     if not sys.stdout.isatty():
         while not over.wait(_left(deadline, PLAIN_SECONDS)):
             click.echo("\n".join([status_text(*look()), *told, ""]))

@@ -111,7 +111,8 @@ def outcome_lines(outcome: Mapping[str, Any]) -> list[str]:
         padded(rows, 24),
         padded(version, 11),
         padded(duration_text(outcome["seconds"]), 7, right=True),
-        outcome["reason"] or "",
+        # The reason of a failure is its error, which stands below.
+        "" if outcome.get("error") else outcome["reason"] or "",
     )
     errors = [outcome.get("error"), *(outcome.get("problems") or ())]
     return ["  ".join(cells).rstrip(), *(f"    {line_of(error)}" for error in errors if error)]

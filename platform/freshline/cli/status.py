@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,14 +15,16 @@ from freshline.cli.ask import running_engine
 from freshline.cli.failures import line_of
 from freshline.cli.options import json_option, open_settings, project_option
 from freshline.cli.progress import Progress
-from freshline.commit.control_store import ControlStore
 from freshline.commit.warehouse import Warehouse
+from freshline.declare.graph import Graph
 from freshline.declare.names import TableName
 from freshline.declare.project import read_project
 from freshline.declare.settings import Settings
 from freshline.errors import EngineError
-from freshline.report.status import TableStatus, read_status
 from freshline.report.table_text import count_text, duration_text, freshness_text, printable, table_text
+
+if TYPE_CHECKING:
+    from freshline.report.status import TableStatus
 
 HEADERS = (
     "table",
@@ -51,16 +55,32 @@ def command(project: Path | None, as_json: bool) -> None:
     graph = read_project(settings)
     with Progress() as progress:
         progress("reading the logs of the tables")
-        store = ControlStore.open(settings.control_store)
-        try:
-            now = datetime.now(UTC)
-            statuses = read_status(graph, store, Warehouse(settings.warehouse), now, running=running_tables(settings))
-        finally:
-            store.close()
+        with open_status(settings, graph) as read:
+            statuses, now = read()
     if as_json:
         click.echo(json.dumps([status.as_json() for status in statuses], indent=2))
     else:
         click.echo(status_text(statuses, now))
+
+
+@contextmanager
+def open_status(settings: Settings, graph: Graph) -> Iterator[Callable[[], tuple[list[TableStatus], datetime]]]:
+    """A function that reads the status of all tables, as often as it is called, and the moment it holds for."""
+    # SQLAlchemy and delta-rs are imported when they are used, like all that is heavy.
+    from freshline.commit.control_store import ControlStore
+    from freshline.report.status import RowCounts, read_status
+
+    store, rows = ControlStore.open(settings.control_store), RowCounts()
+
+    def read() -> tuple[list[TableStatus], datetime]:
+        now = datetime.now(UTC)
+        running = running_tables(settings)
+        return read_status(graph, store, Warehouse(settings.warehouse), now, running=running, count_rows=rows), now
+
+    try:
+        yield read
+    finally:
+        store.close()
 
 
 def running_tables(settings: Settings) -> frozenset[TableName]:

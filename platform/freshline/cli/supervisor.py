@@ -223,19 +223,18 @@ class Supervisor:
                 raise EngineError(f"the Dagster webserver does not answer: {last_line(log)}")
 
     def _watch_engine(self, ended: set[str]) -> None:
-        if "engine" in ended:
-            # A command that needed one has started another meanwhile.
-            running = running_engine(self.settings)
-            if running is not None:
-                self._engine = running
+        try:
+            if "engine" in ended:
+                # A command that needed one may have started another meanwhile, and that one has no loops.
+                self._engine = EngineClient.connect(self.settings, start=False, loops=True)
                 ended.discard("engine")
                 self._say("the engine is running again")
-        else:
-            try:
+            else:
                 self.engine.health()
-            except EngineError as error:
+        except EngineError as error:
+            if "engine" not in ended:
                 ended.add("engine")
-                self._say(f"the engine does not answer: {error}")
+                self._say(f"{error} `freshline engine start` starts the engine again.")
 
     def _log(self, name: str) -> Path:
         return self.settings.state / "logs" / f"{name}.log"

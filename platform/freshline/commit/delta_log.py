@@ -205,9 +205,7 @@ def count_rows(path: Path, version: int | None = None) -> int | None:
     return int(sum(counts)) - int(deleted)
 
 
-def classify(
-    name: TableName, path: Path, before: TablePosition | None, after: TablePosition, *, log: bool
-) -> Changes:
+def classify(name: TableName, path: Path, before: TablePosition | None, after: TablePosition, *, log: bool) -> Changes:
     """What the commits (before, after] did (see `Changes`)."""
     if before is None:
         return Changes(name, None, after, ChangeKind.REPLACE, log=log)
@@ -215,7 +213,11 @@ def classify(
         return Changes(name, before, after, ChangeKind.SOURCE_REPLACED, log=log, detail="it has another table id")
     if after.version < before.version:
         return Changes(
-            name, before, after, ChangeKind.SOURCE_REPLACED, log=log,
+            name,
+            before,
+            after,
+            ChangeKind.SOURCE_REPLACED,
+            log=log,
             detail=f"version {before.version} was read, the newest is {after.version}",
         )
     if before.version == after.version or (log and before.seq == after.seq):
@@ -247,9 +249,7 @@ def classify(
     old, new = open_table(path, before.version), open_table(path, after.version)
     if metadata_changed and old.schema().to_json() != new.schema().to_json():
         return Changes(name, before, after, ChangeKind.SCHEMA_CHANGED, log=log, rows=rows)
-    feed = all(
-        table.metadata().configuration.get("delta.enableChangeDataFeed") == "true" for table in (old, new)
-    )
+    feed = all(table.metadata().configuration.get("delta.enableChangeDataFeed") == "true" for table in (old, new))
     return Changes(name, before, after, kind, log=log, change_feed=feed, added_files=tuple(added), rows=rows)
 
 

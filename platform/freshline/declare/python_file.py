@@ -111,7 +111,8 @@ def _execute(root: Path, file: Path, text: str, path: str) -> ModuleType:
         exec(compile(text, str(file), "exec", dont_inherit=True), module.__dict__)
     except (Exception, SystemExit) as error:
         line_at = _raised_at(error, root, file, path)
-        said = "it ends the process" if isinstance(error, SystemExit) else f"{type(error).__name__}: {error}"
+        first_line = next(iter(str(error).splitlines()), "").rstrip(".")
+        said = "it ends the process" if isinstance(error, SystemExit) else f"{type(error).__name__}: {first_line}"
         raise breach("PYTHON_FILE", f"the file does not load: {said}. Correct it.", line_at) from error
     finally:
         del sys.modules[name]

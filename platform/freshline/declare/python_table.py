@@ -343,6 +343,9 @@ class _NoteReader:
         if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) and name for name in names):
             self.refuse(f"{argument} is {given!r}. It is a list of names of columns.")
             return None
+        if len({name.lower() for name in names}) < len(names):
+            self.refuse(f"{argument} is {given!r}, which names a column twice. Name it once.")
+            return None
         return Written(tuple(names), self.note.line) if names else None
 
     def comment(self) -> str | None:

@@ -59,6 +59,11 @@ def parse_structure(query: SqlQuery) -> exp.Query:
     return cast(exp.Query, sqlglot.parse_one(covered, dialect="spark"))
 
 
+def parse_sql(text: str) -> exp.Query:
+    """The tree of SQL that Spark would run, such as a rendered query; raises sqlglot's ParseError."""
+    return cast(exp.Query, sqlglot.parse_one(_covered(text, Text(text, "").tokens(), (), ()), dialect="spark"))
+
+
 def too_deep(at: Location) -> DeclarationError:
     """The error for a query that Python's stack is too small for."""
     return breach(

@@ -37,7 +37,7 @@ RULES: dict[str, str] = {
     "METADATA": "METADATA FROM names something that the connector knows beside the record.",
     "PRIMARY_KEY": "PRIMARY KEY names columns of the table.",
     "PARTITION_COLUMN": "PARTITIONED BY names columns of the query, and leaves some.",
-    "CLUSTER_COLUMN": "CLUSTER BY names columns of the query.",
+    "CLUSTER_COLUMN": "CLUSTER BY names up to four columns of the query, and stands without PARTITIONED BY.",
     "MERGE_QUERY": "A merge is declared over one plain SELECT of one input.",
     "MERGE_EXPRESSION": "Merge options are single SQL expressions over columns that the query reads or yields.",
     "MERGE_ARRIVAL": "Order of arrival is known only of log tables.",

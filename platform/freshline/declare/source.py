@@ -34,7 +34,7 @@ FORMATS_NOT_BUILT = ("avro", "protobuf", "parquet", "debezium", "debezium-json",
 # What a file source knows beside the record, with the types in which it knows it.
 METADATA = {"ingested_at": "TIMESTAMP", "file": "STRING", "record": "BIGINT"}
 METADATA_NOT_BUILT = ("topic", "partition", "offset", "timestamp", "key", "headers")
-FILES_ONLY = ("format", "settle", "header", "null-value", "deduplicate", "max-record-bytes")
+FILES_ONLY = ("format", "settle", "header", "null-value", "deduplicate", "max-record-bytes", "history")
 
 _REFERENCE = re.compile(r"\$\{([^}]*)\}")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
@@ -44,9 +44,10 @@ def declare_source(clauses: SourceClauses) -> Declaration:
     """Judge a source; raises DeclarationErrors with all that is wrong with it."""
     problems = Problems()
     at = clauses.written_at
+    _check_connector(clauses)
     options = Options(clauses.options, at, problems, SOURCE_OPTIONS, SOURCE_OPTIONS_NOT_BUILT)
     options.refuse_references(but=("path",))
-    connector = options.choice("connector", CONNECTORS, CONNECTORS_NOT_BUILT)
+    connector = options.choice("connector", CONNECTORS)
     if "connector" not in options:
         problems.add("OPTION_NEEDS", "a source needs WITH ('connector' = 'files') or 'delta'.", at)
     path = options.text("path")
@@ -95,6 +96,18 @@ def declare_source(clauses: SourceClauses) -> Declaration:
     if spec.freshness is not None and clauses.freshness is not None:
         lines["FRESHNESS"] = clauses.freshness.line
     return Declaration(spec, lines)
+
+
+def _check_connector(clauses: SourceClauses) -> None:
+    """A connector that is not built has options of its own, of which nothing can be said."""
+    written = clauses.options.get("connector")
+    connector = written.value.strip().lower() if written else ""
+    if written is not None and connector in CONNECTORS_NOT_BUILT:
+        raise breach(
+            "NOT_BUILT",
+            f"'connector' = '{connector}' is not built yet. Built is {' or '.join(CONNECTORS)}.",
+            Location(clauses.written_at.path, written.line),
+        )
 
 
 def resolve_path(declaration: Declaration, root: Path, environment: str, environ: Mapping[str, str]) -> str:

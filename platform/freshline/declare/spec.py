@@ -48,6 +48,7 @@ class Column:
     name: str
     type: str
     metadata: str | None = None
+    comment: str | None = None
 
 
 @dataclass(frozen=True)

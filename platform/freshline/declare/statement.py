@@ -217,6 +217,7 @@ class _Header:
         name = tokens.identifier("the name of a column")
         kind = self._type(name)
         metadata: str | None = None
+        comment: str | None = None
         seen: set[str] = set()
         while tokens.token is not None and not tokens.at(",") and not tokens.at(")"):
             clause = tokens.word()
@@ -227,7 +228,7 @@ class _Header:
                 tokens.expect("FROM")
                 metadata = tokens.string("what the source knows beside the record").strip().lower()
             elif tokens.accept("COMMENT"):
-                tokens.string("a comment")
+                comment = tokens.string("a comment")
             elif tokens.accept("NOT"):
                 tokens.expect("NULL")
             elif tokens.at("PRIMARY", "KEY"):
@@ -241,7 +242,7 @@ class _Header:
         if any(column.value.name.lower() == name.lower() for column in self.columns):
             self.problems.add("DUPLICATE_COLUMN", f"column {name} is declared twice. Remove one.", at)
             return
-        self.columns.append(Written(Column(name, kind, metadata), line))
+        self.columns.append(Written(Column(name, kind, metadata, comment), line))
 
     def _type(self, column: str) -> str | None:
         """The words of a type up to the next clause or comma; None, with the problem collected, where it is none."""

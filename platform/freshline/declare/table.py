@@ -49,6 +49,7 @@ def declare_table(clauses: TableClauses) -> Declaration:
         _check_non_driving(query, non_driving, options, problems)
         if merge is not None and isinstance(query, SqlQuery):
             _check_merge_query(query, at, problems)
+    _check_clustering(clauses, problems)
     history = options.seconds("history")
     owner, group = options.text("owner"), options.text("group")
     mode = _mode(clauses, problems)
@@ -182,6 +183,22 @@ def _read_lines(query: SqlQuery | PythonQuery, path: str) -> dict[str, int]:
         f"reads {str(reference.name).lower()}": text.line(reference.span.start)
         for reference in reversed(query.references)
     }
+
+
+def _check_clustering(clauses: TableClauses, problems: Problems) -> None:
+    if clauses.cluster_by is None:
+        return
+    at = Location(clauses.written_at.path, clauses.cluster_by.line)
+    if clauses.partitioned_by is not None:
+        problems.add(
+            "CLUSTER_COLUMN",
+            "Delta does not cluster a table that is partitioned. Remove CLUSTER BY or PARTITIONED BY.",
+            at,
+        )
+    if len(clauses.cluster_by.value) > 4:
+        problems.add(
+            "CLUSTER_COLUMN", "CLUSTER BY names more than four columns, which Delta refuses. Leave some out.", at
+        )
 
 
 def _check_non_driving(

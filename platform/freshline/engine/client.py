@@ -24,6 +24,7 @@ from freshline.engine.lock import read_holder
 from freshline.engine.state_file import EngineState, read_state, remove_state
 from freshline.errors import (
     DeclarationError,
+    DeclarationErrors,
     EngineError,
     EngineHeldError,
     FormatError,
@@ -80,7 +81,7 @@ class EngineClient:
         """
         began = time.monotonic()
         while True:
-            client = cls._running(settings, progress, began)
+            client = cls._running(settings, progress, began if start else None)
             if client is not None:
                 if loops:
                     client.set_loops(True)
@@ -90,8 +91,11 @@ class EngineClient:
             _start(settings, loops, progress, began)
 
     @classmethod
-    def _running(cls, settings: Settings, progress: Progress, began: float) -> EngineClient | None:
-        """The engine that runs; None where there is none, after what a dead one left was removed."""
+    def _running(cls, settings: Settings, progress: Progress, began: float | None) -> EngineClient | None:
+        """The engine that runs; None where there is none, after what a dead one left was removed.
+
+        With `began`, one that does not answer, or is about to end, is waited for.
+        """
         told = ""
         while True:
             engine = read_state(settings.state)
@@ -107,8 +111,10 @@ class EngineClient:
                     return client
                 message = "waiting for the engine before this one to end"
             except EngineError as error:
-                message = f"the engine does not answer: {error.message}"
-            if time.monotonic() - began > _START_SECONDS:
+                message = error.message
+            if began is None and engine.alive:
+                raise EngineError(f"the engine (process {engine.process.pid}) cannot be asked: {message}")
+            if began is not None and time.monotonic() - began > _START_SECONDS:
                 raise EngineError(
                     f"process {engine.process.pid} is there and cannot be asked ({message}). End it with "
                     f"`kill {engine.process.pid}` and try again."
@@ -220,6 +226,10 @@ def error_from_json(value: Mapping[str, Any]) -> FreshlineError:
     """An error as the engine told it: of its own class where that needs nothing else, else an EngineError."""
     message = str(value.get("message", "the engine gave no reason"))
     where = value.get("where")
+    if value.get("errors"):
+        return DeclarationErrors(
+            [DeclarationError(str(each["rule"]), str(each["message"]), where=each["where"]) for each in value["errors"]]
+        )
     if value.get("code") == DeclarationError.code:
         return DeclarationError(str(value.get("rule", "SEVERAL")), message, where=where)
     return _ERRORS.get(str(value.get("code")), EngineError)(message, where=where)

@@ -41,7 +41,8 @@ from freshline.engine.requests import Request, Requests
 from freshline.engine.server import Server, bind
 from freshline.engine.state_file import EngineState, remove_state, write_state
 from freshline.engine.work import Job, Work
-from freshline.errors import EngineError, FreshlineError, StorageError
+from freshline.errors import EngineError, FreshlineError, RefreshError, StorageError
+from freshline.plan.record import RefreshRecord
 from freshline.report.outcome import Outcome
 from freshline.run import Runtime, open_runtime, refresh_table
 
@@ -162,11 +163,33 @@ class Engine:
         )
 
     def _told(self, job: Job, outcome: Outcome | None) -> None:
-        if outcome is not None and (outcome.committed or outcome.state != "SUCCEEDED"):
+        self._loops.told(job, outcome)
+        if outcome is None:
+            self._record_mistake(job)
+        elif outcome.committed or outcome.state != "SUCCEEDED":
             LOG.info(
                 "%s: %s %s (%s), %.2f s", job.table, outcome.state, outcome.strategy, outcome.reason, outcome.seconds
             )
-        self._loops.told(job, outcome)
+
+    def _record_mistake(self, job: Job) -> None:
+        """What ended without an outcome, which it must not, is FAILED in the table's status all the same."""
+        graph = self._runtime.graph
+        if job.table not in graph:
+            return
+        error = RefreshError("the refresh ended without an outcome; see the engine's log", where=str(job.table))
+        self._runtime.control.record_refresh(
+            RefreshRecord(
+                table=job.table,
+                at=self._runtime.clock(),
+                state="FAILED",
+                strategy=None,
+                reason=f"{error.code}: {error.message}",
+                seconds=0.0,
+                version=None,
+                fingerprint=graph.spec(job.table).fingerprint,
+                error=error.as_json(),
+            )
+        )
 
 
 def run_engine(settings: Settings, *, loops: bool, report: Report) -> int:
@@ -194,7 +217,9 @@ def run_engine(settings: Settings, *, loops: bool, report: Report) -> int:
         jvm = _jvm(session)
         lock.record_jvm(jvm)
         connect_port = spark.connect_port(session)
-        python_tables = PythonTables(settings, connect_port=connect_port, token=token)
+        python_tables = PythonTables(
+            settings, connect_port=connect_port, token=token, drop_view=session.catalog.dropGlobalTempView
+        )
         stack.callback(python_tables.close)
         progress("reading the tables' logs")
         runtime = open_runtime(

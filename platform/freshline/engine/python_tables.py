@@ -14,7 +14,7 @@ import queue
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 from uuid import uuid4
@@ -36,8 +36,12 @@ _END_SECONDS = 5.0
 class PythonTables:
     """Runs the functions of tables written in Python. One at a time: they build plans, Spark does the work later."""
 
-    def __init__(self, settings: Settings, *, connect_port: int, token: str) -> None:
+    def __init__(
+        self, settings: Settings, *, connect_port: int, token: str, drop_view: Callable[[str], object]
+    ) -> None:
+        """`drop_view` drops a global temporary view; the worker that made it may be gone by then."""
         self._settings = settings
+        self._drop_view = drop_view
         self._connect_port = connect_port
         self._token = token
         self._lock = threading.Lock()
@@ -67,6 +71,7 @@ class PythonTables:
 
     def drop(self, view: str) -> None:
         """Let go of a result; one that is gone already is no mistake."""
+        self._drop_view(view)
         with self._lock:
             worker = self._worker
             if worker is not None and worker.alive:

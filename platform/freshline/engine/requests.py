@@ -227,7 +227,7 @@ class Requests:
         except Exception as failure:
             LOG.exception("request %s (%s) ended in a way that it must not", request.id, request.kind)
             state, error = FAILED, RefreshError(f"{type(failure).__name__}: {failure}").as_json()
-        if request.cancellation.cancelled:
+        if error is not None and request.cancellation.cancelled:
             state, error = CANCELLED, None
         try:
             self._runtime.control.finish_request(
@@ -257,6 +257,8 @@ class Requests:
     def _run(self, request: Request, graph: Graph, asked: _Asked, order: Sequence[TableName]) -> str:
         """Refresh these, each when everything before it that it depends on has ended."""
         left = list(order)
+        chosen = frozenset(order)
+        cancelled = False
         bad: dict[TableName, TableName] = {}
         ended: set[TableName] = set()
         running: dict[Future[Outcome], Job] = {}
@@ -270,7 +272,7 @@ class Requests:
                     bad[name] = cause
                     ended.add(name)
                     self._tell(request, self._blocked(graph, name, cause))
-                elif all(other in ended for other in graph.upstream(name) if other in order):
+                elif all(other in ended for other in graph.upstream(name) if other in chosen):
                     left.remove(name)
                     job = self._work.submit(self._job(request, graph, asked, name))
                     running[job.outcome] = job
@@ -284,9 +286,13 @@ class Requests:
                 job = running.pop(future)
                 outcome = self._outcome(graph, job)
                 ended.add(job.table)
+                cancelled = cancelled or outcome.state == CANCELLED
                 if outcome.state not in (SUCCEEDED, "SKIPPED"):
                     bad[job.table] = job.table
                 self._tell(request, outcome)
+        # Everything may have ended before the cancellation came.
+        if left or cancelled:
+            return CANCELLED
         return FAILED if bad else SUCCEEDED
 
     def _job(self, request: Request, graph: Graph, asked: _Asked, name: TableName) -> Job:

@@ -88,14 +88,14 @@ class Worker:
         return {"view": message["view"]}
 
     def _drop(self, view: str) -> None:
+        """End the session of a view that the engine has dropped."""
         session = self._sessions.pop(view, None)
         if session is None:
             return
         try:
-            session.catalog.dropGlobalTempView(view)
             session.stop()
         except PySparkException:
-            # The view ends with the JVM at the latest; a failed drop must not end the worker.
+            # The server forgets a session by itself after a while; that must not end the worker.
             traceback.print_exc()
 
     def _answer(self, answer: Mapping[str, Any]) -> None:

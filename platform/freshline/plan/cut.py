@@ -1,8 +1,8 @@
 """Cuts: choosing versions of inputs that agree on what they saw of the roots they share.
 
-A table that reads A and B, both fed by one root, is exact only at versions of A and B that stand for the same position of that
-root. The newest versions often do not: one of them was refreshed a moment earlier. Then the newest older version of
-the one that is ahead is taken, never one before what the table has read already.
+A table that reads A and B, both fed by one root, is exact only at versions of A and B that stand for the same position
+of that root. The newest versions often do not: one of them was refreshed a moment earlier. Then the newest older
+version of the one that is ahead is taken, never one before what the table has read already.
 """
 
 from __future__ import annotations

@@ -12,10 +12,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from sqlglot import exp, parse_one
+from sqlglot import exp
 
 from freshline.declare.names import TableName
 from freshline.declare.query import SqlQuery
+from freshline.declare.query_parser import parse_sql
 from freshline.plan.reason import Reason
 
 VOLATILE = frozenset(
@@ -102,7 +103,7 @@ class _Refused(Exception):
 def read_shape(query: SqlQuery, partitioned_by: tuple[str, ...], columns: tuple[str, ...] | None) -> Shape:
     """The shape of a query; pure and cached."""
     views = {name.view.lower(): name for name in query.reads}
-    tree = parse_one(query.render(), dialect=DIALECT)
+    tree = parse_sql(query.render())
     volatile = _volatile(tree)
     lookups = query.lookups
     branches: tuple[Branch, ...] = ()
@@ -134,7 +135,7 @@ def groups_by(query: SqlQuery) -> frozenset[str] | None:
 
     None where the outermost query is no plain grouping.
     """
-    tree = parse_one(query.render(), dialect=DIALECT)
+    tree = parse_sql(query.render())
     if not isinstance(tree, exp.Select):
         return None
     if tree.args.get("distinct"):
@@ -163,12 +164,12 @@ def _names(names: frozenset[TableName] | Sequence[TableName] | set[TableName]) -
     return " and ".join(sorted(str(name) for name in names))
 
 
-def _fragment(node: exp.Expression) -> str:
+def _fragment(node: exp.Expr) -> str:
     text = node.sql(dialect=DIALECT)
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def _volatile(tree: exp.Expression) -> str | None:
+def _volatile(tree: exp.Expr) -> str | None:
     for node in tree.walk():
         if isinstance(node, exp.Anonymous):
             name = str(node.this).lower()
@@ -186,8 +187,8 @@ def _volatile(tree: exp.Expression) -> str | None:
 
 
 def _branches(
-    node: exp.Expression,
-    ctes: Mapping[str, exp.Expression],
+    node: exp.Expr,
+    ctes: Mapping[str, exp.Expr],
     views: Mapping[str, TableName],
     lookups: frozenset[TableName],
 ) -> Iterator[Branch]:
@@ -211,7 +212,7 @@ def _branches(
 
 def _select_branches(
     select: exp.Select,
-    ctes: Mapping[str, exp.Expression],
+    ctes: Mapping[str, exp.Expr],
     views: Mapping[str, TableName],
     lookups: frozenset[TableName],
 ) -> Iterator[Branch]:
@@ -235,10 +236,10 @@ def _select_branches(
     start = select.args.get("from_") or select.args.get("from")
     if start is None:
         raise _Refused(Reason("UNSUPPORTED", "SELECT without FROM"))
-    sides: list[tuple[exp.Expression, bool]] = [(start.this, True)]
+    sides: list[tuple[exp.Expr, bool]] = [(start.this, True)]
     for join in select.args.get("joins") or ():
         side, kind = (join.side or "").upper(), (join.kind or "").upper()
-        if side in ("RIGHT", "FULL") or kind in ("ANTI",) and side == "RIGHT":
+        if side in ("RIGHT", "FULL") or (kind in ("ANTI",) and side == "RIGHT"):
             raise _Refused(Reason("UNSUPPORTED", f"{side} JOIN"))
         follows = side == "" and kind in ("", "INNER", "CROSS") and join.args.get("method") is None
         sides.append((join.this, follows))
@@ -273,7 +274,7 @@ def _select_branches(
     yield from combined
 
 
-def _with(node: exp.Expression) -> dict[str, exp.Expression]:
+def _with(node: exp.Expr) -> dict[str, exp.Expr]:
     clause = node.args.get("with_") or node.args.get("with")
     if clause is None:
         return {}
@@ -282,31 +283,31 @@ def _with(node: exp.Expression) -> dict[str, exp.Expression]:
     return {cte.alias.lower(): cte.this for cte in clause.expressions}
 
 
-def _refuse_if(node: exp.Expression, arguments: Sequence[str]) -> None:
+def _refuse_if(node: exp.Expr, arguments: Sequence[str]) -> None:
     for argument in arguments:
         found = node.args.get(argument)
         if found:
-            about = _fragment(found) if isinstance(found, exp.Expression) else argument.upper()
+            about = _fragment(found) if isinstance(found, exp.Expr) else argument.upper()
             raise _Refused(Reason("UNSUPPORTED", about))
 
 
-def _own_nodes(select: exp.Select) -> Iterator[exp.Expression]:
+def _own_nodes(select: exp.Select) -> Iterator[exp.Expr]:
     """The expressions of this SELECT, without those of queries inside it."""
     for argument, value in select.args.items():
         if argument in ("with", "with_", "from", "from_"):
             continue
         for child in value if isinstance(value, list) else [value]:
-            if isinstance(child, exp.Expression):
+            if isinstance(child, exp.Expr):
                 yield from child.walk(prune=lambda node: isinstance(node, exp.Query | exp.Subquery))
 
 
-def _expression_subqueries(select: exp.Select) -> Iterator[exp.Expression]:
+def _expression_subqueries(select: exp.Select) -> Iterator[exp.Expr]:
     """Queries inside expressions (EXISTS, IN, scalar), not those that stand in FROM or JOIN."""
     for argument, value in select.args.items():
         if argument in ("with", "with_", "from", "from_"):
             continue
         for child in value if isinstance(value, list) else [value]:
-            if not isinstance(child, exp.Expression):
+            if not isinstance(child, exp.Expr):
                 continue
             roots = [child.args.get("on")] if isinstance(child, exp.Join) else [child]
             for root in roots:
@@ -314,9 +315,7 @@ def _expression_subqueries(select: exp.Select) -> Iterator[exp.Expression]:
                     yield from root.find_all(exp.Query)
 
 
-def _tables(
-    node: exp.Expression, ctes: Mapping[str, exp.Expression], views: Mapping[str, TableName]
-) -> frozenset[TableName]:
+def _tables(node: exp.Expr, ctes: Mapping[str, exp.Expr], views: Mapping[str, TableName]) -> frozenset[TableName]:
     found: set[TableName] = set()
     for table in node.find_all(exp.Table):
         key = table.name.lower()
@@ -331,7 +330,7 @@ def _tables(
 
 
 def _origin(
-    tree: exp.Expression,
+    tree: exp.Expr,
     views: Mapping[str, TableName],
     partitioned_by: tuple[str, ...],
     columns: tuple[str, ...] | None,
@@ -348,8 +347,8 @@ def _origin(
 
 
 def _trace(
-    node: exp.Expression, ctes: Mapping[str, exp.Expression], views: Mapping[str, TableName], column: str
-) -> tuple[TableName, exp.Expression]:
+    node: exp.Expr, ctes: Mapping[str, exp.Expr], views: Mapping[str, TableName], column: str
+) -> tuple[TableName, exp.Expr]:
     """The input, and the expression over its columns, that an output column is; every operator on the way keeps
     rows of one value of it apart from rows of another."""
     ctes = {**ctes, **_with(node)}
@@ -397,7 +396,7 @@ def _trace(
     return next(iter(origins)), substituted
 
 
-def _projected(select: exp.Select, column: str) -> exp.Expression:
+def _projected(select: exp.Select, column: str) -> exp.Expr:
     for item in select.expressions:
         if item.alias_or_name.lower() == column.lower():
             return item.this if isinstance(item, exp.Alias) else item
@@ -406,12 +405,12 @@ def _projected(select: exp.Select, column: str) -> exp.Expression:
     raise _Refused(Reason("UNSUPPORTED", f"partition column {column} is not in the select list"))
 
 
-def _sources(select: exp.Select) -> dict[str, tuple[exp.Expression, bool]]:
+def _sources(select: exp.Select) -> dict[str, tuple[exp.Expr, bool]]:
     """Every source of the FROM by alias, with whether all its rows' columns survive the joins as they are."""
     start = select.args.get("from_") or select.args.get("from")
     if start is None:
         raise _Refused(Reason("UNSUPPORTED", "SELECT without FROM"))
-    found: dict[str, tuple[exp.Expression, bool]] = {start.this.alias_or_name.lower(): (start.this, True)}
+    found: dict[str, tuple[exp.Expr, bool]] = {start.this.alias_or_name.lower(): (start.this, True)}
     for join in select.args.get("joins") or ():
         side, kind = (join.side or "").upper(), (join.kind or "").upper()
         if kind in ("SEMI", "ANTI"):
@@ -422,10 +421,12 @@ def _sources(select: exp.Select) -> dict[str, tuple[exp.Expression, bool]]:
     return found
 
 
-def _require_local(select: exp.Select, expression: exp.Expression, column: str) -> None:
+def _require_local(select: exp.Select, expression: exp.Expr, column: str) -> None:
     """Refuse operators that mix rows of different values of the partition column."""
     group = select.args.get("group")
-    aggregated = any(isinstance(node, exp.AggFunc) and not node.find_ancestor(exp.Window) for node in _own_nodes(select))
+    aggregated = any(
+        isinstance(node, exp.AggFunc) and not node.find_ancestor(exp.Window) for node in _own_nodes(select)
+    )
     if group is not None:
         if any(group.args.get(kind) for kind in ("grouping_sets", "cube", "rollup", "all", "totals")):
             raise _Refused(Reason("UNSUPPORTED", _fragment(group)))
@@ -448,5 +449,5 @@ def _require_local(select: exp.Select, expression: exp.Expression, column: str) 
                 raise _Refused(Reason("WINDOW_WITHOUT_PARTITION", _fragment(node)))
 
 
-def _same(left: exp.Expression, right: exp.Expression) -> bool:
+def _same(left: exp.Expr, right: exp.Expr) -> bool:
     return left.sql(dialect=DIALECT, normalize=True).lower() == right.sql(dialect=DIALECT, normalize=True).lower()

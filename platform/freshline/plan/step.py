@@ -137,9 +137,7 @@ def _needs_older_rows(spec: TableSpec) -> bool:
     return spec.merge is not None and spec.merge.delete_when is not None
 
 
-def _append_or_partition(
-    spec: TableSpec, receipt: Receipt, changed: Mapping[TableName, Changes], shape: Shape
-) -> Step:
+def _append_or_partition(spec: TableSpec, receipt: Receipt, changed: Mapping[TableName, Changes], shape: Shape) -> Step:
     refused: Reason | None = None
     # Partitions that were refreshed apart from the rest hold rows beyond the receipt's positions: to append what came
     # since those would bring in such rows twice. Below a lookup join they were computed at the receipt's positions.

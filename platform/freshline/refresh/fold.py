@@ -17,15 +17,15 @@ from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import MapType, StructType
-from sqlglot import exp, parse_one
+from pyspark.sql.types import StructType
+from sqlglot import TokenType, exp, parse_one
 from sqlglot.dialects.spark import Spark
-from sqlglot.tokens import TokenType
 
 from freshline.declare.query import SqlQuery
+from freshline.declare.query_parser import parse_sql
 from freshline.declare.spec import Merge, MergeKind, TableSpec
 from freshline.refresh.inputs import ARRIVAL
-from freshline.refresh.literal import quoted
+from freshline.refresh.literal import quoted, sql_literal
 
 ORDER = "_freshline_order"
 DELETE = "_freshline_delete"
@@ -95,9 +95,12 @@ def read_rows(spark: SparkSession, spec: TableSpec, *, arrival: bool = False) ->
 
 
 def _comparable_row(schema: StructType, columns: tuple[str, ...]) -> Column:
+    return F.struct(*[F.col(quoted(name)) for name in _comparable_columns(schema, columns)])
+
+
+def _comparable_columns(schema: StructType, columns: tuple[str, ...]) -> list[str]:
     # Maps have no order. A table whose only difference is inside a map keeps whichever arrived first.
-    plain = [name for name in columns if not isinstance(schema[name].dataType, MapType)]
-    return F.struct(*[F.col(quoted(name)) for name in plain])
+    return [name for name in columns if "map<" not in schema[name].dataType.simpleString()]
 
 
 def has_key(spec: TableSpec) -> Column:
@@ -132,32 +135,30 @@ def stored_order(spec: TableSpec) -> StoredOrder:
     assert isinstance(spec.query, SqlQuery)
     if spec.merge.order is None:
         return StoredOrder(None, None)
-    kept = _columns_kept(spec.query)
+    kept = _columns_kept(spec.query, spec.columns or ())
     ties = [_plain_column(tie, kept) for tie in ties_of(spec.merge)]
     stored_ties = tuple(tie for tie in ties if tie is not None)
-    return StoredOrder(
-        _plain_column(spec.merge.order, kept), stored_ties if len(stored_ties) == len(ties) else None
-    )
+    return StoredOrder(_plain_column(spec.merge.order, kept), stored_ties if len(stored_ties) == len(ties) else None)
 
 
-def _columns_kept(query: SqlQuery) -> dict[str, str]:
+def _columns_kept(query: SqlQuery, columns: tuple[str, ...]) -> dict[str, str]:
     """Columns that mean the same in the query's input and in its result, by their lower-case name."""
-    tree = parse_one(query.render(), dialect="spark")
+    tree = parse_sql(query.render())
+    alias = query.references[0].alias.lower()
     kept = {}
     for item in tree.expressions:
         inner = item.this if isinstance(item, exp.Alias) else item
-        if isinstance(inner, exp.Column) and inner.name.lower() == item.alias_or_name.lower():
+        if (
+            isinstance(inner, exp.Column)
+            # Of a struct `a`, `a.b AS b` is a field and not the column b.
+            and inner.table.lower() in ("", alias)
+            and inner.name.lower() == item.alias_or_name.lower()
+        ):
             kept[inner.name.lower()] = item.alias_or_name
-        elif isinstance(inner, exp.Star):
-            return _AllColumns()
+        elif isinstance(inner, exp.Star) and not any(inner.args.values()):
+            # SELECT * keeps every column under its own name.
+            kept.update({column.lower(): column for column in columns})
     return kept
-
-
-class _AllColumns(dict[str, str]):
-    """`SELECT *` keeps every column under its own name."""
-
-    def get(self, key: str, default: str | None = None) -> str | None:  # type: ignore[override]
-        return key
 
 
 def _plain_column(expression: str, kept: dict[str, str]) -> str | None:
@@ -190,8 +191,8 @@ def update_condition(spec: TableSpec, schema: StructType, *, ties_resolved: bool
             f"named_struct('n', {order} {null}, 'o', {order})"
         )
     ties = "".join(f", 't{number}', t.{quoted(tie)}" for number, tie in enumerate(stored.ties))
-    plain = [name for name in spec.columns if not isinstance(schema[name].dataType, MapType)]
-    row = ", ".join(f"'{name}', t.{quoted(name)}" for name in plain)
+    plain = _comparable_columns(schema, spec.columns)
+    row = ", ".join(f"{sql_literal(name)}, t.{quoted(name)}" for name in plain)
     sign = "<" if first else ">"
     return (
         f"s.{ORDER} {sign} named_struct('k', named_struct('n', {order} {null}, 'o', {order}{ties}), "

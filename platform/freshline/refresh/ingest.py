@@ -9,14 +9,29 @@ from __future__ import annotations
 
 import csv
 import gzip
+import re
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType, TimestampType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DateType,
+    LongType,
+    MapType,
+    NumericType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
 from pyspark.sql.window import Window
 
 from freshline.declare.spec import SourceSpec
@@ -30,6 +45,7 @@ LINE = "_freshline_line"
 PARSED = "_freshline_parsed"
 
 REJECTIONS: dict[str, str] = {
+    "NOT_GZIP": "the file ends in .gz and is not a complete gzip file",
     "NOT_UTF8": "the record is not valid UTF-8",
     "TOO_LARGE": "the record is larger than max-record-bytes",
     "NOT_JSON": "the line is not one JSON object with values of the declared types",
@@ -44,6 +60,10 @@ REJECTIONS: dict[str, str] = {
 HEADER_BYTES = 1 << 20
 # Up to this many files each is read by a task of its own, so that the place of a row in its task is its line.
 SINGLE_FILE_TASKS = 64
+PLAIN_PATH = re.compile(r"[A-Za-z0-9_./=-]+")
+OPEN_COST = "spark.sql.files.openCostInBytes"
+# Stands behind each record while it is parsed; what is not read up to here has a second value or words behind the first.
+END = "_freshline_end"
 
 QUARANTINE_SCHEMA = StructType(
     [
@@ -89,6 +109,16 @@ def log_schema(spec: SourceSpec) -> StructType:
     return StructType(stored + key + record_schema(spec).fields)
 
 
+def statistics_columns(spec: SourceSpec) -> tuple[str, ...]:
+    """The columns of a log table that Delta keeps least and greatest values of.
+
+    Batches are found by number and time, users look for times, dates and numbers. Texts and places of records arrive
+    in no order, so their bounds skip nothing; keeping them was a sixth of what an append costs.
+    """
+    ordered = (DateType, TimestampType, TimestampNTZType, NumericType)
+    return (SEQ, INGESTED_AT, *(f.name for f in record_schema(spec).fields if isinstance(f.dataType, ordered)))
+
+
 def record_schema(spec: SourceSpec) -> StructType:
     """The declared columns that a record carries."""
     schema = StructType.fromDDL(", ".join(f"{quoted(c.name)} {c.type}" for c in spec.record_columns))
@@ -99,7 +129,8 @@ def record_schema(spec: SourceSpec) -> StructType:
 def read_records(spark: SparkSession, spec: SourceSpec, root: Path, marks: Sequence[FileMark]) -> Records:
     """Read and parse complete files."""
     empty = [mark for mark in marks if mark.size == 0]
-    full = [mark for mark in marks if mark.size > 0]
+    damaged = [mark for mark in marks if mark.size > 0 and mark.path.endswith(".gz") and not _is_gzip(root / mark.path)]
+    full = [mark for mark in marks if mark.size > 0 and mark not in damaged]
     frames: list[DataFrame] = []
     if spec.format == "csv" and spec.header:
         by_header: dict[tuple[str, ...] | None, list[FileMark]] = {}
@@ -117,40 +148,71 @@ def read_records(spark: SparkSession, spec: SourceSpec, root: Path, marks: Seque
             frames.append(_parse_csv(lines, spec, tuple(column.name for column in spec.record_columns)))
         else:
             frames.append(_parse_json(lines, spec))
-    if empty:
-        rows = spark.createDataFrame([(mark.path, 0) for mark in empty], f"{FILE} STRING, {RECORD} BIGINT")
-        rows = rows.withColumn(LINE, F.lit(None).cast("bigint")).withColumn("value", F.lit(""))
-        frames.append(_finished(rows, F.lit("EMPTY_FILE"), None, spec))
+    for files, error in ((empty, "EMPTY_FILE"), (damaged, "NOT_GZIP")):
+        if files:
+            rows = spark.createDataFrame([(mark.path, 0) for mark in files], f"{FILE} STRING, {RECORD} BIGINT")
+            rows = rows.withColumn(LINE, F.lit(None).cast("bigint")).withColumn("value", F.lit(""))
+            frames.append(_finished(rows, F.lit(error), None, spec))
     rows = frames[0]
     for frame in frames[1:]:
         rows = rows.unionByName(frame)
     return Records(rows)
 
 
-def _lines(spark: SparkSession, root: Path, marks: Sequence[FileMark]) -> DataFrame:
-    """Each line of the files with its place: columns value, FILE, RECORD, LINE."""
+def _is_gzip(path: Path) -> bool:
+    """Whether the file can be read to its end: one that cannot would fail every batch that it is in."""
+    try:
+        with gzip.open(path, "rb") as file:
+            while file.read(1 << 20):
+                pass
+    except (EOFError, gzip.BadGzipFile, zlib.error):
+        return False
+    return True
+
+
+def end_reading(spark: SparkSession) -> None:
+    """Give the session back its own way of reading files, once the records of `read_records` are computed."""
+    spark.conf.unset(OPEN_COST)
+
+
+def open_files(spark: SparkSession, marks: Sequence[FileMark]) -> DataFrameReader:
+    """A reader of lines for exactly these files, each in a task of its own where they are few."""
     single = len(marks) <= SINGLE_FILE_TASKS
     # A cost of opening as large as a task makes Spark put every file into a task of its own.
-    spark.conf.set("spark.sql.files.openCostInBytes", str(128 << 20) if single else str(1 << 20))
-    lines = (
-        spark.read.option("lineSep", "\n")
-        .option("__globPaths__", "false")
-        .text([str(root / mark.path) for mark in marks])
-    )
-    # Hadoop writes a local path as file:/path or file:///path, percent-encoded.
-    place = F.expr("regexp_replace(url_decode(replace(_metadata.file_path, '+', '%2B')), '^file:/+', '/')")
+    spark.conf.set(OPEN_COST, str(128 << 20) if single else str(1 << 20))
+    return spark.read.option("lineSep", "\n").option("__globPaths__", "false")
+
+
+def file_place(root: Path, marks: Sequence[FileMark]) -> tuple[Column, Column, Column]:
+    """FILE, RECORD and the start of the block, for rows that come straight from `open_files`."""
+    # Hadoop writes a local path as file:/path or file:///path, percent-encoded. Decoding each row's costs a tenth of
+    # reading it, so plain names are cut out as they are.
+    if all(PLAIN_PATH.fullmatch(str(root / mark.path)) for mark in marks):
+        uri = F.col("_metadata.file_path")
+        short, long = len("file:") + len(str(root)) + 2, len("file://") + len(str(root)) + 2
+        name = F.when(F.startswith(uri, F.lit("file://")), F.substr(uri, F.lit(long))).otherwise(
+            F.substr(uri, F.lit(short))
+        )
+    else:
+        place = F.expr("regexp_replace(url_decode(replace(_metadata.file_path, '+', '%2B')), '^file:/+', '/')")
+        name = F.substr(place, F.lit(len(str(root)) + 2))
     # The lower 33 bits count the rows of a task. A task reads the lines of a block in their order, and no block has more
     # lines than bytes, so block start + count grows with the place in the file.
     count = F.monotonically_increasing_id().bitwiseAND(F.lit((1 << 33) - 1))
     start = F.col("_metadata.file_block_start")
-    value = F.expr(r"rtrim('\r', if(startswith(value, '\uFEFF'), substring(value, 2), value))")
-    rows = lines.select(
-        value.alias("value"),
-        F.substr(place, F.lit(len(str(root)) + 2)).alias(FILE),
+    return (
+        name.alias(FILE),
         (start + count + 1).alias(RECORD),
         start.alias("_freshline_block"),
     )
-    if single:
+
+
+def _lines(spark: SparkSession, root: Path, marks: Sequence[FileMark]) -> DataFrame:
+    """Each line of the files with its place: columns value, FILE, RECORD, LINE."""
+    lines = open_files(spark, marks).text([str(root / mark.path) for mark in marks])
+    value = F.expr(r"rtrim('\r', if(startswith(value, '\uFEFF'), substring(value, 2), value))")
+    rows = lines.select(value.alias("value"), *file_place(root, marks))
+    if len(marks) <= SINGLE_FILE_TASKS:
         line = F.when(F.col("_freshline_block") == 0, F.col(RECORD))
         return rows.select("value", FILE, RECORD, line.alias(LINE))
     first = rows.groupBy(FILE).agg(F.min(RECORD).alias("_freshline_first"))
@@ -178,15 +240,19 @@ def _header(path: Path, spec: SourceSpec) -> tuple[str, ...] | None:
 
 
 def _parse_json(lines: DataFrame, spec: SourceSpec) -> DataFrame:
-    # Inside an object of ours a second value on the line, or words behind the first, make the whole malformed;
-    # by itself Spark's parser would read the first and forget the rest.
-    fields = record_schema(spec)
-    wrapped = StructType([StructField("v", fields), StructField("c", StringType())])
+    # By itself Spark's parser reads the first value of a line and forgets the rest. So each line is read as the first of
+    # two elements of an array of ours: whatever stands behind the record makes it another array, or none.
+    fields = StructType([*record_schema(spec).fields, StructField(END, BooleanType())])
+    wrapped = StructType([StructField("v", ArrayType(fields)), StructField("c", StringType())])
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "c"}
-    text = F.concat(F.lit('{"v":'), F.col("value"), F.lit("}"))
-    parsed = lines.where(F.trim("value") != "").withColumn(PARSED, F.from_json(text, wrapped, options))
-    broken = F.col(f"{PARSED}.c").isNotNull() | F.col(f"{PARSED}.v").isNull()
-    return _finished(parsed, F.when(broken, F.lit("NOT_JSON")), f"{PARSED}.v", spec)
+    text = F.concat(F.lit('{"v":['), F.col("value"), F.lit(f',{{"{END}":true}}]}}'))
+    read = lines.where(F.trim("value") != "").withColumn(PARSED, F.from_json(text, wrapped, options))
+    whole = F.col(f"{PARSED}.c").isNull() & (F.size(f"{PARSED}.v") == 2) & F.get(f"{PARSED}.v", F.lit(1))[END]
+    parsed = read.withColumn("_freshline_whole", F.coalesce(whole, F.lit(False))).withColumn(
+        PARSED, F.get(f"{PARSED}.v", F.lit(0))
+    )
+    broken = ~F.col("_freshline_whole") | F.col(PARSED).isNull()
+    return _finished(parsed, F.when(broken, F.lit("NOT_JSON")), PARSED, spec)
 
 
 def _parse_csv(lines: DataFrame, spec: SourceSpec, header: tuple[str, ...]) -> DataFrame:
@@ -196,16 +262,20 @@ def _parse_csv(lines: DataFrame, spec: SourceSpec, header: tuple[str, ...]) -> D
         for number, name in enumerate(header)
     ]
     schema = StructType([*fields, StructField("c", StringType())])
-    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "c"}
+    # Quotes are doubled inside quotes (RFC 4180); Spark's own default is a backslash.
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "c", "escape": '"'}
     if spec.null_value is not None:
         options["nullValue"] = spec.null_value
     ddl = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in schema.fields)
     parsed = lines.where(F.col("value") != "").withColumn(PARSED, F.from_csv("value", ddl, options))
     place = {name.lower(): number for number, name in enumerate(header)}
-    record = F.struct(
-        *[F.col(f"{PARSED}.v{place[c.name.lower()]}").alias(c.name) for c in spec.record_columns]
-    ).alias(PARSED)
-    broken = F.col(f"{PARSED}.c").isNotNull() | F.col(PARSED).isNull()
+    record = F.struct(*[F.col(f"{PARSED}.v{place[c.name.lower()]}").alias(c.name) for c in spec.record_columns]).alias(
+        PARSED
+    )
+    # A quoted value that the line does not end goes on in the next one: neither is a record.
+    quotes = F.length("value") - F.length(F.replace("value", F.lit('"')))
+    open_quote = (quotes % 2 == 1) & F.col("value").rlike('(^|,)"')
+    broken = F.col(f"{PARSED}.c").isNotNull() | F.col(PARSED).isNull() | open_quote
     marked = parsed.withColumn(ERROR, F.when(broken, F.lit("NOT_CSV"))).withColumn(PARSED, record)
     return _finished(marked, F.col(ERROR), PARSED, spec)
 
@@ -238,12 +308,15 @@ def _finished(rows: DataFrame, error: Column, record: str | None, spec: SourceSp
 
 def record_hash(spec: SourceSpec) -> Column:
     """64 bits over all values of a record: tells a redelivery from another record with the same key."""
-    return F.xxhash64(*[_hashable(field) for field in record_schema(spec).fields])
+    # The hash passes over NULLs, so a value would look the same in another column: NULLs are hashed as such.
+    parts = [part for field in record_schema(spec).fields for part in _hashable(field)]
+    return F.xxhash64(*parts)
 
 
-def _hashable(field: StructField) -> Column:
+def _hashable(field: StructField) -> tuple[Column, Column]:
     column = F.col(quoted(field.name))
-    return F.to_json(F.struct(column)) if "map<" in field.dataType.simpleString() else column
+    nested = isinstance(field.dataType, ArrayType | MapType | StructType)
+    return (F.to_json(F.struct(column)) if nested else column), column.isNull()
 
 
 def mark_duplicates(rows: DataFrame, spec: SourceSpec) -> DataFrame:

@@ -8,6 +8,7 @@ times counts too). Nothing here opens a file.
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -70,6 +71,9 @@ def _files(root: Path) -> Iterator[tuple[str, os.stat_result]]:
                         status = entry.stat()
                     except FileNotFoundError:
                         # Moved away between the listing and the look at it: it was not complete.
+                        continue
+                    if not stat.S_ISREG(status.st_mode):
+                        # A pipe or a socket would be waited for without an end.
                         continue
                     yield Path(entry.path).relative_to(root).as_posix(), status
     except FileNotFoundError as error:

@@ -22,10 +22,20 @@ from freshline.errors import (
 from freshline.refresh.cancellation import Cancellation
 
 FULL = ("No space left on device", "Disk quota exceeded")
-READ_ONLY = ("Read-only file system", "Permission denied", "Mkdirs failed to create", "DELTA_CREATE_TABLE_WITH_DIFFERENT")
+READ_ONLY = (
+    "Read-only file system",
+    "Permission denied",
+    "Mkdirs failed to create",
+    "DELTA_CREATE_TABLE_WITH_DIFFERENT",
+)
 GONE = (
-    "DELTA_FILE_NOT_FOUND", "FileNotFoundException", "FAILED_READ_FILE", "DELTA_MISSING_CHANGE_DATA",
-    "DELTA_UNSUPPORTED_TIME_TRAVEL_BEYOND", "VersionNotFound", "DELTA_VERSION_NOT_CONTIGUOUS",
+    "DELTA_FILE_NOT_FOUND",
+    "FileNotFoundException",
+    "FAILED_READ_FILE",
+    "DELTA_MISSING_CHANGE_DATA",
+    "DELTA_UNSUPPORTED_TIME_TRAVEL_BEYOND",
+    "VersionNotFound",
+    "DELTA_VERSION_NOT_CONTIGUOUS",
 )
 
 

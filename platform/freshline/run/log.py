@@ -8,7 +8,7 @@ finds quarantined rows above the log's newest number takes them away before it b
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,6 +16,7 @@ from uuid import uuid4
 
 import deltalake
 from pyspark import StorageLevel
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -40,21 +41,25 @@ from freshline.refresh.ingest import (
     FILES_SCHEMA,
     QUARANTINE_SCHEMA,
     accepted,
+    end_reading,
     log_schema,
     mark_duplicates,
     mark_known,
     quarantined,
     read_records,
     record_hash,
+    statistics_columns,
 )
 from freshline.refresh.inputs import HASH, INGESTED_AT, SEQ
 from freshline.refresh.landing import Listing, find_unread, list_landing
 from freshline.refresh.literal import quoted
+from freshline.refresh.plain_json import STOPPED, count_plain_lines, may_be_plain, read_plain
 from freshline.report.outcome import Outcome
 from freshline.run.runtime import KnownFiles, Progress, Runtime
 
 BATCH_BYTES = 256 << 20
 BATCH_FILES = 10_000
+SMALL_BATCH_BYTES = 4 << 20
 # Receipts carry the files read since the last flush; this many make a commit file of some tens of kilobytes.
 RECENT_FILES = 200
 HISTORY_SECONDS = 7 * 86400
@@ -205,10 +210,12 @@ def _lacks_columns(path: Path, spec: SourceSpec) -> bool:
 
 def _provide_log(runtime: Runtime, spark: SparkSession, spec: SourceSpec, path: Path) -> None:
     """Create the log table, or add columns that the declaration gained; refuse every other difference."""
-    history = spec.history_seconds or (2 * 86400 if runtime.graph.mode(spec.name) is Mode.CONTINUOUS else HISTORY_SECONDS)
+    history = spec.history_seconds or (
+        2 * 86400 if runtime.graph.mode(spec.name) is Mode.CONTINUOUS else HISTORY_SECONDS
+    )
     schema = log_schema(spec)
     if not exists(path):
-        create_table(spark, path, schema, history_seconds=history)
+        create_table(spark, path, schema, history_seconds=history, statistics_on=statistics_columns(spec))
         return
     stored = {f.name.lower(): f for f in spark.read.format("delta").load(str(path)).schema.fields}
     added = []
@@ -249,20 +256,9 @@ def _ingest(
     seq = _next_seq(runtime, spark, spec, previous, mode)
     now = runtime.clock()
     attempt = uuid4().hex
-    rows = read_records(spark, spec, Path(spec.path), marks).rows
-    if spec.primary_key:
-        rows = rows.withColumn(HASH, record_hash(spec))
-    # Parsed once, used for the counts, the quarantine and the log.
-    rows = rows.persist(StorageLevel.MEMORY_AND_DISK)
-    marked = rows
-    try:
-        if spec.primary_key:
-            marked = _mark_redelivered(spark, spec, path, rows, now)
-        counts = {row[ERROR]: row["count"] for row in marked.groupBy(ERROR).count().collect()}
-        redelivered = counts.pop("REDELIVERED", 0)
-        good = counts.pop(None, 0)
-        rejected = sum(counts.values())
-        receipt = Receipt(
+
+    def receipt(good: int, rejected: int, redelivered: int) -> Receipt:
+        return Receipt(
             table=spec.name,
             fingerprint=spec.fingerprint,
             epoch=runtime.epoch,
@@ -279,33 +275,101 @@ def _ingest(
             cut={str(spec.name): {"seq": seq}},
             seconds=time.monotonic() - started,
         )
+
+    portion = _Portion(spec, path, marks, seq, now, receipt)
+    try:
+        batch = _commit_plain(runtime, spark, portion, cancellation)
+        if batch is None:
+            batch = _commit_checked(runtime, spark, portion, cancellation)
+    finally:
+        end_reading(spark)
+    runtime.known_files[spec.name] = KnownFiles(attempt, {**known.marks, **{mark.path: mark for mark in marks}})
+    return batch
+
+
+@dataclass(frozen=True)
+class _Portion:
+    """Files that become one batch. `receipt` makes its receipt from the rows that are good, rejected, redelivered."""
+
+    spec: SourceSpec
+    path: Path
+    marks: Sequence[FileMark]
+    seq: int
+    now: datetime
+    receipt: Callable[[int, int, int], Receipt]
+
+
+def _commit_plain(
+    runtime: Runtime, spark: SparkSession, portion: _Portion, cancellation: Cancellation
+) -> _Batch | None:
+    """Commit records that leave no doubt, read the short way; None where the long way must be taken."""
+    spec, root = portion.spec, Path(portion.spec.path)
+    if not may_be_plain(spec, portion.marks):
+        return None
+    lines = count_plain_lines(spark, spec, root, portion.marks)
+    if lines is None:
+        return None
+    rows = accepted(read_plain(spark, spec, root, portion.marks), spec, portion.seq, portion.now)
+    try:
+        return _Batch(_commit_log(runtime, portion, rows, portion.receipt(lines, 0, 0), cancellation), 0, 0)
+    except PySparkException as error:
+        if STOPPED not in str(error):
+            raise
+        return None
+
+
+def _commit_checked(runtime: Runtime, spark: SparkSession, portion: _Portion, cancellation: Cancellation) -> _Batch:
+    """Commit records that were looked at one by one: the rejected ones to the quarantine table, then the good ones."""
+    spec = portion.spec
+    rows = read_records(spark, spec, Path(spec.path), portion.marks).rows
+    if spec.primary_key:
+        rows = rows.withColumn(HASH, record_hash(spec))
+    if sum(mark.size for mark in portion.marks) <= SMALL_BATCH_BYTES:
+        # In one task nothing needs to be shuffled, and the log gets one file.
+        rows = rows.coalesce(1)
+    # Parsed once, used for the counts, the quarantine and the log.
+    rows = rows.persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        marked = _mark_redelivered(spark, spec, portion.path, rows, portion.now) if spec.primary_key else rows
+        counts = {row[ERROR]: row["count"] for row in marked.groupBy(ERROR).count().collect()}
+        redelivered = counts.pop("REDELIVERED", 0)
+        good = counts.pop(None, 0)
+        rejected = sum(counts.values())
+        receipt = portion.receipt(good, rejected, redelivered)
         cancellation.check()
         if rejected:
             runtime.failpoint("log-before-quarantine")
-            _commit_quarantine(runtime, spark, spec, quarantined(marked, seq, now), receipt)
+            _commit_quarantine(runtime, spark, spec, quarantined(marked, portion.seq, portion.now), receipt)
             runtime.failpoint("log-after-quarantine")
-        cancellation.check()
-        runtime.failpoint("log-before-commit")
-        committed = write_and_read_back(
-            lambda: append_rows(accepted(marked, spec, seq, now), path, receipt), path, receipt
+        committed = _commit_log(
+            runtime, portion, accepted(marked, spec, portion.seq, portion.now), receipt, cancellation
         )
-        runtime.failpoint("log-after-commit")
     finally:
         rows.unpersist()
+    return _Batch(committed, rejected, redelivered)
+
+
+def _commit_log(
+    runtime: Runtime, portion: _Portion, rows: DataFrame, receipt: Receipt, cancellation: Cancellation
+) -> Committed:
+    cancellation.check()
+    runtime.failpoint("log-before-commit")
+    committed = write_and_read_back(lambda: append_rows(rows, portion.path, receipt), portion.path, receipt)
+    runtime.failpoint("log-after-commit")
     if committed is None:
         raise FencedError(
-            "another batch was committed to this log meanwhile; nothing was written. Ask again.", where=str(spec.name)
+            "another batch was committed to this log meanwhile; nothing was written. Ask again.",
+            where=str(portion.spec.name),
         )
-    runtime.known_files[spec.name] = KnownFiles(attempt, {**known.marks, **{mark.path: mark for mark in marks}})
-    return _Batch(replace(committed, rows_out=good), rejected, redelivered)
+    return replace(committed, rows_out=receipt.rows_out or 0)
 
 
-def _mark_redelivered(
-    spark: SparkSession, spec: SourceSpec, path: Path, rows: DataFrame, now: datetime
-) -> DataFrame:
+def _mark_redelivered(spark: SparkSession, spec: SourceSpec, path: Path, rows: DataFrame, now: datetime) -> DataFrame:
     keys = [F.col(quoted(key)) for key in spec.primary_key]
     good = rows.where(F.col(ERROR).isNull())
     twice = good.groupBy(*keys).count().where("count > 1").limit(1).count() > 0
+    # The records are computed: what follows reads the log, in the session's own way.
+    end_reading(spark)
     marked = mark_duplicates(rows, spec) if twice else rows
     stored = spark.read.format("delta").load(str(path))
     if spec.deduplicate_seconds is not None:
@@ -316,9 +380,7 @@ def _mark_redelivered(
     return mark_known(marked, known, spec) if known.limit(1).count() else marked
 
 
-def _next_seq(
-    runtime: Runtime, spark: SparkSession, spec: SourceSpec, previous: Receipt | None, mode: str
-) -> int:
+def _next_seq(runtime: Runtime, spark: SparkSession, spec: SourceSpec, previous: Receipt | None, mode: str) -> int:
     """One above every number used so far; takes away what a batch that never finished left in the quarantine table."""
     log_seq = 0 if previous is None else previous.seq
     path = runtime.warehouse.quarantine(spec.name)
@@ -365,9 +427,7 @@ def _flush(
     return FilesPosition(previous.seq, ())
 
 
-def _side_receipt(
-    runtime: Runtime, spec: SourceSpec, seq: int, mode: str, reason: str, stamp: datetime
-) -> Receipt:
+def _side_receipt(runtime: Runtime, spec: SourceSpec, seq: int, mode: str, reason: str, stamp: datetime) -> Receipt:
     return Receipt(
         table=spec.name,
         fingerprint=spec.fingerprint,
@@ -410,4 +470,3 @@ def commit_null_keys(
         receipt = _side_receipt(runtime, spec, up_to if base is None else base.seq, mode, error, runtime.clock())
         fresh.write.format("delta").mode("append").option("userMetadata", receipt.to_json()).save(str(path))
     return count
-

@@ -20,7 +20,6 @@ from freshline.plan.receipt import Receipt
 from freshline.refresh.inputs import Pinned
 from freshline.run.runtime import Runtime
 
-
 # How far back versions are looked at for a cut on which inputs agree.
 MOST_CANDIDATES = 100
 
@@ -37,8 +36,8 @@ class Pins:
     """The inputs of one refresh.
 
     `data_timestamp` is the time up to which everything that the driving inputs had is in the pinned versions; `cut` are
-    the root positions behind them; `mixed` names roots that the driving inputs saw differently far and could not be brought
-    to agree on.
+    the root positions behind them; `mixed` names roots that the driving inputs saw differently far and could not be
+    brought to agree on.
     """
 
     inputs: Mapping[TableName, Pinned]
@@ -54,8 +53,8 @@ class Pins:
 def pin_inputs(runtime: Runtime, spec: TableSpec, base: Mapping[TableName, Position]) -> Pins:
     """Pin the newest version of every input, older ones where driving inputs must agree on a root that they share.
 
-    `base` are the positions that the table has read already; nothing is pinned before them. The time of an input is read
-    before its version, so that the version holds at least everything up to that time.
+    `base` are the positions that the table has read already; nothing is pinned before them. The time of an input is
+    read before its version, so that the version holds at least everything up to that time.
     """
     inputs: dict[TableName, Pinned] = {}
     stamps: dict[TableName, datetime] = {}
@@ -126,14 +125,10 @@ def _agree(
     names = list(spec.driving)
     roots = [root for name in names for root in cuts[name]]
     shared = {root for root in roots if roots.count(root) > 1}
-    apart = {
-        root for root in shared if len({_seen(cuts[name][root]) for name in names if root in cuts[name]}) > 1
-    }
+    apart = {root for root in shared if len({_seen(cuts[name][root]) for name in names if root in cuts[name]}) > 1}
     if not apart:
         return ()
-    candidates = {
-        name: _candidates(inputs[name], cuts[name], shared, base.get(name), cuts.values()) for name in names
-    }
+    candidates = {name: _candidates(inputs[name], cuts[name], shared, base.get(name), cuts.values()) for name in names}
     chosen = choose_agreeing(candidates)
     if chosen is None:
         return tuple(sorted(apart))

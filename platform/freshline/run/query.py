@@ -9,10 +9,9 @@ from functools import reduce
 
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
-from sqlglot import exp, parse
+from sqlglot import TokenType, exp, parse
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError, TokenError
-from sqlglot.tokens import TokenType
 
 from freshline.commit.delta_log import newest_version, position_of
 from freshline.declare.names import TableName
@@ -46,7 +45,11 @@ def query(
     Raises RequestError for anything that would write, and for what Spark refuses.
     """
     _require_query(statement)
-    names = [name for name in runtime.graph.order if newest_version(runtime.warehouse.location(runtime.graph.spec(name))) is not None]
+    names = [
+        name
+        for name in runtime.graph.order
+        if newest_version(runtime.warehouse.location(runtime.graph.spec(name))) is not None
+    ]
     text, used = resolve_names(statement, names)
     most = ROW_LIMIT if limit is None else limit
     with runtime.working(cancellation or Cancellation(), pool=MANUAL, what="sql") as spark:
@@ -63,7 +66,10 @@ def query(
             columns = tuple((field.name, field.dataType.simpleString()) for field in rows.schema.fields)
             safe = rows.toDF(*[f"c{number}" for number in range(len(columns))])
             pieces = [
-                F.concat(F.lit(_key(name)), F.substr(F.to_json(F.struct(F.col(f"c{n}").alias("v")), {"ignoreNullFields": "false"}), F.lit(5)))
+                F.concat(
+                    F.lit(_key(name)),
+                    F.substr(F.to_json(F.struct(F.col(f"c{n}").alias("v")), {"ignoreNullFields": "false"}), F.lit(5)),
+                )
                 for n, (name, _) in enumerate(columns)
             ]
             # Each value is printed by Spark inside {"v":..}; the braces go, the column's own name comes.

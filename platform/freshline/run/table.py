@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import assert_never
 from uuid import uuid4
@@ -102,6 +103,8 @@ from freshline.run.pin import Pins, pin_at, pin_inputs
 from freshline.run.runtime import Progress, Runtime
 
 ATTEMPTS = 3
+# The steps that read changes of inputs, and not only their newest versions.
+BY_CHANGES = (Append, MergeRows, ReplacePartitions)
 MOST_PARTITIONS = 5_000
 FEW_ROWS = 100_000
 CONTINUOUS_HISTORY_SECONDS = 2 * 86400
@@ -133,11 +136,15 @@ def refresh_table(
             if isinstance(spec, TableSpec):
                 outcome = _refresh(runtime, spec, request, cancellation, progress)
             elif request.partitions or (request.full and spec.is_log):
-                raise PartitionError(
-                    f"{name} is a source: it has no partitions and cannot be computed again", where=str(name)
-                ) if request.partitions else DefinitionChangedError(
-                    "a log table only grows; it cannot be refreshed in full. Refresh the tables that read it.",
-                    where=str(name),
+                raise (
+                    PartitionError(
+                        f"{name} is a source: it has no partitions and cannot be computed again", where=str(name)
+                    )
+                    if request.partitions
+                    else DefinitionChangedError(
+                        "a log table only grows; it cannot be refreshed in full. Refresh the tables that read it.",
+                        where=str(name),
+                    )
                 )
             elif spec.is_log:
                 outcome = refresh_log(runtime, spec, request, cancellation=cancellation, progress=progress)
@@ -194,7 +201,9 @@ def _check_source(runtime: Runtime, spec: SourceSpec) -> Outcome:
     path = Path(spec.path)
     version = newest_version(path)
     if version is None:
-        raise SourceError(f"there is no Delta table at {path}. Write it, or correct `path`.", where=str(spec.written_at))
+        raise SourceError(
+            f"there is no Delta table at {path}. Write it, or correct `path`.", where=str(spec.written_at)
+        )
     runtime.control.record_check(spec.name, now, json.dumps(position_of(path, version).as_json()))
     return Outcome(
         table=spec.name,
@@ -233,6 +242,7 @@ def _refresh(
 ) -> Outcome:
     path = runtime.warehouse.path(spec.name)
     mode = str(runtime.graph.mode(spec.name))
+    gone: str | None = None
     for _ in range(ATTEMPTS):
         started = time.monotonic()
         newest = read_newest(path)
@@ -242,32 +252,47 @@ def _refresh(
         pins = pin_inputs(runtime, spec, base)
         runtime.failpoint("table-pinned")
         changes = _classify(spec, pins, base)
-        step = choose_step(
-            Situation(spec, receipt, newest is not None and newest.foreign, changes, request)
-        )
+        step = choose_step(Situation(spec, receipt, newest is not None and newest.foreign, changes, request))
+        if gone is not None and isinstance(step, BY_CHANGES):
+            step = Full(Reason("HISTORY_GONE", gone))
         _require_allowed(spec, step, changes)
         if pins.mixed:
             progress(f"{Reason('MIXED_CUT', ', '.join(pins.mixed))}")
         if isinstance(step, Noop) and not _far_ahead(receipt, pins, spec.lookups):
             return _noop(runtime, spec, newest, pins, step.reason, mode)
         progress(_describe(step))
-        with runtime.working(cancellation, pool=request.cause, what=f"refresh {spec.name}") as spark, ExitStack() as held:
-            held.callback(drop_views, spark, spec.reads)
-            work = _prepare(runtime, spark, spec, step, pins, changes, receipt, held, cancellation, mode)
-            if work.write is None:
-                return _noop(runtime, spec, newest, pins, work.reason, mode, rows_in=work.rows_in)
-            new = _receipt(runtime, spec, receipt, pins, work, mode, time.monotonic() - started)
-            cancellation.check()
-            runtime.failpoint("table-before-commit")
-            write = work.write
-            committed = write_and_read_back(lambda: write(new), path, new)
-            runtime.failpoint("table-after-commit")
+        try:
+            with (
+                runtime.working(cancellation, pool=request.cause, what=f"refresh {spec.name}") as spark,
+                ExitStack() as held,
+            ):
+                held.callback(drop_views, spark, spec.reads)
+                work = _prepare(runtime, spark, spec, step, pins, changes, receipt, held, cancellation, mode)
+                if work.write is None:
+                    return _noop(runtime, spec, newest, pins, work.reason, mode, work)
+                new = _receipt(runtime, spec, receipt, pins, work, mode, time.monotonic() - started)
+                cancellation.check()
+                runtime.failpoint("table-before-commit")
+                committed = write_and_read_back(partial(work.write, new), path, new)
+                runtime.failpoint("table-after-commit")
+        except Exception as error:
+            gone = _lost_changes(error, spec, step, cancellation)
+            if gone is None:
+                raise
+            progress("changes of an input are gone; planning again")
+            continue
         if committed is not None:
             return _succeeded(spec, committed, work, mode)
         progress("another refresh was committed meanwhile; planning again")
-    raise FencedError(
-        f"{ATTEMPTS} refreshes of this table were overtaken by others. Ask again.", where=str(spec.name)
-    )
+    raise FencedError(f"{ATTEMPTS} refreshes of this table were overtaken by others. Ask again.", where=str(spec.name))
+
+
+def _lost_changes(error: Exception, spec: TableSpec, step: Step, cancellation: Cancellation) -> str | None:
+    """What is gone, where a step failed because the log tells of changes whose rows are no longer there."""
+    if isinstance(error, FreshlineError) or not isinstance(step, BY_CHANGES):
+        return None
+    failure = translate(error, spec, cancellation)
+    return failure.message if isinstance(failure, SourceError) else None
 
 
 def _require_same_definition(spec: TableSpec, receipt: Receipt | None, request: RefreshRequest) -> None:
@@ -296,9 +321,7 @@ def _base_positions(runtime: Runtime, spec: TableSpec, receipt: Receipt | None) 
     return {TableName.parse(key): position_from_json(value) for key, value in known["positions"].items()}
 
 
-def _classify(
-    spec: TableSpec, pins: Pins, base: Mapping[TableName, Position]
-) -> dict[TableName, Changes]:
+def _classify(spec: TableSpec, pins: Pins, base: Mapping[TableName, Position]) -> dict[TableName, Changes]:
     found = {}
     for name, pinned in pins.inputs.items():
         before = base.get(name)
@@ -320,7 +343,9 @@ def _require_allowed(spec: TableSpec, step: Step, changes: Mapping[TableName, Ch
             where=str(spec.name),
         )
     if spec.merge is not None and spec.merge.upstream_deletes == "error" and isinstance(step, Full):
-        hit = [c for n in spec.driving if (c := changes[n]).kind in (ChangeKind.MUTATE, ChangeKind.REPLACE) and c.before]
+        hit = [
+            c for n in spec.driving if (c := changes[n]).kind in (ChangeKind.MUTATE, ChangeKind.REPLACE) and c.before
+        ]
         if hit and step.reason.code == "UPSTREAM_DELETES":
             raise UpstreamChangedError(
                 f"{hit[0].name} updated or deleted rows (versions {hit[0].before and hit[0].before.version + 1} to "
@@ -357,8 +382,7 @@ def _noop(
     pins: Pins,
     reason: Reason,
     mode: str,
-    *,
-    rows_in: int = 0,
+    work: _Work | None = None,
 ) -> Outcome:
     receipt = None if newest is None else newest.receipt
     if receipt is not None:
@@ -376,8 +400,9 @@ def _noop(
         strategy="noop",
         reason=str(reason),
         version=None if newest is None else newest.version,
-        rows_in=rows_in,
+        rows_in=0 if work is None else work.rows_in,
         rows_out=0,
+        rejected=0 if work is None else work.rejected,
         seconds=0.0,
         mode=mode,
         data_timestamp=pins.data_timestamp,
@@ -473,13 +498,9 @@ def _prepare(
     assert_never(step)
 
 
-def _carry(
-    spark: SparkSession, spec: TableSpec, path: Path, pins: Pins, receipt: Receipt | None, step: Noop
-) -> _Work:
+def _carry(spark: SparkSession, spec: TableSpec, path: Path, pins: Pins, receipt: Receipt | None, step: Noop) -> _Work:
     empty = spark.read.format("delta").load(str(path)).limit(0)
-    return _Work(
-        lambda new: append_rows(empty, path, new), "noop", step.reason, 0, pins.positions, {}
-    )
+    return _Work(lambda new: append_rows(empty, path, new), "noop", step.reason, 0, pins.positions, {})
 
 
 def _prepare_append(
@@ -562,9 +583,7 @@ def _prepare_merge(
     )
 
 
-def _older_rows(
-    spark: SparkSession, spec: TableSpec, pinned: Pinned, change: Changes, folded: DataFrame
-) -> DataFrame:
+def _older_rows(spark: SparkSession, spec: TableSpec, pinned: Pinned, change: Changes, folded: DataFrame) -> DataFrame:
     """Rows of the change set's keys that were read before, as far as the stored row cannot speak for them.
 
     A key that is absent may have been deleted by a later event, so deletes are looked up; a tie that the table cannot
@@ -581,8 +600,10 @@ def _older_rows(
         met = F.col(DELETE)
         if stored.ties is None:
             met = met | F.col(f"{ORDER}.k.o").eqNullSafe(F.col("_freshline_o"))
-        joined = older.join(wanted, list(spec.primary_key)) if stored.ties is None else older.join(
-            F.broadcast(folded.select(*keys)), list(spec.primary_key), "left_semi"
+        joined = (
+            older.join(wanted, list(spec.primary_key))
+            if stored.ties is None
+            else older.join(F.broadcast(folded.select(*keys)), list(spec.primary_key), "left_semi")
         )
         return joined.where(met)
     return older.join(F.broadcast(folded.select(*keys)), list(spec.primary_key), "left_semi")
@@ -609,9 +630,7 @@ def _quarantine_null_keys(
     )
     if records.limit(1).count() == 0:
         return 0
-    return commit_null_keys(
-        runtime, spark, pinned.spec, records, spec.name, pinned.position.seq or 0, mode
-    )
+    return commit_null_keys(runtime, spark, pinned.spec, records, spec.name, pinned.position.seq or 0, mode)
 
 
 def _prepare_partitions(
@@ -786,4 +805,3 @@ def _prepare_full(
         {},
         rejected,
     )
-

@@ -28,7 +28,7 @@ from freshline.plan.request import MANUAL
 from freshline.plan.shape import read_shape
 from freshline.refresh.cancellation import Cancellation
 from freshline.refresh.fold import DELETE, ORDER, fold_rows, read_rows
-from freshline.refresh.inputs import SEQ, Pinned, read_version, read_whole, shadow_inputs
+from freshline.refresh.inputs import SEQ, Pinned, drop_views, read_version, read_whole, shadow_inputs
 from freshline.refresh.literal import quoted
 from freshline.run.compute import compute_whole, run_query, whole_inputs
 from freshline.run.failure import translate
@@ -91,9 +91,7 @@ class _Expected:
     detail: str = ""
 
 
-def verify_table(
-    runtime: Runtime, name: TableName, *, cancellation: Cancellation, progress: Progress
-) -> Verification:
+def verify_table(runtime: Runtime, name: TableName, *, cancellation: Cancellation, progress: Progress) -> Verification:
     """Recompute a table at its receipt's positions and compare; a failure to do so is part of the answer."""
     started = time.monotonic()
     spec = runtime.graph.spec(name)
@@ -115,17 +113,25 @@ def verify_table(
                     return Verification(
                         name, False, 0, 0, rows, newest.version, time.monotonic() - started, detail=expected.detail
                     )
-                missing, extra, differences = _compare(stored, expected.rows)
+                try:
+                    missing, extra, differences = _compare(stored, expected.rows)
+                finally:
+                    drop_views(spark, spec.reads)
         except Exception as error:  # noqa: BLE001 - the edge: what went wrong is the answer
             failure = translate(error, spec, cancellation)
-            return Verification(
-                name, False, 0, 0, 0, newest.version, time.monotonic() - started, error=str(failure)
-            )
+            return Verification(name, False, 0, 0, 0, newest.version, time.monotonic() - started, error=str(failure))
     extra = max(0, extra - expected.unverified)
     equal = missing == 0 and extra == 0 and expected.unverified == 0
     return Verification(
-        name, equal, missing, extra, expected.unverified, newest.version, time.monotonic() - started,
-        differences=differences, detail=expected.detail,
+        name,
+        equal,
+        missing,
+        extra,
+        expected.unverified,
+        newest.version,
+        time.monotonic() - started,
+        differences=differences,
+        detail=expected.detail,
     )
 
 
@@ -263,7 +269,9 @@ def _replay_late(runtime: Runtime, spark: SparkSession, spec: TableSpec, receipt
 def _compare(stored: DataFrame, expected: DataFrame) -> tuple[int, int, tuple[tuple[str, dict[str, Any]], ...]]:
     """How many rows are only in `expected`, how many only in `stored`, and these rows with their signs."""
     names = list(stored.columns)
-    left = stored.select(*[_comparable(field.dataType, F.col(quoted(field.name))).alias(field.name) for field in stored.schema])
+    left = stored.select(
+        *[_comparable(field.dataType, F.col(quoted(field.name))).alias(field.name) for field in stored.schema]
+    )
     right_schema = {field.name.lower(): field for field in expected.schema}
     right = expected.select(
         *[
@@ -284,8 +292,12 @@ def _compare(stored: DataFrame, expected: DataFrame) -> tuple[int, int, tuple[tu
 
 
 def _comparable(kind: DataType, column: Column) -> Column:
-    """Maps cannot be compared as they are; their sorted entries can."""
-    return F.sort_array(F.map_entries(column)) if isinstance(kind, MapType) else column
+    """Maps cannot be compared as they are; their sorted entries can, and a text of those that are inside of others."""
+    if "map<" not in kind.simpleString():
+        return column
+    if isinstance(kind, MapType) and "map<" not in f"{kind.keyType.simpleString()} {kind.valueType.simpleString()}":
+        return F.sort_array(F.map_entries(column))
+    return F.to_json(F.struct(column.alias("v")))
 
 
 def _has_float(kind: DataType) -> bool:

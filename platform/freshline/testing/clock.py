@@ -15,9 +15,7 @@ class LabClock:
     def __call__(self) -> datetime:
         return self._now
 
-    def advance(
-        self, *, days: float = 0, hours: float = 0, minutes: float = 0, seconds: float = 0
-    ) -> datetime:
+    def advance(self, *, days: float = 0, hours: float = 0, minutes: float = 0, seconds: float = 0) -> datetime:
         """Move the time forward and return it; ValueError for a move backwards."""
         step = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
         if step < timedelta(0):

@@ -269,9 +269,7 @@ class Lab:
         return [self._refresh(name, RefreshRequest()) for name in due]
 
     def _refresh(self, name: TableName, request: RefreshRequest) -> Outcome:
-        return refresh_table(
-            self.runtime, name, request, cancellation=Cancellation(), progress=lambda message: None
-        )
+        return refresh_table(self.runtime, name, request, cancellation=Cancellation(), progress=lambda message: None)
 
     # -- what is there
 
@@ -359,4 +357,4 @@ def _file_text(content: str | Sequence[Mapping[str, object]], spec: SourceSpec) 
 
 def _cell(value: object) -> str:
     text = "" if value is None else str(value)
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"' if set(text) & set(',"\\\r') else text
+    return '"' + text.replace('"', '""') + '"' if set(text) & set(',"\r') else text

@@ -1,0 +1,85 @@
+"""What the log of a Delta table tells without Spark."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from freshline.commit.delta_log import classify, count_rows, position_of, read_newest, read_receipts, receipt_at
+from freshline.declare.names import TableName
+from freshline.plan.changes import ChangeKind
+
+S = TableName.parse("s")
+HOURLY = "FRESHNESS = INTERVAL '1' HOUR"
+
+
+def kind_of(lab, *statements):
+    """The class of what the statements did."""
+    path = lab.path("s")
+    before = position_of(path, read_newest(path).version)
+    for statement in statements:
+        lab.sql(statement)
+    return classify(S, path, before, position_of(path, read_newest(path).version), log=False)
+
+
+def test_a_range_of_versions_has_the_class_of_the_worst_that_happened(lab):
+    lab.source("s", "id INT")
+
+    assert kind_of(lab).kind is ChangeKind.NOTHING
+    assert kind_of(lab, "INSERT INTO s VALUES (1), (2)").rows == 2
+    assert kind_of(lab, "INSERT INTO s VALUES (3)").kind is ChangeKind.APPEND
+    assert kind_of(lab, "OPTIMIZE s").kind is ChangeKind.NOTHING
+    assert kind_of(lab, "INSERT INTO s VALUES (4)", "OPTIMIZE s").kind is ChangeKind.APPEND
+    assert kind_of(lab, "INSERT INTO s VALUES (5)", "UPDATE s SET id = 6 WHERE id = 5").kind is ChangeKind.MUTATE
+    assert kind_of(lab, "DELETE FROM s WHERE id = 99").kind is ChangeKind.NOTHING
+    assert kind_of(lab, "INSERT OVERWRITE s VALUES (7)").kind is ChangeKind.REPLACE
+    assert kind_of(lab, "DELETE FROM s").kind is ChangeKind.MUTATE
+    assert kind_of(lab, "ALTER TABLE s SET TBLPROPERTIES ('a' = 'b')").kind is ChangeKind.NOTHING
+    assert kind_of(lab, "ALTER TABLE s ADD COLUMNS (n INT)").kind is ChangeKind.SCHEMA_CHANGED
+    assert kind_of(lab, "RESTORE TABLE s TO VERSION AS OF 1").kind is ChangeKind.SCHEMA_CHANGED
+
+
+def test_the_newest_receipt_is_found_below_upkeep_and_above_what_others_wrote(lab):
+    lab.source("s", "id INT")
+    lab.sql("INSERT INTO s VALUES (1)")
+    lab.declare(f"CREATE MATERIALIZED TABLE t {HOURLY} AS SELECT id FROM s")
+    lab.refresh("t")
+    path, session = lab.path("t"), lab.runtime.sessions.root
+    own = read_newest(path)
+    assert (own.version, own.receipt_version, own.foreign) == (1, 1, False)
+    session.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('a' = 'b')")
+    kept = read_newest(path)
+    assert (kept.version, kept.receipt_version, kept.foreign, kept.receipt) == (2, 1, False, own.receipt)
+    session.sql(f"INSERT INTO delta.`{path}` VALUES (2)")
+    foreign = read_newest(path)
+    assert (foreign.version, foreign.foreign) == (3, True)
+    session.sql(f"RESTORE TABLE delta.`{path}` TO VERSION AS OF 2")
+    restored = read_newest(path)
+    assert (restored.version, restored.foreign, restored.receipt) == (4, False, own.receipt)
+    assert receipt_at(path, 0) is None
+    assert [version for version, _ in read_receipts(path)] == [1]
+    assert count_rows(path) == 1
+
+
+def test_receipts_are_in_the_history_of_any_reader(lab):
+    lab.source("s", "id INT")
+    lab.declare(f"CREATE MATERIALIZED TABLE t {HOURLY} AS SELECT id FROM s")
+    lab.refresh("t")
+
+    (row,) = lab.runtime.sessions.root.sql(f"DESCRIBE HISTORY delta.`{lab.path('t')}` LIMIT 1").collect()
+
+    receipt = json.loads(row.userMetadata)
+    assert (receipt["table"], receipt["seq"], receipt["strategy"], receipt["freshline"]) == ("t", 1, "full", 1)
+
+
+@pytest.mark.parametrize("statement", ["DELETE FROM s WHERE id = 1", "TRUNCATE TABLE s"])
+def test_rows_are_counted_by_statistics(lab, statement):
+    lab.source("s", "id INT")
+    lab.sql("INSERT INTO s VALUES (1), (2)")
+    lab.sql("INSERT INTO s VALUES (3)")
+    assert count_rows(lab.path("s")) == 3
+    assert count_rows(lab.path("s"), 1) == 2
+    lab.sql(statement)
+
+    assert count_rows(lab.path("s")) == (2 if "WHERE" in statement else 0)

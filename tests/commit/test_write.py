@@ -1,0 +1,116 @@
+"""Every kind of write carries its receipt and its fence, and is read back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from uuid import uuid4
+
+import pytest
+
+from freshline.commit.delta_log import newest_version, read_newest
+from freshline.commit.write import (
+    append_rows,
+    create_table,
+    fenced_session,
+    merge_rows,
+    overwrite_table,
+    replace_partitions,
+    write_and_read_back,
+)
+from freshline.declare.names import TableName
+from freshline.errors import FencedError
+from freshline.plan.receipt import Receipt
+
+
+@pytest.fixture
+def table(spark, tmp_path):
+    """An empty table of ours, and a function that makes its next receipt."""
+    path = tmp_path / "t"
+    frame = spark.createDataFrame([], "k STRING, n INT")
+    create_table(spark, path, frame.schema, partitioned_by=["k"], history_seconds=86400)
+    return path
+
+
+def receipt(seq, epoch=1):
+    return Receipt(
+        table=TableName.parse("t"), fingerprint="f", epoch=epoch, seq=seq, mode="batch", strategy="append", reason="",
+        data_timestamp=None, positions={}, rows_in=0, rows_out=None, attempt=uuid4().hex,
+    )
+
+
+def rows_of(spark, path):
+    return sorted(tuple(row) for row in spark.read.format("delta").load(str(path)).collect())
+
+
+def test_each_write_is_one_commit_with_its_receipt(spark, table):
+    frame = spark.createDataFrame([("a", 1), ("b", 2)], "k STRING, n INT")
+    changed = spark.createDataFrame([("b", 3, False), ("c", 4, False), ("a", 0, True), ("x", 0, True)], "k STRING, n INT, gone BOOLEAN")
+    writes = [
+        lambda r: append_rows(frame, table, r),
+        lambda r: merge_rows(spark, changed, table, r, keys=["k"], columns=["k", "n"], update_when="true", delete="gone"),
+        lambda r: replace_partitions(frame.where("k = 'a'"), table, r, predicate="`k` IN ('a', 'c')"),
+        lambda r: overwrite_table(frame, table, r, partitioned_by=["k"]),
+    ]
+    seen = []
+    for seq, write in enumerate(writes, 1):
+        made = receipt(seq)
+        committed = write_and_read_back(lambda: write(made), table, made)  # noqa: B023 - called at once
+        assert (committed.version, committed.receipt) == (seq, made)
+        seen.append((committed.rows_out, rows_of(spark, table)))
+
+    assert seen == [
+        (2, [("a", 1), ("b", 2)]),
+        (3, [("b", 3), ("c", 4)]),
+        (1, [("a", 1), ("b", 3)]),
+        (2, [("a", 1), ("b", 2)]),
+    ]
+    properties = read_newest(table)
+    assert properties.receipt.seq == 4
+
+
+def test_a_write_that_is_not_above_the_fence_changes_nothing(spark, table):
+    frame = spark.createDataFrame([("a", 1)], "k STRING, n INT")
+    first = receipt(5, epoch=2)
+    write_and_read_back(lambda: append_rows(frame, table, first), table, first)
+
+    for late in (receipt(5, epoch=2), receipt(4, epoch=2)):
+        assert write_and_read_back(lambda: append_rows(frame, table, late), table, late) is None  # noqa: B023 - called at once
+    old = receipt(99, epoch=1)
+    with pytest.raises(FencedError, match="epoch 2, this one has 1"):
+        write_and_read_back(
+            lambda: merge_rows(spark, frame, table, old, keys=["k"], columns=["k", "n"], update_when="true", delete=None), table, old
+        )
+
+    assert newest_version(table) == 1
+    assert rows_of(spark, table) == [("a", 1)]
+
+
+def test_rows_of_another_partition_are_refused(spark, table):
+    made = receipt(1)
+    frame = spark.createDataFrame([("b", 1)], "k STRING, n INT")
+
+    with pytest.raises(Exception, match="DELTA_REPLACE_WHERE_MISMATCH"):
+        write_and_read_back(lambda: replace_partitions(frame, table, made, predicate="`k` IN ('a')"), table, made)
+
+    assert newest_version(table) == 0
+
+
+def test_keys_are_equal_as_null_is_to_null(spark, table):
+    first = receipt(1)
+    frame = spark.createDataFrame([(None, 1)], "k STRING, n INT")
+    write_and_read_back(lambda: append_rows(frame, table, first), table, first)
+    second = replace(first, seq=2, attempt="second")
+    merge_rows(spark, frame.selectExpr("k", "n + 1 AS n"), table, second, keys=["k"], columns=["k", "n"], update_when="true", delete=None)
+
+    assert rows_of(spark, table) == [(None, 2)]
+
+
+def test_the_confs_of_a_fenced_session_are_taken_back_when_the_statement_fails(spark, table):
+    session = spark.newSession()
+
+    with pytest.raises(ZeroDivisionError), fenced_session(session, table, receipt(1)):
+        assert session.conf.get("spark.databricks.delta.write.txnVersion") == str(receipt(1).transaction_version)
+        raise ZeroDivisionError
+
+    assert session.conf.get("spark.databricks.delta.write.txnVersion", None) is None
+    assert session.conf.get("spark.databricks.delta.commitInfo.userMetadata", None) is None

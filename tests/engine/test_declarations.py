@@ -1,0 +1,85 @@
+"""A running engine takes up changed declarations, and keeps the ones before while the new ones have errors."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from freshline.declare.names import TableName
+from freshline.engine.declarations import Declarations
+from freshline.errors import DeclarationError
+
+ORDERS = (
+    "CREATE SOURCE orders (id BIGINT) FRESHNESS = INTERVAL '10' SECOND "
+    "WITH ('connector' = 'files', 'format' = 'json', 'path' = 'orders')"
+)
+TABLE = "CREATE MATERIALIZED TABLE big FRESHNESS = INTERVAL '1' HOUR AS SELECT id FROM orders WHERE id > {least}"
+
+
+@pytest.fixture
+def assets(settings) -> Path:
+    settings.declarations.mkdir()
+    (settings.declarations / "orders.sql").write_text(ORDERS)
+    (settings.declarations / "big.sql").write_text(TABLE.format(least=1))
+    return settings.declarations
+
+
+def test_files_that_did_not_change_are_not_read_again(settings, assets):
+    declarations = Declarations(settings)
+
+    assert declarations.look() is declarations.look()
+
+
+def test_a_changed_file_is_taken_up_and_told(settings, assets):
+    declarations = Declarations(settings)
+    told = []
+    declarations.on_change(told.append)
+    before = declarations.graph
+    (assets / "big.sql").write_text(TABLE.format(least=100))
+
+    after = declarations.look()
+
+    big = TableName.parse("big")
+    assert after.spec(big).fingerprint != before.spec(big).fingerprint
+    assert told == [after]
+
+
+def test_a_new_and_a_removed_file_are_taken_up(settings, assets):
+    declarations = Declarations(settings)
+    (assets / "small.sql").write_text(TABLE.format(least=5).replace("big", "small"))
+    assert TableName.parse("small") in declarations.look()
+
+    (assets / "small.sql").unlink()
+    assert TableName.parse("small") not in declarations.look()
+
+
+def test_errors_are_for_those_who_ask_and_the_graph_before_stays_in_force(settings, assets):
+    declarations = Declarations(settings)
+    before = declarations.graph
+    (assets / "big.sql").write_text("CREATE MATERIALIZED TABLE big AS SELECT id FROM nowhere")
+
+    assert declarations.look() is before
+    with pytest.raises(DeclarationError, match="nowhere"):
+        declarations.look_strictly()
+
+    (assets / "big.sql").write_text(TABLE.format(least=2))
+    assert declarations.look_strictly() is not before
+    assert declarations.error is None
+
+
+def test_a_change_in_a_module_that_a_python_table_imports_is_a_change(settings, assets):
+    (settings.root / "lib").mkdir()
+    (settings.root / "lib" / "words.py").write_text("LEAST = 1\n")
+    (assets / "late.py").write_text(
+        "import freshline\nfrom lib.words import LEAST\n\n"
+        "@freshline.table(freshness='1 hour')\ndef late(orders):\n    return orders.where(orders.id > LEAST)\n"
+    )
+    declarations = Declarations(settings)
+    late = TableName.parse("late")
+    before = declarations.graph.spec(late).fingerprint
+    (settings.root / "lib" / "words.py").write_text("LEAST = 2\n")
+    os.utime(settings.root / "lib" / "words.py", ns=(1, 1))
+
+    assert declarations.look().spec(late).fingerprint != before

@@ -1,0 +1,52 @@
+"""Failpoints are inert unless a test asks for one twice: by a flag and by a name."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from freshline.engine.failpoint import read_failpoint
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [{}, {"FRESHLINE_FAILPOINT": "before-commit"}, {"FRESHLINE_TEST": "1"}],
+)
+def test_without_flag_and_name_nothing_happens(environ):
+    read_failpoint(environ)("before-commit")
+
+
+def test_the_passing_that_was_named_is_the_last(monkeypatch):
+    killed: list[str] = []
+    stop_here = read_failpoint(
+        {"FRESHLINE_TEST": "1", "FRESHLINE_FAILPOINT": "before-commit:2"}, kill=lambda: killed.append("now")
+    )
+
+    stop_here("before-commit")
+    stop_here("after-commit")
+    assert killed == []
+    stop_here("before-commit")
+    assert killed == ["now"]
+    stop_here("before-commit")
+    assert killed == ["now"]
+
+
+def test_a_count_below_one_is_a_mistake():
+    with pytest.raises(ValueError, match="begins at 1"):
+        read_failpoint({"FRESHLINE_TEST": "1", "FRESHLINE_FAILPOINT": "x:0"})
+
+
+def test_the_kill_takes_what_the_process_started_with_it():
+    code = (
+        "import subprocess, sys; from freshline.engine.failpoint import read_failpoint; "
+        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']); "
+        "read_failpoint({'FRESHLINE_TEST': '1', 'FRESHLINE_FAILPOINT': 'here'})('here'); print('still here')"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, start_new_session=True)
+    # The pipe ends when nobody holds it any more, the child included.
+    printed = process.communicate(timeout=30)[0]
+
+    assert process.returncode == -9
+    assert "still here" not in printed

@@ -1,0 +1,110 @@
+"""One engine a warehouse; who holds it is named, and what a killed one left is ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from freshline.engine.lock import HOLDER, WarehouseLock, read_holder
+from freshline.engine.process import ProcessId
+from freshline.errors import EngineHeldError, StorageError
+
+
+def acquire(root: Path) -> WarehouseLock:
+    return WarehouseLock.acquire(root, project=root.parent / "shop", state=root.parent / "state")
+
+
+def test_a_second_engine_is_refused_and_told_who_holds_the_warehouse(tmp_path):
+    lock = acquire(tmp_path / "warehouse")
+
+    with pytest.raises(EngineHeldError) as raised:
+        acquire(tmp_path / "warehouse")
+
+    message = str(raised.value)
+    assert f"process {os.getpid()}" in message
+    assert f"since {lock.holder.since:%Y-%m-%d %H:%M:%S} UTC" in message
+    assert str(tmp_path / "shop") in message
+    lock.release()
+
+
+def test_what_was_released_can_be_taken_again(tmp_path):
+    acquire(tmp_path / "warehouse").release()
+
+    assert read_holder(tmp_path / "warehouse") is None
+    acquire(tmp_path / "warehouse").release()
+
+
+def test_the_lock_ends_with_the_process_that_took_it(tmp_path):
+    code = (
+        "import os, sys, time; from pathlib import Path; from freshline.engine.lock import WarehouseLock; "
+        "root = Path(sys.argv[1]); "
+        "lock = WarehouseLock.acquire(root, project=root, state=root); print(flush=True); time.sleep(60)"
+    )
+    child = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    assert child.stdout is not None
+    child.stdout.readline()
+    with pytest.raises(EngineHeldError, match=f"process {child.pid}"):
+        acquire(tmp_path)
+
+    child.kill()
+    child.wait()
+
+    acquire(tmp_path).release()
+
+
+def test_a_jvm_that_a_killed_engine_left_is_ended_before_the_warehouse_is_taken(tmp_path):
+    orphan = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    jvm = ProcessId.of(orphan.pid)
+    assert jvm is not None
+    before = acquire(tmp_path)
+    before.record_jvm(jvm)
+    before._handle.close()  # as if it had been killed: the system let go of the lock, the file stays
+    told: list[str] = []
+
+    lock = WarehouseLock.acquire(tmp_path, project=tmp_path, state=tmp_path, progress=told.append)
+
+    assert not jvm.alive
+    assert told == [f"ending process {orphan.pid}, which a killed engine left"]
+    lock.release()
+    orphan.wait()
+
+
+def test_a_process_that_only_has_the_number_of_the_jvm_is_left_alone(tmp_path):
+    other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    before = acquire(tmp_path)
+    before.record_jvm(ProcessId(other.pid, 1.0))
+    before._handle.close()
+
+    acquire(tmp_path).release()
+
+    assert other.poll() is None
+    other.kill()
+    other.wait()
+
+
+def test_a_holder_that_cannot_be_read_does_not_keep_anybody_out(tmp_path):
+    (tmp_path / HOLDER).write_text(json.dumps({"pid": 1}))
+
+    acquire(tmp_path).release()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_warehouse_that_cannot_be_written_is_told(tmp_path):
+    tmp_path.chmod(0o500)
+    try:
+        with pytest.raises(StorageError, match="Make its folder writable"):
+            acquire(tmp_path / "warehouse")
+    finally:
+        tmp_path.chmod(0o700)
+
+
+def test_a_file_in_the_place_of_the_warehouse_is_told(tmp_path):
+    (tmp_path / "warehouse").write_text("")
+
+    with pytest.raises(StorageError, match="the warehouse cannot be written"):
+        acquire(tmp_path / "warehouse")

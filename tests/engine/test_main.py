@@ -1,0 +1,421 @@
+"""The engine as a process: started on demand, asked, killed, taken over, drained.
+
+Everything here runs the real thing: `python -m freshline.engine.main` with its JVM, asked through the client.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import psutil
+import pytest
+
+from freshline.declare.project import read_settings
+from freshline.declare.settings import Settings
+from freshline.engine.client import EngineClient
+from freshline.engine.lock import read_holder
+from freshline.engine.state_file import read_state, state_file
+from freshline.errors import EngineError, RequestError
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+EVENTS = """
+CREATE SOURCE events (id BIGINT, kind STRING, amount INT, PRIMARY KEY (id))
+FRESHNESS = INTERVAL '4' SECOND
+WITH ('connector' = 'files', 'format' = 'json', 'path' = 'landing', 'settle' = '0 seconds')
+"""
+BIG = """
+CREATE MATERIALIZED TABLE big FRESHNESS = INTERVAL '8' SECOND
+AS SELECT id, kind, amount FROM events WHERE amount > 1
+"""
+SHOUTED = """
+import freshline
+from pyspark.sql import functions as F
+
+from lib.words import shout
+
+
+@freshline.table(freshness="10 minutes")
+def shouted(big):
+    print("printed by the user's code")
+    return big.select("id", F.udf(shout, "string")("kind").alias("kind"))
+"""
+# Seconds of work for each of many tasks, and a place to be interrupted after every row that comes in.
+LONG = "SELECT count(*) AS n FROM range(0, 1000000000000, 1, 64) WHERE sha2(CAST(id AS STRING), 512) LIKE 'zzz%'"
+
+
+class Project:
+    """A project in a folder, and the engine that commands in it would find."""
+
+    def __init__(self, root: Path, **variables: str) -> None:
+        self.root = root
+        self.variables = variables
+        (root / "assets").mkdir(parents=True)
+        (root / "landing").mkdir()
+        (root / "lib").mkdir()
+        (root / "pyproject.toml").write_text('[tool.freshline]\ndriver-memory = "1g"\nspark-master = "local[2]"\n')
+        (root / "assets" / "events.sql").write_text(EVENTS)
+        (root / "assets" / "big.sql").write_text(BIG)
+
+    @property
+    def settings(self) -> Settings:
+        return read_settings(self.root, {})
+
+    def land(self, name: str, *ids: int) -> None:
+        lines = "".join(json.dumps({"id": n, "kind": f"k{n % 2}", "amount": n}) + "\n" for n in ids)
+        part = self.root / "landing" / f"_{name}"
+        part.write_text(lines)
+        part.rename(self.root / "landing" / f"{name}.json")
+
+    def connect(self, **arguments: Any) -> EngineClient:
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in self.variables.items():
+                patch.setenv(name, value)
+            return EngineClient.connect(self.settings, **arguments)
+
+    def ids(self, table: str) -> list[int]:
+        rows = deltalake.DeltaTable(str(self.settings.warehouse / table)).to_pyarrow_table(columns=["id"])
+        return sorted(rows["id"].to_pylist())
+
+    def end(self) -> None:
+        """Leave no process behind, whatever a test came to."""
+        state = read_state(self.settings.state)
+        holder = read_holder(self.settings.warehouse)
+        for process in (state and state.process, state and state.jvm, holder and holder.process, holder and holder.jvm):
+            if process is not None:
+                process.end(grace_seconds=20.0)
+
+
+def refresh(client: EngineClient, *tables: str, **arguments: Any) -> dict[str, dict[str, Any]]:
+    """Ask for a refresh; the outcomes by table."""
+    events = list(client.run("refresh", tables=list(tables), **arguments))
+    assert events[-1]["type"] == "done"
+    return {event["outcome"]["table"]: event["outcome"] for event in events if event["type"] == "outcome"}
+
+
+def rows(client: EngineClient, statement: str) -> list[Any]:
+    events = list(client.run("sql", statement=statement))
+    assert events[-1]["state"] == "SUCCEEDED", events
+    return [json.loads(row) for event in events if event["type"] == "rows" for row in event["rows"]]
+
+
+def wait_until(condition: Any, seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    tick = threading.Event()
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come about"
+        tick.wait(0.1)
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
+    project = Project(tmp_path_factory.mktemp("shop"))
+    yield project
+    project.end()
+
+
+@pytest.fixture(scope="module")
+def engine(project: Project) -> EngineClient:
+    """One engine for the tests that leave it as it is, started by two commands at the same moment."""
+    project.land("one", 1, 2, 3)
+    found: list[EngineClient] = []
+    threads = [threading.Thread(target=lambda: found.append(project.connect())) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 2
+    assert found[0].state == found[1].state
+    return found[0]
+
+
+def test_two_commands_that_start_an_engine_at_once_use_the_same_one(engine, project):
+    health = engine.health()
+
+    assert health["warehouse"] == str(project.settings.warehouse)
+    assert not health["loops"]
+    assert len(psutil.Process(health["pid"]).children()) == 1  # one JVM; no worker before a table needs it
+
+
+def test_a_running_engine_is_found_at_once(engine, project):
+    began = time.monotonic()
+
+    assert project.connect().state == engine.state
+    assert time.monotonic() - began < 2
+
+
+def test_everything_is_brought_up_to_date_and_the_second_time_nothing_is_done(engine, project):
+    first = refresh(engine)
+    assert {name: (each["state"], each["rows_out"]) for name, each in first.items()} == {
+        "events": ("SUCCEEDED", 3),
+        "big": ("SUCCEEDED", 2),
+    }
+    versions = {name: each["version"] for name, each in first.items()}
+
+    second = refresh(engine)
+
+    assert {name: each["strategy"] for name, each in second.items()} == {"events": "noop", "big": "noop"}
+    assert {name: each["version"] for name, each in second.items()} == versions
+
+
+def test_a_query_sees_the_newest_versions(engine):
+    assert rows(engine, "SELECT id, amount FROM big ORDER BY id") == [{"id": 2, "amount": 2}, {"id": 3, "amount": 3}]
+
+
+def test_tables_are_verified(engine):
+    events = list(engine.run("verify", tables=["big"]))
+
+    assert [event["verification"]["equal"] for event in events if event["type"] == "verification"] == [True]
+
+
+def test_a_mistake_in_a_statement_is_told(engine):
+    events = list(engine.run("sql", statement="SELECT nothing FROM big"))
+
+    assert events[-1]["state"] == "FAILED"
+    assert "nothing" in events[-1]["error"]["message"]
+
+
+def test_a_second_engine_is_refused_and_told_who_holds_the_warehouse(engine, project, tmp_path):
+    other = Project(tmp_path / "other")
+    text = (other.root / "pyproject.toml").read_text()
+    (other.root / "pyproject.toml").write_text(f'{text}warehouse = "{project.settings.warehouse}"\n')
+
+    with pytest.raises(EngineError, match=f"process {engine.state.process.pid} on .* project {project.root}") as raised:
+        other.connect()
+
+    assert raised.value.code == "ENGINE_HELD"
+    assert engine.health()["pid"] == engine.state.process.pid
+
+
+def test_everything_listens_on_loopback_only(engine):
+    processes = [psutil.Process(engine.state.process.pid), psutil.Process(engine.state.jvm.pid)]
+    addresses = {
+        connection.laddr.ip
+        for process in processes
+        for connection in process.net_connections("inet")
+        if connection.status == psutil.CONN_LISTEN
+    }
+
+    assert addresses
+    assert addresses <= {"127.0.0.1", "::ffff:127.0.0.1", "::1"}
+
+
+def test_cancelling_interrupts_what_spark_does(engine):
+    request_id = engine.submit("sql", statement=LONG)
+    spark = psutil.Process(engine.state.jvm.pid)
+    before = spark.cpu_times().user
+    wait_until(lambda: spark.cpu_times().user > before + 3.0)
+    began = time.monotonic()
+
+    engine.cancel(request_id)
+    events = list(engine.events(request_id))
+
+    assert events[-1] == {"type": "done", "state": "CANCELLED", "error": None}
+    assert time.monotonic() - began < 10
+    # The tasks are gone too: the next statement has the processors.
+    assert rows(engine, "SELECT count(*) AS n FROM big") == [{"n": 2}]
+    assert time.monotonic() - began < 30
+
+
+def test_ctrl_c_of_a_command_cancels_its_request(engine, project):
+    code = (
+        # A test run in the background ignores the signal, and what it starts inherits that.
+        "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+        "from pathlib import Path; from freshline.declare.project import read_settings; "
+        "from freshline.engine.client import EngineClient; "
+        "client = EngineClient.connect(read_settings(Path(sys.argv[1]), {})); print('ready', flush=True); "
+        "list(client.run('sql', statement=sys.argv[2]))"
+    )
+    command = subprocess.Popen(
+        [sys.executable, "-c", code, str(project.root), LONG],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    assert command.stdout is not None
+    command.stdout.readline()
+    spark = psutil.Process(engine.state.jvm.pid)
+    before = spark.cpu_times().user
+    wait_until(lambda: spark.cpu_times().user > before + 3.0)
+    began = time.monotonic()
+
+    command.send_signal(signal.SIGINT)
+    command.communicate(timeout=15)
+
+    assert rows(engine, "SELECT 1 AS one") == [{"one": 1}]
+    assert time.monotonic() - began < 20
+
+
+def test_a_table_in_python_runs_in_a_worker_and_follows_its_code(engine, project):
+    words = project.root / "lib" / "words.py"
+    words.write_text("def shout(text):\n    return text.upper() + '!'\n")
+    (project.root / "assets" / "shouted.py").write_text(SHOUTED)
+    assert refresh(engine, "shouted")["shouted"]["error"] is None
+    statement = "SELECT kind FROM shouted ORDER BY id"
+    assert rows(engine, statement) == [{"kind": "K0!"}, {"kind": "K1!"}]
+    assert "printed by the user's code" in (project.settings.state / "logs" / "worker.log").read_text()
+
+    words.write_text("def shout(text):\n    return text.upper() + '!!'\n")
+
+    assert refresh(engine, "shouted")["shouted"]["strategy"] == "full"
+    assert rows(engine, statement) == [{"kind": "K0!!"}, {"kind": "K1!!"}]
+
+
+@pytest.mark.parametrize(
+    ("body", "sentence", "line"),
+    [
+        ("return 7", "returned int, not a DataFrame", 8),
+        ("raise ValueError('no such thing')", "ValueError: no such thing", 10),
+        ("import os; os._exit(3)", "ended (code 3)", None),
+    ],
+)
+def test_what_a_python_table_does_wrong_is_told_with_its_line(engine, project, body, sentence, line):
+    file = project.root / "assets" / "shouted.py"
+    (project.root / "lib" / "words.py").write_text("def shout(text):\n    return text\n")
+    file.write_text(SHOUTED.replace("print(", f"{body}\n    print(", 1))
+
+    error = refresh(engine, "shouted", upstreams=False)["shouted"]["error"]
+
+    assert sentence in error["message"]
+    assert error["where"] == ("assets/shouted.py" if line is None else f"assets/shouted.py:{line}")
+    file.unlink()
+    # And the next one gets a sound worker.
+    assert refresh(engine, "big")["big"]["state"] == "SUCCEEDED"
+
+
+def test_declarations_with_errors_are_told_and_the_next_request_sees_the_repair(engine, project):
+    file = project.root / "assets" / "wrong.sql"
+    file.write_text("CREATE MATERIALIZED TABLE wrong AS SELECT id FROM nowhere")
+    events = list(engine.run("refresh", tables=[]))
+    assert events[-1]["state"] == "FAILED"
+    assert "nowhere" in json.dumps(events[-1]["error"])
+
+    file.unlink()
+    assert refresh(engine, "big")["big"]["state"] == "SUCCEEDED"
+
+
+def test_loops_bring_in_what_lands_by_themselves(engine, project):
+    engine.set_loops(True)
+    assert read_state(project.settings.state).loops
+    project.land("two", 10, 11)
+
+    wait_until(lambda: project.ids("big") == [2, 3, 10, 11])
+    engine.set_loops(False)
+    assert not engine.health()["loops"]
+
+
+def test_the_environment_of_a_stopped_engine_is_left_as_it_was_found(engine, project):
+    """Last with this engine: a refresh that runs when SIGTERM comes is finished, then everything ends."""
+    project.land("three", 20, 21)
+    request_id = engine.submit("refresh", tables=[])
+    started = psutil.Process(engine.state.process.pid).children(recursive=True)
+    os.kill(engine.state.process.pid, signal.SIGTERM)
+
+    events = list(engine.events(request_id))
+    with pytest.raises((EngineError, RequestError)):
+        engine.submit("refresh", tables=[])
+
+    assert events[-1]["state"] == "SUCCEEDED"
+    assert engine.state.process.wait(60)
+    assert psutil.wait_procs(started, timeout=30)[1] == []
+    assert project.ids("big") == [2, 3, 10, 11, 20, 21]
+    assert not state_file(project.settings.state).exists()
+    assert read_holder(project.settings.warehouse) is None
+
+
+def test_after_kill_9_the_next_start_takes_over_and_nothing_is_lost_or_repeated(tmp_path):
+    project = Project(tmp_path / "shop")
+    try:
+        project.land("one", 1, 2, 3)
+        first = project.connect()
+        refresh(first)
+        epoch = first.health()["epoch"]
+        project.land("two", 4, 5)
+        request_id = first.submit("refresh", tables=[])
+        began = time.monotonic()
+        os.kill(first.state.process.pid, signal.SIGKILL)
+
+        assert first.state.jvm.wait(30), "the JVM outlived its supervisor"
+        print(f"the JVM ended {time.monotonic() - began:.2f} s after its supervisor", file=sys.stderr)
+        with pytest.raises(EngineError, match="try again"):
+            list(first.events(request_id))
+        assert state_file(project.settings.state).exists()  # stale
+
+        second = project.connect()
+        refresh(second)
+
+        assert second.state.process != first.state.process
+        assert second.health()["epoch"] > epoch
+        assert project.ids("events") == [1, 2, 3, 4, 5]
+        assert project.ids("big") == [2, 3, 4, 5]
+        second.stop()
+    finally:
+        project.end()
+
+
+def test_a_jvm_that_outlives_its_supervisor_is_ended_by_the_next_start(tmp_path):
+    project = Project(tmp_path / "shop")
+    try:
+        first = project.connect()
+        # Stopped, it cannot notice that its supervisor is gone.
+        os.kill(first.state.jvm.pid, signal.SIGSTOP)
+        os.kill(first.state.process.pid, signal.SIGKILL)
+        assert first.state.process.wait(10)
+        assert first.state.jvm.alive
+        told: list[str] = []
+
+        second = project.connect(progress=told.append)
+
+        assert not first.state.jvm.alive
+        assert f"ending process {first.state.jvm.pid}, which a killed engine left" in told
+        second.stop()
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(first.state.jvm.pid, signal.SIGKILL)
+        project.end()
+
+
+def test_a_failpoint_kills_the_engine_with_its_jvm_and_the_next_refresh_continues(tmp_path):
+    project = Project(tmp_path / "shop", FRESHLINE_TEST="1", FRESHLINE_FAILPOINT="table-before-commit")
+    try:
+        project.land("one", 1, 2, 3)
+        first = project.connect()
+        with pytest.raises(EngineError, match="try again"):
+            refresh(first)
+        assert first.state.process.wait(10)
+        assert first.state.jvm.wait(10)
+        project.variables = {}
+
+        second = project.connect()
+        refresh(second)
+
+        assert project.ids("events") == [1, 2, 3]
+        assert project.ids("big") == [2, 3]
+        second.stop()
+    finally:
+        project.end()
+
+
+def test_what_keeps_an_engine_from_starting_is_told_in_one_sentence(tmp_path):
+    project = Project(tmp_path / "shop")
+    (project.root / "assets" / "wrong.sql").write_text("CREATE MATERIALIZED TABLE wrong AS SELECT id FROM nowhere")
+    command = [sys.executable, "-m", "freshline.engine.main", "--project", str(project.root)]
+
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+    assert ended.returncode == 1
+    assert "assets/wrong.sql:1" in ended.stderr
+    assert "nowhere" in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert read_holder(project.settings.warehouse) is None

@@ -1,0 +1,236 @@
+"""Requests: what is asked is checked, ordered by the graph, and ends only when its work has."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from freshline.commit.control_store import ControlStore
+from freshline.commit.warehouse import Warehouse
+from freshline.declare.names import TableName
+from freshline.declare.project import read_declarations
+from freshline.engine.requests import ASKER_GONE_SECONDS, KEPT_SECONDS, Request, Requests, read_refresh
+from freshline.engine.work import Job, Work
+from freshline.errors import EngineError, QueryError, RequestError
+from freshline.report.outcome import Outcome
+
+SOURCE = "CREATE SOURCE {name} (id BIGINT) WITH ('connector' = 'files', 'format' = 'json', 'path' = '{name}')"
+TABLE = "CREATE MATERIALIZED TABLE {name} FRESHNESS = INTERVAL '1' HOUR AS SELECT id FROM {reads}"
+
+
+def succeeded(job: Job) -> Outcome:
+    return Outcome(
+        table=job.table, kind="table", state="SUCCEEDED", strategy="noop", reason="", version=0, rows_in=0, rows_out=0,
+        seconds=0.0,
+    )  # fmt: skip
+
+
+class Bench:
+    """Requests over a small graph (a -> b -> c, a -> d), with refreshes that a test may replace."""
+
+    def __init__(self, settings: Any, control: ControlStore) -> None:
+        self.graph = read_declarations(
+            {
+                "a.sql": SOURCE.format(name="a"),
+                "b.sql": TABLE.format(name="b", reads="a"),
+                "c.sql": TABLE.format(name="c", reads="b"),
+                "d.sql": TABLE.format(name="d", reads="a"),
+            },
+            settings,
+        )
+        self.control = control
+        self.jobs: list[Job] = []
+        self.refresh: Callable[[Job], Outcome] = succeeded
+        self.work = Work(self._do, 2, lambda job, outcome: None)
+        runtime: Any = SimpleNamespace(
+            control=control, warehouse=Warehouse(settings.warehouse), clock=lambda: datetime.now(UTC)
+        )
+        declarations: Any = SimpleNamespace(graph=self.graph, look_strictly=lambda: self.graph)
+        self.requests = Requests(runtime, declarations, self.work, lambda graph: (TableName.parse("d"),))
+
+    def _do(self, job: Job) -> Outcome:
+        self.jobs.append(job)
+        return self.refresh(job)
+
+    def ask(self, **arguments: Any) -> list[dict[str, Any]]:
+        return self.wait(self.requests.submit("refresh", arguments))
+
+    def wait(self, request: Request) -> list[dict[str, Any]]:
+        assert self.requests.wait(10)
+        return request.events(0)[0]
+
+
+@pytest.fixture
+def bench(settings) -> Iterator[Bench]:
+    control = ControlStore.open(settings.control_store)
+    bench = Bench(settings, control)
+    yield bench
+    bench.work.close(5)
+    control.close()
+
+
+def states(events: list[dict[str, Any]]) -> dict[str, str]:
+    return {event["outcome"]["table"]: event["outcome"]["state"] for event in events if event["type"] == "outcome"}
+
+
+def test_no_names_are_all_tables_and_sources_upstreams_first(bench):
+    events = bench.ask()
+
+    order = [str(job.table) for job in bench.jobs]
+    assert sorted(order) == ["a", "b", "c", "d"]
+    assert order[0] == "a"
+    assert order.index("b") < order.index("c")
+    assert events[-1] == {"type": "done", "state": "SUCCEEDED", "error": None}
+
+
+def test_a_named_table_brings_its_upstreams_unless_told_not_to(bench):
+    bench.ask(tables=["C"], full=True)
+    assert [(str(job.table), job.request.full) for job in bench.jobs] == [("a", False), ("b", False), ("c", True)]
+
+    bench.jobs.clear()
+    bench.ask(tables=["c"], upstreams=False)
+    assert [str(job.table) for job in bench.jobs] == ["c"]
+
+
+def test_partitions_are_those_of_the_named_table(bench):
+    bench.ask(tables=["b"], partitions=[[["ds", "2026-11-01"]]])
+
+    assert [job.request.partitions for job in bench.jobs] == [(), ((("ds", "2026-11-01"),),)]
+
+
+def test_what_reads_a_table_that_failed_is_blocked_and_the_rest_goes_on(bench):
+    def refresh(job: Job) -> Outcome:
+        if str(job.table) != "b":
+            return succeeded(job)
+        return replace(succeeded(job), state="FAILED", error=QueryError("no", where="b"))
+
+    bench.refresh = refresh
+    events = bench.ask()
+
+    assert states(events) == {"a": "SUCCEEDED", "b": "FAILED", "c": "BLOCKED", "d": "SUCCEEDED"}
+    blocked = next(e["outcome"] for e in events if e["type"] == "outcome" and e["outcome"]["table"] == "c")
+    assert blocked["reason"] == "BLOCKED(b)"
+    assert events[-1] == {"type": "done", "state": "FAILED", "error": None}
+    assert bench.control.last_refreshes()[TableName.parse("c")].state == "BLOCKED"
+
+
+def test_a_mistake_of_freshline_is_the_outcome_of_its_table_only(bench):
+    def refresh(job: Job) -> Outcome:
+        if str(job.table) == "d":
+            raise RuntimeError("a mistake")
+        return succeeded(job)
+
+    bench.refresh = refresh
+
+    assert states(bench.ask()) == {"a": "SUCCEEDED", "b": "SUCCEEDED", "c": "SUCCEEDED", "d": "FAILED"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"tables": ["nothere"]}, "there is no table or source nothere"),
+        ({"tables": ["a.b.c"]}, "is not a name"),
+        ({"tables": "a"}, "a list of names"),
+        ({"tables": ["b"], "partitions": [["ds"]]}, "column, value"),
+        ({"tables": ["b"], "partitions": [[["ds", 1]]]}, "both texts"),
+        ({"tables": ["b"], "partitions": "ds=1"}, "a list of partitions"),
+    ],
+)
+def test_what_cannot_be_asked_is_told_before_any_work(bench, arguments, sentence):
+    events = bench.ask(**arguments)
+
+    assert [event["type"] for event in events] == ["done"]
+    assert sentence in events[0]["error"]["message"]
+    assert bench.jobs == []
+    with pytest.raises(RequestError):
+        read_refresh(bench.graph, arguments)
+
+
+def test_an_unknown_kind_is_no_request(bench):
+    with pytest.raises(RequestError, match="refresh, verify, sql, tick"):
+        bench.requests.submit("dance", {})
+
+
+def test_a_tick_refreshes_what_is_due(bench):
+    events = bench.wait(bench.requests.submit("tick", {}))
+
+    assert states(events) == {"d": "SUCCEEDED"}
+
+
+def test_a_cancelled_request_ends_when_its_work_has_let_go(bench):
+    begun, let_go = threading.Event(), threading.Event()
+
+    def refresh(job: Job) -> Outcome:
+        begun.set()
+        assert job.cancellation.wait(10)
+        assert let_go.wait(10)
+        return replace(succeeded(job), state="CANCELLED")
+
+    bench.refresh = refresh
+    request = bench.requests.submit("refresh", {})
+    assert begun.wait(10)
+    request.interrupt()
+    assert not bench.requests.wait(0.3)
+    assert [open_.id for open_ in bench.control.open_requests()] == [request.id]
+    let_go.set()
+
+    events = bench.wait(request)
+
+    assert events[-1] == {"type": "done", "state": "CANCELLED", "error": None}
+    assert [str(job.table) for job in bench.jobs] == ["a"]  # nothing new was begun
+    assert bench.control.open_requests() == []
+
+
+def test_a_request_whose_asker_has_gone_is_cancelled(bench):
+    begun = threading.Event()
+
+    def refresh(job: Job) -> Outcome:
+        begun.set()
+        assert job.cancellation.wait(10)
+        return replace(succeeded(job), state="CANCELLED")
+
+    bench.refresh = refresh
+    request = bench.requests.submit("refresh", {})
+    assert begun.wait(10)
+    bench.requests.look_after()
+    assert not request.cancellation.cancelled
+
+    request.asked_at -= ASKER_GONE_SECONDS + 1
+    bench.requests.look_after()
+
+    assert request.cancellation.cancelled
+    assert bench.wait(request)[-1]["state"] == "CANCELLED"
+
+
+def test_a_request_that_ended_long_ago_is_forgotten(bench):
+    request = bench.requests.submit("refresh", {})
+    bench.wait(request)
+    assert bench.requests.find(request.id) is request
+
+    request.ended_at = time.monotonic() - KEPT_SECONDS - 1
+    bench.requests.look_after()
+
+    with pytest.raises(RequestError, match="ended long ago"):
+        bench.requests.find(request.id)
+
+
+def test_requests_of_an_engine_that_died_are_recorded_as_failed(bench):
+    bench.control.create_request("left", "refresh", "{}", datetime.now(UTC))
+
+    bench.requests.adopt()
+
+    assert bench.control.open_requests() == []
+
+
+def test_an_engine_that_stops_takes_no_more(bench):
+    bench.requests.stop()
+
+    with pytest.raises(EngineError, match="stopping"):
+        bench.requests.submit("refresh", {})

@@ -1,0 +1,194 @@
+"""The engine's HTTP: who may ask, what a mistake is told, and that an answer comes with the next event."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from freshline.engine.requests import Request
+from freshline.engine.server import Server, bind
+from freshline.errors import EngineError, RequestError
+
+TOKEN = "a-token"
+
+
+class Control:
+    """An engine without Spark: requests never end by themselves."""
+
+    def __init__(self) -> None:
+        self.requests: dict[str, Request] = {}
+        self.loops = False
+        self.stopped: list[float | None] = []
+
+    def health(self) -> Mapping[str, Any]:
+        return {"pid": 1, "loops": self.loops}
+
+    def submit(self, kind: str, arguments: Mapping[str, Any]) -> Request:
+        if kind == "nonsense":
+            raise RequestError("there is no request 'nonsense'")
+        request = Request(kind, arguments)
+        self.requests[request.id] = request
+        return request
+
+    def find(self, request_id: str) -> Request:
+        try:
+            return self.requests[request_id]
+        except KeyError:
+            raise RequestError(f"there is no request {request_id}") from None
+
+    def status(self) -> list[dict[str, Any]]:
+        return [{"table": "orders"}]
+
+    def set_loops(self, on: bool) -> None:
+        self.loops = on
+
+    def stop(self, seconds: float | None) -> None:
+        self.stopped.append(seconds)
+
+
+class Client:
+    def __init__(self, port: int) -> None:
+        self.port = port
+
+    def ask(self, method: str, path: str, body: object = None, **headers: str) -> tuple[int, Any]:
+        given = {"Authorization": f"Bearer {TOKEN}"} | {key.replace("_", "-"): value for key, value in headers.items()}
+        data = body if isinstance(body, bytes) else None if body is None else json.dumps(body).encode()
+        with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)) as connection:
+            connection.request(method, path, data, {key: value for key, value in given.items() if value})
+            response = connection.getresponse()
+            text = response.read()
+        return response.status, json.loads(text) if text.startswith((b"{", b"[")) else text
+
+
+@pytest.fixture(scope="module")
+def control() -> Control:
+    return Control()
+
+
+@pytest.fixture(scope="module")
+def client(control: Control) -> Iterator[Client]:
+    server = Server(control, TOKEN, bind(0))
+    server.start()
+    yield Client(server.port)
+    server.stop()
+
+
+def test_who_knows_the_token_is_answered(client):
+    assert client.ask("GET", "/health")[0] == 200
+    assert client.ask("GET", "/status") == (200, [{"table": "orders"}])
+
+
+@pytest.mark.parametrize(
+    "authorization", ["", "Bearer", "Bearer wrong", f"Basic {TOKEN}", f"Bearer {TOKEN} "[:-1] + "x"]
+)
+@pytest.mark.parametrize(
+    ("method", "path"), [("GET", "/health"), ("POST", "/requests"), ("POST", "/stop"), ("GET", "/x")]
+)
+def test_who_does_not_know_the_token_gets_nothing(client, control, method, path, authorization):
+    status, answer = client.ask(method, path, {} if method == "POST" else None, Authorization=authorization)
+
+    assert status == 401
+    assert "token" in answer["error"]["message"]
+    assert control.stopped == []
+
+
+@pytest.mark.parametrize("host", ["example.com", "127.0.0.1", "localhost:1", "127.0.0.1.example.com:{port}"])
+def test_a_page_that_was_pointed_at_this_machine_is_kept_out(client, host):
+    assert client.ask("GET", "/health", Host=host.format(port=client.port))[0] == 403
+
+
+def test_localhost_is_loopback_too(client):
+    assert client.ask("GET", "/health", Host=f"localhost:{client.port}")[0] == 200
+
+
+@pytest.mark.parametrize("body", [b"{", b"[]", b'"x"', b"\xff", b'{"kind": 1}', b'{"kind": "sql", "arguments": []}'])
+def test_a_body_that_is_no_request_is_told(client, body):
+    status, answer = client.ask("POST", "/requests", body)
+
+    assert status == 400
+    assert answer["error"]["code"] == "REQUEST"
+
+
+def test_a_body_that_is_too_large_is_not_read(client):
+    assert client.ask("POST", "/requests", None, Content_Length=str(1 << 30))[0] == 413
+
+
+def test_a_request_that_cannot_be_served_is_told(client):
+    assert client.ask("POST", "/requests", {"kind": "nonsense"})[0] == 400
+    assert client.ask("GET", "/requests/none/events")[0] == 400
+    assert client.ask("POST", "/requests/none/cancel", {})[0] == 400
+
+
+def test_events_are_numbered_and_come_once(client, control):
+    request_id = client.ask("POST", "/requests", {"kind": "sql", "arguments": {"statement": "SELECT 1"}})[1]["id"]
+    request = control.requests[request_id]
+    assert request.arguments == {"statement": "SELECT 1"}
+    request.progress("one")
+    request.progress("two")
+
+    _, first = client.ask("GET", f"/requests/{request_id}/events?after=0")
+    _, second = client.ask("GET", f"/requests/{request_id}/events?after={first['next']}")
+
+    assert [event["message"] for event in first["events"]] == ["one", "two"]
+    assert second == {"events": [], "next": 2, "done": False}
+
+
+def test_a_poll_is_answered_at_the_next_event(client, control):
+    request = control.submit("sql", {})
+    threading.Timer(0.3, request.tell, [{"type": "done", "state": "SUCCEEDED", "error": None}]).start()
+    began = time.monotonic()
+
+    _, answer = client.ask("GET", f"/requests/{request.id}/events?after=0&wait=8")
+
+    assert answer["done"]
+    assert 0.2 < time.monotonic() - began < 5
+
+
+def test_a_poll_in_vain_is_answered_when_its_time_is_over(client, control):
+    request = control.submit("sql", {})
+
+    assert client.ask("GET", f"/requests/{request.id}/events?wait=0.2")[1] == {"events": [], "next": 0, "done": False}
+
+
+def test_polling_is_a_sign_of_life(client, control):
+    request = control.submit("sql", {})
+    request.asked_at = 0.0
+
+    client.ask("GET", f"/requests/{request.id}/events")
+
+    assert time.monotonic() - request.asked_at < 5
+
+
+@pytest.mark.parametrize("query", ["after=x", "after=-1", "wait=nan", "wait=-1"])
+def test_numbers_that_are_none_are_told(client, control, query):
+    request = control.submit("sql", {})
+
+    assert client.ask("GET", f"/requests/{request.id}/events?{query}")[0] == 400
+
+
+def test_cancel_reaches_the_work(client, control):
+    request = control.submit("sql", {})
+
+    assert client.ask("POST", f"/requests/{request.id}/cancel", {})[0] == 200
+    assert request.cancellation.cancelled
+
+
+def test_loops_and_stop_reach_the_engine(client, control):
+    assert client.ask("POST", "/loops", {"on": True}) == (200, {"loops": True})
+    assert client.ask("POST", "/loops", {"on": "yes"})[0] == 400
+    assert client.ask("POST", "/stop", {"seconds": 3}) == (200, {"stopping": True})
+    assert client.ask("POST", "/stop", {"seconds": -3})[0] == 400
+    assert control.loops
+    assert control.stopped == [3]
+
+
+def test_a_port_in_use_is_told(client):
+    with pytest.raises(EngineError, match=f"port {client.port} of the engine is in use. Set engine_port to 0"):
+        bind(client.port)

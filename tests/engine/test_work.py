@@ -1,0 +1,127 @@
+"""The order of refreshes: manual, live, backfill; one at a time a table; no job waits behind one that cannot run."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from freshline.declare.names import TableName
+from freshline.engine.work import Job, Work
+from freshline.plan.request import BACKFILL, LIVE, MANUAL, RefreshRequest
+from freshline.refresh.cancellation import Cancellation
+from freshline.report.outcome import Outcome
+
+
+def job(table: str, cause: str = MANUAL) -> Job:
+    return Job(TableName.parse(table), RefreshRequest(cause=cause), Cancellation(), lambda message: None)
+
+
+def outcome(table: TableName) -> Outcome:
+    return Outcome(
+        table=table, kind="table", state="SUCCEEDED", strategy="noop", reason="", version=0, rows_in=0, rows_out=0,
+        seconds=0.0,
+    )  # fmt: skip
+
+
+class Bench:
+    """Work whose refreshes wait until they are let go."""
+
+    def __init__(self, threads: int, told: Callable[[Job, Outcome | None], None] = lambda job, outcome: None) -> None:
+        self.begun: list[tuple[str, str]] = []
+        self.changed = threading.Condition()
+        self.gates: dict[str, threading.Event] = {}
+        self.work = Work(self.refresh, threads, told)
+
+    def refresh(self, job: Job) -> Outcome:
+        with self.changed:
+            self.begun.append((str(job.table), job.request.cause))
+            gate = self.gates.get(str(job.table))
+            self.changed.notify_all()
+        if gate is not None:
+            assert gate.wait(10)
+        return outcome(job.table)
+
+    def hold(self, table: str) -> threading.Event:
+        self.gates[table] = threading.Event()
+        return self.gates[table]
+
+    def wait_for(self, count: int) -> None:
+        with self.changed:
+            assert self.changed.wait_for(lambda: len(self.begun) >= count, 10)
+
+
+def test_manual_comes_before_live_and_live_before_backfill():
+    bench = Bench(threads=1)
+    gate = bench.hold("first")
+    bench.work.submit(job("first"))
+    bench.wait_for(1)
+
+    jobs = [
+        bench.work.submit(job(f"t{number}", cause))
+        for number, cause in enumerate((BACKFILL, LIVE, MANUAL, LIVE, MANUAL))
+    ]
+    gate.set()
+    for each in jobs:
+        each.outcome.result(10)
+
+    assert [cause for _, cause in bench.begun[1:]] == [MANUAL, MANUAL, LIVE, LIVE, BACKFILL]
+    assert [table for table, cause in bench.begun if cause == LIVE] == ["t1", "t3"]
+
+
+def test_a_job_that_waits_for_its_table_lets_others_pass():
+    bench = Bench(threads=2)
+    gate = bench.hold("orders")
+    bench.work.submit(job("orders"))
+    bench.wait_for(1)
+    second = bench.work.submit(job("orders"))
+
+    bench.work.submit(job("revenue", BACKFILL)).outcome.result(10)
+
+    assert bench.work.running == {TableName.parse("orders")}
+    assert not second.outcome.done()
+    gate.set()
+    second.outcome.result(10)
+    assert [table for table, _ in bench.begun] == ["orders", "revenue", "orders"]
+
+
+def test_a_refresh_that_raises_does_not_end_the_thread():
+    told: list[tuple[str, bool]] = []
+
+    def refresh(job: Job) -> Outcome:
+        if str(job.table) == "broken":
+            raise RuntimeError("a mistake")
+        return outcome(job.table)
+
+    work = Work(refresh, 1, lambda job, outcome: told.append((str(job.table), outcome is not None)))
+    broken = work.submit(job("broken"))
+    with pytest.raises(RuntimeError, match="a mistake"):
+        broken.outcome.result(10)
+
+    assert work.submit(job("sound")).outcome.result(10).state == "SUCCEEDED"
+    assert told == [("broken", False), ("sound", True)]
+
+
+def test_who_sees_an_outcome_finds_everybody_told():
+    told = threading.Event()
+    work = Work(lambda job: outcome(job.table), 1, lambda job, outcome: told.set())
+
+    work.submit(job("orders")).outcome.result(10)
+
+    assert told.is_set()
+
+
+def test_closing_leaves_what_was_not_begun():
+    bench = Bench(threads=1)
+    gate = bench.hold("orders")
+    bench.work.submit(job("orders"))
+    bench.wait_for(1)
+    waiting = bench.work.submit(job("revenue"))
+    assert not bench.work.wait_until_idle(0.05)
+
+    bench.work.close(0.0)
+    gate.set()
+    bench.work.close(10.0)
+
+    assert not waiting.outcome.done()

@@ -1,0 +1,67 @@
+"""Due: early enough to keep the promise, upstreams first, nothing when it is fresh."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from freshline.declare.freshness import Freshness
+from freshline.declare.graph import Graph
+from freshline.declare.names import TableName
+from freshline.declare.project import read_declarations
+from freshline.plan.due import critical_paths, due_at, due_tables, with_driving
+
+NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
+
+
+def name(text: str) -> TableName:
+    return TableName.parse(text)
+
+
+@pytest.fixture
+def graph(settings) -> Graph:
+    return read_declarations(
+        {
+            "orders.sql": "CREATE SOURCE orders (id BIGINT) FRESHNESS = INTERVAL '10' SECOND "
+            "WITH ('connector' = 'files', 'format' = 'json', 'path' = 'orders')",
+            "rates.sql": "CREATE SOURCE rates (id BIGINT, rate INT, PRIMARY KEY (id)) FRESHNESS = INTERVAL '1' DAY "
+            "WITH ('connector' = 'files', 'format' = 'json', 'path' = 'rates')",
+            "clean.sql": "CREATE MATERIALIZED TABLE clean FRESHNESS = INTERVAL '10' MINUTE AS SELECT id FROM orders",
+            "priced.sql": "CREATE MATERIALIZED TABLE priced FRESHNESS = INTERVAL '1' HOUR AS "
+            "SELECT c.id, r.rate FROM clean c LEFT JOIN rates FOR SYSTEM_TIME AS OF PROCTIME() AS r ON r.id = c.id",
+        },
+        settings,
+    )
+
+
+def test_a_critical_path_is_the_sum_over_the_driving_inputs_only(graph):
+    paths = critical_paths(
+        graph, {name("orders"): 2.0, name("clean"): 30.0, name("rates"): 500.0, name("priced"): 60.0}
+    )
+
+    assert paths[name("clean")] == 32.0
+    assert paths[name("priced")] == 92.0
+
+
+def test_a_table_is_due_before_its_promise_would_be_missed():
+    hour = Freshness(3600)
+
+    assert due_at(NOW, hour, 600.0) == NOW + timedelta(minutes=50)
+    assert due_at(NOW, hour, 9999.0) == NOW
+
+
+def test_only_what_is_about_to_miss_its_promise_is_due(graph):
+    stamps = {each: NOW - timedelta(minutes=9) for each in graph.order} | {name("orders"): NOW}
+
+    assert due_tables(graph, stamps, {}, NOW) == ()
+    assert due_tables(graph, stamps, {name("clean"): 90.0}, NOW) == (name("clean"),)
+    assert due_tables(graph, stamps, {}, NOW + timedelta(minutes=1)) == (name("orders"), name("clean"))
+
+
+def test_what_has_no_data_timestamp_is_due(graph):
+    assert due_tables(graph, {}, {}, NOW) == graph.order
+
+
+def test_what_is_due_takes_along_what_drives_it_and_leaves_dimensions(graph):
+    assert with_driving(graph, [name("priced")]) == (name("orders"), name("clean"), name("priced"))

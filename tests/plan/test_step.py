@@ -1,0 +1,155 @@
+"""The step follows from the situation: gates first, then what the query's shape allows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from freshline.declare.freshness import Freshness
+from freshline.declare.location import Location
+from freshline.declare.names import TableName
+from freshline.declare.query_parser import parse_query
+from freshline.declare.spec import Merge, MergeKind, TableSpec
+from freshline.plan.changes import ChangeKind, Changes
+from freshline.plan.position import TablePosition
+from freshline.plan.reason import CODES
+from freshline.plan.receipt import Receipt
+from freshline.plan.request import RefreshRequest
+from freshline.plan.step import (
+    Append,
+    Full,
+    MergeRows,
+    Noop,
+    ReplaceNamedPartitions,
+    ReplacePartitions,
+    Situation,
+    choose_step,
+)
+
+S, R, D = (TableName.parse(name) for name in ("s", "r", "d"))
+
+
+def table(query="SELECT a FROM s", **parts):
+    return TableSpec(TableName.parse("t"), parse_query(query, "t.sql", 1), Location("t.sql", 1), Freshness(60), **parts)
+
+
+def receipt_of(spec, **parts):
+    return Receipt(
+        table=spec.name, fingerprint=spec.fingerprint, epoch=1, seq=1, mode="batch", strategy="full", reason="",
+        data_timestamp=None, positions={}, rows_in=0, rows_out=0, attempt="x", **parts,
+    )
+
+
+def changes(name=S, kind=ChangeKind.APPEND, *, change_feed=True, log=False):
+    return Changes(name, TablePosition("id", 1), TablePosition("id", 2), kind, log=log, change_feed=change_feed)
+
+
+def step_of(spec, *found, receipt=True, foreign=False, **request):
+    there = {name: changes(name, ChangeKind.NOTHING) for name in spec.reads} | {item.name: item for item in found}
+    return choose_step(
+        Situation(spec, receipt_of(spec) if receipt is True else receipt, foreign, there, RefreshRequest(**request))
+    )
+
+
+def test_nothing_new_is_a_step_with_a_reason():
+    assert step_of(table()).reason.code == "NOTHING_NEW"
+    assert isinstance(step_of(table()), Noop)
+
+
+def test_changed_dimensions_alone_change_nothing():
+    spec = table("SELECT s.a FROM s LEFT JOIN d FOR SYSTEM_TIME AS OF PROCTIME() AS d ON s.k = d.k")
+    step = step_of(spec, changes(D, ChangeKind.MUTATE))
+
+    assert (type(step), step.reason.code, step.reason.about) == (Noop, "DIMENSIONS_ONLY", "d")
+
+
+@pytest.mark.parametrize(
+    ("situation", "code"),
+    [
+        ({"receipt": None}, "NO_RECEIPT"),
+        ({"foreign": True}, "FOREIGN_WRITE"),
+        ({"full": True}, "REQUESTED"),
+        ({"receipt": replace(receipt_of(table()), fingerprint="other")}, "DEFINITION_CHANGED"),
+    ],
+)
+def test_gates_come_before_everything(situation, code):
+    step = step_of(table(), changes(), **situation)
+
+    assert (type(step), step.reason.code) == (Full, code)
+
+
+@pytest.mark.parametrize(
+    ("kind", "code"),
+    [
+        (ChangeKind.SOURCE_REPLACED, "SOURCE_REPLACED"),
+        (ChangeKind.SCHEMA_CHANGED, "SCHEMA_CHANGED"),
+        (ChangeKind.HISTORY_GONE, "HISTORY_GONE"),
+        (ChangeKind.MUTATE, "UNSUPPORTED"),
+        (ChangeKind.REPLACE, "UNSUPPORTED"),
+    ],
+)
+def test_changes_that_are_no_inserts_need_everything(kind, code):
+    step = step_of(table(), changes(kind=kind))
+
+    assert (type(step), step.reason.code) == (Full, code)
+
+
+def test_inserts_are_appended_where_new_rows_give_new_rows():
+    assert step_of(table(), changes()).as_changes == {S}
+    assert isinstance(step_of(table(), changes()), Append)
+    assert step_of(table(), changes(change_feed=False)).reason.code == "CDF_DISABLED"
+    assert isinstance(step_of(table(), changes(change_feed=False, log=True)), Append)
+
+
+def test_partitions_of_changed_rows_are_replaced():
+    spec = table("SELECT a, count(*) AS n FROM s GROUP BY a", partitioned_by=("a",))
+
+    for kind in (ChangeKind.APPEND, ChangeKind.MUTATE, ChangeKind.REPLACE):
+        assert step_of(spec, changes(kind=kind)).expressions == ("a",)
+        assert isinstance(step_of(spec, changes(kind=kind)), ReplacePartitions)
+    assert step_of(spec, changes(kind=ChangeKind.MUTATE, change_feed=False)).reason.code == "CDF_DISABLED"
+
+
+def test_a_change_beside_the_input_of_the_partition_needs_everything():
+    spec = table("SELECT s.a, r.b FROM s LEFT JOIN r ON s.k = r.k", partitioned_by=("a",))
+
+    assert isinstance(step_of(spec, changes()), Append)
+    assert isinstance(step_of(spec, changes(kind=ChangeKind.MUTATE)), ReplacePartitions)
+    assert step_of(spec, changes(R, ChangeKind.MUTATE)).reason.about == "r changed, the partition follows from s"
+
+
+def test_after_partitions_were_refreshed_apart_rows_are_not_appended():
+    spec = table("SELECT a FROM s", partitioned_by=("a",))
+    apart = receipt_of(spec, partitions={"a=1": {S: TablePosition("id", 2)}})
+
+    assert isinstance(step_of(spec, changes()), Append)
+    assert isinstance(step_of(spec, changes(), receipt=apart), ReplacePartitions)
+
+
+def test_named_partitions_are_what_was_asked_for():
+    spec = table("SELECT a FROM s", partitioned_by=("a",))
+    asked = ((("a", "1"),),)
+
+    assert step_of(spec, changes(), partitions=asked).partitions == asked
+    assert isinstance(step_of(spec, partitions=asked), ReplaceNamedPartitions)
+
+
+def merging(kind=MergeKind.LAST_ROW, **parts):
+    return table("SELECT k, a FROM s", primary_key=("k",), merge=Merge(kind, "a", "k", **parts))
+
+
+def test_merge_types_fold_inserts_and_are_folded_again_after_deletes():
+    assert isinstance(step_of(merging(), changes()), MergeRows)
+    assert step_of(merging(), changes(kind=ChangeKind.MUTATE)).reason.code == "UPSTREAM_DELETES"
+    assert step_of(merging(), changes(change_feed=False)).reason.code == "CDF_DISABLED"
+    assert isinstance(step_of(merging(), changes(change_feed=False, log=True)), MergeRows)
+
+
+def test_last_row_with_deletes_needs_a_log_to_look_deletes_up_in():
+    assert step_of(merging(delete_when="a = 0"), changes()).reason.code == "UNSUPPORTED"
+    assert isinstance(step_of(merging(delete_when="a = 0"), changes(log=True)), MergeRows)
+
+
+def test_every_reason_has_a_sentence():
+    assert all(sentence and sentence[0].islower() for sentence in CODES.values())

@@ -1,0 +1,69 @@
+"""What the table itself can tell about the order of its rows, and the conditions that follow from it."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql.types import StructType
+
+from freshline.declare.freshness import Freshness
+from freshline.declare.location import Location
+from freshline.declare.names import TableName
+from freshline.declare.query_parser import parse_query
+from freshline.declare.spec import Merge, MergeKind, TableSpec
+from freshline.refresh.fold import StoredOrder, order_items, stored_order, update_condition
+
+NOWHERE = Location("t.sql", 1)
+
+
+def spec_of(items, columns, merge):
+    query = parse_query(f"SELECT {items} FROM ev", "t.sql", 1)
+    return TableSpec(
+        TableName.parse("t"), query, NOWHERE, Freshness(60), primary_key=("k",), columns=tuple(columns.split()), merge=merge
+    )
+
+
+BY_TIME = Merge(MergeKind.FIRST_ROW, "ts", "id, coalesce(a, b)")
+
+
+@pytest.mark.parametrize(
+    ("items", "columns", "order", "stored"),
+    [
+        ("k, ts, id", "k ts id", "ts", StoredOrder("ts", ("id",))),
+        ("k, ev.ts, id", "k ts id", "ts", StoredOrder("ts", ("id",))),
+        ("*", "k ts id", "ts", StoredOrder("ts", ("id",))),
+        ("k, TS, ID", "k TS ID", "ts", StoredOrder("TS", ("ID",))),
+        ("k, id", "k id", "ts", StoredOrder(None, ("id",))),
+        ("k, ts", "k ts", "ts", StoredOrder("ts", None)),
+        ("k, ts AS time, id", "k time id", "ts", StoredOrder(None, ("id",))),
+        ("k, id AS ts", "k ts", "ts", StoredOrder(None, None)),
+        ("k, CAST(x AS TIMESTAMP) AS ts, id", "k ts id", "ts", StoredOrder(None, ("id",))),
+        ("k, payload.ts AS ts, id", "k ts id", "ts", StoredOrder(None, ("id",))),
+        ("* EXCEPT (ts)", "k id", "ts", StoredOrder(None, None)),
+        ("k, ts, id", "k ts id", "date(ts)", StoredOrder(None, ("id",))),
+    ],
+)
+def test_a_stored_column_speaks_for_the_order_only_where_it_is_that_column(items, columns, order, stored):
+    assert stored_order(spec_of(items, columns, Merge(MergeKind.FIRST_ROW, order, "id"))) == stored
+
+
+def test_arrival_is_never_stored():
+    assert stored_order(spec_of("k, ts", "k ts", Merge(MergeKind.FIRST_ROW, None, None))) == StoredOrder(None, None)
+
+
+def test_the_order_is_a_struct_in_which_a_null_never_beats_a_value():
+    assert order_items(BY_TIME) == (
+        "struct(((ts) IS NULL) AS n, (ts) AS o, (id) AS t0, (coalesce(a, b)) AS t1) AS _freshline_order",
+        "false AS _freshline_delete",
+    )
+    last = Merge(MergeKind.LAST_ROW, "ts", "id", delete_when="op = 'd'")
+    assert order_items(last) == (
+        "struct(((ts) IS NOT NULL) AS n, (ts) AS o, (id) AS t0) AS _freshline_order",
+        "coalesce((op = 'd'), false) AS _freshline_delete",
+    )
+
+
+def test_rows_that_came_first_never_give_way():
+    schema = StructType([])
+
+    for merge in (Merge(MergeKind.FIRST_ROW, None, None), Merge(MergeKind.FIRST_ROW, "ts", "id", late="ignore")):
+        assert update_condition(spec_of("k, ts", "k ts", merge), schema, ties_resolved=False) is None

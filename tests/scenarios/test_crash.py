@@ -1,0 +1,128 @@
+"""Stopped at any point, a refresh leaves nothing half done; the next one, of another engine, continues.
+
+Each story is one stop: the table before it, the stop, a new engine with or without the control store, and the table
+afterwards, in which every event is once.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from freshline.testing import Crash
+
+HOURLY = "FRESHNESS = INTERVAL '1' HOUR"
+LOG_POINTS = ["log-before-quarantine", "log-after-quarantine", "log-before-commit", "log-after-commit"]
+TABLE_POINTS = ["table-pinned", "table-before-commit", "table-after-commit"]
+
+
+@pytest.fixture
+def events(lab):
+    """A log with a merge, an append and a partition table below it; one file is read, the next one waits."""
+    lab.files("ev", "id STRING, k STRING, ts TIMESTAMP", primary_key=["id"])
+    lab.declare(
+        "CREATE MATERIALIZED TABLE first (PRIMARY KEY (k)) WITH ('merge' = 'first_row', 'merge.order' = 'ts', "
+        f"'merge.tie-breaker' = 'id') {HOURLY} AS SELECT k, id, ts FROM ev"
+    )
+    lab.declare(f"CREATE MATERIALIZED TABLE copied (PRIMARY KEY (id)) {HOURLY} AS SELECT id, k FROM ev")
+    lab.declare(f"CREATE MATERIALIZED TABLE days PARTITIONED BY (d) {HOURLY} AS SELECT CAST(ts AS DATE) AS d, count(*) AS n FROM ev GROUP BY CAST(ts AS DATE)")
+    lab.land("ev", "1.json", _text(0))
+    lab.refresh_all()
+    lab.land("ev", "2.json", _text(1))
+    return lab
+
+
+def _text(number):
+    return (
+        f'{{"id": "e{number}", "k": "a", "ts": "2026-01-0{5 - number}T00:00:00Z"}}\n'
+        f'{{"id": "f{number}", "k": "k{number}", "ts": "2026-01-09T00:00:00Z"}}\n'
+        f'{{"id": "n{number}", "ts": "2026-01-09T00:00:00Z"}}\n'
+        f"{{broken {number}\n"
+    )
+
+
+def assert_everything_once(lab, files):
+    outcomes = lab.refresh_all()
+    assert [o.error for o in outcomes] == [None] * len(outcomes)
+    assert sorted(row["id"] for row in lab.rows("ev")) == sorted(f"{c}{n}" for n in range(files) for c in "efn")
+    found = [(row["file"], row["line"], row["error"]) for row in lab.quarantine("ev")]
+    assert sorted(found) == sorted(
+        (f"{n + 1}.json", line, error) for n in range(files) for line, error in ((3, "NULL_KEY(first)"), (4, "NOT_JSON"))
+    )
+    assert [row["id"] for row in lab.rows("first") if row["k"] == "a"] == [f"e{files - 1}"]
+    for name in ("first", "copied", "days"):
+        assert lab.diff(name) == [], name
+    assert {o.strategy for o in lab.refresh_all()} == {"noop"}
+
+
+@pytest.mark.parametrize("point", LOG_POINTS)
+def test_a_stop_while_files_are_read(events, point):
+    with events.crash_at(point), pytest.raises(Crash):
+        events.refresh("ev")
+    events.restart(lose_control_store=point == "log-after-quarantine")
+
+    assert_everything_once(events, 2)
+
+
+@pytest.mark.parametrize("point", TABLE_POINTS)
+def test_a_stop_while_a_table_is_written(events, point):
+    events.refresh("ev")
+    for name in ("first", "copied", "days"):
+        with events.crash_at(point), pytest.raises(Crash):
+            events.refresh(name, upstreams=False)
+    events.restart(lose_control_store=point == "table-after-commit")
+
+    assert_everything_once(events, 2)
+
+
+def test_a_stop_after_every_point_one_after_the_other(events):
+    for _ in range(2):
+        for point in ("log-after-quarantine", "log-before-commit"):
+            with events.crash_at(point), pytest.raises(Crash):
+                events.refresh("ev")
+            events.restart()
+
+    assert_everything_once(events, 2)
+
+
+def test_a_stop_after_a_table_was_made(lab):
+    lab.source("s", "id INT")
+    lab.sql("INSERT INTO s VALUES (1)")
+    lab.declare(f"CREATE MATERIALIZED TABLE t {HOURLY} AS SELECT id FROM s")
+    with lab.crash_at("table-created"), pytest.raises(Crash):
+        lab.refresh("t")
+    assert lab.receipt("t") is None
+    lab.restart()
+
+    outcome = lab.refresh("t")
+
+    assert outcome.reason.startswith("NO_RECEIPT")
+    assert lab.rows("t") == [{"id": 1}]
+
+
+def test_a_stop_between_noting_files_and_reading_more(lab, monkeypatch):
+    monkeypatch.setattr("freshline.run.log.RECENT_FILES", 2)
+    lab.files("ev", "id STRING")
+    for batch in range(2):
+        for number in range(2):
+            lab.land("ev", f"{batch}{number}.json", f'{{"id": "{batch}{number}"}}\n')
+        if batch == 0:
+            lab.refresh("ev")
+    with lab.crash_at("log-after-flush"), pytest.raises(Crash):
+        lab.refresh("ev")
+    lab.restart()
+
+    assert lab.refresh("ev").rows_out == 2
+    lab.land("ev", "20.json", '{"id": "20"}\n')
+    lab.restart(lose_control_store=True)
+    assert lab.refresh("ev").rows_out == 1
+    assert [row["id"] for row in lab.rows("ev")] == ["00", "01", "10", "11", "20"]
+
+
+def test_a_lost_control_store_repeats_and_loses_nothing(events):
+    events.refresh_all()
+    epoch = events.runtime.epoch
+    events.restart(lose_control_store=True)
+
+    assert events.runtime.epoch > epoch
+    events.land("ev", "3.json", _text(2))
+    assert_everything_once(events, 3)

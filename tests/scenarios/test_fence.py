@@ -1,0 +1,105 @@
+"""Two writers of one table: one wins, the other writes nothing and says so or plans again."""
+
+from __future__ import annotations
+
+import pytest
+
+from freshline.commit.delta_log import newest_version
+from freshline.declare.names import TableName
+from freshline.errors import FencedError
+from freshline.plan.request import RefreshRequest
+from freshline.refresh.cancellation import Cancellation
+from freshline.run import open_runtime, refresh_table
+
+HOURLY = "FRESHNESS = INTERVAL '1' HOUR"
+
+
+def runtime_of(lab, epoch, failpoint=lambda name: None):
+    """Another engine on the same warehouse."""
+    return open_runtime(
+        lab.settings, lab.runtime.graph, lab.runtime.sessions.root, lab.runtime.control,
+        clock=lab.clock, epoch=epoch, failpoint=failpoint,
+    )
+
+
+def refresh(runtime, name):
+    return refresh_table(
+        runtime, TableName.parse(name), RefreshRequest(), cancellation=Cancellation(), progress=lambda message: None
+    )
+
+
+@pytest.fixture
+def tables(lab):
+    lab.source("s", "id INT, ds STRING")
+    lab.sql("INSERT INTO s VALUES (1, 'a')")
+    lab.files("ev", "id STRING, k STRING")
+    lab.declare(f"CREATE MATERIALIZED TABLE copied {HOURLY} AS SELECT id, ds FROM s")
+    lab.declare(f"CREATE MATERIALIZED TABLE parted PARTITIONED BY (ds) {HOURLY} AS SELECT ds, count(*) AS n FROM s GROUP BY ds")
+    lab.declare(f"CREATE MATERIALIZED TABLE first (PRIMARY KEY (k)) WITH ('merge' = 'first_row') {HOURLY} AS SELECT k, id FROM ev")
+    lab.land("ev", "1.json", [{"id": "1", "k": "a"}])
+    lab.refresh_all()
+    lab.sql("INSERT INTO s VALUES (2, 'b')")
+    lab.land("ev", "2.json", [{"id": "2", "k": "b"}])
+    return lab
+
+
+def test_a_writer_of_an_older_epoch_writes_nothing_and_says_so(tables):
+    # The old engine has planned and computed; before it commits, the new one commits the same change.
+    old, taken = tables.runtime.epoch, []
+
+    def overtaken(point):
+        if point in ("table-before-commit", "log-before-commit") and not taken:
+            taken.append(point)
+            assert refresh(runtime_of(tables, old + 1), name).committed
+
+    for name in ("ev", "copied", "parted", "first"):
+        taken.clear()
+
+        outcome = refresh(runtime_of(tables, old, overtaken), name)
+
+        assert isinstance(outcome.error, FencedError), name
+        assert outcome.error.retry_helps
+        version = newest_version(tables.path(name))
+        assert refresh(runtime_of(tables, old + 2), name).committed is False
+        assert newest_version(tables.path(name)) == version
+    assert len(tables.rows("ev")) == len(tables.rows("first")) == len(tables.rows("copied")) == 2
+    for name in ("copied", "parted", "first"):
+        assert tables.diff(name) == []
+
+
+def test_a_twin_of_the_same_epoch_is_noticed_and_planned_again(tables):
+    taken = []
+
+    def overtaken(point):
+        if point == "table-before-commit" and not taken:
+            taken.append(point)
+            assert refresh(runtime_of(tables, tables.runtime.epoch), "copied").committed
+
+    outcome = refresh(runtime_of(tables, tables.runtime.epoch, overtaken), "copied")
+
+    # What was asked for is there, whoever wrote it.
+    assert (outcome.state, outcome.strategy) == ("SUCCEEDED", "noop")
+    assert len(tables.rows("copied")) == 2
+    assert tables.diff("copied") == []
+
+
+def test_a_zombie_that_wakes_up_late_is_skipped_by_the_fence(tables):
+    """Its epoch is old, and so is its number: its rows were never in the newest version."""
+    copied = tables.refresh("copied")
+    tables.sql("INSERT INTO s VALUES (3, 'c')")
+    newer = refresh(runtime_of(tables, tables.runtime.epoch + 5), "copied")
+    tables.sql("INSERT INTO s VALUES (4, 'd')")
+
+    zombie = refresh(runtime_of(tables, tables.runtime.epoch), "copied")
+
+    assert isinstance(zombie.error, FencedError)
+    assert newest_version(tables.path("copied")) == newer.version == copied.version + 1
+    assert [row["id"] for row in tables.rows("copied")] == [1, 2, 3]
+
+
+def test_a_new_engine_takes_an_epoch_above_every_table(tables):
+    refresh(runtime_of(tables, 40), "copied")
+    tables.restart(lose_control_store=True)
+
+    assert tables.runtime.epoch == 41
+    assert tables.refresh("first").state == "SUCCEEDED"

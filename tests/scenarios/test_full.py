@@ -1,0 +1,181 @@
+"""Everything computed again: when, and with which reason."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from freshline.commit.delta_log import newest_version
+from freshline.errors import DefinitionChangedError, IncrementalError, SourceError
+
+HOURLY = "FRESHNESS = INTERVAL '1' HOUR"
+
+
+@pytest.fixture
+def copied(lab):
+    """A table that is brought up to date by appends."""
+    lab.source("s", "id INT")
+    lab.sql("INSERT INTO s VALUES (1)")
+    lab.declare(f"CREATE MATERIALIZED TABLE t {HOURLY} AS SELECT id FROM s")
+    first = lab.refresh("t")
+    assert first.reason.startswith("NO_RECEIPT")
+    lab.sql("INSERT INTO s VALUES (2)")
+    assert lab.refresh("t").strategy == "append"
+    lab.sql("INSERT INTO s VALUES (3)")
+    return lab
+
+
+def assert_full(lab, reason, **request):
+    outcome = lab.refresh("t", **request)
+    assert outcome.error is None, outcome.error
+    assert outcome.strategy == "full"
+    assert outcome.reason.startswith(reason)
+    assert lab.diff("t") == []
+    # One commit, and afterwards all is as usual.
+    assert lab.refresh("t").reason.startswith("NOTHING_NEW")
+
+
+def test_requested(copied):
+    assert_full(copied, "REQUESTED", full=True)
+
+
+def test_foreign_write(copied):
+    copied.runtime.sessions.root.sql(f"DELETE FROM delta.`{copied.path('t')}` WHERE id = 1")
+    assert_full(copied, "FOREIGN_WRITE")
+
+
+def test_upkeep_by_another_is_no_foreign_write(copied):
+    copied.runtime.sessions.root.sql(f"OPTIMIZE delta.`{copied.path('t')}`")
+    assert copied.refresh("t").strategy == "append"
+
+
+def test_source_replaced_by_another_table(copied):
+    path = copied.path("s")
+    shutil.rmtree(path)
+    frame = copied.runtime.sessions.root.createDataFrame([(9,)], "id INT")
+    frame.write.format("delta").save(str(path))
+    assert_full(copied, "SOURCE_REPLACED(s: it has another table id)")
+    assert copied.rows("t") == [{"id": 9}]
+
+
+def test_source_rolled_back(copied):
+    log = copied.path("s") / "_delta_log"
+    copied.refresh("t")
+    for file in log.glob(f"*{newest_version(copied.path('s')):020d}*"):
+        file.unlink()
+    for file in log.glob(".*.crc"):
+        file.unlink()
+    assert_full(copied, "SOURCE_REPLACED(s: version 3 was read, the newest is 2)")
+
+
+def test_source_restored_is_a_change_like_any_other(copied):
+    copied.refresh("t")
+    copied.sql("RESTORE TABLE s TO VERSION AS OF 1")
+    assert_full(copied, "UNSUPPORTED")
+    assert copied.rows("t") == [{"id": 1}]
+
+
+def test_schema_changed(copied):
+    copied.sql("ALTER TABLE s ADD COLUMNS (more STRING)")
+    assert_full(copied, "SCHEMA_CHANGED(s")
+
+
+def test_history_gone_from_the_log(copied):
+    copied.sql("INSERT INTO s VALUES (4)")
+    copied.runtime.sessions.root.sql(f"ALTER TABLE delta.`{copied.path('s')}` SET TBLPROPERTIES ('delta.checkpointInterval' = '1')")
+    copied.sql("INSERT INTO s VALUES (5)")
+    for version in range(4):
+        (copied.path("s") / "_delta_log" / f"{version:020d}.json").unlink()
+    assert_full(copied, "HISTORY_GONE(s: commit 3 is no longer in its log)")
+
+
+def test_history_gone_from_the_disk(lab):
+    lab.source("s", "id INT, ds STRING")
+    lab.sql("INSERT INTO s VALUES (1, 'a'), (2, 'b')")
+    lab.declare(f"CREATE MATERIALIZED TABLE t PARTITIONED BY (ds) {HOURLY} AS SELECT ds, count(*) AS n FROM s GROUP BY ds")
+    lab.refresh("t")
+    lab.sql("UPDATE s SET ds = 'c' WHERE id = 2")
+    shutil.rmtree(lab.path("s") / "_change_data")
+    assert_full(lab, "HISTORY_GONE")
+    assert lab.rows("t") == [{"ds": "a", "n": 1}, {"ds": "c", "n": 1}]
+
+
+def test_nondeterministic(lab):
+    lab.source("s", "id INT")
+    lab.sql("INSERT INTO s VALUES (1)")
+    lab.declare(f"CREATE MATERIALIZED TABLE t {HOURLY} AS SELECT id, uuid() AS u FROM s")
+    lab.refresh("t")
+    lab.sql("INSERT INTO s VALUES (2)")
+
+    outcome = lab.refresh("t")
+
+    assert outcome.reason.startswith("NONDETERMINISTIC(uuid)")
+    assert lab.verify("t").unverified == 2
+
+
+def test_a_changed_declaration_waits_for_a_full_refresh(copied):
+    copied.refresh("t")
+    before = copied.rows("t")
+    copied.declare(f"CREATE MATERIALIZED TABLE t {HOURLY} AS SELECT id, id * 2 AS twice FROM s")
+    copied.sql("INSERT INTO s VALUES (4)")
+
+    failed = copied.refresh("t")
+
+    assert isinstance(failed.error, DefinitionChangedError)
+    assert "freshline refresh t --full" in str(failed.error)
+    assert copied.sql("SELECT * FROM t ORDER BY id") == before
+    assert_full(copied, "REQUESTED", full=True)
+    assert copied.rows("t")[-1] == {"id": 4, "twice": 8}
+
+
+def test_layout_and_comments_change_nothing(copied):
+    copied.refresh("t")
+    copied.declare(f"-- words\nCREATE MATERIALIZED TABLE t\n  COMMENT 'words' {HOURLY}\nAS SELECT /* words */ id\nFROM s")
+
+    assert copied.refresh("t").reason.startswith("NOTHING_NEW")
+
+
+def test_strict_fails_instead_of_computing_everything(lab):
+    lab.source("s", "id INT")
+    lab.sql("INSERT INTO s VALUES (1)")
+    lab.declare(f"CREATE MATERIALIZED TABLE t WITH ('incremental' = 'strict') {HOURLY} AS SELECT id FROM s")
+    assert lab.refresh("t").reason.startswith("NO_RECEIPT")
+    lab.sql("INSERT INTO s VALUES (2)")
+    assert lab.refresh("t").strategy == "append"
+    lab.sql("DELETE FROM s WHERE id = 1")
+
+    failed = lab.refresh("t")
+
+    assert isinstance(failed.error, IncrementalError)
+    assert "UNSUPPORTED" in str(failed.error)
+    assert [row["id"] for row in lab.rows("t")] == [1, 2]
+    assert lab.refresh("t", full=True).state == "SUCCEEDED"
+    lab.sql("INSERT INTO s VALUES (3)")
+    assert lab.refresh("t").strategy == "append"
+
+
+def test_a_source_that_is_not_there_or_has_other_columns_is_an_error_that_names_it(lab):
+    lab.declare("CREATE SOURCE s (id INT, n STRING) WITH ('connector' = 'delta', 'path' = 'nowhere')")
+    lab.declare(f"CREATE MATERIALIZED TABLE t {HOURLY} AS SELECT id FROM s")
+    with pytest.raises(SourceError, match=r"assets/s.sql:1: there is no Delta table at .*/nowhere"):
+        lab.refresh("t")
+    lab.source("other", "id INT, n INT")
+    lab.declare(f"CREATE SOURCE s (id INT, n STRING) WITH ('connector' = 'delta', 'path' = '{lab.path('other')}')")
+    assert "column n is declared string" in str(lab.refresh("t").error)
+    lab.declare(f"CREATE SOURCE s (id INT, m INT) WITH ('connector' = 'delta', 'path' = '{lab.path('other')}')")
+    assert "has no column m. Its columns are id, n" in str(lab.refresh("t").error)
+
+
+def test_a_query_that_fails_is_an_error_at_its_line(lab):
+    lab.source("s", "id INT, v STRING")
+    lab.sql("INSERT INTO s VALUES (1, 'x')")
+    lab.declare(f"CREATE MATERIALIZED TABLE t {HOURLY} AS\nSELECT id,\n  CAST(v AS INT) AS n FROM s")
+
+    failed = lab.refresh("t")
+
+    assert failed.error.code == "QUERY"
+    assert "assets/t.sql:3" in str(failed.error)
+    assert failed.version in (None, 0)
+    lab.sql("UPDATE s SET v = '5'")
+    assert lab.refresh("t").state == "SUCCEEDED"

@@ -1,0 +1,139 @@
+"""Whatever happens to the sources, every table equals its query at the positions in its receipt, after every refresh.
+
+The changes are random and the seed is printed; a failure is replayed by its seed.
+"""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from freshline.testing import Lab
+
+HOURLY = "FRESHNESS = INTERVAL '1' HOUR"
+KEYS = ["a", "b", "c", None]
+DAYS = ["2026-01-01", "2026-01-02", "2026-01-03", None]
+
+TABLES = {
+    "first": "(PRIMARY KEY (k)) WITH ('merge' = 'first_row', 'merge.order' = 'ts', 'merge.tie-breaker' = 'id') "
+    "{f} AS SELECT k, ts, id, v FROM ev WHERE v IS NULL OR v <> 3",
+    "arrived": "(PRIMARY KEY (k, d)) WITH ('merge' = 'first_row') {f} AS SELECT k, CAST(ts AS DATE) AS d, v FROM ev",
+    "late": "(PRIMARY KEY (k)) WITH ('merge' = 'first_row', 'merge.order' = 'ts', 'merge.tie-breaker' = 'id', "
+    "'merge.late' = 'ignore') {f} AS SELECT k, id FROM ev",
+    "last": "(PRIMARY KEY (k)) WITH ('merge' = 'last_row', 'merge.sequence' = 'ts', 'merge.tie-breaker' = 'id', "
+    "'merge.delete-when' = 'v = 0') {f} AS SELECT k, v FROM ev",
+    "copied": "{f} AS SELECT o.id, o.k, o.n * 2 AS n FROM o WHERE n > 0 UNION ALL SELECT CAST(NULL AS INT), k, v FROM ev",
+    "days": "PARTITIONED BY (d) {f} AS SELECT d, count(*) AS n, sum(n) AS s, max(k) AS k FROM o GROUP BY d",
+    "ranked": "PARTITIONED BY (d, k) {f} AS SELECT d, k, id, rank() OVER (PARTITION BY d, k ORDER BY n, id) AS r FROM o",
+    "met": "PARTITIONED BY (d) {f} AS SELECT o.id, o.d, first.id AS touch, version_of(first) AS fv, c.name FROM o "
+    "LEFT JOIN first FOR SYSTEM_TIME AS OF PROCTIME() ON o.k = first.k "
+    "LEFT JOIN c FOR SYSTEM_TIME AS OF PROCTIME() ON c.k = o.k",
+}
+
+
+def declare(lab):
+    lab.files("ev", "id STRING, k STRING, ts TIMESTAMP, v INT", primary_key=["id"])
+    lab.source("o", "id INT, k STRING, d DATE, n INT")
+    lab.source("c", "k STRING, name STRING")
+    lab.sql("INSERT INTO c VALUES ('a', 'A'), ('b', 'B'), (NULL, 'N')")
+    for name, rest in TABLES.items():
+        lab.declare(f"CREATE MATERIALIZED TABLE {name} {rest.format(f=HOURLY)}")
+
+
+class Changes:
+    """Random changes of the sources of one Lab."""
+
+    def __init__(self, lab: Lab, seed: int) -> None:
+        self.lab = lab
+        self.random = random.Random(seed)
+        self.numbers = 0
+        self.files = 0
+
+    def next_number(self) -> int:
+        self.numbers += 1
+        return self.numbers
+
+    def event(self) -> dict[str, object]:
+        choice = self.random.choice
+        day = choice(DAYS)
+        # An id that came before is a redelivery or a conflict.
+        number = self.next_number() if self.random.random() < 0.8 else self.random.randint(0, self.numbers)
+        return {"id": f"{number:04d}", "k": choice(KEYS), "ts": day and f"{day}T0{choice('01')}:00:00Z", "v": choice([0, 1, 2, 3, None])}
+
+    def order(self) -> str:
+        choice = self.random.choice
+        key, day = choice(KEYS), choice(DAYS)
+        text = ", ".join("NULL" if value is None else f"'{value}'" for value in (key, day))
+        return f"({self.next_number()}, {text}, {choice([-1, 0, 1, 2, 'NULL'])})"
+
+    def orders(self) -> str:
+        rows = [self.order() for _ in range(self.random.randint(1, 4))]
+        return "VALUES " + ", ".join(f"({r[1:-1].split(', ')[0]}, {', '.join(r[1:-1].split(', ')[1:])})" for r in rows)
+
+    def where(self) -> str:
+        return self.random.choice(
+            [f"id = {self.random.randint(0, self.numbers)}", f"k <=> {self._key()}", "d = DATE'2026-01-01'", "d IS NULL", "n < 1"]
+        )
+
+    def _key(self) -> str:
+        key = self.random.choice(KEYS)
+        return "NULL" if key is None else f"'{key}'"
+
+    def make(self) -> str:
+        kind = self.random.choices(
+            ["land", "insert", "update", "move", "delete", "overwrite", "same", "truncate", "dimension", "nothing"],
+            [6, 6, 2, 1, 2, 1, 1, 0.3, 1, 0.5],
+        )[0]
+        sql = self.lab.sql
+        match kind:
+            case "land":
+                self.files += 1
+                events = [self.event() for _ in range(self.random.randint(0, 6))]
+                self.lab.land("ev", f"{self.files}.json", [*events, *events[:1]])
+            case "insert":
+                sql(f"INSERT INTO o {self.orders()}")
+            case "update":
+                sql(f"UPDATE o SET n = n + 1 WHERE {self.where()}")
+            case "move":
+                sql(f"UPDATE o SET d = DATE'2026-01-02', k = {self._key()} WHERE {self.where()}")
+            case "delete":
+                sql(f"DELETE FROM o WHERE {self.where()}")
+            case "overwrite":
+                sql(f"INSERT OVERWRITE o {self.orders()}")
+            case "same":
+                sql("INSERT OVERWRITE o SELECT * FROM o")
+            case "truncate":
+                sql("TRUNCATE TABLE o")
+            case "dimension":
+                sql(f"UPDATE c SET name = concat(name, 'x') WHERE k <=> {self._key()}")
+        return kind
+
+    def run(self, steps: int) -> None:
+        done: list[str] = []
+        for _ in range(steps):
+            made = [self.make() for _ in range(self.random.randint(1, 3))]
+            names = self.random.sample(list(TABLES), self.random.randint(1, len(TABLES)))
+            done.append(f"{made} -> {names}")
+            for name in names:
+                if self.random.random() < 0.05:
+                    self.lab.restart(lose_control_store=self.random.random() < 0.5)
+                outcome = self.lab.refresh(name)
+                assert outcome.error is None, (name, outcome.error, done)
+                assert self.lab.diff(name) == [], (name, outcome.strategy, outcome.reason, done)
+            self.lab.clock.advance(minutes=10)
+
+
+@pytest.mark.slow
+def test_tables_equal_their_queries_after_random_changes(lab):
+    declare(lab)
+
+    Changes(lab, seed=20261101).run(4)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(20))
+def test_tables_equal_their_queries_after_many_random_changes(lab, seed):
+    declare(lab)
+
+    Changes(lab, seed).run(40)

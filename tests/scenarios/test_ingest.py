@@ -1,0 +1,316 @@
+"""Files become rows once; what cannot be a row is kept, counted and said, and the rest goes on."""
+
+from __future__ import annotations
+
+import gzip
+from datetime import timedelta
+
+import pytest
+
+from freshline.errors import FileChangedError, ForeignWriteError, SourceError
+from freshline.run import log as log_run
+
+COLUMNS = "id STRING, n INT, ts TIMESTAMP"
+GOOD = '{"id": "a", "n": 1, "ts": "2026-01-01T00:00:00Z"}\n'
+
+
+def errors(lab, name):
+    return [(row["file"], row["line"], row["error"]) for row in lab.quarantine(name)]
+
+
+def ids(lab, name):
+    return [row["id"] for row in lab.rows(name)]
+
+
+def test_broken_json_is_quarantined_with_its_place_and_the_rest_goes_on(lab):
+    lab.files("ev", COLUMNS, max_record_bytes="1000000")
+    broken = {
+        "{bad": "NOT_JSON",
+        '{"id": "x", "n": "one"}': "NOT_JSON",  # a wrong type
+        '{"id": "x", "ts": "yesterday"}': "NOT_JSON",
+        '{"id": "x", "n": 99999999999}': "NOT_JSON",
+        '{"id": "x"} trailing': "NOT_JSON",
+        '{"id": "x"}}': "NOT_JSON",
+        '{"id": "x"}]': "NOT_JSON",
+        '{"id": "x"}, {"id": "y"}': "NOT_JSON",
+        '{"id": "x"}, "v": {"id": "y"}': "NOT_JSON",
+        '{"id": "x"}{"id": "y"}': "NOT_JSON",
+        '["x"]': "NOT_JSON",
+        '[{"id": "x"}]': "NOT_JSON",
+        "null": "NOT_JSON",
+        "1": "NOT_JSON",
+        '"text"': "NOT_JSON",
+        '{"id": "x': "NOT_JSON",
+        b'{"id": "\xff"}': "NOT_UTF8",
+        b"\xc3\x28": "NOT_UTF8",
+        '{"id": "' + "x" * 10_000_000 + '"}': "TOO_LARGE",
+    }
+    lines = [line if isinstance(line, bytes) else line.encode() for line in broken]
+    lab.land("ev", "broken.json", GOOD.encode() + b"\n".join(lines) + b"\n\n   \n" + GOOD.replace("a", "b").encode())
+    lab.land("ev", "empty.json", b"")
+    lab.land("ev", "windows.json", b"\xef\xbb\xbf" + GOOD.replace("a", "bom").replace("\n", "\r\n").encode() * 2)
+    lab.land("ev", "no_newline.json", GOOD.replace("a", "end").rstrip())
+    lab.land("ev", "fields.json", '{"n": null, "more": [1, {"x": 2}], "id": "other fields are not declared"}\n{}\n')
+
+    outcome = lab.refresh("ev")
+
+    assert outcome.error is None, outcome.error
+    assert ids(lab, "ev") == [None, "a", "b", "bom", "bom", "end", "other fields are not declared"]
+    found = errors(lab, "ev")
+    assert found == sorted([*(("broken.json", line, code) for line, code in enumerate(broken.values(), 2)), ("empty.json", None, "EMPTY_FILE")])
+    assert outcome.rejected == len(found)
+    assert (outcome.rows_in, outcome.rows_out) == (len(found) + 7, 7)
+    raw = {row["line"]: row["raw"] for row in lab.quarantine("ev")}
+    assert [raw[line] for line in range(2, 2 + len(lines))] == lines
+    assert all(row["message"] for row in lab.quarantine("ev"))
+
+
+def test_broken_csv_is_quarantined_with_its_place_and_the_rest_goes_on(lab):
+    lab.files("c", "id STRING, n INT, note STRING", format="csv", null_value="NULL")
+    lab.land(
+        "c",
+        "a.csv",
+        'id,n,note\na,1,fine\nb,2\nc,3,x,y\nd,three,x\nid,n,note\n"e ""quoted"", comma",5,"NULL"\n'
+        'f,6,"goes on\nin the next line"\ng,7,5" pipe\nh,,\n\nNULL,8,NULL\n',
+    )
+    lab.land("c", "order.csv", "\ufeffNOTE,extra,ID,N\r\nx,e,i,9\r\n")
+    lab.land("c", "no_header.csv", "j,1,x\nk,2,y\n")
+    lab.land("c", "too_few.csv", "id,n\nl,1\n")
+    lab.land("c", "only_header.csv", "id,n,note\n")
+    lab.land("c", "twice.csv", "id,n,note,id\n1,2,3,4\n")
+    lab.land("c", "latin1.csv", "id,n,note\nm,1,é\n".encode("latin-1"))
+    lab.land("c", "empty.csv", b"")
+
+    outcome = lab.refresh("c")
+
+    assert outcome.error is None, outcome.error
+    assert sorted((row["id"] or "", row["n"], row["note"]) for row in lab.rows("c")) == [
+        ("", 8, None),
+        ("a", 1, "fine"),
+        ('e "quoted", comma', 5, None),
+        ("g", 7, '5" pipe'),
+        ("h", None, None),
+        ("i", 9, "x"),
+    ]
+    assert errors(lab, "c") == sorted(
+        [
+            ("a.csv", 3, "NOT_CSV"),
+            ("a.csv", 4, "NOT_CSV"),
+            ("a.csv", 5, "NOT_CSV"),
+            ("a.csv", 6, "NOT_CSV"),  # the header again, as data
+            ("a.csv", 8, "NOT_CSV"),
+            ("a.csv", 9, "NOT_CSV"),
+            ("no_header.csv", 1, "HEADER_MISMATCH"),
+            ("no_header.csv", 2, "HEADER_MISMATCH"),
+            ("too_few.csv", 1, "HEADER_MISMATCH"),
+            ("too_few.csv", 2, "HEADER_MISMATCH"),
+            ("twice.csv", 1, "HEADER_MISMATCH"),
+            ("twice.csv", 2, "HEADER_MISMATCH"),
+            ("latin1.csv", 2, "NOT_UTF8"),
+        ]
+        + [("empty.csv", None, "EMPTY_FILE")],
+        key=lambda row: (row[0], row[1] or 0),
+    )
+
+
+def test_a_csv_without_header_has_its_columns_in_the_declared_order(lab):
+    lab.files("c", "id STRING, n INT", format="csv", header="false")
+    lab.land("c", "a.csv", "a,1\nb,2\nc\n")
+
+    assert lab.refresh("c").rejected == 1
+    assert lab.rows("c") == [{"id": "a", "n": 1}, {"id": "b", "n": 2}]
+
+
+def test_names_of_files_are_only_names(lab):
+    root = lab.files("ev", "id STRING, f STRING METADATA FROM 'file', r BIGINT METADATA FROM 'record', at TIMESTAMP METADATA FROM 'ingested_at'")
+    names = [
+        "with space.json", "per%20cent%.json", "plus+and&.json", "[glob]*?.json", "{a,b}.json", "ünï✓.json", "sem;colon.json",
+        "hash#tag.json", "co:lon.json", "deep/er/nested folder/x.json", "packed.json.gz", "back\\slash.json", "quote'\".json",
+    ]
+    for name in names:
+        text = "\n" + '{"id": "x"}\n' * 2
+        lab.land("ev", name, gzip.compress(text.encode()) if name.endswith(".gz") else text)
+    for hidden in (".hidden.json", "_underscore.json", "_folder/x.json", ".folder/x.json"):
+        lab.land("ev", hidden, GOOD)
+    (root / "broken_link.json").symlink_to(root / "nowhere")
+
+    outcome = lab.refresh("ev")
+
+    assert outcome.error is None, outcome.error
+    assert sorted({row["f"] for row in lab.rows("ev")}) == sorted(names)
+    assert {row["r"] for row in lab.rows("ev")} == {2, 3}
+    assert {row["at"] for row in lab.rows("ev")} == {lab.clock()}
+    assert lab.refresh("ev").reason.startswith("NOTHING_NEW")
+
+
+def test_a_damaged_gzip_file_holds_nothing_up(lab):
+    lab.files("ev", "id STRING")
+    whole = gzip.compress(b'{"id": "zipped"}\n' * 1000)
+    lab.land("ev", "cut.json.gz", whole[:-20])
+    lab.land("ev", "no_gzip.json.gz", b'{"id": "plain"}\n')
+    lab.land("ev", "good.json.gz", whole)
+
+    outcome = lab.refresh("ev")
+
+    assert outcome.error is None, outcome.error
+    assert errors(lab, "ev") == [("cut.json.gz", None, "NOT_GZIP"), ("no_gzip.json.gz", None, "NOT_GZIP")]
+    assert (outcome.rows_out, outcome.rejected) == (1000, 2)
+
+
+def test_redelivered_records_are_dropped_and_other_values_of_a_key_are_quarantined(lab):
+    lab.files("ev", "id STRING, x STRING, y STRING, m MAP<STRING, INT>", primary_key=["id"], deduplicate="2 days")
+    first = [{"id": "a", "x": "1", "y": None}, {"id": "b", "x": "1", "m": {"k": 1}}]
+    lab.land("ev", "1.json", [*first, first[0], {"id": "a", "x": "2"}, {"x": "no key"}])
+    outcome = lab.refresh("ev")
+    assert (outcome.rows_in, outcome.rows_out, outcome.rejected) == (5, 2, 2)
+    lab.clock.advance(days=1)
+    # The same value in another column is another record.
+    lab.land("ev", "2.json", [*first, {"id": "a", "x": None, "y": "1"}, {"id": "c", "x": "1"}])
+    outcome = lab.refresh("ev")
+    assert (outcome.rows_in, outcome.rows_out, outcome.rejected) == (4, 1, 1)
+    assert [(row["file"], row["line"], row["error"]) for row in lab.quarantine("ev")] == [
+        ("1.json", 4, "KEY_CONFLICT"),
+        ("1.json", 5, "NULL_KEY"),
+        ("2.json", 3, "KEY_CONFLICT"),
+    ]
+    # Beyond the horizon of arrival the same key is a new record.
+    lab.clock.advance(days=2)
+    lab.land("ev", "3.json", first)
+    assert lab.refresh("ev").rows_out == 2
+    assert ids(lab, "ev") == ["a", "a", "b", "b", "c"]
+
+
+def test_a_file_that_changes_after_it_was_read_is_named_and_the_rest_goes_on(lab):
+    lab.files("ev", "id STRING")
+    lab.land("ev", "a.json", '{"id": "a"}\n')
+    lab.land("ev", "b.json", '{"id": "b"}\n')
+    lab.refresh("ev")
+    lab.land("ev", "a.json", '{"id": "changed"}\n')
+    lab.land("ev", "c.json", '{"id": "c"}\n')
+
+    outcome = lab.refresh("ev")
+
+    assert (outcome.state, outcome.ok, outcome.rows_out) == ("SUCCEEDED", False, 1)
+    (problem,) = outcome.problems
+    assert isinstance(problem, FileChangedError)
+    assert problem.where.endswith("/ev/a.json")
+    assert ids(lab, "ev") == ["a", "b", "c"]
+    again = lab.refresh("ev")
+    assert (again.strategy, len(again.problems)) == ("noop", 1)
+
+
+def test_a_file_is_read_when_it_has_settled(lab):
+    lab.files("ev", "id STRING", settle="1 minute")
+    lab.land("ev", "a.json", '{"id": "a"}\n')
+    waiting = lab.refresh("ev")
+    assert (waiting.strategy, lab.rows("ev")) == ("noop", [])
+    # Up to the file, everything is there.
+    assert waiting.data_timestamp <= lab.clock()
+    lab.clock.advance(hours=1)
+
+    assert lab.refresh("ev").rows_out == 1
+
+
+def test_files_are_known_after_their_names_left_the_receipts(lab, monkeypatch):
+    lab.files("ev", "id STRING")
+    lab.declare("CREATE MATERIALIZED TABLE t FRESHNESS = INTERVAL '1' HOUR AS SELECT id FROM ev")
+    for number in range(300):
+        lab.land("ev", f"{number}.json", f'{{"id": "{number}"}}\n{{"id": "x{number}"\n')
+    lab.refresh("t")
+    assert len(lab.receipt("ev").positions[lab.receipt("ev").table].recent) == 300
+    # Beyond this many, a batch reads several files in a task.
+    assert {row["line"] for row in lab.quarantine("ev")} == {2}
+    lab.land("ev", "more.json", '{"id": "more"}\n')
+    lab.refresh("t")
+    position = lab.receipt("ev").positions[lab.receipt("ev").table]
+    assert (position.flushed_seq, [mark.path for mark in position.recent]) == (1, ["more.json"])
+    lab.restart()
+
+    assert lab.refresh("t").reason.startswith("NOTHING_NEW")
+    lab.land("ev", "7.json", '{"id": "changed"}\n')
+    assert [problem.code for problem in lab.refresh("ev").problems] == ["FILE_CHANGED"]
+    assert len(lab.rows("ev")) == len(set(ids(lab, "t"))) == 301
+    assert lab.diff("t") == []
+
+
+def test_much_input_is_read_in_batches_of_bounded_size(lab, monkeypatch):
+    monkeypatch.setattr(log_run, "BATCH_FILES", 2)
+    lab.files("ev", "id STRING")
+    lab.declare("CREATE MATERIALIZED TABLE t FRESHNESS = INTERVAL '1' HOUR AS SELECT id FROM ev")
+    for number in range(3):
+        lab.land("ev", f"{number}.json", f'{{"id": "{number}"}}\n')
+        lab.clock.advance(minutes=1)
+
+    lab.refresh("t")
+
+    assert lab.receipt("ev").seq == 2
+    assert lab.receipt("ev").data_timestamp == lab.receipt("t").data_timestamp == lab.clock()
+    assert ids(lab, "t") == ["0", "1", "2"]
+
+
+def test_a_log_gains_columns_and_refuses_other_changes(lab):
+    lab.files("ev", "id STRING")
+    lab.declare("CREATE MATERIALIZED TABLE t FRESHNESS = INTERVAL '1' HOUR AS SELECT id FROM ev")
+    lab.land("ev", "1.json", '{"id": "a", "n": 1}\n')
+    lab.refresh("t")
+    folder = lab.settings.root / "landing" / "ev"
+    options = f"WITH ('connector' = 'files', 'format' = 'json', 'settle' = '0 seconds', 'path' = '{folder}')"
+    lab.declare(f"CREATE SOURCE ev (id STRING, n INT) {options}")
+    lab.land("ev", "2.json", '{"id": "b", "n": 2}\n')
+    lab.refresh("t")
+    assert lab.rows("ev") == [{"id": "a", "n": None}, {"id": "b", "n": 2}]
+    assert lab.diff("t") == []
+    lab.declare(f"CREATE SOURCE ev (id STRING, n STRING) {options}")
+    lab.land("ev", "3.json", '{"id": "c", "n": "3"}\n')
+    assert lab.refresh("ev").error.code == "DEFINITION_CHANGED"
+    lab.declare(f"CREATE SOURCE ev (id STRING, n INT, PRIMARY KEY (id)) {options}")
+    assert "PRIMARY KEY was added" in str(lab.refresh("ev").error)
+    assert len(lab.rows("ev")) == 2
+
+
+def test_a_log_that_another_wrote_to_stands_still_until_it_is_restored(lab):
+    lab.files("ev", "id STRING")
+    lab.land("ev", "1.json", '{"id": "a"}\n')
+    lab.refresh("ev")
+    session = lab.runtime.sessions.root
+    session.sql(f"DELETE FROM delta.`{lab.path('ev')}`")
+    lab.land("ev", "2.json", '{"id": "b"}\n')
+
+    failed = lab.refresh("ev")
+
+    assert isinstance(failed.error, ForeignWriteError)
+    statement = str(failed.error).split("restore it with ")[1].split(", then")[0].rstrip(".")
+    session.sql(statement)
+    lab.restart()
+    assert lab.refresh("ev").rows_out == 1
+    assert ids(lab, "ev") == ["a", "b"]
+
+
+def test_a_landing_folder_that_is_not_there_is_an_error_that_names_it(lab):
+    folder = lab.files("ev", "id STRING")
+    lab.land("ev", "1.json", '{"id": "a"}\n')
+    lab.refresh("ev")
+    hidden = folder.rename(folder.with_name("_away"))
+
+    failed = lab.refresh("ev")
+
+    assert isinstance(failed.error, SourceError)
+    assert str(folder) in str(failed.error)
+    assert failed.error.retry_helps
+    hidden.rename(folder)
+    assert lab.refresh("ev").reason.startswith("NOTHING_NEW")
+
+
+@pytest.mark.parametrize("format", ["json", "csv"])
+def test_an_empty_folder_gives_an_empty_table(lab, format):  # noqa: A002 - the name of the option
+    lab.files("ev", "id STRING", format=format)
+    lab.declare("CREATE MATERIALIZED TABLE t (PRIMARY KEY (id)) WITH ('merge' = 'first_row') FRESHNESS = INTERVAL '1' HOUR AS SELECT id FROM ev")
+
+    outcome = lab.refresh("t")
+
+    assert (outcome.state, lab.rows("t")) == ("SUCCEEDED", [])
+    assert outcome.data_timestamp >= lab.clock() - timedelta(seconds=1)
+    lab.land("ev", f"1.{format}", [{"id": "a"}])
+    lab.refresh("t")
+    assert lab.rows("t") == [{"id": "a"}]
+    assert lab.diff("t") == []

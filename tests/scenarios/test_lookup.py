@@ -1,0 +1,110 @@
+"""Lookup joins: each row meets the dimension at one pinned version, and keeps what it met."""
+
+from __future__ import annotations
+
+from freshline.commit.delta_log import newest_version
+from freshline.errors import LookupKeyError
+
+HOURLY = "FRESHNESS = INTERVAL '1' HOUR"
+ENRICHED = f"""CREATE MATERIALIZED TABLE e (PRIMARY KEY (id)) PARTITIONED BY (d) {HOURLY} AS
+SELECT o.id, o.d, c.name, version_of(c) AS cv, p.price, version_of(p) AS pv
+FROM o LEFT JOIN c FOR SYSTEM_TIME AS OF PROCTIME() AS c ON o.customer = c.id
+INNER JOIN sales.p FOR SYSTEM_TIME AS OF PROCTIME() AS p ON p.id = o.product AND p.region = o.region"""
+
+
+def declare(lab):
+    lab.source("o", "id INT, d DATE, customer INT, product INT, region STRING")
+    lab.source("c", "id INT, name STRING", primary_key=["id"])
+    lab.source("sales.p", "id INT, region STRING, price DECIMAL(10,2)")
+    lab.sql("INSERT INTO c VALUES (1, 'one'), (2, 'two'), (NULL, 'nobody'), (NULL, 'nobody else')")
+    lab.sql("INSERT INTO sales.p VALUES (1, 'eu', 1.00), (1, 'us', 2.00)")
+    lab.declare(ENRICHED)
+
+
+def test_rows_keep_the_versions_that_they_met(lab):
+    declare(lab)
+    lab.sql("INSERT INTO o VALUES (1, DATE'2026-01-01', 1, 1, 'eu'), (2, DATE'2026-01-01', NULL, 1, 'us'), (3, DATE'2026-01-01', 1, 9, 'eu')")
+    assert lab.refresh("e").strategy == "full"
+    assert lab.diff("e") == []
+    lab.sql("UPDATE c SET name = 'ONE' WHERE id = 1")
+    only_dimensions = lab.refresh("e")
+    assert (only_dimensions.strategy, only_dimensions.committed) == ("noop", False)
+    assert only_dimensions.reason.startswith("DIMENSIONS_ONLY(c)")
+    lab.sql("INSERT INTO o VALUES (4, DATE'2026-01-02', 1, 1, 'eu'), (5, DATE'2026-01-02', 7, 1, 'eu')")
+    appended = lab.refresh("e")
+    assert (appended.strategy, appended.rows_in, appended.rows_out) == ("append", 2, 2)
+    assert lab.diff("e") == []
+
+    assert [(row["id"], row["name"], row["cv"], row["pv"]) for row in lab.rows("e")] == [
+        (1, "one", 1, 1),
+        (2, None, 1, 1),
+        (4, "ONE", 2, 1),
+        (5, None, 2, 1),
+    ]
+
+
+def test_a_named_partition_meets_the_versions_of_the_newest_receipt_again(lab):
+    declare(lab)
+    lab.sql("INSERT INTO o VALUES (1, DATE'2026-01-01', 1, 1, 'eu')")
+    lab.refresh("e")
+    lab.sql("UPDATE c SET name = 'ONE' WHERE id = 1")
+    lab.sql("INSERT INTO o VALUES (2, DATE'2026-01-02', 1, 1, 'eu')")
+    lab.refresh("e")
+    lab.sql("UPDATE c SET name = 'newest' WHERE id = 1")
+    lab.sql("INSERT INTO o VALUES (3, DATE'2026-01-01', 1, 1, 'eu')")
+
+    assert lab.refresh("e", partitions={"d": "2026-01-01"}).strategy == "partition"
+
+    assert [(row["id"], row["name"]) for row in lab.rows("e")] == [(1, "ONE"), (2, "ONE")]
+    assert lab.diff("e") == []
+    assert lab.refresh("e").strategy == "append"
+    assert [(row["id"], row["name"]) for row in lab.rows("e")] == [(1, "ONE"), (2, "ONE"), (3, "newest")]
+    assert lab.diff("e") == []
+
+
+def test_updates_below_a_lookup_are_computed_again(lab):
+    declare(lab)
+    lab.sql("INSERT INTO o VALUES (1, DATE'2026-01-01', 1, 1, 'eu'), (2, DATE'2026-01-01', 2, 1, 'eu')")
+    lab.refresh("e")
+    lab.sql("DELETE FROM o WHERE id = 1")
+
+    assert lab.refresh("e").strategy == "full"
+    assert [row["id"] for row in lab.rows("e")] == [2]
+    assert lab.diff("e") == []
+
+
+def test_a_dimension_that_is_not_unique_is_an_error_with_samples_or_any_row(lab):
+    declare(lab)
+    lab.sql("INSERT INTO o VALUES (1, DATE'2026-01-01', 1, 1, 'eu')")
+    lab.refresh("e")
+    lab.sql("INSERT INTO sales.p VALUES (1, 'eu', 3.00)")
+    lab.sql("INSERT INTO o VALUES (2, DATE'2026-01-01', 1, 1, 'eu')")
+
+    failed = lab.refresh("e")
+
+    assert isinstance(failed.error, LookupKeyError)
+    assert (failed.error.dimension, failed.error.key) == ("sales.p", ("id", "region"))
+    assert failed.error.samples == ({"id": 1, "region": "eu"},)
+    assert [row["id"] for row in lab.rows("e")] == [1]
+    lab.declare(ENRICHED.replace("PARTITIONED BY (d)", "PARTITIONED BY (d) WITH ('lookup.on-duplicate' = 'any')"))
+    assert lab.refresh("e", full=True).state == "SUCCEEDED"
+    assert [(row["id"], str(row["price"])) for row in lab.rows("e")] == [(1, "1.00"), (2, "1.00")]
+    assert lab.diff("e") == []
+
+
+def test_a_table_that_keeps_its_key_is_a_dimension_of_a_log(lab):
+    lab.files("ev", "id INT, k STRING")
+    lab.files("ch", "k STRING, n INT, at TIMESTAMP METADATA FROM 'ingested_at'")
+    lab.declare(
+        "CREATE MATERIALIZED TABLE dim (PRIMARY KEY (k)) WITH ('merge' = 'last_row', 'merge.sequence' = 'n', "
+        f"'merge.tie-breaker' = 'n') {HOURLY} AS SELECT k, n FROM ch"
+    )
+    lab.declare(f"CREATE MATERIALIZED TABLE e {HOURLY} AS SELECT ev.id, dim.n, version_of(dim) AS v FROM ev LEFT JOIN dim FOR SYSTEM_TIME AS OF PROCTIME() ON ev.k = dim.k")
+    for number in range(3):
+        lab.land("ch", f"{number}.json", [{"k": "a", "n": number}])
+        lab.land("ev", f"{number}.json", [{"id": number, "k": "a"}])
+        lab.refresh("e")
+
+    assert [(row["id"], row["n"]) for row in lab.rows("e")] == [(0, 0), (1, 1), (2, 2)]
+    assert lab.rows("e")[-1]["v"] == newest_version(lab.path("dim"))
+    assert lab.diff("e") == []

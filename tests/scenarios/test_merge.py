@@ -1,0 +1,212 @@
+"""Merge types: one row a key, whatever order the rows arrive in.
+
+Every arrival order of some events is tried at once: an order is a column of the key, and the n-th file holds the n-th
+event of each order. In the end every order must have given the same row.
+"""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import pytest
+
+from freshline.errors import UpstreamChangedError
+
+HOURLY = "FRESHNESS = INTERVAL '1' HOUR"
+
+
+def land_in_every_order(lab, source, events):
+    """Land the events, a file a place, and yield after each."""
+    orders = list(permutations(events))
+    for place in range(len(events)):
+        lab.land(source, f"{place}.json", [{"o": number, **order[place]} for number, order in enumerate(orders)])
+        yield place
+
+
+def test_first_row_by_event_time_is_one_table_for_every_arrival_order(lab):
+    lab.files("ev", "o INT, k STRING, id STRING, ts TIMESTAMP, v STRING")
+    by_time = "'merge' = 'first_row', 'merge.order' = 'ts', 'merge.tie-breaker' = 'id'"
+    columns = {
+        "stored": "o, k, id, ts, v",  # the table knows its order
+        "no_tie": "o, k, ts, v",  # the tie-breaker is not stored
+        "no_order": "o, k, v",  # nothing of the order is stored
+        "renamed": "o, k, v, id AS ts",  # a column of the order's name is something else
+    }
+    for name, items in columns.items():
+        lab.declare(f"CREATE MATERIALIZED TABLE {name} (PRIMARY KEY (o, k)) WITH ({by_time}) {HOURLY} AS SELECT {items} FROM ev")
+    lab.declare(f"CREATE MATERIALIZED TABLE every_column (PRIMARY KEY (o, k)) WITH ({by_time}) {HOURLY} AS SELECT * FROM ev")
+    early, late = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"
+    events = [
+        {"k": "a", "id": "e3", "ts": None, "v": "a NULL never beats a time"},
+        {"k": "a", "id": "e2", "ts": early, "v": "beaten by the tie-breaker"},
+        {"k": "a", "id": "e1", "ts": early, "v": "first"},
+        {"k": "a", "id": "e0", "ts": late, "v": "late"},
+    ]
+
+    strategies = []
+    for _ in land_in_every_order(lab, "ev", events):
+        strategies.append({o.strategy for o in lab.refresh_all() if o.kind == "table"})
+
+    assert strategies == [{"full"}, {"merge"}, {"merge"}, {"merge"}]
+    for name in (*columns, "every_column"):
+        assert {row["v"] for row in lab.rows(name)} == {"first"}, name
+        assert len(lab.rows(name)) == 24
+        assert lab.diff(name) == [], name
+
+
+def test_last_row_with_deletes_is_one_table_for_every_arrival_order(lab):
+    lab.files("ch", "o INT, k STRING, id STRING, ts TIMESTAMP, op STRING, v STRING")
+    deleting = "'merge' = 'last_row', 'merge.sequence' = 'ts', 'merge.tie-breaker' = 'id', 'merge.delete-when' = 'op = ''d'''"
+    columns = {"stored": "o, k, id, ts, v", "no_tie": "o, k, ts, v", "no_order": "o, k, v"}
+    for name, items in columns.items():
+        lab.declare(f"CREATE MATERIALIZED TABLE {name} (PRIMARY KEY (o, k)) WITH ({deleting}) {HOURLY} AS SELECT {items} FROM ch")
+    lab.declare(
+        "CREATE MATERIALIZED TABLE newest (PRIMARY KEY (o, k)) WITH ('merge' = 'last_row', 'merge.sequence' = 'ts', "
+        f"'merge.tie-breaker' = 'id') {HOURLY} AS SELECT o, k, v FROM ch"
+    )
+    first, second, third = (f"2026-01-0{day}T00:00:00Z" for day in (1, 2, 3))
+    # Two keys in one walk: `gone` ends deleted, `back` is deleted and comes again; a NULL sequence beats nothing.
+    events = [
+        [("gone", "1", first, "i", "old"), ("back", "1", first, "i", "old")],
+        [("gone", "2", second, "u", "newer"), ("back", "2", second, "d", None)],
+        [("gone", "3", third, "d", None), ("back", "3", third, "i", "again")],
+        [("gone", "9", None, "u", "no time"), ("back", "9", None, "d", None)],
+    ]
+    orders = list(permutations(events))
+    for place in range(len(events)):
+        lab.land(
+            "ch",
+            f"{place}.json",
+            [
+                {"o": number, "k": k, "id": id_, "ts": ts, "op": op, "v": v}
+                for number, order in enumerate(orders)
+                for k, id_, ts, op, v in order[place]
+            ],
+        )
+        outcomes = lab.refresh_all()
+        assert [o.error for o in outcomes] == [None] * len(outcomes)
+
+    for name in columns:
+        assert {(row["k"], row["v"]) for row in lab.rows(name)} == {("back", "again")}, name
+        assert len(lab.rows(name)) == 24, name
+        assert lab.diff(name) == [], name
+    assert {(row["k"], row["v"]) for row in lab.rows("newest")} == {("gone", None), ("back", "again")}
+
+
+def test_first_row_by_arrival_keeps_the_first_file_and_line(lab):
+    lab.files("ev", "k STRING, v INT")
+    lab.declare(f"CREATE MATERIALIZED TABLE t (PRIMARY KEY (k)) WITH ('merge' = 'first_row') {HOURLY} AS SELECT k, v FROM ev WHERE v > 0")
+    lab.land("ev", "1.json", [{"k": "a", "v": -1}, {"k": "a", "v": 2}, {"k": "a", "v": 1}])
+    lab.refresh("t")
+    lab.land("ev", "0.json", [{"k": "a", "v": 5}, {"k": "b", "v": 7}, {"k": "b", "v": 6}])
+
+    outcome = lab.refresh("t")
+
+    assert (outcome.strategy, outcome.rows_in, outcome.rows_out) == ("merge", 3, 1)
+    assert lab.rows("t") == [{"k": "a", "v": 2}, {"k": "b", "v": 7}]
+    assert lab.diff("t") == []
+    lab.land("ev", "2.json", [{"k": "a", "v": 9}])
+    # The fold has a row, the table does not take it: whether a commit is made is Delta's matter, the rows are not.
+    lab.refresh("t")
+    assert lab.rows("t") == [{"k": "a", "v": 2}, {"k": "b", "v": 7}]
+
+
+def test_late_rows_are_ignored_where_the_declaration_says_so(lab):
+    lab.files("ev", "k STRING, id STRING, ts TIMESTAMP")
+    lab.declare(
+        "CREATE MATERIALIZED TABLE t (PRIMARY KEY (k)) WITH ('merge' = 'first_row', 'merge.order' = 'ts', "
+        f"'merge.tie-breaker' = 'id', 'merge.late' = 'ignore') {HOURLY} AS SELECT k, id, ts FROM ev"
+    )
+    lab.land("ev", "1.json", [{"k": "a", "id": "2", "ts": "2026-01-02"}, {"k": "a", "id": "3", "ts": "2026-01-03"}])
+    lab.refresh("t")
+    lab.land("ev", "2.json", [{"k": "a", "id": "1", "ts": "2026-01-01"}, {"k": "b", "id": "4", "ts": None}])
+    lab.refresh("t")
+
+    assert [(row["k"], row["id"]) for row in lab.rows("t")] == [("a", "2"), ("b", "4")]
+    assert lab.diff("t") == []
+    lab.refresh("t", full=True)
+    # A full refresh saw every row at once.
+    assert [(row["k"], row["id"]) for row in lab.rows("t")] == [("a", "1"), ("b", "4")]
+    assert lab.diff("t") == []
+
+
+def test_null_keys_are_quarantined_once_for_each_table(lab):
+    lab.files("ev", "a STRING, b STRING, v INT")
+    lab.declare(f"CREATE MATERIALIZED TABLE t (PRIMARY KEY (a, b)) WITH ('merge' = 'first_row') {HOURLY} AS SELECT a, b, v FROM ev")
+    lab.declare(f"CREATE MATERIALIZED TABLE u (PRIMARY KEY (a)) WITH ('merge' = 'first_row') {HOURLY} AS SELECT a, v FROM ev")
+    lab.land("ev", "1.json", [{"a": "x", "b": "y", "v": 1}, {"a": "x", "b": None, "v": 2}])
+    assert [o.rejected for o in lab.refresh_all()] == [0, 1, 0]
+    lab.land("ev", "2.json", [{"a": None, "b": None, "v": 3}])
+    assert [o.rejected for o in lab.refresh_all()] == [0, 1, 1]
+    lab.refresh("t", full=True)
+    lab.refresh("u", full=True)
+
+    assert [(row["error"], row["file"], row["line"], row["raw"]) for row in lab.quarantine("ev")] == [
+        ("NULL_KEY(t)", "1.json", 2, b'{"a":"x","v":2}'),
+        ("NULL_KEY(t)", "2.json", 1, b'{"v":3}'),
+        ("NULL_KEY(u)", "2.json", 1, b'{"v":3}'),
+    ]
+    assert lab.rows("t") == [{"a": "x", "b": "y", "v": 1}]
+    assert lab.diff("t") == lab.diff("u") == []
+
+
+def test_a_merge_over_a_table_that_is_read_in_place_follows_inserts_and_refolds_after_deletes(lab):
+    lab.source("s", "k STRING, id INT, ts TIMESTAMP, op STRING")
+    lab.sql("INSERT INTO s VALUES ('a', 1, TIMESTAMP'2026-01-01', 'i'), ('a', 2, TIMESTAMP'2026-01-02', 'i'), (NULL, 3, NULL, 'i')")
+    order = "'merge.tie-breaker' = 'id'"
+    lab.declare(f"CREATE MATERIALIZED TABLE f (PRIMARY KEY (k)) WITH ('merge' = 'first_row', 'merge.order' = 'ts', {order}) {HOURLY} AS SELECT k, id FROM s")
+    lab.declare(f"CREATE MATERIALIZED TABLE l (PRIMARY KEY (k)) WITH ('merge' = 'last_row', 'merge.sequence' = 'ts', {order}) {HOURLY} AS SELECT k, id, ts FROM s")
+    lab.declare(
+        "CREATE MATERIALIZED TABLE d (PRIMARY KEY (k)) WITH ('merge' = 'last_row', 'merge.sequence' = 'ts', "
+        f"'merge.delete-when' = 'op = ''d''', {order}) {HOURLY} AS SELECT k, id FROM s"
+    )
+    lab.declare(
+        "CREATE MATERIALIZED TABLE strict (PRIMARY KEY (k)) WITH ('merge' = 'last_row', 'merge.sequence' = 'ts', "
+        f"'upstream-deletes' = 'error', {order}) {HOURLY} AS SELECT k, id FROM s"
+    )
+    assert {o.rejected for o in lab.refresh_all() if o.kind == "table"} == {1}
+    lab.sql("INSERT INTO s VALUES ('a', 0, TIMESTAMP'2025-12-01', 'i'), ('a', 5, TIMESTAMP'2026-01-05', 'd')")
+    outcomes = {o.table.name: o for o in lab.refresh_all()}
+    assert [outcomes[name].strategy for name in "fl"] == ["merge", "merge"]
+    assert outcomes["d"].reason.startswith("UNSUPPORTED")
+    assert [lab.rows(name)[0]["id"] for name in "fl"] == [0, 5]
+    assert lab.rows("d") == []
+    lab.sql("DELETE FROM s WHERE id IN (0, 5)")
+    outcomes = {o.table.name: o for o in lab.refresh_all()}
+    assert all(outcomes[name].reason.startswith("UPSTREAM_DELETES") for name in "fld")
+    assert isinstance(outcomes["strict"].error, UpstreamChangedError)
+    assert [lab.rows(name)[0]["id"] for name in ("f", "l", "d", "strict")] == [1, 2, 2, 5]
+    assert [lab.diff(name) for name in "fld"] == [[], [], []]
+    assert lab.refresh("strict", full=True).state == "SUCCEEDED"
+    assert lab.rows("strict") == [{"k": "a", "id": 2}]
+
+
+def test_a_merge_without_a_change_feed_is_folded_again(lab):
+    lab.source("s", "k STRING, id INT", change_feed=False)
+    lab.sql("INSERT INTO s VALUES ('a', 2)")
+    lab.declare(
+        "CREATE MATERIALIZED TABLE t (PRIMARY KEY (k)) WITH ('merge' = 'first_row', 'merge.order' = 'id', "
+        f"'merge.tie-breaker' = 'id') {HOURLY} AS SELECT k, id FROM s"
+    )
+    lab.refresh("t")
+    lab.sql("INSERT INTO s VALUES ('a', 1)")
+
+    assert lab.refresh("t").reason.startswith("CDF_DISABLED(s)")
+    assert lab.rows("t") == [{"k": "a", "id": 1}]
+
+
+@pytest.mark.parametrize("kind", ["MAP<STRING, INT>", "ARRAY<MAP<STRING, INT>>"])
+def test_columns_that_have_no_order_do_not_stop_a_merge(lab, kind):
+    value = {"x": 1} if kind.startswith("MAP") else [{"x": 1}]
+    lab.files("ev", f"k STRING, id INT, m {kind}")
+    lab.declare(
+        "CREATE MATERIALIZED TABLE t (PRIMARY KEY (k)) WITH ('merge' = 'last_row', 'merge.sequence' = 'id', "
+        f"'merge.tie-breaker' = 'id') {HOURLY} AS SELECT k, id, m FROM ev"
+    )
+    lab.land("ev", "1.json", [{"k": "a", "id": 1, "m": value}])
+    lab.refresh("t")
+    lab.land("ev", "2.json", [{"k": "a", "id": 2, "m": value}])
+
+    assert lab.refresh("t").strategy == "merge"
+    assert lab.rows("t") == [{"k": "a", "id": 2, "m": value}]
+    assert lab.diff("t") == []

@@ -1,0 +1,105 @@
+"""Partitions that a person names are replaced exactly, or refused before any work (rule 6)."""
+
+from __future__ import annotations
+
+from datetime import date
+
+import pytest
+
+from freshline.errors import PartitionError
+
+HOURLY = "FRESHNESS = INTERVAL '1' HOUR"
+
+
+@pytest.fixture
+def daily(lab):
+    """A table by day and region over a source that changes, and an append-only table with the same partitions."""
+    lab.source("s", "id INT, d DATE, r STRING, n INT")
+    lab.sql("INSERT INTO s VALUES (1, DATE'2026-01-01', 'eu', 1), (2, DATE'2026-01-02', 'it''s', 2), (3, DATE'2026-01-02', 'eu', 3)")
+    lab.declare(f"CREATE MATERIALIZED TABLE t PARTITIONED BY (d, r) {HOURLY} AS SELECT d, r, sum(n) AS n FROM s GROUP BY d, r")
+    lab.declare(f"CREATE MATERIALIZED TABLE a (PRIMARY KEY (id)) PARTITIONED BY (d) {HOURLY} AS SELECT id, d, n FROM s")
+    lab.refresh_all()
+    return lab
+
+
+def test_exactly_the_named_partitions_are_replaced(daily):
+    daily.sql("UPDATE s SET n = n * 10")
+
+    outcome = daily.refresh("t", partitions={"d": "2026-01-02", "r": "it's"})
+
+    assert (outcome.strategy, outcome.state) == ("partition", "SUCCEEDED")
+    assert outcome.reason.startswith("REQUESTED")
+    assert [row["n"] for row in daily.rows("t")] == [1, 3, 20]
+    assert daily.diff("t") == []
+    daily.refresh("t", partitions=[{"d": "2026-01-1"}, {"d": date(2026, 1, 2)}])
+    assert [row["n"] for row in daily.rows("t")] == [10, 30, 20]
+    assert daily.diff("t") == []
+    # What came since is found by the next refresh, whose positions did not move.
+    daily.sql("UPDATE s SET n = 7 WHERE id = 1")
+    assert daily.refresh("t").strategy == "partition"
+    assert [row["n"] for row in daily.rows("t")] == [7, 30, 20]
+    assert daily.diff("t") == []
+    assert daily.receipt("t").partitions == {}
+
+
+def test_rows_of_a_partition_that_was_refreshed_apart_do_not_come_twice(daily):
+    daily.sql("INSERT INTO s VALUES (4, DATE'2026-01-02', 'eu', 4), (5, DATE'2026-01-03', 'eu', 5)")
+    daily.refresh("a", partitions={"d": "2026-01-02"})
+    assert [row["id"] for row in daily.rows("a")] == [1, 2, 3, 4]
+    assert daily.diff("a") == []
+
+    daily.refresh("a")
+
+    assert [row["id"] for row in daily.rows("a")] == [1, 2, 3, 4, 5]
+    assert daily.diff("a") == []
+    daily.sql("INSERT INTO s VALUES (6, DATE'2026-01-02', 'eu', 4)")
+    assert daily.refresh("a").strategy == "append"
+    assert daily.diff("a") == []
+
+
+def test_a_partition_without_rows_is_emptied(daily):
+    daily.sql("DELETE FROM s WHERE d = DATE'2026-01-02'")
+
+    assert daily.refresh("t", partitions={"d": "2026-01-02"}).state == "SUCCEEDED"
+    assert [row["d"] for row in daily.rows("t")] == [date(2026, 1, 1)]
+    assert daily.diff("t") == []
+
+
+@pytest.mark.parametrize(
+    ("partition", "sentence"),
+    [
+        ({"x": "1"}, "x is not a partition column. The table is PARTITIONED BY (d, r)"),
+        ({"n": "1"}, "n is not a partition column"),
+        ({"d": "yesterday"}, "'yesterday' is not a value of d, which is DATE"),
+        ({"d": "2026-13-01"}, "is not a value of d"),
+        ({"d": "2026-01-01' OR 1=1 --"}, "is not a value of d"),
+        ({"d": "../../etc"}, "is not a value of d"),
+        ({"D": "2026-01-01", "d": "2026-01-01"}, "d is named twice"),
+    ],
+)
+def test_what_is_no_partition_is_an_error_before_any_work(daily, partition, sentence):
+    before = daily.receipt("t")
+
+    failed = daily.refresh("t", partitions=partition)
+
+    assert isinstance(failed.error, PartitionError)
+    assert sentence in str(failed.error)
+    assert daily.receipt("t") == before
+
+
+def test_a_value_with_quotes_and_semicolons_names_its_partition_only(daily):
+    assert daily.refresh("t", partitions={"r": "x'; DROP TABLE s; --"}).rows_out == 0
+    assert daily.refresh("t", partitions={"r": "../up/a=b"}).state == "SUCCEEDED"
+    assert len(daily.rows("t")) == 3
+    assert daily.diff("t") == []
+
+
+def test_tables_without_partitions_and_before_their_first_version_say_so(lab):
+    lab.source("s", "id INT, d DATE")
+    lab.declare(f"CREATE MATERIALIZED TABLE t {HOURLY} AS SELECT id FROM s")
+    lab.declare(f"CREATE MATERIALIZED TABLE p PARTITIONED BY (d) {HOURLY} AS SELECT id, d FROM s")
+    assert "no version yet" in str(lab.refresh("p", partitions={"d": "2026-01-01"}).error)
+    lab.refresh("t")
+
+    assert "has no partitions" in str(lab.refresh("t", partitions={"d": "2026-01-01"}).error)
+    assert "has no partitions" in str(lab.refresh("s", partitions={"d": "2026-01-01"}).error)

@@ -1,0 +1,196 @@
+"""Partitions: the ones that changed rows belong to are computed again, and no other."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, date, datetime
+from decimal import Decimal
+
+import pytest
+
+from freshline.commit.delta_log import newest_version, read_commit
+from freshline.errors import DuplicateKeyError
+
+HOURLY = "FRESHNESS = INTERVAL '1' HOUR"
+
+
+def refresh(lab, name, strategy="partition"):
+    outcome = lab.refresh(name)
+    assert outcome.error is None, outcome.error
+    assert outcome.strategy == strategy, outcome.reason
+    assert lab.diff(name) == []
+    return outcome
+
+
+def partitions_written(lab, name):
+    """The partition values of the data files that the newest commit added or removed."""
+    path = lab.path(name)
+    actions = read_commit(path, newest_version(path)).actions
+    return {
+        tuple(action[kind]["partitionValues"].values()) for action in actions for kind in ("add", "remove") if kind in action
+    }
+
+
+def test_only_the_touched_partitions_are_computed_again(lab):
+    lab.source("s", "id INT, ts TIMESTAMP, amount DECIMAL(10,2)")
+    lab.sql(
+        "INSERT INTO s VALUES (1, TIMESTAMP'2026-01-01 10:00:00', 1.10), (2, TIMESTAMP'2026-01-02 10:00:00', 2.20), "
+        "(3, TIMESTAMP'2026-01-03 10:00:00', 3.30), (4, NULL, 4.40)"
+    )
+    lab.declare(
+        f"""CREATE MATERIALIZED TABLE t (PRIMARY KEY (d)) PARTITIONED BY (d) {HOURLY} AS
+        WITH days AS (SELECT CAST(ts AS DATE) AS day, amount FROM s)
+        SELECT day AS d, count(*) AS n, sum(amount) AS s, avg(CAST(amount AS DOUBLE)) AS a FROM days GROUP BY day"""
+    )
+    refresh(lab, "t", "full")
+    lab.sql("UPDATE s SET amount = 20 WHERE id = 2")
+    refresh(lab, "t")
+    assert partitions_written(lab, "t") == {("2026-01-02",)}
+    lab.sql("DELETE FROM s WHERE id = 3")
+    refresh(lab, "t")
+    assert partitions_written(lab, "t") == {("2026-01-03",)}
+    lab.sql("UPDATE s SET ts = TIMESTAMP'2026-01-05 00:00:00' WHERE id IN (1, 4)")
+    refresh(lab, "t")
+    assert partitions_written(lab, "t") == {("2026-01-01",), ("2026-01-05",), (None,)}
+    lab.sql("INSERT INTO s VALUES (5, NULL, 5)")
+    refresh(lab, "t")
+
+    assert lab.rows("t") == [
+        {"d": None, "n": 1, "s": Decimal("5.00"), "a": 5.0},
+        {"d": date(2026, 1, 2), "n": 1, "s": Decimal("20.00"), "a": 20.0},
+        {"d": date(2026, 1, 5), "n": 2, "s": Decimal("5.50"), "a": 2.75},
+    ]
+
+
+def test_windows_inside_a_partition_and_joins_to_what_did_not_change_are_kept_up(lab):
+    lab.source("s", "id INT, ds STRING, n INT")
+    lab.source("names", "ds STRING, name STRING")
+    lab.sql("INSERT INTO s VALUES (1, 'a', 5), (2, 'a', 7), (3, 'b', 1)")
+    lab.sql("INSERT INTO names VALUES ('a', 'A'), ('b', 'B')")
+    lab.declare(
+        f"""CREATE MATERIALIZED TABLE t PARTITIONED BY (ds) {HOURLY} AS
+        SELECT s.ds, s.id, names.name, row_number() OVER (PARTITION BY s.ds ORDER BY s.n DESC, s.id) AS place
+        FROM s LEFT JOIN names ON s.ds = names.ds"""
+    )
+    refresh(lab, "t", "full")
+    lab.sql("UPDATE s SET n = 9 WHERE id = 1")
+    refresh(lab, "t")
+    assert partitions_written(lab, "t") == {("a",)}
+    lab.sql("UPDATE names SET name = 'BB' WHERE ds = 'b'")
+    assert "names changed" in refresh(lab, "t", "full").reason
+
+
+def test_a_window_over_every_partition_is_computed_again(lab):
+    lab.source("s", "id INT, ds STRING")
+    lab.sql("INSERT INTO s VALUES (1, 'a')")
+    lab.declare(f"CREATE MATERIALIZED TABLE t PARTITIONED BY (ds) {HOURLY} AS SELECT ds, id, row_number() OVER (ORDER BY id) AS n FROM s")
+    refresh(lab, "t", "full")
+    lab.sql("INSERT INTO s VALUES (2, 'b')")
+
+    assert refresh(lab, "t", "full").reason.startswith("WINDOW_WITHOUT_PARTITION")
+
+
+def test_a_partition_column_that_an_explode_makes_follows_from_no_input(lab):
+    lab.source("s", "id INT, tags ARRAY<STRING>")
+    lab.sql("INSERT INTO s VALUES (1, array('a', 'b'))")
+    lab.declare(f"CREATE MATERIALIZED TABLE t PARTITIONED BY (tag) {HOURLY} AS SELECT tag, count(*) AS n FROM s LATERAL VIEW explode(tags) x AS tag GROUP BY tag")
+    refresh(lab, "t", "full")
+    lab.sql("INSERT INTO s VALUES (2, array('b'))")
+
+    refresh(lab, "t", "full")
+    assert lab.rows("t") == [{"tag": "a", "n": 1}, {"tag": "b", "n": 2}]
+
+
+def test_values_that_look_like_sql_are_values(lab):
+    values = ["it's", 'quote "', "semi;colon", "../up", "back\\slash", "per%cent", "`ds`", "`_freshline_p0`", "a=b/c=d", "ünï✓", " ", ""]
+    lab.source("s", "id INT, ds STRING")
+    lab.declare(f"CREATE MATERIALIZED TABLE t PARTITIONED BY (k) {HOURLY} AS SELECT concat(ds, '') AS k, count(*) AS n FROM s GROUP BY concat(ds, '')")
+    refresh(lab, "t", "full")
+    session = lab.runtime.sessions.root
+    frame = session.createDataFrame([(number, value) for number, value in enumerate(values)], "id INT, ds STRING")
+    frame.write.format("delta").mode("append").save(str(lab.path("s")))
+    lab.refresh("t")
+    lab.sql("DELETE FROM s WHERE id >= 3")
+
+    refresh(lab, "t")
+
+    assert {row["k"] for row in lab.rows("t")} == set(values[:3])
+    assert [path.name for path in lab.path("t").parent.iterdir()] == ["t"]
+
+
+def test_an_empty_text_is_null_in_a_partition_column(lab):
+    lab.source("s", "ds STRING, n INT")
+    lab.sql("INSERT INTO s VALUES ('', 1), (NULL, 2), ('a', 3)")
+    lab.declare(f"CREATE MATERIALIZED TABLE t PARTITIONED BY (ds) {HOURLY} AS SELECT ds, n FROM s")
+    lab.declare(f"CREATE MATERIALIZED TABLE g PARTITIONED BY (ds) {HOURLY} AS SELECT ds, sum(n) AS n FROM s GROUP BY ds")
+    refresh(lab, "t", "full")
+    refresh(lab, "g", "full")
+    lab.sql("UPDATE s SET n = 10 WHERE ds = ''")
+    refresh(lab, "t")
+    refresh(lab, "g")
+
+    assert lab.rows("t") == [{"ds": None, "n": 10}, {"ds": None, "n": 2}, {"ds": "a", "n": 3}]
+
+
+@pytest.fixture
+def far_from_utc(monkeypatch):
+    """A machine whose own time zone is not UTC."""
+    monkeypatch.setenv("TZ", "America/New_York")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.usefixtures("far_from_utc")
+def test_partitions_of_every_type_are_found_again_wherever_the_machine_stands(lab):
+    columns = "i INT, d DATE, ts TIMESTAMP, n TIMESTAMP_NTZ, b BOOLEAN, m DECIMAL(10,2), f DOUBLE, r FLOAT, l BIGINT"
+    lab.source("s", f"{columns}, v INT")
+    lab.declare(f"CREATE MATERIALIZED TABLE t PARTITIONED BY ({columns.replace(' ', '|').replace(',|', ', ').split('|')[0]}) {HOURLY} AS SELECT * FROM s")
+    names = [column.split()[0] for column in columns.split(", ")]
+    lab.declare(f"CREATE MATERIALIZED TABLE every PARTITIONED BY ({', '.join(names)}) {HOURLY} AS SELECT * FROM s")
+    lab.sql(
+        "INSERT INTO s VALUES (1, DATE'2026-03-08', TIMESTAMP'2026-03-08 02:30:00.123456Z', TIMESTAMP_NTZ'2026-03-08 02:30:00.5', "
+        "true, 1.50, 0.1, CAST(0.1 AS FLOAT), 9007199254740993, 1), (2, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 2)"
+    )
+    refresh(lab, "every", "full")
+    lab.sql("UPDATE s SET v = v * 10")
+    refresh(lab, "every")
+
+    rows = lab.rows("every")
+    assert [row["v"] for row in rows] == [10, 20]
+    assert rows[0]["ts"] == datetime(2026, 3, 8, 2, 30, 0, 123456, UTC)
+
+
+def test_a_primary_key_holds_across_partitions(lab):
+    lab.source("s", "id INT, ds STRING")
+    lab.sql("INSERT INTO s VALUES (1, 'a'), (2, 'a')")
+    lab.declare(f"CREATE MATERIALIZED TABLE t (PRIMARY KEY (id)) PARTITIONED BY (ds) {HOURLY} AS SELECT id, ds FROM s")
+    lab.refresh("t")
+    lab.sql("DELETE FROM s WHERE id = 2")
+    lab.sql("INSERT INTO s VALUES (3, 'b')")
+    refresh(lab, "t")
+    lab.sql("DELETE FROM s WHERE id = 3")
+    lab.sql("INSERT INTO s VALUES (1, 'b')")
+
+    failed = lab.refresh("t")
+
+    assert isinstance(failed.error, DuplicateKeyError)
+    assert failed.error.samples == ({"id": 1},)
+    lab.sql("DELETE FROM s WHERE ds = 'a'")
+    refresh(lab, "t")
+    assert lab.rows("t") == [{"id": 1, "ds": "b"}]
+
+
+def test_updates_without_a_change_feed_are_computed_again(lab):
+    lab.source("s", "id INT, ds STRING", change_feed=False)
+    lab.sql("INSERT INTO s VALUES (1, 'a')")
+    lab.declare(f"CREATE MATERIALIZED TABLE t PARTITIONED BY (ds) {HOURLY} AS SELECT ds, count(*) AS n FROM s GROUP BY ds")
+    refresh(lab, "t", "full")
+    lab.sql("DELETE FROM s")
+    assert refresh(lab, "t", "full").reason.startswith("CDF_DISABLED(s)")
+    lab.sql("ALTER TABLE s SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')")
+    lab.sql("INSERT INTO s VALUES (2, 'b')")
+    assert refresh(lab, "t", "full").reason.startswith("CDF_DISABLED(s)")
+    lab.sql("INSERT INTO s VALUES (3, 'b')")
+    refresh(lab, "t")

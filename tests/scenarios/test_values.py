@@ -1,0 +1,86 @@
+"""Values of every type, and names, come through every strategy unchanged."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from decimal import Decimal
+
+HOURLY = "FRESHNESS = INTERVAL '1' HOUR"
+COLUMNS = (
+    "id INT, d DECIMAL(38,18), ts TIMESTAMP, n TIMESTAMP_NTZ, day DATE, s STRING, b BINARY, t BOOLEAN, f DOUBLE, "
+    "a ARRAY<STRING>, m MAP<STRING, DECIMAL(10,2)>, r STRUCT<x: INT, y: ARRAY<STRUCT<z: STRING>>>"
+)
+ROW = (
+    "({id}, 12345678901234567890.123456789012345678, TIMESTAMP'2026-03-29 01:30:00.000001Z', TIMESTAMP_NTZ'2026-10-25 02:30:00', "
+    "DATE'0001-01-01', 'naïve ✓ 日本 \\U0001F600', X'00FF', true, DOUBLE('NaN'), array('x', NULL), map('k', 1.50, 'j', NULL), "
+    "named_struct('x', {id}, 'y', array(named_struct('z', 'deep'))))"
+)
+NULLS = "({id}" + ", NULL" * 11 + ")"
+
+
+def test_values_survive_append_merge_partition_and_full(lab):
+    lab.source("s", COLUMNS)
+    lab.sql(f"INSERT INTO s VALUES {ROW.format(id=1)}, {NULLS.format(id=2)}")
+    lab.declare(f"CREATE MATERIALIZED TABLE appended {HOURLY} AS SELECT * FROM s")
+    lab.declare(f"CREATE MATERIALIZED TABLE parted PARTITIONED BY (id) {HOURLY} AS SELECT * FROM s LIMIT ALL")
+    lab.declare(f"CREATE MATERIALIZED TABLE merged (PRIMARY KEY (id)) WITH ('merge' = 'last_row', 'merge.sequence' = 'id', 'merge.tie-breaker' = 'day') {HOURLY} AS SELECT * FROM s")
+    first = lab.refresh_all()
+    lab.sql(f"INSERT INTO s VALUES {ROW.format(id=3)}, {NULLS.format(id=4)}")
+    second = lab.refresh_all()
+
+    assert [o.error for o in (*first, *second)] == [None] * 8
+    for name in ("appended", "merged", "parted"):
+        assert lab.diff(name) == []
+        rows = {row["id"]: row for row in lab.rows(name)}
+        row = rows[3]
+        assert row["d"] == Decimal("12345678901234567890.123456789012345678")
+        assert row["ts"] == datetime(2026, 3, 29, 1, 30, 0, 1, UTC)
+        assert row["n"] == datetime(2026, 10, 25, 2, 30)  # noqa: DTZ001 - a time without a zone is what is stored
+        assert row["day"] == date(1, 1, 1)
+        assert row["s"] == "naïve ✓ 日本 \U0001f600"
+        assert (row["b"], row["t"], str(row["f"])) == (b"\x00\xff", True, "nan")
+        assert (row["a"], row["m"]) == (["x", None], {"k": Decimal("1.50"), "j": None})
+        assert row["r"] == {"x": 3, "y": [{"z": "deep"}]}
+        assert set(rows[4].values()) == {4, None}
+
+
+def test_a_column_may_be_null_in_a_later_refresh_that_never_was_before(lab):
+    lab.source("s", "id INT, v STRING")
+    lab.sql("INSERT INTO s VALUES (1, 'a')")
+    lab.declare(f"CREATE MATERIALIZED TABLE t {HOURLY} AS SELECT id, 'x' AS constant FROM s UNION ALL SELECT id, v FROM s")
+    lab.refresh("t")
+    lab.sql("INSERT INTO s VALUES (2, NULL)")
+
+    assert lab.refresh("t").strategy == "append"
+    assert lab.diff("t") == []
+
+
+def test_a_clustered_table_stays_clustered(lab):
+    lab.source("s", "id INT, k STRING")
+    lab.sql("INSERT INTO s VALUES (1, 'a')")
+    lab.declare(f"CREATE MATERIALIZED TABLE t CLUSTER BY (k) {HOURLY} AS SELECT id, k FROM s")
+    for _ in range(2):
+        assert lab.refresh("t", full=True).error is None
+
+    (detail,) = lab.sql(f"DESCRIBE DETAIL delta.`{lab.path('t')}`") or [None]
+    assert detail is None or detail["clusteringColumns"] == ["k"]
+    assert lab.diff("t") == []
+
+
+def test_namespaces_keep_tables_of_one_name_apart(lab):
+    lab.source("a.s", "id INT, n INT")
+    lab.source("a_s", "id INT, n INT")
+    lab.sql("INSERT INTO a.s VALUES (1, 1)")
+    lab.sql("INSERT INTO a_s VALUES (2, 2)")
+    lab.declare(f"CREATE MATERIALIZED TABLE b.t {HOURLY} AS SELECT a.s.id, x.n FROM a.s JOIN a.s AS x ON a.s.id = x.id")
+    lab.declare(f"CREATE MATERIALIZED TABLE c.t {HOURLY} AS SELECT a_s.id, t.n FROM a_s LEFT JOIN b.t ON t.id = a_s.id")
+    lab.refresh_all()
+    lab.sql("INSERT INTO a.s VALUES (2, 5)")
+    outcomes = [lab.refresh("c.t"), lab.refresh("b.t")]
+
+    assert [o.error for o in outcomes] == [None, None]
+    assert lab.rows("b.t") == [{"id": 1, "n": 1}, {"id": 2, "n": 5}]
+    assert lab.rows("c.t") == [{"id": 2, "n": 5}]
+    assert lab.diff("b.t") == lab.diff("c.t") == []
+    assert lab.path("b.t") == lab.runtime.warehouse.root / "b" / "t"
+    assert lab.sql("SELECT count(*) AS n FROM b.t JOIN c.t AS u ON t.id = u.id") == [{"n": 1}]
