@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -56,9 +57,10 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The one session of this run. It keeps nothing for a test: tables are at paths, below each test's tmp_path."""
     # Imported here because most tests, and the fast lane as a whole, do without Spark.
     from freshline.engine.spark import build_session, stop_session
+    from freshline.testing.session import SMALL_TABLES
 
     session = build_session(
-        settings_in(tmp_path_factory.mktemp("spark")),
+        replace(settings_in(tmp_path_factory.mktemp("spark")), spark_confs=SMALL_TABLES),
         app_name="tests",
         connect_token="token-of-the-tests",
         connect_port=0,

@@ -306,17 +306,20 @@ def test_declarations_with_errors_are_told_and_the_next_request_sees_the_repair(
 
 
 def test_loops_bring_in_what_lands_by_themselves(engine, project):
+    refresh(engine)
     engine.set_loops(True)
     assert read_state(project.settings.state).loops
     project.land("two", 10, 11)
 
-    wait_until(lambda: project.ids("big") == [2, 3, 10, 11])
+    wait_until(lambda: {10, 11} <= set(project.ids("big")))
     engine.set_loops(False)
     assert not engine.health()["loops"]
 
 
 def test_the_environment_of_a_stopped_engine_is_left_as_it_was_found(engine, project):
     """Last with this engine: a refresh that runs when SIGTERM comes is finished, then everything ends."""
+    refresh(engine)
+    before = project.ids("big")
     project.land("three", 20, 21)
     request_id = engine.submit("refresh", tables=[])
     started = psutil.Process(engine.state.process.pid).children(recursive=True)
@@ -329,7 +332,7 @@ def test_the_environment_of_a_stopped_engine_is_left_as_it_was_found(engine, pro
     assert events[-1]["state"] == "SUCCEEDED"
     assert engine.state.process.wait(60)
     assert psutil.wait_procs(started, timeout=30)[1] == []
-    assert project.ids("big") == [2, 3, 10, 11, 20, 21]
+    assert project.ids("big") == [*before, 20, 21]
     assert not state_file(project.settings.state).exists()
     assert read_holder(project.settings.warehouse) is None
 
@@ -343,11 +346,9 @@ def test_after_kill_9_the_next_start_takes_over_and_nothing_is_lost_or_repeated(
         epoch = first.health()["epoch"]
         project.land("two", 4, 5)
         request_id = first.submit("refresh", tables=[])
-        began = time.monotonic()
         os.kill(first.state.process.pid, signal.SIGKILL)
 
         assert first.state.jvm.wait(30), "the JVM outlived its supervisor"
-        print(f"the JVM ended {time.monotonic() - began:.2f} s after its supervisor", file=sys.stderr)
         with pytest.raises(EngineError, match="try again"):
             list(first.events(request_id))
         assert state_file(project.settings.state).exists()  # stale

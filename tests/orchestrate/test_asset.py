@@ -5,11 +5,10 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from dagster import AssetKey, AssetSpec, CodeReferencesMetadataValue, FreshnessPolicy
+from dagster import AssetKey, AssetSpec, CodeReferencesMetadataValue
 from dagster._core.definitions.utils import DISALLOWED_NAMES
 
 from freshline.declare.freshness import Freshness
@@ -25,7 +24,6 @@ from freshline.orchestrate.asset import (
     asset_spec,
     declaration_text,
     description,
-    freshness_policy,
     group,
     owner,
     step_name,
@@ -147,16 +145,6 @@ def test_of_a_python_file_the_declaring_function_is_shown_with_its_decorators(tm
     text = "@table(\n    freshness='1 hour',\n)\ndef score(orders):\n    return orders"
     assert declaration_text(file, 3) == text
     assert declaration_text(file, 6) == text
-
-
-@pytest.mark.parametrize(
-    ("seconds", "window"),
-    [(1, 121), (10, 130), (120, 240), (300, 600), (21600, 43200)],
-)
-def test_dagster_waits_for_two_reports_before_it_calls_a_table_late(seconds, window):
-    expected = FreshnessPolicy.time_window(fail_window=timedelta(seconds=window))
-
-    assert freshness_policy(Freshness(seconds)) == expected
 
 
 def test_the_group_is_declared_or_the_namespace_or_the_default():

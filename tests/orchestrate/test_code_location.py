@@ -50,7 +50,8 @@ def test_each_asset_shows_its_mode_freshness_and_columns(project):
     assert loaded["sales/campaign"].metadata["mode"] == "batch"
     assert loaded["touch_event"].metadata["freshness_seconds"] == 10
     for spec in loaded.values():
-        assert spec.freshness_policy is not None
+        # Dagster would count materializations, which the engine's own refreshes are not reported as yet.
+        assert spec.freshness_policy is None
         assert {"mode", "mode_reason", "freshness_seconds", "dagster/code_references"} <= set(spec.metadata)
 
 

@@ -117,7 +117,6 @@ def test_the_ui_is_given_one_lineage_graph_with_kinds_modes_and_descriptions(pro
             assetKey { path } kinds description isMaterializable dependencyKeys { path } tags { key value }
             metadataEntries { label ... on CodeReferencesMetadataEntry {
               codeReferences { ... on LocalFileCodeReference { filePath lineNumber } } } }
-            internalFreshnessPolicy { ... on TimeWindowFreshnessPolicy { failWindowSeconds } }
         } }""")["assetNodes"]
 
     shown = {"/".join(node["assetKey"]["path"]): node for node in nodes}
@@ -131,7 +130,6 @@ def test_the_ui_is_given_one_lineage_graph_with_kinds_modes_and_descriptions(pro
     assert sorted(first["kinds"]) == ["deltalake", "spark", "sql"]
     assert first["description"].startswith("The first touch of each customer\n\n```sql\nCREATE MATERIALIZED TABLE")
     assert {"key": "freshline/mode", "value": "continuous"} in first["tags"]
-    assert first["internalFreshnessPolicy"]["failWindowSeconds"] == 130
     [reference] = [entry["codeReferences"] for entry in first["metadataEntries"] if "codeReferences" in entry]
     assert reference[0]["lineNumber"] == 1
     assert reference[0]["filePath"].endswith("assets/first_touch.sql")

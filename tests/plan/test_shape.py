@@ -11,7 +11,7 @@ from freshline.plan.shape import Origin, groups_by, read_shape
 
 
 def shape_of(query, partitioned_by=()):
-    return read_shape(parse_query(query, "t.sql", 1), partitioned_by, None)
+    return read_shape(parse_query(query, "t.sql", 1), partitioned_by)
 
 
 def changes_of(query, *changed):

@@ -22,12 +22,12 @@ def refresh(lab, name, strategy="partition"):
     return outcome
 
 
-def partitions_written(lab, name):
+def partitions_written(lab, name, column):
     """The partition values of the data files that the newest commit added or removed."""
     path = lab.path(name)
     actions = read_commit(path, newest_version(path)).actions
     return {
-        tuple(action[kind]["partitionValues"].values()) for action in actions for kind in ("add", "remove") if kind in action
+        action[kind]["partitionValues"].get(column) for action in actions for kind in ("add", "remove") if kind in action
     }
 
 
@@ -45,13 +45,13 @@ def test_only_the_touched_partitions_are_computed_again(lab):
     refresh(lab, "t", "full")
     lab.sql("UPDATE s SET amount = 20 WHERE id = 2")
     refresh(lab, "t")
-    assert partitions_written(lab, "t") == {("2026-01-02",)}
+    assert partitions_written(lab, "t", "d") == {"2026-01-02"}
     lab.sql("DELETE FROM s WHERE id = 3")
     refresh(lab, "t")
-    assert partitions_written(lab, "t") == {("2026-01-03",)}
+    assert partitions_written(lab, "t", "d") == {"2026-01-03"}
     lab.sql("UPDATE s SET ts = TIMESTAMP'2026-01-05 00:00:00' WHERE id IN (1, 4)")
     refresh(lab, "t")
-    assert partitions_written(lab, "t") == {("2026-01-01",), ("2026-01-05",), (None,)}
+    assert partitions_written(lab, "t", "d") == {"2026-01-01", "2026-01-05", None}
     lab.sql("INSERT INTO s VALUES (5, NULL, 5)")
     refresh(lab, "t")
 
@@ -75,7 +75,7 @@ def test_windows_inside_a_partition_and_joins_to_what_did_not_change_are_kept_up
     refresh(lab, "t", "full")
     lab.sql("UPDATE s SET n = 9 WHERE id = 1")
     refresh(lab, "t")
-    assert partitions_written(lab, "t") == {("a",)}
+    assert partitions_written(lab, "t", "ds") == {"a"}
     lab.sql("UPDATE names SET name = 'BB' WHERE ds = 'b'")
     assert "names changed" in refresh(lab, "t", "full").reason
 
@@ -146,7 +146,6 @@ def far_from_utc(monkeypatch):
 def test_partitions_of_every_type_are_found_again_wherever_the_machine_stands(lab):
     columns = "i INT, d DATE, ts TIMESTAMP, n TIMESTAMP_NTZ, b BOOLEAN, m DECIMAL(10,2), f DOUBLE, r FLOAT, l BIGINT"
     lab.source("s", f"{columns}, v INT")
-    lab.declare(f"CREATE MATERIALIZED TABLE t PARTITIONED BY ({columns.replace(' ', '|').replace(',|', ', ').split('|')[0]}) {HOURLY} AS SELECT * FROM s")
     names = [column.split()[0] for column in columns.split(", ")]
     lab.declare(f"CREATE MATERIALIZED TABLE every PARTITIONED BY ({', '.join(names)}) {HOURLY} AS SELECT * FROM s")
     lab.sql(

@@ -28,6 +28,7 @@ load_from:
   - python_module:
       module_name: assets.definitions
       working_directory: .
+      location_name: freshline
 """
 
 GITIGNORE = """\

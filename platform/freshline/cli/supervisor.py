@@ -41,6 +41,9 @@ DAGSTER_YAML = """\
 # Written by `freshline up` at each start.
 telemetry:
   enabled: false
+# No dialog of Dagster's over the first page.
+nux:
+  enabled: false
 run_coordinator:
   module: dagster.core.run_coordinator
   class: DefaultRunCoordinator

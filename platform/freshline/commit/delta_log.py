@@ -41,12 +41,11 @@ class Commit:
     @property
     def changes_data(self) -> bool:
         """Whether rows were added or removed: compaction rewrites files without changing data."""
-        return any(
-            action[kind].get("dataChange", True)
-            for action in self.actions
-            for kind in ("add", "remove")
-            if kind in action
-        )
+        return any(self.data_actions("add")) or any(self.data_actions("remove"))
+
+    def data_actions(self, kind: str) -> list[dict[str, Any]]:
+        """The `add` or `remove` actions that change data."""
+        return [action[kind] for action in self.actions if kind in action and action[kind].get("dataChange", True)]
 
     @property
     def restored_version(self) -> int | None:
@@ -68,7 +67,8 @@ class Newest:
     """The newest version of a table, and the newest receipt in its log.
 
     `receipt` is None where no commit of the log that is still there carries one. `receipt_version` is the version of
-    the commit that moved the rows or carried the receipt on. `foreign` says that later commits changed data without one.
+    the commit that moved the rows or carried the receipt on. `foreign` says that later commits changed data without
+    one.
     """
 
     version: int
@@ -222,35 +222,36 @@ def classify(name: TableName, path: Path, before: TablePosition | None, after: T
         )
     if before.version == after.version or (log and before.seq == after.seq):
         return Changes(name, before, after, ChangeKind.NOTHING, log=log)
-    kind = ChangeKind.NOTHING
-    rows = 0
-    added: list[str] = []
-    metadata_changed = False
+    commits: list[Commit] = []
     for version in range(before.version + 1, after.version + 1):
         commit = read_commit(path, version)
-        if commit is None:
-            if log:
-                # The rows of a log carry their batch number: its history is in the rows, not only in the commits.
-                return Changes(name, before, after, ChangeKind.APPEND, log=True)
-            return Changes(
-                name, before, after, ChangeKind.HISTORY_GONE, detail=f"commit {version} is no longer in its log"
-            )
-        for action in commit.actions:
-            if "metaData" in action:
-                metadata_changed = True
-            elif "add" in action and action["add"].get("dataChange", True):
-                rows += _records(action["add"])
-                added.append(action["add"]["path"])
-                kind = max(kind, ChangeKind.APPEND, key=_order)
-            elif "remove" in action and action["remove"].get("dataChange", True):
-                kind = max(kind, ChangeKind.MUTATE, key=_order)
-        if commit.changes_data and _is_overwrite(commit):
-            kind = max(kind, ChangeKind.REPLACE, key=_order)
+        if commit is not None:
+            commits.append(commit)
+        elif log:
+            # The rows of a log carry their batch number: its history is in the rows, not only in the commits.
+            return Changes(name, before, after, ChangeKind.APPEND, log=True)
+        else:
+            gone = f"commit {version} is no longer in its log"
+            return Changes(name, before, after, ChangeKind.HISTORY_GONE, detail=gone)
+    added = [add for commit in commits for add in commit.data_actions("add")]
+    rows = sum(_records(add) for add in added)
     old, new = open_table(path, before.version), open_table(path, after.version)
-    if metadata_changed and old.schema().to_json() != new.schema().to_json():
+    if any("metaData" in action for commit in commits for action in commit.actions) and (
+        old.schema().to_json() != new.schema().to_json()
+    ):
         return Changes(name, before, after, ChangeKind.SCHEMA_CHANGED, log=log, rows=rows)
     feed = all(table.metadata().configuration.get("delta.enableChangeDataFeed") == "true" for table in (old, new))
-    return Changes(name, before, after, kind, log=log, change_feed=feed, added_files=tuple(added), rows=rows)
+    files = tuple(str(add["path"]) for add in added)
+    kind = max((_kind_of(commit) for commit in commits), key=_order)
+    return Changes(name, before, after, kind, log=log, change_feed=feed, added_files=files, rows=rows)
+
+
+def _kind_of(commit: Commit) -> ChangeKind:
+    if not commit.changes_data:
+        return ChangeKind.NOTHING
+    if _is_overwrite(commit):
+        return ChangeKind.REPLACE
+    return ChangeKind.MUTATE if any(commit.data_actions("remove")) else ChangeKind.APPEND
 
 
 def _order(kind: ChangeKind) -> int:

@@ -20,7 +20,9 @@ class Warehouse:
     root: Path
 
     def path(self, name: TableName) -> Path:
-        """The folder of a table of ours. Names have only letters, digits and underscores, so it stays below the root."""
+        """The folder of a table of ours. Names have only letters, digits and underscores, so it stays below the
+        root.
+        """
         return self.root.joinpath(*name.parts)
 
     def quarantine(self, name: TableName) -> Path:

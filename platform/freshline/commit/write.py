@@ -1,9 +1,9 @@
 """One fenced Delta commit a refresh, and reading it back.
 
 Every write carries its receipt (`userMetadata`) and the transaction `freshline/<table id>` at
-`epoch << 32 | seq`. Delta skips a write whose transaction version is not above the stored one, and says nothing: so each
-write is followed by reading the newest receipt back. Stopped at any point, either the commit is there with all of it
-or nothing is; files without a commit are no part of the table.
+`epoch << 32 | seq`. Delta skips a write whose transaction version is not above the stored one, and says nothing: so
+each write is followed by reading the newest receipt back. Stopped at any point, either the commit is there with all
+of it or nothing is; files without a commit are no part of the table.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ def create_table(
 ) -> str:
     """Create an empty managed table where there is none, and return its id. Every column may be NULL.
 
-    `statistics_on` names the columns whose least and greatest values are kept for each file; Delta's own choice without.
+    `statistics_on` names the columns whose least and greatest values are kept for each file; Delta's own choice
+    without.
     """
     nullable = StructType([StructField(field.name, field.dataType, True) for field in schema.fields])
     builder = DeltaTable.createIfNotExists(spark).location(str(path)).addColumns(nullable)

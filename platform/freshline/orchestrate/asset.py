@@ -11,7 +11,6 @@ import keyword
 import re
 import warnings
 from collections.abc import Mapping
-from datetime import timedelta
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -21,13 +20,11 @@ from dagster import (
     AssetSpec,
     BetaWarning,
     CodeReferencesMetadataValue,
-    FreshnessPolicy,
     LocalFileCodeReference,
     MetadataValue,
 )
 
 from freshline.commit.warehouse import Warehouse
-from freshline.declare.freshness import Freshness
 from freshline.declare.graph import Graph
 from freshline.declare.names import TableName
 from freshline.declare.query import PythonQuery
@@ -42,7 +39,6 @@ FORBIDDEN = frozenset(
     {"context", "conf", "config", "meta", "arg_dict", "dict", "input_arg_dict", "output_arg_dict"}
     | {"int", "str", "float", "bool", "input", "output", "type"}
 )
-REPORT_FLOOR = timedelta(seconds=60)
 EMAIL = re.compile(r"[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[A-Za-z]{2,7}")
 GROUP = re.compile(r"[A-Za-z0-9_]+(/[A-Za-z0-9_]+)*")
 
@@ -85,18 +81,7 @@ def asset_spec(graph: Graph, name: TableName, settings: Settings) -> AssetSpec:
         kinds=kinds(spec),
         tags={"freshline/kind": kind_of(spec), "freshline/mode": graph.mode(name).value},
         code_version=spec.fingerprint,
-        freshness_policy=freshness_policy(graph.freshness(name)),
     )
-
-
-def freshness_policy(freshness: Freshness) -> FreshnessPolicy:
-    """Dagster's own measure, the age of the newest materialization, as near to the promise as it can be.
-
-    A table that is kept by the engine is reported every `max(60 s, freshness / 2)`, so one report may be missing before
-    Dagster calls the table late. The exact lag is in the metadata.
-    """
-    report = max(REPORT_FLOOR, freshness.allowed_lag / 2)
-    return FreshnessPolicy.time_window(fail_window=freshness.allowed_lag + 2 * report)
 
 
 def kinds(spec: Spec) -> set[str]:

@@ -25,7 +25,8 @@ class Candidate:
 
 
 def choose_agreeing(candidates: Mapping[TableName, Sequence[Candidate]]) -> dict[TableName, Candidate] | None:
-    """For each input the newest candidate such that inputs which share a root saw the same of it; None if there is none.
+    """For each input the newest candidate such that inputs which share a root saw the same of it; None if there is
+    none.
 
     `candidates` are newest first and not empty. Going back only ever lowers what is seen of a root, so the first
     choice that agrees is the newest one.

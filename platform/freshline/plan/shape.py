@@ -100,7 +100,7 @@ class _Refused(Exception):
 
 
 @lru_cache(maxsize=2048)
-def read_shape(query: SqlQuery, partitioned_by: tuple[str, ...], columns: tuple[str, ...] | None) -> Shape:
+def read_shape(query: SqlQuery, partitioned_by: tuple[str, ...]) -> Shape:
     """The shape of a query; pure and cached."""
     views = {name.view.lower(): name for name in query.reads}
     tree = parse_sql(query.render())
@@ -123,7 +123,7 @@ def read_shape(query: SqlQuery, partitioned_by: tuple[str, ...], columns: tuple[
         no_origin = Reason("UNSUPPORTED", "the table has no partitions")
     else:
         try:
-            origin = _origin(tree, views, partitioned_by, columns)
+            origin = _origin(tree, views, partitioned_by)
         except _Refused as refused:
             no_origin = refused.reason
     return Shape(branches, not_monotone, origin, no_origin, volatile)
@@ -218,60 +218,57 @@ def _select_branches(
 ) -> Iterator[Branch]:
     _refuse_if(select, ("group", "having", "distinct", "limit", "offset", "qualify", "sort", "cluster", "distribute"))
     for node in _own_nodes(select):
-        if isinstance(node, exp.Window):
+        if isinstance(node, exp.Window | exp.AggFunc):
             raise _Refused(Reason("UNSUPPORTED", _fragment(node)))
-        if isinstance(node, exp.AggFunc):
-            raise _Refused(Reason("UNSUPPORTED", _fragment(node)))
-    fixed = frozenset(
-        views[table.name.lower()]
-        for subquery in _expression_subqueries(select)
-        for table in subquery.find_all(exp.Table)
-        if table.name.lower() in views and table.name.lower() not in ctes
-    )
-    # CTEs read inside a subquery stand for the tables that they read.
-    for subquery in _expression_subqueries(select):
-        for table in subquery.find_all(exp.Table):
-            if table.name.lower() in ctes:
-                fixed |= _tables(ctes[table.name.lower()], ctes, views)
+    fixed = frozenset(name for subquery in _expression_subqueries(select) for name in _tables(subquery, ctes, views))
+    sides = _sides(select)
+    combined = [Branch((), fixed)]
+    for source, follows in sides:
+        branches = _source_branches(source, follows, ctes, views, lookups)
+        if len(branches) > 1 and len(sides) > 1:
+            raise _Refused(Reason("UNSUPPORTED", "a join with a UNION ALL"))
+        combined = [
+            Branch(left.products + right.products, left.fixed | right.fixed) for left in combined for right in branches
+        ]
+    yield from combined
+
+
+def _sides(select: exp.Select) -> list[tuple[exp.Expr, bool]]:
+    """What stands in FROM and JOIN, each with whether new rows of it give new rows of the join and change no other."""
     start = select.args.get("from_") or select.args.get("from")
     if start is None:
         raise _Refused(Reason("UNSUPPORTED", "SELECT without FROM"))
     sides: list[tuple[exp.Expr, bool]] = [(start.this, True)]
     for join in select.args.get("joins") or ():
         side, kind = (join.side or "").upper(), (join.kind or "").upper()
-        if side in ("RIGHT", "FULL") or (kind in ("ANTI",) and side == "RIGHT"):
+        if side in ("RIGHT", "FULL"):
             raise _Refused(Reason("UNSUPPORTED", f"{side} JOIN"))
         follows = side == "" and kind in ("", "INNER", "CROSS") and join.args.get("method") is None
         sides.append((join.this, follows))
-    products: list[TableName] = []
-    unions: list[tuple[Branch, ...]] = []
-    for source, follows in sides:
-        if isinstance(source, exp.Table) and source.name.lower() in views and source.name.lower() not in ctes:
-            name = views[source.name.lower()]
-            if source.args.get("sample") is not None or source.args.get("pivots"):
-                raise _Refused(Reason("UNSUPPORTED", _fragment(source)))
-            if name in lookups:
-                continue
-            if follows:
-                products.append(name)
-            else:
-                fixed |= {name}
-            continue
-        inner = ctes.get(source.name.lower()) if isinstance(source, exp.Table) else source
-        if inner is None or not isinstance(inner, exp.Subquery | exp.Select | exp.Union | exp.CTE):
+    return sides
+
+
+def _source_branches(
+    source: exp.Expr,
+    follows: bool,
+    ctes: Mapping[str, exp.Expr],
+    views: Mapping[str, TableName],
+    lookups: frozenset[TableName],
+) -> tuple[Branch, ...]:
+    key = source.name.lower() if isinstance(source, exp.Table) else ""
+    if key in views and key not in ctes:
+        name = views[key]
+        if source.args.get("sample") is not None or source.args.get("pivots"):
             raise _Refused(Reason("UNSUPPORTED", _fragment(source)))
-        if follows:
-            unions.append(tuple(_branches(inner, ctes, views, lookups)))
-        else:
-            fixed |= _tables(inner, ctes, views)
-    combined: list[Branch] = [Branch(tuple(products), fixed)]
-    for branches in unions:
-        if len(branches) > 1 and (len(sides) > 1):
-            raise _Refused(Reason("UNSUPPORTED", "a join with a UNION ALL"))
-        combined = [
-            Branch(left.products + right.products, left.fixed | right.fixed) for left in combined for right in branches
-        ]
-    yield from combined
+        if name in lookups:
+            return (Branch((), frozenset()),)
+        return (Branch((name,), frozenset()) if follows else Branch((), frozenset({name})),)
+    inner = ctes.get(key) if isinstance(source, exp.Table) else source
+    if inner is None or not isinstance(inner, exp.Subquery | exp.Select | exp.Union | exp.CTE):
+        raise _Refused(Reason("UNSUPPORTED", _fragment(source)))
+    if follows:
+        return tuple(_branches(inner, ctes, views, lookups))
+    return (Branch((), _tables(inner, ctes, views)),)
 
 
 def _with(node: exp.Expr) -> dict[str, exp.Expr]:
@@ -333,7 +330,6 @@ def _origin(
     tree: exp.Expr,
     views: Mapping[str, TableName],
     partitioned_by: tuple[str, ...],
-    columns: tuple[str, ...] | None,
 ) -> Origin:
     traced = [_trace(tree, {}, views, column) for column in partitioned_by]
     inputs = {name for name, _ in traced}
@@ -359,18 +355,7 @@ def _trace(
         raise _Refused(Reason("UNSUPPORTED", node.key.upper()))
     _refuse_if(node, ("limit", "offset"))
     expression = _projected(node, column)
-    sources = _sources(node)
-    used = {reference.table.lower() for reference in expression.find_all(exp.Column)}
-    if used == {""} or "" in used:
-        if len(sources) != 1 or node.args.get("laterals"):
-            raise _Refused(Reason("UNSUPPORTED", f"{_fragment(expression)}: qualify it with its table"))
-        used = {next(iter(sources))}
-    if len(used) != 1:
-        raise _Refused(Reason("UNSUPPORTED", f"partition column {column} = {_fragment(expression)}"))
-    (alias,) = used
-    source, preserved = sources.get(alias, (None, False))
-    if source is None or not preserved:
-        raise _Refused(Reason("UNSUPPORTED", f"partition column {column} from the optional side of a join"))
+    source = _preserved_source(node, expression, column)
     _require_local(node, expression, column)
     if any(True for _ in expression.find_all(exp.AggFunc, exp.Window, exp.Query, exp.UDTF)):
         raise _Refused(Reason("UNSUPPORTED", f"partition column {column} = {_fragment(expression)}"))
@@ -383,8 +368,7 @@ def _trace(
     inner = ctes.get(source.name.lower()) if isinstance(source, exp.Table) else source
     if inner is None:
         raise _Refused(Reason("UNSUPPORTED", _fragment(source)))
-    names = {reference.name for reference in bare.find_all(exp.Column)}
-    traced = {name: _trace(inner, ctes, views, name) for name in names}
+    traced = {name: _trace(inner, ctes, views, name) for name in {c.name for c in bare.find_all(exp.Column)}}
     origins = {name for name, _ in traced.values()}
     if len(origins) != 1:
         raise _Refused(Reason("UNSUPPORTED", f"partition column {column} = {_fragment(expression)}"))
@@ -396,10 +380,27 @@ def _trace(
     return next(iter(origins)), substituted
 
 
+def _preserved_source(select: exp.Select, expression: exp.Expr, column: str) -> exp.Expr:
+    """The one source whose columns the expression reads; refused where a join may put NULLs in their place."""
+    sources = _sources(select)
+    used = {reference.table.lower() for reference in expression.find_all(exp.Column)}
+    if "" in used:
+        if len(sources) != 1 or select.args.get("laterals"):
+            raise _Refused(Reason("UNSUPPORTED", f"{_fragment(expression)}: qualify it with its table"))
+        used = set(sources)
+    if len(used) != 1:
+        raise _Refused(Reason("UNSUPPORTED", f"partition column {column} = {_fragment(expression)}"))
+    source, preserved = sources.get(next(iter(used)), (None, False))
+    if source is None or not preserved:
+        raise _Refused(Reason("UNSUPPORTED", f"partition column {column} from the optional side of a join"))
+    return source
+
+
 def _projected(select: exp.Select, column: str) -> exp.Expr:
     for item in select.expressions:
         if item.alias_or_name.lower() == column.lower():
-            return item.this if isinstance(item, exp.Alias) else item
+            inner: exp.Expr = item.this if isinstance(item, exp.Alias) else item
+            return inner
     if any(isinstance(item, exp.Star) or item.is_star for item in select.expressions):
         return exp.column(column)
     raise _Refused(Reason("UNSUPPORTED", f"partition column {column} is not in the select list"))

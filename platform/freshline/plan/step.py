@@ -110,7 +110,7 @@ def choose_step(situation: Situation) -> Step:
         return Noop(Reason("DIMENSIONS_ONLY", ", ".join(map(str, dimensions))) if dimensions else Reason("NOTHING_NEW"))
     if not isinstance(spec.query, SqlQuery):
         return Full(Reason("UDF_NOT_DECLARED"))
-    shape = read_shape(spec.query, spec.partitioned_by, spec.columns)
+    shape = read_shape(spec.query, spec.partitioned_by)
     if shape.volatile is not None:
         return Full(Reason("NONDETERMINISTIC", shape.volatile))
     if spec.merge is not None:

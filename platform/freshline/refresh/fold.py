@@ -35,8 +35,8 @@ DELETE = "_freshline_delete"
 class StoredOrder:
     """What the table itself can tell about the order of its stored row.
 
-    `order` is the stored column to order by, None where the order is no plain column of the table. `ties` are the columns
-    of the tie-breaker, None where one of them is not stored.
+    `order` is the stored column to order by, None where the order is no plain column of the table. `ties` are the
+    columns of the tie-breaker, None where one of them is not stored.
     """
 
     order: str | None

@@ -62,7 +62,8 @@ HEADER_BYTES = 1 << 20
 SINGLE_FILE_TASKS = 64
 PLAIN_PATH = re.compile(r"[A-Za-z0-9_./=-]+")
 OPEN_COST = "spark.sql.files.openCostInBytes"
-# Stands behind each record while it is parsed; what is not read up to here has a second value or words behind the first.
+# Stands behind each record while it is parsed; what is not read up to here has a second value or words behind the
+# first.
 END = "_freshline_end"
 
 QUARANTINE_SCHEMA = StructType(
@@ -90,8 +91,8 @@ FILES_SCHEMA = StructType(
 class Records:
     """Parsed records of some files.
 
-    `rows` has the columns FILE, RECORD, LINE (NULL where only the order is known), RAW (NULL for good records of a source
-    without a key), ERROR (NULL for good records) and one column for each declared record column.
+    `rows` has the columns FILE, RECORD, LINE (NULL where only the order is known), RAW (NULL for good records of a
+    source without a key), ERROR (NULL for good records) and one column for each declared record column.
     """
 
     rows: DataFrame
@@ -196,8 +197,8 @@ def file_place(root: Path, marks: Sequence[FileMark]) -> tuple[Column, Column, C
     else:
         place = F.expr("regexp_replace(url_decode(replace(_metadata.file_path, '+', '%2B')), '^file:/+', '/')")
         name = F.substr(place, F.lit(len(str(root)) + 2))
-    # The lower 33 bits count the rows of a task. A task reads the lines of a block in their order, and no block has more
-    # lines than bytes, so block start + count grows with the place in the file.
+    # The lower 33 bits count the rows of a task. A task reads the lines of a block in their order, and no block has
+    # more lines than bytes, so block start + count grows with the place in the file.
     count = F.monotonically_increasing_id().bitwiseAND(F.lit((1 << 33) - 1))
     start = F.col("_metadata.file_block_start")
     return (
@@ -240,8 +241,8 @@ def _header(path: Path, spec: SourceSpec) -> tuple[str, ...] | None:
 
 
 def _parse_json(lines: DataFrame, spec: SourceSpec) -> DataFrame:
-    # By itself Spark's parser reads the first value of a line and forgets the rest. So each line is read as the first of
-    # two elements of an array of ours: whatever stands behind the record makes it another array, or none.
+    # By itself Spark's parser reads the first value of a line and forgets the rest. So each line is read as the first
+    # of two elements of an array of ours: whatever stands behind the record makes it another array, or none.
     fields = StructType([*record_schema(spec).fields, StructField(END, BooleanType())])
     wrapped = StructType([StructField("v", ArrayType(fields)), StructField("c", StringType())])
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "c"}

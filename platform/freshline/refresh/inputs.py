@@ -151,8 +151,8 @@ def _check_columns(schema: StructType, spec: SourceSpec, path: Path) -> None:
             )
 
 
-def shadow_inputs(spark: SparkSession, frames: Mapping[TableName, DataFrame]) -> None:
-    """Make each input visible to the query under its own name, as a view of this session only."""
+def shadow_inputs(frames: Mapping[TableName, DataFrame]) -> None:
+    """Make each input visible to the query under its own name, as a view of the session that it was read in."""
     for name, frame in frames.items():
         frame.createOrReplaceTempView(quoted(name.view))
 

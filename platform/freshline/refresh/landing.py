@@ -96,8 +96,8 @@ def find_unread(root: Path, marks: tuple[FileMark, ...], known: Mapping[str, Fil
             changed.append(
                 FileChangedError(
                     f"the file changed after it was read: then {read.size} bytes, now {mark.size}, modified "
-                    f"{datetime.fromtimestamp(mark.modified_ns / 1e9, UTC):%Y-%m-%d %H:%M:%S}Z. Its rows stay as they were "
-                    "read. Write new records to a file with a new name.",
+                    f"{datetime.fromtimestamp(mark.modified_ns / 1e9, UTC):%Y-%m-%d %H:%M:%S}Z. "
+                    "Its rows stay as they were read. Write new records to a file with a new name.",
                     where=str(root / mark.path),
                 )
             )

@@ -38,8 +38,8 @@ def may_be_plain(spec: SourceSpec, marks: Sequence[FileMark]) -> bool:
 def count_plain_lines(spark: SparkSession, spec: SourceSpec, root: Path, marks: Sequence[FileMark]) -> int | None:
     """The number of lines, None where one of them is in doubt. Reads the files once, as text."""
     lines = open_files(spark, marks).text([str(root / mark.path) for mark in marks])
-    # Exactly one closing brace, and it is the last character. Bytes that are no UTF-8 are the reader's to find: it decodes
-    # what it keeps. Splitting is the cheapest of Spark's ways to count a character (a quarter of `instr`).
+    # Exactly one closing brace, and it is the last character. Bytes that are no UTF-8 are the reader's to find: it
+    # decodes what it keeps. Splitting is the cheapest of Spark's ways to count a character (a quarter of `instr`).
     plain = (
         F.startswith("value", F.lit("{"))
         & (F.endswith("value", F.lit("}")) | F.endswith("value", F.lit("}\r")))
@@ -51,7 +51,9 @@ def count_plain_lines(spark: SparkSession, spec: SourceSpec, root: Path, marks: 
 
 
 def read_plain(spark: SparkSession, spec: SourceSpec, root: Path, marks: Sequence[FileMark]) -> DataFrame:
-    """The records with FILE, RECORD and ERROR (always NULL); computing them fails with STOPPED at one that is broken."""
+    """The records with FILE, RECORD and ERROR (always NULL); computing them fails with STOPPED at one that is
+    broken.
+    """
     schema = StructType([*record_schema(spec).fields, StructField(CORRUPT, StringType())])
     rows = (
         open_files(spark, marks)

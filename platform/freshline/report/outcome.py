@@ -14,8 +14,9 @@ from freshline.errors import FreshlineError
 class Outcome:
     """What one refresh of one table or log table came to.
 
-    `state` is SUCCEEDED, FAILED, CANCELLED, BLOCKED or SKIPPED. `version` is the Delta version that holds the result (the newest one
-    where nothing was written), None before the first commit. `rows_in` counts the changed rows that were read,
+    `state` is SUCCEEDED, FAILED, CANCELLED, BLOCKED or SKIPPED. `version` is the Delta version that holds the result
+    (the newest one where nothing was written), None before the first commit. `rows_in` counts the changed rows that
+    were read,
     `rows_out` the rows written, `rejected` those that went to quarantine. `problems` are errors that did not stop
     the refresh, such as a landing file that changed after it was read.
     """

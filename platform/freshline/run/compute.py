@@ -74,7 +74,7 @@ def compute_whole(
         assert runtime.python_tables is not None, "tables in Python need the engine's worker"
         view = runtime.python_tables.compute(spec.query, list(pins.values()), cancellation)
         return as_stored(spark.table(f"global_temp.{view}"), spec), view
-    shadow_inputs(spark, whole_inputs(spark, spec, pins))
+    shadow_inputs(whole_inputs(spark, spec, pins))
     if spec.merge is not None:
         return as_stored(fold_all(spark, spec), spec), None
     return run_query(spark, spec, pins), None

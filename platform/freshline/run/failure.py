@@ -37,6 +37,8 @@ GONE = (
     "VersionNotFound",
     "DELTA_VERSION_NOT_CONTIGUOUS",
 )
+# What a task says of its rows (`[CAST_INVALID_INPUT] The value ..`), below what Spark says of the task.
+CAUSE = re.compile(r"^Caused by: .*?(\[(?!DELTA_|INTERNAL_ERROR|TASK_)[A-Z][A-Z0-9_.]+\] .*)$", re.MULTILINE)
 
 
 def translate(error: Exception, spec: Spec, cancellation: Cancellation) -> FreshlineError:
@@ -62,6 +64,9 @@ def translate(error: Exception, spec: Spec, cancellation: Cancellation) -> Fresh
     if isinstance(error, Py4JError):
         if "SparkContext was shut down" in text or "answer from Java side is empty" in text:
             return EngineError("the engine's Spark ended during the refresh; nothing was committed", where=where)
+        causes = CAUSE.findall(text)
+        if causes:
+            return QueryError(f"the query failed while it ran: {causes[-1]}", where=_place(spec, text))
         return RefreshError(f"Spark failed: {_sentence(text)}", where=where)
     return RefreshError(f"{type(error).__name__}: {_sentence(text)}", where=where)
 

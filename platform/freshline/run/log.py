@@ -165,7 +165,8 @@ def _known_files(runtime: Runtime, spec: SourceSpec, path: Path) -> tuple[KnownF
     if newest is not None and newest.foreign:
         raise ForeignWriteError(
             f"version {newest.version} was not written by freshline. A log table holds only what its source sent: "
-            f"restore it with RESTORE TABLE delta.`{path}` TO VERSION AS OF {newest.receipt_version}, then restart the engine.",
+            f"restore it with RESTORE TABLE delta.`{path}` TO VERSION AS OF {newest.receipt_version}, "
+            "then restart the engine.",
             where=str(spec.name),
         )
     attempt = None if receipt is None else receipt.attempt

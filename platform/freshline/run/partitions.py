@@ -12,7 +12,7 @@ from pyspark.sql.types import DataType, StructType
 
 from freshline.declare.spec import TableSpec
 from freshline.errors import PartitionError
-from freshline.refresh.literal import for_literal, from_spark, partition_predicate, quoted, sql_literal
+from freshline.refresh.literal import for_literal, from_spark, partition_predicate, quoted
 
 
 def partition_key(values: Mapping[str, object]) -> str:
@@ -83,5 +83,7 @@ def read_partition(
 
 
 def _read_value(spark: SparkSession, text: str, kind: DataType) -> object:
-    value = F.expr(f"try_cast({sql_literal(text)} AS {kind.simpleString()})")
-    return spark.range(1).select(for_literal(value, kind)).collect()[0][0]
+    # Cast as a column: of a literal, Spark would take `yesterday` for a date.
+    named = spark.sql("SELECT * FROM VALUES (:text) AS partition (text)", args={"text": text})
+    value = F.expr(f"try_cast(text AS {kind.simpleString()})")
+    return named.select(for_literal(value, kind)).collect()[0][0]

@@ -162,9 +162,9 @@ def _candidates(
         # A table that is read in place can be read at any version that another input saw.
         root = str(pinned.name)
         seen = {_seen(roots[root]) for roots in others if root in roots}
-        for version in sorted((v for v in seen if floor <= v < pinned.position.version), reverse=True):
-            found.append(Candidate(TablePosition(pinned.position.table_id, version), {root: version}))
-        return found
+        earlier = sorted((version for version in seen if floor <= version < pinned.position.version), reverse=True)
+        identity = pinned.position.table_id
+        return [newest, *(Candidate(TablePosition(identity, version), {root: version}) for version in earlier)]
     for version, receipt in islice(read_receipts(pinned.path, since=floor), MOST_CANDIDATES):
         if receipt.seq == pinned.position.seq:
             continue

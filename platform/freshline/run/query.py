@@ -23,6 +23,9 @@ from freshline.refresh.literal import quoted
 from freshline.run.runtime import Runtime
 
 ROW_LIMIT = 10_000
+# What stands before a table that is read, and what begins its alias.
+READS = frozenset({TokenType.FROM, TokenType.JOIN, TokenType.COMMA, TokenType.USING, TokenType.UPDATE})
+ALIASES = frozenset({TokenType.ALIAS, TokenType.VAR, TokenType.IDENTIFIER})
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,7 @@ def query(
             version = newest_version(path)
             assert version is not None
             frames[name] = read_whole(spark, Pinned(spec, path, position_of(path, version)))
-        shadow_inputs(spark, frames)
+        shadow_inputs(frames)
         try:
             rows = spark.sql(text)
             columns = tuple((field.name, field.dataType.simpleString()) for field in rows.schema.fields)
@@ -73,8 +76,7 @@ def query(
                 for n, (name, _) in enumerate(columns)
             ]
             # Each value is printed by Spark inside {"v":..}; the braces go, the column's own name comes.
-            joined = [F.expr("1")] if not pieces else pieces
-            texts = safe.select(F.array(*joined).alias("t")).limit(most + 1).collect()
+            texts = safe.select(F.array(*pieces).alias("t")).limit(most + 1).collect()
         except PySparkException as error:
             raise RequestError(f"Spark refuses the statement: {_first_line(str(error))}") from error
         finally:
@@ -100,13 +102,17 @@ def _require_query(statement: str) -> None:
         raise RequestError("give one statement at a time")
     if not isinstance(parsed[0], exp.Query | exp.Values):
         raise RequestError(
-            "only queries are served here (SELECT, WITH, VALUES). Tables are written by their refreshes; statements such as "
-            "ALTER MATERIALIZED TABLE are not built yet."
+            "only queries are served here (SELECT, WITH, VALUES). Tables are written by their refreshes; "
+            "statements such as ALTER MATERIALIZED TABLE are not built yet."
         )
 
 
 def resolve_names(statement: str, names: Sequence[TableName]) -> tuple[str, list[TableName]]:
-    """The statement with namespaced names replaced by their views, and the tables it may read."""
+    """The statement with namespaced names replaced by their views, and the tables it may read.
+
+    >>> resolve_names("SELECT t.id FROM b.t", [TableName("b", "t")])[0]
+    'SELECT t.id FROM `freshline_1_b_t` AS `t`'
+    """
     by_parts = {tuple(part.lower() for part in name.parts): name for name in names}
     tokens = Spark().tokenize(statement)
     used: dict[TableName, None] = {}
@@ -117,7 +123,14 @@ def resolve_names(statement: str, names: Sequence[TableName]) -> tuple[str, list
             name = by_parts.get((token.text.lower(), following[1].text.lower()))
             if name is not None:
                 used[name] = None
-                edits.append((token.start, following[1].end + 1, quoted(name.view)))
+                after = tokens[place + 3].token_type if place + 3 < len(tokens) else None
+                if after is TokenType.DOT:
+                    # b.t.id is a column of what FROM calls t.
+                    edits.append((token.start, following[1].end + 1, quoted(name.name)))
+                else:
+                    reads = place > 0 and tokens[place - 1].token_type in READS
+                    alias = f" AS {quoted(name.name)}" if reads and after not in ALIASES else ""
+                    edits.append((token.start, following[1].end + 1, quoted(name.view) + alias))
         name = by_parts.get((token.text.lower(),))
         if name is not None:
             used[name] = None

@@ -77,8 +77,8 @@ class Sessions:
 class Runtime:
     """Everything that the functions of `freshline.run` need.
 
-    `graph` may be replaced by a newer one between refreshes. `epoch` is this writer's. `failpoint` is called with the name
-    of each point at which a test may want to stop the process; it does nothing otherwise.
+    `graph` may be replaced by a newer one between refreshes. `epoch` is this writer's. `failpoint` is called with the
+    name of each point at which a test may want to stop the process; it does nothing otherwise.
     """
 
     settings: Settings

@@ -40,6 +40,7 @@ RELATIVE = 1e-9
 SAMPLES = 5
 # Differences up to this many rows are compared again with tolerance; more than that is no rounding.
 TOLERANT_ROWS = 10_000
+NET = "_freshline_net"
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class Verification:
 
     `missing` rows are in the recompute only, `extra` rows in the table only, `unverified` rows could not be recomputed.
     `differences` are the differing rows, each with a sign: `+` is in the table only, `-` in the recompute only. Beyond
-    TOLERANT_ROWS of one sign the rest is only counted.
+    TOLERANT_ROWS different ones the rest is only counted.
     """
 
     table: TableName
@@ -142,7 +143,7 @@ def _expected(
         return _Expected(None, detail="the declaration changed since this version")
     query = spec.query
     if isinstance(query, SqlQuery):
-        volatile = read_shape(query, spec.partitioned_by, spec.columns).volatile
+        volatile = read_shape(query, spec.partitioned_by).volatile
         if volatile is not None:
             return _Expected(None, detail=f"the query calls {volatile}(), which gives another value each time")
         if spec.lookups:
@@ -170,7 +171,7 @@ def _rows_at(
     runtime: Runtime, spark: SparkSession, spec: TableSpec, positions: Mapping[TableName, Position]
 ) -> DataFrame:
     pins = pin_at(runtime, spec, positions)
-    shadow_inputs(spark, whole_inputs(spark, spec, pins))
+    shadow_inputs(whole_inputs(spark, spec, pins))
     return run_query(spark, spec, pins)
 
 
@@ -229,7 +230,7 @@ def _replayed(
     if previous is not None:
         for name in spec.driving:
             frames[name] = _added(spark, pins[name], previous.table_position(name))
-    shadow_inputs(spark, frames)
+    shadow_inputs(frames)
     return run_query(spark, spec, pins)
 
 
@@ -253,7 +254,7 @@ def _replay_late(runtime: Runtime, spark: SparkSession, spec: TableSpec, receipt
     if not chain or chain[0].seq != receipt.replayed_from:
         return _Expected(None, detail="receipts since the last full refresh are gone")
     ends = [(item.table_position(name) or pinned.position).seq or 0 for item in chain]
-    shadow_inputs(spark, {name: read_whole(spark, pinned, arrival=True)})
+    shadow_inputs({name: read_whole(spark, pinned, arrival=True)})
     rows = read_rows(spark, spec, arrival=True)
     refresh: Column = F.lit(len(ends))
     for number in range(len(ends) - 1, -1, -1):
@@ -279,13 +280,21 @@ def _compare(stored: DataFrame, expected: DataFrame) -> tuple[int, int, tuple[tu
             for name in names
         ]
     )
-    extra = left.exceptAll(right)
-    missing = right.exceptAll(left)
+    # One pass over both sides: equal rows cancel each other out, what is left is how many more one side has of a row.
+    both = left.withColumn(NET, F.lit(1)).unionByName(right.withColumn(NET, F.lit(-1)))
+    net = both.groupBy(*[F.col(quoted(name)) for name in names]).agg(F.sum(NET).alias(NET)).where(F.col(NET) != 0)
+    extras: list[dict[str, Any]] = []
+    missings: list[dict[str, Any]] = []
+    found = net.limit(TOLERANT_ROWS + 1).collect()
+    for differing in found:
+        row = differing.asDict(recursive=True)
+        count = row.pop(NET)
+        (extras if count > 0 else missings).extend([row] * abs(count))
+    if len(found) > TOLERANT_ROWS:
+        more, less = F.sum(F.greatest(NET, F.lit(0))), F.sum(F.greatest(-F.col(NET), F.lit(0)))
+        totals = net.select(more, less).collect()[0]
+        return totals[1], totals[0], _signed(extras, missings)
     floats = [f.name for f in stored.schema if _has_float(f.dataType)]
-    extras = [row.asDict(recursive=True) for row in extra.limit(TOLERANT_ROWS + 1).collect()]
-    missings = [row.asDict(recursive=True) for row in missing.limit(TOLERANT_ROWS + 1).collect()]
-    if len(extras) > TOLERANT_ROWS or len(missings) > TOLERANT_ROWS:
-        return missing.count(), extra.count(), _signed(extras, missings)
     if floats and extras and missings:
         extras, missings = _without_rounding(extras, missings, floats)
     return len(missings), len(extras), _signed(extras, missings)

@@ -19,7 +19,6 @@ from typing import Any
 from uuid import uuid4
 
 from pyspark.sql import SparkSession
-from sqlglot import exp, parse_one
 
 from freshline.commit.control_store import ControlStore
 from freshline.commit.delta_log import newest_version, open_table, position_of, read_newest
@@ -45,6 +44,8 @@ from freshline.testing.session import lab_settings, shared_session
 
 Row = dict[str, Any]
 Partition = Mapping[str, object]
+# What a statement that returns rows begins with; of others the rows are Delta's own counts.
+ASKS = frozenset({"SELECT", "WITH", "VALUES", "FROM", "SHOW", "DESCRIBE", "DESC", "EXPLAIN"})
 
 
 class Lab:
@@ -98,7 +99,7 @@ class Lab:
 
     @contextmanager
     def crash_at(self, point: str) -> Iterator[None]:
-        """Stop refreshes at a failpoint: the first one that comes to it ends with `Crash`, which is raised to the caller."""
+        """Stop refreshes at a failpoint: one that comes to it ends with `Crash`, which is raised to the caller."""
 
         def stop(name: str) -> None:
             if name == point:
@@ -206,10 +207,10 @@ class Lab:
             version = newest_version(path)
             if version is not None and not self._is_written_here(name):
                 read[name] = read_whole(self._spark, Pinned(spec, path, position_of(path, version)))
-        shadow_inputs(self._spark, read)
+        shadow_inputs(read)
         try:
             result = self._spark.sql(text)
-            return _values(result.toArrow()) if _is_query(statement) else []
+            return _values(result.toArrow()) if statement.split(None, 1)[0].upper() in ASKS else []
         finally:
             drop_views(self._spark, list(read))
 
@@ -332,10 +333,6 @@ def _text(value: str) -> str:
     return "'" + value.replace("'", "''") + "'"
 
 
-def _is_query(statement: str) -> bool:
-    return isinstance(parse_one(statement, dialect="spark"), exp.Query | exp.Values)
-
-
 def _values(table: Any) -> list[Row]:
     rows: list[Row] = table.to_pylist(maps_as_pydicts="strict")
     return rows
@@ -350,8 +347,8 @@ def _file_text(content: str | Sequence[Mapping[str, object]], spec: SourceSpec) 
         return content
     if spec.format == "json":
         return "".join(json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in content)
-    lines = [list(content[0])] if content and spec.header else []
-    lines += [list(row.values()) for row in content]  # type: ignore[misc]
+    lines: list[list[object]] = [list(content[0])] if content and spec.header else []
+    lines += [list(row.values()) for row in content]
     return "".join(",".join(_cell(value) for value in line) + "\n" for line in lines)
 
 

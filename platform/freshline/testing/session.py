@@ -17,6 +17,15 @@ from freshline.engine.spark import build_session, stop_session
 from freshline.errors import EngineError
 
 _LOCK = threading.Lock()
+# Of a few rows, planning and compiling cost more than running: these halve what a refresh of them takes.
+SMALL_TABLES = {
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.databricks.delta.snapshotPartitions": "1",
+    "spark.databricks.delta.stats.skipping": "false",
+}
 DELTA = "io.delta.sql.DeltaSparkSessionExtension"
 
 
@@ -64,4 +73,5 @@ def lab_settings(root: Path) -> Settings:
         continuous_below=Freshness(60),
         incremental_below=Freshness(1_800),
         driver_memory="1g",
+        spark_confs=SMALL_TABLES,
     )

@@ -1,0 +1,432 @@
+"""What a step has to write: the rows, and the statement that writes them.
+
+Each function computes over pinned inputs in a session that nothing else uses, and returns the write for the commit.
+Nothing is written here but rows that no table can hold, which go to the quarantine table first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import assert_never
+
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StringType, StructType
+
+from freshline.commit.delta_log import (
+    count_rows,
+    exists,
+)
+from freshline.commit.write import (
+    append_rows,
+    create_table,
+    merge_rows,
+    overwrite_table,
+    replace_partitions,
+)
+from freshline.declare.names import TableName
+from freshline.declare.query import PythonQuery
+from freshline.declare.spec import MergeKind, Mode, SourceSpec, TableSpec
+from freshline.errors import (
+    PartitionError,
+)
+from freshline.plan.changes import Changes
+from freshline.plan.position import Position, TablePosition
+from freshline.plan.reason import Reason
+from freshline.plan.receipt import Receipt
+from freshline.plan.shape import Origin, groups_by, read_shape
+from freshline.plan.step import (
+    Append,
+    Full,
+    MergeRows,
+    Noop,
+    ReplaceNamedPartitions,
+    ReplacePartitions,
+    Step,
+)
+from freshline.refresh.cancellation import Cancellation
+from freshline.refresh.fold import (
+    DELETE,
+    ORDER,
+    drop_beaten,
+    fold_rows,
+    has_key,
+    read_rows,
+    stored_order,
+    update_condition,
+)
+from freshline.refresh.inputs import (
+    FILE,
+    RECORD,
+    SEQ,
+    Pinned,
+    read_inserted,
+    read_net_images,
+    read_whole,
+    shadow_inputs,
+)
+from freshline.refresh.literal import for_literal, from_spark, partition_predicate, quoted
+from freshline.run.compute import check_key, check_key_against, check_lookups, compute_whole, run_query, whole_inputs
+from freshline.run.log import HISTORY_SECONDS, commit_null_keys
+from freshline.run.partitions import partition_condition, partition_key, read_partition
+from freshline.run.pin import Pins, pin_at
+from freshline.run.runtime import Runtime
+
+MOST_PARTITIONS = 5_000
+FEW_ROWS = 100_000
+CONTINUOUS_HISTORY_SECONDS = 2 * 86400
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a step has to write: the statement, and what the receipt says of it. `write` None: nothing would change."""
+
+    write: Callable[[Receipt], None] | None
+    strategy: str
+    reason: Reason
+    rows_in: int
+    positions: Mapping[TableName, Position]
+    partitions: Mapping[str, Mapping[TableName, Position]]
+    rejected: int = 0
+
+
+def prepare(
+    runtime: Runtime,
+    spark: SparkSession,
+    spec: TableSpec,
+    step: Step,
+    pins: Pins,
+    changes: Mapping[TableName, Changes],
+    receipt: Receipt | None,
+    held: ExitStack,
+    cancellation: Cancellation,
+    mode: str,
+) -> Work:
+    """Compute what the step writes; caches that it needs are let go of by `held`."""
+    path = runtime.warehouse.path(spec.name)
+    match step:
+        case Noop():
+            return _carry(spark, path, pins, step)
+        case Append():
+            return _prepare_append(runtime, spark, spec, path, step, pins, changes, held)
+        case MergeRows():
+            return _prepare_merge(runtime, spark, spec, path, step, pins, changes, mode)
+        case ReplacePartitions():
+            return _prepare_partitions(runtime, spark, spec, path, step, pins, changes, held, cancellation, mode)
+        case ReplaceNamedPartitions():
+            return _prepare_named(runtime, spark, spec, path, step, pins, receipt, held)
+        case Full():
+            return _prepare_full(runtime, spark, spec, path, pins, step.reason, held, cancellation, mode)
+    assert_never(step)
+
+
+def _carry(spark: SparkSession, path: Path, pins: Pins, step: Noop) -> Work:
+    empty = spark.read.format("delta").load(str(path)).limit(0)
+    return Work(lambda new: append_rows(empty, path, new), "noop", step.reason, 0, pins.positions, {})
+
+
+def _prepare_append(
+    runtime: Runtime,
+    spark: SparkSession,
+    spec: TableSpec,
+    path: Path,
+    step: Append,
+    pins: Pins,
+    changes: Mapping[TableName, Changes],
+    held: ExitStack,
+) -> Work:
+    whole = [name for name in pins.inputs if name not in step.as_changes]
+    frames = whole_inputs(spark, spec, pins.inputs, only=whole)
+    for name in step.as_changes:
+        frames[name] = read_inserted(spark, pins.inputs[name], changes[name])
+    shadow_inputs(frames)
+    check_lookups(runtime, spark, spec, pins.inputs)
+    rows = run_query(spark, spec, pins.inputs)
+    rows_in = sum(changes[name].rows for name in step.as_changes)
+    if spec.primary_key:
+        rows = _held(rows, held)
+        if rows.limit(1).count() == 0:
+            return Work(None, "noop", Reason("NO_NET_CHANGE"), rows_in, pins.positions, {})
+        check_key(rows, spec)
+        check_key_against(rows, spark.read.format("delta").load(str(path)), spec)
+    return Work(lambda new: append_rows(rows, path, new), "append", step.reason, rows_in, pins.positions, {})
+
+
+def _held(rows: DataFrame, held: ExitStack) -> DataFrame:
+    """Keep rows that are looked at before they are written, until the refresh is over."""
+    kept = rows.persist(StorageLevel.MEMORY_AND_DISK)
+    held.callback(kept.unpersist)
+    return kept
+
+
+def _prepare_merge(
+    runtime: Runtime,
+    spark: SparkSession,
+    spec: TableSpec,
+    path: Path,
+    step: MergeRows,
+    pins: Pins,
+    changes: Mapping[TableName, Changes],
+    mode: str,
+) -> Work:
+    merge = spec.merge
+    assert merge is not None
+    assert spec.columns is not None
+    pinned = pins.inputs[step.input]
+    change = changes[step.input]
+    shadow_inputs({step.input: read_inserted(spark, pinned, change, arrival=pinned.is_log)})
+    rows = read_rows(spark, spec, arrival=pinned.is_log)
+    rejected = _quarantine_null_keys(runtime, spark, spec, pinned, rows, mode)
+    folded = fold_rows(rows, spec)
+    stored = stored_order(spec)
+    settled_by_table = merge.kind is MergeKind.FIRST_ROW and (merge.order is None or merge.late == "ignore")
+    ties_resolved = False
+    if not settled_by_table and (merge.delete_when is not None or stored.order is None or stored.ties is None):
+        folded = drop_beaten(folded, _older_rows(spark, spec, pinned, change, folded), spec)
+        ties_resolved = stored.ties is None or stored.order is None
+    # Computed once, read twice by MERGE, which refuses a cached source; the blocks go with the last reference.
+    folded = folded.localCheckpoint(eager=True)
+    if folded.limit(1).count() == 0:
+        return Work(None, "noop", Reason("NO_NET_CHANGE"), change.rows, pins.positions, {}, rejected)
+    condition = update_condition(spec, folded.schema, ties_resolved=ties_resolved)
+    delete = DELETE if merge.delete_when is not None else None
+    columns = spec.columns
+    return Work(
+        lambda new: merge_rows(
+            spark, folded, path, new, keys=spec.primary_key, columns=columns, update_when=condition, delete=delete
+        ),
+        "merge",
+        step.reason,
+        change.rows,
+        pins.positions,
+        {},
+        rejected,
+    )
+
+
+def _older_rows(spark: SparkSession, spec: TableSpec, pinned: Pinned, change: Changes, folded: DataFrame) -> DataFrame:
+    """Rows of the change set's keys that were read before, as far as the stored row cannot speak for them.
+
+    A key that is absent may have been deleted by a later event, so deletes are looked up; a tie that the table cannot
+    break is broken by the rows of equal order; where the order is not stored at all, every older row counts.
+    """
+    assert spec.merge is not None
+    before = Pinned(pinned.spec, pinned.path, change.before or TablePosition(pinned.position.table_id, 0, 0))
+    shadow_inputs({pinned.name: read_whole(spark, before, arrival=pinned.is_log)})
+    older = read_rows(spark, spec).where(has_key(spec))
+    stored = stored_order(spec)
+    keys = [F.col(quoted(key)) for key in spec.primary_key]
+    if stored.order is not None and spec.merge.order is not None:
+        wanted = F.broadcast(folded.select(*keys, F.col(f"{ORDER}.k.o").alias("_freshline_o")))
+        met = F.col(DELETE)
+        if stored.ties is None:
+            met = met | F.col(f"{ORDER}.k.o").eqNullSafe(F.col("_freshline_o"))
+        joined = (
+            older.join(wanted, list(spec.primary_key))
+            if stored.ties is None
+            else older.join(F.broadcast(folded.select(*keys)), list(spec.primary_key), "left_semi")
+        )
+        return joined.where(met)
+    return older.join(F.broadcast(folded.select(*keys)), list(spec.primary_key), "left_semi")
+
+
+def _quarantine_null_keys(
+    runtime: Runtime, spark: SparkSession, spec: TableSpec, pinned: Pinned, rows: DataFrame, mode: str
+) -> int:
+    """Rows with a NULL in the key cannot be in the table; they are kept in the log's quarantine table."""
+    without = rows.where(~has_key(spec))
+    if not pinned.is_log or not isinstance(pinned.spec, SourceSpec):
+        # A table that is read in place keeps them itself; they are counted.
+        return without.count()
+    assert spec.columns is not None
+    raw = F.to_json(F.struct(*[F.col(quoted(name)) for name in spec.columns])).cast("binary")
+    records = without.select(
+        F.col(SEQ),
+        F.col(FILE).alias("file"),
+        F.col(RECORD).alias("line"),
+        raw.alias("raw"),
+        F.lit(f"NULL_KEY({spec.name})").alias("error"),
+        F.lit(f"a column of PRIMARY KEY ({', '.join(spec.primary_key)}) is NULL").alias("message"),
+        F.lit(runtime.clock()).alias("quarantined_at"),
+    )
+    if records.limit(1).count() == 0:
+        return 0
+    return commit_null_keys(runtime, spark, pinned.spec, records, spec.name, pinned.position.seq or 0, mode)
+
+
+def _prepare_partitions(
+    runtime: Runtime,
+    spark: SparkSession,
+    spec: TableSpec,
+    path: Path,
+    step: ReplacePartitions,
+    pins: Pins,
+    changes: Mapping[TableName, Changes],
+    held: ExitStack,
+    cancellation: Cancellation,
+    mode: str,
+) -> Work:
+    pinned, change = pins.inputs[step.input], changes[step.input]
+    schema = spark.read.format("delta").load(str(path)).schema
+    kinds = [schema[column].dataType for column in spec.partitioned_by]
+    expressions = _stored_expressions(spec, schema, Origin(step.input, step.expressions))
+    parts = [for_literal(F.expr(text), kind) for text, kind in zip(expressions, kinds, strict=True)]
+    images = read_net_images(spark, pinned, change).select(*parts)
+    # Few rows are made distinct by one task; a shuffle would cost more than they do.
+    distinct = images.coalesce(1).distinct() if change.rows <= FEW_ROWS else images.distinct()
+    touched = distinct.limit(MOST_PARTITIONS + 1).collect()
+    if not touched:
+        return Work(None, "noop", Reason("NO_NET_CHANGE"), change.rows, pins.positions, {})
+    if len(touched) > MOST_PARTITIONS:
+        reason = Reason("UNSUPPORTED", f"more than {MOST_PARTITIONS} partitions changed")
+        return _prepare_full(runtime, spark, spec, path, pins, reason, held, cancellation, mode)
+    values = [tuple(from_spark(value, kind) for value, kind in zip(row, kinds, strict=True)) for row in touched]
+    frames = whole_inputs(spark, spec, pins.inputs)
+    frames[step.input] = frames[step.input].where(
+        partition_predicate([f"({expression})" for expression in expressions], values)
+    )
+    shadow_inputs(frames)
+    predicate = partition_predicate([quoted(column) for column in spec.partitioned_by], values)
+    rows = run_query(spark, spec, pins.inputs).where(predicate)
+    if spec.primary_key and not _unique_by_query(spec):
+        rows = _held(rows, held)
+        check_key(rows, spec)
+        _check_keys_apart(spark, rows, spec, path, predicate)
+    return Work(
+        lambda new: replace_partitions(rows, path, new, predicate=predicate),
+        "partition",
+        step.reason,
+        change.rows,
+        pins.positions,
+        {},
+    )
+
+
+def _stored_expressions(spec: TableSpec, schema: StructType, origin: Origin) -> list[str]:
+    """The partition's values from the input's columns, as the table keeps them (see `as_stored`)."""
+    kinds = [schema[column].dataType for column in spec.partitioned_by]
+    return [
+        f"nullif({text}, '')" if isinstance(kind, StringType) else f"CAST(({text}) AS {kind.simpleString()})"
+        for text, kind in zip(origin.expressions, kinds, strict=True)
+    ]
+
+
+def _check_keys_apart(spark: SparkSession, rows: DataFrame, spec: TableSpec, path: Path, predicate: str) -> None:
+    """Refuse new rows of some partitions whose primary key stands in another partition already."""
+    if not {column.lower() for column in spec.partitioned_by} <= {key.lower() for key in spec.primary_key}:
+        others = spark.read.format("delta").load(str(path)).where(f"NOT coalesce(({predicate}), false)")
+        check_key_against(rows, others, spec)
+
+
+def _unique_by_query(spec: TableSpec) -> bool:
+    """Whether the outermost GROUP BY already makes the primary key unique."""
+    keys = groups_by(spec.query) if not isinstance(spec.query, PythonQuery) else None
+    return keys is not None and keys <= {key.lower() for key in spec.primary_key}
+
+
+def _prepare_named(
+    runtime: Runtime,
+    spark: SparkSession,
+    spec: TableSpec,
+    path: Path,
+    step: ReplaceNamedPartitions,
+    pins: Pins,
+    receipt: Receipt | None,
+    held: ExitStack,
+) -> Work:
+    if receipt is None:
+        raise PartitionError(
+            f"the table has no version yet. Run `freshline refresh {spec.name}` first.", where=str(spec.name)
+        )
+    if isinstance(spec.query, PythonQuery) or spec.merge is not None:
+        raise PartitionError(
+            "a table with a merge type, or written in Python, is refreshed as a whole", where=str(spec.name)
+        )
+    schema = spark.read.format("delta").load(str(path)).schema
+    named = [read_partition(spark, spec, schema, partition) for partition in step.partitions]
+    shape = read_shape(spec.query, spec.partitioned_by)
+    by_partition = shape.origin is not None and not spec.lookups
+    # A table kept by change sets computes at the positions of its newest receipt and does not move them.
+    inputs = pins.inputs if by_partition else pin_at(runtime, spec, receipt.positions)
+    frames = whole_inputs(spark, spec, inputs)
+    predicate = " OR ".join(f"({partition_condition(values)})" for values in named)
+    if shape.origin is not None:
+        expressions = dict(zip(spec.partitioned_by, _stored_expressions(spec, schema, shape.origin), strict=True))
+        over = " OR ".join(f"({partition_condition(values, expressions)})" for values in named)
+        frames[shape.origin.input] = frames[shape.origin.input].where(over)
+    shadow_inputs(frames)
+    check_lookups(runtime, spark, spec, inputs)
+    rows = run_query(spark, spec, inputs).where(predicate)
+    if spec.primary_key and not _unique_by_query(spec):
+        rows = _held(rows, held)
+        check_key(rows, spec)
+        _check_keys_apart(spark, rows, spec, path, predicate)
+    partitions = dict(receipt.partitions)
+    if by_partition or spec.lookups:
+        for values in named:
+            # The last one stands last: where two overlap, its rows are the ones that are there.
+            partitions.pop(partition_key(values), None)
+            partitions[partition_key(values)] = {name: item.position for name, item in inputs.items()}
+    return Work(
+        lambda new: replace_partitions(rows, path, new, predicate=predicate),
+        "partition",
+        step.reason,
+        0,
+        receipt.positions,
+        partitions,
+    )
+
+
+def _prepare_full(
+    runtime: Runtime,
+    spark: SparkSession,
+    spec: TableSpec,
+    path: Path,
+    pins: Pins,
+    reason: Reason,
+    held: ExitStack,
+    cancellation: Cancellation,
+    mode: str,
+) -> Work:
+    rows, view = compute_whole(runtime, spark, spec, pins.inputs, cancellation)
+    if view is not None and runtime.python_tables is not None:
+        held.callback(runtime.python_tables.drop, view)
+    check_lookups(runtime, spark, spec, pins.inputs)
+    rejected = 0
+    if spec.merge is not None:
+        (name,) = spec.driving
+        every = read_rows(spark, spec, arrival=pins.inputs[name].is_log)
+        rejected = _quarantine_null_keys(runtime, spark, spec, pins.inputs[name], every, mode)
+    elif spec.primary_key and not _unique_by_query(spec):
+        rows = _held(rows, held)
+        check_key(rows, spec)
+    if not exists(path):
+        history = spec.history_seconds or (
+            CONTINUOUS_HISTORY_SECONDS if runtime.graph.mode(spec.name) is Mode.CONTINUOUS else HISTORY_SECONDS
+        )
+        create_table(
+            spark,
+            path,
+            rows.schema,
+            partitioned_by=spec.partitioned_by,
+            cluster_by=spec.cluster_by,
+            history_seconds=history,
+        )
+        runtime.failpoint("table-created")
+    rows_in = 0
+    for pinned in pins.inputs.values():
+        if pinned.name in spec.driving:
+            rows_in += count_rows(pinned.path, pinned.position.version) or 0
+    return Work(
+        lambda new: overwrite_table(rows, path, new, partitioned_by=spec.partitioned_by),
+        "full",
+        reason,
+        rows_in,
+        pins.positions,
+        {},
+        rejected,
+    )
