@@ -152,8 +152,8 @@ def _merge(spark: SparkSession, folder: Path, kind: str) -> Comparison:
         new = spark.read.format("delta").load(str(log)).where(f"_freshline_seq = {seq}")
         new.createOrReplaceTempView("new_events")
         spark.sql(
-            f"MERGE INTO delta.`{hand}` t USING (SELECT r.* FROM (SELECT {choose}(struct(customer_id, event_id, kind, at), "
-            "struct(at, event_id)) AS r FROM new_events GROUP BY customer_id)) s ON t.customer_id = s.customer_id "
+            f"MERGE INTO delta.`{hand}` t USING (SELECT r.* FROM "
+            f"(SELECT {choose}(struct(customer_id, event_id, kind, at), struct(at, event_id)) AS r FROM new_events GROUP BY customer_id)) s ON t.customer_id = s.customer_id "
             f"WHEN MATCHED AND struct(s.at, s.event_id) {sign} struct(t.at, t.event_id) THEN UPDATE SET * "
             "WHEN NOT MATCHED THEN INSERT *"
         )
@@ -193,8 +193,8 @@ def partition(spark: SparkSession, folder: Path) -> Comparison:
         {
             "event": EVENT_SOURCE,
             "daily": "CREATE MATERIALIZED TABLE daily (PRIMARY KEY (customer_id, day)) PARTITIONED BY (day) "
-            "FRESHNESS = INTERVAL '1' HOUR AS SELECT customer_id, CAST(at AS DATE) AS day, count(*) AS events, max(at) AS latest FROM event "
-            "GROUP BY customer_id, CAST(at AS DATE);",
+            "FRESHNESS = INTERVAL '1' HOUR AS SELECT customer_id, CAST(at AS DATE) AS day, count(*) AS events, "
+            "max(at) AS latest FROM event GROUP BY customer_id, CAST(at AS DATE);",
         },
     )
     (folder / "in").mkdir()
@@ -278,8 +278,7 @@ def plan(spark: SparkSession, folder: Path) -> str:
     warm = sorted(seconds("plan") for _ in range(5))[2]
     help_text = sorted(seconds("--help") for _ in range(5))[2]
     return (
-        f"plan         200 tables: cold {cold:.2f} s (goal 5), warm {warm:.2f} s (goal 1), --help {help_text:.2f} s (goal 0.3) "
-        f"{'met' if cold < 5 and warm < 1 and help_text < 0.3 else 'MISSED'}"
+X if cold < 5 and warm < 1 and help_text < 0.3 else 'MISSED'}"
     )
 
 

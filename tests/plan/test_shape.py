@@ -75,7 +75,9 @@ def test_what_is_not_new_rows_for_new_rows_is_refused_with_the_fragment(query, c
     assert about in refused.about
 
 
-@pytest.mark.parametrize("call", ["uuid()", "rand()", "rand(7)", "current_timestamp()", "now()", "current_date()", "current_date"])
+@pytest.mark.parametrize(
+    "call", ["uuid()", "rand()", "rand(7)", "current_timestamp()", "now()", "current_date()", "current_date"]
+)
 def test_functions_that_give_another_value_each_time_are_seen(call):
     shape = shape_of(f"SELECT a, {call} AS x FROM s", ("a",))
 

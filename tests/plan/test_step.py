@@ -36,8 +36,19 @@ def table(query="SELECT a FROM s", **parts):
 
 def receipt_of(spec, **parts):
     return Receipt(
-        table=spec.name, fingerprint=spec.fingerprint, epoch=1, seq=1, mode="batch", strategy="full", reason="",
-        data_timestamp=None, positions={}, rows_in=0, rows_out=0, attempt="x", **parts,
+        table=spec.name,
+        fingerprint=spec.fingerprint,
+        epoch=1,
+        seq=1,
+        mode="batch",
+        strategy="full",
+        reason="",
+        data_timestamp=None,
+        positions={},
+        rows_in=0,
+        rows_out=0,
+        attempt="x",
+        **parts,
     )
 
 

@@ -18,7 +18,13 @@ NOWHERE = Location("t.sql", 1)
 def spec_of(items, columns, merge):
     query = parse_query(f"SELECT {items} FROM ev", "t.sql", 1)
     return TableSpec(
-        TableName.parse("t"), query, NOWHERE, Freshness(60), primary_key=("k",), columns=tuple(columns.split()), merge=merge
+        TableName.parse("t"),
+        query,
+        NOWHERE,
+        Freshness(60),
+        primary_key=("k",),
+        columns=tuple(columns.split()),
+        merge=merge,
     )
 
 

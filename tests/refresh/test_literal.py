@@ -38,7 +38,9 @@ def test_a_nested_value_has_none():
         sql_literal([1])
 
 
-@pytest.mark.parametrize("value", ["'", "\\", "\\'", "' OR '1'='1", "'; DROP TABLE t; --", "/*", "`", "\n", "\x00", "ü✓"])
+@pytest.mark.parametrize(
+    "value", ["'", "\\", "\\'", "' OR '1'='1", "'; DROP TABLE t; --", "/*", "`", "\n", "\x00", "ü✓"]
+)
 def test_a_text_stays_one_text(value):
     predicate = parse_one(f"SELECT {partition_predicate([quoted('a')], [(value,)])}", dialect="spark").expressions[0]
 

@@ -24,7 +24,10 @@ def events(lab):
         f"'merge.tie-breaker' = 'id') {HOURLY} AS SELECT k, id, ts FROM ev"
     )
     lab.declare(f"CREATE MATERIALIZED TABLE copied (PRIMARY KEY (id)) {HOURLY} AS SELECT id, k FROM ev")
-    lab.declare(f"CREATE MATERIALIZED TABLE days PARTITIONED BY (d) {HOURLY} AS SELECT CAST(ts AS DATE) AS d, count(*) AS n FROM ev GROUP BY CAST(ts AS DATE)")
+    lab.declare(
+        f"CREATE MATERIALIZED TABLE days PARTITIONED BY (d) {HOURLY} "
+        "AS SELECT CAST(ts AS DATE) AS d, count(*) AS n FROM ev GROUP BY CAST(ts AS DATE)"
+    )
     lab.land("ev", "1.json", _text(0))
     lab.refresh_all()
     lab.land("ev", "2.json", _text(1))
@@ -46,7 +49,9 @@ def assert_everything_once(lab, files):
     assert sorted(row["id"] for row in lab.rows("ev")) == sorted(f"{c}{n}" for n in range(files) for c in "efn")
     found = [(row["file"], row["line"], row["error"]) for row in lab.quarantine("ev")]
     assert sorted(found) == sorted(
-        (f"{n + 1}.json", line, error) for n in range(files) for line, error in ((3, "NULL_KEY(first)"), (4, "NOT_JSON"))
+        (f"{n + 1}.json", line, error)
+        for n in range(files)
+        for line, error in ((3, "NULL_KEY(first)"), (4, "NOT_JSON"))
     )
     assert [row["id"] for row in lab.rows("first") if row["k"] == "a"] == [f"e{files - 1}"]
     for name in ("first", "copied", "days"):

@@ -17,8 +17,13 @@ HOURLY = "FRESHNESS = INTERVAL '1' HOUR"
 def runtime_of(lab, epoch, failpoint=lambda name: None):
     """Another engine on the same warehouse."""
     return open_runtime(
-        lab.settings, lab.runtime.graph, lab.runtime.sessions.root, lab.runtime.control,
-        clock=lab.clock, epoch=epoch, failpoint=failpoint,
+        lab.settings,
+        lab.runtime.graph,
+        lab.runtime.sessions.root,
+        lab.runtime.control,
+        clock=lab.clock,
+        epoch=epoch,
+        failpoint=failpoint,
     )
 
 
@@ -34,8 +39,13 @@ def tables(lab):
     lab.sql("INSERT INTO s VALUES (1, 'a')")
     lab.files("ev", "id STRING, k STRING")
     lab.declare(f"CREATE MATERIALIZED TABLE copied {HOURLY} AS SELECT id, ds FROM s")
-    lab.declare(f"CREATE MATERIALIZED TABLE parted PARTITIONED BY (ds) {HOURLY} AS SELECT ds, count(*) AS n FROM s GROUP BY ds")
-    lab.declare(f"CREATE MATERIALIZED TABLE first (PRIMARY KEY (k)) WITH ('merge' = 'first_row') {HOURLY} AS SELECT k, id FROM ev")
+    lab.declare(
+        f"CREATE MATERIALIZED TABLE parted PARTITIONED BY (ds) {HOURLY} AS SELECT ds, count(*) AS n FROM s GROUP BY ds"
+    )
+    lab.declare(
+        f"CREATE MATERIALIZED TABLE first (PRIMARY KEY (k)) WITH ('merge' = 'first_row') {HOURLY} "
+        "AS SELECT k, id FROM ev"
+    )
     lab.land("ev", "1.json", [{"id": "1", "k": "a"}])
     lab.refresh_all()
     lab.sql("INSERT INTO s VALUES (2, 'b')")

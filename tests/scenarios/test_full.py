@@ -83,7 +83,9 @@ def test_schema_changed(copied):
 
 def test_history_gone_from_the_log(copied):
     copied.sql("INSERT INTO s VALUES (4)")
-    copied.runtime.sessions.root.sql(f"ALTER TABLE delta.`{copied.path('s')}` SET TBLPROPERTIES ('delta.checkpointInterval' = '1')")
+    copied.runtime.sessions.root.sql(
+        f"ALTER TABLE delta.`{copied.path('s')}` SET TBLPROPERTIES ('delta.checkpointInterval' = '1')"
+    )
     copied.sql("INSERT INTO s VALUES (5)")
     for version in range(4):
         (copied.path("s") / "_delta_log" / f"{version:020d}.json").unlink()
@@ -93,7 +95,9 @@ def test_history_gone_from_the_log(copied):
 def test_history_gone_from_the_disk(lab):
     lab.source("s", "id INT, ds STRING")
     lab.sql("INSERT INTO s VALUES (1, 'a'), (2, 'b')")
-    lab.declare(f"CREATE MATERIALIZED TABLE t PARTITIONED BY (ds) {HOURLY} AS SELECT ds, count(*) AS n FROM s GROUP BY ds")
+    lab.declare(
+        f"CREATE MATERIALIZED TABLE t PARTITIONED BY (ds) {HOURLY} AS SELECT ds, count(*) AS n FROM s GROUP BY ds"
+    )
     lab.refresh("t")
     lab.sql("UPDATE s SET ds = 'c' WHERE id = 2")
     shutil.rmtree(lab.path("s") / "_change_data")
@@ -131,7 +135,9 @@ def test_a_changed_declaration_waits_for_a_full_refresh(copied):
 
 def test_layout_and_comments_change_nothing(copied):
     copied.refresh("t")
-    copied.declare(f"-- words\nCREATE MATERIALIZED TABLE t\n  COMMENT 'words' {HOURLY}\nAS SELECT /* words */ id\nFROM s")
+    copied.declare(
+        f"-- words\nCREATE MATERIALIZED TABLE t\n  COMMENT 'words' {HOURLY}\nAS SELECT /* words */ id\nFROM s"
+    )
 
     assert copied.refresh("t").reason.startswith("NOTHING_NEW")
 

@@ -23,9 +23,11 @@ TABLES = {
     "'merge.late' = 'ignore') {f} AS SELECT k, id FROM ev",
     "last": "(PRIMARY KEY (k)) WITH ('merge' = 'last_row', 'merge.sequence' = 'ts', 'merge.tie-breaker' = 'id', "
     "'merge.delete-when' = 'v = 0') {f} AS SELECT k, v FROM ev",
-    "copied": "{f} AS SELECT o.id, o.k, o.n * 2 AS n FROM o WHERE n > 0 UNION ALL SELECT CAST(NULL AS INT), k, v FROM ev",
+    "copied": "{f} "
+    "AS SELECT o.id, o.k, o.n * 2 AS n FROM o WHERE n > 0 UNION ALL SELECT CAST(NULL AS INT), k, v FROM ev",
     "days": "PARTITIONED BY (d) {f} AS SELECT d, count(*) AS n, sum(n) AS s, max(k) AS k FROM o GROUP BY d",
-    "ranked": "PARTITIONED BY (d, k) {f} AS SELECT d, k, id, rank() OVER (PARTITION BY d, k ORDER BY n, id) AS r FROM o",
+    "ranked": "PARTITIONED BY (d, k) {f} "
+    "AS SELECT d, k, id, rank() OVER (PARTITION BY d, k ORDER BY n, id) AS r FROM o",
     "met": "PARTITIONED BY (d) {f} AS SELECT o.id, o.d, first.id AS touch, version_of(first) AS fv, c.name FROM o "
     "LEFT JOIN first FOR SYSTEM_TIME AS OF PROCTIME() ON o.k = first.k "
     "LEFT JOIN c FOR SYSTEM_TIME AS OF PROCTIME() ON c.k = o.k",
@@ -59,7 +61,12 @@ class Changes:
         day = choice(DAYS)
         # An id that came before is a redelivery or a conflict.
         number = self.next_number() if self.random.random() < 0.8 else self.random.randint(0, self.numbers)
-        return {"id": f"{number:04d}", "k": choice(KEYS), "ts": day and f"{day}T0{choice('01')}:00:00Z", "v": choice([0, 1, 2, 3, None])}
+        return {
+            "id": f"{number:04d}",
+            "k": choice(KEYS),
+            "ts": day and f"{day}T0{choice('01')}:00:00Z",
+            "v": choice([0, 1, 2, 3, None]),
+        }
 
     def order(self) -> str:
         choice = self.random.choice
@@ -73,7 +80,13 @@ class Changes:
 
     def where(self) -> str:
         return self.random.choice(
-            [f"id = {self.random.randint(0, self.numbers)}", f"k <=> {self._key()}", "d = DATE'2026-01-01'", "d IS NULL", "n < 1"]
+            [
+                f"id = {self.random.randint(0, self.numbers)}",
+                f"k <=> {self._key()}",
+                "d = DATE'2026-01-01'",
+                "d IS NULL",
+                "n < 1",
+            ]
         )
 
     def _key(self) -> str:

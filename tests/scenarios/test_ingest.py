@@ -57,7 +57,12 @@ def test_broken_json_is_quarantined_with_its_place_and_the_rest_goes_on(lab):
     assert outcome.error is None, outcome.error
     assert ids(lab, "ev") == [None, "a", "b", "bom", "bom", "end", "other fields are not declared"]
     found = errors(lab, "ev")
-    assert found == sorted([*(("broken.json", line, code) for line, code in enumerate(broken.values(), 2)), ("empty.json", None, "EMPTY_FILE")])
+    assert found == sorted(
+        [
+            *(("broken.json", line, code) for line, code in enumerate(broken.values(), 2)),
+            ("empty.json", None, "EMPTY_FILE"),
+        ]
+    )
     assert outcome.rejected == len(found)
     assert (outcome.rows_in, outcome.rows_out) == (len(found) + 7, 7)
     raw = {row["line"]: row["raw"] for row in lab.quarantine("ev")}
@@ -107,8 +112,8 @@ def test_broken_csv_is_quarantined_with_its_place_and_the_rest_goes_on(lab):
             ("twice.csv", 1, "HEADER_MISMATCH"),
             ("twice.csv", 2, "HEADER_MISMATCH"),
             ("latin1.csv", 2, "NOT_UTF8"),
-        ]
-        + [("empty.csv", None, "EMPTY_FILE")],
+            ("empty.csv", None, "EMPTY_FILE"),
+        ],
         key=lambda row: (row[0], row[1] or 0),
     )
 
@@ -122,10 +127,25 @@ def test_a_csv_without_header_has_its_columns_in_the_declared_order(lab):
 
 
 def test_names_of_files_are_only_names(lab):
-    root = lab.files("ev", "id STRING, f STRING METADATA FROM 'file', r BIGINT METADATA FROM 'record', at TIMESTAMP METADATA FROM 'ingested_at'")
+    root = lab.files(
+        "ev",
+        "id STRING, f STRING METADATA FROM 'file', r BIGINT METADATA "
+        "FROM 'record', at TIMESTAMP METADATA FROM 'ingested_at'",
+    )
     names = [
-        "with space.json", "per%20cent%.json", "plus+and&.json", "[glob]*?.json", "{a,b}.json", "ünï✓.json", "sem;colon.json",
-        "hash#tag.json", "co:lon.json", "deep/er/nested folder/x.json", "packed.json.gz", "back\\slash.json", "quote'\".json",
+        "with space.json",
+        "per%20cent%.json",
+        "plus+and&.json",
+        "[glob]*?.json",
+        "{a,b}.json",
+        "ünï✓.json",
+        "sem;colon.json",
+        "hash#tag.json",
+        "co:lon.json",
+        "deep/er/nested folder/x.json",
+        "packed.json.gz",
+        "back\\slash.json",
+        "quote'\".json",
     ]
     for name in names:
         text = "\n" + '{"id": "x"}\n' * 2
@@ -304,7 +324,10 @@ def test_a_landing_folder_that_is_not_there_is_an_error_that_names_it(lab):
 @pytest.mark.parametrize("format", ["json", "csv"])
 def test_an_empty_folder_gives_an_empty_table(lab, format):  # noqa: A002 - the name of the option
     lab.files("ev", "id STRING", format=format)
-    lab.declare("CREATE MATERIALIZED TABLE t (PRIMARY KEY (id)) WITH ('merge' = 'first_row') FRESHNESS = INTERVAL '1' HOUR AS SELECT id FROM ev")
+    lab.declare(
+        "CREATE MATERIALIZED TABLE t (PRIMARY KEY (id)) "
+        "WITH ('merge' = 'first_row') FRESHNESS = INTERVAL '1' HOUR AS SELECT id FROM ev"
+    )
 
     outcome = lab.refresh("t")
 
@@ -314,3 +337,46 @@ def test_an_empty_folder_gives_an_empty_table(lab, format):  # noqa: A002 - the 
     lab.refresh("t")
     assert lab.rows("t") == [{"id": "a"}]
     assert lab.diff("t") == []
+
+
+@pytest.mark.parametrize(
+    ("line", "error"),
+    [
+        (b'{"id": "\xff", "n": 1}', "NOT_UTF8"),
+        (b'{"id": "x", "undeclared": "\xff"}', "NOT_UTF8"),
+        (b'{"id": "x", "\xc3\x28": 1}', "NOT_UTF8"),
+        (b'{"id": "x", "n": "one"}', "NOT_JSON"),
+        (b'{"id": "x", "n": 1.5}', "NOT_JSON"),
+        (b'{"id": "x" "n": 1}', "NOT_JSON"),
+        (b'{"id": "x", "n": }', "NOT_JSON"),
+        (b'{"id": "x", "undeclared": [1}', "NOT_JSON"),
+        (b'{"id": "x", "ts": "soon"}', "NOT_JSON"),
+        (b"{id}", "NOT_JSON"),
+    ],
+)
+def test_one_flaw_in_otherwise_plain_lines_is_found(lab, line, error):
+    lab.files("ev", COLUMNS)
+    lab.land("ev", "1.json", GOOD.encode() + line + b"\n" + GOOD.encode())
+
+    outcome = lab.refresh("ev")
+
+    assert outcome.error is None, outcome.error
+    assert errors(lab, "ev") == [("1.json", 2, error)]
+    assert outcome.rows_out == 2
+
+
+def test_plain_lines_and_doubtful_ones_give_the_same_rows(lab):
+    lines = [
+        '{"id": "a", "n": 1, "ts": "2026-01-01T00:00:00Z"}',
+        '{"n": null, "id": "\\u00e9\\n\\"", "ts": "2026-01-01 05:06:07.123456"}',
+        '{"id": 5, "ts": "2026-01-01T00:00:00+02:00", "undeclared": [1, "x"]}',
+        '{"id": true, "n": 3, "n": 4}',
+        "{}",
+        '{"ID": "other case"}',
+    ]
+    for name in ("plain", "doubtful"):
+        lab.files(name, COLUMNS + ", r BIGINT METADATA FROM 'record'")
+        lab.land(name, "1.json", "\n".join(lines) + "\n" + ('{"undeclared": {}}\n' if name == "doubtful" else ""))
+        assert lab.refresh(name).rejected == 0
+
+    assert lab.rows("plain") == [row for row in lab.rows("doubtful") if row["r"] <= len(lines)]

@@ -23,7 +23,10 @@ def declare(lab):
 
 def test_rows_keep_the_versions_that_they_met(lab):
     declare(lab)
-    lab.sql("INSERT INTO o VALUES (1, DATE'2026-01-01', 1, 1, 'eu'), (2, DATE'2026-01-01', NULL, 1, 'us'), (3, DATE'2026-01-01', 1, 9, 'eu')")
+    lab.sql(
+        "INSERT INTO o VALUES (1, DATE'2026-01-01', 1, 1, 'eu'), (2, DATE'2026-01-01', NULL, 1, 'us'), "
+        "(3, DATE'2026-01-01', 1, 9, 'eu')"
+    )
     assert lab.refresh("e").strategy == "full"
     assert lab.diff("e") == []
     lab.sql("UPDATE c SET name = 'ONE' WHERE id = 1")
@@ -99,7 +102,11 @@ def test_a_table_that_keeps_its_key_is_a_dimension_of_a_log(lab):
         "CREATE MATERIALIZED TABLE dim (PRIMARY KEY (k)) WITH ('merge' = 'last_row', 'merge.sequence' = 'n', "
         f"'merge.tie-breaker' = 'n') {HOURLY} AS SELECT k, n FROM ch"
     )
-    lab.declare(f"CREATE MATERIALIZED TABLE e {HOURLY} AS SELECT ev.id, dim.n, version_of(dim) AS v FROM ev LEFT JOIN dim FOR SYSTEM_TIME AS OF PROCTIME() ON ev.k = dim.k")
+    lab.declare(
+        f"CREATE MATERIALIZED TABLE e {HOURLY} "
+        "AS SELECT ev.id, dim.n, version_of(dim) AS v FROM ev "
+        "LEFT JOIN dim FOR SYSTEM_TIME AS OF PROCTIME() ON ev.k = dim.k"
+    )
     for number in range(3):
         lab.land("ch", f"{number}.json", [{"k": "a", "n": number}])
         lab.land("ev", f"{number}.json", [{"id": number, "k": "a"}])

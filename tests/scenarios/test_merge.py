@@ -33,8 +33,12 @@ def test_first_row_by_event_time_is_one_table_for_every_arrival_order(lab):
         "renamed": "o, k, v, id AS ts",  # a column of the order's name is something else
     }
     for name, items in columns.items():
-        lab.declare(f"CREATE MATERIALIZED TABLE {name} (PRIMARY KEY (o, k)) WITH ({by_time}) {HOURLY} AS SELECT {items} FROM ev")
-    lab.declare(f"CREATE MATERIALIZED TABLE every_column (PRIMARY KEY (o, k)) WITH ({by_time}) {HOURLY} AS SELECT * FROM ev")
+        lab.declare(
+            f"CREATE MATERIALIZED TABLE {name} (PRIMARY KEY (o, k)) WITH ({by_time}) {HOURLY} AS SELECT {items} FROM ev"
+        )
+    lab.declare(
+        f"CREATE MATERIALIZED TABLE every_column (PRIMARY KEY (o, k)) WITH ({by_time}) {HOURLY} AS SELECT * FROM ev"
+    )
     early, late = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"
     events = [
         {"k": "a", "id": "e3", "ts": None, "v": "a NULL never beats a time"},
@@ -45,7 +49,8 @@ def test_first_row_by_event_time_is_one_table_for_every_arrival_order(lab):
 
     strategies = []
     for _ in land_in_every_order(lab, "ev", events):
-        strategies.append({o.strategy for o in lab.refresh_all() if o.kind == "table"})
+        outcomes = lab.refresh_all()
+        strategies.append({outcome.strategy for outcome in outcomes if outcome.kind == "table"})
 
     assert strategies == [{"full"}, {"merge"}, {"merge"}, {"merge"}]
     for name in (*columns, "every_column"):
@@ -56,10 +61,15 @@ def test_first_row_by_event_time_is_one_table_for_every_arrival_order(lab):
 
 def test_last_row_with_deletes_is_one_table_for_every_arrival_order(lab):
     lab.files("ch", "o INT, k STRING, id STRING, ts TIMESTAMP, op STRING, v STRING")
-    deleting = "'merge' = 'last_row', 'merge.sequence' = 'ts', 'merge.tie-breaker' = 'id', 'merge.delete-when' = 'op = ''d'''"
+    deleting = (
+        "'merge' = 'last_row', 'merge.sequence' = 'ts', 'merge.tie-breaker' = 'id', 'merge.delete-when' = 'op = ''d'''"
+    )
     columns = {"stored": "o, k, id, ts, v", "no_tie": "o, k, ts, v", "no_order": "o, k, v"}
     for name, items in columns.items():
-        lab.declare(f"CREATE MATERIALIZED TABLE {name} (PRIMARY KEY (o, k)) WITH ({deleting}) {HOURLY} AS SELECT {items} FROM ch")
+        lab.declare(
+            f"CREATE MATERIALIZED TABLE {name} (PRIMARY KEY (o, k)) WITH ({deleting}) {HOURLY} "
+            f"AS SELECT {items} FROM ch"
+        )
     lab.declare(
         "CREATE MATERIALIZED TABLE newest (PRIMARY KEY (o, k)) WITH ('merge' = 'last_row', 'merge.sequence' = 'ts', "
         f"'merge.tie-breaker' = 'id') {HOURLY} AS SELECT o, k, v FROM ch"
@@ -95,7 +105,10 @@ def test_last_row_with_deletes_is_one_table_for_every_arrival_order(lab):
 
 def test_first_row_by_arrival_keeps_the_first_file_and_line(lab):
     lab.files("ev", "k STRING, v INT")
-    lab.declare(f"CREATE MATERIALIZED TABLE t (PRIMARY KEY (k)) WITH ('merge' = 'first_row') {HOURLY} AS SELECT k, v FROM ev WHERE v > 0")
+    lab.declare(
+        f"CREATE MATERIALIZED TABLE t (PRIMARY KEY (k)) WITH ('merge' = 'first_row') {HOURLY} "
+        "AS SELECT k, v FROM ev WHERE v > 0"
+    )
     lab.land("ev", "1.json", [{"k": "a", "v": -1}, {"k": "a", "v": 2}, {"k": "a", "v": 1}])
     lab.refresh("t")
     lab.land("ev", "0.json", [{"k": "a", "v": 5}, {"k": "b", "v": 7}, {"k": "b", "v": 6}])
@@ -132,8 +145,13 @@ def test_late_rows_are_ignored_where_the_declaration_says_so(lab):
 
 def test_null_keys_are_quarantined_once_for_each_table(lab):
     lab.files("ev", "a STRING, b STRING, v INT")
-    lab.declare(f"CREATE MATERIALIZED TABLE t (PRIMARY KEY (a, b)) WITH ('merge' = 'first_row') {HOURLY} AS SELECT a, b, v FROM ev")
-    lab.declare(f"CREATE MATERIALIZED TABLE u (PRIMARY KEY (a)) WITH ('merge' = 'first_row') {HOURLY} AS SELECT a, v FROM ev")
+    lab.declare(
+        f"CREATE MATERIALIZED TABLE t (PRIMARY KEY (a, b)) WITH ('merge' = 'first_row') {HOURLY} "
+        "AS SELECT a, b, v FROM ev"
+    )
+    lab.declare(
+        f"CREATE MATERIALIZED TABLE u (PRIMARY KEY (a)) WITH ('merge' = 'first_row') {HOURLY} AS SELECT a, v FROM ev"
+    )
     lab.land("ev", "1.json", [{"a": "x", "b": "y", "v": 1}, {"a": "x", "b": None, "v": 2}])
     assert [o.rejected for o in lab.refresh_all()] == [0, 1, 0]
     lab.land("ev", "2.json", [{"a": None, "b": None, "v": 3}])
@@ -152,10 +170,19 @@ def test_null_keys_are_quarantined_once_for_each_table(lab):
 
 def test_a_merge_over_a_table_that_is_read_in_place_follows_inserts_and_refolds_after_deletes(lab):
     lab.source("s", "k STRING, id INT, ts TIMESTAMP, op STRING")
-    lab.sql("INSERT INTO s VALUES ('a', 1, TIMESTAMP'2026-01-01', 'i'), ('a', 2, TIMESTAMP'2026-01-02', 'i'), (NULL, 3, NULL, 'i')")
+    lab.sql(
+        "INSERT INTO s VALUES ('a', 1, TIMESTAMP'2026-01-01', 'i'), ('a', 2, TIMESTAMP'2026-01-02', 'i'), "
+        "(NULL, 3, NULL, 'i')"
+    )
     order = "'merge.tie-breaker' = 'id'"
-    lab.declare(f"CREATE MATERIALIZED TABLE f (PRIMARY KEY (k)) WITH ('merge' = 'first_row', 'merge.order' = 'ts', {order}) {HOURLY} AS SELECT k, id FROM s")
-    lab.declare(f"CREATE MATERIALIZED TABLE l (PRIMARY KEY (k)) WITH ('merge' = 'last_row', 'merge.sequence' = 'ts', {order}) {HOURLY} AS SELECT k, id, ts FROM s")
+    lab.declare(
+        "CREATE MATERIALIZED TABLE f (PRIMARY KEY (k)) "
+        f"WITH ('merge' = 'first_row', 'merge.order' = 'ts', {order}) {HOURLY} AS SELECT k, id FROM s"
+    )
+    lab.declare(
+        "CREATE MATERIALIZED TABLE l (PRIMARY KEY (k)) "
+        f"WITH ('merge' = 'last_row', 'merge.sequence' = 'ts', {order}) {HOURLY} AS SELECT k, id, ts FROM s"
+    )
     lab.declare(
         "CREATE MATERIALIZED TABLE d (PRIMARY KEY (k)) WITH ('merge' = 'last_row', 'merge.sequence' = 'ts', "
         f"'merge.delete-when' = 'op = ''d''', {order}) {HOURLY} AS SELECT k, id FROM s"

@@ -15,8 +15,13 @@ HOURLY = "FRESHNESS = INTERVAL '1' HOUR"
 def daily(lab):
     """A table by day and region over a source that changes, and an append-only table with the same partitions."""
     lab.source("s", "id INT, d DATE, r STRING, n INT")
-    lab.sql("INSERT INTO s VALUES (1, DATE'2026-01-01', 'eu', 1), (2, DATE'2026-01-02', 'it''s', 2), (3, DATE'2026-01-02', 'eu', 3)")
-    lab.declare(f"CREATE MATERIALIZED TABLE t PARTITIONED BY (d, r) {HOURLY} AS SELECT d, r, sum(n) AS n FROM s GROUP BY d, r")
+    lab.sql(
+        "INSERT INTO s VALUES (1, DATE'2026-01-01', 'eu', 1), (2, DATE'2026-01-02', 'it''s', 2), "
+        "(3, DATE'2026-01-02', 'eu', 3)"
+    )
+    lab.declare(
+        f"CREATE MATERIALIZED TABLE t PARTITIONED BY (d, r) {HOURLY} AS SELECT d, r, sum(n) AS n FROM s GROUP BY d, r"
+    )
     lab.declare(f"CREATE MATERIALIZED TABLE a (PRIMARY KEY (id)) PARTITIONED BY (d) {HOURLY} AS SELECT id, d, n FROM s")
     lab.refresh_all()
     return lab

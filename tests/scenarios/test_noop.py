@@ -26,7 +26,9 @@ def test_a_second_refresh_commits_nothing_and_starts_no_spark(lab, no_spark):
     lab.source("s", "id INT, at DATE")
     lab.sql("INSERT INTO s VALUES (1, DATE'2026-01-01')")
     lab.declare(f"CREATE MATERIALIZED TABLE plain {HOURLY} AS SELECT id FROM s")
-    lab.declare(f"CREATE MATERIALIZED TABLE daily PARTITIONED BY (at) {HOURLY} AS SELECT at, count(*) AS n FROM s GROUP BY at")
+    lab.declare(
+        f"CREATE MATERIALIZED TABLE daily PARTITIONED BY (at) {HOURLY} AS SELECT at, count(*) AS n FROM s GROUP BY at"
+    )
     lab.refresh_all()
     no_spark()
 
@@ -73,7 +75,9 @@ def test_a_position_that_ran_far_ahead_is_carried_into_the_log_without_rows(lab)
 def test_an_overwrite_with_equal_rows_is_no_change(lab):
     lab.source("s", "id INT, ds STRING")
     lab.sql("INSERT INTO s VALUES (1, 'a'), (1, 'a'), (2, 'b')")
-    lab.declare(f"CREATE MATERIALIZED TABLE t PARTITIONED BY (ds) {HOURLY} AS SELECT ds, count(*) AS n FROM s GROUP BY ds")
+    lab.declare(
+        f"CREATE MATERIALIZED TABLE t PARTITIONED BY (ds) {HOURLY} AS SELECT ds, count(*) AS n FROM s GROUP BY ds"
+    )
     lab.refresh("t")
     lab.sql("INSERT OVERWRITE s VALUES (2, 'b'), (1, 'a'), (1, 'a')")
 

@@ -27,7 +27,10 @@ def partitions_written(lab, name, column):
     path = lab.path(name)
     actions = read_commit(path, newest_version(path)).actions
     return {
-        action[kind]["partitionValues"].get(column) for action in actions for kind in ("add", "remove") if kind in action
+        action[kind]["partitionValues"].get(column)
+        for action in actions
+        for kind in ("add", "remove")
+        if kind in action
     }
 
 
@@ -83,7 +86,10 @@ def test_windows_inside_a_partition_and_joins_to_what_did_not_change_are_kept_up
 def test_a_window_over_every_partition_is_computed_again(lab):
     lab.source("s", "id INT, ds STRING")
     lab.sql("INSERT INTO s VALUES (1, 'a')")
-    lab.declare(f"CREATE MATERIALIZED TABLE t PARTITIONED BY (ds) {HOURLY} AS SELECT ds, id, row_number() OVER (ORDER BY id) AS n FROM s")
+    lab.declare(
+        f"CREATE MATERIALIZED TABLE t PARTITIONED BY (ds) {HOURLY} "
+        "AS SELECT ds, id, row_number() OVER (ORDER BY id) AS n FROM s"
+    )
     refresh(lab, "t", "full")
     lab.sql("INSERT INTO s VALUES (2, 'b')")
 
@@ -93,7 +99,10 @@ def test_a_window_over_every_partition_is_computed_again(lab):
 def test_a_partition_column_that_an_explode_makes_follows_from_no_input(lab):
     lab.source("s", "id INT, tags ARRAY<STRING>")
     lab.sql("INSERT INTO s VALUES (1, array('a', 'b'))")
-    lab.declare(f"CREATE MATERIALIZED TABLE t PARTITIONED BY (tag) {HOURLY} AS SELECT tag, count(*) AS n FROM s LATERAL VIEW explode(tags) x AS tag GROUP BY tag")
+    lab.declare(
+        f"CREATE MATERIALIZED TABLE t PARTITIONED BY (tag) {HOURLY} "
+        "AS SELECT tag, count(*) AS n FROM s LATERAL VIEW explode(tags) x AS tag GROUP BY tag"
+    )
     refresh(lab, "t", "full")
     lab.sql("INSERT INTO s VALUES (2, array('b'))")
 
@@ -102,9 +111,25 @@ def test_a_partition_column_that_an_explode_makes_follows_from_no_input(lab):
 
 
 def test_values_that_look_like_sql_are_values(lab):
-    values = ["it's", 'quote "', "semi;colon", "../up", "back\\slash", "per%cent", "`ds`", "`_freshline_p0`", "a=b/c=d", "ünï✓", " ", ""]
+    values = [
+        "it's",
+        'quote "',
+        "semi;colon",
+        "../up",
+        "back\\slash",
+        "per%cent",
+        "`ds`",
+        "`_freshline_p0`",
+        "a=b/c=d",
+        "ünï✓",
+        " ",
+        "",
+    ]
     lab.source("s", "id INT, ds STRING")
-    lab.declare(f"CREATE MATERIALIZED TABLE t PARTITIONED BY (k) {HOURLY} AS SELECT concat(ds, '') AS k, count(*) AS n FROM s GROUP BY concat(ds, '')")
+    lab.declare(
+        f"CREATE MATERIALIZED TABLE t PARTITIONED BY (k) {HOURLY} "
+        "AS SELECT concat(ds, '') AS k, count(*) AS n FROM s GROUP BY concat(ds, '')"
+    )
     refresh(lab, "t", "full")
     session = lab.runtime.sessions.root
     frame = session.createDataFrame([(number, value) for number, value in enumerate(values)], "id INT, ds STRING")
@@ -122,7 +147,9 @@ def test_an_empty_text_is_null_in_a_partition_column(lab):
     lab.source("s", "ds STRING, n INT")
     lab.sql("INSERT INTO s VALUES ('', 1), (NULL, 2), ('a', 3)")
     lab.declare(f"CREATE MATERIALIZED TABLE t PARTITIONED BY (ds) {HOURLY} AS SELECT ds, n FROM s")
-    lab.declare(f"CREATE MATERIALIZED TABLE g PARTITIONED BY (ds) {HOURLY} AS SELECT ds, sum(n) AS n FROM s GROUP BY ds")
+    lab.declare(
+        f"CREATE MATERIALIZED TABLE g PARTITIONED BY (ds) {HOURLY} AS SELECT ds, sum(n) AS n FROM s GROUP BY ds"
+    )
     refresh(lab, "t", "full")
     refresh(lab, "g", "full")
     lab.sql("UPDATE s SET n = 10 WHERE ds = ''")
@@ -149,8 +176,10 @@ def test_partitions_of_every_type_are_found_again_wherever_the_machine_stands(la
     names = [column.split()[0] for column in columns.split(", ")]
     lab.declare(f"CREATE MATERIALIZED TABLE every PARTITIONED BY ({', '.join(names)}) {HOURLY} AS SELECT * FROM s")
     lab.sql(
-        "INSERT INTO s VALUES (1, DATE'2026-03-08', TIMESTAMP'2026-03-08 02:30:00.123456Z', TIMESTAMP_NTZ'2026-03-08 02:30:00.5', "
-        "true, 1.50, 0.1, CAST(0.1 AS FLOAT), 9007199254740993, 1), (2, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 2)"
+        "INSERT INTO s VALUES (1, DATE'2026-03-08', TIMESTAMP'2026-03-08 02:30:00.123456Z', "
+        "TIMESTAMP_NTZ'2026-03-08 02:30:00.5', "
+        "true, 1.50, 0.1, CAST(0.1 AS FLOAT), 9007199254740993, 1), "
+        "(2, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 2)"
     )
     refresh(lab, "every", "full")
     lab.sql("UPDATE s SET v = v * 10")
@@ -184,7 +213,9 @@ def test_a_primary_key_holds_across_partitions(lab):
 def test_updates_without_a_change_feed_are_computed_again(lab):
     lab.source("s", "id INT, ds STRING", change_feed=False)
     lab.sql("INSERT INTO s VALUES (1, 'a')")
-    lab.declare(f"CREATE MATERIALIZED TABLE t PARTITIONED BY (ds) {HOURLY} AS SELECT ds, count(*) AS n FROM s GROUP BY ds")
+    lab.declare(
+        f"CREATE MATERIALIZED TABLE t PARTITIONED BY (ds) {HOURLY} AS SELECT ds, count(*) AS n FROM s GROUP BY ds"
+    )
     refresh(lab, "t", "full")
     lab.sql("DELETE FROM s")
     assert refresh(lab, "t", "full").reason.startswith("CDF_DISABLED(s)")

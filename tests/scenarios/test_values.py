@@ -11,8 +11,10 @@ COLUMNS = (
     "a ARRAY<STRING>, m MAP<STRING, DECIMAL(10,2)>, r STRUCT<x: INT, y: ARRAY<STRUCT<z: STRING>>>"
 )
 ROW = (
-    "({id}, 12345678901234567890.123456789012345678, TIMESTAMP'2026-03-29 01:30:00.000001Z', TIMESTAMP_NTZ'2026-10-25 02:30:00', "
-    "DATE'0001-01-01', 'naïve ✓ 日本 \\U0001F600', X'00FF', true, DOUBLE('NaN'), array('x', NULL), map('k', 1.50, 'j', NULL), "
+    "({id}, 12345678901234567890.123456789012345678, TIMESTAMP'2026-03-29 01:30:00.000001Z', "
+    "TIMESTAMP_NTZ'2026-10-25 02:30:00', "
+    "DATE'0001-01-01', 'naïve ✓ 日本 \\U0001F600', X'00FF', true, DOUBLE('NaN'), array('x', NULL), "
+    "map('k', 1.50, 'j', NULL), "
     "named_struct('x', {id}, 'y', array(named_struct('z', 'deep'))))"
 )
 NULLS = "({id}" + ", NULL" * 11 + ")"
@@ -23,7 +25,10 @@ def test_values_survive_append_merge_partition_and_full(lab):
     lab.sql(f"INSERT INTO s VALUES {ROW.format(id=1)}, {NULLS.format(id=2)}")
     lab.declare(f"CREATE MATERIALIZED TABLE appended {HOURLY} AS SELECT * FROM s")
     lab.declare(f"CREATE MATERIALIZED TABLE parted PARTITIONED BY (id) {HOURLY} AS SELECT * FROM s LIMIT ALL")
-    lab.declare(f"CREATE MATERIALIZED TABLE merged (PRIMARY KEY (id)) WITH ('merge' = 'last_row', 'merge.sequence' = 'id', 'merge.tie-breaker' = 'day') {HOURLY} AS SELECT * FROM s")
+    lab.declare(
+        "CREATE MATERIALIZED TABLE merged (PRIMARY KEY (id)) "
+        f"WITH ('merge' = 'last_row', 'merge.sequence' = 'id', 'merge.tie-breaker' = 'day') {HOURLY} AS SELECT * FROM s"
+    )
     first = lab.refresh_all()
     lab.sql(f"INSERT INTO s VALUES {ROW.format(id=3)}, {NULLS.format(id=4)}")
     second = lab.refresh_all()
@@ -47,7 +52,9 @@ def test_values_survive_append_merge_partition_and_full(lab):
 def test_a_column_may_be_null_in_a_later_refresh_that_never_was_before(lab):
     lab.source("s", "id INT, v STRING")
     lab.sql("INSERT INTO s VALUES (1, 'a')")
-    lab.declare(f"CREATE MATERIALIZED TABLE t {HOURLY} AS SELECT id, 'x' AS constant FROM s UNION ALL SELECT id, v FROM s")
+    lab.declare(
+        f"CREATE MATERIALIZED TABLE t {HOURLY} AS SELECT id, 'x' AS constant FROM s UNION ALL SELECT id, v FROM s"
+    )
     lab.refresh("t")
     lab.sql("INSERT INTO s VALUES (2, NULL)")
 

@@ -136,7 +136,7 @@ def session_confs(
         # Not as_uri(): Hadoop reads this one, and takes %20 literally.
         "spark.scheduler.allocation.file": f"file:{folders.pools}",
         # The default of 50 costs 3 to 4.5 CPU-seconds a commit on the small logs of most tables.
-        "spark.databricks.delta.snapshotPartitions": "2",
+        "spark.databricks.delta.snapshotPartitions": "1",
         # Off by default; without it a writer that lost the answer to its commit cannot recognise it as its own.
         "spark.databricks.delta.commit.idempotencyCheck.enabled": "true",
         # Our sources are deterministic, they are pinned versions; materializing them would cost a third of a MERGE.
@@ -147,10 +147,11 @@ def session_confs(
         # so there the address is the deployment's to choose.
         confs["spark.driver.bindAddress"] = "127.0.0.1"
         confs["spark.driver.host"] = "127.0.0.1"
-        # Spark's default of 200 is ruinous on few cores. Adaptive execution stays on, as Spark has it: measured with
-        # this number on two cores, a MERGE of 100 rows into 200,000, an append and two aggregations took the same with
-        # and without it, and a large table needs what it does about skew.
-        confs["spark.sql.shuffle.partitions"] = str(max(4, os.cpu_count() or 4))
+        # Spark's default of 200 is ruinous on few cores. Adaptive execution makes a job of every stage, Delta's own
+        # bookkeeping included: without it ten portions of the reference deployment took a sixth less CPU. Refreshes
+        # that touch many rows turn it on for themselves (`run.compute.suit_execution`), for what it does about skew.
+        confs["spark.sql.shuffle.partitions"] = str(max(2, os.cpu_count() or 2))
+        confs["spark.sql.adaptive.enabled"] = "false"
     if connect_port is not None:
         confs["spark.plugins"] = "org.apache.spark.sql.connect.SparkConnectPlugin"
         confs["spark.connect.grpc.binding.address"] = "127.0.0.1"

@@ -181,7 +181,13 @@ def open_files(spark: SparkSession, marks: Sequence[FileMark]) -> DataFrameReade
     single = len(marks) <= SINGLE_FILE_TASKS
     # A cost of opening as large as a task makes Spark put every file into a task of its own.
     spark.conf.set(OPEN_COST, str(128 << 20) if single else str(1 << 20))
-    return spark.read.option("lineSep", "\n").option("__globPaths__", "false")
+    return (
+        spark.read.option("lineSep", "\n")
+        .option("__globPaths__", "false")
+        # Hadoop's own way looks for a checksum file beside each file, and fails at a name with a colon in it.
+        .option("fs.file.impl", "org.apache.hadoop.fs.RawLocalFileSystem")
+        .option("fs.file.impl.disable.cache", "true")
+    )
 
 
 def file_place(root: Path, marks: Sequence[FileMark]) -> tuple[Column, Column, Column]:

@@ -84,6 +84,6 @@ def read_partition(
 
 def _read_value(spark: SparkSession, text: str, kind: DataType) -> object:
     # Cast as a column: of a literal, Spark would take `yesterday` for a date.
-    named = spark.sql("SELECT * FROM VALUES (:text) AS partition (text)", args={"text": text})
+    named = spark.createDataFrame([(text,)], "text STRING")
     value = F.expr(f"try_cast(text AS {kind.simpleString()})")
     return named.select(for_literal(value, kind)).collect()[0][0]

@@ -422,7 +422,7 @@ def _prepare_full(
         if pinned.name in spec.driving:
             rows_in += count_rows(pinned.path, pinned.position.version) or 0
     return Work(
-        lambda new: overwrite_table(rows, path, new, partitioned_by=spec.partitioned_by),
+        lambda new: overwrite_table(rows, path, new, partitioned_by=spec.partitioned_by, cluster_by=spec.cluster_by),
         "full",
         reason,
         rows_in,

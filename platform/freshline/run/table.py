@@ -63,6 +63,7 @@ from freshline.refresh.inputs import (
     drop_views,
 )
 from freshline.report.outcome import Outcome
+from freshline.run.compute import suit_execution
 from freshline.run.failure import translate
 from freshline.run.log import refresh_log
 from freshline.run.pin import Pins, pin_inputs
@@ -218,6 +219,7 @@ def _refresh(
                 ExitStack() as held,
             ):
                 held.callback(drop_views, spark, spec.reads)
+                held.enter_context(suit_execution(spark, [path, *(pinned.path for pinned in pins.inputs.values())]))
                 work = prepare(runtime, spark, spec, step, pins, changes, receipt, held, cancellation, mode)
                 if work.write is None:
                     return _noop(runtime, spec, newest, pins, work.reason, mode, work)

@@ -22,13 +22,14 @@ from freshline.declare.names import TableName
 from freshline.declare.query import SqlQuery
 from freshline.declare.spec import MergeKind, TableSpec
 from freshline.errors import RefreshError, RequestError
+from freshline.plan.changes import ChangeKind, Changes
 from freshline.plan.position import Position, TablePosition
 from freshline.plan.receipt import Receipt
 from freshline.plan.request import MANUAL
 from freshline.plan.shape import read_shape
 from freshline.refresh.cancellation import Cancellation
 from freshline.refresh.fold import DELETE, ORDER, fold_rows, read_rows
-from freshline.refresh.inputs import SEQ, Pinned, drop_views, read_version, read_whole, shadow_inputs
+from freshline.refresh.inputs import SEQ, Pinned, drop_views, read_inserted, read_version, read_whole, shadow_inputs
 from freshline.refresh.literal import quoted
 from freshline.run.compute import compute_whole, run_query, whole_inputs
 from freshline.run.failure import translate
@@ -235,11 +236,13 @@ def _replayed(
 
 
 def _added(spark: SparkSession, pinned: Pinned, before: TablePosition | None) -> DataFrame:
-    """The rows of an input that came after an earlier position, from the two snapshots alone."""
-    whole = read_whole(spark, pinned)
+    """The rows that an input gained since an earlier position: by batch number, or from the two snapshots."""
     if before is None:
-        return whole
-    return whole.exceptAll(read_whole(spark, Pinned(pinned.spec, pinned.path, before)))
+        return read_whole(spark, pinned)
+    if pinned.is_log:
+        gained = Changes(pinned.name, before, pinned.position, ChangeKind.APPEND, log=True)
+        return read_inserted(spark, pinned, gained)
+    return read_whole(spark, pinned).exceptAll(read_whole(spark, Pinned(pinned.spec, pinned.path, before)))
 
 
 def _replay_late(runtime: Runtime, spark: SparkSession, spec: TableSpec, receipt: Receipt) -> _Expected:

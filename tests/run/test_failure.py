@@ -1,0 +1,74 @@
+"""What Spark and the file system raise becomes an error that says what to do, and whether another try can help."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+from py4j.protocol import Py4JError
+from pyspark.errors import AnalysisException
+
+from freshline.declare.freshness import Freshness
+from freshline.declare.location import Location
+from freshline.declare.names import TableName
+from freshline.declare.query_parser import parse_query
+from freshline.declare.spec import TableSpec
+from freshline.errors import RefreshError
+from freshline.refresh.cancellation import Cancellation
+from freshline.run.failure import translate
+
+SPEC = TableSpec(
+    TableName.parse("t"), parse_query("SELECT a\nFROM s", "assets/t.sql", 3), Location("assets/t.sql", 1), Freshness(60)
+)
+JAVA = "An error occurred while calling o1.save.\n: org.apache.spark.SparkException: Job aborted.\n\tat x\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), "STORAGE", "the disk of the warehouse is full"),
+        (OSError(errno.EROFS, "Read-only file system"), "STORAGE", "cannot be written"),
+        (Py4JError(JAVA + "Caused by: java.io.IOException: No space left on device"), "STORAGE", "full"),
+        (
+            Py4JError(JAVA + "Caused by: org.apache.spark.SparkFileNotFoundException: x.parquet"),
+            "SOURCE",
+            "no longer there",
+        ),
+        (
+            AnalysisException("[UNRESOLVED_COLUMN] no column b; line 2 pos 5"),
+            "QUERY",
+            "assets/t.sql:4: Spark refuses the query",
+        ),
+        (
+            Py4JError(
+                JAVA
+                + "Caused by: org.apache.spark.SparkNumberFormatException: [CAST_INVALID_INPUT] 'x' is no INT.\n"
+                + "== SQL (line 2, position 1) =="
+            ),
+            "QUERY",
+            "assets/t.sql:4: the query failed while it ran: [CAST_INVALID_INPUT] 'x' is no INT.",
+        ),
+        (Py4JError("SparkContext was shut down"), "ENGINE", "nothing was committed"),
+        (Py4JError(JAVA), "REFRESH", "Job aborted"),
+        (ValueError("odd"), "REFRESH", "ValueError: odd"),
+    ],
+)
+def test_each_has_its_code_and_sentence(error, code, said):
+    failure = translate(error, SPEC, Cancellation())
+
+    assert failure.code == code
+    assert said in str(failure)
+    assert failure.retry_helps is (code in ("STORAGE", "SOURCE", "ENGINE"))
+
+
+def test_our_own_errors_stay_as_they_are():
+    error = RefreshError("as it is")
+
+    assert translate(error, SPEC, Cancellation()) is error
+
+
+def test_whatever_happens_after_a_cancel_is_the_cancel():
+    cancellation = Cancellation()
+    cancellation.cancel()
+
+    assert translate(ValueError("interrupted"), SPEC, cancellation).code == "CANCELLED"
