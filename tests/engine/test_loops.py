@@ -139,11 +139,40 @@ def test_what_was_never_refreshed_is_brought_in_upstreams_first(bench):
     assert order == ["orders", "clean", "hourly", "daily"]
 
 
-def test_nothing_runs_beside_what_it_depends_on(bench):
-    bench.tell("orders", committed=True)
+def test_a_first_refresh_waits_for_the_first_version_of_what_it_reads(bench):
+    bench.loops._committed(TableName.parse("orders"))
     bench.work.running = frozenset({TableName.parse("orders")})
 
     assert bench.ready() == []
+
+
+def test_a_reader_of_a_log_that_always_grows_runs_beside_it(bench):
+    bench.tell("orders", committed=True)
+    with bench.loops._lock:
+        bench.loops._want(TableName.parse("orders"), Want("polled"))
+    assert bench.ready() == ["clean", "orders"]
+
+    bench.work.running = frozenset({TableName.parse("orders")})
+    assert bench.ready() == ["clean"]
+
+
+def test_a_table_that_is_due_waits_for_what_is_brought_in_for_it(bench):
+    for name in ("orders", "clean"):
+        bench.tell(name)
+    with bench.loops._lock:
+        bench.loops._memory.wanted.clear()
+        for name in ("orders", "clean", "hourly"):
+            bench.loops._want(TableName.parse(name), Want("due", frozenset({TableName.parse("hourly")})))
+        bench.loops._submit(bench.loops._ready(bench.work.busy, time.monotonic()))
+        # Polled again while it runs: that is for nobody in particular.
+        bench.loops._want(TableName.parse("orders"), Want("polled"))
+    assert bench.work.take() == ["orders"]
+    bench.work.running = frozenset({TableName.parse("orders")})
+    assert bench.ready() == []
+
+    bench.work.running = frozenset()
+    bench.tell("orders")
+    assert bench.ready() == ["clean", "orders"]
 
 
 def test_a_table_that_is_being_refreshed_is_not_asked_for_again(bench):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from freshline.commit.delta_log import newest_version
@@ -91,6 +94,28 @@ def test_a_twin_of_the_same_epoch_is_noticed_and_planned_again(tables):
     assert (outcome.state, outcome.strategy) == ("SUCCEEDED", "noop")
     assert len(tables.rows("copied")) == 2
     assert tables.diff("copied") == []
+
+
+@pytest.mark.parametrize("name", ["copied", "parted", "first"])
+def test_twins_that_commit_at_the_same_moment_write_once(tables, name):
+    tables.refresh("ev")
+    together = threading.Barrier(2, timeout=60)
+    told = threading.local()
+
+    def wait_once(point):
+        if point == "table-before-commit" and not getattr(told, "waited", False):
+            told.waited = True
+            together.wait()
+
+    before = newest_version(tables.path(name))
+    twins = [runtime_of(tables, tables.runtime.epoch, wait_once) for _ in range(2)]
+    with ThreadPoolExecutor(2) as threads:
+        outcomes = list(threads.map(lambda twin: refresh(twin, name), twins))
+
+    assert [outcome.error for outcome in outcomes] == [None, None]
+    assert sorted(outcome.committed for outcome in outcomes) == [False, True]
+    assert newest_version(tables.path(name)) == before + 1
+    assert tables.diff(name) == []
 
 
 def test_a_zombie_that_wakes_up_late_is_skipped_by_the_fence(tables):

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from delta.tables import DeltaTable
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql.types import StructField, StructType
@@ -192,7 +193,7 @@ def write_and_read_back(write: Callable[[], None], path: Path, receipt: Receipt)
     before = newest_version(path)
     try:
         write()
-    except PySparkException as error:
+    except (PySparkException, Py4JJavaError) as error:
         if "ConcurrentTransactionException" not in str(error) and "DELTA_CONCURRENT" not in str(error):
             raise
     committed = read_back(path, receipt, since=-1 if before is None else before)

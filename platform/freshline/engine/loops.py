@@ -2,9 +2,10 @@
 
 One thread decides, the threads of `Work` do. A table is wanted because an input of it has a new version (continuous),
 or because it is due (all modes), or because one that is due depends on it; a source that is watched is wanted every
-second or so. A table that is wanted runs when nothing that it depends on is wanted or runs: upstreams first. What is
-wanted twice runs once, so missed ticks collapse. A failed refresh waits longer each time before it is tried again, and
-never ends the loops.
+second or so. A table that is due waits for what was wanted on its behalf: upstreams first. It does not wait for
+anything else, nor does a table that was woken, because a log that grows all the time is always wanted: its readers
+would never run. What is wanted twice runs once, so missed ticks collapse. A failed refresh waits longer each time
+before it is tried again, and never ends the loops.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 
+from freshline.commit.delta_log import newest_version
 from freshline.declare.graph import Graph
 from freshline.declare.names import TableName
 from freshline.declare.spec import Mode, SourceSpec
@@ -79,6 +81,7 @@ class _Memory:
     seconds: dict[TableName, float] = field(default_factory=dict)
     failures: dict[TableName, Failures] = field(default_factory=dict)
     versions: dict[TableName, int | None] = field(default_factory=dict)
+    underway: dict[TableName, frozenset[TableName]] = field(default_factory=dict)
 
 
 class Loops:
@@ -152,6 +155,7 @@ class Loops:
             memory = self._memory
             if name not in memory.graph:
                 return
+            memory.underway.pop(name, None)
             if outcome is None or outcome.state == "FAILED":
                 if job.request.cause == LIVE:
                     self._failed(name, outcome, now)
@@ -233,7 +237,8 @@ class Loops:
         memory = self._memory
         due = due_tables(memory.graph, stamps, memory.seconds, self._runtime.clock())
         for name in due:
-            if now < memory.due_again_at.get(name, 0.0):
+            pending = memory.wanted.get(name)
+            if now < memory.due_again_at.get(name, 0.0) or (pending is not None and name in pending.waves):
                 continue
             memory.due_again_at[name] = now + max(
                 1.0, min(LONGEST_PAUSE_SECONDS, memory.graph.freshness(name).seconds / 10)
@@ -244,14 +249,38 @@ class Loops:
     def _ready(self, busy: Collection[TableName], now: float) -> list[TableName]:
         memory = self._memory
         resting = {name for name, failures in memory.failures.items() if now < failures.again_at}
-        waiting = (set(memory.wanted) - resting) | set(busy)
         return [
             name
-            for name in memory.wanted
+            for name, want in memory.wanted.items()
             if name not in resting
             and name not in busy
-            and not any(upstream in waiting for upstream in memory.graph.upstream(name))
+            and not any(
+                self._waits_for(name, want, upstream, busy, resting) for upstream in memory.graph.upstream(name)
+            )
         ]
+
+    def _waits_for(
+        self,
+        name: TableName,
+        want: Want,
+        upstream: TableName,
+        busy: Collection[TableName],
+        resting: Collection[TableName],
+    ) -> bool:
+        """Whether a table must wait for one that it depends on: wanted for its sake, or without any version yet."""
+        memory = self._memory
+        wanted = memory.wanted.get(upstream) if upstream not in resting else None
+        if wanted is None and upstream not in busy:
+            return False
+        waves = wanted.waves if wanted is not None else frozenset()
+        if upstream in busy:
+            waves |= memory.underway.get(upstream, frozenset())
+        return name in waves or bool(waves & want.waves) or not self._has_version(upstream)
+
+    def _has_version(self, name: TableName) -> bool:
+        if name in self._memory.versions:
+            return True
+        return newest_version(self._runtime.warehouse.location(self._memory.graph.spec(name))) is not None
 
     # -- the thread
 
@@ -301,7 +330,7 @@ class Loops:
                     continue
                 room -= 1
             # What becomes new from here on wants it again.
-            del memory.wanted[name]
+            memory.underway[name] = memory.wanted.pop(name).waves if name in memory.wanted else frozenset()
             self._work.submit(Job(name, RefreshRequest(cause=LIVE), Cancellation(), partial(_log_progress, name)))
 
 

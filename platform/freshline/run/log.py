@@ -15,6 +15,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import deltalake
+from py4j.protocol import Py4JJavaError
 from pyspark import StorageLevel
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -313,7 +314,8 @@ def _commit_plain(
     rows = accepted(read_plain(spark, spec, root, portion.marks), spec, portion.seq, portion.now)
     try:
         return _Batch(_commit_log(runtime, portion, rows, portion.receipt(lines, 0, 0), cancellation), 0, 0)
-    except PySparkException as error:
+    except (PySparkException, Py4JJavaError) as error:
+        # What a task raises comes back as either, by how deep Spark has wrapped it.
         if STOPPED not in str(error):
             raise
         return None
