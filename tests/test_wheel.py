@@ -21,7 +21,7 @@ def uv() -> str:
 
 
 @pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.long
 def test_an_installed_wheel_makes_and_reads_a_project(tmp_path):
     built = [uv(), "build", "--quiet", "--wheel", "--out-dir", str(tmp_path / "dist"), str(ROOT)]
     subprocess.run(built, check=True, timeout=300)
