@@ -17,7 +17,7 @@ TABLE_POINTS = ["table-pinned", "table-before-commit", "table-after-commit"]
 
 @pytest.fixture
 def events(lab):
-    """A log with a merge, an append and a partition table below it; one file is read, the next one waits."""
+    """A log with a merge, an append and a partition table below it; one file is read."""
     lab.files("ev", "id STRING, k STRING, ts TIMESTAMP", primary_key=["id"])
     lab.declare(
         "CREATE MATERIALIZED TABLE first (PRIMARY KEY (k)) WITH ('merge' = 'first_row', 'merge.order' = 'ts', "
@@ -30,7 +30,6 @@ def events(lab):
     )
     lab.land("ev", "1.json", _text(0))
     lab.refresh_all()
-    lab.land("ev", "2.json", _text(1))
     return lab
 
 
@@ -59,32 +58,39 @@ def assert_everything_once(lab, files):
     assert {o.strategy for o in lab.refresh_all()} == {"noop"}
 
 
-@pytest.mark.parametrize("point", LOG_POINTS)
-def test_a_stop_while_files_are_read(events, point):
-    with events.crash_at(point), pytest.raises(Crash):
-        events.refresh("ev")
-    events.restart(lose_control_store=point == "log-after-quarantine")
-
-    assert_everything_once(events, 2)
-
-
-@pytest.mark.parametrize("point", TABLE_POINTS)
-def test_a_stop_while_a_table_is_written(events, point):
-    events.refresh("ev")
-    for name in ("first", "copied", "days"):
+def test_stops_while_files_are_read(events):
+    for number, point in enumerate(LOG_POINTS, 1):
+        events.land("ev", f"{number + 1}.json", _text(number))
         with events.crash_at(point), pytest.raises(Crash):
-            events.refresh(name, upstreams=False)
-    events.restart(lose_control_store=point == "table-after-commit")
+            events.refresh("ev")
+        events.restart(lose_control_store=point == "log-after-quarantine")
 
-    assert_everything_once(events, 2)
+        assert events.refresh("ev").error is None
+        assert len(events.rows("ev")) == 3 * (number + 1), point
+
+    assert_everything_once(events, 1 + len(LOG_POINTS))
 
 
-def test_a_stop_after_every_point_one_after_the_other(events):
-    for _ in range(2):
-        for point in ("log-after-quarantine", "log-before-commit"):
+def test_stops_while_tables_are_written(events):
+    for number, point in enumerate(TABLE_POINTS, 1):
+        events.land("ev", f"{number + 1}.json", _text(number))
+        events.refresh("ev")
+        for name in ("first", "copied", "days"):
             with events.crash_at(point), pytest.raises(Crash):
-                events.refresh("ev")
-            events.restart()
+                events.refresh(name, upstreams=False)
+        events.restart(lose_control_store=point == "table-after-commit")
+        if number < len(TABLE_POINTS):
+            assert [o.error for o in events.refresh_all()] == [None] * 4, point
+
+    assert_everything_once(events, 1 + len(TABLE_POINTS))
+
+
+def test_one_stop_after_the_other_before_anything_is_committed(events):
+    events.land("ev", "2.json", _text(1))
+    for point in ("log-after-quarantine", "log-before-commit", "log-after-quarantine"):
+        with events.crash_at(point), pytest.raises(Crash):
+            events.refresh("ev")
+        events.restart()
 
     assert_everything_once(events, 2)
 
@@ -121,13 +127,3 @@ def test_a_stop_between_noting_files_and_reading_more(lab, monkeypatch):
     lab.restart(lose_control_store=True)
     assert lab.refresh("ev").rows_out == 1
     assert [row["id"] for row in lab.rows("ev")] == ["00", "01", "10", "11", "20"]
-
-
-def test_a_lost_control_store_repeats_and_loses_nothing(events):
-    events.refresh_all()
-    epoch = events.runtime.epoch
-    events.restart(lose_control_store=True)
-
-    assert events.runtime.epoch > epoch
-    events.land("ev", "3.json", _text(2))
-    assert_everything_once(events, 3)

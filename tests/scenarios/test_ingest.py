@@ -339,9 +339,8 @@ def test_an_empty_folder_gives_an_empty_table(lab, format):  # noqa: A002 - the 
     assert lab.diff("t") == []
 
 
-@pytest.mark.parametrize(
-    ("line", "error"),
-    [
+def test_one_flaw_in_otherwise_plain_lines_is_found(lab):
+    flaws = [
         (b'{"id": "\xff", "n": 1}', "NOT_UTF8"),
         (b'{"id": "x", "undeclared": "\xff"}', "NOT_UTF8"),
         (b'{"id": "x", "\xc3\x28": 1}', "NOT_UTF8"),
@@ -352,17 +351,16 @@ def test_an_empty_folder_gives_an_empty_table(lab, format):  # noqa: A002 - the 
         (b'{"id": "x", "undeclared": [1}', "NOT_JSON"),
         (b'{"id": "x", "ts": "soon"}', "NOT_JSON"),
         (b"{id}", "NOT_JSON"),
-    ],
-)
-def test_one_flaw_in_otherwise_plain_lines_is_found(lab, line, error):
+    ]
     lab.files("ev", COLUMNS)
-    lab.land("ev", "1.json", GOOD.encode() + line + b"\n" + GOOD.encode())
+    for number, (line, error) in enumerate(flaws):
+        lab.land("ev", f"{number}.json", GOOD.encode() + line + b"\n" + GOOD.encode())
 
-    outcome = lab.refresh("ev")
+        outcome = lab.refresh("ev")
 
-    assert outcome.error is None, outcome.error
-    assert errors(lab, "ev") == [("1.json", 2, error)]
-    assert outcome.rows_out == 2
+        assert outcome.error is None, outcome.error
+        assert errors(lab, "ev")[-1] == (f"{number}.json", 2, error)
+        assert (outcome.rows_out, outcome.rejected) == (2, 1)
 
 
 def test_plain_lines_and_doubtful_ones_give_the_same_rows(lab):
