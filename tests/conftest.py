@@ -64,7 +64,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         app_name="tests",
         connect_token="token-of-the-tests",
         connect_port=0,
-        quick_start=True,
+        quick_start=False,
     )
     yield session
     stop_session(session)

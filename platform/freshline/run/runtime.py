@@ -91,6 +91,8 @@ class Runtime:
     python_tables: PythonTables | None
     failpoint: Callable[[str], None]
     known_files: dict[TableName, KnownFiles] = field(default_factory=dict)
+    # Queries that Spark was found to read as the analysis of affected keys does, for these changed inputs.
+    _understood: set[tuple[str, frozenset[TableName]]] = field(default_factory=set)
     _locks: dict[TableName, threading.Lock] = field(default_factory=dict)
     _guard: threading.Lock = field(default_factory=threading.Lock)
 
@@ -98,6 +100,14 @@ class Runtime:
         """The lock of one table: one refresh at a time."""
         with self._guard:
             return self._locks.setdefault(name, threading.Lock())
+
+    def is_understood(self, fingerprint: str, changed: frozenset[TableName]) -> bool:
+        """Whether the analysis of affected keys was compared with Spark's own reading of the query."""
+        return (fingerprint, changed) in self._understood
+
+    def note_understood(self, fingerprint: str, changed: frozenset[TableName]) -> None:
+        """Note that the two agree."""
+        self._understood.add((fingerprint, changed))
 
     @contextmanager
     def working(self, cancellation: Cancellation, *, pool: str, what: str) -> Iterator[SparkSession]:
@@ -111,7 +121,8 @@ class Runtime:
         context.setLocalProperty("spark.scheduler.pool", pool)
 
         def interrupt() -> None:
-            context.cancelJobGroup(group)
+            # Also of jobs that the group has yet to start: a query that is still being planned has none.
+            context._jsc.sc().cancelJobGroupAndFutureJobs(group)
 
         try:
             with self.sessions.take() as spark:
