@@ -11,6 +11,7 @@ from freshline.declare.location import Location
 from freshline.declare.names import TableName
 from freshline.declare.query_parser import parse_query
 from freshline.declare.spec import Merge, MergeKind, TableSpec
+from freshline.errors import IncrementalError
 from freshline.plan.changes import ChangeKind, Changes
 from freshline.plan.position import TablePosition
 from freshline.plan.reason import CODES
@@ -21,10 +22,13 @@ from freshline.plan.step import (
     Full,
     MergeRows,
     Noop,
+    RefreshKeys,
     ReplaceNamedPartitions,
     ReplacePartitions,
     Situation,
     choose_step,
+    find_candidates,
+    strategy_of,
 )
 
 S, R, D = (TableName.parse(name) for name in ("s", "r", "d"))
@@ -56,11 +60,17 @@ def changes(name=S, kind=ChangeKind.APPEND, *, change_feed=True, log=False):
     return Changes(name, TablePosition("id", 1), TablePosition("id", 2), kind, log=log, change_feed=change_feed)
 
 
-def step_of(spec, *found, receipt=True, foreign=False, **request):
+COLUMNS = {S: ("a", "k", "n"), R: ("b", "k"), D: ("k", "v")}
+
+
+def situation(spec, *found, receipt=True, foreign=False, **request):
     there = {name: changes(name, ChangeKind.NOTHING) for name in spec.reads} | {item.name: item for item in found}
-    return choose_step(
-        Situation(spec, receipt_of(spec) if receipt is True else receipt, foreign, there, RefreshRequest(**request))
-    )
+    receipt = receipt_of(spec) if receipt is True else receipt
+    return Situation(spec, receipt, foreign, there, RefreshRequest(**request), COLUMNS)
+
+
+def step_of(spec, *found, **parts):
+    return choose_step(situation(spec, *found, **parts))
 
 
 def test_nothing_new_is_a_step_with_a_reason():
@@ -96,14 +106,19 @@ def test_gates_come_before_everything(situation, code):
         (ChangeKind.SOURCE_REPLACED, "SOURCE_REPLACED"),
         (ChangeKind.SCHEMA_CHANGED, "SCHEMA_CHANGED"),
         (ChangeKind.HISTORY_GONE, "HISTORY_GONE"),
-        (ChangeKind.MUTATE, "UNSUPPORTED"),
-        (ChangeKind.REPLACE, "UNSUPPORTED"),
     ],
 )
 def test_changes_that_are_no_inserts_need_everything(kind, code):
     step = step_of(table(), changes(kind=kind))
 
     assert (type(step), step.reason.code) == (Full, code)
+
+
+@pytest.mark.parametrize("kind", [ChangeKind.MUTATE, ChangeKind.REPLACE])
+def test_updates_deletes_and_overwrites_are_followed_by_keys(kind):
+    assert isinstance(step_of(table(), changes(kind=kind)), RefreshKeys)
+    without = step_of(table(), changes(kind=kind, change_feed=False))
+    assert (type(without), without.reason.code) == (Full, "CDF_DISABLED")
 
 
 def test_inserts_are_appended_where_new_rows_give_new_rows():
@@ -127,7 +142,8 @@ def test_a_change_beside_the_input_of_the_partition_needs_everything():
 
     assert isinstance(step_of(spec, changes()), Append)
     assert isinstance(step_of(spec, changes(kind=ChangeKind.MUTATE)), ReplacePartitions)
-    assert step_of(spec, changes(R, ChangeKind.MUTATE)).reason.about == "r changed, the partition follows from s"
+    beside = find_candidates(situation(spec, changes(R, ChangeKind.MUTATE)))
+    assert beside.refused["partition"].about == "r changed, the partition follows from s"
 
 
 def test_after_partitions_were_refreshed_apart_rows_are_not_appended():
@@ -164,3 +180,35 @@ def test_last_row_with_deletes_needs_a_log_to_look_deletes_up_in():
 
 def test_every_reason_has_a_sentence():
     assert all(sentence and sentence[0].islower() for sentence in CODES.values())
+
+
+def test_what_changes_in_a_group_is_computed_by_its_keys():
+    spec = table("SELECT a, sum(n) AS s FROM s GROUP BY a")
+
+    step = step_of(spec, changes(kind=ChangeKind.MUTATE))
+
+    assert (type(step), step.reason.code, step.affected.columns) == (RefreshKeys, "AFFECTED_KEYS", ("a",))
+    assert step.changed == {S}
+
+
+@pytest.mark.parametrize(
+    ("strategy", "columns"), [("append", "a, n"), ("keys", "a, n"), ("partition", "a, n"), ("full", "a, n")]
+)
+def test_one_strategy_can_be_asked_for(strategy, columns):
+    spec = table(f"SELECT {columns} FROM s", partitioned_by=("a",))
+
+    assert strategy_of(step_of(spec, changes(), strategy=strategy)) == strategy
+
+
+def test_a_strategy_that_is_not_right_is_refused_with_its_reason():
+    spec = table("SELECT a, sum(n) AS s FROM s GROUP BY a")
+
+    with pytest.raises(IncrementalError, match=r"strategy append .*GROUP BY a"):
+        step_of(spec, changes(), strategy="append")
+    assert isinstance(step_of(spec, strategy="append"), Noop)
+
+
+def test_rows_below_a_lookup_join_are_not_computed_by_keys():
+    spec = table("SELECT s.a FROM s LEFT JOIN d FOR SYSTEM_TIME AS OF PROCTIME() AS d ON s.k = d.k")
+
+    assert step_of(spec, changes(kind=ChangeKind.MUTATE)).reason.about == "updates or deletes below a lookup join"

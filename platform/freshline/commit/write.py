@@ -162,6 +162,49 @@ def merge_rows(
         spark.catalog.dropTempView("freshline_merge_source")
 
 
+def apply_changes(
+    spark: SparkSession,
+    changes: DataFrame,
+    path: Path,
+    receipt: Receipt,
+    *,
+    op: str,
+    keys: Sequence[str],
+    unique: bool,
+    near: str | None,
+) -> None:
+    """Insert, update and delete rows in one commit.
+
+    `changes` has the table's columns and `op`: I, U or D. With `unique`, rows are found by `keys`, of which each occurs
+    once. Without, a D takes away every row that has its values of `keys`, and each I adds a row; there is no U. NULL is
+    a value like any other. `near` is a condition over `t` that all rows of the keys meet, for Delta to skip files by.
+    The session must be used by nothing else: the fence is in its confs.
+    """
+    changes.createOrReplaceTempView("freshline_changes")
+    columns = [name for name in changes.columns if name != op]
+    on = [f"t.{quoted(key)} <=> s.{quoted(key)}" for key in keys]
+    if not unique:
+        # An insert never finds a row, so it always inserts.
+        on.append(f"s.{op} = 'D'")
+    if near is not None:
+        on.append(f"({near})")
+    clauses = [f"WHEN MATCHED AND s.{op} = 'D' THEN DELETE"]
+    if unique:
+        values = ", ".join(f"t.{quoted(name)} = s.{quoted(name)}" for name in columns)
+        clauses.append(f"WHEN MATCHED AND s.{op} = 'U' THEN UPDATE SET {values}")
+    names = ", ".join(quoted(name) for name in columns)
+    news = ", ".join(f"s.{quoted(name)}" for name in columns)
+    clauses.append(f"WHEN NOT MATCHED AND s.{op} = 'I' THEN INSERT ({names}) VALUES ({news})")
+    statement = (
+        f"MERGE INTO delta.{quoted(str(path))} t USING freshline_changes s ON {' AND '.join(on)} {' '.join(clauses)}"
+    )
+    try:
+        with fenced_session(spark, path, receipt):
+            spark.sql(statement)
+    finally:
+        spark.catalog.dropTempView("freshline_changes")
+
+
 def _fenced(rows: DataFrame, path: Path, receipt: Receipt) -> DataFrameWriter:
     return (
         rows.write.format("delta")

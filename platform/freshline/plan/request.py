@@ -13,12 +13,14 @@ BACKFILL = "backfill"
 class RefreshRequest:
     """One refresh of one table.
 
-    `full` recomputes everything. `partitions` names partitions to replace, each as pairs of column and
-    value text. `cause` is who asks: `manual`, `live` or `backfill`, which is also the order they are served in
-    and the scheduler pool they run in. `wait_for_settle` makes a log table wait for files that are still being written.
+    `full` recomputes everything. `partitions` names partitions to replace, each as pairs of column and value text.
+    `strategy` asks for one strategy and no other. `cause` is who asks: `manual`, `live` or `backfill`, which is also
+    the order they are served in and the scheduler pool they run in. `wait_for_settle` makes a log table wait for files
+    that are still being written.
     """
 
     full: bool = False
     partitions: tuple[tuple[tuple[str, str], ...], ...] = ()
     cause: str = MANUAL
     wait_for_settle: bool = False
+    strategy: str | None = None

@@ -6,11 +6,15 @@ Doing nothing is a step, with a reason. Running and explaining read the same ste
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import assert_never
 
 from freshline.declare.names import TableName
 from freshline.declare.query import SqlQuery
 from freshline.declare.spec import MergeKind, TableSpec
+from freshline.errors import IncrementalError
+from freshline.plan.affected.analysis import find_affected
+from freshline.plan.affected.values import Affected
 from freshline.plan.changes import ChangeKind, Changes
 from freshline.plan.reason import Reason
 from freshline.plan.receipt import Receipt
@@ -68,33 +72,95 @@ class Full:
     reason: Reason
 
 
-Step = Noop | Append | MergeRows | ReplacePartitions | ReplaceNamedPartitions | Full
+@dataclass(frozen=True)
+class RefreshKeys:
+    """Compute the rows of affected keys again, and write those that differ. `changed` are the inputs that changed."""
+
+    affected: Affected
+    changed: frozenset[TableName]
+    reason: Reason
+
+
+Step = Noop | Append | MergeRows | RefreshKeys | ReplacePartitions | ReplaceNamedPartitions | Full
+STRATEGIES = ("append", "merge", "keys", "partition", "full")
 
 
 @dataclass(frozen=True)
 class Situation:
-    """All that a choice depends on. `changes` are those of every input, dimensions of lookup joins included."""
+    """All that a choice depends on.
+
+    `changes` are those of every input, dimensions of lookup joins included. `columns` are those of every input, where
+    they are known.
+    """
 
     spec: TableSpec
     receipt: Receipt | None
     foreign_write: bool
     changes: Mapping[TableName, Changes]
     request: RefreshRequest
+    columns: Mapping[TableName, tuple[str, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """What could be done. `steps` are right for the situation, the preferred one first, `full` among them.
+
+    `refused` says of strategies that are not among them why.
+    """
+
+    steps: tuple[Step, ...]
+    refused: Mapping[str, Reason]
 
 
 def choose_step(situation: Situation) -> Step:
-    """The cheapest step that is right for the situation; gates first, then the query's shape."""
+    """The step to take: the preferred candidate, or the strategy that was asked for.
+
+    Raises IncrementalError where that one is not right for the situation.
+    """
+    found = find_candidates(situation)
+    asked = situation.request.strategy
+    if asked is None or isinstance(found.steps[0], Noop):
+        return found.steps[0]
+    for step in found.steps:
+        if strategy_of(step) == asked:
+            return step
+    reason = found.refused.get(asked) or Reason("UNSUPPORTED", f"strategy {asked} for this table")
+    raise IncrementalError(
+        f"strategy {asked} was asked for and cannot be taken: {reason}.", where=str(situation.spec.name)
+    )
+
+
+def strategy_of(step: Step) -> str:
+    """The name of a step's strategy."""
+    match step:
+        case Noop():
+            return "noop"
+        case Append():
+            return "append"
+        case MergeRows():
+            return "merge"
+        case RefreshKeys():
+            return "keys"
+        case ReplacePartitions() | ReplaceNamedPartitions():
+            return "partition"
+        case Full():
+            return "full"
+    assert_never(step)
+
+
+def find_candidates(situation: Situation) -> Candidates:
+    """Every step that is right for the situation; gates first, then the query's shape."""
     spec, receipt, request = situation.spec, situation.receipt, situation.request
     if request.partitions:
-        return ReplaceNamedPartitions(request.partitions, Reason("REQUESTED"))
+        return _only(ReplaceNamedPartitions(request.partitions, Reason("REQUESTED")))
     if request.full:
-        return Full(Reason("REQUESTED"))
+        return _only(Full(Reason("REQUESTED")))
     if receipt is None:
-        return Full(Reason("NO_RECEIPT"))
+        return _only(Full(Reason("NO_RECEIPT")))
     if situation.foreign_write:
-        return Full(Reason("FOREIGN_WRITE"))
+        return _only(Full(Reason("FOREIGN_WRITE")))
     if receipt.fingerprint != spec.fingerprint:
-        return Full(Reason("DEFINITION_CHANGED"))
+        return _only(Full(Reason("DEFINITION_CHANGED")))
     driving = {name: situation.changes[name] for name in spec.driving}
     for kind, code in (
         (ChangeKind.SOURCE_REPLACED, "SOURCE_REPLACED"),
@@ -103,33 +169,56 @@ def choose_step(situation: Situation) -> Step:
     ):
         hit = [changes for changes in driving.values() if changes.kind is kind]
         if hit:
-            return Full(Reason(code, "; ".join(f"{item.name}: {item.detail or kind}" for item in hit)))
+            return _only(Full(Reason(code, "; ".join(f"{item.name}: {item.detail or kind}" for item in hit))))
     changed = {name: changes for name, changes in driving.items() if changes.kind is not ChangeKind.NOTHING}
     if not changed:
         dimensions = [n for n in spec.lookups if situation.changes[n].kind is not ChangeKind.NOTHING]
-        return Noop(Reason("DIMENSIONS_ONLY", ", ".join(map(str, dimensions))) if dimensions else Reason("NOTHING_NEW"))
+        return _only(
+            Noop(Reason("DIMENSIONS_ONLY", ", ".join(map(str, dimensions))) if dimensions else Reason("NOTHING_NEW"))
+        )
     if not isinstance(spec.query, SqlQuery):
-        return Full(Reason("UDF_NOT_DECLARED"))
+        return _only(Full(Reason("UDF_NOT_DECLARED")))
     shape = read_shape(spec.query, spec.partitioned_by)
     if shape.volatile is not None:
-        return Full(Reason("NONDETERMINISTIC", shape.volatile))
+        return _only(Full(Reason("NONDETERMINISTIC", shape.volatile)))
     if spec.merge is not None:
-        return _merge(spec, changed, shape)
-    return _append_or_partition(spec, receipt, changed, shape)
+        found: dict[str, Step | Reason] = {"merge": _merge(spec, changed, shape)}
+    else:
+        found = {
+            "append": _append(spec, receipt, changed, shape),
+            "partition": _partition(spec, changed, shape),
+            "keys": _keys(situation, receipt, changed),
+        }
+    steps = [step for step in found.values() if not isinstance(step, Reason)]
+    refused = {strategy: reason for strategy, reason in found.items() if isinstance(reason, Reason)}
+    return Candidates((*steps, Full(_why_full(refused))), refused)
 
 
-def _merge(spec: TableSpec, changed: Mapping[TableName, Changes], shape: Shape) -> Step:
+def _only(step: Step) -> Candidates:
+    refused = {name: step.reason for name in STRATEGIES if name != strategy_of(step)}
+    return Candidates((step,), refused)
+
+
+def _why_full(refused: Mapping[str, Reason]) -> Reason:
+    """The reason that tells most: of the most general strategy that was refused."""
+    for strategy in ("merge", "keys", "partition", "append"):
+        if strategy in refused:
+            return refused[strategy]
+    return Reason("REQUESTED")
+
+
+def _merge(spec: TableSpec, changed: Mapping[TableName, Changes], shape: Shape) -> Step | Reason:
     (item,) = changed.values()
     if shape.not_monotone is not None:
-        return Full(shape.not_monotone)
+        return shape.not_monotone
     if item.kind is not ChangeKind.APPEND:
-        return Full(Reason("UPSTREAM_DELETES", str(item.name)))
+        return Reason("UPSTREAM_DELETES", str(item.name))
     if not item.log and not item.change_feed:
-        return Full(Reason("CDF_DISABLED", str(item.name)))
+        return Reason("CDF_DISABLED", str(item.name))
     assert spec.merge is not None
     if spec.merge.kind is MergeKind.LAST_ROW and not item.log and _needs_older_rows(spec):
         # Looking older rows up needs the input's rows as they were; only a log keeps them all.
-        return Full(Reason("UNSUPPORTED", f"last_row with deletes over {item.name}, which is no log table"))
+        return Reason("UNSUPPORTED", f"last_row with deletes over {item.name}, which is no log table")
     return MergeRows(item.name, Reason("MERGE_TYPE", spec.merge.kind))
 
 
@@ -137,35 +226,61 @@ def _needs_older_rows(spec: TableSpec) -> bool:
     return spec.merge is not None and spec.merge.delete_when is not None
 
 
-def _append_or_partition(spec: TableSpec, receipt: Receipt, changed: Mapping[TableName, Changes], shape: Shape) -> Step:
-    refused: Reason | None = None
+def _without_feed(changed: Mapping[TableName, Changes]) -> Reason | None:
+    for changes in changed.values():
+        if not changes.log and not changes.change_feed:
+            return Reason("CDF_DISABLED", str(changes.name))
+    return None
+
+
+def _append(spec: TableSpec, receipt: Receipt, changed: Mapping[TableName, Changes], shape: Shape) -> Append | Reason:
     # Partitions that were refreshed apart from the rest hold rows beyond the receipt's positions: to append what came
     # since those would bring in such rows twice. Below a lookup join they were computed at the receipt's positions.
     if receipt.partitions and not spec.lookups:
-        refused = Reason("UNSUPPORTED", "partitions were refreshed apart from the rest")
-    elif all(changes.kind is ChangeKind.APPEND for changes in changed.values()):
-        without_feed = [c for c in changed.values() if not c.log and not c.change_feed]
-        inputs = shape.delta_inputs(frozenset(changed))
-        if isinstance(inputs, Reason):
-            refused = inputs
-        elif without_feed:
-            refused = Reason("CDF_DISABLED", str(without_feed[0].name))
-        else:
-            return Append(inputs, Reason("INSERTS_ONLY", ", ".join(str(name) for name in changed)))
-    elif spec.lookups:
-        refused = Reason("UNSUPPORTED", "updates or deletes below a lookup join")
-    if shape.origin is not None and not spec.lookups:
-        origin = shape.origin
-        others = [name for name in changed if name != origin.input]
-        item = changed.get(origin.input)
-        if not others and item is not None:
-            if item.log or item.change_feed:
-                return ReplacePartitions(
-                    origin.input, origin.expressions, Reason("PARTITION_OF_SOURCE", ", ".join(origin.expressions))
-                )
-            return Full(Reason("CDF_DISABLED", str(item.name)))
-        if refused is None:
-            refused = Reason("UNSUPPORTED", f"{others[0]} changed, the partition follows from {origin.input}")
-    if shape.origin is None and spec.partitioned_by and shape.no_origin is not None:
-        return Full(shape.no_origin)
-    return Full(refused or shape.not_monotone or Reason("UNSUPPORTED", "updates or deletes of an input"))
+        return Reason("UNSUPPORTED", "partitions were refreshed apart from the rest")
+    if not all(changes.kind is ChangeKind.APPEND for changes in changed.values()):
+        return Reason("UNSUPPORTED", "updates or deletes of an input")
+    inputs = shape.delta_inputs(frozenset(changed))
+    if isinstance(inputs, Reason):
+        return inputs
+    return _without_feed(changed) or Append(inputs, Reason("INSERTS_ONLY", ", ".join(str(name) for name in changed)))
+
+
+def _partition(spec: TableSpec, changed: Mapping[TableName, Changes], shape: Shape) -> ReplacePartitions | Reason:
+    if spec.lookups:
+        return Reason("UNSUPPORTED", "partitions of a lookup join are computed only where they are named")
+    if shape.origin is None:
+        return shape.no_origin or Reason("UNSUPPORTED", "the table has no partitions")
+    origin = shape.origin
+    others = [name for name in changed if name != origin.input]
+    if others:
+        return Reason("UNSUPPORTED", f"{others[0]} changed, the partition follows from {origin.input}")
+    return _without_feed(changed) or ReplacePartitions(
+        origin.input, origin.expressions, Reason("PARTITION_OF_SOURCE", ", ".join(origin.expressions))
+    )
+
+
+def _keys(situation: Situation, receipt: Receipt, changed: Mapping[TableName, Changes]) -> RefreshKeys | Reason:
+    spec = situation.spec
+    assert isinstance(spec.query, SqlQuery)
+    if spec.lookups:
+        # A row keeps the dimension that it met, so it cannot be computed again from what is there now.
+        return Reason("UNSUPPORTED", "updates or deletes below a lookup join")
+    if receipt.partitions:
+        return Reason("UNSUPPORTED", "partitions were refreshed apart from the rest")
+    without = _without_feed(changed)
+    if without is not None:
+        return without
+    schema = {name.view.lower(): situation.columns.get(name, ()) for name in spec.reads}
+    unknown = [relation for relation, columns in schema.items() if not columns]
+    if unknown:
+        return Reason("UNSUPPORTED", f"the columns of {unknown[0]} are not known")
+    affected = find_affected(
+        spec.query.render(),
+        schema,
+        frozenset(name.view.lower() for name in changed),
+        primary_key=spec.primary_key,
+    )
+    if isinstance(affected, Reason):
+        return affected
+    return RefreshKeys(affected, frozenset(changed), Reason("AFFECTED_KEYS", ", ".join(affected.columns)))

@@ -23,6 +23,7 @@ from freshline.commit.delta_log import (
 )
 from freshline.commit.write import (
     append_rows,
+    apply_changes,
     create_table,
     merge_rows,
     overwrite_table,
@@ -34,6 +35,7 @@ from freshline.declare.spec import MergeKind, Mode, SourceSpec, TableSpec
 from freshline.errors import (
     PartitionError,
 )
+from freshline.plan.affected.values import Reading
 from freshline.plan.changes import Changes
 from freshline.plan.position import Position, TablePosition
 from freshline.plan.reason import Reason
@@ -44,6 +46,7 @@ from freshline.plan.step import (
     Full,
     MergeRows,
     Noop,
+    RefreshKeys,
     ReplaceNamedPartitions,
     ReplacePartitions,
     Step,
@@ -69,6 +72,16 @@ from freshline.refresh.inputs import (
     read_whole,
     shadow_inputs,
 )
+from freshline.refresh.keys import (
+    INSERT,
+    OP,
+    Keys,
+    difference_by_bag,
+    difference_by_key,
+    drop_key_views,
+    find_keys,
+    same_query,
+)
 from freshline.refresh.literal import for_literal, from_spark, partition_predicate, quoted
 from freshline.run.compute import check_key, check_key_against, check_lookups, compute_whole, run_query, whole_inputs
 from freshline.run.log import HISTORY_SECONDS, commit_null_keys
@@ -78,6 +91,8 @@ from freshline.run.runtime import Runtime
 
 MOST_PARTITIONS = 5_000
 FEW_ROWS = 100_000
+# Change sets up to this size are sent to every task that they are joined in.
+BROADCAST_ROWS = 500_000
 CONTINUOUS_HISTORY_SECONDS = 2 * 86400
 
 
@@ -115,6 +130,8 @@ def prepare(
             return _prepare_append(runtime, spark, spec, path, step, pins, changes, held)
         case MergeRows():
             return _prepare_merge(runtime, spark, spec, path, step, pins, changes, mode)
+        case RefreshKeys():
+            return _prepare_keys(runtime, spark, spec, path, step, pins, changes, held, cancellation, mode)
         case ReplacePartitions():
             return _prepare_partitions(runtime, spark, spec, path, step, pins, changes, held, cancellation, mode)
         case ReplaceNamedPartitions():
@@ -256,6 +273,75 @@ def _quarantine_null_keys(
     if records.limit(1).count() == 0:
         return 0
     return commit_null_keys(runtime, spark, pinned.spec, records, spec.name, pinned.position.seq or 0, mode)
+
+
+def _prepare_keys(
+    runtime: Runtime,
+    spark: SparkSession,
+    spec: TableSpec,
+    path: Path,
+    step: RefreshKeys,
+    pins: Pins,
+    changes: Mapping[TableName, Changes],
+    held: ExitStack,
+    cancellation: Cancellation,
+    mode: str,
+) -> Work:
+    rows_in = sum(changes[name].rows for name in step.changed)
+    inputs: dict[tuple[Reading, str], DataFrame] = {}
+    for name, pinned in pins.inputs.items():
+        relation = name.view.lower()
+        inputs[Reading.NEW, relation] = read_whole(spark, pinned)
+        if name in step.changed:
+            before = changes[name].before
+            assert before is not None
+            inputs[Reading.OLD, relation] = read_whole(spark, Pinned(pinned.spec, pinned.path, before))
+            images = read_net_images(spark, pinned, changes[name]).localCheckpoint(eager=False)
+            few = changes[name].rows <= BROADCAST_ROWS
+            inputs[Reading.CHANGED, relation] = F.broadcast(images) if few else images
+    held.callback(drop_key_views, spark, step.affected, [name.view.lower() for name in pins.inputs])
+    target = spark.read.format("delta").load(str(path))
+    keys = find_keys(spark, step.affected, inputs, target.schema)
+    shadow_inputs({name: inputs[Reading.NEW, name.view.lower()] for name in pins.inputs})
+    rows = run_query(spark, spec, pins.inputs)
+    if isinstance(keys, Keys) and not runtime.is_understood(spec.fingerprint, step.changed):
+        if not same_query(spark, step.affected, rows):
+            keys = Reason("REWRITE_MISMATCH")
+        else:
+            runtime.note_understood(spec.fingerprint, step.changed)
+    if isinstance(keys, Reason):
+        return _prepare_full(runtime, spark, spec, path, pins, keys, held, cancellation, mode)
+    if keys.count == 0:
+        return Work(None, "noop", Reason("NO_NET_CHANGE"), rows_in, pins.positions, {})
+    new = _held(keys.restrict(rows).select(*[F.col(quoted(name)) for name in target.columns]), held)
+    old = keys.restrict(target)
+    unique = bool(spec.primary_key)
+    if unique:
+        if not _unique_by_query(spec):
+            check_key(new, spec)
+        if not {column.lower() for column in keys.columns} <= {key.lower() for key in spec.primary_key}:
+            check_key_against(new, keys.leave(target), spec)
+        changed = difference_by_key(new, old, spec.primary_key)
+    else:
+        changed = difference_by_bag(new, old, keys)
+    # Computed once, read twice by MERGE, which refuses a cached source.
+    changed = changed.localCheckpoint(eager=True)
+    counts = {row[OP]: row["count"] for row in changed.groupBy(OP).count().collect()}
+    if not counts:
+        return Work(None, "noop", Reason("NO_NET_CHANGE"), rows_in, pins.positions, {})
+    if counts.keys() == {INSERT}:
+        return Work(
+            lambda new: append_rows(changed.drop(OP), path, new), "keys", step.reason, rows_in, pins.positions, {}
+        )
+    found_by = spec.primary_key if unique else keys.columns
+    return Work(
+        lambda new: apply_changes(spark, changed, path, new, op=OP, keys=found_by, unique=unique, near=keys.near("t")),
+        "keys",
+        step.reason,
+        rows_in,
+        pins.positions,
+        {},
+    )
 
 
 def _prepare_partitions(

@@ -21,6 +21,7 @@ from freshline.commit.delta_log import (
     Newest,
     classify,
     newest_version,
+    open_table,
     position_of,
     read_newest,
 )
@@ -28,7 +29,7 @@ from freshline.commit.write import (
     Committed,
     write_and_read_back,
 )
-from freshline.declare.names import TableName
+from freshline.declare.names import RESERVED_COLUMN, TableName
 from freshline.declare.query import PythonQuery
 from freshline.declare.spec import SourceSpec, TableSpec
 from freshline.errors import (
@@ -52,6 +53,7 @@ from freshline.plan.step import (
     Full,
     MergeRows,
     Noop,
+    RefreshKeys,
     ReplaceNamedPartitions,
     ReplacePartitions,
     Situation,
@@ -72,7 +74,7 @@ from freshline.run.runtime import Progress, Runtime
 
 ATTEMPTS = 3
 # The steps that read changes of inputs, and not only their newest versions.
-BY_CHANGES = (Append, MergeRows, ReplacePartitions)
+BY_CHANGES = (Append, MergeRows, RefreshKeys, ReplacePartitions)
 # A position that only the control store knows must not fall behind what the inputs still hold.
 CARRY_AFTER = timedelta(hours=1)
 CARRY_AFTER_VERSIONS = 1000
@@ -204,7 +206,8 @@ def _refresh(
         pins = pin_inputs(runtime, spec, base)
         runtime.failpoint("table-pinned")
         changes = _classify(pins, base)
-        step = choose_step(Situation(spec, receipt, newest is not None and newest.foreign, changes, request))
+        foreign = newest is not None and newest.foreign
+        step = choose_step(Situation(spec, receipt, foreign, changes, request, _columns(runtime, pins)))
         if gone is not None and isinstance(step, BY_CHANGES):
             step = Full(Reason("HISTORY_GONE", gone))
         _require_allowed(spec, step, changes)
@@ -272,6 +275,18 @@ def _base_positions(runtime: Runtime, spec: TableSpec, receipt: Receipt | None) 
     if known.get("seq") != receipt.seq or "positions" not in known:
         return receipt.positions
     return {TableName.parse(key): position_from_json(value) for key, value in known["positions"].items()}
+
+
+def _columns(runtime: Runtime, pins: Pins) -> dict[TableName, tuple[str, ...]]:
+    """The columns of every input, from its declaration or from its log."""
+    found = {}
+    for name, pinned in pins.inputs.items():
+        known = runtime.graph.columns(name)
+        if known is None:
+            names = (field.name for field in open_table(pinned.path).schema().fields)
+            known = tuple(column for column in names if not column.startswith(RESERVED_COLUMN))
+        found[name] = known
+    return found
 
 
 def _classify(pins: Pins, base: Mapping[TableName, Position]) -> dict[TableName, Changes]:
@@ -414,6 +429,8 @@ def _describe(step: Step) -> str:
             return "appending new rows"
         case MergeRows():
             return "merging new rows"
+        case RefreshKeys():
+            return "computing affected keys again"
         case ReplacePartitions() | ReplaceNamedPartitions():
             return "computing partitions again"
         case Full():

@@ -242,10 +242,12 @@ class Lab:
         full: bool = False,
         partitions: Partition | Sequence[Partition] = (),
         upstreams: bool = True,
+        strategy: str | None = None,
     ) -> Outcome:
         """Refresh one table or source and tell what happened; a failure is in the outcome, not raised.
 
         What it reads is brought up to date first, unless `upstreams` is False; the error of one of these is raised.
+        `strategy` forces one: append, merge, keys, partition or full; where it is not right the refresh fails.
         `partitions` names partitions to replace, each a mapping of column to value.
         """
         table = self.runtime.graph.spec(TableName.parse(name)).name
@@ -256,7 +258,7 @@ class Lab:
                     raise outcome.error
         named = [partitions] if isinstance(partitions, Mapping) else partitions
         texts = tuple(tuple((column, str(value)) for column, value in item.items()) for item in named)
-        return self._refresh(table, RefreshRequest(full=full, partitions=texts))
+        return self._refresh(table, RefreshRequest(full=full, partitions=texts, strategy=strategy))
 
     def refresh_all(self) -> list[Outcome]:
         """Refresh every source and table in the order of the graph."""

@@ -1,0 +1,264 @@
+"""The rows of a FROM and WHERE that changes of a relation may add, take away or alter.
+
+For each relation that changed, the SELECT is looked at with the changed rows in its place: what it joins with is read
+as it is now, and as it was. Where an outer join has the relation on its optional side, the rows that are kept without
+a partner are affected too: they are those that a changed row would match. A relation inside EXISTS, IN or a scalar
+subquery affects the rows for which the subquery would see a changed row.
+
+Derived from the product rule for joins, d(L x R) = dL x R_new + L_old x dR, in the form that works for sets of
+touched rows: dL with R at both times, and dR with L at both times, hold every row of the difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from freshline.plan.affected.tree import (
+    aliases_in,
+    all_of,
+    conjuncts,
+    empty_source,
+    fragment,
+    item_expression,
+    own_nodes,
+    own_queries,
+    relations_in,
+    sources_of,
+    touched_mark,
+    touched_source,
+    unsupported,
+)
+from freshline.plan.affected.values import NotDerivedError
+from freshline.plan.reason import Reason
+
+KINDS = {
+    ("", ""): "INNER",
+    ("", "INNER"): "INNER",
+    ("", "CROSS"): "INNER",
+    ("LEFT", ""): "LEFT",
+    ("LEFT", "OUTER"): "LEFT",
+    ("RIGHT", ""): "RIGHT",
+    ("RIGHT", "OUTER"): "RIGHT",
+    ("FULL", ""): "FULL",
+    ("FULL", "OUTER"): "FULL",
+    ("LEFT", "SEMI"): "SEMI",
+    ("", "SEMI"): "SEMI",
+    ("LEFT", "ANTI"): "ANTI",
+    ("", "ANTI"): "ANTI",
+}
+# The parts of a SELECT in which queries inside expressions can stand.
+PLACES = ("expressions", "where", "group", "having", "qualify", "windows", "order", "laterals")
+
+
+@dataclass(frozen=True)
+class Touched:
+    """A FROM with joins, and conditions, whose rows hold all that one change affects.
+
+    `start` and `joins` are the parts of a SELECT; relations in it are still to be read as of one time. `both` says
+    whether something else changed too, so that old and new times must both be looked at.
+    """
+
+    start: exp.Expr
+    joins: tuple[exp.Join, ...]
+    laterals: tuple[exp.Expr, ...]
+    where: tuple[exp.Expr, ...]
+    both: bool
+
+    def select(self, items: Sequence[exp.Expr], group: exp.Expr | None = None) -> exp.Select:
+        """A SELECT of these items over the rows."""
+        made = exp.Select(expressions=[item.copy() for item in items])
+        made.set("from_", exp.From(this=self.start.copy()))
+        made.set("joins", [join.copy() for join in self.joins])
+        made.set("laterals", [lateral.copy() for lateral in self.laterals])
+        condition = all_of(self.where)
+        if condition is not None:
+            made.set("where", exp.Where(this=condition))
+        if group is not None:
+            made.set("group", group.copy())
+        return made
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Some first sources of a FROM, and conditions on their rows."""
+
+    start: exp.Expr
+    joins: tuple[exp.Join, ...]
+    where: tuple[exp.Expr, ...]
+
+
+def touched_rows(select: exp.Select, changed: frozenset[str], guards: list[tuple[exp.Select, Reason]]) -> list[Touched]:
+    """All that changes of the relations `changed` may affect of the rows that the SELECT works on, before grouping.
+
+    Guards are added to `guards` where an answer holds only while a query has no row.
+    """
+    _require_known(select)
+    start = select.args.get("from_")
+    if start is None:
+        return []
+    joins: list[exp.Join] = list(select.args.get("joins") or ())
+    laterals = tuple(select.args.get("laterals") or ())
+    kept = tuple(part for part in _where(select) if not _reads(part, changed))
+    sources = sources_of(select)
+    moved = [index for index, source in enumerate(sources) if isinstance(source, exp.Table) and source.name in changed]
+    inner = _changed_subqueries(select, changed)
+    both = sum(table.name in changed for table in select.find_all(exp.Table)) > 1
+    found = [
+        Touched(rows.start, rows.joins, laterals, (*rows.where, *kept), both)
+        for index in moved
+        for rows in _changed_at(sources[0], joins, index)
+    ]
+    for query, plain in inner:
+        conditions = _seen_by(query, changed, plain=plain, guards=guards)
+        found += [Touched(start.this, tuple(joins), laterals, (part, *kept), both) for part in conditions]
+    return found
+
+
+def _require_known(select: exp.Select) -> None:
+    for argument in ("limit", "offset", "match", "connect", "sample", "pivots"):
+        if select.args.get(argument):
+            found = select.args[argument]
+            raise unsupported(fragment(found) if isinstance(found, exp.Expr) else argument.upper())
+    for join in select.args.get("joins") or ():
+        if own_queries(join.args.get("on")):
+            raise unsupported(f"a subquery in {fragment(join)}")
+
+
+def _where(select: exp.Select) -> list[exp.Expr]:
+    where = select.args.get("where")
+    return conjuncts(where.this) if where is not None else []
+
+
+def _reads(node: exp.Expr, changed: frozenset[str]) -> bool:
+    return any(relations_in(query) & changed for query in own_queries(node))
+
+
+# -- joins ---------------------------------------------------------------------------------------------------------
+
+
+def _kind(join: exp.Join) -> str:
+    side, kind = (join.side or "").upper(), (join.kind or "").upper()
+    found = KINDS.get((side, kind))
+    if found is None or join.method or join.args.get("using") or isinstance(join.this, exp.Lateral):
+        raise unsupported(fragment(join))
+    return found
+
+
+def _changed_at(start: exp.Expr, joins: Sequence[exp.Join], index: int) -> list[_Rows]:
+    """The rows of a FROM that hold a changed row of the source `index`, or would but for it."""
+    if not joins:
+        return [_Rows(touched_source(start), (), (touched_mark(start),))]
+    *before, join = joins
+    kind = _kind(join)
+    on = join.args.get("on") or exp.true()
+    source = join.this
+    if index < len(joins):
+        inner = _changed_at(start, before, index)
+        found = [_Rows(rows.start, (*rows.joins, join), rows.where) for rows in inner]
+        if kind in ("RIGHT", "FULL"):
+            nothing = [_with_source(item, empty_source(item.this)) for item in before]
+            found += [_Rows(empty_source(start), (*nothing, join), (_exists(rows, on),)) for rows in inner]
+        return found
+    changed = _Rows(touched_source(source), (), (touched_mark(source),))
+    if kind in ("SEMI", "ANTI"):
+        return [_Rows(start, tuple(before), (_exists(changed, on),))]
+    found = [_Rows(start, (*before, _with_source(join, changed.start)), changed.where)]
+    if kind in ("LEFT", "FULL"):
+        padded = _with_source(join, empty_source(source))
+        found.append(_Rows(start, (*before, padded), (_exists(changed, on),)))
+    return found
+
+
+def _with_source(join: exp.Join, source: exp.Expr) -> exp.Join:
+    copied = join.copy()
+    copied.set("this", source.copy())
+    assert isinstance(copied, exp.Join)
+    return copied
+
+
+def _exists(rows: _Rows, on: exp.Expr) -> exp.Expr:
+    """Whether some of the rows meet a join's condition with the row outside."""
+    inside = Touched(rows.start, rows.joins, (), (*rows.where, on), False)
+    return exp.Exists(this=inside.select([exp.Literal.number(1)]))
+
+
+# -- queries inside expressions ------------------------------------------------------------------------------------
+
+
+def _changed_subqueries(select: exp.Select, changed: frozenset[str]) -> list[tuple[exp.Expr, bool]]:
+    """The expressions around queries that read changed relations: EXISTS, IN or the query itself.
+
+    With each comes whether it is a whole conjunct of WHERE, without NOT around it.
+    """
+    plain = {id(part) for part in _where(select)}
+    found: list[tuple[exp.Expr, bool]] = []
+    for place in PLACES:
+        value = select.args.get(place)
+        for node in value if isinstance(value, list) else [value]:
+            if not isinstance(node, exp.Expr):
+                continue
+            for query in own_queries(node):
+                if not relations_in(query) & changed:
+                    continue
+                around: exp.Expr = query
+                while isinstance(around.parent, exp.Subquery | exp.Paren):
+                    around = around.parent
+                parent = around.parent
+                if isinstance(parent, exp.Exists) or (
+                    isinstance(parent, exp.In) and parent.args.get("query") is around
+                ):
+                    found.append((parent, id(parent) in plain))
+                else:
+                    found.append((query, False))
+    return found
+
+
+def _seen_by(
+    node: exp.Expr, changed: frozenset[str], *, plain: bool, guards: list[tuple[exp.Select, Reason]]
+) -> list[exp.Expr]:
+    """Conditions on the outer row under which the subquery may see a changed row."""
+    query = node.args["query"] if isinstance(node, exp.In) else node.this if isinstance(node, exp.Exists) else node
+    while isinstance(query, exp.Subquery):
+        query = query.this
+    if not isinstance(query, exp.Select):
+        raise unsupported(fragment(query))
+    if query.args.get("qualify") or any(isinstance(inner, exp.Window) for inner in own_nodes(query)):
+        raise unsupported(f"{fragment(query)}: a window function inside an expression")
+    if isinstance(node, exp.Exists):
+        # How many rows there are does not matter to EXISTS.
+        query = query.copy()
+        query.set("limit", None)
+    also: list[exp.Expr] = []
+    if isinstance(node, exp.In):
+        selected = item_expression(query.expressions[0])
+        if len(query.expressions) != 1 or isinstance(node.this, exp.Tuple):
+            raise unsupported(fragment(node))
+        if any(True for _ in selected.find_all(exp.AggFunc)):
+            raise unsupported(f"IN over the aggregate {fragment(selected)}")
+        also.append(exp.NullSafeEQ(this=selected.copy(), expression=exp.paren(node.this.copy())))
+    found: list[exp.Expr] = []
+    inside = aliases_in(query)
+    for rows in touched_rows(query, changed, guards):
+        parts = (*rows.where, *also)
+        outer = [
+            column
+            for part in (*parts, *(join for join in rows.joins))
+            for column in part.find_all(exp.Column)
+            if column.table and column.table not in inside
+        ]
+        if not outer:
+            raise NotDerivedError(Reason("NO_KEY", f"{fragment(query)} is the same for every row"))
+        seen = Touched(rows.start, rows.joins, rows.laterals, parts, rows.both)
+        condition: exp.Expr = exp.Exists(this=seen.select([exp.Literal.number(1)]))
+        if isinstance(node, exp.In) and not plain:
+            # NOT IN over a NULL is never true: a NULL that comes or goes affects every row.
+            null = exp.Is(this=item_expression(query.expressions[0]).copy(), expression=exp.null())
+            nothing = Touched(rows.start, rows.joins, rows.laterals, (*rows.where, null), rows.both)
+            guards.append((nothing.select([exp.Literal.number(1)]), Reason("NULLABLE_NOT_IN", fragment(node))))
+            asked = exp.Is(this=exp.paren(node.this.copy()), expression=exp.null())
+            condition = exp.or_(condition, asked, copy=False)
+        found.append(condition)
+    return found

@@ -1,0 +1,275 @@
+"""The rules by which a query's keys are found, one a kind of query, in the order in which they are asked.
+
+Each rule looks at one lifted query and either is not for it (None), or says by which columns of its result changes
+can be told apart and where their values come from; or it raises NotDerivedError with the reason why they cannot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from sqlglot import exp
+
+from freshline.plan.affected.lift import Lifted
+from freshline.plan.affected.rows import Touched, touched_rows
+from freshline.plan.affected.tree import (
+    DIALECT,
+    fragment,
+    item_expression,
+    items_by_name,
+    own_nodes,
+    read_as,
+    same,
+    sql,
+    unsupported,
+)
+from freshline.plan.affected.values import NotDerivedError, Reading, view_of
+from freshline.plan.reason import Reason
+
+# Their result follows the order in which rows happen to be read.
+UNORDERED = (exp.First, exp.Last, exp.AnyValue, exp.ArrayAgg, exp.FirstValue, exp.LastValue)
+UNORDERED_NAMES = frozenset({"collect_list", "array_agg", "first", "last", "any_value", "first_value", "last_value"})
+
+
+SETS = (exp.Rollup, exp.Cube, exp.GroupingSets)
+
+
+@dataclass
+class Context:
+    """What rules are asked with. `changed` are the relations whose rows changed; `guards` are collected."""
+
+    changed: frozenset[str]
+    lifted: dict[str, Lifted]
+    key_columns: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    guards: list[tuple[exp.Select, Reason]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a rule says of a query.
+
+    `columns` are the columns of the result by which affected rows are told apart; None for any columns at all, because
+    the changed rows themselves are known. `select` gives queries that yield the values of given columns.
+    """
+
+    columns: tuple[str, ...] | None
+    select: Callable[[tuple[str, ...]], list[str]]
+
+
+def _texts(rows: list[Touched], items: list[exp.Expr], context: Context, group: exp.Expr | None = None) -> list[str]:
+    found = []
+    for touched in rows:
+        query = touched.select(items, group)
+        found.append(sql(read_as(query, Reading.NEW, context.changed)))
+        if touched.both:
+            found.append(sql(read_as(query, Reading.OLD, context.changed)))
+    return list(dict.fromkeys(found))
+
+
+def _named(expression: exp.Expr, name: str) -> exp.Expr:
+    return exp.alias_(expression.copy(), name, quoted=True)
+
+
+def set_operation(query: exp.Query, context: Context) -> Found | None:
+    """UNION [ALL], INTERSECT, EXCEPT: a row changes only if it changed on one of the sides."""
+    if not isinstance(query, exp.SetOperation):
+        return None
+    for argument in ("limit", "offset"):
+        if query.args.get(argument):
+            raise unsupported(fragment(query.args[argument]))
+    if query.args.get("by_name"):
+        raise unsupported("UNION BY NAME")
+    names = [side.args["from_"].this.name for side in (query.this, query.expression)]
+    sides = [context.lifted[name] for name in names]
+    first = sides[0].columns
+    # Columns that tell changes apart on every side do so in the result; without such, whole rows do.
+    per_side = [
+        None
+        if side.relation not in context.changed or not context.key_columns.get(side.relation)
+        else {side.columns.index(column) for column in context.key_columns[side.relation]}
+        for side in sides
+    ]
+    places = [known for known in per_side if known is not None]
+    common = set.intersection(*places) if places else set()
+    columns = tuple(first[place] for place in sorted(common)) if common else None
+
+    def select(asked: tuple[str, ...]) -> list[str]:
+        found = []
+        for side in sides:
+            if side.relation in context.changed:
+                items = [_named(exp.column(side.columns[first.index(name)], quoted=True), name) for name in asked]
+                view = view_of(Reading.CHANGED, side.relation)
+                found.append(sql(exp.select(*items).from_(exp.to_table(f"`{view}`", dialect=DIALECT))))
+        return list(dict.fromkeys(found))
+
+    return Found(columns, select)
+
+
+def refuse_disorder(query: exp.Query, context: Context) -> Found | None:
+    """LIMIT, and aggregates whose result follows the order of reading, cannot be derived."""
+    del context
+    for argument in ("limit", "offset"):
+        if query.args.get(argument):
+            raise unsupported(fragment(query.args[argument]))
+    for node in own_nodes(query):
+        if isinstance(node, exp.Window):
+            continue
+        named = isinstance(node, exp.Anonymous) and str(node.this).lower() in UNORDERED_NAMES
+        if (isinstance(node, UNORDERED) or named) and not isinstance(node.parent, exp.Window | exp.IgnoreNulls):
+            raise NotDerivedError(Reason("NONDETERMINISTIC", fragment(node)))
+    return None
+
+
+def grouped(query: exp.Query, context: Context) -> Found | None:
+    """GROUP BY, with HAVING, DISTINCT and windows over the groups: the grouping columns tell changes apart."""
+    assert isinstance(query, exp.Select)
+    group = query.args.get("group")
+    aggregated = any(
+        isinstance(node, exp.AggFunc) and not isinstance(node.parent, exp.Window | exp.IgnoreNulls)
+        for part in (*query.expressions, query.args.get("having"))
+        if part is not None
+        for node in own_nodes(part)
+    )
+    if group is None and not aggregated:
+        return None
+    if group is None:
+        raise NotDerivedError(Reason("NO_KEY", "an aggregate over all rows"))
+    if group.args.get("all") or group.args.get("totals"):
+        raise unsupported(fragment(group))
+    sets = any(isinstance(key, SETS) for key in group.expressions)
+    sets = sets or any(group.args.get(kind) for kind in ("grouping_sets", "cube", "rollup"))
+    keys = [key for item in group.expressions for key in _grouping(item)]
+    items = items_by_name(query)
+    columns = [name for name, item in items.items() if any(same(item, key) for key in keys)]
+    for window in _windows(query):
+        partition = window.args.get("partition_by") or []
+        columns = [name for name in columns if any(same(items[name], part) for part in partition)]
+    if not columns:
+        raise NotDerivedError(Reason("NO_KEY", f"{fragment(group)}, of which the select list has nothing"))
+    rows = touched_rows(query, context.changed, context.guards)
+
+    def select(asked: tuple[str, ...]) -> list[str]:
+        chosen = [_named(items[name], name) for name in asked]
+        return _texts(rows, chosen, context, group if sets else None)
+
+    return Found(tuple(columns), select)
+
+
+def _grouping(item: exp.Expr) -> list[exp.Expr]:
+    """The expressions that one item of GROUP BY groups by."""
+    if isinstance(item, (*SETS, exp.Tuple, exp.Paren)):
+        inner = item.expressions or ([item.this] if item.this is not None else [])
+        return [key for part in inner for key in _grouping(part)]
+    return [item]
+
+
+def windowed(query: exp.Query, context: Context) -> Found | None:
+    """Window functions and QUALIFY: the columns by which every window is partitioned tell changes apart."""
+    assert isinstance(query, exp.Select)
+    windows = _windows(query)
+    if not windows:
+        return None
+    items = items_by_name(query)
+    partitions: list[list[exp.Expr]] = []
+    for window in windows:
+        partition = list(window.args.get("partition_by") or [])
+        if not partition:
+            raise NotDerivedError(Reason("WINDOW_WITHOUT_PARTITION", fragment(window)))
+        if not any(all(any(same(a, b) for b in known) for a in partition) for known in partitions):
+            partitions.append(partition)
+    rows = touched_rows(query, context.changed, context.guards)
+    columns = [
+        name
+        for name, item in items.items()
+        if all(any(same(item, part) for part in partition) for partition in partitions)
+    ]
+    if columns:
+        return Found(tuple(columns), lambda asked: _texts(rows, [_named(items[name], name) for name in asked], context))
+    every = [
+        name for name, item in items.items() if any(same(item, part) for partition in partitions for part in partition)
+    ]
+    if not every:
+        raise NotDerivedError(Reason("NO_KEY", f"{fragment(windows[0])}, of which the select list has no column"))
+
+    def select(asked: tuple[str, ...]) -> list[str]:
+        # A row is affected when one of its windows is: its columns are those of any row in a touched partition.
+        found = []
+        for partition in partitions:
+            names = [f"freshline_k{number}" for number in range(len(partition))]
+            chosen = [_named(part, name) for part, name in zip(partition, names, strict=True)]
+            for text in _texts(rows, chosen, context):
+                found += [
+                    _in_partition(query, asked, partition, names, text, reading, context)
+                    for reading in (Reading.NEW, Reading.OLD)
+                ]
+        return found
+
+    return Found(tuple(every), select)
+
+
+def _in_partition(
+    query: exp.Select,
+    asked: tuple[str, ...],
+    partition: list[exp.Expr],
+    names: list[str],
+    keys: str,
+    reading: Reading,
+    context: Context,
+) -> str:
+    rows = query.copy()
+    for argument in ("qualify", "order", "distinct", "windows"):
+        rows.set(argument, None)
+    chosen = {name: item for name, item in items_by_name(query).items() if name in asked}
+    parts = [_named(part, f"freshline_p{number}") for number, part in enumerate(partition)]
+    rows.set("expressions", [*(_named(item, name) for name, item in chosen.items()), *parts])
+    text = sql(read_as(rows, reading, context.changed))
+    on = " AND ".join(f"r.`freshline_p{number}` <=> k.`{name}`" for number, name in enumerate(names))
+    columns = ", ".join(f"r.`{name}`" for name in asked)
+    return f"SELECT {columns} FROM ({text}) r LEFT SEMI JOIN ({keys}) k ON {on}"
+
+
+def plain(query: exp.Query, context: Context) -> Found | None:
+    """Filters, expressions, joins, EXISTS, IN, DISTINCT: the changed rows themselves are known."""
+    assert isinstance(query, exp.Select)
+    if query.args.get("having") or query.args.get("qualify"):
+        raise unsupported(fragment(query.args.get("having") or query.args["qualify"]))
+    items = items_by_name(query)
+    rows = touched_rows(query, context.changed, context.guards)
+    return Found(None, lambda asked: _texts(rows, [_named(items[name], name) for name in asked], context))
+
+
+def _windows(query: exp.Select) -> list[exp.Window]:
+    found = []
+    named = {window.this.name.lower(): window for window in query.args.get("windows") or () if window.this}
+    for part in (*query.expressions, query.args.get("qualify")):
+        for node in own_nodes(part) if part is not None else ():
+            if isinstance(node, exp.Window):
+                alias = node.args.get("alias")
+                if alias is not None:
+                    if alias.name.lower() not in named:
+                        raise unsupported(fragment(node))
+                    node = named[alias.name.lower()]
+                found.append(node)
+    return found
+
+
+RULES = (set_operation, refuse_disorder, grouped, windowed, plain)
+
+
+def find_keys(query: exp.Query, context: Context) -> Found:
+    """What the first rule for the query says."""
+    for rule in RULES:
+        found = rule(query, context)
+        if found is not None:
+            return found
+    raise unsupported(fragment(query))
+
+
+def plain_columns(query: exp.Query) -> tuple[str, ...]:
+    """The columns of a result that are columns of what it reads, and so can be looked up there."""
+    if not isinstance(query, exp.Select):
+        return ()
+    return tuple(
+        item.alias_or_name.lower() for item in query.expressions if isinstance(item_expression(item), exp.Column)
+    )

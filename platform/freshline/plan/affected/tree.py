@@ -1,0 +1,136 @@
+"""Looking at and copying syntax trees of qualified Spark SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from sqlglot import exp
+
+from freshline.plan.affected.values import NotDerivedError, Reading, view_of
+from freshline.plan.reason import Reason
+
+DIALECT = "spark"
+TOUCHED = "freshline_touched"
+
+
+def sql(node: exp.Expr) -> str:
+    """The node as Spark SQL."""
+    return node.sql(dialect=DIALECT, comments=False)
+
+
+def fragment(node: exp.Expr) -> str:
+    """The node as a text short enough for a reason."""
+    text = sql(node)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def unsupported(about: str) -> NotDerivedError:
+    return NotDerivedError(Reason("UNSUPPORTED", about))
+
+
+def same(left: exp.Expr, right: exp.Expr) -> bool:
+    """Whether two expressions are written alike, but for letter case outside of texts."""
+    return sql(left) == sql(right)
+
+
+def conjuncts(condition: exp.Expr | None) -> list[exp.Expr]:
+    """The parts of a condition that must all hold."""
+    if condition is None:
+        return []
+    inner = condition.unnest()
+    if isinstance(inner, exp.And):
+        return [*conjuncts(inner.this), *conjuncts(inner.expression)]
+    return [inner]
+
+
+def all_of(conditions: Iterable[exp.Expr]) -> exp.Expr | None:
+    """One condition that holds where all do; None for no condition."""
+    parts = [exp.paren(condition.copy()) for condition in conditions]
+    return exp.and_(*parts, dialect=DIALECT, copy=False) if parts else None
+
+
+def own_nodes(node: exp.Expr) -> Iterator[exp.Expr]:
+    """The node and all below it, queries inside it as one node each, without what is inside of these."""
+    yield from node.walk(prune=lambda inner: isinstance(inner, exp.Query) and inner is not node)
+
+
+def own_queries(node: exp.Expr | None) -> list[exp.Query]:
+    """The outermost queries inside an expression."""
+    if node is None:
+        return []
+    if isinstance(node, exp.Query):
+        return [node]
+    return [inner for inner in own_nodes(node) if isinstance(inner, exp.Query)]
+
+
+def sources_of(select: exp.Select) -> list[exp.Expr]:
+    """What stands in FROM and the joins, in order."""
+    start = select.args.get("from_")
+    if start is None:
+        return []
+    return [start.this, *(join.this for join in select.args.get("joins") or ())]
+
+
+def relations_in(node: exp.Expr) -> frozenset[str]:
+    """The relations that a lifted query reads, at any depth."""
+    return frozenset(table.name for table in node.find_all(exp.Table))
+
+
+def aliases_in(node: exp.Expr) -> frozenset[str]:
+    """The aliases of all sources at any depth, lateral views included."""
+    tables = {source.alias_or_name for source in node.find_all(exp.Table, exp.Subquery)}
+    laterals = {lateral.args["alias"].name for lateral in node.find_all(exp.Lateral) if lateral.args.get("alias")}
+    return frozenset(tables | laterals)
+
+
+def read_as(node: exp.Expr, reading: Reading, changed: frozenset[str]) -> exp.Expr:
+    """A copy that reads every relation as of one time; relations that did not change are the same at both."""
+    copied = node.copy()
+    for table in list(copied.find_all(exp.Table)):
+        if not table.name.startswith("freshline_new_") and not table.args.get("freshline_done"):
+            at = reading if table.name in changed else Reading.NEW
+            rename(table, view_of(at, table.name))
+    return copied
+
+
+def rename(table: exp.Table, view: str) -> None:
+    """Let a table node read a view, under the alias that it has."""
+    alias = table.alias_or_name
+    table.set("this", exp.to_identifier(view, quoted=True))
+    table.set("alias", exp.TableAlias(this=exp.to_identifier(alias, quoted=True)))
+    table.set("freshline_done", True)
+
+
+def touched_source(source: exp.Expr) -> exp.Subquery:
+    """The changed rows of a source under its alias, with a mark that no padded row has."""
+    assert isinstance(source, exp.Table)
+    return _derived(f"SELECT *, true AS {TOUCHED} FROM `{view_of(Reading.CHANGED, source.name)}`", source.alias_or_name)
+
+
+def empty_source(source: exp.Expr) -> exp.Expr:
+    """The source without a row, with its columns."""
+    if not isinstance(source, exp.Table):
+        return source.copy()
+    return _derived(f"SELECT * FROM `{view_of(Reading.NEW, source.name)}` WHERE false", source.alias_or_name)
+
+
+def touched_mark(source: exp.Expr) -> exp.Expr:
+    """The condition that a row holds a changed row of the source."""
+    return exp.column(TOUCHED, table=source.alias_or_name, quoted=True)
+
+
+def _derived(text: str, alias: str) -> exp.Subquery:
+    query: exp.Expr = exp.maybe_parse(text, dialect=DIALECT)
+    for table in query.find_all(exp.Table):
+        table.set("freshline_done", True)
+    return exp.Subquery(this=query, alias=exp.TableAlias(this=exp.to_identifier(alias, quoted=True)))
+
+
+def item_expression(item: exp.Expr) -> exp.Expr:
+    """What a select item computes, without its name."""
+    return item.this if isinstance(item, exp.Alias) else item
+
+
+def items_by_name(select: exp.Select) -> Mapping[str, exp.Expr]:
+    """The select list by lower-case name."""
+    return {item.alias_or_name.lower(): item_expression(item) for item in select.expressions}
