@@ -275,7 +275,6 @@ def test_what_does_not_fit_the_query_is_told(shop, keys, header, rule, line, sai
         "partition.unit",
         "partition.start",
         "partition.time-zone",
-        "delta-join.strategy",
         "delta-join.cache-enable",
         "delta-join.left-cache-size",
         "delta-join.right-cache-size",

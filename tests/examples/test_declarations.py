@@ -39,6 +39,8 @@ def test_the_reference_deployment_has_its_tables_in_their_modes(reference: Graph
         "first_touch": "continuous",
         "enriched_orders": "incremental",
         "campaign": "batch",
+        "customer_first_touch": "incremental",
+        "campaign_revenue": "batch",
     }
     assert {str(spec.name) for spec in reference.sources} == {
         "customer_change",

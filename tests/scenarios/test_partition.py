@@ -80,7 +80,8 @@ def test_windows_inside_a_partition_and_joins_to_what_did_not_change_are_kept_up
     refresh(lab, "t")
     assert partitions_written(lab, "t", "ds") == {"a"}
     lab.sql("UPDATE names SET name = 'BB' WHERE ds = 'b'")
-    assert "names changed" in refresh(lab, "t", "full").reason
+    refresh(lab, "t", "keys")
+    assert partitions_written(lab, "t", "ds") == {"b"}
 
 
 def test_a_window_over_every_partition_is_computed_again(lab):
@@ -106,7 +107,7 @@ def test_a_partition_column_that_an_explode_makes_follows_from_no_input(lab):
     refresh(lab, "t", "full")
     lab.sql("INSERT INTO s VALUES (2, array('b'))")
 
-    refresh(lab, "t", "full")
+    refresh(lab, "t", "keys")
     assert lab.rows("t") == [{"tag": "a", "n": 1}, {"tag": "b", "n": 2}]
 
 

@@ -33,9 +33,9 @@ def connect(settings: Settings, progress: Progress) -> EngineClient:
     instead of after the start of a JVM. Raises DeclarationErrors and EngineError.
     """
     if running_engine(settings) is None:
-        from freshline.declare.project import read_project
+        from freshline.plan.project import open_project
 
-        read_project(settings)
+        open_project(settings)
     return EngineClient.connect(settings, start=True, progress=progress)
 
 

@@ -27,11 +27,11 @@ from freshline.cli.supervisor import Supervisor, end_all, interruptible, undistu
 from freshline.cli.verify import verification_lines
 from freshline.declare.graph import Graph
 from freshline.declare.names import TableName
-from freshline.declare.project import read_project
 from freshline.declare.settings import Settings
 from freshline.declare.spec import SourceSpec
 from freshline.engine.client import EngineClient
 from freshline.errors import RequestError, SettingsError
+from freshline.plan.project import open_project
 from freshline.report.table_text import duration_text, printable
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def command(
     settings = open_settings(project, ENVIRONMENT)
     # For the processes that are started.
     os.environ["FRESHLINE_ENV"] = ENVIRONMENT
-    graph = read_project(settings)
+    graph = open_project(settings)
     with interruptible():
         with Progress() as progress:
             progress("ending the demo before")

@@ -19,10 +19,10 @@ from freshline.cli.options import json_option, open_settings, project_option
 from freshline.cli.processes import UpRecord
 from freshline.cli.progress import Progress
 from freshline.cli.supervisor import check_port, end_left, record_file
-from freshline.declare.project import read_project
 from freshline.declare.settings import Settings
 from freshline.engine.state_file import read_state, remove_state, state_file
 from freshline.errors import EngineError, FreshlineError, SettingsError
+from freshline.plan.project import open_project
 from freshline.report.table_text import padded
 
 PYTHONS = ((3, 11), (3, 12))
@@ -129,7 +129,7 @@ def _jars(settings: Settings) -> str:
 
 
 def _declarations(settings: Settings) -> str:
-    graph = read_project(settings)
+    graph = open_project(settings)
     return f"{len(graph.order)} in {settings.declarations}"
 
 

@@ -12,8 +12,8 @@ from freshline.cli.ask import running_engine
 from freshline.cli.failures import FAILED
 from freshline.cli.options import json_option, open_settings, project_option
 from freshline.cli.progress import Progress
-from freshline.declare.project import read_project
 from freshline.engine.client import EngineClient
+from freshline.plan.project import open_project
 
 
 @click.group(epilog="\b\nExample:\n  freshline engine start")
@@ -30,7 +30,7 @@ def command() -> None:
 def start(project: Path | None, as_json: bool) -> None:
     """Start the engine with its loops: it keeps the tables by their modes until it is stopped."""
     settings = open_settings(project)
-    read_project(settings)
+    open_project(settings)
     with Progress() as progress:
         running = running_engine(settings)
         already = running is not None and bool(running.health().get("loops"))

@@ -26,6 +26,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "status": ("freshline.cli.status", "Show how fresh every table is."),
     "sql": ("freshline.cli.sql", "Query tables: one statement, or a shell."),
     "verify": ("freshline.cli.verify", "Recompute tables and compare."),
+    "explain": ("freshline.cli.explain", "Show how tables are refreshed, and why."),
     "tick": ("freshline.cli.tick", "Refresh what is due now, once."),
     "up": ("freshline.cli.up", "Start the engine and the Dagster UI."),
     "down": ("freshline.cli.down", "End everything that up or engine start began."),

@@ -14,9 +14,9 @@ from freshline.cli.options import json_option, open_settings, project_option
 from freshline.commit.warehouse import Warehouse
 from freshline.declare.graph import Graph
 from freshline.declare.names import TableName
-from freshline.declare.project import read_project
 from freshline.declare.settings import Settings
 from freshline.declare.spec import SourceSpec
+from freshline.plan.project import open_project
 from freshline.report.table_text import freshness_text, table_text
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def command(project: Path | None, as_json: bool) -> None:
     All mistakes in declarations are told at once. Starts nothing and writes nothing.
     """
     settings = open_settings(project)
-    graph = read_project(settings)
+    graph = open_project(settings)
     lines = plan_lines(graph, refreshed_fingerprints(graph, settings))
     click.echo(json.dumps([line.as_json() for line in lines], indent=2) if as_json else plan_text(lines))
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import re
 import sys
 from pathlib import Path
 
 import click
 
 from freshline.cli.ask import ask, connect
+from freshline.cli.explain import explain
 from freshline.cli.options import json_option, open_settings, project_option
 from freshline.cli.progress import Progress
 from freshline.cli.shell import converse, one_statement, read_pipe, read_terminal
@@ -15,6 +18,7 @@ from freshline.declare.settings import Settings
 from freshline.engine.client import EngineClient
 from freshline.report.rows_text import rows_json, rows_text
 
+EXPLAIN = re.compile(r"EXPLAIN\s+MATERIALIZED\s+TABLE\s+([\w`.]+)", re.IGNORECASE)
 SHOWN_ROWS = 1000
 ALL_ROWS = 2**31 - 2  # the most that Spark can be asked for
 
@@ -52,6 +56,12 @@ def command(statement: str | None, limit: int | None, project: Path | None, as_j
 
 
 def _answer(settings: Settings, client: EngineClient | None, statement: str, limit: int, as_json: bool) -> None:
+    explained = EXPLAIN.fullmatch(statement.strip())
+    if explained is not None:
+        # It is told from declarations alone: no engine is started for it.
+        text, value = explain(settings, [explained.group(1).replace("`", "")])[0]
+        click.echo(json.dumps([value], indent=2) if as_json else text)
+        return
     columns: list[tuple[str, str]] = []
     rows: list[str] = []
     with Progress() as progress:

@@ -18,9 +18,9 @@ from freshline.cli.progress import Progress
 from freshline.commit.warehouse import Warehouse
 from freshline.declare.graph import Graph
 from freshline.declare.names import TableName
-from freshline.declare.project import read_project
 from freshline.declare.settings import Settings
 from freshline.errors import EngineError
+from freshline.plan.project import open_project
 from freshline.report.table_text import count_text, duration_text, freshness_text, printable, table_text
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def command(project: Path | None, as_json: bool) -> None:
     Lag is how far the data is behind the root sources, never the time since the last run. Starts nothing.
     """
     settings = open_settings(project)
-    graph = read_project(settings)
+    graph = open_project(settings)
     with Progress() as progress:
         progress("reading the logs of the tables")
         with open_status(settings, graph) as read:

@@ -16,9 +16,9 @@ from freshline.cli.options import json_option, open_settings, project_option
 from freshline.cli.processes import UpRecord
 from freshline.cli.progress import Progress
 from freshline.cli.supervisor import Supervisor, check_port, interruptible, last_line, record_file
-from freshline.declare.project import read_project
 from freshline.declare.settings import Settings
 from freshline.errors import EngineError
+from freshline.plan.project import open_project
 
 _START_SECONDS = 600.0  # the first start may fetch jars
 
@@ -40,7 +40,7 @@ def command(detach: bool, port: int | None, project: Path | None, as_json: bool)
     """
     settings = open_settings(project)
     # All that is wrong with the declarations is told at once, before anything starts.
-    read_project(settings)
+    open_project(settings)
     if detach:
         return _detach(settings, port, as_json)
     with interruptible():

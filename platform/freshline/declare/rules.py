@@ -46,6 +46,7 @@ RULES: dict[str, str] = {
     "QUERY_INPUT": "A query reads declared tables and sources by name, never files, paths or versions.",
     "DUPLICATE_ALIAS": "Inputs of one FROM have different aliases.",
     "LOOKUP": "A lookup join is an INNER or LEFT JOIN on equalities with columns of the dimension.",
+    "DELTA_JOIN": "A join that is to be kept up by its changes has changes that can be followed.",
     "VERSION_OF": "version_of(d) names the alias of a lookup join.",
     "UNKNOWN_COLUMN": "A column in the query is one of its inputs.",
     "AMBIGUOUS_COLUMN": "A column without a qualifier belongs to one input only.",

@@ -31,6 +31,14 @@ class MergeKind(StrEnum):
     LAST_ROW = "last_row"
 
 
+class DeltaJoin(StrEnum):
+    """Whether a join is kept up by the keys that changes of its sides affect."""
+
+    AUTO = "auto"
+    FORCE = "force"
+    NONE = "none"
+
+
 class Downstream(StrEnum):
     """`FRESHNESS = DOWNSTREAM`: as fresh as the tightest consumer asks for."""
 
@@ -144,6 +152,7 @@ class TableSpec:
     incremental_strict: bool = False
     non_driving: tuple[TableName, ...] = ()
     lookup_on_duplicate: str = "error"
+    delta_join: DeltaJoin = DeltaJoin.AUTO
     history_seconds: int | None = None
     owner: str | None = None
     group: str | None = None

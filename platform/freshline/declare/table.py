@@ -22,7 +22,7 @@ from freshline.declare.options import TABLE_OPTIONS, TABLE_OPTIONS_NOT_BUILT, Op
 from freshline.declare.query import PythonQuery, SqlQuery
 from freshline.declare.query_parser import parse_query, parse_structure
 from freshline.declare.rules import Problems, nearest
-from freshline.declare.spec import Merge, MergeKind, Mode, TableSpec
+from freshline.declare.spec import DeltaJoin, Merge, MergeKind, Mode, TableSpec
 from freshline.declare.tokens import Text
 from freshline.errors import DeclarationError
 
@@ -44,6 +44,11 @@ def declare_table(clauses: TableClauses) -> Declaration:
     on_duplicate = options.choice("lookup.on-duplicate", ("error", "any"))
     if query is not None and not query.lookups:
         options.needs("lookup.on-duplicate", "a lookup join in the query", False)
+    join = options.choice("delta-join.strategy", tuple(DeltaJoin))
+    delta_join = DeltaJoin(join) if join is not None else DeltaJoin.AUTO
+    if query is not None:
+        joins = isinstance(query, SqlQuery) and sum(not item.lookup for item in query.references) > 1
+        options.needs("delta-join.strategy", "a join of two inputs, in SQL", joins)
     non_driving = options.names("non-driving")
     if query is not None:
         _check_non_driving(query, non_driving, options, problems)
@@ -70,6 +75,7 @@ def declare_table(clauses: TableClauses) -> Declaration:
         incremental_strict=incremental == "strict",
         non_driving=non_driving,
         lookup_on_duplicate=on_duplicate or "error",
+        delta_join=delta_join,
         history_seconds=history,
         owner=owner,
         group=group,

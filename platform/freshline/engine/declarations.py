@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from freshline.declare.graph import Graph
-from freshline.declare.project import read_project
 from freshline.declare.query import PythonQuery
 from freshline.declare.settings import Settings
 from freshline.errors import DeclarationError
+from freshline.plan.project import open_project
 
 LOG = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ class Declarations:
         self._changed: Callable[[Graph], None] = lambda _: None
         self._lock = threading.Lock()
         self._error: DeclarationError | None = None
-        self._graph = read_project(settings)
+        self._graph = open_project(settings)
         self._signature = self._look()
 
     def on_change(self, changed: Callable[[Graph], None]) -> None:
@@ -68,7 +68,7 @@ class Declarations:
 
     def _read(self) -> None:
         try:
-            graph = read_project(self._settings)
+            graph = open_project(self._settings)
         except DeclarationError as error:
             LOG.warning("the declarations have changed and have errors; the ones before stay in force:\n%s", error)
             self._error = error

@@ -16,7 +16,7 @@ from dagster import AssetsDefinition, AssetSpec, Definitions, in_process_executo
 from freshline.commit.warehouse import Warehouse
 from freshline.declare.graph import Graph
 from freshline.declare.names import TableName
-from freshline.declare.project import find_project, read_project, read_settings
+from freshline.declare.project import find_project, read_settings
 from freshline.declare.settings import Settings
 from freshline.declare.spec import SourceSpec
 from freshline.engine.client import EngineClient
@@ -24,6 +24,7 @@ from freshline.errors import DeclarationError, DeclarationErrors
 from freshline.orchestrate.asset import asset_spec
 from freshline.orchestrate.executable import executable_asset
 from freshline.orchestrate.materialize import Materialization, Requests
+from freshline.plan.project import open_project
 
 
 def definitions(project: Path | str | None = None) -> Definitions:
@@ -33,7 +34,7 @@ def definitions(project: Path | str | None = None) -> Definitions:
     mistake, each with file and line, and SettingsError where there is no project.
     """
     settings = read_settings(find_project(None if project is None else Path(project)), os.environ)
-    graph = read_project(settings)
+    graph = open_project(settings)
     return Definitions(
         assets=assets(graph, settings),
         # A refresh runs in the engine: a process for each step would only cost its start.

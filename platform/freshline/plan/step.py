@@ -11,7 +11,7 @@ from typing import assert_never
 
 from freshline.declare.names import TableName
 from freshline.declare.query import SqlQuery
-from freshline.declare.spec import MergeKind, TableSpec
+from freshline.declare.spec import DeltaJoin, MergeKind, TableSpec
 from freshline.errors import IncrementalError
 from freshline.plan.affected.analysis import find_affected
 from freshline.plan.affected.values import Affected
@@ -268,6 +268,8 @@ def _keys(situation: Situation, receipt: Receipt, changed: Mapping[TableName, Ch
         return Reason("UNSUPPORTED", "updates or deletes below a lookup join")
     if receipt.partitions:
         return Reason("UNSUPPORTED", "partitions were refreshed apart from the rest")
+    if spec.delta_join is DeltaJoin.NONE:
+        return Reason("UNSUPPORTED", "delta-join.strategy = NONE")
     without = _without_feed(changed)
     if without is not None:
         return without

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import assert_never
 from uuid import uuid4
 
+from freshline.commit.columns import input_columns
 from freshline.commit.delta_log import (
     Newest,
     classify,
     newest_version,
-    open_table,
     position_of,
     read_newest,
 )
@@ -29,7 +29,7 @@ from freshline.commit.write import (
     Committed,
     write_and_read_back,
 )
-from freshline.declare.names import RESERVED_COLUMN, TableName
+from freshline.declare.names import TableName
 from freshline.declare.query import PythonQuery
 from freshline.declare.spec import SourceSpec, TableSpec
 from freshline.errors import (
@@ -44,6 +44,7 @@ from freshline.errors import (
 )
 from freshline.plan.changes import ChangeKind, Changes
 from freshline.plan.position import Position, TablePosition, position_from_json
+from freshline.plan.price import price_of
 from freshline.plan.reason import Reason
 from freshline.plan.receipt import Receipt
 from freshline.plan.record import RefreshRecord
@@ -59,6 +60,7 @@ from freshline.plan.step import (
     Situation,
     Step,
     choose_step,
+    strategy_of,
 )
 from freshline.refresh.cancellation import Cancellation
 from freshline.refresh.inputs import (
@@ -75,6 +77,9 @@ from freshline.run.runtime import Progress, Runtime
 ATTEMPTS = 3
 # The steps that read changes of inputs, and not only their newest versions.
 BY_CHANGES = (Append, MergeRows, RefreshKeys, ReplacePartitions)
+# The steps whose cost grows with what they touch; an append never reads the table.
+PRICED = (MergeRows, RefreshKeys, ReplacePartitions)
+PRICED_REFRESHES = 200
 # A position that only the control store knows must not fall behind what the inputs still hold.
 CARRY_AFTER = timedelta(hours=1)
 CARRY_AFTER_VERSIONS = 1000
@@ -207,7 +212,9 @@ def _refresh(
         runtime.failpoint("table-pinned")
         changes = _classify(pins, base)
         foreign = newest is not None and newest.foreign
-        step = choose_step(Situation(spec, receipt, foreign, changes, request, _columns(runtime, pins)))
+        columns = input_columns(runtime.graph, runtime.warehouse, spec)
+        step = choose_step(Situation(spec, receipt, foreign, changes, request, columns))
+        step = _cheaper(runtime, spec, step, changes, request)
         if gone is not None and isinstance(step, BY_CHANGES):
             step = Full(Reason("HISTORY_GONE", gone))
         _require_allowed(spec, step, changes)
@@ -277,16 +284,22 @@ def _base_positions(runtime: Runtime, spec: TableSpec, receipt: Receipt | None) 
     return {TableName.parse(key): position_from_json(value) for key, value in known["positions"].items()}
 
 
-def _columns(runtime: Runtime, pins: Pins) -> dict[TableName, tuple[str, ...]]:
-    """The columns of every input, from its declaration or from its log."""
-    found = {}
-    for name, pinned in pins.inputs.items():
-        known = runtime.graph.columns(name)
-        if known is None:
-            names = (field.name for field in open_table(pinned.path).schema().fields)
-            known = tuple(column for column in names if not column.startswith(RESERVED_COLUMN))
-        found[name] = known
-    return found
+def _cheaper(
+    runtime: Runtime,
+    spec: TableSpec,
+    step: Step,
+    changes: Mapping[TableName, Changes],
+    request: RefreshRequest,
+) -> Step:
+    """The step, or a full refresh where that was measured to be cheaper and nothing forbids it."""
+    if not isinstance(step, PRICED) or request.strategy is not None or spec.incremental_strict:
+        return step
+    rows = sum(changes[name].rows for name in spec.driving)
+    records = runtime.control.refreshes(spec.name, limit=PRICED_REFRESHES)
+    price = price_of(strategy_of(step), rows, records, spec.fingerprint)
+    if price is None or not price.prefers_full:
+        return step
+    return Full(Reason("COST", str(price)))
 
 
 def _classify(pins: Pins, base: Mapping[TableName, Position]) -> dict[TableName, Changes]:

@@ -20,15 +20,17 @@ from uuid import uuid4
 
 from pyspark.sql import SparkSession
 
+from freshline.commit.columns import input_columns
 from freshline.commit.control_store import ControlStore
 from freshline.commit.delta_log import newest_version, open_table, position_of, read_newest
 from freshline.declare.names import TableName
-from freshline.declare.project import read_project
 from freshline.declare.spec import SourceSpec
 from freshline.declare.statement import read_statement
 from freshline.declare.tokens import Text
 from freshline.errors import FreshlineError, RequestError
 from freshline.plan.due import due_tables, with_driving
+from freshline.plan.explain import Explanation, explain_table
+from freshline.plan.project import open_project
 from freshline.plan.receipt import Receipt
 from freshline.plan.request import RefreshRequest
 from freshline.refresh.cancellation import Cancellation
@@ -112,7 +114,7 @@ class Lab:
             self._failpoint = lambda name: None
 
     def _open(self) -> Runtime:
-        graph = read_project(self.settings)
+        graph = open_project(self.settings)
         control = ControlStore.open(self.settings.control_store)
         return open_runtime(
             self.settings,
@@ -133,7 +135,7 @@ class Lab:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(sql, encoding="utf-8")
         try:
-            self.runtime.graph = read_project(self.settings)
+            self.runtime.graph = open_project(self.settings)
         except FreshlineError:
             # A declaration that is refused leaves the Lab as it was.
             if before is None:
@@ -286,6 +288,13 @@ class Lab:
         if found.error is not None or found.unverified or (not found.equal and not found.differences):
             raise RequestError(found.error or found.detail or "rows could not be verified", where=name)
         return list(found.differences)
+
+    def explain(self, name: str) -> Explanation:
+        """What a refresh of a table would do after each kind of change, with the reasons."""
+        graph = self.runtime.graph
+        logs = frozenset(source.name for source in graph.sources if source.is_log)
+        spec = graph.table(TableName.parse(name))
+        return explain_table(spec, input_columns(graph, self.runtime.warehouse, spec), logs)
 
     def verify(self, name: str) -> Verification:
         """The comparison behind `diff`, as `freshline verify` makes it."""

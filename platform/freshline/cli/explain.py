@@ -1,0 +1,51 @@
+"""`freshline explain`: how a table would be refreshed after each kind of change."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from freshline.cli.options import json_option, open_settings, project_option
+from freshline.declare.settings import Settings
+from freshline.errors import RequestError
+
+
+@click.command(epilog="\b\nExample:\n  freshline explain daily_spend")
+@click.argument("tables", nargs=-1, metavar="[TABLE]...")
+@project_option
+@json_option
+def command(tables: Sequence[str], project: Path | None, as_json: bool) -> None:
+    """Show the strategy that a refresh takes after each kind of change, and why not another.
+
+    All tables without a name. Starts nothing and writes nothing.
+    """
+    found = explain(open_settings(project), tables)
+    click.echo(json.dumps([item[1] for item in found], indent=2) if as_json else "\n\n".join(item[0] for item in found))
+
+
+def explain(settings: Settings, tables: Sequence[str]) -> list[tuple[str, object]]:
+    """The explanation of each table as a text and as a JSON object. Raises RequestError for what is no table."""
+    from freshline.commit.columns import input_columns
+    from freshline.commit.warehouse import Warehouse
+    from freshline.declare.rules import nearest
+    from freshline.declare.spec import SourceSpec, TableSpec
+    from freshline.plan.explain import explain_table
+    from freshline.plan.project import open_project
+
+    graph = open_project(settings)
+    logs = frozenset(name for name, spec in graph.specs.items() if isinstance(spec, SourceSpec) and spec.is_log)
+    specs = {str(spec.name).lower(): spec for spec in graph.tables}
+    chosen: list[TableSpec] = []
+    for text in tables or [str(spec.name) for spec in graph.tables]:
+        spec = specs.get(text.lower())
+        if spec is None:
+            is_source = any(str(source.name).lower() == text.lower() for source in graph.sources)
+            what = "is a source; tables are explained" if is_source else "is not declared."
+            raise RequestError(f"{text} {what}{'' if is_source else nearest(text, specs)}", where=text)
+        chosen.append(spec)
+    warehouse = Warehouse(settings.warehouse)
+    found = [explain_table(spec, input_columns(graph, warehouse, spec), logs) for spec in chosen]
+    return [(str(item), item.as_json()) for item in found]

@@ -1,0 +1,124 @@
+"""What a refresh of a table would do, before anything has changed.
+
+The same choice that a refresh makes is asked for changes that were made up: rows added to one input, any change of one
+input, any change of all. Nothing is read but the declaration and the columns of the inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from freshline.declare.names import TableName
+from freshline.declare.spec import TableSpec
+from freshline.plan.changes import ChangeKind, Changes
+from freshline.plan.position import TablePosition
+from freshline.plan.reason import Reason
+from freshline.plan.receipt import Receipt
+from freshline.plan.request import RefreshRequest
+from freshline.plan.step import Candidates, RefreshKeys, Situation, find_candidates, strategy_of
+
+BEFORE, AFTER = TablePosition("made up", 1, 1), TablePosition("made up", 2, 2)
+
+
+@dataclass(frozen=True)
+class Case:
+    """What a refresh does after one kind of change.
+
+    `strategy` is the preferred one, with its `reason`; `others` are right too. `refused` says why the rest is not.
+    `keys` are the columns by which affected rows are found, empty where the strategy keys is not right.
+    """
+
+    change: str
+    strategy: str
+    reason: Reason
+    others: tuple[str, ...]
+    refused: Mapping[str, Reason]
+    keys: tuple[str, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "change": self.change,
+            "strategy": self.strategy,
+            "reason": str(self.reason),
+            "others": list(self.others),
+            "refused": {strategy: str(reason) for strategy, reason in self.refused.items()},
+            "keys": list(self.keys),
+        }
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """How a table is kept up, case by case."""
+
+    table: TableName
+    cases: tuple[Case, ...]
+
+    @property
+    def strategies(self) -> frozenset[str]:
+        """The strategies that are preferred in some case."""
+        return frozenset(case.strategy for case in self.cases)
+
+    def as_json(self) -> dict[str, Any]:
+        """The object that `freshline explain --json` prints."""
+        return {"table": str(self.table), "cases": [case.as_json() for case in self.cases]}
+
+    def __str__(self) -> str:
+        lines = [str(self.table)]
+        for case in self.cases:
+            others = f" (or {', '.join(case.others)})" if case.others else ""
+            lines.append(f"  {case.change}: {case.strategy}{others}")
+            lines.append(f"    {case.reason}")
+            lines += [f"    not {strategy}: {reason}" for strategy, reason in case.refused.items()]
+        return "\n".join(lines)
+
+
+def explain_table(
+    spec: TableSpec, columns: Mapping[TableName, tuple[str, ...]], logs: frozenset[TableName]
+) -> Explanation:
+    """Every kind of change that the table can meet, with the step that a refresh would take.
+
+    `columns` are those of every input; `logs` are the inputs that are log tables, which only ever gain rows.
+    """
+    cases = []
+    for name in spec.driving:
+        cases.append(_case(spec, columns, f"rows added to {name}", {name: ChangeKind.APPEND}))
+        if name not in logs:
+            cases.append(_case(spec, columns, f"any change of {name}", {name: ChangeKind.MUTATE}))
+    if len(spec.driving) > 1:
+        every = {name: ChangeKind.APPEND if name in logs else ChangeKind.MUTATE for name in spec.driving}
+        cases.append(_case(spec, columns, "any change of all inputs", every))
+    if spec.lookups:
+        lookups = dict.fromkeys(sorted(spec.lookups, key=str), ChangeKind.MUTATE)
+        cases.append(_case(spec, columns, f"any change of {_names(lookups)}", lookups))
+    return Explanation(spec.name, tuple(cases))
+
+
+def find_case(
+    spec: TableSpec, columns: Mapping[TableName, tuple[str, ...]], kinds: Mapping[TableName, ChangeKind]
+) -> Candidates:
+    """What could be done after these changes; the other inputs stand still."""
+    receipt = Receipt(spec.name, spec.fingerprint, 1, 1, "", "", "", None, {}, 0, 0, "")
+    changes = {
+        name: Changes(name, BEFORE, AFTER, kinds.get(name, ChangeKind.NOTHING), change_feed=True) for name in spec.reads
+    }
+    return find_candidates(Situation(spec, receipt, False, changes, RefreshRequest(), columns))
+
+
+def _case(
+    spec: TableSpec,
+    columns: Mapping[TableName, tuple[str, ...]],
+    change: str,
+    kinds: Mapping[TableName, ChangeKind],
+) -> Case:
+    found = find_case(spec, columns, kinds)
+    first, *rest = found.steps
+    keys = next((step.affected.columns for step in found.steps if isinstance(step, RefreshKeys)), ())
+    return Case(
+        change, strategy_of(first), first.reason, tuple(strategy_of(step) for step in rest), found.refused, keys
+    )
+
+
+def _names(names: Iterable[TableName]) -> str:
+    return " and ".join(str(name) for name in names)

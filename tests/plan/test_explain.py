@@ -1,0 +1,116 @@
+"""What a refresh would do is told before anything has changed, by the same choice that a refresh makes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from freshline.declare.names import TableName
+from freshline.errors import DeclarationErrors
+from freshline.plan.explain import explain_table
+from freshline.plan.price import price_of
+from freshline.plan.project import open_project
+from freshline.plan.record import RefreshRecord
+
+SOURCES = {
+    "orders": "CREATE SOURCE orders (id INT, cid INT, amount INT) WITH ('connector' = 'delta', 'path' = 'orders');",
+    "customer": "CREATE SOURCE customer (cid INT, country STRING) WITH ('connector' = 'delta', 'path' = 'customer');",
+}
+
+
+@pytest.fixture
+def declared(settings):
+    """Declare a query over two sources and give back its table, as a project reads it."""
+    settings.declarations.mkdir(parents=True)
+    for name, text in SOURCES.items():
+        (settings.declarations / f"{name}.sql").write_text(text)
+
+    def declare(query: str, header: str = ""):
+        text = f"CREATE MATERIALIZED TABLE t {header} FRESHNESS = INTERVAL '1' HOUR AS {query};"
+        Path(settings.declarations / "t.sql").write_text(text)
+        graph = open_project(settings)
+        spec = graph.table(TableName.parse("t"))
+        return explain_table(spec, {name: graph.columns(name) or () for name in spec.reads}, frozenset())
+
+    return declare
+
+
+def test_each_kind_of_change_has_its_strategy_and_the_rest_its_reason(declared):
+    found = declared("SELECT o.id, c.country FROM orders o LEFT JOIN customer c ON c.cid = o.cid")
+
+    assert {case.change: case.strategy for case in found.cases} == {
+        "rows added to orders": "append",
+        "any change of orders": "keys",
+        "rows added to customer": "keys",
+        "any change of customer": "keys",
+        "any change of all inputs": "keys",
+    }
+    first = found.cases[0]
+    assert (first.others, first.keys) == (("keys", "full"), ("id", "country"))
+    assert "not partition: UNSUPPORTED(the table has no partitions)" in str(found)
+    assert found.as_json()["cases"][2]["refused"]["append"].startswith("UNSUPPORTED(customer changed inside a join")
+
+
+def test_what_cannot_be_followed_is_full_with_its_reason(declared):
+    found = declared("SELECT max(amount) AS m FROM orders")
+
+    assert {case.strategy for case in found.cases} == {"full"}
+    assert found.cases[0].reason.code == "NO_KEY"
+
+
+def test_a_forced_delta_join_that_cannot_be_followed_is_refused_with_its_line(declared):
+    query = "SELECT o.id, c.country FROM orders o LEFT JOIN customer c ON c.cid = o.cid"
+    assert declared(query, "WITH ('delta-join.strategy' = 'FORCE')").cases[-1].strategy == "keys"
+
+    with pytest.raises(DeclarationErrors) as refused:
+        declared(f"{query} LIMIT 5", "WITH ('delta-join.strategy' = 'FORCE')")
+    (error,) = refused.value.errors
+    assert (error.rule, error.where) == ("DELTA_JOIN", "assets/t.sql:1")
+    assert "LIMIT 5" in error.message
+
+
+def test_a_delta_join_can_be_ruled_out(declared):
+    query = "SELECT o.id, c.country FROM orders o LEFT JOIN customer c ON c.cid = o.cid"
+
+    last = declared(query, "WITH ('delta-join.strategy' = 'NONE')").cases[-1]
+
+    assert (last.strategy, last.reason.about) == ("full", "delta-join.strategy = NONE")
+
+
+# -- prices
+
+
+def record(strategy: str, seconds: float, rows_in: int, fingerprint: str = "f") -> RefreshRecord:
+    from datetime import UTC, datetime
+
+    return RefreshRecord(
+        table=TableName.parse("t"),
+        at=datetime(2026, 1, 1, tzinfo=UTC),
+        state="SUCCEEDED",
+        strategy=strategy,
+        reason="",
+        seconds=seconds,
+        version=1,
+        fingerprint=fingerprint,
+        rows_in=rows_in,
+        committed=True,
+    )
+
+
+def test_without_a_measurement_of_both_there_is_no_price():
+    assert price_of("keys", 10, [record("full", 9, 100)], "f") is None
+    assert price_of("keys", 10, [record("keys", 9, 100)], "f") is None
+    assert price_of("keys", 10, [record("keys", 9, 100), record("full", 9, 100, "other")], "f") is None
+
+
+def test_the_price_follows_the_newest_measurements_and_the_rows():
+    records = [record("keys", 8, 100), record("keys", 80, 100), record("full", 30, 1000)]
+
+    assert not price_of("keys", 100, records, "f").prefers_full
+    assert price_of("keys", 1000, records, "f").prefers_full
+    assert str(price_of("keys", 100, records, "f")) == "incremental=8.0 s, full=30.0 s"
+
+
+def test_a_short_full_refresh_does_not_take_the_place_of_an_incremental_one():
+    assert not price_of("keys", 10, [record("keys", 4, 10), record("full", 2, 100)], "f").prefers_full
