@@ -47,7 +47,7 @@ def test_each_kind_of_change_has_its_strategy_and_the_rest_its_reason(declared):
         "any change of all inputs": "keys",
     }
     first = found.cases[0]
-    assert (first.others, first.keys) == (("keys", "full"), ("id", "country"))
+    assert (first.others, first.keys) == (("keys", "full"), ("id",))
     assert "not partition: UNSUPPORTED(the table has no partitions)" in str(found)
     assert found.as_json()["cases"][2]["refused"]["append"].startswith("UNSUPPORTED(customer changed inside a join")
 

@@ -15,7 +15,7 @@ from freshline.plan.record import RefreshRecord
 MARGIN = 1.2
 # A table that is computed whole in less than this is kept up by its changes all the same: of so short a refresh most
 # is the commit, and tables that read this one are spared a change set of all its rows.
-LEAST_SECONDS = 5.0
+LEAST_SECONDS = 20.0
 FIXED_SHARE = 0.5
 
 

@@ -29,6 +29,8 @@ from freshline.refresh.literal import partition_predicate, quoted
 
 # Up to this many keys are written into conditions, where scans can use them; more are joined.
 FEW_KEYS = 1_000
+# Up to this many rows are kept in the driver.
+FEW_ROWS = 5_000
 # Up to this many keys are sent to every task instead of being shuffled.
 BROADCAST_KEYS = 500_000
 OP = "_freshline_op"
@@ -111,8 +113,8 @@ def find_keys(spark: SparkSession, affected: Affected, inputs: Readings, schema:
     kinds = [fields[name].dataType for name in affected.columns]
     found = [spark.sql(query) for query in affected.queries]
     every = reduce(DataFrame.unionAll, [_typed(rows, columns, kinds) for rows in found])
-    rows = every.distinct().localCheckpoint(eager=True)
-    return Keys(rows, columns, rows.count(), _values(rows, columns, kinds))
+    rows, count = settle(every.distinct())
+    return Keys(rows, columns, count, _values(rows, count, columns, kinds))
 
 
 def _typed(rows: DataFrame, columns: Sequence[str], kinds: Sequence[DataType]) -> DataFrame:
@@ -124,10 +126,26 @@ def _typed(rows: DataFrame, columns: Sequence[str], kinds: Sequence[DataType]) -
     )
 
 
-def _values(rows: DataFrame, columns: Sequence[str], kinds: Sequence[DataType]) -> dict[str, tuple[object, ...] | None]:
-    few = rows.limit(FEW_KEYS + 1).collect()
-    if len(few) > FEW_KEYS:
+def settle(rows: DataFrame) -> tuple[DataFrame, int]:
+    """Compute rows once, and how many there are.
+
+    Few are kept in the driver as a relation of their own: what joins with them or sends them to tasks needs no job for
+    it. More stay where they were computed.
+    """
+    spark = rows.sparkSession
+    found = rows.limit(FEW_ROWS + 1)._jdf.collectAsList()
+    if found.size() <= FEW_ROWS:
+        return DataFrame(spark._jsparkSession.createDataFrame(found, rows._jdf.schema()), spark), found.size()
+    kept = rows.localCheckpoint(eager=True)
+    return kept, kept.count()
+
+
+def _values(
+    rows: DataFrame, count: int, columns: Sequence[str], kinds: Sequence[DataType]
+) -> dict[str, tuple[object, ...] | None]:
+    if count > FEW_KEYS:
         return dict.fromkeys(columns)
+    few = rows.collect()
     return {
         name: tuple(dict.fromkeys(row[name] for row in few)) if isinstance(kind, WRITTEN) else None
         for name, kind in zip(columns, kinds, strict=True)
@@ -145,14 +163,13 @@ def _provide(spark: SparkSession, stage: Stage) -> None:
     if stage.changed:
         changed = reduce(DataFrame.unionAll, [spark.sql(query) for query in stage.changed])
     else:
-        keys = reduce(DataFrame.unionAll, [spark.sql(query) for query in stage.keys]).distinct()
-        keys = keys.localCheckpoint(eager=True)
-        count = keys.count()
         columns = stage.key_columns
+        keys, count = settle(reduce(DataFrame.unionAll, [spark.sql(query) for query in stage.keys]).distinct())
         keys = keys.toDF(*columns)
         changed = _with_keys(new, keys, columns, count).unionAll(_with_keys(old, keys, columns, count))
     # It is read once for everything that reads the stage, at two times.
-    changed.localCheckpoint(eager=False).createOrReplaceTempView(view_of(Reading.CHANGED, stage.relation))
+    changed, _ = settle(changed)
+    changed.createOrReplaceTempView(view_of(Reading.CHANGED, stage.relation))
 
 
 def drop_key_views(spark: SparkSession, affected: Affected, relations: Sequence[str]) -> None:
@@ -227,8 +244,8 @@ def difference_by_bag(new: DataFrame, old: DataFrame, keys: Keys) -> DataFrame:
             .groupBy(*[F.col(quoted(name)) for name in names])
             .agg(F.sum(OP).alias(OP))
             .where(F.col(OP) != 0)
-            .localCheckpoint(eager=True)
         )
+        net, _ = settle(net)
         gone = net.where(F.col(OP) < 0).select(*[F.col(quoted(name)) for name in keys.columns]).distinct()
         more = net.where(F.col(OP) > 0)
         named, condition = _on(gone, keys.columns)

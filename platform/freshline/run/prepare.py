@@ -81,6 +81,7 @@ from freshline.refresh.keys import (
     drop_key_views,
     find_keys,
     same_query,
+    settle,
 )
 from freshline.refresh.literal import for_literal, from_spark, partition_predicate, quoted
 from freshline.run.compute import check_key, check_key_against, check_lookups, compute_whole, run_query, whole_inputs
@@ -296,9 +297,8 @@ def _prepare_keys(
             before = changes[name].before
             assert before is not None
             inputs[Reading.OLD, relation] = read_whole(spark, Pinned(pinned.spec, pinned.path, before))
-            images = read_net_images(spark, pinned, changes[name]).localCheckpoint(eager=False)
-            few = changes[name].rows <= BROADCAST_ROWS
-            inputs[Reading.CHANGED, relation] = F.broadcast(images) if few else images
+            images, count = settle(read_net_images(spark, pinned, changes[name]))
+            inputs[Reading.CHANGED, relation] = F.broadcast(images) if count <= BROADCAST_ROWS else images
     held.callback(drop_key_views, spark, step.affected, [name.view.lower() for name in pins.inputs])
     target = spark.read.format("delta").load(str(path))
     keys = find_keys(spark, step.affected, inputs, target.schema)
@@ -313,7 +313,7 @@ def _prepare_keys(
         return _prepare_full(runtime, spark, spec, path, pins, keys, held, cancellation, mode)
     if keys.count == 0:
         return Work(None, "noop", Reason("NO_NET_CHANGE"), rows_in, pins.positions, {})
-    new = _held(keys.restrict(rows).select(*[F.col(quoted(name)) for name in target.columns]), held)
+    new, _ = settle(keys.restrict(rows).select(*[F.col(quoted(name)) for name in target.columns]))
     old = keys.restrict(target)
     unique = bool(spec.primary_key)
     if unique:
@@ -325,11 +325,10 @@ def _prepare_keys(
     else:
         changed = difference_by_bag(new, old, keys)
     # Computed once, read twice by MERGE, which refuses a cached source.
-    changed = changed.localCheckpoint(eager=True)
-    counts = {row[OP]: row["count"] for row in changed.groupBy(OP).count().collect()}
-    if not counts:
+    changed, count = settle(changed)
+    if count == 0:
         return Work(None, "noop", Reason("NO_NET_CHANGE"), rows_in, pins.positions, {})
-    if counts.keys() == {INSERT}:
+    if not changed.where(F.col(OP) != INSERT).take(1):
         return Work(
             lambda new: append_rows(changed.drop(OP), path, new), "keys", step.reason, rows_in, pins.positions, {}
         )

@@ -11,7 +11,7 @@ touched rows: dL with R at both times, and dR with L at both times, hold every r
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from sqlglot import exp
@@ -58,7 +58,8 @@ class Touched:
     """A FROM with joins, and conditions, whose rows hold all that one change affects.
 
     `start` and `joins` are the parts of a SELECT; relations in it are still to be read as of one time. `both` says
-    whether something else changed too, so that old and new times must both be looked at.
+    whether something else changed too, so that old and new times must both be looked at. `padded` are the aliases of
+    sources that were emptied, for rows that are kept without a partner.
     """
 
     start: exp.Expr
@@ -66,12 +67,13 @@ class Touched:
     laterals: tuple[exp.Expr, ...]
     where: tuple[exp.Expr, ...]
     both: bool
+    padded: frozenset[str] = frozenset()
 
     def select(self, items: Sequence[exp.Expr], group: exp.Expr | None = None) -> exp.Select:
         """A SELECT of these items over the rows."""
         made = exp.Select(expressions=[item.copy() for item in items])
         made.set("from_", exp.From(this=self.start.copy()))
-        made.set("joins", [join.copy() for join in self.joins])
+        made.set("joins", [join.copy() for join in self._needed(items)])
         made.set("laterals", [lateral.copy() for lateral in self.laterals])
         condition = all_of(self.where)
         if condition is not None:
@@ -79,6 +81,47 @@ class Touched:
         if group is not None:
             made.set("group", group.copy())
         return made
+
+    def adds(self, items: Sequence[exp.Expr]) -> bool:
+        """Whether these items can differ from those of the rows that have a partner.
+
+        A row without a partner differs from the same row with one only in what the partner gives.
+        """
+        if not self.padded:
+            return True
+        parts = (*items, *self.where, *self.laterals, *(join.args.get("on") for join in self.joins))
+        return any(
+            column.table in self.padded
+            for part in parts
+            if part is not None and part not in self._own_conditions()
+            for column in _columns_outside(part)
+        )
+
+    def _own_conditions(self) -> tuple[exp.Expr | None, ...]:
+        return tuple(join.args.get("on") for join in self.joins if join.this.alias_or_name in self.padded)
+
+    def _needed(self, items: Sequence[exp.Expr]) -> list[exp.Join]:
+        """The joins without those that only add columns which nothing here looks at; a LEFT JOIN takes no row away."""
+        joins = list(self.joins)
+        for join in reversed(self.joins):
+            if KINDS.get(((join.side or "").upper(), (join.kind or "").upper())) != "LEFT":
+                continue
+            others = (other.args.get("on") for other in joins if other is not join)
+            alias = join.this.alias_or_name
+            parts = (*items, *self.where, *self.laterals, *others)
+            if not any(
+                column.table == alias for part in parts if part is not None for column in part.find_all(exp.Column)
+            ):
+                joins.remove(join)
+        return joins
+
+
+def _columns_outside(part: exp.Expr) -> Iterator[exp.Column]:
+    """The columns of an expression that are not of sources inside it."""
+    inside = aliases_in(part)
+    for column in part.find_all(exp.Column):
+        if column.table not in inside:
+            yield column
 
 
 @dataclass(frozen=True)
@@ -88,6 +131,7 @@ class _Rows:
     start: exp.Expr
     joins: tuple[exp.Join, ...]
     where: tuple[exp.Expr, ...]
+    padded: frozenset[str] = frozenset()
 
 
 def touched_rows(select: exp.Select, changed: frozenset[str], guards: list[tuple[exp.Select, Reason]]) -> list[Touched]:
@@ -107,7 +151,7 @@ def touched_rows(select: exp.Select, changed: frozenset[str], guards: list[tuple
     inner = _changed_subqueries(select, changed)
     both = sum(table.name in changed for table in select.find_all(exp.Table)) > 1
     found = [
-        Touched(rows.start, rows.joins, laterals, (*rows.where, *kept), both)
+        Touched(rows.start, rows.joins, laterals, (*rows.where, *kept), both, rows.padded)
         for index in moved
         for rows in _changed_at(sources[0], joins, index)
     ]
@@ -125,6 +169,19 @@ def _require_known(select: exp.Select) -> None:
     for join in select.args.get("joins") or ():
         if own_queries(join.args.get("on")):
             raise unsupported(f"a subquery in {fragment(join)}")
+
+
+def kept_sources(select: exp.Select) -> frozenset[str]:
+    """The aliases of the sources that no outer join pads with NULL."""
+    sources = sources_of(select)
+    kept = {sources[0].alias_or_name} if sources else set()
+    for join in select.args.get("joins") or ():
+        kind = _kind(join)
+        if kind in ("RIGHT", "FULL"):
+            kept = set()
+        if kind in ("INNER", "RIGHT"):
+            kept.add(join.this.alias_or_name)
+    return frozenset(kept)
 
 
 def _where(select: exp.Select) -> list[exp.Expr]:
@@ -157,7 +214,7 @@ def _changed_at(start: exp.Expr, joins: Sequence[exp.Join], index: int) -> list[
     source = join.this
     if index < len(joins):
         inner = _changed_at(start, before, index)
-        found = [_Rows(rows.start, (*rows.joins, join), rows.where) for rows in inner]
+        found = [_Rows(rows.start, (*rows.joins, join), rows.where, rows.padded) for rows in inner]
         if kind in ("RIGHT", "FULL"):
             nothing = [_with_source(item, empty_source(item.this)) for item in before]
             found += [_Rows(empty_source(start), (*nothing, join), (_exists(rows, on),)) for rows in inner]
@@ -168,7 +225,8 @@ def _changed_at(start: exp.Expr, joins: Sequence[exp.Join], index: int) -> list[
     found = [_Rows(start, (*before, _with_source(join, changed.start)), changed.where)]
     if kind in ("LEFT", "FULL"):
         padded = _with_source(join, empty_source(source))
-        found.append(_Rows(start, (*before, padded), (_exists(changed, on),)))
+        alias = frozenset({source.alias_or_name})
+        found.append(_Rows(start, (*before, padded), (_exists(changed, on),), alias))
     return found
 
 

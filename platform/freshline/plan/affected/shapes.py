@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from sqlglot import exp
 
 from freshline.plan.affected.lift import Lifted
-from freshline.plan.affected.rows import Touched, touched_rows
+from freshline.plan.affected.rows import Touched, kept_sources, touched_rows
 from freshline.plan.affected.tree import (
     DIALECT,
     fragment,
@@ -60,6 +60,8 @@ class Found:
 def _texts(rows: list[Touched], items: list[exp.Expr], context: Context, group: exp.Expr | None = None) -> list[str]:
     found = []
     for touched in rows:
+        if not touched.adds(items):
+            continue
         query = touched.select(items, group)
         found.append(sql(read_as(query, Reading.NEW, context.changed)))
         if touched.both:
@@ -267,9 +269,17 @@ def find_keys(query: exp.Query, context: Context) -> Found:
 
 
 def plain_columns(query: exp.Query) -> tuple[str, ...]:
-    """The columns of a result that are columns of what it reads, and so can be looked up there."""
+    """The columns of a result that are columns of what it reads, and so can be looked up there.
+
+    Only those of sources whose every row is kept or dropped as it is, where there are such: they do not turn NULL when
+    a partner comes or goes.
+    """
     if not isinstance(query, exp.Select):
         return ()
-    return tuple(
-        item.alias_or_name.lower() for item in query.expressions if isinstance(item_expression(item), exp.Column)
-    )
+    columns = {
+        item.alias_or_name.lower(): column.table
+        for item in query.expressions
+        if isinstance(column := item_expression(item), exp.Column)
+    }
+    kept = kept_sources(query)
+    return tuple(name for name, table in columns.items() if table in kept) or tuple(columns)
