@@ -138,7 +138,7 @@ def test_options_keep_their_escapes():
 
 def test_columns_of_a_source_are_read_with_types_and_metadata():
     clauses = source("""CREATE SOURCE s (
-  `id` BIGINT NOT NULL COMMENT 'the id',
+  `id` BIGINT COMMENT 'the id',
   amount decimal(10, 2), -- money
   place STRUCT<lat: DOUBLE, tags: ARRAY<MAP<STRING, INT>>>,
   at TIMESTAMP METADATA FROM 'ingested_at',
@@ -153,6 +153,13 @@ def test_columns_of_a_source_are_read_with_types_and_metadata():
     ]
     assert clauses.primary_key is not None
     assert clauses.primary_key.value == ("id",)
+
+
+def test_not_null_is_refused_with_its_line():
+    with pytest.raises(DeclarationError) as refused:
+        source("CREATE SOURCE s (\n  id INT NOT NULL) WITH ('connector' = 'files')")
+
+    assert (refused.value.errors[0].rule, refused.value.errors[0].where) == ("NOT_BUILT", "assets/t.sql:2")
 
 
 def test_a_column_may_carry_the_key_itself():

@@ -190,5 +190,5 @@ def test_loops_and_stop_reach_the_engine(client, control):
 
 
 def test_a_port_in_use_is_told(client):
-    with pytest.raises(EngineError, match=f"port {client.port} of the engine is in use. Set engine_port to 0"):
+    with pytest.raises(EngineError, match=f"port {client.port} of the engine is in use. Set engine-port to 0"):
         bind(client.port)

@@ -72,7 +72,7 @@ class Generator(Protocol):
     "--port",
     type=click.IntRange(0, 65535),
     metavar="N",
-    help="Port of the Dagster UI, 0 for any free one.  [default: the setting dagster_port]",
+    help="Port of the Dagster UI, 0 for any free one.  [default: the setting dagster-port]",
 )
 @click.option("--kafka", is_flag=True, help="Not built yet: events through Kafka topics.")
 @project_option

@@ -92,7 +92,7 @@ README = """\
 Tables kept fresh by freshline. `assets/orders.sql` names a folder of CSV files as a source; `assets/spend.sql` is a
 table over it that may lag behind by five minutes.
 
-    freshline plan                       what is declared, and what a refresh would do
+    freshline plan                       what is declared, and what has changed
     freshline refresh                    read the files, compute the table
     freshline sql "SELECT * FROM spend ORDER BY customer"
     freshline up                         keep it fresh, with the Dagster UI

@@ -21,7 +21,7 @@ from freshline.errors import CancelledError, FreshlineError
 # In the order in which a new user meets them; the module is imported when the command is called.
 COMMANDS: dict[str, tuple[str, str]] = {
     "init": ("freshline.cli.init", "Make a new project in a folder."),
-    "plan": ("freshline.cli.plan", "Show what is declared and what a refresh would do."),
+    "plan": ("freshline.cli.plan", "Show what is declared, in which mode, and what has changed."),
     "refresh": ("freshline.cli.refresh", "Bring tables up to date."),
     "status": ("freshline.cli.status", "Show how fresh every table is."),
     "sql": ("freshline.cli.sql", "Query tables: one statement, or a shell."),

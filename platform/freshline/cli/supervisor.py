@@ -64,7 +64,7 @@ def check_port(port: int) -> None:
         except OSError as error:
             raise SettingsError(
                 f"port {port} of the Dagster UI is in use. End the process that has it, or take another port: "
-                "--port, or dagster_port under [tool.freshline] in pyproject.toml."
+                "--port, or dagster-port under [tool.freshline] in pyproject.toml."
             ) from error
 
 

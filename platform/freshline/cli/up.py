@@ -29,7 +29,7 @@ _START_SECONDS = 600.0  # the first start may fetch jars
     "--port",
     type=click.IntRange(0, 65535),
     metavar="N",
-    help="Port of the Dagster UI, 0 for any free one.  [default: the setting dagster_port]",
+    help="Port of the Dagster UI, 0 for any free one.  [default: the setting dagster-port]",
 )
 @project_option
 @json_option

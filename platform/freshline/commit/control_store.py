@@ -119,7 +119,7 @@ class ControlStore:
             engine = create_engine(parsed, connect_args=_connect_args(parsed.get_backend_name()))
         except (ArgumentError, NoSuchModuleError, ImportError) as error:
             raise SettingsError(
-                f"control_store is not a database URL that can be used here: {_sentence(error)}. "
+                f"control-store is not a database URL that can be used here: {_sentence(error)}. "
                 "Write sqlite:///PATH, or another SQLAlchemy URL whose driver is installed."
             ) from error
         except OSError as error:

@@ -229,14 +229,19 @@ class _Header:
                 metadata = tokens.string("what the source knows beside the record").strip().lower()
             elif tokens.accept("COMMENT"):
                 comment = tokens.string("a comment")
-            elif tokens.accept("NOT"):
-                tokens.expect("NULL")
+            elif tokens.at("NOT", "NULL"):
+                self.problems.add(
+                    "NOT_BUILT",
+                    f"column {name}: NOT NULL is not built yet. Remove it; a column of the PRIMARY KEY is never NULL.",
+                    tokens.here,
+                )
+                tokens.expect("NOT", "NULL")
             elif tokens.at("PRIMARY", "KEY"):
                 self._once("PRIMARY KEY")
                 tokens.expect("PRIMARY", "KEY")
                 self.primary_key = Written((name,), line)
             else:
-                raise tokens.refuse("METADATA FROM, COMMENT, NOT NULL, a comma or ) is expected")
+                raise tokens.refuse("METADATA FROM, COMMENT, a comma or ) is expected")
         if kind is None:
             return
         if any(column.value.name.lower() == name.lower() for column in self.columns):

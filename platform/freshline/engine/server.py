@@ -56,7 +56,7 @@ def bind(port: int) -> socket.socket:
         listener.close()
         reason = "is in use" if error.errno == errno.EADDRINUSE else f"cannot be used: {error.strerror or error}"
         raise EngineError(
-            f"port {port} of the engine {reason}. Set engine_port to 0 or to a free port, or end what listens there."
+            f"port {port} of the engine {reason}. Set engine-port to 0 or to a free port, or end what listens there."
         ) from error
     return listener
 

@@ -18,9 +18,10 @@ from pyspark.sql.types import StructType
 from freshline.declare.names import TableName
 from freshline.declare.spec import Column, SourceSpec, Spec
 from freshline.errors import SourceError
-from freshline.plan.changes import Changes
+from freshline.plan.changes import ChangeKind, Changes
 from freshline.plan.position import TablePosition
 from freshline.refresh.literal import quoted
+from freshline.refresh.small_tables import read_small
 
 SEQ = "_freshline_seq"
 FILE = "_freshline_file"
@@ -51,7 +52,7 @@ class Pinned:
 def read_whole(spark: SparkSession, pinned: Pinned, *, arrival: bool = False) -> DataFrame:
     """All rows of an input at its position; with `arrival` a log table's arrival columns too."""
     if pinned.is_log:
-        rows = spark.read.format("delta").load(str(pinned.path)).where(F.col(SEQ) <= (pinned.position.seq or 0))
+        rows = _log(spark, pinned).where(F.col(SEQ) <= (pinned.position.seq or 0))
     else:
         rows = read_version(spark, pinned.path, pinned.position.version)
     return _declared(rows, pinned, arrival=arrival)
@@ -59,6 +60,9 @@ def read_whole(spark: SparkSession, pinned: Pinned, *, arrival: bool = False) ->
 
 def read_version(spark: SparkSession, path: Path, version: int) -> DataFrame:
     """A Delta table at a version."""
+    small = read_small(spark, path, version)
+    if small is not None:
+        return small
     return spark.read.format("delta").option("versionAsOf", version).load(str(path))
 
 
@@ -70,12 +74,30 @@ def read_inserted(spark: SparkSession, pinned: Pinned, changes: Changes, *, arri
 def _inserted(spark: SparkSession, pinned: Pinned, changes: Changes) -> DataFrame:
     before = changes.before
     if pinned.is_log:
-        rows = spark.read.format("delta").load(str(pinned.path))
         start = 0 if before is None or before.seq is None else before.seq
+        rows = _added(spark, pinned, changes)
+        if rows is None:
+            rows = _log(spark, pinned)
         return rows.where((F.col(SEQ) > start) & (F.col(SEQ) <= (pinned.position.seq or 0)))
     if before is None or before.version == pinned.position.version:
         return read_version(spark, pinned.path, pinned.position.version).where(F.lit(before is None))
+    added = _added(spark, pinned, changes)
+    if added is not None:
+        return added
     return _change_feed(spark, pinned, before).where(F.col("_change_type") == "insert")
+
+
+def _log(spark: SparkSession, pinned: Pinned) -> DataFrame:
+    """A log table as it is now: its rows are told apart by their batch number."""
+    small = read_small(spark, pinned.path, None)
+    return spark.read.format("delta").load(str(pinned.path)) if small is None else small
+
+
+def _added(spark: SparkSession, pinned: Pinned, changes: Changes) -> DataFrame | None:
+    """The files that the commits of an append-only range added; None where they are unknown or not all there."""
+    if changes.kind is not ChangeKind.APPEND or not changes.added_files:
+        return None
+    return read_small(spark, pinned.path, pinned.position.version, files=changes.added_files)
 
 
 def read_net_images(spark: SparkSession, pinned: Pinned, changes: Changes) -> DataFrame:

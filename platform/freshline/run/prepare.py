@@ -20,6 +20,7 @@ from pyspark.sql.types import StringType, StructType
 from freshline.commit.delta_log import (
     count_rows,
     exists,
+    newest_version,
 )
 from freshline.commit.write import (
     append_rows,
@@ -69,6 +70,7 @@ from freshline.refresh.inputs import (
     Pinned,
     read_inserted,
     read_net_images,
+    read_version,
     read_whole,
     shadow_inputs,
 )
@@ -300,7 +302,9 @@ def _prepare_keys(
             images, count = settle(read_net_images(spark, pinned, changes[name]))
             inputs[Reading.CHANGED, relation] = F.broadcast(images) if count <= BROADCAST_ROWS else images
     held.callback(drop_key_views, spark, step.affected, [name.view.lower() for name in pins.inputs])
-    target = spark.read.format("delta").load(str(path))
+    version = newest_version(path)
+    assert version is not None
+    target = read_version(spark, path, version)
     keys = find_keys(spark, step.affected, inputs, target.schema)
     shadow_inputs({name: inputs[Reading.NEW, name.view.lower()] for name in pins.inputs})
     rows = run_query(spark, spec, pins.inputs)
