@@ -11,6 +11,7 @@
 # A pin, so that two clones of one commit are set up alike. An installed uv is taken as it is.
 UV_VERSION = 0.13.8
 ARGS =
+STORIES = tests/scenarios tests/run tests/commit
 
 BIN = .venv/bin
 SETUP = .venv/.freshline-setup
@@ -68,8 +69,18 @@ lint: $(SETUP)
 types: $(SETUP)
 	$(BIN)/mypy
 
+# The stories need one JVM for all of them, which keeps one core busy; the other core has the rest. With ARGS: one session.
 test: lint types
+ifeq ($(strip $(ARGS)),)
+	@others=$$(mktemp); trap 'rm -f "$$others"' EXIT; trap 'kill $$! 2>/dev/null' INT TERM; \
+	echo "the stories, and beside them all other tests, whose lines follow"; \
+	$(BIN)/pytest -m "not long" $(STORIES:%=--ignore=%) >"$$others" 2>&1 & \
+	$(BIN)/pytest -m "not long" $(STORIES); stories=$$?; \
+	wait $$!; rest=$$?; cat "$$others"; \
+	[ $$stories -eq 0 ] && [ $$rest -eq 0 ]
+else
 	$(BIN)/pytest -m "not long" $(ARGS)
+endif
 
 test-fast: $(SETUP)
 	$(BIN)/pytest -m "not spark and not slow and not long" $(ARGS)
