@@ -183,3 +183,31 @@ def test_a_query_that_fails_is_an_error_at_its_line(lab):
     assert failed.version in (None, 0)
     lab.sql("UPDATE s SET v = '5'")
     assert lab.refresh("t").state == "SUCCEEDED"
+
+
+def test_a_full_refresh_that_others_follow_writes_only_what_differs(lab):
+    lab.source("s", "id INT, n INT")
+    lab.sql("INSERT INTO s SELECT id, id FROM range(100)")
+    lab.declare(
+        f"CREATE MATERIALIZED TABLE ranked (PRIMARY KEY (id)) {HOURLY} "
+        "AS SELECT id, n, sum(n) OVER (ORDER BY id) AS total FROM s"
+    )
+    lab.declare(
+        f"CREATE MATERIALIZED TABLE tops {HOURLY} AS SELECT total % 2 AS odd, max(n) AS n FROM ranked GROUP BY 1"
+    )
+    lab.refresh("tops")
+    lab.sql("UPDATE s SET n = n + 1 WHERE id >= 98")
+
+    ranked = lab.refresh("ranked")
+    tops = lab.refresh("tops", upstreams=False)
+
+    assert (ranked.strategy, ranked.rows_out) == ("full", 2)
+    assert (tops.strategy, tops.rows_in) == ("keys", 2)
+    assert lab.diff("ranked") == lab.diff("tops") == []
+    lab.sql("UPDATE s SET n = n + 1 WHERE id >= 10")
+    assert lab.refresh("ranked").rows_out == 100
+    lab.sql("UPDATE s SET n = n + 0 WHERE id = 1")
+    unchanged = lab.refresh("ranked")
+    assert (unchanged.strategy, unchanged.rows_out) == ("full", 0)
+    assert lab.diff("ranked") == []
+    assert {outcome.strategy for outcome in lab.refresh_all()} <= {"noop", "keys"}

@@ -234,7 +234,7 @@ def classify(name: TableName, path: Path, before: TablePosition | None, after: T
             gone = f"commit {version} is no longer in its log"
             return Changes(name, before, after, ChangeKind.HISTORY_GONE, detail=gone)
     added = [add for commit in commits for add in commit.data_actions("add")]
-    rows = sum(_records(add) for add in added)
+    rows = sum(_changed_rows(commit) for commit in commits)
     old, new = open_table(path, before.version), open_table(path, after.version)
     if any("metaData" in action for commit in commits for action in commit.actions) and (
         old.schema().to_json() != new.schema().to_json()
@@ -261,6 +261,21 @@ def _order(kind: ChangeKind) -> int:
 def _is_overwrite(commit: Commit) -> bool:
     parameters = commit.info.get("operationParameters") or {}
     return str(parameters.get("mode")) == "Overwrite" and not parameters.get("predicate")
+
+
+# By operation, the metrics that together count the rows that it changed; files hold rows that were only copied.
+_CHANGED_ROWS = {
+    "MERGE": ("numTargetRowsInserted", "numTargetRowsUpdated", "numTargetRowsDeleted"),
+    "UPDATE": ("numUpdatedRows",),
+    "DELETE": ("numDeletedRows",),
+}
+
+
+def _changed_rows(commit: Commit) -> int:
+    counted = [
+        commit.metrics[key] for key in _CHANGED_ROWS.get(commit.info.get("operation", ""), ()) if key in commit.metrics
+    ]
+    return sum(counted) if counted else sum(_records(add) for add in commit.data_actions("add"))
 
 
 def _records(add: dict[str, Any]) -> int:

@@ -6,6 +6,7 @@ Nothing is written here but rows that no table can hold, which go to the quarant
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from freshline.commit.delta_log import (
     count_rows,
     exists,
     newest_version,
+    open_table,
 )
 from freshline.commit.write import (
     append_rows,
@@ -92,6 +94,8 @@ from freshline.run.partitions import partition_condition, partition_key, read_pa
 from freshline.run.pin import Pins, pin_at
 from freshline.run.runtime import Runtime
 
+# Up to this share of a table a difference is merged; beyond it an overwrite is cheaper, for readers too.
+SMALL_DIFFERENCE = 0.2
 MOST_PARTITIONS = 5_000
 FEW_ROWS = 100_000
 # Change sets up to this size are sent to every task that they are joined in.
@@ -493,6 +497,24 @@ def _prepare_full(
     elif spec.primary_key and not _unique_by_query(spec):
         rows = _held(rows, held)
         check_key(rows, spec)
+    rows_in = 0
+    for pinned in pins.inputs.values():
+        if pinned.name in spec.driving:
+            rows_in += count_rows(pinned.path, pinned.position.version) or 0
+    if _is_followed(runtime, spec, path, rows):
+        changed, fraction = _smallest_difference(spark, spec, path, rows)
+        if fraction <= SMALL_DIFFERENCE:
+            return Work(
+                lambda new: apply_changes(
+                    spark, changed, path, new, op=OP, keys=spec.primary_key, unique=True, near=None
+                ),
+                "full",
+                reason,
+                rows_in,
+                pins.positions,
+                {},
+                rejected,
+            )
     if not exists(path):
         history = spec.history_seconds or (
             CONTINUOUS_HISTORY_SECONDS if runtime.graph.mode(spec.name) is Mode.CONTINUOUS else HISTORY_SECONDS
@@ -506,10 +528,6 @@ def _prepare_full(
             history_seconds=history,
         )
         runtime.failpoint("table-created")
-    rows_in = 0
-    for pinned in pins.inputs.values():
-        if pinned.name in spec.driving:
-            rows_in += count_rows(pinned.path, pinned.position.version) or 0
     return Work(
         lambda new: overwrite_table(rows, path, new, partitioned_by=spec.partitioned_by, cluster_by=spec.cluster_by),
         "full",
@@ -519,3 +537,21 @@ def _prepare_full(
         {},
         rejected,
     )
+
+
+def _is_followed(runtime: Runtime, spec: TableSpec, path: Path, rows: DataFrame) -> bool:
+    """Whether tables follow the changes of this one, so that an overwrite would tell them that every row changed."""
+    if not spec.primary_key or not exists(path) or not runtime.graph.consumers(spec.name):
+        return False
+    stored = StructType.fromJson(json.loads(open_table(path).schema().to_json()))
+    return [(f.name, f.dataType) for f in stored.fields] == [(f.name, f.dataType) for f in rows.schema.fields]
+
+
+def _smallest_difference(spark: SparkSession, spec: TableSpec, path: Path, rows: DataFrame) -> tuple[DataFrame, float]:
+    """The rows by which a new computation differs from what is stored, and their share of the stored ones."""
+    version = newest_version(path)
+    assert version is not None
+    stored = read_version(spark, path, version)
+    new = rows.select(*[F.col(quoted(name)) for name in stored.columns])
+    changed, count = settle(difference_by_key(new, stored, spec.primary_key))
+    return changed, count / max(1, count_rows(path, version) or 0)
