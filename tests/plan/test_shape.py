@@ -57,6 +57,7 @@ def test_new_rows_in_give_new_rows_out(query, changed, read_as_changes):
         ("SELECT a, row_number() OVER (PARTITION BY b ORDER BY c) AS n FROM s", ["s"], "ROW_NUMBER"),
         ("SELECT s.a FROM s JOIN r ON s.k = r.k", ["s", "r"], "r and s"),
         ("SELECT s.a FROM s JOIN s AS other ON s.k = other.k", ["s"], "s"),
+        ("SELECT try_sum(a) AS n FROM s", ["s"], "TRY_SUM(a)"),
         ("SELECT s.a FROM s LEFT JOIN r ON s.k = r.k", ["r"], "r changed"),
         ("SELECT s.a FROM s RIGHT JOIN r ON s.k = r.k", ["r"], "RIGHT JOIN"),
         ("SELECT s.a FROM s FULL JOIN r ON s.k = r.k", ["s"], "FULL JOIN"),

@@ -224,3 +224,15 @@ def parse_name(text: str, at: Location) -> TableName:
         return TableName.parse(text)
     except ValueError as error:
         raise breach("NAME", str(error), at) from error
+
+
+def in_lower_case(text: str) -> str:
+    """SQL with its words and names in lower case, which mean the same there; texts stay as they are.
+
+    >>> in_lower_case("SELECT A.`Id` FROM b A WHERE A.n = 'X'")
+    "select a.`id` from b a where a.n = 'X'"
+    """
+    for token in Text(text, "").tokens():
+        if token.kind in (Kind.WORD, Kind.NAME):
+            text = text[: token.start] + token.raw.lower() + text[token.end :]
+    return text

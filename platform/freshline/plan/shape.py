@@ -17,12 +17,13 @@ from sqlglot import exp
 from freshline.declare.names import TableName
 from freshline.declare.query import SqlQuery
 from freshline.declare.query_parser import parse_sql
+from freshline.plan.functions import is_aggregate
 from freshline.plan.reason import Reason
 
 VOLATILE = frozenset(
     "rand random randn uuid shuffle current_timestamp now current_date curdate current_time localtimestamp "
     "unix_timestamp monotonically_increasing_id spark_partition_id input_file_name input_file_block_start "
-    "input_file_block_length randstr uniform".split()
+    "input_file_block_length randstr uniform reflect try_reflect java_method".split()
 )
 DIALECT = "spark"
 
@@ -218,7 +219,7 @@ def _select_branches(
 ) -> Iterator[Branch]:
     _refuse_if(select, ("group", "having", "distinct", "limit", "offset", "qualify", "sort", "cluster", "distribute"))
     for node in _own_nodes(select):
-        if isinstance(node, exp.Window | exp.AggFunc):
+        if isinstance(node, exp.Window) or is_aggregate(node):
             raise _Refused(Reason("UNSUPPORTED", _fragment(node)))
     fixed = frozenset(name for subquery in _expression_subqueries(select) for name in _tables(subquery, ctes, views))
     sides = _sides(select)
@@ -357,7 +358,7 @@ def _trace(
     expression = _projected(node, column)
     source = _preserved_source(node, expression, column)
     _require_local(node, expression, column)
-    if any(True for _ in expression.find_all(exp.AggFunc, exp.Window, exp.Query, exp.UDTF)):
+    if any(isinstance(node, exp.Window | exp.Query | exp.UDTF) or is_aggregate(node) for node in expression.walk()):
         raise _Refused(Reason("UNSUPPORTED", f"partition column {column} = {_fragment(expression)}"))
     bare = expression.copy()
     for reference in list(bare.find_all(exp.Column)):
@@ -425,9 +426,7 @@ def _sources(select: exp.Select) -> dict[str, tuple[exp.Expr, bool]]:
 def _require_local(select: exp.Select, expression: exp.Expr, column: str) -> None:
     """Refuse operators that mix rows of different values of the partition column."""
     group = select.args.get("group")
-    aggregated = any(
-        isinstance(node, exp.AggFunc) and not node.find_ancestor(exp.Window) for node in _own_nodes(select)
-    )
+    aggregated = any(is_aggregate(node) for node in _own_nodes(select))
     if group is not None:
         if any(group.args.get(kind) for kind in ("grouping_sets", "cube", "rollup", "all", "totals")):
             raise _Refused(Reason("UNSUPPORTED", _fragment(group)))

@@ -7,10 +7,20 @@ carries that condition to the scans as far as it can.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
 
+from pyspark.errors import (
+    AnalysisException,
+    ArithmeticException,
+    ArrayIndexOutOfBoundsException,
+    DateTimeException,
+    NumberFormatException,
+    ParseException,
+    SparkRuntimeException,
+)
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
@@ -23,6 +33,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from freshline.declare.tokens import in_lower_case
 from freshline.plan.affected.values import Affected, Reading, Stage, view_of
 from freshline.plan.reason import Reason
 from freshline.refresh.literal import partition_predicate, quoted
@@ -36,6 +47,25 @@ BROADCAST_KEYS = 500_000
 OP = "_freshline_op"
 INSERT, UPDATE, DELETE = "I", "U", "D"
 WRITTEN = (BooleanType, DateType, DecimalType, IntegralType, StringType)
+# Types whose values cannot be compared, alone or inside of others.
+NOT_COMPARED = ("map<", "variant", "geometry", "geography")
+# Rules that move operators about: without them, a query that is written in two ways is planned in one.
+MOVING_RULES = (
+    "ColumnPruning CollapseWindow CombineFilters CombineUnions EliminateOuterJoin InferFiltersFromConstraints "
+    "OptimizeOneRowPlan PropagateEmptyRelation PushDownLeftSemiAntiJoin PushDownPredicates "
+    "PushLeftSemiLeftAntiThroughJoin PushPredicateThroughJoin PushPredicateThroughNonJoin PushProjectionThroughUnion "
+    "ReorderJoin TransposeWindow".split()
+)
+EXCLUDED_RULES = "spark.sql.optimizer.excludedRules"
+# What rows make a query fail with. Keys are looked for among more rows than the query itself computes.
+FAILS_BY_ROWS = (
+    ArithmeticException,
+    ArrayIndexOutOfBoundsException,
+    DateTimeException,
+    NumberFormatException,
+    SparkRuntimeException,
+)
+Stored = Callable[[DataFrame], DataFrame]
 Readings = Mapping[tuple[Reading, str], DataFrame]
 
 
@@ -95,34 +125,81 @@ def _with_keys(rows: DataFrame, keys: DataFrame, columns: Sequence[str], count: 
     return rows.join(F.broadcast(named) if count <= BROADCAST_KEYS else named, condition, "left_semi")
 
 
-def find_keys(spark: SparkSession, affected: Affected, inputs: Readings, schema: StructType) -> Keys | Reason:
+def is_compared(kind: DataType) -> bool:
+    """Whether Spark compares values of a type, and so can group and join by them."""
+    return not any(part in kind.simpleString() for part in NOT_COMPARED)
+
+
+def find_keys(
+    spark: SparkSession,
+    affected: Affected,
+    inputs: Readings,
+    schema: StructType,
+    *,
+    declared: str | None,
+    stored: Stored,
+) -> Keys | Reason:
     """The keys that the changes of the inputs affect, or why a full refresh is right.
 
-    `inputs` holds every input's rows by reading and by name in lower case; `schema` is the stored table's. Views are
-    made in the session for what the analysis names; `drop_key_views` takes them away.
+    `inputs` holds every input's rows by reading and by name in lower case; `schema` is the stored table's, and `stored`
+    gives rows as it keeps them. Views are made in the session for what the analysis names; `drop_key_views` takes them
+    away. `declared` is the query, over views of the new rows that are there under the inputs' own names; it is compared
+    with what the analysis read, unless it is None.
+
+    What the analysis asks Spark for may be refused, or fail at rows that the query itself leaves out. Neither is a
+    failure of the refresh.
     """
+    try:
+        return _find_keys(spark, affected, inputs, schema, declared, stored)
+    except (AnalysisException, ParseException) as error:
+        return Reason("REWRITE_MISMATCH", _sentence(error))
+    except FAILS_BY_ROWS as error:
+        return Reason("UNSUPPORTED", f"affected keys: {_sentence(error)}")
+
+
+def _sentence(error: Exception) -> str:
+    text = (str(error).splitlines() or [""])[0]
+    return text if len(text) <= 160 else text[:157] + "..."
+
+
+def _find_keys(
+    spark: SparkSession,
+    affected: Affected,
+    inputs: Readings,
+    schema: StructType,
+    declared: str | None,
+    stored: Stored,
+) -> Keys | Reason:
     for (reading, relation), rows in inputs.items():
         rows.createOrReplaceTempView(view_of(reading, relation))
     for stage in affected.stages:
         _provide(spark, stage)
+    if declared is not None and not _same_query(spark, affected, declared, stored):
+        return Reason("REWRITE_MISMATCH")
     for query, reason in affected.guards:
         if spark.sql(query).limit(1).count():
             return reason
     fields = {field.name.lower(): field for field in schema.fields}
-    columns = tuple(fields[name].name for name in affected.columns)
-    kinds = [fields[name].dataType for name in affected.columns]
-    found = [spark.sql(query) for query in affected.queries]
-    every = reduce(DataFrame.unionAll, [_typed(rows, columns, kinds) for rows in found])
-    rows, count = settle(every.distinct())
-    return Keys(rows, columns, count, _values(rows, count, columns, kinds))
+    if not set(affected.columns) <= fields.keys():
+        return Reason("REWRITE_MISMATCH", f"columns {', '.join(affected.columns)}")
+    # Fewer columns give greater keys, of which all rows are looked at, so columns can be left out.
+    asked = [fields[name] for name in affected.columns if is_compared(fields[name].dataType)]
+    if not asked:
+        return Reason("NO_KEY", f"{', '.join(affected.columns)} cannot be compared")
+    wanted = StructType(asked)
+    found = [
+        _typed(spark.sql(query).toDF(*affected.columns).select(*[field.name.lower() for field in asked]), wanted)
+        for query in affected.queries
+    ]
+    every = reduce(DataFrame.unionAll, found or [spark.createDataFrame([], wanted)])
+    rows, count = settle(stored(every).distinct())
+    return Keys(rows, tuple(wanted.names), count, _values(rows, count, wanted))
 
 
-def _typed(rows: DataFrame, columns: Sequence[str], kinds: Sequence[DataType]) -> DataFrame:
-    return rows.select(
-        *[
-            F.col(quoted(found)).cast(kind).alias(name)
-            for found, name, kind in zip(rows.columns, columns, kinds, strict=True)
-        ]
+def _typed(rows: DataFrame, schema: StructType) -> DataFrame:
+    """The rows with the columns of a schema, by place."""
+    return rows.toDF(*schema.names).select(
+        *[F.col(quoted(field.name)).cast(field.dataType).alias(field.name) for field in schema.fields]
     )
 
 
@@ -140,15 +217,15 @@ def settle(rows: DataFrame) -> tuple[DataFrame, int]:
     return kept, kept.count()
 
 
-def _values(
-    rows: DataFrame, count: int, columns: Sequence[str], kinds: Sequence[DataType]
-) -> dict[str, tuple[object, ...] | None]:
+def _values(rows: DataFrame, count: int, schema: StructType) -> dict[str, tuple[object, ...] | None]:
     if count > FEW_KEYS:
-        return dict.fromkeys(columns)
+        return dict.fromkeys(schema.names)
     few = rows.collect()
     return {
-        name: tuple(dict.fromkeys(row[name] for row in few)) if isinstance(kind, WRITTEN) else None
-        for name, kind in zip(columns, kinds, strict=True)
+        field.name: tuple(dict.fromkeys(row[field.name] for row in few))
+        if isinstance(field.dataType, WRITTEN)
+        else None
+        for field in schema.fields
     }
 
 
@@ -160,12 +237,15 @@ def _provide(spark: SparkSession, stage: Stage) -> None:
         return
     old = spark.sql(stage.old)
     old.createOrReplaceTempView(view_of(Reading.OLD, stage.relation))
+    # Of some sides of a UNION alone the types may be narrower than those of the whole.
     if stage.changed:
-        changed = reduce(DataFrame.unionAll, [spark.sql(query) for query in stage.changed])
+        changed = reduce(DataFrame.unionAll, [_typed(spark.sql(query), new.schema) for query in stage.changed])
     else:
         columns = stage.key_columns
-        keys, count = settle(reduce(DataFrame.unionAll, [spark.sql(query) for query in stage.keys]).distinct())
-        keys = keys.toDF(*columns)
+        fields = {field.name.lower(): field for field in new.schema.fields}
+        wanted = StructType([fields[name] for name in columns])
+        found = [_typed(spark.sql(query), wanted) for query in stage.keys]
+        keys, count = settle(reduce(DataFrame.unionAll, found).distinct())
         changed = _with_keys(new, keys, columns, count).unionAll(_with_keys(old, keys, columns, count))
     # It is read once for everything that reads the stage, at two times.
     changed, _ = settle(changed)
@@ -179,25 +259,38 @@ def drop_key_views(spark: SparkSession, affected: Affected, relations: Sequence[
             spark.catalog.dropTempView(view_of(reading, relation))
 
 
-def same_query(spark: SparkSession, affected: Affected, declared: DataFrame) -> bool:
-    """Whether Spark finds the query as the analysis read it to be the declared one.
+def _same_query(spark: SparkSession, affected: Affected, declared: str, stored: Stored) -> bool:
+    """Whether Spark finds the query as the analysis read it to be the declared one, by their plans.
 
-    The views of `find_keys` must be there, and `declared` must be computed over the same rows. Spark's plans are
-    compared; where they differ in form, it is the rows that count.
+    Equal rows would say little: a query may be misread in a way that the rows of today do not show.
     """
-    read = spark.sql(affected.whole)
-    if len(read.columns) != len(declared.columns):
+    read, asked = stored(spark.sql(affected.whole)), stored(spark.sql(declared))
+    if [field.dataType for field in read.schema.fields] != [field.dataType for field in asked.schema.fields]:
         return False
-    if read.sameSemantics(declared):
+    if read.sameSemantics(asked) or _planned_alike(read, asked):
         return True
-    plans = [rows._jdf.queryExecution().optimizedPlan() for rows in (read, declared)]
-    if plans[0].sameResult(plans[1]):
-        return True
-    if [f.dataType for f in read.schema.fields] != [f.dataType for f in declared.schema.fields]:
-        return False
-    if "map<" in read.schema.simpleString():
-        return False
-    return not (read.exceptAll(declared).limit(1).count() or declared.exceptAll(read).limit(1).count())
+    with _plain_plans(spark):
+        return _planned_alike(stored(spark.sql(affected.whole)), stored(spark.sql(in_lower_case(declared))))
+
+
+def _planned_alike(read: DataFrame, asked: DataFrame) -> bool:
+    plans = [rows._jdf.queryExecution().optimizedPlan() for rows in (read, asked)]
+    return bool(plans[0].sameResult(plans[1]))
+
+
+@contextmanager
+def _plain_plans(spark: SparkSession) -> Iterator[None]:
+    """Plans that differ only where the queries do; letter case matters to them and must be the same."""
+    before = spark.conf.get(EXCLUDED_RULES, None)
+    rules = ",".join(f"org.apache.spark.sql.catalyst.optimizer.{rule}" for rule in MOVING_RULES)
+    spark.conf.set(EXCLUDED_RULES, rules)
+    try:
+        yield
+    finally:
+        if before is None:
+            spark.conf.unset(EXCLUDED_RULES)
+        else:
+            spark.conf.set(EXCLUDED_RULES, before)
 
 
 def difference_by_key(new: DataFrame, old: DataFrame, key: Sequence[str]) -> DataFrame:
@@ -219,7 +312,7 @@ def difference_by_key(new: DataFrame, old: DataFrame, key: Sequence[str]) -> Dat
 def _differ(schema: StructType) -> Column:
     parts = [
         F.lit(True)
-        if "map<" in field.dataType.simpleString()
+        if not is_compared(field.dataType)
         else ~F.col(f"n.{quoted(field.name)}").eqNullSafe(F.col(f"o.{quoted(field.name)}"))
         for field in schema.fields
     ]
@@ -234,7 +327,7 @@ def difference_by_bag(new: DataFrame, old: DataFrame, keys: Keys) -> DataFrame:
     """
     names = old.columns
     new = new.select(*[F.col(quoted(name)) for name in names])
-    if "map<" in old.schema.simpleString():
+    if not is_compared(old.schema):
         gone = keys.rows
         added = new
     else:

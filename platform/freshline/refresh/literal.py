@@ -36,6 +36,8 @@ def sql_literal(value: object) -> str:
 
     >>> sql_literal("it's")
     "'it\\'s'"
+    >>> sql_literal("${x}")
+    "'\\u0024{x}'"
     >>> sql_literal(date(2026, 11, 1))
     "DATE'2026-11-01'"
 
@@ -55,6 +57,8 @@ def sql_literal(value: object) -> str:
             return f"{value!r}D" if math.isfinite(value) else f"DOUBLE('{value}')"
         case str():
             escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+            # Spark puts values of its configuration in place of ${..}, also inside of texts.
+            escaped = escaped.replace("${", "\\u0024{")
             return f"'{escaped}'"
         case datetime() if value.tzinfo is None:
             return f"TIMESTAMP_NTZ'{value.isoformat(sep=' ')}'"

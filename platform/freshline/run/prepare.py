@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import assert_never
 
@@ -33,7 +34,7 @@ from freshline.commit.write import (
     replace_partitions,
 )
 from freshline.declare.names import TableName
-from freshline.declare.query import PythonQuery
+from freshline.declare.query import PythonQuery, SqlQuery
 from freshline.declare.spec import MergeKind, Mode, SourceSpec, TableSpec
 from freshline.errors import (
     PartitionError,
@@ -79,16 +80,22 @@ from freshline.refresh.inputs import (
 from freshline.refresh.keys import (
     INSERT,
     OP,
-    Keys,
     difference_by_bag,
     difference_by_key,
     drop_key_views,
     find_keys,
-    same_query,
     settle,
 )
 from freshline.refresh.literal import for_literal, from_spark, partition_predicate, quoted
-from freshline.run.compute import check_key, check_key_against, check_lookups, compute_whole, run_query, whole_inputs
+from freshline.run.compute import (
+    as_stored,
+    check_key,
+    check_key_against,
+    check_lookups,
+    compute_whole,
+    run_query,
+    whole_inputs,
+)
 from freshline.run.log import HISTORY_SECONDS, commit_null_keys
 from freshline.run.partitions import partition_condition, partition_key, read_partition
 from freshline.run.pin import Pins, pin_at
@@ -309,16 +316,20 @@ def _prepare_keys(
     version = newest_version(path)
     assert version is not None
     target = read_version(spark, path, version)
-    keys = find_keys(spark, step.affected, inputs, target.schema)
     shadow_inputs({name: inputs[Reading.NEW, name.view.lower()] for name in pins.inputs})
-    rows = run_query(spark, spec, pins.inputs)
-    if isinstance(keys, Keys) and not runtime.is_understood(spec.fingerprint, step.changed):
-        if not same_query(spark, step.affected, rows):
-            keys = Reason("REWRITE_MISMATCH")
-        else:
-            runtime.note_understood(spec.fingerprint, step.changed)
+    assert isinstance(spec.query, SqlQuery)
+    keys = find_keys(
+        spark,
+        step.affected,
+        inputs,
+        target.schema,
+        declared=None if runtime.is_understood(spec.fingerprint, step.changed) else spec.query.render(),
+        stored=partial(as_stored, spec=spec),
+    )
     if isinstance(keys, Reason):
         return _prepare_full(runtime, spark, spec, path, pins, keys, held, cancellation, mode)
+    runtime.note_understood(spec.fingerprint, step.changed)
+    rows = run_query(spark, spec, pins.inputs)
     if keys.count == 0:
         return Work(None, "noop", Reason("NO_NET_CHANGE"), rows_in, pins.positions, {})
     new, _ = settle(keys.restrict(rows).select(*[F.col(quoted(name)) for name in target.columns]))

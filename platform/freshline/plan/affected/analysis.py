@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from freshline.plan.affected.lift import Lifted, lift
 from freshline.plan.affected.qualified import qualify_query
-from freshline.plan.affected.shapes import Context, find_keys, plain_columns
-from freshline.plan.affected.tree import read_as, relations_in, sql
-from freshline.plan.affected.values import Affected, NotDerivedError, Reading, Stage
+from freshline.plan.affected.shapes import Context, find_keys, plain_columns, refuse_disorder
+from freshline.plan.affected.tree import read_as, relations_in, sql, unsupported
+from freshline.plan.affected.values import Affected, NotDerivedError, Reading, Stage, is_view
 from freshline.plan.reason import Reason
 
 
@@ -26,22 +26,31 @@ def find_affected(
     which are preferred where the changed rows themselves are known. Pure.
     """
     try:
-        lifted = lift(qualify_query(text, schema))
+        _require_free_names(schema)
+        tree = qualify_query(text, schema)
+        refuse_disorder(tree)
+        lifted = lift(tree)
         known = {item.relation: item for item in lifted.stages}
         context = Context(frozenset(name.lower() for name in changed), known)
         stages = [_stage(item, context) for item in lifted.stages]
         found = find_keys(lifted.top.query, context)
         columns = found.columns or _chosen(lifted.top, primary_key)
         queries = found.select(columns)
-        guards = tuple(
-            (sql(read_as(query, reading, context.changed)), reason)
+        guards = {
+            sql(read_as(query, reading, context.changed)): reason
             for query, reason in context.guards
             for reading in (Reading.NEW, Reading.OLD)
-        )
+        }
     except NotDerivedError as error:
         return error.reason
     whole = sql(read_as(lifted.top.query, Reading.NEW, context.changed))
-    return Affected(columns, whole, tuple(stages), tuple(queries), guards)
+    return Affected(columns, whole, tuple(stages), tuple(queries), tuple(guards.items()))
+
+
+def _require_free_names(relations: Iterable[str]) -> None:
+    for relation in relations:
+        if is_view(relation):
+            raise unsupported(f"an input called {relation}, as freshline calls its views")
 
 
 def _chosen(top: Lifted, primary_key: Sequence[str]) -> tuple[str, ...]:

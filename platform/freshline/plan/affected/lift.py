@@ -14,7 +14,8 @@ from sqlglot import exp
 
 from freshline.plan.affected.tree import DIALECT, aliases_in, fragment, rename, sources_of, sql, unsupported
 
-STAGE = "stage_"
+# A name that no input has: theirs begin with a letter.
+STAGE = "_stage"
 
 
 @dataclass(frozen=True)
@@ -42,8 +43,12 @@ def lift(tree: exp.Query) -> LiftedQuery:
 
 
 def columns_of(query: exp.Query) -> tuple[str, ...]:
-    """The names that a query yields, in lower case."""
-    return tuple(name.lower() for name in query.named_selects)
+    """The names that a query yields, in lower case; refused where they do not tell its columns apart."""
+    names = tuple(name.lower() for name in query.named_selects)
+    width = len(query.selects)
+    if len(set(names)) < len(names) or len(names) != width or not all(names):
+        raise unsupported(f"columns that share a name, or have none: {', '.join(names)}")
+    return names
 
 
 class _Lift:
@@ -87,7 +92,7 @@ class _Lift:
 
     def _stage(self, node: exp.Expr, common: Mapping[str, Lifted]) -> Lifted:
         query = self.query(node, common)
-        made = Lifted(f"{STAGE}{len(self.stages)}", query, columns_of(query))
+        made = Lifted(f"{len(self.stages)}{STAGE}", query, columns_of(query))
         self.stages.append(made)
         return made
 
@@ -102,6 +107,11 @@ class _Lift:
         if isinstance(source, exp.Table):
             if source.args.get("sample") or source.args.get("pivots") or source.args.get("joins"):
                 raise unsupported(fragment(source))
+            if not isinstance(source.this, exp.Identifier):
+                # A function that makes rows of its arguments.
+                raise unsupported(fragment(source))
+            if source.args.get("alias") and source.args["alias"].args.get("columns"):
+                raise unsupported(f"columns renamed by the alias {fragment(source)}")
             known = common.get(source.name.lower())
             if known is not None:
                 rename(source, known.relation)

@@ -14,7 +14,7 @@ from sqlglot.optimizer.qualify import qualify
 from sqlglot.optimizer.scope import traverse_scope
 
 from freshline.declare.query_parser import parse_sql
-from freshline.plan.affected.tree import DIALECT, sources_of, unsupported
+from freshline.plan.affected.tree import DIALECT, fragment, sources_of, unsupported
 
 ALIAS = "a"
 
@@ -22,9 +22,12 @@ ALIAS = "a"
 @lru_cache(maxsize=512)
 def _qualified(text: str, schema: tuple[tuple[str, tuple[str, ...]], ...]) -> exp.Query:
     columns: dict[str, object] = {relation: dict.fromkeys(names, "unknown") for relation, names in schema}
-    tree = qualify(
-        parse_sql(text), schema=columns, dialect=DIALECT, validate_qualify_columns=True, quote_identifiers=True
-    )
+    parsed = parse_sql(text)
+    for join in parsed.find_all(exp.Join):
+        if str(join.method).upper() == "NATURAL":
+            # Which columns it joins by changes with the columns that its inputs have.
+            raise unsupported(fragment(join))
+    tree = qualify(parsed, schema=columns, dialect=DIALECT, validate_qualify_columns=True, quote_identifiers=True)
     assert isinstance(tree, exp.Query)
     _make_unique(tree)
     return tree

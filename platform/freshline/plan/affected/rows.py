@@ -32,6 +32,7 @@ from freshline.plan.affected.tree import (
     unsupported,
 )
 from freshline.plan.affected.values import NotDerivedError
+from freshline.plan.functions import is_aggregate
 from freshline.plan.reason import Reason
 
 KINDS = {
@@ -139,7 +140,7 @@ def touched_rows(select: exp.Select, changed: frozenset[str], guards: list[tuple
 
     Guards are added to `guards` where an answer holds only while a query has no row.
     """
-    _require_known(select)
+    _require_known(select, changed)
     start = select.args.get("from_")
     if start is None:
         return []
@@ -157,11 +158,12 @@ def touched_rows(select: exp.Select, changed: frozenset[str], guards: list[tuple
     ]
     for query, plain in inner:
         conditions = _seen_by(query, changed, plain=plain, guards=guards)
-        found += [Touched(start.this, tuple(joins), laterals, (part, *kept), both) for part in conditions]
+        # The row is there before and after, and what the subquery gives for it may be part of its key.
+        found += [Touched(start.this, tuple(joins), laterals, (part, *kept), True) for part in conditions]
     return found
 
 
-def _require_known(select: exp.Select) -> None:
+def _require_known(select: exp.Select, changed: frozenset[str]) -> None:
     for argument in ("limit", "offset", "match", "connect", "sample", "pivots"):
         if select.args.get(argument):
             found = select.args[argument]
@@ -169,6 +171,20 @@ def _require_known(select: exp.Select) -> None:
     for join in select.args.get("joins") or ():
         if own_queries(join.args.get("on")):
             raise unsupported(f"a subquery in {fragment(join)}")
+    if select.args.get("from_") is None and relations_in(select) & changed:
+        raise NotDerivedError(Reason("NO_KEY", f"{fragment(select)} has one row"))
+    looked_at = [*sources_of(select), *(query for place in PLACES for query in _queries_at(select, place))]
+    tables = {id(table) for part in looked_at for table in part.find_all(exp.Table) if table.name in changed}
+    for table in select.find_all(exp.Table):
+        if table.name in changed and id(table) not in tables:
+            raise unsupported(f"{fragment(table)} where queries are not followed")
+
+
+def _queries_at(select: exp.Select, place: str) -> list[exp.Query]:
+    """The outermost queries in the expressions of one part of a SELECT."""
+    value = select.args.get(place)
+    nodes = [node for node in (value if isinstance(value, list) else [value]) if isinstance(node, exp.Expr)]
+    return [query for node in nodes for query in own_queries(node)]
 
 
 def kept_sources(select: exp.Select) -> frozenset[str]:
@@ -254,23 +270,17 @@ def _changed_subqueries(select: exp.Select, changed: frozenset[str]) -> list[tup
     plain = {id(part) for part in _where(select)}
     found: list[tuple[exp.Expr, bool]] = []
     for place in PLACES:
-        value = select.args.get(place)
-        for node in value if isinstance(value, list) else [value]:
-            if not isinstance(node, exp.Expr):
+        for query in _queries_at(select, place):
+            if not relations_in(query) & changed:
                 continue
-            for query in own_queries(node):
-                if not relations_in(query) & changed:
-                    continue
-                around: exp.Expr = query
-                while isinstance(around.parent, exp.Subquery | exp.Paren):
-                    around = around.parent
-                parent = around.parent
-                if isinstance(parent, exp.Exists) or (
-                    isinstance(parent, exp.In) and parent.args.get("query") is around
-                ):
-                    found.append((parent, id(parent) in plain))
-                else:
-                    found.append((query, False))
+            around: exp.Expr = query
+            while isinstance(around.parent, exp.Subquery | exp.Paren):
+                around = around.parent
+            parent = around.parent
+            if isinstance(parent, exp.Exists) or (isinstance(parent, exp.In) and parent.args.get("query") is around):
+                found.append((parent, id(parent) in plain))
+            else:
+                found.append((query, False))
     return found
 
 
@@ -291,32 +301,66 @@ def _seen_by(
         query.set("limit", None)
     also: list[exp.Expr] = []
     if isinstance(node, exp.In):
+        _require_plain_in(node, query)
         selected = item_expression(query.expressions[0])
-        if len(query.expressions) != 1 or isinstance(node.this, exp.Tuple):
-            raise unsupported(fragment(node))
-        if any(True for _ in selected.find_all(exp.AggFunc)):
-            raise unsupported(f"IN over the aggregate {fragment(selected)}")
         also.append(exp.NullSafeEQ(this=selected.copy(), expression=exp.paren(node.this.copy())))
     found: list[exp.Expr] = []
     inside = aliases_in(query)
     for rows in touched_rows(query, changed, guards):
         parts = (*rows.where, *also)
-        outer = [
-            column
-            for part in (*parts, *(join for join in rows.joins))
-            for column in part.find_all(exp.Column)
-            if column.table and column.table not in inside
-        ]
-        if not outer:
+        if not _looks_outside((*parts, *rows.joins), inside):
             raise NotDerivedError(Reason("NO_KEY", f"{fragment(query)} is the same for every row"))
-        seen = Touched(rows.start, rows.joins, rows.laterals, parts, rows.both)
-        condition: exp.Expr = exp.Exists(this=seen.select([exp.Literal.number(1)]))
+        if any(is_aggregate(inner) for part in parts for inner in own_nodes(part)):
+            raise unsupported(f"{fragment(query)}: an aggregate of the outer query")
         if isinstance(node, exp.In) and not plain:
-            # NOT IN over a NULL is never true: a NULL that comes or goes affects every row.
-            null = exp.Is(this=item_expression(query.expressions[0]).copy(), expression=exp.null())
-            nothing = Touched(rows.start, rows.joins, rows.laterals, (*rows.where, null), rows.both)
-            guards.append((nothing.select([exp.Literal.number(1)]), Reason("NULLABLE_NOT_IN", fragment(node))))
-            asked = exp.Is(this=exp.paren(node.this.copy()), expression=exp.null())
-            condition = exp.or_(condition, asked, copy=False)
-        found.append(condition)
+            found.append(_not_in(node, query, rows, inside, guards))
+        else:
+            found.append(_exists_in(rows, parts))
     return found
+
+
+def _exists_in(rows: Touched, where: Sequence[exp.Expr]) -> exp.Expr:
+    seen = Touched(rows.start, rows.joins, rows.laterals, tuple(where), rows.both)
+    return exp.Exists(this=seen.select([exp.Literal.number(1)]))
+
+
+def _looks_outside(parts: Sequence[exp.Expr], inside: frozenset[str]) -> bool:
+    """Whether some of the parts read columns of sources that are not inside of the subquery."""
+    columns = [column for part in parts for column in part.find_all(exp.Column)]
+    return any(column.table and column.table not in inside for column in columns)
+
+
+def _require_plain_in(node: exp.In, query: exp.Select) -> None:
+    """IN over one column that is a value of single rows; anything else is refused."""
+    selected = item_expression(query.expressions[0])
+    group = query.args.get("group")
+    if len(query.expressions) != 1 or isinstance(node.this, exp.Tuple):
+        raise unsupported(fragment(node))
+    if any(is_aggregate(inner) for inner in selected.walk()):
+        raise unsupported(f"IN over the aggregate {fragment(selected)}")
+    if any(isinstance(inner, exp.Window) or is_aggregate(inner) for inner in own_nodes(node.this)):
+        raise unsupported(f"{fragment(node.this)} IN a query")
+    if group is not None and any(True for _ in group.find_all(exp.Rollup, exp.Cube, exp.GroupingSets)):
+        # A NULL there is not one of any row.
+        raise unsupported(f"IN over {fragment(group)}")
+
+
+def _not_in(
+    node: exp.In, query: exp.Select, rows: Touched, inside: frozenset[str], guards: list[tuple[exp.Select, Reason]]
+) -> exp.Expr:
+    """The condition on the outer row under which NOT IN, or IN in an expression, may see one of the rows.
+
+    `x NOT IN (..)` is true for no x while there is a NULL among the values, so a NULL that comes or goes affects every
+    row that sees it. Where x is NULL it matters whether there is any row at all.
+    """
+    selected = item_expression(query.expressions[0])
+    same = exp.NullSafeEQ(this=selected.copy(), expression=exp.paren(node.this.copy()))
+    null = exp.Is(this=selected.copy(), expression=exp.null())
+    asked = exp.Is(this=exp.paren(node.this.copy()), expression=exp.null())
+    if _looks_outside((*rows.where, *rows.joins), inside):
+        either = exp.paren(exp.or_(same, null, copy=False))
+        return exp.or_(_exists_in(rows, (*rows.where, either)), asked, copy=False)
+    # All rows see the same values: the guard asks once for what would affect them all.
+    nothing = Touched(rows.start, rows.joins, rows.laterals, (*rows.where, null), rows.both)
+    guards.append((nothing.select([exp.Literal.number(1)]), Reason("NULLABLE_NOT_IN", fragment(node))))
+    return exp.or_(_exists_in(rows, (*rows.where, same)), asked, copy=False)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from sqlglot import exp
 
+from freshline.declare.query_parser import TIME_WINDOW
 from freshline.plan.affected.lift import Lifted
 from freshline.plan.affected.rows import Touched, kept_sources, touched_rows
 from freshline.plan.affected.tree import (
@@ -25,12 +26,8 @@ from freshline.plan.affected.tree import (
     unsupported,
 )
 from freshline.plan.affected.values import NotDerivedError, Reading, view_of
+from freshline.plan.functions import TIME_WINDOWS, is_aggregate, is_unordered, name_of
 from freshline.plan.reason import Reason
-
-# Their result follows the order in which rows happen to be read.
-UNORDERED = (exp.First, exp.Last, exp.AnyValue, exp.ArrayAgg, exp.FirstValue, exp.LastValue)
-UNORDERED_NAMES = frozenset({"collect_list", "array_agg", "first", "last", "any_value", "first_value", "last_value"})
-
 
 SETS = (exp.Rollup, exp.Cube, exp.GroupingSets)
 
@@ -77,9 +74,6 @@ def set_operation(query: exp.Query, context: Context) -> Found | None:
     """UNION [ALL], INTERSECT, EXCEPT: a row changes only if it changed on one of the sides."""
     if not isinstance(query, exp.SetOperation):
         return None
-    for argument in ("limit", "offset"):
-        if query.args.get(argument):
-            raise unsupported(fragment(query.args[argument]))
     if query.args.get("by_name"):
         raise unsupported("UNION BY NAME")
     names = [side.args["from_"].this.name for side in (query.this, query.expression)]
@@ -108,19 +102,24 @@ def set_operation(query: exp.Query, context: Context) -> Found | None:
     return Found(columns, select)
 
 
-def refuse_disorder(query: exp.Query, context: Context) -> Found | None:
-    """LIMIT, and aggregates whose result follows the order of reading, cannot be derived."""
-    del context
-    for argument in ("limit", "offset"):
-        if query.args.get(argument):
-            raise unsupported(fragment(query.args[argument]))
-    for node in own_nodes(query):
-        if isinstance(node, exp.Window):
-            continue
-        named = isinstance(node, exp.Anonymous) and str(node.this).lower() in UNORDERED_NAMES
-        if (isinstance(node, UNORDERED) or named) and not isinstance(node.parent, exp.Window | exp.IgnoreNulls):
+def refuse_disorder(tree: exp.Query) -> None:
+    """Refuse what changed rows do not tell the result of, wherever it stands in a query.
+
+    LIMIT and some aggregates follow the order of reading: even where their inputs did not change, the rows that were
+    stored may have been made in another one. A time window follows from the rows beside a row.
+    """
+    for node in tree.walk():
+        if isinstance(node, exp.Query) and not isinstance(node.parent, exp.Exists):
+            for argument in ("limit", "offset"):
+                if node.args.get(argument):
+                    raise unsupported(fragment(node.args[argument]))
+        if is_unordered(node):
             raise NotDerivedError(Reason("NONDETERMINISTIC", fragment(node)))
-    return None
+        if name_of(node) in (*TIME_WINDOWS, TIME_WINDOW):
+            raise unsupported(fragment(node).replace(TIME_WINDOW.upper(), "WINDOW"))
+        if isinstance(node, exp.Star) and not isinstance(node.parent, exp.Count):
+            # Changed rows are read with a mark beside their columns, which a star would take in.
+            raise unsupported(f"{fragment(node.parent or node)}: a star inside of a function")
 
 
 def grouped(query: exp.Query, context: Context) -> Found | None:
@@ -128,8 +127,8 @@ def grouped(query: exp.Query, context: Context) -> Found | None:
     assert isinstance(query, exp.Select)
     group = query.args.get("group")
     aggregated = any(
-        isinstance(node, exp.AggFunc) and not isinstance(node.parent, exp.Window | exp.IgnoreNulls)
-        for part in (*query.expressions, query.args.get("having"))
+        is_aggregate(node)
+        for part in (*query.expressions, query.args.get("having"), query.args.get("qualify"))
         if part is not None
         for node in own_nodes(part)
     )
@@ -145,7 +144,7 @@ def grouped(query: exp.Query, context: Context) -> Found | None:
     items = items_by_name(query)
     columns = [name for name, item in items.items() if any(same(item, key) for key in keys)]
     for window in _windows(query):
-        partition = window.args.get("partition_by") or []
+        partition = _partition(window)
         columns = [name for name in columns if any(same(items[name], part) for part in partition)]
     if not columns:
         raise NotDerivedError(Reason("NO_KEY", f"{fragment(group)}, of which the select list has nothing"))
@@ -175,9 +174,7 @@ def windowed(query: exp.Query, context: Context) -> Found | None:
     items = items_by_name(query)
     partitions: list[list[exp.Expr]] = []
     for window in windows:
-        partition = list(window.args.get("partition_by") or [])
-        if not partition:
-            raise NotDerivedError(Reason("WINDOW_WITHOUT_PARTITION", fragment(window)))
+        partition = _partition(window)
         if not any(all(any(same(a, b) for b in known) for a in partition) for known in partitions):
             partitions.append(partition)
     rows = touched_rows(query, context.changed, context.guards)
@@ -241,6 +238,13 @@ def plain(query: exp.Query, context: Context) -> Found | None:
     return Found(None, lambda asked: _texts(rows, [_named(items[name], name) for name in asked], context))
 
 
+def _partition(window: exp.Window) -> list[exp.Expr]:
+    partition = list(window.args.get("partition_by") or [])
+    if not partition:
+        raise NotDerivedError(Reason("WINDOW_WITHOUT_PARTITION", fragment(window)))
+    return partition
+
+
 def _windows(query: exp.Select) -> list[exp.Window]:
     found = []
     named = {window.this.name.lower(): window for window in query.args.get("windows") or () if window.this}
@@ -256,7 +260,7 @@ def _windows(query: exp.Select) -> list[exp.Window]:
     return found
 
 
-RULES = (set_operation, refuse_disorder, grouped, windowed, plain)
+RULES = (set_operation, grouped, windowed, plain)
 
 
 def find_keys(query: exp.Query, context: Context) -> Found:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from sqlglot import exp
+from sqlglot.dialects.spark import Spark
+from sqlglot.generators.spark import SparkGenerator
 
 from freshline.plan.affected.values import NotDerivedError, Reading, view_of
 from freshline.plan.reason import Reason
@@ -13,14 +16,31 @@ DIALECT = "spark"
 TOUCHED = "freshline_touched"
 
 
+def _alias(writer: SparkGenerator, node: exp.Alias) -> str:
+    """A column under its own name is written without it, as people do: Spark plans the two in different ways."""
+    if isinstance(node.this, exp.Column) and node.this.name == node.alias:
+        return writer.sql(node, "this")
+    return writer.alias_sql(node)
+
+
+class _Written(Spark):
+    """Spark's SQL, with QUALIFY where it stands: what sqlglot writes in its place mixes aliases up with columns."""
+
+    class Generator(SparkGenerator):
+        TRANSFORMS = {  # noqa: RUF012 - the name and form that sqlglot gives it
+            **{kind: write for kind, write in SparkGenerator.TRANSFORMS.items() if kind is not exp.Select},
+            exp.Alias: _alias,
+        }
+
+
 def sql(node: exp.Expr) -> str:
     """The node as Spark SQL."""
-    return node.sql(dialect=DIALECT, comments=False)
+    return node.sql(dialect=_Written, comments=False)
 
 
 def fragment(node: exp.Expr) -> str:
-    """The node as a text short enough for a reason."""
-    text = sql(node)
+    """The node as a text short enough for a reason, without the aliases that are given here."""
+    text = re.sub(r" AS `freshline_a\d+`|`freshline_a\d+`\.|`", "", sql(node))
     return text if len(text) <= 60 else text[:57] + "..."
 
 
@@ -87,7 +107,7 @@ def read_as(node: exp.Expr, reading: Reading, changed: frozenset[str]) -> exp.Ex
     """A copy that reads every relation as of one time; relations that did not change are the same at both."""
     copied = node.copy()
     for table in list(copied.find_all(exp.Table)):
-        if not table.name.startswith("freshline_new_") and not table.args.get("freshline_done"):
+        if not table.args.get("freshline_done"):
             at = reading if table.name in changed else Reading.NEW
             rename(table, view_of(at, table.name))
     return copied

@@ -30,6 +30,11 @@ def view_of(reading: Reading, relation: str) -> str:
     return f"freshline_{reading.value}_{relation}"
 
 
+def is_view(name: str) -> bool:
+    """Whether a relation's name could be that of such a view."""
+    return name.lower().startswith(tuple(view_of(reading, "") for reading in Reading))
+
+
 @dataclass(frozen=True)
 class Stage:
     """A query inside the query whose inputs changed or not, made a relation of its own.
@@ -52,9 +57,9 @@ class Affected:
     """How to find the keys of a table that changes of some inputs may affect.
 
     A row of the table whose values of `columns` (names of the table, in lower case) come from none of `queries` is the
-    same before and after. `stages` are made first, in order. Each of `guards` is a query that must give no row, with
-    the reason for a full refresh where it does. `whole` is the query itself over views of the new rows, as it was
-    understood here: Spark must find it to be the query that was declared.
+    same before and after; without queries no row changes. `stages` are made first, in order. Each of `guards` is a
+    query that must give no row, with the reason for a full refresh where it does. `whole` is the query itself over
+    views of the new rows, as it was understood here: Spark must find it to be the query that was declared.
     """
 
     columns: tuple[str, ...]

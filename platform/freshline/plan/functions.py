@@ -1,0 +1,95 @@
+"""What must be known of Spark's functions, and the parser does not tell.
+
+A function that the parser has never heard of may be an aggregate, so all of Spark's are named here; a test compares the
+list with the functions that Spark has.
+"""
+
+from __future__ import annotations
+
+from sqlglot import exp
+
+AGGREGATES = frozenset(
+    "any any_value approx_count_distinct approx_percentile approx_top_k approx_top_k_accumulate approx_top_k_combine "
+    "array_agg avg bit_and bit_or bit_xor bitmap_and_agg bitmap_construct_agg bitmap_or_agg bool_and bool_or "
+    "collect_list collect_set corr count count_if count_min_sketch covar_pop covar_samp every first first_value "
+    "grouping grouping_id histogram_numeric hll_sketch_agg hll_union_agg kll_merge_agg_bigint kll_merge_agg_double "
+    "kll_merge_agg_float kll_sketch_agg_bigint kll_sketch_agg_double kll_sketch_agg_float kurtosis last last_value "
+    "listagg max max_by mean measure median min min_by mode percentile percentile_approx percentile_cont "
+    "percentile_disc regr_avgx regr_avgy regr_count regr_intercept regr_r2 regr_slope regr_sxx regr_sxy regr_syy "
+    "schema_of_variant_agg skewness some std stddev stddev_pop stddev_samp string_agg sum theta_intersection_agg "
+    "theta_sketch_agg theta_union_agg try_avg try_sum tuple_intersection_agg_double tuple_intersection_agg_integer "
+    "tuple_sketch_agg_double tuple_sketch_agg_integer tuple_union_agg_double tuple_union_agg_integer var_pop var_samp "
+    "variance vector_avg vector_sum".split()
+)
+# Their result follows the order in which rows happen to be read.
+UNORDERED = frozenset(
+    "any_value approx_top_k approx_top_k_accumulate approx_top_k_combine array_agg collect_list collect_set first "
+    "first_value histogram_numeric kll_merge_agg_bigint kll_merge_agg_double kll_merge_agg_float kll_sketch_agg_bigint "
+    "kll_sketch_agg_double kll_sketch_agg_float last last_value listagg mode string_agg".split()
+)
+# What they make of an array is the same in whichever order its elements are.
+ORDER_FREE = (exp.ArraySort, exp.ArraySize, exp.ArrayMax, exp.ArrayMin)
+# Several rows become one by what stands beside them, so a row alone does not tell where it belongs.
+TIME_WINDOWS = frozenset({"window", "session_window", "window_time"})
+
+# Some classes have names of their own, which Spark does not know.
+_UNORDERED_NODES = (
+    exp.AnyValue,
+    exp.ApproxTopK,
+    exp.ArrayAgg,
+    exp.ArrayUniqueAgg,
+    exp.First,
+    exp.FirstValue,
+    exp.GroupConcat,
+    exp.Last,
+    exp.LastValue,
+    exp.Mode,
+)
+
+
+def name_of(node: exp.Expr) -> str:
+    """The name of a function in lower case, empty for what is no function."""
+    if isinstance(node, exp.Anonymous | exp.AnonymousAggFunc):
+        return str(node.this).lower()
+    if isinstance(node, exp.Any):
+        return "any"
+    return node.sql_name().lower() if isinstance(node, exp.Func) else ""
+
+
+def is_aggregate(node: exp.Expr) -> bool:
+    """Whether the node is a call of an aggregate function, not one over a window.
+
+    >>> from sqlglot import parse_one
+    >>> [is_aggregate(parse_one(text, dialect="spark")) for text in ("try_sum(a)", "any(a)", "abs(a)")]
+    [True, True, False]
+    """
+    if not (isinstance(node, exp.AggFunc) or name_of(node) in AGGREGATES):
+        return False
+    around = node.parent
+    while isinstance(around, exp.IgnoreNulls | exp.RespectNulls | exp.Filter | exp.WithinGroup):
+        around = around.parent
+    return not (isinstance(around, exp.Window) and _is_called(around, node))
+
+
+def _is_called(window: exp.Window, node: exp.Expr) -> bool:
+    """Whether the node is the function of the window, rather than a part of its PARTITION BY or ORDER BY."""
+    return any(inner is node for inner in window.this.walk())
+
+
+def is_unordered(node: exp.Expr) -> bool:
+    """Whether the value of an aggregate follows the order of reading.
+
+    >>> from sqlglot import parse_one
+    >>> tree = parse_one("SELECT collect_list(a), sort_array(collect_list(a))", dialect="spark")
+    >>> [is_unordered(node) for node in tree.find_all(exp.ArrayAgg)]
+    [True, False]
+    """
+    if not (isinstance(node, _UNORDERED_NODES) or name_of(node) in UNORDERED) or not is_aggregate(node):
+        return False
+    if isinstance(node.this, exp.Order):
+        # WITHIN GROUP (ORDER BY ..)
+        return False
+    around = node.parent
+    while isinstance(around, exp.IgnoreNulls | exp.RespectNulls | exp.Filter):
+        around = around.parent
+    return not isinstance(around, (*ORDER_FREE, exp.WithinGroup))
