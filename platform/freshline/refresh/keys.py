@@ -36,10 +36,11 @@ from pyspark.sql.types import (
 from freshline.declare.tokens import in_lower_case
 from freshline.plan.affected.values import Affected, Reading, Stage, view_of
 from freshline.plan.reason import Reason
-from freshline.refresh.literal import partition_predicate, quoted
+from freshline.refresh.literal import partition_predicate, quoted, sql_literal
 
-# Up to this many keys are written into conditions, where scans can use them; more are joined.
-FEW_KEYS = 1_000
+# Up to this many values of a column are written into conditions, where scans can use them; of more it is the least and
+# the greatest. A thousand literals cost more to plan with than they save on a table that is not ordered by them.
+FEW_KEYS = 50
 # Up to this many rows are kept in the driver.
 FEW_ROWS = 5_000
 # Up to this many keys are sent to every task instead of being shuffled.
@@ -70,26 +71,51 @@ Readings = Mapping[tuple[Reading, str], DataFrame]
 
 
 @dataclass(frozen=True)
+class Span:
+    """Where the values of one column of the keys lie: all of them, or the least and the greatest of many."""
+
+    values: tuple[object, ...]
+    null: bool
+    whole: bool
+
+    def holds(self, column: Column) -> Column:
+        """Whether a column's value is one of them, or may be where not all are known."""
+        if self.whole:
+            found = column.isin(list(self.values)) if self.values else F.lit(False)
+        else:
+            least, greatest = (F.lit(value) for value in self.values)
+            found = column.between(least, greatest)
+        return found | column.isNull() if self.null else found
+
+    def text(self, column: str) -> str:
+        """The same as SQL."""
+        if self.whole:
+            values = [(value,) for value in (*self.values, *([None] if self.null else []))]
+            return f"({partition_predicate([column], values)})"
+        least, greatest = (sql_literal(value) for value in self.values)
+        null = f" OR {column} IS NULL" if self.null else ""
+        return f"({column} BETWEEN {least} AND {greatest}{null})"
+
+
+@dataclass(frozen=True)
 class Keys:
     """Affected keys: distinct `rows` of `columns` in the types of the table, and how many.
 
-    `values` are those of each column that can be written into a condition, None for a column of which there are too
-    many or whose type has no exact literal.
+    `spans` say where the values of a column lie, None for a column whose type has no exact literal.
     """
 
     rows: DataFrame
     columns: tuple[str, ...]
     count: int
-    values: Mapping[str, tuple[object, ...] | None]
+    spans: Mapping[str, Span | None]
 
     def restrict(self, rows: DataFrame) -> DataFrame:
         """The rows that have one of the keys; a NULL in a key is a value like any other."""
-        exact = len(self.columns) == 1 and self.values[self.columns[0]] is not None
-        for column in self.columns:
-            values = self.values[column]
-            if values is not None:
-                rows = rows.where(_among(F.col(quoted(column)), values))
-        if exact:
+        spans = [self.spans[column] for column in self.columns]
+        for column, span in zip(self.columns, spans, strict=True):
+            if span is not None:
+                rows = rows.where(span.holds(F.col(quoted(column))))
+        if len(spans) == 1 and spans[0] is not None and spans[0].whole:
             return rows
         return _with_keys(rows, self.rows, self.columns, self.count)
 
@@ -99,19 +125,9 @@ class Keys:
         return rows.join(F.broadcast(named) if self.count <= BROADCAST_KEYS else named, condition, "left_anti")
 
     def near(self, alias: str) -> str | None:
-        """A condition in SQL that all rows of the keys meet; None where no column has few values of a plain type."""
-        parts = []
-        for column, values in self.values.items():
-            if values is not None:
-                texts = [(value,) for value in values]
-                parts.append(f"({partition_predicate([f'{alias}.{quoted(column)}'], texts)})")
+        """A condition in SQL that all rows of the keys meet; None where no column has values of a plain type."""
+        parts = [span.text(f"{alias}.{quoted(column)}") for column, span in self.spans.items() if span is not None]
         return " AND ".join(parts) or None
-
-
-def _among(column: Column, values: Sequence[object]) -> Column:
-    present = [value for value in values if value is not None]
-    found = column.isin(present) if present else F.lit(False)
-    return found | column.isNull() if len(present) < len(values) else found
 
 
 def _on(keys: DataFrame, columns: Sequence[str]) -> tuple[DataFrame, list[Column]]:
@@ -193,7 +209,7 @@ def _find_keys(
     ]
     every = reduce(DataFrame.unionAll, found or [spark.createDataFrame([], wanted)])
     rows, count = settle(stored(every).distinct())
-    return Keys(rows, tuple(wanted.names), count, _values(rows, count, wanted))
+    return Keys(rows, tuple(wanted.names), count, _spans(rows, count, wanted))
 
 
 def _typed(rows: DataFrame, schema: StructType) -> DataFrame:
@@ -217,16 +233,28 @@ def settle(rows: DataFrame) -> tuple[DataFrame, int]:
     return kept, kept.count()
 
 
-def _values(rows: DataFrame, count: int, schema: StructType) -> dict[str, tuple[object, ...] | None]:
-    if count > FEW_KEYS:
-        return dict.fromkeys(schema.names)
+def _spans(rows: DataFrame, count: int, schema: StructType) -> dict[str, Span | None]:
+    plain = [field.name for field in schema.fields if isinstance(field.dataType, WRITTEN)]
+    found: dict[str, Span | None] = dict.fromkeys(schema.names)
+    if count > FEW_ROWS:
+        asked = [
+            each
+            for name in plain
+            for each in (F.min(quoted(name)), F.max(quoted(name)), F.count_if(F.col(quoted(name)).isNull()))
+        ]
+        ends = rows.agg(*asked).collect()[0] if asked else ()
+        for number, name in enumerate(plain):
+            least, greatest, nulls = ends[3 * number : 3 * number + 3]
+            found[name] = Span((), True, True) if least is None else Span((least, greatest), nulls > 0, False)
+        return found
     few = rows.collect()
-    return {
-        field.name: tuple(dict.fromkeys(row[field.name] for row in few))
-        if isinstance(field.dataType, WRITTEN)
-        else None
-        for field in schema.fields
-    }
+    for name in plain:
+        values = dict.fromkeys(row[name] for row in few)
+        null = None in values
+        present = [value for value in values if value is not None]
+        whole = len(present) <= FEW_KEYS
+        found[name] = Span(tuple(present) if whole else (min(present), max(present)), null, whole)
+    return found
 
 
 def _provide(spark: SparkSession, stage: Stage) -> None:
