@@ -39,8 +39,8 @@ from freshline.plan.reason import Reason
 from freshline.refresh.literal import partition_predicate, quoted, sql_literal
 
 # Up to this many values of a column are written into conditions, where scans can use them; of more it is the least and
-# the greatest. A thousand literals cost more to plan with than they save on a table that is not ordered by them.
-FEW_KEYS = 50
+# the greatest. For a few hundred that is cheaper than a join with them, which plans and sends more.
+FEW_KEYS = 1_000
 # Up to this many rows are kept in the driver.
 FEW_ROWS = 5_000
 # Up to this many keys are sent to every task instead of being shuffled.
