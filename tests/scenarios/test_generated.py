@@ -1,15 +1,22 @@
 """Whatever happens to the sources, every table equals its query at the positions in its receipt, after every refresh.
 
-The changes are random and the seed is printed; a failure is replayed by its seed.
+The changes are random and the seed is printed; a failure is replayed by its seed. Queries are random too: those that
+`generator` draws are refreshed by every strategy in turn, and some are compared with DuckDB. FRESHLINE_GENERATED is
+how many refreshes the long lane makes, FRESHLINE_SEED where it begins.
 """
 
 from __future__ import annotations
 
+import os
 import random
+from itertools import count
 
 import pytest
 
 from freshline.testing import Lab
+from tests.scenarios.generator.case import draw
+from tests.scenarios.generator.judge import Counts, judge_refreshes
+from tests.scenarios.generator.shrink import told
 
 HOURLY = "FRESHNESS = INTERVAL '1' HOUR"
 KEYS = ["a", "b", "c", None]
@@ -150,3 +157,37 @@ def test_tables_equal_their_queries_after_many_random_changes(lab, seed):
     declare(lab)
 
     Changes(lab, seed).run(40)
+
+
+def refresh_random_queries(spark, wanted, first, *, tables, rounds):
+    """Refresh tables of random queries that many times; a wrong one is made smaller and told."""
+    counts = Counts()
+
+    def judged(case):
+        return judge_refreshes(case, lambda: Lab(spark), counts)
+
+    for seed in count(first):
+        case = draw(seed, tables=tables, rounds=rounds)
+        failure = judged(case)
+        if failure is not None:
+            pytest.fail(told(case, failure, judged, most=60))
+        if counts.refreshes >= wanted:
+            return counts
+    raise AssertionError
+
+
+@pytest.mark.slow
+def test_tables_of_random_queries_equal_them_after_random_changes(spark):
+    counts = refresh_random_queries(spark, 60, 2026, tables=5, rounds=3)
+
+    assert counts.strategies["keys"] >= 15, counts
+
+
+@pytest.mark.long
+def test_tables_of_many_random_queries_equal_them(spark):
+    wanted = int(os.environ.get("FRESHLINE_GENERATED", "10000"))
+
+    counts = refresh_random_queries(spark, wanted, int(os.environ.get("FRESHLINE_SEED", "100000")), tables=6, rounds=4)
+
+    print(counts)
+    assert counts.strategies["keys"] > wanted // 4, counts

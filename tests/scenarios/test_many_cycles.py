@@ -29,6 +29,48 @@ def test_two_hundred_cycles_leave_no_sessions_views_or_files(lab):
     assert cached.size() == 0
 
 
+# Each makes other views and keeps other rows while it is refreshed: stages, changed rows, keys, differences.
+BY_KEYS = (
+    "SELECT n, count(*) AS c FROM s GROUP BY n",
+    "SELECT a.id, b.n FROM s a LEFT JOIN s b ON a.id = b.id + 1",
+    "WITH t AS (SELECT n, max(id) AS m FROM s GROUP BY n) SELECT m, count(*) AS c FROM t GROUP BY m",
+    "SELECT id FROM s WHERE NOT EXISTS (SELECT 1 FROM s o WHERE o.n = s.id) UNION SELECT n FROM s",
+)
+
+
+@pytest.mark.long
+def test_two_hundred_refreshes_by_keys_leave_no_sessions_views_or_rows(lab):
+    lab.source("s", "id INT, n INT")
+    lab.sql("INSERT INTO s VALUES (-1, -1)")
+    root = lab.runtime.sessions
+    for cycle in range(200):
+        query = BY_KEYS[cycle % len(BY_KEYS)]
+        lab.declare(f"CREATE MATERIALIZED TABLE t{cycle} {HOURLY} AS {query}")
+        assert lab.refresh(f"t{cycle}").error is None
+        lab.sql(f"INSERT INTO s VALUES ({cycle}, {cycle % 7})")
+        if cycle % 3 == 0:
+            lab.sql(f"DELETE FROM s WHERE id = {cycle // 2}")
+        outcome = lab.refresh(f"t{cycle}", strategy="keys")
+        assert outcome.strategy == "keys", (query, outcome.reason, outcome.error)
+        assert lab.diff(f"t{cycle}") == []
+
+    (session,) = root._free
+    assert [table.name for table in session.catalog.listTables() if table.isTemporary] == []
+    assert kept_rows(session) == 0
+
+
+def kept_rows(session):
+    """How many results Spark still keeps, after what nothing refers to was collected."""
+    context = session.sparkContext
+    for _ in range(50):
+        gc.collect()
+        context._jvm.System.gc()
+        size = context._jsc.sc().getPersistentRDDs().size()
+        if size == 0:
+            break
+    return size
+
+
 def test_a_closed_lab_leaves_nothing_behind(spark):
     with Lab(spark) as lab:
         lab.source("s", "id INT")

@@ -1,0 +1,223 @@
+"""Who says that a case is wrong: DuckDB of the analysis alone, or freshline's own comparison after every refresh."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from random import Random
+from typing import Any
+
+from freshline.declare.names import TableName
+from freshline.errors import DeclarationErrors, IncrementalError
+from freshline.plan.affected.analysis import find_affected
+from freshline.plan.reason import Reason
+from freshline.plan.request import RefreshRequest
+from freshline.refresh.cancellation import Cancellation
+from freshline.run import open_runtime, refresh_table
+from freshline.testing import Lab
+from tests.scenarios.generator.case import Case, Table
+from tests.scenarios.generator.second_engine import NotReadError, SecondEngine, plain
+from tests.scenarios.generator.values import SPARK, declaration
+
+STRATEGIES = ("keys", None, "append", "partition")
+SHARES = (7, 2, 1, 1)
+# How many of the refreshes are compared with DuckDB too, and how many are overtaken by another engine.
+SECOND_OPINIONS = 0.25
+OVERTAKEN = 0.03
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What was wrong with a table of a case, and after which round."""
+
+    table: str
+    round: int
+    kind: str
+    detail: str
+
+
+@dataclass
+class Counts:
+    """What was done, so that a run that tests nothing does not look like one that finds nothing."""
+
+    refreshes: int = 0
+    second_opinions: int = 0
+    strategies: Counter[str] = field(default_factory=Counter)
+    reasons: Counter[str] = field(default_factory=Counter)
+    left_out: Counter[str] = field(default_factory=Counter)
+
+    def __str__(self) -> str:
+        parts = ", ".join(f"{name} {count}" for name, count in self.strategies.most_common())
+        reasons = ", ".join(f"{name} {count}" for name, count in self.reasons.most_common(8))
+        left_out = ", ".join(f"{name} {count}" for name, count in self.left_out.most_common(8))
+        return (
+            f"{self.refreshes} refreshes ({parts}), {self.second_opinions} compared with DuckDB; "
+            f"reasons: {reasons}; left out: {left_out}"
+        )
+
+
+# -- the analysis alone --------------------------------------------------------------------------------------------
+
+
+def judge_analysis(case: Case, counts: Counts) -> Failure | None:
+    """Whether rows without an affected key are the same before and after every round, for every table."""
+    engine = SecondEngine(case.relations)
+    schema = {relation.name.lower(): [c.name for c in relation.columns] for relation in case.relations}
+    try:
+        engine.apply(case.first)
+        for number, changes in enumerate(case.rounds, 1):
+            engine.keep()
+            engine.apply(changes)
+            changed = engine.compare()
+            for table in case.tables:
+                affected = find_affected(table.query, schema, changed, primary_key=table.primary_key)
+                if isinstance(affected, Reason):
+                    counts.reasons[affected.code] += 1
+                    continue
+                try:
+                    wrong = engine.wrong_rows(table.query, table.names, affected)
+                except NotReadError:
+                    counts.left_out["not read by DuckDB"] += 1
+                    continue
+                except AssertionError as error:
+                    return Failure(table.name, number, "misread", str(error))
+                if wrong is None:
+                    counts.reasons["guard"] += 1
+                    continue
+                counts.refreshes += 1
+                if wrong:
+                    return Failure(table.name, number, "key", f"of {affected.columns} without {dict(wrong)}")
+    finally:
+        engine.close()
+    return None
+
+
+# -- refreshes -----------------------------------------------------------------------------------------------------
+
+
+def judge_refreshes(
+    case: Case, labs: Callable[[], AbstractContextManager[Lab]], counts: Counts, *, force: str | None = ""
+) -> Failure | None:
+    """Whether every table equals its query after every refresh; `force` is a strategy instead of drawn ones."""
+    with labs() as lab:
+        for relation in case.relations:
+            lab.source(relation.name, declaration(relation.columns, SPARK))
+        _change(lab, case, 0)
+        tables = [table for table in case.tables if _begins(lab, table, counts)]
+        for number in range(1, len(case.rounds) + 1):
+            _change(lab, case, number)
+            for table in list(tables):
+                drawn = Random(f"{case.seed} {table.name} {number}")
+                strategy = drawn.choices(STRATEGIES, SHARES)[0] if force == "" else force
+                if drawn.random() < OVERTAKEN:
+                    _overtake(lab, table)
+                failure = _refresh(lab, table, number, strategy, counts)
+                if failure is None and drawn.random() < SECOND_OPINIONS:
+                    failure = _second_opinion(lab, case, table, number, counts)
+                if failure is not None and failure.kind == "ended":
+                    tables.remove(table)
+                elif failure is not None:
+                    return failure
+    return None
+
+
+def _change(lab: Lab, case: Case, number: int) -> None:
+    for change in (case.first, *case.rounds)[number]:
+        for statement in change.statements(case.relation(change.source), SPARK):
+            lab.sql(statement)
+
+
+def _begins(lab: Lab, table: Table, counts: Counts) -> bool:
+    """Declare and fill a table; one that Spark refuses is left out."""
+    try:
+        lab.declare(table.declaration)
+    except DeclarationErrors as error:
+        counts.left_out[f"declaration {error.errors[0].code}"] += 1
+        return False
+    outcome = lab.refresh(table.name)
+    if outcome.error is not None:
+        counts.left_out[f"first refresh {outcome.error.code}"] += 1
+        return False
+    return True
+
+
+def _overtake(lab: Lab, table: Table) -> None:
+    """Refresh while a newer engine does the same: between computing and committing, the other one commits."""
+    older = lab.runtime.epoch
+    taken: list[str] = []
+
+    def other(point: str) -> None:
+        if point == "table-before-commit" and not taken:
+            taken.append(point)
+            _engine(lab, table, older + 1, lambda name: None)
+
+    _engine(lab, table, older, other)
+    lab.restart()
+
+
+def _engine(lab: Lab, table: Table, epoch: int, failpoint: Callable[[str], None]) -> None:
+    runtime = open_runtime(
+        lab.settings,
+        lab.runtime.graph,
+        lab.runtime.sessions.root,
+        lab.runtime.control,
+        clock=lab.clock,
+        epoch=epoch,
+        failpoint=failpoint,
+    )
+    name = TableName.parse(table.name)
+    refresh_table(runtime, name, RefreshRequest(), cancellation=Cancellation(), progress=lambda message: None)
+
+
+def _refresh(lab: Lab, table: Table, number: int, strategy: str | None, counts: Counts) -> Failure | None:
+    outcome = lab.refresh(table.name, strategy=strategy)
+    if isinstance(outcome.error, IncrementalError):
+        counts.reasons[f"{strategy} refused"] += 1
+        outcome = lab.refresh(table.name)
+    if outcome.error is not None:
+        whole = lab.refresh(table.name, full=True)
+        if whole.error is None:
+            return Failure(table.name, number, "error", f"{outcome.error.code}: {outcome.error}")
+        counts.left_out[f"every refresh {whole.error.code}"] += 1
+        return Failure(table.name, number, "ended", str(whole.error))
+    counts.refreshes += 1
+    counts.strategies[str(outcome.strategy)] += 1
+    if outcome.strategy == "full" or outcome.strategy == "noop":
+        counts.reasons[str(outcome.reason).split(":")[0].split("(")[0]] += 1
+    found = lab.diff(table.name)
+    return Failure(table.name, number, "rows", f"after {outcome.strategy} {found[:6]}") if found else None
+
+
+def _second_opinion(lab: Lab, case: Case, table: Table, number: int, counts: Counts) -> Failure | None:
+    """Compare the table with what DuckDB computes from the same rows of the sources."""
+    if table.partitioned_by:
+        # Delta keeps an empty text of a partition as NULL, DuckDB knows nothing of that.
+        return None
+    engine = SecondEngine(case.relations)
+    try:
+        for relation in case.relations:
+            engine.fill(relation.name, [_without_zone(row) for row in lab.rows(relation.name)])
+        asked = engine.rows(table.query)
+    except NotReadError:
+        counts.left_out["not read by DuckDB"] += 1
+        return None
+    finally:
+        engine.close()
+    stored = Counter(plain([list(_without_zone(row).values()) for row in lab.rows(table.name)]))
+    counts.second_opinions += 1
+    if stored == asked:
+        return None
+    return Failure(table.name, number, "second engine", f"more {stored - asked}, less {asked - stored}")
+
+
+def _without_zone(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: _utc(value) for name, value in row.items()}
+
+
+def _utc(value: Any) -> Any:
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        return value.astimezone(UTC).replace(tzinfo=None)
+    return value

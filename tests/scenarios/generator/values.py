@@ -1,0 +1,130 @@
+"""Kinds of columns and the few values that generated rows take: small domains, so that rows meet, repeat and vanish."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a relation; `kind` is a key of KINDS."""
+
+    name: str
+    kind: str
+
+
+@dataclass(frozen=True)
+class Relation:
+    """A source, or a query inside a query, by the columns that it has. `key` names a column that is unique in it."""
+
+    name: str
+    columns: tuple[Column, ...]
+    key: str | None = None
+
+
+# The type of each kind, in Spark and DuckDB.
+KINDS = {
+    "int": ("INT", "INTEGER"),
+    "long": ("BIGINT", "BIGINT"),
+    "text": ("STRING", "VARCHAR"),
+    "decimal": ("DECIMAL(9,2)", "DECIMAL(9,2)"),
+    "date": ("DATE", "DATE"),
+    "time": ("TIMESTAMP", "TIMESTAMP"),
+    "struct": ("STRUCT<f: INT, g: STRING>", "STRUCT(f INTEGER, g VARCHAR)"),
+    "array": ("ARRAY<INT>", "INTEGER[]"),
+}
+# Kinds that can be compared with <, grouped by and made distinct.
+PLAIN = ("int", "long", "text", "decimal", "date", "time")
+# Values as SQL that both engines read; NULL is as likely as one of them.
+VALUES: dict[str, tuple[str, ...]] = {
+    "int": ("0", "1", "2", "3", "-1"),
+    "long": ("0", "1", "2", "3", "4"),
+    "text": ("'a'", "'b'", "'A'", "''", "'é'", "'🙂'"),
+    "decimal": ("0.00", "0.50", "1.00", "2.00", "-1.25"),
+    "date": ("DATE '2026-01-01'", "DATE '2026-01-02'", "DATE '2025-12-31'"),
+    "time": (
+        "TIMESTAMP '2025-12-31 23:59:59.999999'",
+        "TIMESTAMP '2026-01-01 00:00:00'",
+        "TIMESTAMP '2026-01-01 12:30:00'",
+        "TIMESTAMP '2026-01-02 00:00:00'",
+    ),
+}
+STRUCTS = (("1", "'a'"), ("2", "NULL"), ("NULL", "'b'"), ("1", "'b'"))
+ARRAYS = ((), ("1",), ("1", "2"), ("2", "2"), ("NULL", "1"))
+NULL_SHARE = 0.22
+SPARK, DUCKDB = "spark", "duckdb"
+
+
+def value(random: Random, kind: str) -> str:
+    """A random value of a kind, NULL among them; structs and arrays are written as `spark_text` understands."""
+    if random.random() < NULL_SHARE:
+        return "NULL"
+    if kind == "struct":
+        return "{" + ", ".join(random.choice(STRUCTS)) + "}"
+    if kind == "array":
+        return "[" + ", ".join(random.choice(ARRAYS)) + "]"
+    return random.choice(VALUES[kind])
+
+
+def literal(random: Random, kind: str) -> str:
+    """A random value of a plain kind that is not NULL."""
+    return random.choice(VALUES[kind])
+
+
+def written(text: str, kind: str, dialect: str) -> str:
+    """A value of `value` in the SQL of one engine.
+
+    >>> written("{1, 'a'}", "struct", SPARK), written("[1, 2]", "array", SPARK)
+    ("named_struct('f', CAST(1 AS INT), 'g', CAST('a' AS STRING))", 'CAST(array(1, 2) AS ARRAY<INT>)')
+    """
+    if text == "NULL" or kind not in ("struct", "array"):
+        return text
+    inside = text[1:-1]
+    if kind == "array":
+        return f"CAST(array({inside}) AS ARRAY<INT>)" if dialect == SPARK else f"CAST([{inside}] AS INTEGER[])"
+    number, name = inside.split(", ")
+    if dialect == SPARK:
+        return f"named_struct('f', CAST({number} AS INT), 'g', CAST({name} AS STRING))"
+    return f"{{'f': CAST({number} AS INTEGER), 'g': CAST({name} AS VARCHAR)}}"
+
+
+def type_of(kind: str, dialect: str) -> str:
+    """The SQL type of a kind."""
+    return KINDS[kind][0 if dialect == SPARK else 1]
+
+
+def declaration(columns: Sequence[Column], dialect: str) -> str:
+    """The columns as in CREATE TABLE."""
+    return ", ".join(f"{column.name} {type_of(column.kind, dialect)}" for column in columns)
+
+
+NAMES = (("o", "O"), ("c",), ("d", "D_x"))
+COLUMN_NAMES = {
+    "int": ("k", "v", "n", "Amt"),
+    "long": ("k", "cid", "Big"),
+    "text": ("s", "name", "Country"),
+    "decimal": ("amt", "price"),
+    "date": ("d", "Day"),
+    "time": ("ts", "moment"),
+    "struct": ("p", "St"),
+    "array": ("arr", "list"),
+}
+
+
+def sources(random: Random) -> tuple[Relation, ...]:
+    """Two or three sources that can meet: each has an integer column of a few values, and others."""
+    found = []
+    for names in NAMES[: random.choice((2, 3, 3))]:
+        columns = [Column("k", random.choice(("int", "long")))]
+        key = "id" if random.random() < 0.5 else None
+        if key:
+            columns.insert(0, Column(key, "long"))
+        for _ in range(random.randint(1, 3)):
+            kind = random.choices(tuple(KINDS), (4, 1, 4, 2, 2, 2, 1, 1))[0]
+            free = [n for n in COLUMN_NAMES[kind] if n.lower() not in {column.name.lower() for column in columns}]
+            if free:
+                columns.append(Column(random.choice(free), kind))
+        found.append(Relation(random.choice(names), tuple(columns), key))
+    return tuple(found)
