@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,16 @@ if TYPE_CHECKING:
 
 # A test that takes one of these starts a JVM, here or in a process of its own.
 SPARK_FIXTURES = frozenset({"spark", "engine"})
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let Ctrl-C mean what it means in a terminal.
+
+    A run in the background of a script ignores it, and so would every command that a test starts: those that test what
+    Ctrl-C does would wait for ever.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -64,7 +75,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         app_name="tests",
         connect_token="token-of-the-tests",
         connect_port=0,
-        quick_start=False,
+        quick_start=True,
     )
     yield session
     stop_session(session)

@@ -38,6 +38,13 @@ def deployment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path
     os.environ["FRESHLINE_ENV"] = "local"
 
 
+@pytest.fixture
+def few_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Portions of a hundredth, for what does not depend on how much arrives."""
+    for name in ("TOUCHES", "ORDERS", "CUSTOMER_CHANGES"):
+        monkeypatch.setattr(demo, name, getattr(demo, name) // 100)
+
+
 def verification(equal: bool) -> dict[str, Any]:
     return {
         "type": "verification",
@@ -68,6 +75,7 @@ def test_once_refreshes_after_each_of_ten_portions_and_verifies(
     assert lines > 10_000
 
 
+@pytest.mark.usefixtures("few_events")
 @pytest.mark.parametrize(
     ("outcome", "verified"),
     [({}, [verification(True), verification(False)]), ({"state": "FAILED"}, [verification(True)]), ({}, [])],
@@ -89,6 +97,7 @@ def test_once_fails_unless_all_was_refreshed_and_all_is_equal(
     assert not fake_engine.running
 
 
+@pytest.mark.usefixtures("few_events")
 def test_the_demo_before_is_wiped(deployment: Path, fake_engine: FakeEngine) -> None:
     left = deployment / ".freshline" / "demo" / "warehouse" / "left"
     other = deployment / ".freshline" / "local" / "kept"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import sys
 import threading
 import urllib.request
 from collections.abc import Iterator
@@ -111,11 +113,14 @@ def test_a_webserver_that_cannot_start_is_told_with_the_last_line_of_its_log(
     assert not record_file(settings).exists()
 
 
-def test_an_engine_that_ran_before_stays(settings: Settings, fake_engine: FakeEngine) -> None:
+def test_an_engine_that_ran_before_stays(
+    settings: Settings, fake_engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fake_engine.running = fake_engine.loops = True
-    (settings.root / "workspace.yaml").write_text("load_from: 3\n")
+    # A webserver that ends at once; Dagster's own needs seconds to fail.
+    monkeypatch.setattr(sys, "executable", shutil.which("false"))
 
-    with pytest.raises(EngineError):
+    with pytest.raises(EngineError, match="ended with code 1"):
         Supervisor(settings, lambda sentence: None, port=0).start(lambda message: None)
 
     assert fake_engine.running

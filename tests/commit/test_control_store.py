@@ -71,16 +71,19 @@ def test_two_that_take_an_epoch_at_once_get_different_ones(store):
 
 
 def test_many_processes_may_open_a_new_store_at_once(url):
+    # Forked from one that has imported everything, they begin together.
     code = (
-        "import sys; from freshline.commit.control_store import ControlStore; "
-        "store = ControlStore.open(sys.argv[1]); print(store.take_epoch(1)); store.close()"
+        "import os, sys; from freshline.commit.control_store import ControlStore\n"
+        "for _ in range(6):\n"
+        "    if os.fork() == 0:\n"
+        "        store = ControlStore.open(sys.argv[1]); print(store.take_epoch(1), flush=True)\n"
+        "        store.close(); os._exit(0)\n"
+        "sys.exit(any(os.wait()[1] for _ in range(6)))\n"
     )
-    processes = [
-        subprocess.Popen([sys.executable, "-c", code, url], stdout=subprocess.PIPE, text=True) for _ in range(6)
-    ]
-    taken = sorted(int(process.communicate(timeout=60)[0]) for process in processes)
+    done = subprocess.run([sys.executable, "-c", code, url], capture_output=True, text=True, timeout=60)
 
-    assert taken == [1, 2, 3, 4, 5, 6]
+    assert done.returncode == 0, done.stderr
+    assert sorted(int(line) for line in done.stdout.split()) == [1, 2, 3, 4, 5, 6]
 
 
 def test_the_newest_check_of_a_source_is_remembered_in_any_letter_case(store):

@@ -230,9 +230,7 @@ def test_cancelling_interrupts_what_spark_does(engine):
 
 def test_ctrl_c_of_a_command_cancels_its_request(engine, project):
     code = (
-        # A test run in the background ignores the signal, and what it starts inherits that.
-        "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
-        "from pathlib import Path; from freshline.declare.project import read_settings; "
+        "import sys; from pathlib import Path; from freshline.declare.project import read_settings; "
         "from freshline.engine.client import EngineClient; "
         "client = EngineClient.connect(read_settings(Path(sys.argv[1]), {})); print('ready', flush=True); "
         "list(client.run('sql', statement=sys.argv[2]))"

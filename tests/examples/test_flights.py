@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from datetime import date
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import duckdb
 import pytest
@@ -113,8 +114,13 @@ def test_a_missing_column_is_told(
         flights.compare(connection, "airline")
 
 
-def test_every_record_of_the_days_is_delivered_once(flights: ModuleType) -> None:
-    delivered = list(flights.deliveries(flights.data_directory(), DAYS, 3))
+@pytest.fixture(scope="module")
+def delivered(flights: ModuleType) -> list[Any]:
+    """What arrives in these days, three days at a time."""
+    return list(flights.deliveries(flights.data_directory(), DAYS, 3))
+
+
+def test_every_record_of_the_days_is_delivered_once(flights: ModuleType, delivered: list[Any]) -> None:
     records = Counter(source for one in delivered for (source, _), rows in one.files.items() for _ in rows)
     days = {
         date(int(row["year"]), int(row["month"]), int(row["day"]))
@@ -135,16 +141,17 @@ def test_every_record_of_the_days_is_delivered_once(flights: ModuleType) -> None
     assert records["plane_record"] == 3 * 3322
 
 
-def test_planes_and_airlines_come_before_the_second_delivery(flights: ModuleType) -> None:
-    first, second, *_ = flights.deliveries(flights.data_directory(), DAYS, 3)
+def test_planes_and_airlines_come_before_the_second_delivery(delivered: list[Any]) -> None:
+    first, second, *_ = delivered
 
     assert {("plane_record", "register-2013.csv"), ("airline", "airlines.csv")} <= set(first.files)
     assert {row["seats"] for row in second.files["plane_record", "register-2012.csv"]} == {"NA"}
 
 
-def test_files_appear_whole_and_hold_what_the_package_holds(flights: ModuleType, tmp_path: Path) -> None:
-    delivery = next(iter(flights.deliveries(flights.data_directory(), 1, 1)))
-    flights.deliver(delivery, tmp_path)
+def test_files_appear_whole_and_hold_what_the_package_holds(
+    flights: ModuleType, delivered: list[Any], tmp_path: Path
+) -> None:
+    flights.deliver(delivered[0], tmp_path)
     lines = (tmp_path / "flight_record" / "2013-01-01.csv").read_text(encoding="utf-8").splitlines()
 
     assert not list(tmp_path.rglob(".*"))

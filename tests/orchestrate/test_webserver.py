@@ -99,7 +99,6 @@ def served(root: Path) -> Iterator[Webserver]:
         try:
             process.wait(timeout=15)
         except subprocess.TimeoutExpired:
-            # A test run in the background ignores SIGINT; Dagster inherits that, and for it SIGTERM is the same.
             process.kill()
             process.wait(timeout=15)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 
 import pytest
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import AnalysisException
 
 from freshline.declare.freshness import Freshness
@@ -15,7 +15,7 @@ from freshline.declare.query_parser import parse_query
 from freshline.declare.spec import TableSpec
 from freshline.errors import RefreshError
 from freshline.refresh.cancellation import Cancellation
-from freshline.run.failure import translate
+from freshline.run.failure import translate, translate_statement
 
 SPEC = TableSpec(
     TableName.parse("t"), parse_query("SELECT a\nFROM s", "assets/t.sql", 3), Location("assets/t.sql", 1), Freshness(60)
@@ -49,6 +49,9 @@ JAVA = "An error occurred while calling o1.save.\n: org.apache.spark.SparkExcept
             "assets/t.sql:4: the query failed while it ran: [CAST_INVALID_INPUT] 'x' is no INT.",
         ),
         (Py4JError("SparkContext was shut down"), "ENGINE", "nothing was committed"),
+        (Py4JError("An error occurred while calling o422.save"), "ENGINE", "nothing was committed"),
+        (Py4JNetworkError("Answer from Java side is empty"), "ENGINE", "nothing was committed"),
+        (ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused"), "ENGINE", "nothing was committed"),
         (Py4JError(JAVA), "REFRESH", "Job aborted"),
         (ValueError("odd"), "REFRESH", "ValueError: odd"),
     ],
@@ -59,6 +62,28 @@ def test_each_has_its_code_and_sentence(error, code, said):
     assert failure.code == code
     assert said in str(failure)
     assert failure.retry_helps is (code in ("STORAGE", "SOURCE", "ENGINE"))
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (AnalysisException("[UNRESOLVED_COLUMN] no column b"), "REQUEST", "Spark refuses the statement: [UNRESOLVED_"),
+        (
+            Py4JError(JAVA + "Caused by: org.apache.spark.SparkArithmeticException: [DIVIDE_BY_ZERO] by zero.\n"),
+            "REQUEST",
+            "the statement failed while it ran: [DIVIDE_BY_ZERO] by zero.",
+        ),
+        (Py4JError(JAVA), "REQUEST", "the statement failed while it ran: Job aborted."),
+        (Py4JError(JAVA + "Job 13 cancelled because SparkContext was shut down"), "ENGINE", "driver-memory"),
+        (ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused"), "ENGINE", "driver-memory"),
+    ],
+)
+def test_what_happens_to_a_statement_is_one_sentence(error, code, said):
+    failure = translate_statement(error)
+
+    assert failure.code == code
+    assert said in str(failure)
+    assert "\n" not in str(failure)
 
 
 def test_our_own_errors_stay_as_they_are():

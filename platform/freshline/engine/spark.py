@@ -139,6 +139,8 @@ def session_confs(
         "spark.databricks.delta.snapshotPartitions": "1",
         # Off by default; without it a writer that lost the answer to its commit cannot recognise it as its own.
         "spark.databricks.delta.commit.idempotencyCheck.enabled": "true",
+        # Rows pass through the driver with their dates: the older classes lack ten days of October 1582.
+        "spark.sql.datetime.java8API.enabled": "true",
         # A LIMIT looks at one partition first, then at more, each time by a job. Small results come with one.
         "spark.sql.limit.initialNumPartitions": "16",
         # Our sources are deterministic, they are pinned versions; materializing them would cost a third of a MERGE.

@@ -37,12 +37,11 @@ from freshline.declare.tokens import in_lower_case
 from freshline.plan.affected.values import Affected, Reading, Stage, view_of
 from freshline.plan.reason import Reason
 from freshline.refresh.literal import partition_predicate, quoted, sql_literal
+from freshline.refresh.settle import FEW_ROWS, settle
 
 # Up to this many values of a column are written into conditions, where scans can use them; of more it is the least and
 # the greatest. For a few hundred that is cheaper than a join with them, which plans and sends more.
 FEW_KEYS = 1_000
-# Up to this many rows are kept in the driver.
-FEW_ROWS = 5_000
 # Up to this many keys are sent to every task instead of being shuffled.
 BROADCAST_KEYS = 500_000
 OP = "_freshline_op"
@@ -217,20 +216,6 @@ def _typed(rows: DataFrame, schema: StructType) -> DataFrame:
     return rows.toDF(*schema.names).select(
         *[F.col(quoted(field.name)).cast(field.dataType).alias(field.name) for field in schema.fields]
     )
-
-
-def settle(rows: DataFrame) -> tuple[DataFrame, int]:
-    """Compute rows once, and how many there are.
-
-    Few are kept in the driver as a relation of their own: what joins with them or sends them to tasks needs no job for
-    it. More stay where they were computed.
-    """
-    spark = rows.sparkSession
-    found = rows.limit(FEW_ROWS + 1)._jdf.collectAsList()
-    if found.size() <= FEW_ROWS:
-        return DataFrame(spark._jsparkSession.createDataFrame(found, rows._jdf.schema()), spark), found.size()
-    kept = rows.localCheckpoint(eager=True)
-    return kept, kept.count()
 
 
 def _spans(rows: DataFrame, count: int, schema: StructType) -> dict[str, Span | None]:

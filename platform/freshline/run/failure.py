@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import re
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors import AnalysisException, ParseException, PySparkException
 
 from freshline.declare.query import SqlQuery
@@ -16,6 +16,7 @@ from freshline.errors import (
     FreshlineError,
     QueryError,
     RefreshError,
+    RequestError,
     SourceError,
     StorageError,
 )
@@ -39,6 +40,8 @@ GONE = (
 )
 # What a task says of its rows (`[CAST_INVALID_INPUT] The value ..`), below what Spark says of the task.
 CAUSE = re.compile(r"^Caused by: .*?(\[(?!DELTA_|INTERNAL_ERROR|TASK_)[A-Z][A-Z0-9_.]+\] .*)$", re.MULTILINE)
+# All that py4j says of a call during which the JVM was killed.
+NO_ANSWER = re.compile(r"An error occurred while calling \S+\s*")
 
 
 def translate(error: Exception, spec: Spec, cancellation: Cancellation) -> FreshlineError:
@@ -49,6 +52,8 @@ def translate(error: Exception, spec: Spec, cancellation: Cancellation) -> Fresh
         return CancelledError("the request was cancelled; nothing of it was committed", where=str(spec.name))
     text = str(error)
     where = str(spec.name)
+    if _spark_has_ended(error):
+        return EngineError("the engine's Spark ended during the refresh; nothing was committed", where=where)
     if any(sign in text for sign in FULL) or getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT):
         return StorageError("the disk of the warehouse is full. Free some space and ask again.", where=where)
     if any(sign in text for sign in READ_ONLY) or getattr(error, "errno", None) in (errno.EROFS, errno.EACCES):
@@ -62,13 +67,37 @@ def translate(error: Exception, spec: Spec, cancellation: Cancellation) -> Fresh
     if isinstance(error, PySparkException):
         return QueryError(f"the query failed while it ran: {_sentence(text)}", where=_place(spec, text))
     if isinstance(error, Py4JError):
-        if "SparkContext was shut down" in text or "answer from Java side is empty" in text:
-            return EngineError("the engine's Spark ended during the refresh; nothing was committed", where=where)
         causes = CAUSE.findall(text)
         if causes:
             return QueryError(f"the query failed while it ran: {causes[-1]}", where=_place(spec, text))
         return RefreshError(f"Spark failed: {_sentence(text)}", where=where)
     return RefreshError(f"{type(error).__name__}: {_sentence(text)}", where=where)
+
+
+def translate_statement(error: Exception) -> FreshlineError:
+    """The error to report for a statement that a person typed."""
+    if isinstance(error, FreshlineError):
+        return error
+    if _spark_has_ended(error):
+        return EngineError(
+            "the engine's Spark ended while it worked on the statement. Ask again; if it ends each time, the statement "
+            "needs more memory than the setting driver-memory gives."
+        )
+    text = str(error)
+    if isinstance(error, AnalysisException | ParseException):
+        return RequestError(f"Spark refuses the statement: {_sentence(text)}")
+    causes = CAUSE.findall(text)
+    return RequestError(f"the statement failed while it ran: {causes[-1] if causes else _sentence(text)}")
+
+
+def _spark_has_ended(error: Exception) -> bool:
+    """Whether there is no JVM any more: a call that was under way gets no answer, the next ones find nobody."""
+    if isinstance(error, Py4JNetworkError | ConnectionError):
+        return True
+    text = str(error)
+    if isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError) and NO_ANSWER.fullmatch(text):
+        return True
+    return "SparkContext was shut down" in text
 
 
 def _sentence(text: str) -> str:

@@ -8,6 +8,7 @@ finds quarantined rows above the log's newest number takes them away before it b
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -55,12 +56,16 @@ from freshline.refresh.inputs import HASH, INGESTED_AT, SEQ
 from freshline.refresh.landing import Listing, find_unread, list_landing
 from freshline.refresh.literal import quoted
 from freshline.refresh.plain_json import STOPPED, count_plain_lines, may_be_plain, read_plain
+from freshline.refresh.settle import few_rows
+from freshline.refresh.small_tables import read_small
 from freshline.report.outcome import Outcome
 from freshline.run.runtime import KnownFiles, Progress, Runtime
 
 BATCH_BYTES = 256 << 20
 BATCH_FILES = 10_000
 SMALL_BATCH_BYTES = 4 << 20
+# A batch of up to this many rows is looked at in the driver's own memory.
+SMALL_BATCH_ROWS = 20_000
 # Receipts carry the files read since the last flush; this many make a commit file of some tens of kilobytes.
 RECENT_FILES = 200
 HISTORY_SECONDS = 7 * 86400
@@ -327,14 +332,22 @@ def _commit_checked(runtime: Runtime, spark: SparkSession, portion: _Portion, ca
     rows = read_records(spark, spec, Path(spec.path), portion.marks).rows
     if spec.primary_key:
         rows = rows.withColumn(HASH, record_hash(spec))
+    few = None
     if sum(mark.size for mark in portion.marks) <= SMALL_BATCH_BYTES:
         # In one task nothing needs to be shuffled, and the log gets one file.
         rows = rows.coalesce(1)
+        few = few_rows(rows, SMALL_BATCH_ROWS)
     # Parsed once, used for the counts, the quarantine and the log.
-    rows = rows.persist(StorageLevel.MEMORY_AND_DISK)
+    rows = few[0] if few is not None else rows.persist(StorageLevel.MEMORY_AND_DISK)
     try:
         marked = _mark_redelivered(spark, spec, portion.path, rows, portion.now) if spec.primary_key else rows
-        counts = {row[ERROR]: row["count"] for row in marked.groupBy(ERROR).count().collect()}
+        again = few_rows(marked, SMALL_BATCH_ROWS) if few is not None and marked is not rows else None
+        marked = marked if again is None else again[0]
+        counts: dict[str | None, int] = (
+            Counter(row[0] for row in marked.select(ERROR).collect())
+            if few is not None
+            else {row[ERROR]: row["count"] for row in marked.groupBy(ERROR).count().collect()}
+        )
         redelivered = counts.pop("REDELIVERED", 0)
         good = counts.pop(None, 0)
         rejected = sum(counts.values())
@@ -348,7 +361,8 @@ def _commit_checked(runtime: Runtime, spark: SparkSession, portion: _Portion, ca
             runtime, portion, accepted(marked, spec, portion.seq, portion.now), receipt, cancellation
         )
     finally:
-        rows.unpersist()
+        if few is None:
+            rows.unpersist()
     return _Batch(committed, rejected, redelivered)
 
 
@@ -374,7 +388,9 @@ def _mark_redelivered(spark: SparkSession, spec: SourceSpec, path: Path, rows: D
     # The records are computed: what follows reads the log, in the session's own way.
     end_reading(spark)
     marked = mark_duplicates(rows, spec) if twice else rows
-    stored = spark.read.format("delta").load(str(path))
+    stored = read_small(spark, path, None)
+    if stored is None:
+        stored = spark.read.format("delta").load(str(path))
     if spec.deduplicate_seconds is not None:
         stored = stored.where(F.col(INGESTED_AT) > F.lit(now - timedelta(seconds=spec.deduplicate_seconds)))
     # The batch is the small side: its keys go to the log's scan.

@@ -84,9 +84,9 @@ from freshline.refresh.keys import (
     difference_by_key,
     drop_key_views,
     find_keys,
-    settle,
 )
 from freshline.refresh.literal import for_literal, from_spark, partition_predicate, quoted
+from freshline.refresh.settle import settle
 from freshline.run.compute import (
     as_stored,
     check_key,

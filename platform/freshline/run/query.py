@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 from sqlglot import TokenType, exp, parse
@@ -20,6 +21,7 @@ from freshline.plan.request import MANUAL
 from freshline.refresh.cancellation import Cancellation
 from freshline.refresh.inputs import Pinned, drop_views, read_whole, shadow_inputs
 from freshline.refresh.literal import quoted
+from freshline.run.failure import translate_statement
 from freshline.run.runtime import Runtime
 
 ROW_LIMIT = 10_000
@@ -45,17 +47,23 @@ def query(
 ) -> QueryResult:
     """Run one SELECT (or WITH, VALUES) over the tables' newest versions.
 
-    Raises RequestError for anything that would write, and for what Spark refuses.
+    Raises RequestError for anything that would write, and for what Spark refuses; EngineError where Spark has ended.
     """
     _require_query(statement)
+    try:
+        return _answer(runtime, statement, ROW_LIMIT if limit is None else limit, cancellation or Cancellation())
+    except (PySparkException, Py4JError, ConnectionError) as error:
+        raise translate_statement(error) from error
+
+
+def _answer(runtime: Runtime, statement: str, most: int, cancellation: Cancellation) -> QueryResult:
     names = [
         name
         for name in runtime.graph.order
         if newest_version(runtime.warehouse.location(runtime.graph.spec(name))) is not None
     ]
     text, used = resolve_names(statement, names)
-    most = ROW_LIMIT if limit is None else limit
-    with runtime.working(cancellation or Cancellation(), pool=MANUAL, what="sql") as spark:
+    with runtime.working(cancellation, pool=MANUAL, what="sql") as spark:
         frames = {}
         for name in used:
             spec = runtime.graph.spec(name)
@@ -77,8 +85,6 @@ def query(
             ]
             # Each value is printed by Spark inside {"v":..}; the braces go, the column's own name comes.
             texts = safe.select(F.array(*pieces).alias("t")).limit(most + 1).collect()
-        except PySparkException as error:
-            raise RequestError(f"Spark refuses the statement: {_first_line(str(error))}") from error
         finally:
             drop_views(spark, list(frames))
     objects = tuple("{" + ",".join(piece[:-1] for piece in row["t"]) + "}" for row in texts[:most])
