@@ -141,7 +141,7 @@ def test_new_files_arrive_with_the_next_refresh(engine: Shop) -> None:
     orders, spend = engine.json("refresh")
 
     assert (orders["rows_out"], orders["rejected"]) == (1, 1)
-    assert spend["strategy"] == "full"
+    assert spend["strategy"] == "keys"
     rows = json.loads(engine.run("sql", "SELECT total FROM spend WHERE customer = 'grace'", "--json"))
     assert rows == [{"total": 6.5}]
     assert engine.json("status")[0]["quarantined"] == 1
