@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
-from datetime import timedelta
+from datetime import datetime, timedelta
+from itertools import count
 from pathlib import Path
 from threading import Event
 
@@ -198,9 +200,18 @@ def test_the_live_run_writes_at_its_rate_until_told_to_stop(tmp_path: Path) -> N
 
 def test_two_live_runs_into_one_directory_do_not_meet(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "resources.generator", "--landing", str(tmp_path), "--seconds", "0.1"]
-    for _ in range(2):
-        subprocess.run([*command, "--rate", "200"], cwd=ROOT, check=True, capture_output=True)
+    told = subprocess.run([*command, "--rate", "200"], cwd=ROOT, check=True, capture_output=True)
+    start, until, ticks = utc_now(), Event(), count()
+
+    def clock() -> datetime:
+        tick = next(ticks)
+        if tick == 3:
+            until.set()
+        return start + timedelta(seconds=tick)
+
+    second = Generator(tmp_path, tmp_path / "campaign_load", 1).run(until, 10.0, period=0.0, clock=clock)
 
     landed = read_landing(tmp_path, "touch_event")
-    assert len(landed.rows) > 0
+    assert 0 < second["touch_event"]
+    assert len(landed.rows) == json.loads(told.stdout)["touch_event"] + second["touch_event"]
     assert (tmp_path / "campaign_load" / "_delta_log").is_dir()
