@@ -14,6 +14,7 @@ import pytest
 
 from freshline.cli import demo, status
 from freshline.cli.main import run
+from freshline.declare.project import read_project
 from tests.cli.conftest import FakeEngine
 
 ROOT = Path(__file__).parents[2]
@@ -131,7 +132,7 @@ def test_the_live_table_can_be_drawn(deployment: Path, fake_engine: FakeEngine) 
     from rich.console import Console
 
     settings = demo.open_settings(deployment, demo.ENVIRONMENT)
-    graph = demo.read_project(settings)
+    graph = read_project(settings)
     console = Console(width=200, record=True)
 
     with status.open_status(settings, graph) as read:
