@@ -226,6 +226,7 @@ def test_version_of_takes_the_alias_of_a_lookup(call, said):
     [
         ("SELECT a FROM t WHERE", "QUERY_SYNTAX", 5, "cannot be read"),
         ("SELECT a\n\n FROM t GROUP a", "QUERY_SYNTAX", 7, "cannot be read"),
+        ("SELECT map(a) FROM t", "QUERY_SYNTAX", 5, "not the arguments"),
         ("SELECT a,\n FROM t", "QUERY_SYNTAX", 5, "ends with a comma"),
         ("SELECT (a FROM t", "QUERY_SYNTAX", 5, "cannot be read"),
         ("SELECT a FROM t; SELECT b FROM t", "TWO_DECLARATIONS", 5, "a second statement"),

@@ -20,12 +20,11 @@ import pytest
 from freshline.declare.project import read_settings
 from freshline.engine.client import EngineClient
 
-WORKSPACE = """\
-load_from:
+LOCATION = """\
   - python_module:
       module_name: assets.definitions
-      working_directory: .
-      location_name: freshline
+      working_directory: {root}
+      location_name: {name}
 """
 DEFINITIONS = """\
 from pathlib import Path
@@ -70,10 +69,14 @@ class Webserver:
 
 
 @contextmanager
-def served(root: Path) -> Iterator[Webserver]:
-    """The webserver of a project, from its root, until the block ends."""
-    (root / "workspace.yaml").write_text(WORKSPACE)
-    (root / "assets" / "definitions.py").write_text(DEFINITIONS)
+def served(root: Path, **others: Path) -> Iterator[Webserver]:
+    """The webserver of a project, from its root, until the block ends; `others` are further locations that it shows."""
+    locations = {"freshline": root, **others}
+    (root / "workspace.yaml").write_text(
+        "load_from:\n" + "".join(LOCATION.format(root=each, name=name) for name, each in locations.items())
+    )
+    for each in locations.values():
+        (each / "assets" / "definitions.py").write_text(DEFINITIONS)
     home = root / "dagster"
     home.mkdir()
     (home / "dagster.yaml").write_text(INSTANCE)
@@ -110,13 +113,21 @@ def wait_until(met: Callable[[], bool], seconds: float, log: Path) -> None:
         time.sleep(0.2)
 
 
-def test_the_ui_is_given_one_lineage_graph_with_kinds_modes_and_descriptions(project):
-    with served(project()) as webserver:
-        nodes = webserver.ask("""{ assetNodes {
-            assetKey { path } kinds description isMaterializable dependencyKeys { path } tags { key value }
-            metadataEntries { label ... on CodeReferencesMetadataEntry {
-              codeReferences { ... on LocalFileCodeReference { filePath lineNumber } } } }
-        } }""")["assetNodes"]
+@pytest.fixture(scope="module")
+def webserver(write_project, tmp_path_factory) -> Iterator[Webserver]:
+    """The webserver of a project that loads, and beside it of one that does not: each start takes seconds."""
+    wrong = "CREATE MATERIALIZED TABLE broken\nFRESHNESS = INTERVAL '0' SECOND\nAS SELECT a FROM b;"
+    broken = write_project(tmp_path_factory.mktemp("broken"), broken=wrong)
+    with served(write_project(tmp_path_factory.mktemp("shop")), broken=broken) as webserver:
+        yield webserver
+
+
+def test_the_ui_is_given_one_lineage_graph_with_kinds_modes_and_descriptions(webserver):
+    nodes = webserver.ask("""{ assetNodes {
+        assetKey { path } kinds description isMaterializable dependencyKeys { path } tags { key value }
+        metadataEntries { label ... on CodeReferencesMetadataEntry {
+          codeReferences { ... on LocalFileCodeReference { filePath lineNumber } } } }
+    } }""")["assetNodes"]
 
     shown = {"/".join(node["assetKey"]["path"]): node for node in nodes}
     assert {key: [dep["path"] for dep in node["dependencyKeys"]] for key, node in shown.items()} == {
@@ -135,16 +146,13 @@ def test_the_ui_is_given_one_lineage_graph_with_kinds_modes_and_descriptions(pro
     assert {key for key, node in shown.items() if not node["isMaterializable"]} == {"campaign_load"}
 
 
-def test_a_location_that_does_not_load_shows_file_and_line(project):
-    root = project(broken="CREATE MATERIALIZED TABLE broken\nFRESHNESS = INTERVAL '0' SECOND\nAS SELECT a FROM b;")
+def test_a_location_that_does_not_load_shows_file_and_line(webserver):
+    entries = webserver.ask("""{ workspaceOrError { ... on Workspace { locationEntries { name
+        locationOrLoadError { ... on PythonError { message causes { message } } } } } } }""")["workspaceOrError"]
+    errors = {entry["name"]: entry["locationOrLoadError"] for entry in entries["locationEntries"]}
 
-    with served(root) as webserver:
-        [entry] = webserver.ask("""{ workspaceOrError { ... on Workspace { locationEntries {
-            locationOrLoadError { ... on PythonError { message causes { message } } } } } } }""")[
-            "workspaceOrError"
-        ]["locationEntries"]
-
-    assert "assets/broken.sql:2" in json.dumps(entry)
+    assert errors["freshline"] == {}
+    assert "assets/broken.sql:2" in json.dumps(errors["broken"])
 
 
 LAUNCH = """mutation ($asset: [AssetKeyInput!]!) {

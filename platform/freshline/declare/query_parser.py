@@ -56,12 +56,24 @@ def parse_structure(query: SqlQuery) -> exp.Query:
     """The tree of a query that was read before; `version_of(d)` stands in it as the number 0."""
     text = Text(query.text, "", query.line)
     covered = _covered(query.text, text.tokens(), query.removed, [span for span, _ in query.version_calls])
-    return cast(exp.Query, sqlglot.parse_one(covered, dialect="spark"))
+    return cast(exp.Query, parse_trees(covered)[0])
 
 
 def parse_sql(text: str) -> exp.Query:
     """The tree of SQL that Spark would run, such as a rendered query; raises sqlglot's ParseError."""
-    return cast(exp.Query, sqlglot.parse_one(_covered(text, Text(text, "").tokens(), (), ()), dialect="spark"))
+    [tree] = parse_trees(_covered(text, Text(text, "").tokens(), (), ()))
+    return cast(exp.Query, tree)
+
+
+def parse_trees(text: str) -> list[exp.Expr]:
+    """The trees of the statements in a text of Spark's SQL, as sqlglot reads it; raises sqlglot's errors.
+
+    Calls with too few arguments, such as `map(a)`, make sqlglot fail with Python's errors instead.
+    """
+    try:
+        return [tree for tree in sqlglot.parse(text, dialect="spark") if tree is not None]
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        raise SqlglotError("a call in it has not the arguments that its function takes") from error
 
 
 def too_deep(at: Location) -> DeclarationError:
@@ -224,7 +236,7 @@ class _Parser:
 
     def _tree(self, text: str) -> exp.Expr:
         try:
-            trees = sqlglot.parse(text, dialect="spark")
+            found = parse_trees(text)
         except ParseError as error:
             facts = error.errors[0] if error.errors else {}
             line = self.text.first_line + int(facts.get("line") or 1) - 1
@@ -239,8 +251,7 @@ class _Parser:
                 Location(self.text.path, line),
             ) from error
         except SqlglotError as error:
-            raise breach("QUERY_SYNTAX", f"the query cannot be read: {error}", self.text.at(0)) from error
-        found = [tree for tree in trees if tree is not None]
+            raise breach("QUERY_SYNTAX", f"the query cannot be read: {error}. Correct it.", self.text.at(0)) from error
         if len(found) != 1:
             raise breach("QUERY_KIND", f"the query is {len(found)} statements. Write one SELECT.", self.text.at(0))
         return found[0]

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
@@ -20,7 +19,7 @@ from freshline.declare.location import Location
 from freshline.declare.names import TableName
 from freshline.declare.options import TABLE_OPTIONS, TABLE_OPTIONS_NOT_BUILT, Options
 from freshline.declare.query import PythonQuery, SqlQuery
-from freshline.declare.query_parser import parse_query, parse_structure
+from freshline.declare.query_parser import parse_query, parse_structure, parse_trees
 from freshline.declare.rules import Problems, nearest
 from freshline.declare.spec import DeltaJoin, Merge, MergeKind, Mode, TableSpec
 from freshline.declare.tokens import Text
@@ -308,7 +307,7 @@ def _parse_expression(text: str, *, several: bool) -> exp.Expr:
     try:
         # A comment to the end of the line would hide what follows the expression wherever it is put: here it hides the
         # parenthesis, and is refused.
-        trees = sqlglot.parse(f"SELECT ({text})", dialect="spark")
+        trees = parse_trees(f"SELECT ({text})")
     except SqlglotError as error:
         raise refused from error
     tree = trees[0] if len(trees) == 1 else None

@@ -10,12 +10,13 @@ from functools import reduce
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
-from sqlglot import TokenType, exp, parse
+from sqlglot import TokenType, exp
 from sqlglot.dialects.spark import Spark
-from sqlglot.errors import ParseError, TokenError
+from sqlglot.errors import SqlglotError
 
 from freshline.commit.delta_log import newest_version, position_of
 from freshline.declare.names import TableName
+from freshline.declare.query_parser import parse_trees
 from freshline.errors import RequestError
 from freshline.plan.request import MANUAL
 from freshline.refresh.cancellation import Cancellation
@@ -101,8 +102,8 @@ def _first_line(text: str) -> str:
 
 def _require_query(statement: str) -> None:
     try:
-        parsed = [item for item in parse(statement, dialect="spark") if item is not None]
-    except (ParseError, TokenError) as error:
+        parsed = parse_trees(statement)
+    except SqlglotError as error:
         raise RequestError(f"the statement cannot be parsed: {_first_line(str(error))}") from error
     if len(parsed) != 1:
         raise RequestError("give one statement at a time")
