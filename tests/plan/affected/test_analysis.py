@@ -27,17 +27,17 @@ REFUSALS = {
     "a scalar subquery that is the same for every row": (
         "SELECT id, (SELECT max(w) FROM d) AS m FROM o",
         "d",
-        "NO_KEY(SELECT MAX(w) AS _col_0 FROM d is the same for every row)",
+        "NO_KEY(SELECT MAX(w) FROM d is the same for every row)",
     ),
     "EXISTS that is the same for every row": (
-        "SELECT id FROM o WHERE EXISTS (SELECT 1 FROM d)",
+        "SELECT id, EXISTS (SELECT 1 FROM d) AS some FROM o",
         "d",
         "NO_KEY(SELECT 1 AS 1 FROM d is the same for every row)",
     ),
     "a SELECT without FROM": (
         "SELECT (SELECT max(w) FROM d) AS m",
         "d",
-        "NO_KEY(SELECT (SELECT MAX(w) AS _col_0 FROM d) AS m has one row)",
+        "NO_KEY(SELECT (SELECT MAX(w) FROM d) AS m has one row)",
     ),
     "grouping columns that are not selected": (
         "SELECT count(*) AS n FROM o GROUP BY k",
@@ -160,7 +160,7 @@ REFUSALS = {
         "SELECT id FROM o WHERE EXISTS (SELECT rank() OVER (PARTITION BY c.id ORDER BY c.k) FROM c WHERE c.k = o.k)",
         "c",
         (
-            "UNSUPPORTED(SELECT RANK() OVER (PARTITION BY id ORDER BY k) AS _col_0...: a window function inside an "
+            "UNSUPPORTED(SELECT RANK() OVER (PARTITION BY id ORDER BY k) FROM c WH...: a window function inside an "
             "expression)"
         ),
     ),

@@ -3,7 +3,8 @@
 For each relation that changed, the SELECT is looked at with the changed rows in its place: what it joins with is read
 as it is now, and as it was. Where an outer join has the relation on its optional side, the rows that are kept without
 a partner are affected too: they are those that a changed row would match. A relation inside EXISTS, IN or a scalar
-subquery affects the rows for which the subquery would see a changed row.
+subquery affects the rows for which the subquery would see a changed row. A subquery that is the same for every row
+affects those for which its condition in WHERE or HAVING was true and is not, or the reverse.
 
 Derived from the product rule for joins, d(L x R) = dL x R_new + L_old x dR, in the form that works for sets of
 touched rows: dL with R at both times, and dR with L at both times, hold every row of the difference.
@@ -12,7 +13,7 @@ touched rows: dL with R at both times, and dR with L at both times, hold every r
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
@@ -25,13 +26,14 @@ from freshline.plan.affected.tree import (
     item_expression,
     own_nodes,
     own_queries,
+    read_as,
     relations_in,
     sources_of,
     touched_mark,
     touched_source,
     unsupported,
 )
-from freshline.plan.affected.values import NotDerivedError
+from freshline.plan.affected.values import NotDerivedError, Reading
 from freshline.plan.functions import is_aggregate
 from freshline.plan.reason import Reason
 
@@ -60,7 +62,8 @@ class Touched:
 
     `start` and `joins` are the parts of a SELECT; relations in it are still to be read as of one time. `both` says
     whether something else changed too, so that old and new times must both be looked at. `padded` are the aliases of
-    sources that were emptied, for rows that are kept without a partner.
+    sources that were emptied, for rows that are kept without a partner. With `having`, the rows are those of the groups
+    by `group` that meet it.
     """
 
     start: exp.Expr
@@ -69,19 +72,34 @@ class Touched:
     where: tuple[exp.Expr, ...]
     both: bool
     padded: frozenset[str] = frozenset()
+    group: exp.Expr | None = None
+    having: exp.Expr | None = None
 
     def select(self, items: Sequence[exp.Expr], group: exp.Expr | None = None) -> exp.Select:
         """A SELECT of these items over the rows."""
+        group = group or self.group
         made = exp.Select(expressions=[item.copy() for item in items])
         made.set("from_", exp.From(this=self.start.copy()))
-        made.set("joins", [join.copy() for join in self._needed(items)])
+        made.set("joins", [join.copy() for join in self._needed((*items, group))])
         made.set("laterals", [lateral.copy() for lateral in self.laterals])
         condition = all_of(self.where)
         if condition is not None:
             made.set("where", exp.Where(this=condition))
         if group is not None:
             made.set("group", group.copy())
+        if self.having is not None:
+            made.set("having", exp.Having(this=self.having.copy()))
         return made
+
+    def is_there(self) -> exp.Expr:
+        """The condition that there is such a row."""
+        return exp.Exists(this=self.select([exp.Literal.number(1)]))
+
+    def looks_outside(self, inside: frozenset[str]) -> bool:
+        """Whether a condition reads a column of another source than these."""
+        parts = (*self.where, *self.joins, *([] if self.having is None else [self.having]))
+        columns = [column for part in parts for column in part.find_all(exp.Column)]
+        return any(column.table and column.table not in inside for column in columns)
 
     def adds(self, items: Sequence[exp.Expr]) -> bool:
         """Whether these items can differ from those of the rows that have a partner.
@@ -101,7 +119,7 @@ class Touched:
     def _own_conditions(self) -> tuple[exp.Expr | None, ...]:
         return tuple(join.args.get("on") for join in self.joins if join.this.alias_or_name in self.padded)
 
-    def _needed(self, items: Sequence[exp.Expr]) -> list[exp.Join]:
+    def _needed(self, items: Sequence[exp.Expr | None]) -> list[exp.Join]:
         """The joins without those that only add columns which nothing here looks at; a LEFT JOIN takes no row away."""
         joins = list(self.joins)
         for join in reversed(self.joins):
@@ -109,7 +127,7 @@ class Touched:
                 continue
             others = (other.args.get("on") for other in joins if other is not join)
             alias = join.this.alias_or_name
-            parts = (*items, *self.where, *self.laterals, *others)
+            parts = (*items, *self.where, *self.laterals, *others, self.having)
             if not any(
                 column.table == alias for part in parts if part is not None for column in part.find_all(exp.Column)
             ):
@@ -156,10 +174,14 @@ def touched_rows(select: exp.Select, changed: frozenset[str], guards: list[tuple
         for index in moved
         for rows in _changed_at(sources[0], joins, index)
     ]
-    for query, plain in inner:
-        conditions = _seen_by(query, changed, plain=plain, guards=guards)
-        # The row is there before and after, and what the subquery gives for it may be part of its key.
-        found += [Touched(start.this, tuple(joins), laterals, (part, *kept), True) for part in conditions]
+    everything = Touched(start.this, tuple(joins), laterals, kept, both)
+    for inside in inner:
+        conditions = _seen_by(inside, changed, guards)
+        if conditions is None:
+            found.append(_decided_by(inside, everything, select, changed))
+        else:
+            # The row is there before and after, and what the subquery gives for it may be part of its key.
+            found += [replace(everything, where=(part, *kept), both=True) for part in conditions]
     return found
 
 
@@ -201,8 +223,13 @@ def kept_sources(select: exp.Select) -> frozenset[str]:
 
 
 def _where(select: exp.Select) -> list[exp.Expr]:
-    where = select.args.get("where")
-    return conjuncts(where.this) if where is not None else []
+    return _conditions(select, "where")
+
+
+def _conditions(select: exp.Select, place: str) -> list[exp.Expr]:
+    """The conditions of WHERE or HAVING that must all hold."""
+    clause = select.args.get(place)
+    return conjuncts(clause.this) if clause is not None else []
 
 
 def _reads(node: exp.Expr, changed: frozenset[str]) -> bool:
@@ -255,45 +282,70 @@ def _with_source(join: exp.Join, source: exp.Expr) -> exp.Join:
 
 def _exists(rows: _Rows, on: exp.Expr) -> exp.Expr:
     """Whether some of the rows meet a join's condition with the row outside."""
-    inside = Touched(rows.start, rows.joins, (), (*rows.where, on), False)
-    return exp.Exists(this=inside.select([exp.Literal.number(1)]))
+    return Touched(rows.start, rows.joins, (), (*rows.where, on), False).is_there()
 
 
 # -- queries inside expressions ------------------------------------------------------------------------------------
 
 
-def _changed_subqueries(select: exp.Select, changed: frozenset[str]) -> list[tuple[exp.Expr, bool]]:
-    """The expressions around queries that read changed relations: EXISTS, IN or the query itself.
+@dataclass(frozen=True)
+class _Inside:
+    """A query that reads changed relations, inside an expression.
 
-    With each comes whether it is a whole conjunct of WHERE, without NOT around it.
+    `node` is EXISTS or IN around it, or the query itself. `condition` is the whole condition of `place`, WHERE or
+    HAVING, that it is a part of; None in other places.
     """
-    plain = {id(part) for part in _where(select)}
-    found: list[tuple[exp.Expr, bool]] = []
+
+    node: exp.Expr
+    place: str
+    condition: exp.Expr | None
+
+    @property
+    def query(self) -> exp.Select:
+        node = self.node
+        query = node.args["query"] if isinstance(node, exp.In) else node.this if isinstance(node, exp.Exists) else node
+        while isinstance(query, exp.Subquery):
+            query = query.this
+        if not isinstance(query, exp.Select):
+            raise unsupported(fragment(query))
+        return query
+
+
+def _changed_subqueries(select: exp.Select, changed: frozenset[str]) -> list[_Inside]:
+    """The queries inside expressions that read changed relations."""
+    found: list[_Inside] = []
     for place in PLACES:
-        for query in _queries_at(select, place):
-            if not relations_in(query) & changed:
-                continue
-            around: exp.Expr = query
-            while isinstance(around.parent, exp.Subquery | exp.Paren):
-                around = around.parent
-            parent = around.parent
-            if isinstance(parent, exp.Exists) or (isinstance(parent, exp.In) and parent.args.get("query") is around):
-                found.append((parent, id(parent) in plain))
-            else:
-                found.append((query, False))
+        if place in ("where", "having"):
+            parts = _conditions(select, place)
+            found += [
+                _Inside(_around(query), place, part)
+                for part in parts
+                for query in own_queries(part)
+                if relations_in(query) & changed
+            ]
+        else:
+            queries = _queries_at(select, place)
+            found += [_Inside(_around(query), place, None) for query in queries if relations_in(query) & changed]
     return found
 
 
+def _around(query: exp.Query) -> exp.Expr:
+    """EXISTS or IN around a query; else the query."""
+    around: exp.Expr = query
+    while isinstance(around.parent, exp.Subquery | exp.Paren):
+        around = around.parent
+    parent = around.parent
+    if isinstance(parent, exp.Exists) or (isinstance(parent, exp.In) and parent.args.get("query") is around):
+        return parent
+    return query
+
+
 def _seen_by(
-    node: exp.Expr, changed: frozenset[str], *, plain: bool, guards: list[tuple[exp.Select, Reason]]
-) -> list[exp.Expr]:
-    """Conditions on the outer row under which the subquery may see a changed row."""
-    query = node.args["query"] if isinstance(node, exp.In) else node.this if isinstance(node, exp.Exists) else node
-    while isinstance(query, exp.Subquery):
-        query = query.this
-    if not isinstance(query, exp.Select):
-        raise unsupported(fragment(query))
-    if query.args.get("qualify") or any(isinstance(inner, exp.Window) for inner in own_nodes(query)):
+    inside: _Inside, changed: frozenset[str], guards: list[tuple[exp.Select, Reason]]
+) -> list[exp.Expr] | None:
+    """Conditions on the outer row under which the subquery may see a changed row; None where no outer row matters."""
+    node, query = inside.node, inside.query
+    if query.args.get("qualify") or any(isinstance(part, exp.Window) for part in own_nodes(query)):
         raise unsupported(f"{fragment(query)}: a window function inside an expression")
     if isinstance(node, exp.Exists):
         # How many rows there are does not matter to EXISTS.
@@ -305,29 +357,40 @@ def _seen_by(
         selected = item_expression(query.expressions[0])
         also.append(exp.NullSafeEQ(this=selected.copy(), expression=exp.paren(node.this.copy())))
     found: list[exp.Expr] = []
-    inside = aliases_in(query)
+    sources = aliases_in(query)
     for rows in touched_rows(query, changed, guards):
-        parts = (*rows.where, *also)
-        if not _looks_outside((*parts, *rows.joins), inside):
-            raise NotDerivedError(Reason("NO_KEY", f"{fragment(query)} is the same for every row"))
-        if any(is_aggregate(inner) for part in parts for inner in own_nodes(part)):
+        seen = replace(rows, where=(*rows.where, *also))
+        if not seen.looks_outside(sources):
+            return None
+        if any(is_aggregate(part) for condition in seen.where for part in own_nodes(condition)):
             raise unsupported(f"{fragment(query)}: an aggregate of the outer query")
-        if isinstance(node, exp.In) and not plain:
-            found.append(_not_in(node, query, rows, inside, guards))
+        if isinstance(node, exp.In) and node is not inside.condition:
+            found.append(_not_in(node, query, rows, sources, guards))
         else:
-            found.append(_exists_in(rows, parts))
+            found.append(seen.is_there())
     return found
 
 
-def _exists_in(rows: Touched, where: Sequence[exp.Expr]) -> exp.Expr:
-    seen = Touched(rows.start, rows.joins, rows.laterals, tuple(where), rows.both)
-    return exp.Exists(this=seen.select([exp.Literal.number(1)]))
+def _decided_by(inside: _Inside, everything: Touched, select: exp.Select, changed: frozenset[str]) -> Touched:
+    """The rows (or groups, in HAVING) that a subquery lets through at one time and not at the other.
 
-
-def _looks_outside(parts: Sequence[exp.Expr], inside: frozenset[str]) -> bool:
-    """Whether some of the parts read columns of sources that are not inside of the subquery."""
-    columns = [column for part in parts for column in part.find_all(exp.Column)]
-    return any(column.table and column.table not in inside for column in columns)
+    Such a subquery is the same for every row. A row that it affects has not changed itself, so it is looked for as of
+    now only.
+    """
+    condition = inside.condition
+    if condition is None or isinstance(inside.node, exp.In):
+        raise NotDerivedError(Reason("NO_KEY", f"{fragment(inside.query)} is the same for every row"))
+    # Not written with NOT, below which Spark allows no IN.
+    one, zero = exp.Literal.number(1), exp.Literal.number(0)
+    new, old = (
+        exp.Case(ifs=[exp.If(this=read_as(condition, reading, changed), true=one.copy())], default=zero.copy())
+        for reading in (Reading.NEW, Reading.OLD)
+    )
+    differs = exp.EQ(this=exp.Add(this=new, expression=old), expression=one)
+    if inside.place == "where":
+        return replace(everything, where=(differs, *everything.where), both=False)
+    kept = [part for part in _conditions(select, "having") if not _reads(part, changed)]
+    return replace(everything, both=False, group=select.args.get("group"), having=all_of([differs, *kept]))
 
 
 def _require_plain_in(node: exp.In, query: exp.Select) -> None:
@@ -346,7 +409,7 @@ def _require_plain_in(node: exp.In, query: exp.Select) -> None:
 
 
 def _not_in(
-    node: exp.In, query: exp.Select, rows: Touched, inside: frozenset[str], guards: list[tuple[exp.Select, Reason]]
+    node: exp.In, query: exp.Select, rows: Touched, sources: frozenset[str], guards: list[tuple[exp.Select, Reason]]
 ) -> exp.Expr:
     """The condition on the outer row under which NOT IN, or IN in an expression, may see one of the rows.
 
@@ -357,10 +420,10 @@ def _not_in(
     same = exp.NullSafeEQ(this=selected.copy(), expression=exp.paren(node.this.copy()))
     null = exp.Is(this=selected.copy(), expression=exp.null())
     asked = exp.Is(this=exp.paren(node.this.copy()), expression=exp.null())
-    if _looks_outside((*rows.where, *rows.joins), inside):
+    if rows.looks_outside(sources):
         either = exp.paren(exp.or_(same, null, copy=False))
-        return exp.or_(_exists_in(rows, (*rows.where, either)), asked, copy=False)
+        return exp.or_(replace(rows, where=(*rows.where, either)).is_there(), asked, copy=False)
     # All rows see the same values: the guard asks once for what would affect them all.
-    nothing = Touched(rows.start, rows.joins, rows.laterals, (*rows.where, null), rows.both)
+    nothing = replace(rows, where=(*rows.where, null))
     guards.append((nothing.select([exp.Literal.number(1)]), Reason("NULLABLE_NOT_IN", fragment(node))))
-    return exp.or_(_exists_in(rows, (*rows.where, same)), asked, copy=False)
+    return exp.or_(replace(rows, where=(*rows.where, same)).is_there(), asked, copy=False)

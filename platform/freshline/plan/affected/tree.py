@@ -39,8 +39,8 @@ def sql(node: exp.Expr) -> str:
 
 
 def fragment(node: exp.Expr) -> str:
-    """The node as a text short enough for a reason, without the aliases that are given here."""
-    text = re.sub(r" AS `freshline_a\d+`|`freshline_a\d+`\.|`", "", sql(node))
+    """The node as a text short enough for a reason, without the names that are given here."""
+    text = re.sub(r" AS `freshline_a\d+`|`freshline_a\d+`\.| AS `_col_\d+`|`", "", sql(node))
     return text if len(text) <= 60 else text[:57] + "..."
 
 
