@@ -7,6 +7,7 @@ of a view, which the specification allows.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,9 +71,17 @@ def statement(table: str) -> str:
     return FOLDER.joinpath(f"{table}.sql").read_text(encoding="utf-8")
 
 
-def declare(lab: Lab, tables: tuple[str, ...] = TABLES) -> None:
-    """Declare the eight sources, empty, and these tables in a Lab."""
-    for name, source in SOURCES.items():
-        lab.source(name, source.columns, primary_key=source.primary_key)
+def reads(table: str) -> tuple[str, ...]:
+    """The sources that one of the tables reads."""
+    words = set(re.findall(r"\w+", statement(table)))
+    return tuple(name for name in SOURCES if name in words)
+
+
+def declare(lab: Lab, tables: tuple[str, ...] = TABLES) -> tuple[str, ...]:
+    """Declare these tables in a Lab, and what they read as empty sources, whose names are given back."""
+    read = {name for table in tables for name in reads(table)}
+    for name in read:
+        lab.source(name, SOURCES[name].columns, primary_key=SOURCES[name].primary_key)
     for table in tables:
         lab.declare(statement(table))
+    return tuple(name for name in SOURCES if name in read)
