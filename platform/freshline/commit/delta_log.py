@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -205,6 +205,11 @@ def count_rows(path: Path, version: int | None = None) -> int | None:
     return int(sum(counts)) - int(deleted)
 
 
+def count_all(paths: Iterable[Path]) -> list[int | None]:
+    """The rows of the newest version of each table that is there, None for one whose log does not tell."""
+    return [count_rows(path) for path in paths if exists(path)]
+
+
 def classify(name: TableName, path: Path, before: TablePosition | None, after: TablePosition, *, log: bool) -> Changes:
     """What the commits (before, after] did (see `Changes`)."""
     if before is None:
@@ -234,7 +239,7 @@ def classify(name: TableName, path: Path, before: TablePosition | None, after: T
             gone = f"commit {version} is no longer in its log"
             return Changes(name, before, after, ChangeKind.HISTORY_GONE, detail=gone)
     added = [add for commit in commits for add in commit.data_actions("add")]
-    rows = sum(_changed_rows(commit) for commit in commits)
+    rows = sum(changed_rows(commit) for commit in commits)
     old, new = open_table(path, before.version), open_table(path, after.version)
     if any("metaData" in action for commit in commits for action in commit.actions) and (
         old.schema().to_json() != new.schema().to_json()
@@ -263,19 +268,25 @@ def _is_overwrite(commit: Commit) -> bool:
     return str(parameters.get("mode")) == "Overwrite" and not parameters.get("predicate")
 
 
-# By operation, the metrics that together count the rows that it changed; files hold rows that were only copied.
+# By operation, the metrics that together count the rows that it changed, as Delta and as delta-rs call them; files hold
+# rows that were only copied.
 _CHANGED_ROWS = {
-    "MERGE": ("numTargetRowsInserted", "numTargetRowsUpdated", "numTargetRowsDeleted"),
-    "UPDATE": ("numUpdatedRows",),
-    "DELETE": ("numDeletedRows",),
+    "MERGE": (
+        ("numTargetRowsInserted", "numTargetRowsUpdated", "numTargetRowsDeleted"),
+        ("num_target_rows_inserted", "num_target_rows_updated", "num_target_rows_deleted"),
+    ),
+    "UPDATE": (("numUpdatedRows",), ("num_updated_rows",)),
+    "DELETE": (("numDeletedRows",), ("num_deleted_rows",)),
 }
 
 
-def _changed_rows(commit: Commit) -> int:
-    counted = [
-        commit.metrics[key] for key in _CHANGED_ROWS.get(commit.info.get("operation", ""), ()) if key in commit.metrics
-    ]
-    return sum(counted) if counted else sum(_records(add) for add in commit.data_actions("add"))
+def changed_rows(commit: Commit) -> int:
+    """How many rows a commit added, altered or took away; of an overwrite, how many it wrote."""
+    metrics = commit.metrics
+    for names in _CHANGED_ROWS.get(commit.info.get("operation", ""), ()):
+        if names[0] in metrics:
+            return sum(metrics.get(name, 0) for name in names)
+    return sum(_records(add) for add in commit.data_actions("add"))
 
 
 def _records(add: dict[str, Any]) -> int:

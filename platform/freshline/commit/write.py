@@ -19,12 +19,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql.types import StructField, StructType
 
-from freshline.commit.delta_log import Commit, newest_version, read_commit, table_id
+from freshline.commit.delta_log import changed_rows, newest_version, read_commit, table_id
+from freshline.commit.small import append_small, application, change_small, insert_small, open_small
 from freshline.errors import FencedError
 from freshline.plan.receipt import Receipt
 from freshline.refresh.literal import quoted
 
-DAY = 86400
 WRITE_CONFS = (
     "spark.databricks.delta.write.txnAppId",
     "spark.databricks.delta.write.txnVersion",
@@ -39,11 +39,6 @@ class Committed:
     version: int
     rows_out: int
     receipt: Receipt
-
-
-def application(identity: str) -> str:
-    """The application id of a table's transactions."""
-    return f"freshline/{identity}"
 
 
 def create_table(
@@ -83,8 +78,12 @@ def create_table(
     return table_id(path)
 
 
-def append_rows(rows: DataFrame, path: Path, receipt: Receipt, *, merge_schema: bool = False) -> None:
-    """Add rows."""
+def append_rows(
+    rows: DataFrame, path: Path, receipt: Receipt, *, merge_schema: bool = False, few: bool = False
+) -> None:
+    """Add rows; `few` says that they are a few thousand and kept in the driver."""
+    if few and (table := open_small(path)) is not None and append_small(table, rows.toArrow(), receipt):
+        return
     writer = _fenced(rows, path, receipt).mode("append")
     if merge_schema:
         writer = writer.option("mergeSchema", "true")
@@ -123,6 +122,15 @@ def _has_columns_of(rows: DataFrame, path: Path) -> bool:
 def replace_partitions(rows: DataFrame, path: Path, receipt: Receipt, *, predicate: str) -> None:
     """Replace exactly the rows that meet the predicate; Delta refuses rows of other partitions."""
     _fenced(rows, path, receipt).mode("overwrite").option("replaceWhere", predicate).save(str(path))
+
+
+def insert_new_keys(rows: DataFrame, path: Path, receipt: Receipt, *, keys: Sequence[str]) -> bool:
+    """Add those of a few rows, unique by key and without NULL in it, whose key is not there yet.
+
+    False, and nothing is written, where `merge_rows` must do it.
+    """
+    table = open_small(path, found_by=keys)
+    return table is not None and insert_small(table, rows.toArrow(), receipt, keys=keys)
 
 
 def merge_rows(
@@ -172,14 +180,19 @@ def apply_changes(
     keys: Sequence[str],
     unique: bool,
     near: str | None,
+    few: bool = False,
 ) -> None:
     """Insert, update and delete rows in one commit.
 
     `changes` has the table's columns and `op`: I, U or D. With `unique`, rows are found by `keys`, of which each occurs
     once. Without, a D takes away every row that has its values of `keys`, and each I adds a row; there is no U. NULL is
     a value like any other. `near` is a condition over `t` that all rows of the keys meet, for Delta to skip files by.
-    The session must be used by nothing else: the fence is in its confs.
+    `few` says that the changes are a few thousand and kept in the driver. The session must be used by nothing else: the
+    fence is in its confs.
     """
+    table = open_small(path, found_by=keys) if few else None
+    if table is not None and change_small(table, changes.toArrow(), receipt, op=op, keys=keys, unique=unique):
+        return
     changes.createOrReplaceTempView("freshline_changes")
     columns = [name for name in changes.columns if name != op]
     on = [f"t.{quoted(key)} <=> s.{quoted(key)}" for key in keys]
@@ -266,14 +279,5 @@ def read_back(path: Path, receipt: Receipt, *, since: int) -> Committed | None:
         commit = read_commit(path, version)
         found = None if commit is None else commit.receipt
         if commit is not None and found is not None and found.attempt == receipt.attempt:
-            return Committed(version, _rows_out(commit), found)
+            return Committed(version, changed_rows(commit), found)
     return None
-
-
-def _rows_out(commit: Commit) -> int:
-    metrics = commit.metrics
-    if "numTargetRowsInserted" in metrics:
-        return sum(
-            metrics.get(key, 0) for key in ("numTargetRowsInserted", "numTargetRowsUpdated", "numTargetRowsDeleted")
-        )
-    return metrics.get("numOutputRows", 0)

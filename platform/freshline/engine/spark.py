@@ -158,7 +158,7 @@ def session_confs(
         confs["spark.driver.host"] = "127.0.0.1"
         # Spark's default of 200 is ruinous on few cores. Adaptive execution makes a job of every stage, Delta's own
         # bookkeeping included: without it ten portions of the reference deployment took a sixth less CPU. Refreshes
-        # that touch many rows turn it on for themselves (`run.compute.suit_execution`), for what it does about skew.
+        # that touch many rows turn it on for themselves (`refresh.execution`), for what it does about skew.
         confs["spark.sql.shuffle.partitions"] = str(max(2, os.cpu_count() or 2))
         confs["spark.sql.adaptive.enabled"] = "false"
     if connect_port is not None:

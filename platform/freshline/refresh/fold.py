@@ -25,6 +25,8 @@ from freshline.declare.query import SqlQuery
 from freshline.declare.query_parser import parse_sql
 from freshline.declare.spec import Merge, MergeKind, TableSpec
 from freshline.refresh.inputs import ARRIVAL
+from freshline.refresh.keys import DELETE as REMOVE
+from freshline.refresh.keys import INSERT, OP, UPDATE
 from freshline.refresh.literal import quoted, sql_literal
 
 ORDER = "_freshline_order"
@@ -198,6 +200,34 @@ def update_condition(spec: TableSpec, schema: StructType, *, ties_resolved: bool
         f"s.{ORDER} {sign} named_struct('k', named_struct('n', {order} {null}, 'o', {order}{ties}), "
         f"'r', named_struct({row}))"
     )
+
+
+def winning_rows(winners: DataFrame, spec: TableSpec) -> DataFrame:
+    """The rows that the winners of a change set leave behind: those whose winner is no delete."""
+    assert spec.columns is not None
+    return winners.where(~F.col(DELETE)).select(*[F.col(quoted(name)) for name in spec.columns])
+
+
+def decide(winners: DataFrame, stored: DataFrame, spec: TableSpec, update_when: str) -> DataFrame:
+    """The changes that winners, one a key, make to what is stored, by `update_condition`: OP and the table's columns.
+
+    The same as `merge_rows` writes, told before it is written.
+    """
+    assert spec.columns is not None
+    there = "_freshline_there"
+    keys = [F.col(quoted(key)) for key in spec.primary_key]
+    met = stored.join(F.broadcast(winners.select(*keys)), list(spec.primary_key), "left_semi")
+    s, t = winners.alias("s"), met.withColumn(there, F.lit(True)).alias("t")
+    same = [F.col(f"s.{quoted(key)}") == F.col(f"t.{quoted(key)}") for key in spec.primary_key]
+    gone = F.col(f"s.{DELETE}")
+    op = (
+        F.when(F.col(f"t.{there}").isNull(), F.when(~gone, F.lit(INSERT)))
+        .when(F.expr(f"NOT coalesce({update_when}, false)"), F.lit(None))
+        .otherwise(F.when(gone, F.lit(REMOVE)).otherwise(F.lit(UPDATE)))
+    )
+    joined = s.join(F.broadcast(t), same, "left")
+    columns = [F.col(f"s.{quoted(name)}").alias(name) for name in spec.columns]
+    return joined.select(op.alias(OP), *columns).where(F.col(OP).isNotNull())
 
 
 def drop_beaten(changes: DataFrame, older: DataFrame, spec: TableSpec) -> DataFrame:

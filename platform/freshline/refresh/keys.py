@@ -57,8 +57,10 @@ MOVING_RULES = (
     "ReorderJoin TransposeWindow".split()
 )
 EXCLUDED_RULES = "spark.sql.optimizer.excludedRules"
-# What rows make a query fail with. Keys are looked for among more rows than the query itself computes.
-FAILS_BY_ROWS = (
+# Spark refuses what the analysis asks for, or rows make it fail: keys are looked for among rows that the query itself
+# leaves out, and a condition on keys may be computed before the query's own.
+REFUSED = (AnalysisException, ParseException)
+FAILED_BY_ROWS = (
     ArithmeticException,
     ArrayIndexOutOfBoundsException,
     DateTimeException,
@@ -145,6 +147,13 @@ def is_compared(kind: DataType) -> bool:
     return not any(part in kind.simpleString() for part in NOT_COMPARED)
 
 
+def why_not(error: Exception) -> Reason:
+    """Why a refresh that failed with an error of REFUSED or FAILED_BY_ROWS is to be full instead."""
+    text = (str(error).splitlines() or [""])[0]
+    text = text if len(text) <= 160 else text[:157] + "..."
+    return Reason("REWRITE_MISMATCH" if isinstance(error, REFUSED) else "UNSUPPORTED", text)
+
+
 def find_keys(
     spark: SparkSession,
     affected: Affected,
@@ -161,30 +170,8 @@ def find_keys(
     away. `declared` is the query, over views of the new rows that are there under the inputs' own names; it is compared
     with what the analysis read, unless it is None.
 
-    What the analysis asks Spark for may be refused, or fail at rows that the query itself leaves out. Neither is a
-    failure of the refresh.
+    Raises errors of REFUSED and FAILED_BY_ROWS, which are no failures of the refresh: see `why_not`.
     """
-    try:
-        return _find_keys(spark, affected, inputs, schema, declared, stored)
-    except (AnalysisException, ParseException) as error:
-        return Reason("REWRITE_MISMATCH", _sentence(error))
-    except FAILS_BY_ROWS as error:
-        return Reason("UNSUPPORTED", f"affected keys: {_sentence(error)}")
-
-
-def _sentence(error: Exception) -> str:
-    text = (str(error).splitlines() or [""])[0]
-    return text if len(text) <= 160 else text[:157] + "..."
-
-
-def _find_keys(
-    spark: SparkSession,
-    affected: Affected,
-    inputs: Readings,
-    schema: StructType,
-    declared: str | None,
-    stored: Stored,
-) -> Keys | Reason:
     for (reading, relation), rows in inputs.items():
         rows.createOrReplaceTempView(view_of(reading, relation))
     for stage in affected.stages:
@@ -219,27 +206,44 @@ def _typed(rows: DataFrame, schema: StructType) -> DataFrame:
 
 
 def _spans(rows: DataFrame, count: int, schema: StructType) -> dict[str, Span | None]:
-    plain = [field.name for field in schema.fields if isinstance(field.dataType, WRITTEN)]
+    """Where the values of each column lie, None for one whose values would not come back from Python as they went."""
     found: dict[str, Span | None] = dict.fromkeys(schema.names)
+    plain = [field for field in schema.fields if isinstance(field.dataType, WRITTEN)]
+    if not plain:
+        return found
+    good = [_comes_back(F.col(quoted(field.name)), field.dataType) for field in plain]
+    shown = [F.when(sound, F.col(quoted(field.name))) for field, sound in zip(plain, good, strict=True)]
     if count > FEW_ROWS:
         asked = [
             each
-            for name in plain
-            for each in (F.min(quoted(name)), F.max(quoted(name)), F.count_if(F.col(quoted(name)).isNull()))
+            for sound, value in zip(good, shown, strict=True)
+            for each in (F.min(value), F.max(value), F.count_if(value.isNull()), F.bool_and(sound))
         ]
-        ends = rows.agg(*asked).collect()[0] if asked else ()
-        for number, name in enumerate(plain):
-            least, greatest, nulls = ends[3 * number : 3 * number + 3]
-            found[name] = Span((), True, True) if least is None else Span((least, greatest), nulls > 0, False)
+        ends = rows.agg(*asked).collect()[0]
+        for number, field in enumerate(plain):
+            least, greatest, nulls, sound = ends[4 * number : 4 * number + 4]
+            if sound:
+                found[field.name] = Span((), True, True) if least is None else Span((least, greatest), nulls > 0, False)
         return found
-    few = rows.collect()
-    for name in plain:
-        values = dict.fromkeys(row[name] for row in few)
+    few = rows.select(*shown, *good).collect()
+    for number, field in enumerate(plain):
+        values = dict.fromkeys(row[number] for row in few)
+        if not all(row[len(plain) + number] for row in few):
+            continue
         null = None in values
         present = [value for value in values if value is not None]
         whole = len(present) <= FEW_KEYS
-        found[name] = Span(tuple(present) if whole else (min(present), max(present)), null, whole)
+        found[field.name] = Span(tuple(present) if whole else (min(present), max(present)), null, whole)
     return found
+
+
+def _comes_back(column: Column, kind: DataType) -> Column:
+    """Whether a value is the same after it was in Python, which knows no broken text and only years of four digits."""
+    if isinstance(kind, StringType):
+        return column.isNull() | F.is_valid_utf8(column)
+    if isinstance(kind, DateType):
+        return column.isNull() | column.between(F.lit("0001-01-01").cast("date"), F.lit("9999-12-31").cast("date"))
+    return F.lit(True)
 
 
 def _provide(spark: SparkSession, stage: Stage) -> None:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType
 
-from freshline.commit.delta_log import count_rows, exists
 from freshline.declare.names import TableName
 from freshline.declare.query import LookupJoin, PythonQuery, SqlQuery
 from freshline.declare.spec import TableSpec
@@ -20,22 +17,6 @@ from freshline.refresh.fold import fold_all
 from freshline.refresh.inputs import Pinned, read_whole, shadow_inputs
 from freshline.refresh.literal import quoted
 from freshline.run.runtime import Runtime
-
-# Above this many rows in the table or an input, adaptive execution is worth its further jobs.
-MANY_ROWS = 2_000_000
-ADAPTIVE = "spark.sql.adaptive.enabled"
-
-
-@contextmanager
-def suit_execution(spark: SparkSession, tables: Iterable[Path]) -> Iterator[None]:
-    """Adaptive execution while a refresh works on large tables; as the session has it otherwise."""
-    before = str(spark.conf.get(ADAPTIVE))
-    if before == "false" and any((count_rows(path) or 0) > MANY_ROWS for path in tables if exists(path)):
-        spark.conf.set(ADAPTIVE, "true")
-    try:
-        yield
-    finally:
-        spark.conf.set(ADAPTIVE, before)
 
 
 def whole_inputs(

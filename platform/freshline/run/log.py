@@ -22,7 +22,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from freshline.commit.delta_log import exists, newest_version, open_table, read_newest
+from freshline.commit.delta_log import count_all, exists, newest_version, open_table, read_newest
 from freshline.commit.write import (
     Committed,
     append_rows,
@@ -38,6 +38,7 @@ from freshline.plan.reason import Reason
 from freshline.plan.receipt import Receipt
 from freshline.plan.request import RefreshRequest
 from freshline.refresh.cancellation import Cancellation
+from freshline.refresh.execution import suited_to
 from freshline.refresh.ingest import (
     ERROR,
     FILES_SCHEMA,
@@ -284,12 +285,15 @@ def _ingest(
         )
 
     portion = _Portion(spec, path, marks, seq, now, receipt)
-    try:
-        batch = _commit_plain(runtime, spark, portion, cancellation)
-        if batch is None:
-            batch = _commit_checked(runtime, spark, portion, cancellation)
-    finally:
-        end_reading(spark)
+    small = sum(mark.size for mark in marks) <= SMALL_BATCH_BYTES
+    stored = count_all([path]) if spec.primary_key else []
+    with suited_to(spark, [*stored, SMALL_BATCH_ROWS if small else None]):
+        try:
+            batch = _commit_plain(runtime, spark, portion, cancellation)
+            if batch is None:
+                batch = _commit_checked(runtime, spark, portion, cancellation)
+        finally:
+            end_reading(spark)
     runtime.known_files[spec.name] = KnownFiles(attempt, {**known.marks, **{mark.path: mark for mark in marks}})
     return batch
 
@@ -318,7 +322,10 @@ def _commit_plain(
         return None
     rows = accepted(read_plain(spark, spec, root, portion.marks), spec, portion.seq, portion.now)
     try:
-        return _Batch(_commit_log(runtime, portion, rows, portion.receipt(lines, 0, 0), cancellation), 0, 0)
+        few = few_rows(rows, SMALL_BATCH_ROWS) if lines <= SMALL_BATCH_ROWS else None
+        rows = rows if few is None else few[0]
+        committed = _commit_log(runtime, portion, rows, portion.receipt(lines, 0, 0), cancellation, few=few is not None)
+        return _Batch(committed, 0, 0)
     except (PySparkException, Py4JJavaError) as error:
         # What a task raises comes back as either, by how deep Spark has wrapped it.
         if STOPPED not in str(error):
@@ -355,10 +362,16 @@ def _commit_checked(runtime: Runtime, spark: SparkSession, portion: _Portion, ca
         cancellation.check()
         if rejected:
             runtime.failpoint("log-before-quarantine")
-            _commit_quarantine(runtime, spark, spec, quarantined(marked, portion.seq, portion.now), receipt)
+            rows_out = quarantined(marked, portion.seq, portion.now)
+            _commit_quarantine(runtime, spark, spec, rows_out, receipt, few=few is not None)
             runtime.failpoint("log-after-quarantine")
         committed = _commit_log(
-            runtime, portion, accepted(marked, spec, portion.seq, portion.now), receipt, cancellation
+            runtime,
+            portion,
+            accepted(marked, spec, portion.seq, portion.now),
+            receipt,
+            cancellation,
+            few=few is not None,
         )
     finally:
         if few is None:
@@ -367,11 +380,17 @@ def _commit_checked(runtime: Runtime, spark: SparkSession, portion: _Portion, ca
 
 
 def _commit_log(
-    runtime: Runtime, portion: _Portion, rows: DataFrame, receipt: Receipt, cancellation: Cancellation
+    runtime: Runtime,
+    portion: _Portion,
+    rows: DataFrame,
+    receipt: Receipt,
+    cancellation: Cancellation,
+    *,
+    few: bool,
 ) -> Committed:
     cancellation.check()
     runtime.failpoint("log-before-commit")
-    committed = write_and_read_back(lambda: append_rows(rows, portion.path, receipt), portion.path, receipt)
+    committed = write_and_read_back(lambda: append_rows(rows, portion.path, receipt, few=few), portion.path, receipt)
     runtime.failpoint("log-after-commit")
     if committed is None:
         raise FencedError(
@@ -415,13 +434,13 @@ def _next_seq(runtime: Runtime, spark: SparkSession, spec: SourceSpec, previous:
 
 
 def _commit_quarantine(
-    runtime: Runtime, spark: SparkSession, spec: SourceSpec, rows: DataFrame, receipt: Receipt
+    runtime: Runtime, spark: SparkSession, spec: SourceSpec, rows: DataFrame, receipt: Receipt, *, few: bool
 ) -> None:
     path = runtime.warehouse.quarantine(spec.name)
     if not exists(path):
         create_table(spark, path, QUARANTINE_SCHEMA, history_seconds=HISTORY_SECONDS)
     side = replace(receipt, positions={}, rows_out=receipt.rejected, rejected=0)
-    if write_and_read_back(lambda: append_rows(rows, path, side), path, side) is None:
+    if write_and_read_back(lambda: append_rows(rows, path, side, few=few), path, side) is None:
         raise FencedError("another batch wrote to the quarantine table meanwhile. Ask again.", where=str(spec.name))
 
 
@@ -440,7 +459,7 @@ def _flush(
             [(previous.seq, mark.path, mark.size, mark.modified_ns) for mark in position.recent], FILES_SCHEMA
         )
         receipt = _side_receipt(runtime, spec, previous.seq, previous.mode, "files read", runtime.clock())
-        if write_and_read_back(lambda: append_rows(rows, path, receipt), path, receipt) is None:
+        if write_and_read_back(lambda: append_rows(rows, path, receipt, few=True), path, receipt) is None:
             raise FencedError("another batch noted its files meanwhile. Ask again.", where=str(spec.name))
         runtime.failpoint("log-after-flush")
     return FilesPosition(previous.seq, ())

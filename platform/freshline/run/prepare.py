@@ -7,7 +7,7 @@ Nothing is written here but rows that no table can hold, which go to the quarant
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -25,10 +25,12 @@ from freshline.commit.delta_log import (
     newest_version,
     open_table,
 )
+from freshline.commit.small import open_small
 from freshline.commit.write import (
     append_rows,
     apply_changes,
     create_table,
+    insert_new_keys,
     merge_rows,
     overwrite_table,
     replace_partitions,
@@ -59,12 +61,14 @@ from freshline.refresh.cancellation import Cancellation
 from freshline.refresh.fold import (
     DELETE,
     ORDER,
+    decide,
     drop_beaten,
     fold_rows,
     has_key,
     read_rows,
     stored_order,
     update_condition,
+    winning_rows,
 )
 from freshline.refresh.inputs import (
     FILE,
@@ -78,15 +82,19 @@ from freshline.refresh.inputs import (
     shadow_inputs,
 )
 from freshline.refresh.keys import (
+    FAILED_BY_ROWS,
     INSERT,
     OP,
+    REFUSED,
+    Keys,
     difference_by_bag,
     difference_by_key,
     drop_key_views,
     find_keys,
+    why_not,
 )
 from freshline.refresh.literal import for_literal, from_spark, partition_predicate, quoted
-from freshline.refresh.settle import settle
+from freshline.refresh.settle import FEW_ROWS, few_rows, settle
 from freshline.run.compute import (
     as_stored,
     check_key,
@@ -104,7 +112,8 @@ from freshline.run.runtime import Runtime
 # Up to this share of a table a difference is merged; beyond it an overwrite is cheaper, for readers too.
 SMALL_DIFFERENCE = 0.2
 MOST_PARTITIONS = 5_000
-FEW_ROWS = 100_000
+# Up to this many rows one task makes distinct; a shuffle would cost more than they do.
+ONE_TASK_ROWS = 100_000
 # Change sets up to this size are sent to every task that they are joined in.
 BROADCAST_ROWS = 500_000
 CONTINUOUS_HISTORY_SECONDS = 2 * 86400
@@ -156,8 +165,9 @@ def prepare(
 
 
 def _carry(spark: SparkSession, path: Path, pins: Pins, step: Noop) -> Work:
-    empty = spark.read.format("delta").load(str(path)).limit(0)
-    return Work(lambda new: append_rows(empty, path, new), "noop", step.reason, 0, pins.positions, {})
+    schema = StructType.fromJson(json.loads(open_table(path).schema().to_json()))
+    empty = spark.createDataFrame([], schema)
+    return Work(lambda new: append_rows(empty, path, new, few=True), "noop", step.reason, 0, pins.positions, {})
 
 
 def _prepare_append(
@@ -184,7 +194,16 @@ def _prepare_append(
             return Work(None, "noop", Reason("NO_NET_CHANGE"), rows_in, pins.positions, {})
         check_key(rows, spec)
         check_key_against(rows, spark.read.format("delta").load(str(path)), spec)
-    return Work(lambda new: append_rows(rows, path, new), "append", step.reason, rows_in, pins.positions, {})
+    few = few_rows(rows) if rows_in <= FEW_ROWS else None
+    rows = rows if few is None else few[0]
+    return Work(
+        lambda new: append_rows(rows, path, new, few=few is not None),
+        "append",
+        step.reason,
+        rows_in,
+        pins.positions,
+        {},
+    )
 
 
 def _held(rows: DataFrame, held: ExitStack) -> DataFrame:
@@ -220,23 +239,35 @@ def _prepare_merge(
         folded = drop_beaten(folded, _older_rows(spark, spec, pinned, change, folded), spec)
         ties_resolved = stored.ties is None or stored.order is None
     # Computed once, read twice by MERGE, which refuses a cached source; the blocks go with the last reference.
-    folded = folded.localCheckpoint(eager=True)
-    if folded.limit(1).count() == 0:
+    folded, count = settle(folded)
+    if count == 0:
         return Work(None, "noop", Reason("NO_NET_CHANGE"), change.rows, pins.positions, {}, rejected)
     condition = update_condition(spec, folded.schema, ties_resolved=ties_resolved)
     delete = DELETE if merge.delete_when is not None else None
     columns = spec.columns
-    return Work(
-        lambda new: merge_rows(
-            spark, folded, path, new, keys=spec.primary_key, columns=columns, update_when=condition, delete=delete
-        ),
-        "merge",
-        step.reason,
-        change.rows,
-        pins.positions,
-        {},
-        rejected,
+    write = partial(
+        merge_rows, spark, folded, path, keys=spec.primary_key, columns=columns, update_when=condition, delete=delete
     )
+    if count <= FEW_ROWS and open_small(path, found_by=spec.primary_key) is not None:
+        if condition is None:
+            write = partial(_insert_new_keys, winning_rows(folded, spec), path, spec.primary_key, write)
+        else:
+            version = newest_version(path)
+            assert version is not None
+            changed, count = settle(decide(folded, read_version(spark, path, version), spec, condition))
+            if count == 0:
+                return Work(None, "noop", Reason("NO_NET_CHANGE"), change.rows, pins.positions, {}, rejected)
+            write = partial(
+                apply_changes, spark, changed, path, op=OP, keys=spec.primary_key, unique=True, near=None, few=True
+            )
+    return Work(lambda new: write(receipt=new), "merge", step.reason, change.rows, pins.positions, {}, rejected)
+
+
+def _insert_new_keys(
+    rows: DataFrame, path: Path, keys: Sequence[str], otherwise: Callable[..., None], *, receipt: Receipt
+) -> None:
+    if not insert_new_keys(rows, path, receipt, keys=keys):
+        otherwise(receipt=receipt)
 
 
 def _older_rows(spark: SparkSession, spec: TableSpec, pinned: Pinned, change: Changes, folded: DataFrame) -> DataFrame:
@@ -317,6 +348,38 @@ def _prepare_keys(
     assert version is not None
     target = read_version(spark, path, version)
     shadow_inputs({name: inputs[Reading.NEW, name.view.lower()] for name in pins.inputs})
+    try:
+        found = _changes_by_keys(runtime, spark, spec, step, pins, inputs, target)
+    except (*REFUSED, *FAILED_BY_ROWS) as error:
+        # Of an error that is the query's own, the full refresh tells.
+        found = why_not(error)
+    if isinstance(found, Reason):
+        return _prepare_full(runtime, spark, spec, path, pins, found, held, cancellation, mode)
+    keys, changed, count = found
+    if changed is None:
+        return Work(None, "noop", Reason("NO_NET_CHANGE"), rows_in, pins.positions, {})
+    few = count <= FEW_ROWS
+    write: Callable[..., None]
+    if not changed.where(F.col(OP) != INSERT).take(1):
+        write = partial(append_rows, changed.drop(OP), path, few=few)
+    else:
+        unique = bool(spec.primary_key)
+        found_by = spec.primary_key if unique else keys.columns
+        near = keys.near("t")
+        write = partial(apply_changes, spark, changed, path, op=OP, keys=found_by, unique=unique, near=near, few=few)
+    return Work(lambda new: write(receipt=new), "keys", step.reason, rows_in, pins.positions, {})
+
+
+def _changes_by_keys(
+    runtime: Runtime,
+    spark: SparkSession,
+    spec: TableSpec,
+    step: RefreshKeys,
+    pins: Pins,
+    inputs: Mapping[tuple[Reading, str], DataFrame],
+    target: DataFrame,
+) -> tuple[Keys, DataFrame | None, int] | Reason:
+    """The affected keys, and how their rows differ from what is stored (None: not at all); or why that is not told."""
     assert isinstance(spec.query, SqlQuery)
     keys = find_keys(
         spark,
@@ -327,15 +390,14 @@ def _prepare_keys(
         stored=partial(as_stored, spec=spec),
     )
     if isinstance(keys, Reason):
-        return _prepare_full(runtime, spark, spec, path, pins, keys, held, cancellation, mode)
+        return keys
     runtime.note_understood(spec.fingerprint, step.changed)
-    rows = run_query(spark, spec, pins.inputs)
     if keys.count == 0:
-        return Work(None, "noop", Reason("NO_NET_CHANGE"), rows_in, pins.positions, {})
+        return keys, None, 0
+    rows = run_query(spark, spec, pins.inputs)
     new, _ = settle(keys.restrict(rows).select(*[F.col(quoted(name)) for name in target.columns]))
     old = keys.restrict(target)
-    unique = bool(spec.primary_key)
-    if unique:
+    if spec.primary_key:
         if not _unique_by_query(spec):
             check_key(new, spec)
         if not {column.lower() for column in keys.columns} <= {key.lower() for key in spec.primary_key}:
@@ -345,21 +407,7 @@ def _prepare_keys(
         changed = difference_by_bag(new, old, keys)
     # Computed once, read twice by MERGE, which refuses a cached source.
     changed, count = settle(changed)
-    if count == 0:
-        return Work(None, "noop", Reason("NO_NET_CHANGE"), rows_in, pins.positions, {})
-    if not changed.where(F.col(OP) != INSERT).take(1):
-        return Work(
-            lambda new: append_rows(changed.drop(OP), path, new), "keys", step.reason, rows_in, pins.positions, {}
-        )
-    found_by = spec.primary_key if unique else keys.columns
-    return Work(
-        lambda new: apply_changes(spark, changed, path, new, op=OP, keys=found_by, unique=unique, near=keys.near("t")),
-        "keys",
-        step.reason,
-        rows_in,
-        pins.positions,
-        {},
-    )
+    return keys, changed if count else None, count
 
 
 def _prepare_partitions(
@@ -380,8 +428,7 @@ def _prepare_partitions(
     expressions = _stored_expressions(spec, schema, Origin(step.input, step.expressions))
     parts = [for_literal(F.expr(text), kind) for text, kind in zip(expressions, kinds, strict=True)]
     images = read_net_images(spark, pinned, change).select(*parts)
-    # Few rows are made distinct by one task; a shuffle would cost more than they do.
-    distinct = images.coalesce(1).distinct() if change.rows <= FEW_ROWS else images.distinct()
+    distinct = images.coalesce(1).distinct() if change.rows <= ONE_TASK_ROWS else images.distinct()
     touched = distinct.limit(MOST_PARTITIONS + 1).collect()
     if not touched:
         return Work(None, "noop", Reason("NO_NET_CHANGE"), change.rows, pins.positions, {})
@@ -513,11 +560,19 @@ def _prepare_full(
         if pinned.name in spec.driving:
             rows_in += count_rows(pinned.path, pinned.position.version) or 0
     if _is_followed(runtime, spec, path, rows):
-        changed, fraction = _smallest_difference(spark, spec, path, rows)
+        changed, count, fraction = _smallest_difference(spark, spec, path, rows)
         if fraction <= SMALL_DIFFERENCE:
             return Work(
                 lambda new: apply_changes(
-                    spark, changed, path, new, op=OP, keys=spec.primary_key, unique=True, near=None
+                    spark,
+                    changed,
+                    path,
+                    new,
+                    op=OP,
+                    keys=spec.primary_key,
+                    unique=True,
+                    near=None,
+                    few=count <= FEW_ROWS,
                 ),
                 "full",
                 reason,
@@ -558,11 +613,13 @@ def _is_followed(runtime: Runtime, spec: TableSpec, path: Path, rows: DataFrame)
     return [(f.name, f.dataType) for f in stored.fields] == [(f.name, f.dataType) for f in rows.schema.fields]
 
 
-def _smallest_difference(spark: SparkSession, spec: TableSpec, path: Path, rows: DataFrame) -> tuple[DataFrame, float]:
-    """The rows by which a new computation differs from what is stored, and their share of the stored ones."""
+def _smallest_difference(
+    spark: SparkSession, spec: TableSpec, path: Path, rows: DataFrame
+) -> tuple[DataFrame, int, float]:
+    """The rows by which a new computation differs from what is stored, how many, and their share of the stored ones."""
     version = newest_version(path)
     assert version is not None
     stored = read_version(spark, path, version)
     new = rows.select(*[F.col(quoted(name)) for name in stored.columns])
     changed, count = settle(difference_by_key(new, stored, spec.primary_key))
-    return changed, count / max(1, count_rows(path, version) or 0)
+    return changed, count, count / max(1, count_rows(path, version) or 0)

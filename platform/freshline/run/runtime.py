@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 
 from freshline.commit.control_store import ControlStore
 from freshline.commit.delta_log import exists, newest_transaction, table_id
+from freshline.commit.small import application
 from freshline.commit.warehouse import Warehouse
-from freshline.commit.write import application
 from freshline.declare.graph import Graph
 from freshline.declare.names import TableName
 from freshline.declare.query import PythonQuery

@@ -21,6 +21,7 @@ from freshline.commit.columns import input_columns
 from freshline.commit.delta_log import (
     Newest,
     classify,
+    count_all,
     newest_version,
     position_of,
     read_newest,
@@ -63,11 +64,11 @@ from freshline.plan.step import (
     strategy_of,
 )
 from freshline.refresh.cancellation import Cancellation
+from freshline.refresh.execution import suited_to
 from freshline.refresh.inputs import (
     drop_views,
 )
 from freshline.report.outcome import Outcome
-from freshline.run.compute import suit_execution
 from freshline.run.failure import translate
 from freshline.run.log import refresh_log
 from freshline.run.pin import Pins, pin_inputs
@@ -229,7 +230,7 @@ def _refresh(
                 ExitStack() as held,
             ):
                 held.callback(drop_views, spark, spec.reads)
-                held.enter_context(suit_execution(spark, [path, *(pinned.path for pinned in pins.inputs.values())]))
+                held.enter_context(suited_to(spark, count_all([path, *(item.path for item in pins.inputs.values())])))
                 work = prepare(runtime, spark, spec, step, pins, changes, receipt, held, cancellation, mode)
                 if work.write is None:
                     return _noop(runtime, spec, newest, pins, work.reason, mode, work)

@@ -17,7 +17,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DoubleType, FloatType, MapType, StructType
 
-from freshline.commit.delta_log import count_rows, read_newest, read_receipts
+from freshline.commit.delta_log import count_all, count_rows, read_newest, read_receipts
 from freshline.declare.names import TableName
 from freshline.declare.query import SqlQuery
 from freshline.declare.spec import MergeKind, TableSpec
@@ -28,6 +28,7 @@ from freshline.plan.receipt import Receipt
 from freshline.plan.request import MANUAL
 from freshline.plan.shape import read_shape
 from freshline.refresh.cancellation import Cancellation
+from freshline.refresh.execution import suited_to
 from freshline.refresh.fold import DELETE, ORDER, fold_rows, read_rows
 from freshline.refresh.inputs import SEQ, Pinned, drop_views, read_inserted, read_version, read_whole, shadow_inputs
 from freshline.refresh.literal import quoted
@@ -106,7 +107,11 @@ def verify_table(runtime: Runtime, name: TableName, *, cancellation: Cancellatio
         if newest is None or newest.receipt is None:
             return Verification(name, False, 0, 0, 0, None, 0.0, error="NO_VERSION: the table has no version yet")
         try:
-            with runtime.working(cancellation, pool=MANUAL, what=f"verify {name}") as spark:
+            read = [path, *(runtime.warehouse.location(runtime.graph.spec(each)) for each in spec.reads)]
+            with (
+                runtime.working(cancellation, pool=MANUAL, what=f"verify {name}") as spark,
+                suited_to(spark, count_all(read)),
+            ):
                 progress("computing the query at the positions of the receipt")
                 expected = _expected(runtime, spark, spec, newest.receipt, cancellation)
                 stored = read_version(spark, path, newest.version)

@@ -1,0 +1,173 @@
+"""Small commits to small tables, written without Spark.
+
+Spark plans and schedules a MERGE for seconds, whatever its size. delta-rs writes a few thousand changed rows of a small
+table in tens of milliseconds: the same receipt, the same transaction, the same change data, one commit, by the same
+engine. Where anything about the table, its types or the size is not surely served, None or False is the answer, and
+Spark writes.
+
+The fence: a transaction version that is not above the stored one writes nothing, as with Delta. The stored one is read
+from the snapshot that the commit is made against, and the commit is not tried again: one that another writer's
+overtook fails.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake.exceptions import CommitFailedError, DeltaError
+
+from freshline.plan.receipt import Receipt
+
+# Above this size of the table Spark, which reads and writes in parallel and leaves files out, is the better one.
+MOST_BYTES = 32 << 20
+MOST_FILES = 256
+# What the protocol may ask of a writer. Deletion vectors, mapped or generated columns, clustering and whatever is not
+# known here are left to Delta itself.
+FEATURES = frozenset({"appendOnly", "invariants", "changeDataFeed", "timestampNtz"})
+NAMED_IN_PATHS = ("string", "integer", "long", "short", "byte", "date", "boolean")
+FOUND_BY = (*NAMED_IN_PATHS, "timestamp", "timestamp_ntz", "binary")
+logger = logging.getLogger(__name__)
+
+
+def application(identity: str) -> str:
+    """The application id of a table's transactions."""
+    return f"freshline/{identity}"
+
+
+def open_small(path: Path, *, found_by: Sequence[str] = ()) -> DeltaTable | None:
+    """The newest snapshot of a table that is written here; None where Spark must write.
+
+    `found_by` names the columns that stored rows are looked for by, which makes the table's size matter.
+    """
+    try:
+        table = DeltaTable(str(path))
+    except DeltaError:
+        # Delta itself says what is wrong with the table, in the words that the rest of freshline knows.
+        return None
+    protocol = table.protocol()
+    features = {*(protocol.writer_features or ()), *(protocol.reader_features or ())}
+    if protocol.min_writer_version != 7 or not features <= FEATURES:
+        return None
+    kinds = {field.name.lower(): getattr(field.type, "type", "") for field in table.schema().fields}
+    if any(kinds[name.lower()] not in NAMED_IN_PATHS for name in table.metadata().partition_columns):
+        return None
+    if found_by:
+        if any(not _is_found_by(kinds[name.lower()]) for name in found_by):
+            return None
+        files = table.get_add_actions(flatten=True)
+        if files.num_rows > MOST_FILES or sum(files["size_bytes"].to_pylist()) > MOST_BYTES:
+            return None
+    return table
+
+
+def _is_found_by(kind: str) -> bool:
+    """Whether values are equal here where they are for Spark: not so for fractions, of which some are not a number."""
+    return kind in FOUND_BY or kind.startswith("decimal")
+
+
+def append_small(table: DeltaTable, rows: pa.Table, receipt: Receipt) -> bool:
+    """Add rows; a table of none commits the receipt alone. False where Spark must write."""
+    fitting = _fit(rows, table)
+    if fitting is None:
+        return False
+    return _commit(
+        table,
+        receipt,
+        lambda properties: write_deltalake(table, fitting, mode="append", commit_properties=properties),
+    )
+
+
+def insert_small(table: DeltaTable, rows: pa.Table, receipt: Receipt, *, keys: Sequence[str]) -> bool:
+    """Add the rows whose key is not there yet. False where Spark must write."""
+    fitting = _fit(rows, table)
+    if fitting is None:
+        return False
+
+    def insert(properties: CommitProperties) -> None:
+        on = " AND ".join(f"t.{_quoted(key)} = s.{_quoted(key)}" for key in keys)
+        merge = table.merge(
+            fitting, on, source_alias="s", target_alias="t", streamed_exec=False, commit_properties=properties
+        )
+        merge.when_not_matched_insert(_values(fitting.column_names)).execute()
+
+    return _commit(table, receipt, insert)
+
+
+def change_small(
+    table: DeltaTable, changes: pa.Table, receipt: Receipt, *, op: str, keys: Sequence[str], unique: bool
+) -> bool:
+    """Insert, update and delete rows as `write.apply_changes` does. False where Spark must write."""
+    columns = [name for name in changes.column_names if name != op]
+    rows = _fit(changes.select(columns), table)
+    if rows is None:
+        return False
+    source = rows.append_column(op, changes[op].cast(pa.string()))
+
+    def change(properties: CommitProperties) -> None:
+        on = [f"(t.{_quoted(key)} IS NOT DISTINCT FROM s.{_quoted(key)})" for key in keys]
+        if not unique:
+            # An insert never finds a row, so it always inserts.
+            on.append(f"(s.{op} = 'D')")
+        merge = table.merge(
+            source,
+            " AND ".join(on),
+            source_alias="s",
+            target_alias="t",
+            streamed_exec=False,
+            commit_properties=properties,
+        )
+        merge = merge.when_matched_delete(f"s.{op} = 'D'")
+        if unique:
+            merge = merge.when_matched_update(_values(columns), f"s.{op} = 'U'")
+        merge.when_not_matched_insert(_values(columns), f"s.{op} = 'I'").execute()
+
+    return _commit(table, receipt, change)
+
+
+def _fit(rows: pa.Table, table: DeltaTable) -> pa.Table | None:
+    """The rows with the table's columns, in its types; None where they have others."""
+    schema = pa.schema(table.schema().to_arrow())
+    there = {name.lower(): name for name in rows.column_names}
+    if there.keys() != {name.lower() for name in schema.names}:
+        return None
+    try:
+        return rows.select([there[name.lower()] for name in schema.names]).rename_columns(schema.names).cast(schema)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError) as error:
+        logger.debug("left to Spark: %s", error)
+        return None
+
+
+def _commit(table: DeltaTable, receipt: Receipt, write: Callable[[CommitProperties], None]) -> bool:
+    name = application(str(table.metadata().id))
+    stored = table.transaction_version(name)
+    if stored is not None and stored >= receipt.transaction_version:
+        # As Delta does: nothing is written, and reading back tells that it was not.
+        return True
+    properties = CommitProperties(
+        custom_metadata={"userMetadata": receipt.to_json()},
+        max_commit_retries=0,
+        app_transactions=[Transaction(name, receipt.transaction_version, int(time.time() * 1000))],
+    )
+    try:
+        write(properties)
+    except CommitFailedError as error:
+        # Another writer was first. Whether it is known by reading back.
+        logger.info("%s: overtaken: %s", receipt.table, error)
+    except DeltaError as error:
+        # Nothing was committed: Spark may write it, or say better what is wrong.
+        logger.warning("%s: delta-rs refused a small commit, Spark writes it: %s", receipt.table, error)
+        return False
+    return True
+
+
+def _values(columns: Sequence[str]) -> dict[str, str]:
+    return {_quoted(name): f"s.{_quoted(name)}" for name in columns}
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

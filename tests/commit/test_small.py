@@ -1,0 +1,275 @@
+"""A small commit holds what Spark's own would: rows, change data, receipt and fence; and leaves the rest to Spark."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import functions as F
+
+from freshline.commit import small
+from freshline.commit.delta_log import changed_rows, newest_version, read_commit
+from freshline.commit.small import MOST_FILES, open_small
+from freshline.commit.write import (
+    append_rows,
+    apply_changes,
+    create_table,
+    insert_new_keys,
+    overwrite_table,
+    write_and_read_back,
+)
+from freshline.errors import FencedError
+from tests.commit.test_write import receipt
+
+COLUMNS = (
+    "k STRING, n INT, big BIGINT, small SMALLINT, tiny TINYINT, yes BOOLEAN, day DATE, at TIMESTAMP, "
+    "local TIMESTAMP_NTZ, price DECIMAL(20, 4), part DOUBLE, half FLOAT, raw BINARY, tags ARRAY<STRING>, "
+    'm MAP<STRING, INT>, s STRUCT<a: INT, b: ARRAY<STRUCT<d: TIMESTAMP>>>, `odd"é.n` STRING'
+)
+FULL = """(
+    'a', 1, 2, 3Y, 4Y, true, DATE'0001-01-01', TIMESTAMP'1582-10-10 01:02:03.123456Z',
+    TIMESTAMP_NTZ'9999-12-31 23:59:59.999999', 1234567890123456.7891, double('NaN'), float('-0.0'), X'00FF',
+    array('x', NULL, ''), map('u', 1, 'v', NULL),
+    named_struct('a', 1, 'b', array(named_struct('d', TIMESTAMP'2026-03-29 00:59:59.999999Z'), NULL)), 'é"😀')"""
+NULLS = "('b'" + ", NULL" * 16 + ")"
+
+
+@pytest.fixture
+def made(spark, tmp_path):
+    """A function that creates an empty table of some columns, and returns its path."""
+
+    def create(columns, *, name="t", **how):
+        path = tmp_path / name
+        create_table(spark, path, spark.createDataFrame([], columns).schema, history_seconds=86400, **how)
+        return path
+
+    return create
+
+
+def rows(spark, values, columns):
+    schema = spark.createDataFrame([], columns).schema
+    found = spark.sql(f"SELECT * FROM VALUES {values}").toDF(*[f"c{n}" for n in range(len(schema))])
+    return found.select(*[F.col(f"c{n}").cast(field.dataType).alias(field.name) for n, field in enumerate(schema)])
+
+
+def stored(spark, path):
+    return sorted(str(row) for row in spark.read.format("delta").load(str(path)).collect())
+
+
+def feed(spark, path, version):
+    changes = spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", version)
+    dropped = changes.load(str(path)).drop("_commit_timestamp", "_commit_version")
+    return sorted(str(row) for row in dropped.collect())
+
+
+def written_by(path):
+    return read_commit(path, newest_version(path)).info["engineInfo"].split(":")[0].split("/")[0]
+
+
+def write_both(spark, made, columns, writes, **how):
+    """The tables that the same writes make, each first through Spark and then as small commits."""
+    paths = [made(columns, name=name, **how) for name in ("by_spark", "small")]
+    for seq, write in enumerate(writes, 1):
+        for path, few in zip(paths, (False, True), strict=True):
+            new = receipt(seq)
+            committed = write_and_read_back(lambda: write(path, new, few), path, new)  # noqa: B023 - called at once
+            assert committed is not None
+            assert committed.receipt == new
+            assert (written_by(path) == "delta-rs") is few
+    return paths
+
+
+def test_rows_of_every_type_are_the_same_as_if_spark_had_added_them(spark, made):
+    new = rows(spark, f"{FULL}, {NULLS}", COLUMNS)
+    by_spark, few = write_both(spark, made, COLUMNS, [lambda path, made, few: append_rows(new, path, made, few=few)])
+
+    assert stored(spark, few) == stored(spark, by_spark)
+    assert feed(spark, few, 1) == feed(spark, by_spark, 1)
+    # Nothing that is stored is hidden from a search by a column's least and greatest values.
+    found = spark.read.format("delta").load(str(few))
+    assert found.where("at = TIMESTAMP'1582-10-10 01:02:03.123456Z'").count() == 1
+    assert found.where("`odd\"é.n` = 'é\"😀' AND price > 1234567890123456.789").count() == 1
+
+
+@pytest.mark.parametrize("partitioned", [[], ["p"], ["day", "p"]], ids=lambda names: " ".join(names) or "plain")
+@pytest.mark.parametrize("unique", [True, False], ids=["by-key", "bag"])
+def test_changes_are_the_same_as_if_spark_had_merged_them(spark, made, partitioned, unique):
+    columns = "k INT, p STRING, day DATE, v DOUBLE, at TIMESTAMP"
+    first = """(1, 'x', DATE'2026-01-01', 1.0, TIMESTAMP'2026-01-01'), (2, 'a/b=c%20 é', DATE'2026-01-02', 2.0, NULL),
+        (3, NULL, NULL, double('NaN'), NULL), (NULL, 'x', DATE'2026-01-01', 4.0, NULL), (5, 'x', NULL, 5.0, NULL)"""
+    changes = {
+        True: """('U', 1, 'y', DATE'2026-01-01', 1.5, NULL), ('D', 3, NULL, NULL, NULL, NULL),
+            ('U', NULL, NULL, NULL, double('-0.0'), NULL), ('I', 7, 'a/b=c%20 é', DATE'2026-01-02', 7.0, NULL)""",
+        False: """('D', 1, NULL, NULL, NULL, NULL), ('D', NULL, NULL, NULL, NULL, NULL),
+            ('I', NULL, 'x', DATE'2026-01-01', 4.0, NULL), ('I', NULL, 'x', DATE'2026-01-01', 4.0, NULL),
+            ('I', 2, NULL, NULL, 2.0, NULL)""",
+    }[unique]
+    begin, then = rows(spark, first, columns), rows(spark, changes, f"op STRING, {columns}")
+
+    def change(path, made, few):
+        apply_changes(spark, then, path, made, op="op", keys=["k"], unique=unique, near=None, few=few)
+
+    by_spark, few = write_both(
+        spark,
+        made,
+        columns,
+        [lambda path, made, few: append_rows(begin, path, made, few=few), change],
+        partitioned_by=partitioned,
+    )
+
+    assert stored(spark, few) == stored(spark, by_spark)
+    assert feed(spark, few, 2) == feed(spark, by_spark, 2)
+    assert [changed_rows(read_commit(path, 2)) for path in (few, by_spark)] == [{True: 4, False: 5}[unique]] * 2
+
+
+def test_only_rows_whose_key_is_new_are_added(spark, made):
+    columns = "a STRING, b DATE, v INT"
+    path = made(columns, partitioned_by=["b"])
+    before = rows(spark, "('x', DATE'2026-01-01', 1), ('y', DATE'2026-01-01', 2)", columns)
+    append_rows(before, path, receipt(1))
+    new = rows(spark, "('x', DATE'2026-01-01', 9), ('x', DATE'2026-01-02', 3), ('z', DATE'2026-01-01', 4)", columns)
+
+    assert insert_new_keys(new, path, receipt(2), keys=["a", "b"])
+    assert sorted(row.v for row in spark.read.format("delta").load(str(path)).collect()) == [1, 2, 3, 4]
+    # What follows such a table is told of additions alone.
+    assert not read_commit(path, 2).data_actions("remove")
+    assert changed_rows(read_commit(path, 2)) == 2
+
+
+def test_a_commit_of_no_row_carries_its_receipt(spark, made):
+    path = made("k INT")
+    new = receipt(1)
+
+    committed = write_and_read_back(
+        lambda: append_rows(spark.createDataFrame([], "k INT"), path, new, few=True), path, new
+    )
+
+    assert (committed.version, committed.rows_out, committed.receipt) == (1, 0, new)
+    assert written_by(path) == "delta-rs"
+
+
+def test_the_fence_is_closed_for_everything_that_is_not_above_it(spark, made):
+    path = made("k INT")
+    one = spark.createDataFrame([(1,)], "k INT")
+    append_rows(one, path, receipt(1, epoch=2), few=True)
+    for late in (receipt(9, epoch=1), receipt(1, epoch=2)):
+        append_rows(one, path, late, few=True)
+        append_rows(one, path, late)
+        assert newest_version(path) == 1
+
+    overtaken = receipt(9, epoch=1)
+    with pytest.raises(FencedError):
+        write_and_read_back(lambda: append_rows(one, path, overtaken, few=True), path, overtaken)
+    # Spark's writes close it for small ones, and theirs for Spark's.
+    append_rows(one, path, receipt(2, epoch=2))
+    append_rows(one, path, receipt(2, epoch=2), few=True)
+    assert newest_version(path) == 2
+
+
+def test_a_commit_that_another_overtook_is_not_there(spark, made, monkeypatch):
+    path = made("k INT")
+    one = spark.createDataFrame([(1,)], "k INT")
+    real = small.write_deltalake
+
+    def overtaken(*arguments, **named):
+        monkeypatch.setattr(small, "write_deltalake", real)
+        append_rows(one, path, receipt(1, epoch=2))
+        real(*arguments, **named)
+
+    monkeypatch.setattr(small, "write_deltalake", overtaken)
+    late = receipt(1)
+
+    with pytest.raises(FencedError):
+        write_and_read_back(lambda: append_rows(one, path, late, few=True), path, late)
+    assert newest_version(path) == 1
+    assert stored(spark, path) == ["Row(k=1)"]
+
+
+def test_of_two_that_write_at_once_one_does(spark, made):
+    path = made("k INT")
+    one = spark.createDataFrame([(1,)], "k INT")
+    barrier = threading.Barrier(6)
+    found = []
+
+    def write():
+        mine = receipt(1)
+        barrier.wait()
+        found.append(write_and_read_back(lambda: append_rows(one, path, mine, few=True), path, mine))
+
+    threads = [threading.Thread(target=write) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert newest_version(path) == 1
+    assert sum(each is not None for each in found) == 1
+    assert stored(spark, path) == ["Row(k=1)"]
+
+
+def test_transactions_and_receipts_outlive_the_checkpoints_of_small_commits(spark, made):
+    path = made("k INT")
+    one = spark.createDataFrame([(1,)], "k INT")
+    for seq in range(1, 52):
+        append_rows(one, path, receipt(seq), few=True)
+
+    # With 50 as the interval delta-rs makes one after version 49, Delta after version 50.
+    [checkpoint] = path.glob("_delta_log/*.checkpoint.parquet")
+    for file in path.glob("_delta_log/*.json"):
+        if file.name < checkpoint.name:
+            file.unlink()
+    assert spark.read.format("delta").load(str(path)).count() == 51
+    append_rows(one, path, receipt(51), few=True)
+    append_rows(one, path, receipt(51))
+    assert newest_version(path) == 51
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')",
+        "SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')",
+        "SET TBLPROPERTIES ('delta.enableRowTracking' = 'true')",
+        "SET TBLPROPERTIES ('delta.enableInCommitTimestamps' = 'true')",
+        "ADD CONSTRAINT positive CHECK (k > 0)",
+        "CLUSTER BY (k)",
+    ],
+)
+def test_what_is_not_surely_served_is_left_to_spark(spark, made, change):
+    path = made("k INT, v INT", cluster_by=["v"] if "CLUSTER" in change else ())
+    spark.sql(f"ALTER TABLE delta.`{path}` {change}")
+
+    assert open_small(path) is None
+    append_rows(rows(spark, "(1, 1)", "k INT, v INT"), path, receipt(1), few=True)
+    assert written_by(path) == "Apache-Spark"
+
+
+def test_columns_whose_equality_is_sparks_own_are_searched_by_spark(spark, made):
+    path = made("k INT, part DOUBLE, tags ARRAY<INT>")
+
+    assert open_small(path, found_by=["K"]) is not None
+    assert open_small(path, found_by=["k", "part"]) is None
+    assert open_small(path, found_by=["tags"]) is None
+
+
+def test_other_types_and_columns_are_left_to_spark(spark, made):
+    path = made("k INT")
+    wider = rows(spark, "(1, 2)", "k INT, more INT")
+
+    append_rows(wider, path, receipt(1), merge_schema=True, few=True)
+    assert written_by(path) == "Apache-Spark"
+    assert stored(spark, path) == ["Row(k=1, more=2)"]
+
+
+def test_a_table_of_many_files_is_searched_by_spark(spark, made):
+    path = made("k INT, v INT")
+    many = spark.range(MOST_FILES + 1).select(F.col("id").cast("int").alias("k"), F.lit(1).alias("v"))
+    append_rows(many.coalesce(1), path, receipt(1))
+    assert open_small(path, found_by=["k"]) is not None
+    overwrite_table(many, path, receipt(2), partitioned_by=["k"])
+
+    assert open_small(path, found_by=["k"]) is None
+    # Adding to it needs no search.
+    assert open_small(path) is not None
+    assert len(DeltaTable(str(path)).file_uris()) > MOST_FILES

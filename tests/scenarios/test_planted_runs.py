@@ -1,0 +1,148 @@
+"""The generated refreshes find mistakes of what runs: each of these, planted, is found within a few cases.
+
+Those of the analysis are planted in `tests/plan/affected/test_planted_bugs.py`, where DuckDB finds them.
+"""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import functions as F
+
+from freshline.commit import write
+from freshline.refresh import keys
+from freshline.refresh.inputs import read_inserted
+from freshline.refresh.keys import INSERT, OP
+from freshline.run import prepare
+from freshline.testing import Lab
+from tests.scenarios.generator import judge
+from tests.scenarios.generator.case import draw
+from tests.scenarios.generator.judge import Counts, judge_refreshes
+
+MOST_CASES = 12
+
+
+def without_one_changed_row(real):
+    """One changed row of an input is lost."""
+
+    def read(spark, pinned, changes):
+        images = real(spark, pinned, changes).localCheckpoint()
+        return images.limit(max(images.count() - 1, 0))
+
+    return read
+
+
+def without_deletes(real):
+    """Only inserts are looked at."""
+    return lambda spark, pinned, changes: read_inserted(spark, pinned, changes)
+
+
+def with_new_snapshot_as_old(real):
+    """What was is read as it is."""
+    newest = {}
+
+    def read(spark, pinned, *, arrival=False):
+        known = newest.get(pinned.path, pinned)
+        newest[pinned.path] = max(known, pinned, key=lambda item: item.position.version)
+        return real(spark, newest[pinned.path], arrival=arrival)
+
+    return read
+
+
+def with_plain_equality(real):
+    """Keys are matched by `=`, which no NULL meets."""
+
+    def on(rows, columns):
+        named, _ = real(rows, columns)
+        return named, [F.col(f"`{name}`") == F.col(f"_freshline_k{n}") for n, name in enumerate(columns)]
+
+    return on
+
+
+def without_null_among(real):
+    """Of the values that a column is looked for by, NULL is left out."""
+    return lambda column, values: column.isin([value for value in values if value is not None])
+
+
+def without_tombstones(real):
+    """Rows that go away stay."""
+    return lambda *arguments: real(*arguments).where(F.col(OP) != "D")
+
+
+def without_netting(real):
+    """Every row of an affected key is added, and none is taken away."""
+
+    def difference(new, old, found):
+        return new.select(F.lit(INSERT).alias(OP), *[F.col(f"`{name}`") for name in old.columns])
+
+    return difference
+
+
+def with_one_of_equal_rows(real):
+    """Of rows that are equal one is kept."""
+    return lambda *arguments: real(*arguments).distinct()
+
+
+def without_updates(real):
+    """Rows whose key was there before are taken for unchanged."""
+    return lambda schema: F.lit(False)
+
+
+def without_as_stored(real):
+    """Keys are compared as the query gives them, not as Delta keeps them."""
+    return lambda rows, spec: rows
+
+
+def without_fence(real):
+    """A write carries no transaction, so a writer that was overtaken writes too."""
+
+    def fenced(rows, path, receipt):
+        return rows.write.format("delta").option("userMetadata", receipt.to_json())
+
+    return fenced
+
+
+def without_first_key(real):
+    """One of the affected keys is forgotten."""
+
+    def find(*arguments, **named):
+        found = real(*arguments, **named)
+        if not isinstance(found, keys.Keys) or found.count == 0:
+            return found
+        least = found.rows.orderBy(*found.rows.columns).limit(found.count - 1).localCheckpoint()
+        return keys.Keys(least, found.columns, found.count - 1, dict.fromkeys(found.columns))
+
+    return find
+
+
+BUGS = [
+    (prepare, "read_net_images", without_one_changed_row),
+    (prepare, "read_net_images", without_deletes),
+    (prepare, "read_whole", with_new_snapshot_as_old),
+    (keys, "_on", with_plain_equality),
+    (keys, "_among", without_null_among),
+    (prepare, "difference_by_bag", without_tombstones),
+    (prepare, "difference_by_key", without_tombstones),
+    (prepare, "difference_by_bag", without_netting),
+    (prepare, "difference_by_bag", with_one_of_equal_rows),
+    (keys, "_differ", without_updates),
+    (prepare, "as_stored", without_as_stored),
+    (prepare, "find_keys", without_first_key),
+    (write, "_fenced", without_fence),
+]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("place", "name", "plant"), BUGS, ids=[f"{plant.__name__}-{name}" for _, name, plant in BUGS])
+def test_a_planted_bug_is_found(spark, monkeypatch, place, name, plant):
+    monkeypatch.setattr(place, name, plant(getattr(place, name)))
+    if plant is without_fence:
+        # Only a writer that was overtaken needs one.
+        monkeypatch.setattr(judge, "OVERTAKEN", 1)
+    force = None if plant is without_fence else "keys"
+
+    for number in range(MOST_CASES):
+        case = draw(7000 + number, tables=5, rounds=3, deep=2, partitioned=1 if plant is without_as_stored else 0.2)
+        if judge_refreshes(case, lambda: Lab(spark), Counts(), force=force) is not None:
+            print(f"{plant.__name__} was found by case {number + 1}")
+            return
+    pytest.fail(str(plant.__doc__))
