@@ -11,7 +11,7 @@
 # A pin, so that two clones of one commit are set up alike. An installed uv is taken as it is.
 UV_VERSION = 0.13.8
 ARGS =
-STORIES = tests/scenarios tests/run tests/commit
+STORIES = tests/scenarios
 
 BIN = .venv/bin
 SETUP = .venv/.freshline-setup

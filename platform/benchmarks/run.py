@@ -10,58 +10,24 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
 from measure import Comparison, Cost, compare, cost_of
+from project import Project, refresh, same
 from pyspark.sql import DataFrame, SparkSession
+from tpch import Share, tpch
 
-from freshline.commit.control_store import ControlStore
 from freshline.declare.names import TableName
-from freshline.declare.project import read_project, read_settings
+from freshline.declare.project import read_settings
 from freshline.engine.spark import build_session, stop_session
-from freshline.plan.request import RefreshRequest
-from freshline.refresh.cancellation import Cancellation
-from freshline.report.outcome import Outcome
-from freshline.run import Runtime, open_runtime, refresh_table
+from freshline.run import Runtime
 
 EVENTS = "event_id STRING, customer_id STRING, kind STRING, at TIMESTAMP"
 FILES = "WITH ('connector' = 'files', 'format' = 'json', 'path' = 'in', 'settle' = '0 seconds');"
 EVENT_SOURCE = f"CREATE SOURCE event ({EVENTS}) {FILES}"
-
-
-class Project:
-    """A project in a temporary folder, with an engine's runtime in this process."""
-
-    def __init__(self, folder: Path, declarations: dict[str, str]) -> None:
-        self.folder = folder
-        (folder / "assets").mkdir(parents=True)
-        (folder / "pyproject.toml").write_text("[tool.freshline]\n")
-        for name, text in declarations.items():
-            (folder / "assets" / f"{name}.sql").write_text(text)
-        self.settings = read_settings(folder, {})
-
-    def open(self, spark: SparkSession) -> Runtime:
-        self.settings.state.mkdir(parents=True, exist_ok=True)
-        control = ControlStore.open(self.settings.control_store)
-        return open_runtime(self.settings, read_project(self.settings), spark, control)
-
-
-def refresh(runtime: Runtime, name: str) -> Outcome:
-    outcome = refresh_table(
-        runtime, TableName.parse(name), RefreshRequest(), cancellation=Cancellation(), progress=lambda message: None
-    )
-    if outcome.state != "SUCCEEDED":
-        raise SystemExit(f"{name}: {outcome.reason}")
-    return outcome
-
-
-def same(left: DataFrame, right: DataFrame) -> None:
-    """Results are compared before a time counts."""
-    if left.exceptAll(right).limit(1).count() or right.exceptAll(left).limit(1).count():
-        raise SystemExit("the two ways gave different rows")
 
 
 def ingest(spark: SparkSession, folder: Path) -> Comparison:
@@ -285,7 +251,8 @@ def plan(spark: SparkSession, folder: Path) -> str:
     )
 
 
-BENCHMARKS: dict[str, Callable[[SparkSession, Path], Comparison | str]] = {
+Figure = Comparison | Share | str
+BENCHMARKS: dict[str, Callable[[SparkSession, Path], Figure | Iterator[Figure]]] = {
     "plan": plan,
     "noop": noop,
     "ingest": ingest,
@@ -293,23 +260,32 @@ BENCHMARKS: dict[str, Callable[[SparkSession, Path], Comparison | str]] = {
     "first_row": first_row,
     "last_row": last_row,
 }
+# These grow with a scale that is given on the command line.
+SCALED: dict[str, Callable[[SparkSession, Path, float], Iterator[Figure]]] = {"tpch": tpch}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", choices=list(BENCHMARKS), help="which ones; all without")
+    parser.add_argument("names", nargs="*", choices=[*BENCHMARKS, *SCALED], help="which ones; all without")
+    parser.add_argument("--scale", type=float, default=0.1, help="of tpch, 1 is a gigabyte; default %(default)s")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     arguments = parser.parse_args()
-    figures = {}
+    figures: dict[str, object] = {}
     with tempfile.TemporaryDirectory(prefix="freshline-benchmark-") as folder:
         base = Path(folder)
         (base / "session").mkdir()
         (base / "session" / "pyproject.toml").write_text('[tool.freshline]\ndriver-memory = "4g"\n')
         spark = build_session(read_settings(base / "session", {}), app_name="benchmarks")
-        for name in arguments.names or BENCHMARKS:
-            found = BENCHMARKS[name](spark, base / name)
-            print(found.line() if isinstance(found, Comparison) else found, flush=True)
-            figures[name] = {**asdict(found), "ratio": found.ratio} if isinstance(found, Comparison) else found
+        for name in arguments.names or [*BENCHMARKS, *SCALED]:
+            if name in SCALED:
+                found: Figure | Iterator[Figure] = SCALED[name](spark, base / name, arguments.scale)
+            else:
+                found = BENCHMARKS[name](spark, base / name)
+            several = [found] if isinstance(found, Figure) else found
+            for figure in several:
+                print(figure if isinstance(figure, str) else figure.line(), flush=True)
+                key = figure.name if isinstance(figure, Share) else name
+                figures[key] = figure if isinstance(figure, str) else {**asdict(figure), "ratio": figure.ratio}
         stop_session(spark)
     if arguments.json:
         arguments.json.write_text(json.dumps({"at": datetime.now(UTC).isoformat(), "figures": figures}, indent=1))

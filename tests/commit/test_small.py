@@ -149,6 +149,26 @@ def test_a_commit_of_no_row_carries_its_receipt(spark, made):
     assert written_by(path) == "delta-rs"
 
 
+def test_changes_that_change_nothing_carry_their_receipt(spark, made):
+    columns = "k INT, v INT"
+    path = made(columns)
+    there = rows(spark, "(1, 1)", columns)
+    append_rows(there, path, receipt(1), few=True)
+    late = receipt(2)
+    assert write_and_read_back(lambda: insert_new_keys(there, path, late, keys=["k"]), path, late).version == 2
+    nothing, last = rows(spark, "('D', 5, 1)", f"op STRING, {columns}"), receipt(3)
+
+    committed = write_and_read_back(
+        lambda: apply_changes(spark, nothing, path, last, op="op", keys=["k"], unique=True, near=None, few=True),
+        path,
+        last,
+    )
+
+    assert (committed.version, committed.rows_out, committed.receipt) == (3, 0, last)
+    assert written_by(path) == "delta-rs"
+    assert stored(spark, path) == ["Row(k=1, v=1)"]
+
+
 def test_the_fence_is_closed_for_everything_that_is_not_above_it(spark, made):
     path = made("k INT")
     one = spark.createDataFrame([(1,)], "k INT")

@@ -107,7 +107,6 @@ BY_TIME = "'merge.order' = 'at', 'merge.tie-breaker' = 'id'"
         (KEY, f"'merge' = 'first_row', {BY_TIME}, 'merge.delete-when' = 'id = 1'", "OPTION_NEEDS", "last_row"),
         (KEY, "'merge.order' = 'at'", "OPTION_NEEDS", "needs 'merge' = 'first_row' or 'last_row'"),
         (KEY, "'upstream-deletes' = 'retract'", "OPTION_NEEDS", "needs 'merge'"),
-        (KEY, "'merge' = 'first_row', 'upstream-deletes' = 'ignore'", "NOT_BUILT", "not built yet"),
         (
             KEY,
             "'merge' = 'first_row', 'merge.order' = 'nope', 'merge.tie-breaker' = 'id'",

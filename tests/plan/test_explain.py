@@ -114,3 +114,24 @@ def test_the_price_follows_the_newest_measurements_and_the_rows():
 
 def test_a_short_full_refresh_does_not_take_the_place_of_an_incremental_one():
     assert not price_of("keys", 10, [record("keys", 4, 10), record("full", 2, 100)], "f").prefers_full
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "said"),
+    [
+        ("id, cid", "'merge.order' = 'amount', 'merge.tie-breaker' = 'cid'", "plain columns of the select list"),
+        ("id, amount", "'merge.order' = 'amount', 'merge.tie-breaker' = 'cid'", "plain columns of the select list"),
+        ("id, amount, cid", "'merge.order' = 'amount', 'merge.tie-breaker' = 'cid'", None),
+        ("id", "'merge.order' = 'amount', 'merge.tie-breaker' = 'cid', 'merge.late' = 'ignore'", None),
+    ],
+)
+def test_deletes_can_be_ignored_where_the_stored_row_tells_its_order(declared, columns, options, said):
+    with_options = f"(PRIMARY KEY (id)) WITH ('merge' = 'first_row', 'upstream-deletes' = 'ignore', {options})"
+    if said is None:
+        assert declared(f"SELECT {columns} FROM orders", with_options).cases[1].strategy == "merge"
+        return
+    with pytest.raises(DeclarationErrors) as refused:
+        declared(f"SELECT {columns} FROM orders", with_options)
+    (error,) = refused.value.errors
+    assert (error.rule, error.where) == ("OPTION_NEEDS", "assets/t.sql:1")
+    assert said in error.message

@@ -22,6 +22,7 @@ from freshline.plan.step import (
     Full,
     MergeRows,
     Noop,
+    RefoldKeys,
     RefreshKeys,
     ReplaceNamedPartitions,
     ReplacePartitions,
@@ -166,15 +167,28 @@ def merging(kind=MergeKind.LAST_ROW, **parts):
     return table("SELECT k, a FROM s", primary_key=("k",), merge=Merge(kind, "a", "k", **parts))
 
 
-def test_merge_types_fold_inserts_and_are_folded_again_after_deletes():
+def test_merge_types_fold_inserts_and_the_keys_of_updates_and_deletes_again():
     assert isinstance(step_of(merging(), changes()), MergeRows)
-    assert step_of(merging(), changes(kind=ChangeKind.MUTATE)).reason.code == "UPSTREAM_DELETES"
+    step = step_of(merging(), changes(kind=ChangeKind.MUTATE))
+    assert (type(step), step.reason.code) == (RefoldKeys, "UPSTREAM_DELETES")
+    late = merging(MergeKind.FIRST_ROW, late="ignore")
+    assert isinstance(step_of(late, changes(kind=ChangeKind.MUTATE)), Full)
+    assert isinstance(step_of(merging(), changes(kind=ChangeKind.MUTATE, change_feed=False)), Full)
     assert step_of(merging(), changes(change_feed=False)).reason.code == "CDF_DISABLED"
     assert isinstance(step_of(merging(), changes(change_feed=False, log=True)), MergeRows)
 
 
+def test_deletes_that_are_ignored_leave_updates_to_merge():
+    ignoring = merging(upstream_deletes="ignore")
+
+    assert step_of(ignoring, changes()).updates is False
+    assert step_of(ignoring, changes(kind=ChangeKind.MUTATE)).updates is True
+    assert step_of(ignoring, changes(kind=ChangeKind.MUTATE, change_feed=False)).reason.code == "CDF_DISABLED"
+
+
 def test_last_row_with_deletes_needs_a_log_to_look_deletes_up_in():
-    assert step_of(merging(delete_when="a = 0"), changes()).reason.code == "UNSUPPORTED"
+    step = step_of(merging(delete_when="a = 0"), changes())
+    assert (type(step), step.reason.code) == (RefoldKeys, "AFFECTED_KEYS")
     assert isinstance(step_of(merging(delete_when="a = 0"), changes(log=True)), MergeRows)
 
 

@@ -184,6 +184,10 @@ def test_a_merge_over_a_table_that_is_read_in_place_follows_inserts_and_refolds_
         f"WITH ('merge' = 'last_row', 'merge.sequence' = 'ts', {order}) {HOURLY} AS SELECT k, id, ts FROM s"
     )
     lab.declare(
+        "CREATE MATERIALIZED TABLE kept (PRIMARY KEY (k)) WITH ('merge' = 'last_row', 'merge.sequence' = 'ts', "
+        f"'upstream-deletes' = 'ignore', {order}) {HOURLY} AS SELECT k, id, ts FROM s"
+    )
+    lab.declare(
         "CREATE MATERIALIZED TABLE d (PRIMARY KEY (k)) WITH ('merge' = 'last_row', 'merge.sequence' = 'ts', "
         f"'merge.delete-when' = 'op = ''d''', {order}) {HOURLY} AS SELECT k, id FROM s"
     )
@@ -194,18 +198,27 @@ def test_a_merge_over_a_table_that_is_read_in_place_follows_inserts_and_refolds_
     assert {o.rejected for o in lab.refresh_all() if o.kind == "table"} == {1}
     lab.sql("INSERT INTO s VALUES ('a', 0, TIMESTAMP'2025-12-01', 'i'), ('a', 5, TIMESTAMP'2026-01-05', 'd')")
     outcomes = {o.table.name: o for o in lab.refresh_all()}
-    assert [outcomes[name].strategy for name in "fl"] == ["merge", "merge"]
-    assert outcomes["d"].reason.startswith("UNSUPPORTED")
+    assert [outcomes[name].strategy for name in ("f", "l", "kept", "d")] == ["merge", "merge", "merge", "keys"]
     assert [lab.rows(name)[0]["id"] for name in "fl"] == [0, 5]
     assert lab.rows("d") == []
     lab.sql("DELETE FROM s WHERE id IN (0, 5)")
     outcomes = {o.table.name: o for o in lab.refresh_all()}
+    assert [outcomes[name].strategy for name in "fld"] == ["keys"] * 3
     assert all(outcomes[name].reason.startswith("UPSTREAM_DELETES") for name in "fld")
+    # What was folded in stays where deletes are ignored.
+    assert outcomes["kept"].strategy in ("merge", "noop")
+    assert [row["id"] for row in lab.rows("kept")] == [5]
     assert isinstance(outcomes["strict"].error, UpstreamChangedError)
     assert [lab.rows(name)[0]["id"] for name in ("f", "l", "d", "strict")] == [1, 2, 2, 5]
-    assert [lab.diff(name) for name in "fld"] == [[], [], []]
+    lab.sql("UPDATE s SET k = 'b', ts = TIMESTAMP'2026-02-01' WHERE id = 2")
+    lab.refresh("kept")
+    assert [(row["k"], row["id"]) for row in lab.rows("kept")] == [("a", 5), ("b", 2)]
+    lab.sql("DELETE FROM s WHERE k = 'b'")
+    outcomes = {o.table.name: o for o in lab.refresh_all()}
+    assert [(row["k"], row["id"]) for row in lab.rows("kept")] == [("a", 5), ("b", 2)]
+    assert [lab.diff(name) for name in ("f", "l", "d", "kept")] == [[], [], [], []]
     assert lab.refresh("strict", full=True).state == "SUCCEEDED"
-    assert lab.rows("strict") == [{"k": "a", "id": 2}]
+    assert lab.rows("strict") == [{"k": "a", "id": 1}]
 
 
 def test_a_merge_without_a_change_feed_is_folded_again(lab):

@@ -5,10 +5,12 @@ Those of the analysis are planted in `tests/plan/affected/test_planted_bugs.py`,
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from pyspark.sql import functions as F
 
-from freshline.commit import write
+from freshline.commit import small, write
 from freshline.refresh import keys
 from freshline.refresh.inputs import read_inserted
 from freshline.refresh.keys import INSERT, OP
@@ -60,7 +62,7 @@ def with_plain_equality(real):
 
 def without_null_among(real):
     """Of the values that a column is looked for by, NULL is left out."""
-    return lambda column, values: column.isin([value for value in values if value is not None])
+    return lambda span, column: real(replace(span, null=False), column)
 
 
 def without_tombstones(real):
@@ -101,6 +103,11 @@ def without_fence(real):
     return fenced
 
 
+def without_looking_at_the_fence(real):
+    """A small commit does not ask for the stored transaction."""
+    return lambda *arguments: True
+
+
 def without_first_key(real):
     """One of the affected keys is forgotten."""
 
@@ -119,7 +126,7 @@ BUGS = [
     (prepare, "read_net_images", without_deletes),
     (prepare, "read_whole", with_new_snapshot_as_old),
     (keys, "_on", with_plain_equality),
-    (keys, "_among", without_null_among),
+    (keys.Span, "holds", without_null_among),
     (prepare, "difference_by_bag", without_tombstones),
     (prepare, "difference_by_key", without_tombstones),
     (prepare, "difference_by_bag", without_netting),
@@ -128,6 +135,7 @@ BUGS = [
     (prepare, "as_stored", without_as_stored),
     (prepare, "find_keys", without_first_key),
     (write, "_fenced", without_fence),
+    (small, "_is_above", without_looking_at_the_fence),
 ]
 
 
@@ -135,10 +143,11 @@ BUGS = [
 @pytest.mark.parametrize(("place", "name", "plant"), BUGS, ids=[f"{plant.__name__}-{name}" for _, name, plant in BUGS])
 def test_a_planted_bug_is_found(spark, monkeypatch, place, name, plant):
     monkeypatch.setattr(place, name, plant(getattr(place, name)))
-    if plant is without_fence:
+    fence = plant in (without_fence, without_looking_at_the_fence)
+    if fence:
         # Only a writer that was overtaken needs one.
         monkeypatch.setattr(judge, "OVERTAKEN", 1)
-    force = None if plant is without_fence else "keys"
+    force = None if fence else "keys"
 
     for number in range(MOST_CASES):
         case = draw(7000 + number, tables=5, rounds=3, deep=2, partitioned=1 if plant is without_as_stored else 0.2)

@@ -20,6 +20,7 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake.table import TableMerger
 
 from freshline.plan.receipt import Receipt
 
@@ -93,7 +94,7 @@ def insert_small(table: DeltaTable, rows: pa.Table, receipt: Receipt, *, keys: S
         merge = table.merge(
             fitting, on, source_alias="s", target_alias="t", streamed_exec=False, commit_properties=properties
         )
-        merge.when_not_matched_insert(_values(fitting.column_names)).execute()
+        _execute(table, merge.when_not_matched_insert(_values(fitting.column_names)), properties)
 
     return _commit(table, receipt, insert)
 
@@ -124,9 +125,18 @@ def change_small(
         merge = merge.when_matched_delete(f"s.{op} = 'D'")
         if unique:
             merge = merge.when_matched_update(_values(columns), f"s.{op} = 'U'")
-        merge.when_not_matched_insert(_values(columns), f"s.{op} = 'I'").execute()
+        _execute(table, merge.when_not_matched_insert(_values(columns), f"s.{op} = 'I'"), properties)
 
     return _commit(table, receipt, change)
+
+
+def _execute(table: DeltaTable, merge: TableMerger, properties: CommitProperties) -> None:
+    """Merge. Where no row differs delta-rs commits nothing: the receipt is committed alone."""
+    before = table.version()
+    merge.execute()
+    if table.version() == before:
+        nothing = pa.schema(table.schema().to_arrow()).empty_table()
+        write_deltalake(table, nothing, mode="append", commit_properties=properties)
 
 
 def _fit(rows: pa.Table, table: DeltaTable) -> pa.Table | None:
@@ -144,8 +154,7 @@ def _fit(rows: pa.Table, table: DeltaTable) -> pa.Table | None:
 
 def _commit(table: DeltaTable, receipt: Receipt, write: Callable[[CommitProperties], None]) -> bool:
     name = application(str(table.metadata().id))
-    stored = table.transaction_version(name)
-    if stored is not None and stored >= receipt.transaction_version:
+    if not _is_above(table, name, receipt):
         # As Delta does: nothing is written, and reading back tells that it was not.
         return True
     properties = CommitProperties(
@@ -163,6 +172,12 @@ def _commit(table: DeltaTable, receipt: Receipt, write: Callable[[CommitProperti
         logger.warning("%s: delta-rs refused a small commit, Spark writes it: %s", receipt.table, error)
         return False
     return True
+
+
+def _is_above(table: DeltaTable, name: str, receipt: Receipt) -> bool:
+    """Whether the transaction is above the stored one: the fence is open for it."""
+    stored = table.transaction_version(name)
+    return stored is None or stored < receipt.transaction_version
 
 
 def _values(columns: Sequence[str]) -> dict[str, str]:

@@ -19,6 +19,7 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError, SqlglotError
+from sqlglot.parsers.spark import SparkParser
 
 from freshline.declare.location import Location
 from freshline.declare.names import PART, TableName
@@ -41,6 +42,13 @@ _PROCTIME = ("FOR", "SYSTEM_TIME", "AS", "OF", "PROCTIME", "(", ")")
 _KEYWORDS = frozenset(Spark.Tokenizer.KEYWORDS)
 
 
+class _Commas(Spark):
+    """Spark's SQL, where a comma in FROM stays one: sqlglot takes it for a CROSS JOIN, which Spark plans apart."""
+
+    class Parser(SparkParser):
+        JOINS_HAVE_EQUAL_PRECEDENCE = False
+
+
 def parse_query(text: str, path: str, line: int) -> SqlQuery:
     """Read one SELECT; `line` is the line of the file on which the text begins.
 
@@ -61,17 +69,17 @@ def parse_structure(query: SqlQuery) -> exp.Query:
 
 def parse_sql(text: str) -> exp.Query:
     """The tree of SQL that Spark would run, such as a rendered query; raises sqlglot's ParseError."""
-    [tree] = parse_trees(_covered(text, Text(text, "").tokens(), (), ()))
+    [tree] = parse_trees(_covered(text, Text(text, "").tokens(), (), ()), _Commas)
     return cast(exp.Query, tree)
 
 
-def parse_trees(text: str) -> list[exp.Expr]:
+def parse_trees(text: str, dialect: type[Spark] = Spark) -> list[exp.Expr]:
     """The trees of the statements in a text of Spark's SQL, as sqlglot reads it; raises sqlglot's errors.
 
     Calls with too few arguments, such as `map(a)`, make sqlglot fail with Python's errors instead.
     """
     try:
-        return [tree for tree in sqlglot.parse(text, dialect="spark") if tree is not None]
+        return [tree for tree in sqlglot.parse(text, dialect=dialect) if tree is not None]
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise SqlglotError("a call in it has not the arguments that its function takes") from error
 

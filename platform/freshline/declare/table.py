@@ -240,7 +240,7 @@ def _merge(clauses: TableClauses, options: Options, problems: Problems) -> Merge
         )
         return None
     kind = options.choice("merge", ("first_row", "last_row"), ("partial_update", "aggregate", "versioned"))
-    deletes = options.choice("upstream-deletes", ("error", "retract"), ("ignore",))
+    deletes = options.choice("upstream-deletes", ("error", "retract", "ignore"))
     if "merge" not in options:
         for key in MERGE_OPTIONS:
             options.needs(key, "'merge' = 'first_row' or 'last_row'", False)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from freshline.declare.graph import Graph
 from freshline.declare.project import read_project
 from freshline.declare.rules import Problems
 from freshline.declare.settings import Settings
-from freshline.declare.spec import DeltaJoin, TableSpec
+from freshline.declare.spec import DeltaJoin, Merge, TableSpec
 from freshline.plan.changes import ChangeKind
+from freshline.plan.stored_order import stored_order
 
 
 def open_project(settings: Settings) -> Graph:
@@ -18,14 +21,40 @@ def open_project(settings: Settings) -> Graph:
 
 
 def check_promises(graph: Graph) -> None:
-    """Refuse `delta-join.strategy` = FORCE where a change could not be followed; raises DeclarationErrors."""
-    forced = [spec for spec in graph.tables if spec.delta_join is DeltaJoin.FORCE]
+    """Refuse options that promise what no refresh could keep; raises DeclarationErrors."""
+    problems = Problems()
+    _check_forced([spec for spec in graph.tables if spec.delta_join is DeltaJoin.FORCE], graph, problems)
+    for spec in graph.tables:
+        if spec.merge is not None and spec.merge.upstream_deletes == "ignore":
+            _check_ignored(spec, spec.merge, problems)
+    problems.raise_all()
+
+
+def _check_ignored(spec: TableSpec, merge: Merge, problems: Problems) -> None:
+    """Rows that the input no longer has cannot be asked: what is stored must tell all that a new row is compared by."""
+    stored = stored_order(spec)
+    if merge.order is not None and merge.late != "ignore" and (stored.order is None or stored.ties is None):
+        problems.add(
+            "OPTION_NEEDS",
+            "'upstream-deletes' = 'ignore' needs order and tie-breaker as plain columns of the select list: a new row "
+            "is compared with the stored one alone. Select them.",
+            spec.written_at,
+        )
+    if merge.delete_when is not None:
+        problems.add(
+            "OPTION_NEEDS",
+            "'upstream-deletes' = 'ignore' needs a merge without 'merge.delete-when': whether a later row deleted a "
+            "key that is not there only the input could tell. Remove one of them.",
+            spec.written_at,
+        )
+
+
+def _check_forced(forced: Sequence[TableSpec], graph: Graph, problems: Problems) -> None:
     if not forced:
         return
     # Following changes needs sqlglot's optimizer, which takes longer to load than most projects do.
     from freshline.plan.explain import find_case
 
-    problems = Problems()
     for spec in forced:
         columns = {name: known for name in spec.reads if (known := graph.columns(name)) is not None}
         refused = find_case(spec, columns, dict.fromkeys(spec.driving, ChangeKind.MUTATE)).refused.get("keys")
@@ -36,7 +65,6 @@ def check_promises(graph: Graph) -> None:
                 f"query: {refused}. Change the query, or declare AUTO.",
                 spec.written_at,
             )
-    problems.raise_all()
 
 
 def _inputs(spec: TableSpec) -> str:

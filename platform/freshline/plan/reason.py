@@ -24,7 +24,7 @@ CODES: dict[str, str] = {
     "SCHEMA_CHANGED": "an input has other columns than before",
     "HISTORY_GONE": "changes of an input are no longer in its log",
     "CDF_DISABLED": "an input updated or deleted rows and records no change feed",
-    "UPSTREAM_DELETES": "an input of a merge type updated or deleted rows, so the fold is done again",
+    "UPSTREAM_DELETES": "an input of a merge type updated or deleted rows, so their keys are folded again",
     "NONDETERMINISTIC": "the query calls a function that gives another value each time, or one by the order of reading",
     "WINDOW_WITHOUT_PARTITION": "a window function sees rows of every partition",
     "NO_KEY": "no column of the result tells which of its rows a change affects",

@@ -39,7 +39,19 @@ class Append:
 
 @dataclass(frozen=True)
 class MergeRows:
-    """Fold the new rows of `input` to one row a key and merge them."""
+    """Fold the new rows of `input` to one row a key and merge them.
+
+    `updates` says that rows were updated too and that what they became counts as new; what was deleted stays.
+    """
+
+    input: TableName
+    reason: Reason
+    updates: bool = False
+
+
+@dataclass(frozen=True)
+class RefoldKeys:
+    """Fold the keys of changed rows of `input` again, over all rows that the input has of them now."""
 
     input: TableName
     reason: Reason
@@ -81,7 +93,7 @@ class RefreshKeys:
     reason: Reason
 
 
-Step = Noop | Append | MergeRows | RefreshKeys | ReplacePartitions | ReplaceNamedPartitions | Full
+Step = Noop | Append | MergeRows | RefoldKeys | RefreshKeys | ReplacePartitions | ReplaceNamedPartitions | Full
 STRATEGIES = ("append", "merge", "keys", "partition", "full")
 
 
@@ -139,7 +151,7 @@ def strategy_of(step: Step) -> str:
             return "append"
         case MergeRows():
             return "merge"
-        case RefreshKeys():
+        case RefreshKeys() | RefoldKeys():
             return "keys"
         case ReplacePartitions() | ReplaceNamedPartitions():
             return "partition"
@@ -182,7 +194,7 @@ def find_candidates(situation: Situation) -> Candidates:
     if shape.volatile is not None:
         return _only(Full(Reason("NONDETERMINISTIC", shape.volatile)))
     if spec.merge is not None:
-        found: dict[str, Step | Reason] = {"merge": _merge(spec, changed, shape)}
+        found: dict[str, Step | Reason] = {"merge": _merge(spec, changed, shape), "keys": _refold(spec, changed, shape)}
     else:
         found = {
             "append": _append(spec, receipt, changed, shape),
@@ -211,15 +223,35 @@ def _merge(spec: TableSpec, changed: Mapping[TableName, Changes], shape: Shape) 
     (item,) = changed.values()
     if shape.not_monotone is not None:
         return shape.not_monotone
-    if item.kind is not ChangeKind.APPEND:
+    assert spec.merge is not None
+    updates = item.kind is not ChangeKind.APPEND
+    if updates and spec.merge.upstream_deletes != "ignore":
         return Reason("UPSTREAM_DELETES", str(item.name))
     if not item.log and not item.change_feed:
         return Reason("CDF_DISABLED", str(item.name))
-    assert spec.merge is not None
     if spec.merge.kind is MergeKind.LAST_ROW and not item.log and _needs_older_rows(spec):
         # Looking older rows up needs the input's rows as they were; only a log keeps them all.
         return Reason("UNSUPPORTED", f"last_row with deletes over {item.name}, which is no log table")
-    return MergeRows(item.name, Reason("MERGE_TYPE", spec.merge.kind))
+    return MergeRows(item.name, Reason("MERGE_TYPE", spec.merge.kind), updates)
+
+
+def _refold(spec: TableSpec, changed: Mapping[TableName, Changes], shape: Shape) -> Step | Reason:
+    (item,) = changed.values()
+    merge = spec.merge
+    assert merge is not None
+    if shape.not_monotone is not None:
+        return shape.not_monotone
+    if item.log:
+        return Reason("UNSUPPORTED", f"the rows of a log are merged: {item.name} only grows")
+    if merge.upstream_deletes == "ignore":
+        return Reason("UNSUPPORTED", "upstream-deletes = ignore: the input no longer has every row that was folded")
+    if merge.order is None or merge.late == "ignore":
+        return Reason("UNSUPPORTED", "a first row by arrival does not follow from the rows that the input has now")
+    if not item.change_feed:
+        return Reason("CDF_DISABLED", str(item.name))
+    if item.kind is ChangeKind.APPEND:
+        return RefoldKeys(item.name, Reason("AFFECTED_KEYS", ", ".join(spec.primary_key)))
+    return RefoldKeys(item.name, Reason("UPSTREAM_DELETES", str(item.name)))
 
 
 def _needs_older_rows(spec: TableSpec) -> bool:

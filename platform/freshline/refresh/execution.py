@@ -1,8 +1,8 @@
 """How Spark executes what it is asked for, by how many rows there are.
 
 Of a few rows, compiling a query to bytecode costs more than running it interpreted: without it the reference deployment
-took a fifth less CPU. Of many, adaptive execution is worth the job that it makes of each stage. What the project's own
-settings say about either wins.
+took a fifth less CPU. Of many, adaptive execution is worth the job that it makes of each stage. A conf that a setting
+of the project changed stays as it is.
 """
 
 from __future__ import annotations

@@ -13,17 +13,13 @@ order they arrive in.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
-from sqlglot import TokenType, exp, parse_one
-from sqlglot.dialects.spark import Spark
 
 from freshline.declare.query import SqlQuery
-from freshline.declare.query_parser import parse_sql
 from freshline.declare.spec import Merge, MergeKind, TableSpec
+from freshline.plan.stored_order import stored_order, ties_of
 from freshline.refresh.inputs import ARRIVAL
 from freshline.refresh.keys import DELETE as REMOVE
 from freshline.refresh.keys import INSERT, OP, UPDATE
@@ -31,39 +27,6 @@ from freshline.refresh.literal import quoted, sql_literal
 
 ORDER = "_freshline_order"
 DELETE = "_freshline_delete"
-
-
-@dataclass(frozen=True)
-class StoredOrder:
-    """What the table itself can tell about the order of its stored row.
-
-    `order` is the stored column to order by, None where the order is no plain column of the table. `ties` are the
-    columns of the tie-breaker, None where one of them is not stored.
-    """
-
-    order: str | None
-    ties: tuple[str, ...] | None
-
-
-def ties_of(merge: Merge) -> tuple[str, ...]:
-    """The tie-breaker's expressions, split at its outermost commas.
-
-    >>> ties_of(Merge(MergeKind.FIRST_ROW, "ts", "source, coalesce(a, b)"))
-    ('source', 'coalesce(a, b)')
-    """
-    if merge.tie_breaker is None:
-        return ()
-    text = merge.tie_breaker
-    depth, start, parts = 0, 0, []
-    for token in Spark().tokenize(text):
-        if token.token_type in (TokenType.L_PAREN, TokenType.L_BRACKET):
-            depth += 1
-        elif token.token_type in (TokenType.R_PAREN, TokenType.R_BRACKET):
-            depth -= 1
-        elif token.token_type is TokenType.COMMA and depth == 0:
-            parts.append(text[start : token.start].strip())
-            start = token.end + 1
-    return (*parts, text[start:].strip())
 
 
 def order_items(merge: Merge) -> tuple[str, ...]:
@@ -129,43 +92,6 @@ def fold_all(spark: SparkSession, spec: TableSpec) -> DataFrame:
     assert spec.columns is not None
     folded = fold_rows(read_rows(spark, spec), spec).where(~F.col(DELETE))
     return folded.select(*[F.col(quoted(name)) for name in spec.columns])
-
-
-def stored_order(spec: TableSpec) -> StoredOrder:
-    """Which parts of the order can be read from the stored row (they are columns that the select list keeps)."""
-    assert spec.merge is not None
-    assert isinstance(spec.query, SqlQuery)
-    if spec.merge.order is None:
-        return StoredOrder(None, None)
-    kept = _columns_kept(spec.query, spec.columns or ())
-    ties = [_plain_column(tie, kept) for tie in ties_of(spec.merge)]
-    stored_ties = tuple(tie for tie in ties if tie is not None)
-    return StoredOrder(_plain_column(spec.merge.order, kept), stored_ties if len(stored_ties) == len(ties) else None)
-
-
-def _columns_kept(query: SqlQuery, columns: tuple[str, ...]) -> dict[str, str]:
-    """Columns that mean the same in the query's input and in its result, by their lower-case name."""
-    tree = parse_sql(query.render())
-    alias = query.references[0].alias.lower()
-    kept = {}
-    for item in tree.expressions:
-        inner = item.this if isinstance(item, exp.Alias) else item
-        if (
-            isinstance(inner, exp.Column)
-            # Of a struct `a`, `a.b AS b` is a field and not the column b.
-            and inner.table.lower() in ("", alias)
-            and inner.name.lower() == item.alias_or_name.lower()
-        ):
-            kept[inner.name.lower()] = item.alias_or_name
-        elif isinstance(inner, exp.Star) and not any(inner.args.values()):
-            # SELECT * keeps every column under its own name.
-            kept.update({column.lower(): column for column in columns})
-    return kept
-
-
-def _plain_column(expression: str, kept: dict[str, str]) -> str | None:
-    parsed = parse_one(expression, dialect="spark")
-    return kept.get(parsed.name.lower()) if isinstance(parsed, exp.Column) else None
 
 
 def update_condition(spec: TableSpec, schema: StructType, *, ties_resolved: bool) -> str | None:

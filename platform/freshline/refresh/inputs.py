@@ -71,6 +71,13 @@ def read_inserted(spark: SparkSession, pinned: Pinned, changes: Changes, *, arri
     return _declared(_inserted(spark, pinned, changes), pinned, arrival=arrival)
 
 
+def read_upserted(spark: SparkSession, pinned: Pinned, changes: Changes) -> DataFrame:
+    """Every row that came into an input between two positions, or that a row was changed into."""
+    assert changes.before is not None
+    came = F.col("_change_type").isin("insert", "update_postimage")
+    return _declared(_change_feed(spark, pinned, changes.before).where(came), pinned, arrival=False)
+
+
 def _inserted(spark: SparkSession, pinned: Pinned, changes: Changes) -> DataFrame:
     before = changes.before
     if pinned.is_log:

@@ -194,8 +194,13 @@ def find_keys(
         for query in affected.queries
     ]
     every = reduce(DataFrame.unionAll, found or [spark.createDataFrame([], wanted)])
-    rows, count = settle(stored(every).distinct())
-    return Keys(rows, tuple(wanted.names), count, _spans(rows, count, wanted))
+    return keys_of(stored(every).distinct())
+
+
+def keys_of(rows: DataFrame) -> Keys:
+    """Distinct rows as keys; they are computed here."""
+    settled, count = settle(rows)
+    return Keys(settled, tuple(rows.columns), count, _spans(settled, count, rows.schema))
 
 
 def _typed(rows: DataFrame, schema: StructType) -> DataFrame:

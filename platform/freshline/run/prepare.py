@@ -52,11 +52,13 @@ from freshline.plan.step import (
     Full,
     MergeRows,
     Noop,
+    RefoldKeys,
     RefreshKeys,
     ReplaceNamedPartitions,
     ReplacePartitions,
     Step,
 )
+from freshline.plan.stored_order import stored_order
 from freshline.refresh.cancellation import Cancellation
 from freshline.refresh.fold import (
     DELETE,
@@ -66,7 +68,6 @@ from freshline.refresh.fold import (
     fold_rows,
     has_key,
     read_rows,
-    stored_order,
     update_condition,
     winning_rows,
 )
@@ -77,6 +78,7 @@ from freshline.refresh.inputs import (
     Pinned,
     read_inserted,
     read_net_images,
+    read_upserted,
     read_version,
     read_whole,
     shadow_inputs,
@@ -91,6 +93,7 @@ from freshline.refresh.keys import (
     difference_by_key,
     drop_key_views,
     find_keys,
+    keys_of,
     why_not,
 )
 from freshline.refresh.literal import for_literal, from_spark, partition_predicate, quoted
@@ -153,6 +156,8 @@ def prepare(
             return _prepare_append(runtime, spark, spec, path, step, pins, changes, held)
         case MergeRows():
             return _prepare_merge(runtime, spark, spec, path, step, pins, changes, mode)
+        case RefoldKeys():
+            return _prepare_refold(spark, spec, path, step, pins, changes)
         case RefreshKeys():
             return _prepare_keys(runtime, spark, spec, path, step, pins, changes, held, cancellation, mode)
         case ReplacePartitions():
@@ -228,7 +233,8 @@ def _prepare_merge(
     assert spec.columns is not None
     pinned = pins.inputs[step.input]
     change = changes[step.input]
-    shadow_inputs({step.input: read_inserted(spark, pinned, change, arrival=pinned.is_log)})
+    new = read_upserted(spark, pinned, change) if step.updates else None
+    shadow_inputs({step.input: read_inserted(spark, pinned, change, arrival=pinned.is_log) if new is None else new})
     rows = read_rows(spark, spec, arrival=pinned.is_log)
     rejected = _quarantine_null_keys(runtime, spark, spec, pinned, rows, mode)
     folded = fold_rows(rows, spec)
@@ -356,7 +362,43 @@ def _prepare_keys(
     if isinstance(found, Reason):
         return _prepare_full(runtime, spark, spec, path, pins, found, held, cancellation, mode)
     keys, changed, count = found
-    if changed is None:
+    return _change(spark, spec, path, step.reason, keys, changed, count, rows_in, pins)
+
+
+def _prepare_refold(
+    spark: SparkSession,
+    spec: TableSpec,
+    path: Path,
+    step: RefoldKeys,
+    pins: Pins,
+    changes: Mapping[TableName, Changes],
+) -> Work:
+    pinned, change = pins.inputs[step.input], changes[step.input]
+    version = newest_version(path)
+    assert version is not None
+    target = read_version(spark, path, version)
+    shadow_inputs({step.input: read_net_images(spark, pinned, change)})
+    touched = read_rows(spark, spec).where(has_key(spec)).select(*[F.col(quoted(key)) for key in spec.primary_key])
+    keys = keys_of(touched.distinct())
+    shadow_inputs({step.input: read_whole(spark, pinned)})
+    new = winning_rows(fold_rows(keys.restrict(read_rows(spark, spec)), spec), spec)
+    changed, count = settle(difference_by_key(new, keys.restrict(target), spec.primary_key))
+    return _change(spark, spec, path, step.reason, keys, changed, count, change.rows, pins)
+
+
+def _change(
+    spark: SparkSession,
+    spec: TableSpec,
+    path: Path,
+    reason: Reason,
+    keys: Keys,
+    changed: DataFrame | None,
+    count: int,
+    rows_in: int,
+    pins: Pins,
+) -> Work:
+    """The write of changes (OP and the table's columns) to rows that have some of the keys."""
+    if changed is None or count == 0:
         return Work(None, "noop", Reason("NO_NET_CHANGE"), rows_in, pins.positions, {})
     few = count <= FEW_ROWS
     write: Callable[..., None]
@@ -367,7 +409,7 @@ def _prepare_keys(
         found_by = spec.primary_key if unique else keys.columns
         near = keys.near("t")
         write = partial(apply_changes, spark, changed, path, op=OP, keys=found_by, unique=unique, near=near, few=few)
-    return Work(lambda new: write(receipt=new), "keys", step.reason, rows_in, pins.positions, {})
+    return Work(lambda new: write(receipt=new), "keys", reason, rows_in, pins.positions, {})
 
 
 def _changes_by_keys(

@@ -55,6 +55,7 @@ from freshline.plan.step import (
     Full,
     MergeRows,
     Noop,
+    RefoldKeys,
     RefreshKeys,
     ReplaceNamedPartitions,
     ReplacePartitions,
@@ -77,9 +78,9 @@ from freshline.run.runtime import Progress, Runtime
 
 ATTEMPTS = 3
 # The steps that read changes of inputs, and not only their newest versions.
-BY_CHANGES = (Append, MergeRows, RefreshKeys, ReplacePartitions)
+BY_CHANGES = (Append, MergeRows, RefoldKeys, RefreshKeys, ReplacePartitions)
 # The steps whose cost grows with what they touch; an append never reads the table.
-PRICED = (MergeRows, RefreshKeys, ReplacePartitions)
+PRICED = (MergeRows, RefoldKeys, RefreshKeys, ReplacePartitions)
 PRICED_REFRESHES = 200
 # A position that only the control store knows must not fall behind what the inputs still hold.
 CARRY_AFTER = timedelta(hours=1)
@@ -324,7 +325,7 @@ def _require_allowed(spec: TableSpec, step: Step, changes: Mapping[TableName, Ch
             f"Run `freshline refresh {spec.name} --full`, or declare `incremental = auto`.",
             where=str(spec.name),
         )
-    if spec.merge is not None and spec.merge.upstream_deletes == "error" and isinstance(step, Full):
+    if spec.merge is not None and spec.merge.upstream_deletes == "error":
         hit = [
             c for n in spec.driving if (c := changes[n]).kind in (ChangeKind.MUTATE, ChangeKind.REPLACE) and c.before
         ]
@@ -443,7 +444,7 @@ def _describe(step: Step) -> str:
             return "appending new rows"
         case MergeRows():
             return "merging new rows"
-        case RefreshKeys():
+        case RefreshKeys() | RefoldKeys():
             return "computing affected keys again"
         case ReplacePartitions() | ReplaceNamedPartitions():
             return "computing partitions again"

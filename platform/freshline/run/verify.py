@@ -29,8 +29,17 @@ from freshline.plan.request import MANUAL
 from freshline.plan.shape import read_shape
 from freshline.refresh.cancellation import Cancellation
 from freshline.refresh.execution import suited_to
-from freshline.refresh.fold import DELETE, ORDER, fold_rows, read_rows
-from freshline.refresh.inputs import SEQ, Pinned, drop_views, read_inserted, read_version, read_whole, shadow_inputs
+from freshline.refresh.fold import DELETE, ORDER, fold_rows, read_rows, winning_rows
+from freshline.refresh.inputs import (
+    SEQ,
+    Pinned,
+    drop_views,
+    read_inserted,
+    read_upserted,
+    read_version,
+    read_whole,
+    shadow_inputs,
+)
 from freshline.refresh.literal import quoted
 from freshline.run.compute import compute_whole, run_query, whole_inputs
 from freshline.run.failure import translate
@@ -156,6 +165,8 @@ def _expected(
             return _replay_lookups(runtime, spark, spec, receipt)
         if spec.merge is not None and spec.merge.kind is MergeKind.FIRST_ROW and spec.merge.late == "ignore":
             return _replay_late(runtime, spark, spec, receipt)
+        if spec.merge is not None and spec.merge.upstream_deletes == "ignore":
+            return _replay_ignored(runtime, spark, spec, receipt)
     pins = pin_at(runtime, spec, receipt.positions)
     rows, view = compute_whole(runtime, spark, spec, pins, cancellation)
     if view is not None and runtime.python_tables is not None:
@@ -270,6 +281,29 @@ def _replay_late(runtime: Runtime, spark: SparkSession, spec: TableSpec, receipt
     ordered = rows.withColumn(ORDER, F.struct(refresh.alias("refresh"), F.col(ORDER).alias("order")))
     folded = fold_rows(ordered, spec).where(~F.col(DELETE))
     return _Expected(folded.select(*[F.col(quoted(column)) for column in spec.columns]))
+
+
+def _replay_ignored(runtime: Runtime, spark: SparkSession, spec: TableSpec, receipt: Receipt) -> _Expected:
+    """`upstream-deletes` = `ignore`: the fold of what there was at the last full refresh and of all that came since."""
+    assert spec.merge is not None
+    assert spec.columns is not None
+    (name,) = spec.driving
+    pins = pin_at(runtime, spec, receipt.positions)
+    if spec.merge.order is None:
+        return _Expected(None, detail="a first row by arrival can be replayed over log tables only")
+    pinned = pins[name]
+    rows = read_whole(spark, pinned)
+    if not pinned.is_log:
+        chain = _chain(runtime, spec, receipt)
+        first = chain[0].table_position(name) if chain and chain[0].seq == receipt.replayed_from else None
+        if first is None:
+            return _Expected(None, detail="receipts since the last full refresh are gone")
+        rows = read_whole(spark, Pinned(pinned.spec, pinned.path, first))
+        if first.version != pinned.position.version:
+            since = Changes(name, first, pinned.position, ChangeKind.MUTATE, change_feed=True)
+            rows = rows.unionByName(read_upserted(spark, pinned, since))
+    shadow_inputs({name: rows})
+    return _Expected(winning_rows(fold_rows(read_rows(spark, spec), spec), spec))
 
 
 # -- comparison ----------------------------------------------------------------------------------------------------

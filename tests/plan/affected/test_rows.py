@@ -123,6 +123,14 @@ CASES = {
             "SELECT a0.id, a1.name FROM o+ a0 CROSS JOIN c* a1",
         ],
     ),
+    "a comma": (
+        "SELECT o.id, c.name, d.w FROM o, c LEFT JOIN d ON d.name = c.name WHERE o.k = c.k",
+        "c",
+        "id name",
+        [
+            "SELECT a0.id, a1.name FROM o+ a0, c* a1 WHERE (a0.k = a1.k)",
+        ],
+    ),
     "a self join": (
         "SELECT a.id, b.v FROM o a JOIN o b ON a.k = b.v",
         "o",

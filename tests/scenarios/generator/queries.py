@@ -175,6 +175,9 @@ class Queries:
             text = f"{text} {kind} {other} ON {condition}"
             if kind not in ("LEFT SEMI JOIN", "LEFT ANTI JOIN"):
                 terms, key = [*terms, *more], None
+        if self.chance(0.08):
+            other, more, _ = self._source(relations, deep, aliases[3])
+            text, terms, key = f"{text}, {other}", [*terms, *more], None
         arrays = [term for term in terms if term.kind == "array"]
         if arrays and self.chance(0.5):
             outer = self.random.choice(("", "OUTER "))
