@@ -6,6 +6,7 @@ import threading
 
 import pytest
 from deltalake import DeltaTable
+from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 
 from freshline.commit import small
@@ -121,6 +122,57 @@ def test_changes_are_the_same_as_if_spark_had_merged_them(spark, made, partition
     assert stored(spark, few) == stored(spark, by_spark)
     assert feed(spark, few, 2) == feed(spark, by_spark, 2)
     assert [changed_rows(read_commit(path, 2)) for path in (few, by_spark)] == [{True: 4, False: 5}[unique]] * 2
+
+
+@pytest.mark.parametrize("partitioned", [[], ["k"]], ids=["plain", "partitioned"])
+def test_a_table_that_is_replaced_is_the_same_as_if_spark_had_replaced_it(spark, made, partitioned):
+    new, nothing = rows(spark, f"{FULL}, {NULLS}", COLUMNS), spark.createDataFrame([], COLUMNS)
+    before = rows(spark, f"{NULLS}, {NULLS}", COLUMNS)
+
+    def replace(frame):
+        return lambda path, made, few: overwrite_table(frame, path, made, partitioned_by=partitioned, few=few)
+
+    by_spark, few = write_both(
+        spark,
+        made,
+        COLUMNS,
+        [replace(before), replace(new), replace(nothing), replace(nothing), replace(new)],
+        partitioned_by=partitioned,
+    )
+
+    assert stored(spark, few) == stored(spark, by_spark)
+    for version in range(1, 6):
+        assert feed(spark, few, version) == feed(spark, by_spark, version)
+        assert changed_rows(read_commit(few, version)) == changed_rows(read_commit(by_spark, version))
+
+
+@pytest.mark.parametrize(
+    ("columns", "partitioned", "creator"),
+    [
+        (COLUMNS, ["k", "day"], "delta-rs"),
+        ("a VARIANT", [], "Apache-Spark"),
+    ],
+)
+def test_tables_are_created_without_spark_where_their_types_are_served(spark, tmp_path, columns, partitioned, creator):
+    schema = spark.createDataFrame([], columns).schema
+    path = tmp_path / "t"
+    create_table(spark, path, schema, partitioned_by=partitioned, history_seconds=86400, statistics_on=schema.names[:1])
+
+    assert written_by(path) == creator
+    stored_as = spark.read.format("delta").load(str(path))
+    assert [(f.name, f.dataType, f.nullable) for f in stored_as.schema] == [(f.name, f.dataType, True) for f in schema]
+    detail = spark.sql(f"DESCRIBE DETAIL delta.`{path}`").collect()[0]
+    assert (detail.partitionColumns, detail.properties["delta.enableChangeDataFeed"]) == (partitioned, "true")
+    # There is one: a second one changes nothing.
+    create_table(spark, path, schema, partitioned_by=partitioned, history_seconds=1)
+    assert newest_version(path) == 0
+
+
+def test_names_that_delta_refuses_are_refused(spark, tmp_path):
+    for columns in ("`a b` INT", "s STRUCT<`a,b`: INT>"):
+        with pytest.raises(AnalysisException):
+            create_table(spark, tmp_path / "t", spark.createDataFrame([], columns).schema, history_seconds=86400)
+    assert newest_version(tmp_path / "t") is None
 
 
 def test_only_rows_whose_key_is_new_are_added(spark, made):

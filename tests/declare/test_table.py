@@ -274,11 +274,6 @@ def test_what_does_not_fit_the_query_is_told(shop, keys, header, rule, line, sai
         "partition.unit",
         "partition.start",
         "partition.time-zone",
-        "delta-join.cache-enable",
-        "delta-join.left-cache-size",
-        "delta-join.right-cache-size",
-        "lookup.retry-on-miss.attempts",
-        "lookup.retry-on-miss.delay",
         "requires-history",
         "alert.warn-after",
         "alert.fail-after",
@@ -311,3 +306,19 @@ def test_a_fingerprint_changes_with_the_meaning_only(shop):
 
     assert first == same
     assert spec(shop).fingerprint != first
+
+
+@pytest.mark.parametrize(
+    ("options", "sizes"),
+    [
+        ("'delta-join.strategy' = 'AUTO'", (10_000, 10_000)),
+        ("'delta-join.left-cache-size' = '5'", (5, 10_000)),
+        ("'delta-join.right-cache-size' = '0'", (10_000, 0)),
+        ("'delta-join.cache-enable' = 'false', 'delta-join.left-cache-size' = '5'", (0, 0)),
+    ],
+)
+def test_the_sides_of_a_join_are_kept_up_to_their_sizes(shop, options, sizes):
+    shop.table("t", "SELECT a.id FROM orders a JOIN orders b ON a.id = b.id", header=f"WITH ({options})")
+    spec = shop.read().table(TableName.parse("t"))
+
+    assert (spec.left_cache_rows, spec.right_cache_rows) == sizes

@@ -9,7 +9,7 @@ import pytest
 from freshline.declare.names import TableName
 from freshline.errors import DeclarationErrors
 from freshline.plan.explain import explain_table
-from freshline.plan.price import price_of
+from freshline.plan.price import LEAST_SECONDS, budget_of, price_of
 from freshline.plan.project import open_project
 from freshline.plan.record import RefreshRecord
 
@@ -110,6 +110,14 @@ def test_the_price_follows_the_newest_measurements_and_the_rows():
     assert not price_of("keys", 100, records, "f").prefers_full
     assert price_of("keys", 1000, records, "f").prefers_full
     assert str(price_of("keys", 100, records, "f")) == "incremental=8.0 s, full=30.0 s"
+
+
+def test_the_budget_is_twice_the_newest_full_refresh_and_never_a_short_one():
+    records = [record("keys", 800, 100), record("full", 30, 1000), record("full", 90, 1000)]
+
+    assert budget_of(records, "f") == 60
+    assert budget_of([record("full", 1, 1000)], "f") == 2 * LEAST_SECONDS
+    assert budget_of(records, "other") is None
 
 
 def test_a_short_full_refresh_does_not_take_the_place_of_an_incremental_one():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from freshline.errors import CancelledError
-from freshline.refresh.cancellation import Cancellation
+from freshline.refresh.cancellation import Cancellation, Limited
 
 
 def test_work_is_interrupted_as_often_as_it_is_cancelled():
@@ -35,3 +35,25 @@ def test_what_is_forgotten_is_not_interrupted():
     cancellation.cancel()
 
     assert told == []
+
+
+def test_a_limit_cancels_when_its_time_is_over_or_the_outer_one_does():
+    outer = Cancellation()
+    with Limited(outer, 0.01) as short:
+        assert short.wait(60)
+    assert (short.exceeded, outer.cancelled) == (True, False)
+    with Limited(outer, 60) as long:
+        outer.cancel()
+    assert (long.cancelled, long.exceeded) == (True, False)
+    with pytest.raises(CancelledError):
+        long.check()
+
+
+def test_a_limit_that_was_left_in_time_does_not_cancel_what_comes_later():
+    outer = Cancellation()
+    with Limited(outer, 0.05) as limited:
+        pass
+
+    assert not limited.wait(0.2)
+    outer.cancel()
+    assert not limited.cancelled

@@ -8,6 +8,7 @@ import pytest
 
 from freshline.commit.delta_log import newest_version
 from freshline.errors import DefinitionChangedError, IncrementalError, SourceError
+from freshline.run import table
 
 HOURLY = "FRESHNESS = INTERVAL '1' HOUR"
 
@@ -211,3 +212,23 @@ def test_a_full_refresh_that_others_follow_writes_only_what_differs(lab):
     assert (unchanged.strategy, unchanged.rows_out) == ("full", 0)
     assert lab.diff("ranked") == []
     assert {outcome.strategy for outcome in lab.refresh_all()} <= {"noop", "keys"}
+
+
+def test_changes_that_take_too_long_are_given_up_and_everything_is_computed(lab, monkeypatch):
+    lab.source("s", "id INT, n INT")
+    lab.sql("INSERT INTO s SELECT id, id FROM range(100)")
+    lab.declare(f"CREATE MATERIALIZED TABLE t {HOURLY} AS SELECT n % 7 AS k, count(*) AS c FROM s GROUP BY 1")
+    lab.declare(
+        f"CREATE MATERIALIZED TABLE strict WITH ('incremental' = 'strict') {HOURLY} "
+        "AS SELECT n % 7 AS k, count(*) AS c FROM s GROUP BY 1"
+    )
+    assert {outcome.strategy for outcome in lab.refresh_all() if outcome.kind == "table"} == {"full"}
+    lab.sql("UPDATE s SET n = n + 1 WHERE id < 10")
+    monkeypatch.setattr(table, "budget_of", lambda records, fingerprint: 0.01)
+
+    given_up = lab.refresh("t")
+    strict = lab.refresh("strict")
+
+    assert (given_up.strategy, given_up.reason.split(":")[0]) == ("full", "BUDGET_EXCEEDED(0 s)")
+    assert strict.strategy == "keys"
+    assert lab.diff("t") == lab.diff("strict") == []

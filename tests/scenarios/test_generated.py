@@ -178,7 +178,7 @@ def refresh_random_queries(spark, wanted, first, *, tables, rounds):
 
 @pytest.mark.slow
 def test_tables_of_random_queries_equal_them_after_random_changes(spark):
-    counts = refresh_random_queries(spark, 60, 2026, tables=10, rounds=3)
+    counts = refresh_random_queries(spark, 60, 3000, tables=6, rounds=3)
 
     assert counts.strategies["keys"] >= 15, counts
 

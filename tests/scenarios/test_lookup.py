@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from freshline.commit.delta_log import newest_version
-from freshline.errors import LookupKeyError
+import pytest
+
+from freshline.commit.delta_log import newest_version, read_newest
+from freshline.declare.names import TableName
+from freshline.errors import LookupKeyError, PartitionError
+from freshline.testing import Crash
 
 HOURLY = "FRESHNESS = INTERVAL '1' HOUR"
 ENRICHED = f"""CREATE MATERIALIZED TABLE e (PRIMARY KEY (id)) PARTITIONED BY (d) {HOURLY} AS
@@ -115,3 +119,89 @@ def test_a_table_that_keeps_its_key_is_a_dimension_of_a_log(lab):
     assert [(row["id"], row["n"]) for row in lab.rows("e")] == [(0, 0), (1, 1), (2, 2)]
     assert lab.rows("e")[-1]["v"] == newest_version(lab.path("dim"))
     assert lab.diff("e") == []
+
+
+WAITING = f"""CREATE MATERIALIZED TABLE w {{key}} PARTITIONED BY (d) WITH ('lookup.retry-on-miss.attempts' = '2',
+'lookup.retry-on-miss.delay' = '10 minutes') {HOURLY} AS
+SELECT o.id, o.d, c.name, version_of(c) AS cv FROM o LEFT JOIN c FOR SYSTEM_TIME AS OF PROCTIME() AS c
+ON o.customer = c.id WHERE o.id > 0"""
+
+
+def names(lab):
+    return [(row["id"], row["name"]) for row in lab.rows("w")]
+
+
+def refresh_waiting(lab, strategy, reason):
+    outcome = lab.refresh("w")
+    assert outcome.error is None, outcome.error
+    assert (outcome.strategy, outcome.reason.split("(")[0].split(":")[0]) == (strategy, reason)
+    assert lab.diff("w") == []
+    return outcome
+
+
+def orders(*customers):
+    return ", ".join(f"({order}, DATE'2026-01-01', {customer}, 1, 'eu')" for order, customer in customers)
+
+
+def test_rows_that_miss_wait_for_their_dimension_until_their_tries_are_used_up(lab):
+    declare(lab)
+    lab.declare(WAITING.format(key=""))
+    # A row without a key of its own waits for nothing; one that the query leaves out is not there in the end either.
+    lab.sql(f"INSERT INTO o VALUES {orders((1, 1), (2, 9), (3, 'NULL'), (-4, 9), (9, 9), (9, 9))}")
+    refresh_waiting(lab, "full", "NO_RECEIPT")
+    assert names(lab) == [(1, "one"), (3, None)]
+    lab.sql(f"INSERT INTO o VALUES {orders((5, 8), (6, 2))}")
+    lab.clock.advance(minutes=5)
+    assert refresh_waiting(lab, "append", "INSERTS_ONLY").rows_out == 1
+    lab.sql("INSERT INTO c VALUES (9, 'nine')")
+
+    assert refresh_waiting(lab, "noop", "DIMENSIONS_ONLY").committed is False
+    lab.clock.advance(minutes=5)
+    assert refresh_waiting(lab, "append", "PARKED_ROWS").rows_out == 3
+    assert names(lab) == [(1, "one"), (2, "nine"), (3, None), (6, "two"), (9, "nine"), (9, "nine")]
+    lab.clock.advance(minutes=5)
+    assert refresh_waiting(lab, "append", "PARKED_ROWS").rows_out == 0
+    refresh_waiting(lab, "noop", "NOTHING_NEW")
+    lab.clock.advance(minutes=10)
+    assert refresh_waiting(lab, "append", "PARKED_ROWS").rows_out == 1
+    assert names(lab)[3:5] == [(5, None), (6, "two")]
+    lab.clock.advance(minutes=60)
+    refresh_waiting(lab, "noop", "NOTHING_NEW")
+    # Deletes begin again, and so does whoever waits.
+    lab.sql("DELETE FROM c WHERE id = 9")
+    lab.sql("DELETE FROM o WHERE id = 1")
+    refresh_waiting(lab, "full", "UNSUPPORTED")
+    assert names(lab) == [(3, None), (6, "two")]
+    with pytest.raises(PartitionError):
+        raise lab.refresh("w", partitions={"d": "2026-01-01"}).error
+
+
+@pytest.mark.parametrize("point", ["table-before-commit", "table-after-commit"])
+def test_a_stop_while_rows_wait_loses_and_repeats_none(lab, point):
+    declare(lab)
+    # With a key, and followed by another table, the rows are looked at before they are written.
+    lab.declare(WAITING.format(key="(PRIMARY KEY (id))"))
+    lab.declare(f"CREATE MATERIALIZED TABLE n {HOURLY} AS SELECT name, count(*) AS n FROM w GROUP BY name")
+    lab.sql(f"INSERT INTO o VALUES {orders((1, 9), (2, 1))}")
+    refresh_waiting(lab, "full", "NO_RECEIPT")
+    lab.sql(f"INSERT INTO o VALUES {orders((5, 9))}")
+    lab.refresh("w")
+    lab.sql(f"INSERT INTO o VALUES {orders((3, 9), (4, 2))}")
+    with lab.crash_at(point), pytest.raises(Crash):
+        lab.refresh("w")
+    lab.restart(lose_control_store=True)
+    lab.refresh("w")
+    assert names(lab) == [(2, "one"), (4, "two")]
+    lab.sql("INSERT INTO c VALUES (9, 'nine')")
+    lab.clock.advance(minutes=10)
+    with lab.crash_at(point), pytest.raises(Crash):
+        lab.refresh("w")
+    lab.restart()
+    lab.refresh("w")
+
+    assert names(lab) == [(1, "nine"), (2, "one"), (3, "nine"), (4, "two"), (5, "nine")]
+    assert lab.diff("w") == []
+    assert read_newest(lab.runtime.warehouse.path(TableName.parse("w"))).receipt.parked is not None
+    assert lab.refresh("w", full=True).error is None
+    assert lab.refresh("n").error is None
+    assert lab.diff("w") == lab.diff("n") == []

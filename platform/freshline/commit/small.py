@@ -12,13 +12,15 @@ overtook fails.
 
 from __future__ import annotations
 
+import json
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.table import TableMerger
 
@@ -30,7 +32,14 @@ MOST_FILES = 256
 # What the protocol may ask of a writer. Deletion vectors, mapped or generated columns, clustering and whatever is not
 # known here are left to Delta itself.
 FEATURES = frozenset({"appendOnly", "invariants", "changeDataFeed", "timestampNtz"})
+# Up to this version of the protocol a table has all features of its time; whether it uses them stands in its metadata.
+LEGACY_VERSION = 4
+COLUMN_RULES = ("delta.invariants", "delta.generationExpression", "__CHAR_VARCHAR_TYPE_STRING", "__COLLATIONS")
+TABLE_RULES = ("delta.constraints.", "delta.columnMapping.")
 NAMED_IN_PATHS = ("string", "integer", "long", "short", "byte", "date", "boolean")
+SIMPLE = frozenset({*NAMED_IN_PATHS, "float", "double", "binary", "timestamp", "timestamp_ntz"})
+# What Delta refuses in a name where columns are not mapped.
+REFUSED_IN_NAMES = frozenset(" ,;{}()\n\t=")
 FOUND_BY = (*NAMED_IN_PATHS, "timestamp", "timestamp_ntz", "binary")
 logger = logging.getLogger(__name__)
 
@@ -50,9 +59,7 @@ def open_small(path: Path, *, found_by: Sequence[str] = ()) -> DeltaTable | None
     except DeltaError:
         # Delta itself says what is wrong with the table, in the words that the rest of freshline knows.
         return None
-    protocol = table.protocol()
-    features = {*(protocol.writer_features or ()), *(protocol.reader_features or ())}
-    if protocol.min_writer_version != 7 or not features <= FEATURES:
+    if not _is_plain(table):
         return None
     kinds = {field.name.lower(): getattr(field.type, "type", "") for field in table.schema().fields}
     if any(kinds[name.lower()] not in NAMED_IN_PATHS for name in table.metadata().partition_columns):
@@ -66,9 +73,68 @@ def open_small(path: Path, *, found_by: Sequence[str] = ()) -> DeltaTable | None
     return table
 
 
+def _is_plain(table: DeltaTable) -> bool:
+    """Whether the protocol asks for nothing but FEATURES, and no column for more than its type."""
+    protocol, metadata = table.protocol(), table.metadata()
+    features = {*(protocol.writer_features or ()), *(protocol.reader_features or ())}
+    if protocol.min_writer_version > LEGACY_VERSION and not (protocol.min_writer_version == 7 and features <= FEATURES):
+        return False
+    schema = table.schema().to_json()
+    return not any(key in schema for key in COLUMN_RULES) and not any(
+        key.startswith(TABLE_RULES) for key in metadata.configuration
+    )
+
+
 def _is_found_by(kind: str) -> bool:
     """Whether values are equal here where they are for Spark: not so for fractions, of which some are not a number."""
     return kind in FOUND_BY or kind.startswith("decimal")
+
+
+def create_small(path: Path, schema: str, *, partitioned_by: Sequence[str], configuration: Mapping[str, str]) -> bool:
+    """Create an empty table of a schema in Delta's JSON, where there is none. False where Delta itself must do it."""
+    if not _is_simple(json.loads(schema)):
+        return False
+    try:
+        DeltaTable.create(
+            str(path),
+            schema=Schema.from_json(schema),
+            mode="ignore",
+            partition_by=list(partitioned_by),
+            configuration=dict(configuration),
+        )
+    except DeltaError as error:
+        logger.info("%s: left to Delta: %s", path, error)
+        return False
+    return True
+
+
+def _is_simple(kind: Any) -> bool:
+    """Whether a type of Delta's JSON is one that is served here, with names that Delta takes."""
+    if isinstance(kind, str):
+        return kind in SIMPLE or kind.startswith("decimal(")
+    if kind["type"] == "array":
+        return _is_simple(kind["elementType"])
+    if kind["type"] == "map":
+        return _is_simple(kind["keyType"]) and _is_simple(kind["valueType"])
+    if kind["type"] != "struct":
+        return False
+    names = [field["name"] for field in kind["fields"]]
+    odd = any(set(name) & REFUSED_IN_NAMES for name in names) or len({name.lower() for name in names}) < len(names)
+    return not odd and all(_is_simple(field["type"]) and not field.get("metadata") for field in kind["fields"])
+
+
+def replace_small(table: DeltaTable, rows: pa.Table, receipt: Receipt) -> bool:
+    """Replace all rows by others of the same columns. False where Spark must write."""
+    if rows.column_names != pa.schema(table.schema().to_arrow()).names:
+        return False
+    fitting = _fit(rows, table)
+    if fitting is None:
+        return False
+
+    def replace(properties: CommitProperties) -> None:
+        write_deltalake(table, fitting, mode="overwrite", commit_properties=properties)
+
+    return _commit(table, receipt, replace)
 
 
 def append_small(table: DeltaTable, rows: pa.Table, receipt: Receipt) -> bool:

@@ -1,7 +1,8 @@
 """Where the tables of a warehouse are.
 
 A table `name` is the folder `name` under the warehouse root, `namespace.name` is `namespace/name`. Beside a log
-table stand `<name>__quarantine` (what could not be a row) and `<name>__file` (the files that were read).
+table stand `<name>__quarantine` (what could not be a row) and `<name>__file` (the files that were read); beside a table
+with a lookup join `<name>__parked` (the rows that wait for their dimension).
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ class Warehouse:
 
     def quarantine(self, name: TableName) -> Path:
         return self.path(TableName(name.namespace, f"{name.name}__quarantine"))
+
+    def parked(self, name: TableName) -> Path:
+        return self.path(TableName(name.namespace, f"{name.name}__parked"))
 
     def files(self, name: TableName) -> Path:
         return self.path(TableName(name.namespace, f"{name.name}__file"))

@@ -20,7 +20,15 @@ from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql.types import StructField, StructType
 
 from freshline.commit.delta_log import changed_rows, newest_version, read_commit, table_id
-from freshline.commit.small import append_small, application, change_small, insert_small, open_small
+from freshline.commit.small import (
+    append_small,
+    application,
+    change_small,
+    create_small,
+    insert_small,
+    open_small,
+    replace_small,
+)
 from freshline.errors import FencedError
 from freshline.plan.receipt import Receipt
 from freshline.refresh.literal import quoted
@@ -57,11 +65,21 @@ def create_table(
     without.
     """
     nullable = StructType([StructField(field.name, field.dataType, True) for field in schema.fields])
+    properties = _properties(history_seconds, statistics_on)
+    if not cluster_by and create_small(path, nullable.json(), partitioned_by=partitioned_by, configuration=properties):
+        return table_id(path)
     builder = DeltaTable.createIfNotExists(spark).location(str(path)).addColumns(nullable)
     if partitioned_by:
         builder = builder.partitionedBy(*partitioned_by)
     elif cluster_by:
         builder = builder.clusterBy(*cluster_by)
+    for key, value in properties.items():
+        builder = builder.property(key, value)
+    builder.execute()
+    return table_id(path)
+
+
+def _properties(history_seconds: int, statistics_on: Sequence[str] | None) -> dict[str, str]:
     interval = f"interval {history_seconds} seconds"
     properties = {
         "delta.enableChangeDataFeed": "true",
@@ -72,10 +90,7 @@ def create_table(
     }
     if statistics_on is not None:
         properties["delta.dataSkippingStatsColumns"] = ",".join(quoted(name) for name in statistics_on)
-    for key, value in properties.items():
-        builder = builder.property(key, value)
-    builder.execute()
-    return table_id(path)
+    return properties
 
 
 def append_rows(
@@ -97,8 +112,16 @@ def overwrite_table(
     *,
     partitioned_by: Sequence[str] = (),
     cluster_by: Sequence[str] = (),
+    few: bool = False,
 ) -> None:
-    """Replace all rows and, where the query's columns changed, the schema."""
+    """Replace all rows and, where the query's columns changed, the schema.
+
+    `few` says that they are a few thousand and kept in the driver.
+    """
+    table = open_small(path) if few and not cluster_by else None
+    fits = table is not None and table.metadata().partition_columns == list(partitioned_by)
+    if table is not None and fits and replace_small(table, rows.toArrow(), receipt):
+        return
     writer = _fenced(rows, path, receipt).mode("overwrite")
     if cluster_by and _has_columns_of(rows, path):
         # A plain overwrite takes the clustering away, in every form that Delta has for it.

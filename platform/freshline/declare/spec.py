@@ -134,8 +134,10 @@ class TableSpec:
     """A materialized table: a query and how fresh its rows must be.
 
     `columns` are the names of the query's columns in order, where they are known without Spark (always for
-    SQL, None for a table written in Python). Freshness None never occurs for a declared table: the default of the
-    project is filled in.
+    SQL, None for a table written in Python). `lookup_attempts` is how often a row that missed its dimension is looked
+    up again, 0 for never. `left_cache_rows` and `right_cache_rows` are how many rows of the first and of every other
+    input may be kept in the engine between refreshes. Freshness None never occurs for a declared table: the default of
+    the project is filled in.
     """
 
     name: TableName
@@ -152,7 +154,11 @@ class TableSpec:
     incremental_strict: bool = False
     non_driving: tuple[TableName, ...] = ()
     lookup_on_duplicate: str = "error"
+    lookup_attempts: int = 0
+    lookup_delay_seconds: int = 0
     delta_join: DeltaJoin = DeltaJoin.AUTO
+    left_cache_rows: int = 10_000
+    right_cache_rows: int = 10_000
     history_seconds: int | None = None
     owner: str | None = None
     group: str | None = None

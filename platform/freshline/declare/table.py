@@ -28,6 +28,14 @@ from freshline.errors import DeclarationError
 # Stands for a freshness that is not stated until the project's default is filled in.
 NOT_STATED = Freshness(1)
 ARRIVAL = "arrival"
+JOIN_OPTIONS = (
+    "delta-join.strategy",
+    "delta-join.cache-enable",
+    "delta-join.left-cache-size",
+    "delta-join.right-cache-size",
+)
+MOST_CACHED_ROWS = 1_000_000
+LOOKUP_OPTIONS = ("lookup.on-duplicate", "lookup.retry-on-miss.attempts", "lookup.retry-on-miss.delay")
 MERGE_OPTIONS = ("merge.order", "merge.sequence", "merge.tie-breaker", "merge.late", "merge.delete-when")
 
 
@@ -42,12 +50,24 @@ def declare_table(clauses: TableClauses) -> Declaration:
     incremental = options.choice("incremental", ("auto", "strict"))
     on_duplicate = options.choice("lookup.on-duplicate", ("error", "any"))
     if query is not None and not query.lookups:
-        options.needs("lookup.on-duplicate", "a lookup join in the query", False)
+        for key in LOOKUP_OPTIONS:
+            options.needs(key, "a lookup join in the query", False)
+    attempts = options.whole("lookup.retry-on-miss.attempts", 1, 1_000_000)
+    delay = options.seconds("lookup.retry-on-miss.delay")
+    options.needs(
+        "lookup.retry-on-miss.delay",
+        "'lookup.retry-on-miss.attempts'",
+        "lookup.retry-on-miss.attempts" in options,
+    )
+    if attempts and isinstance(query, SqlQuery) and query.lookups:
+        _check_retried(query, options, problems)
     join = options.choice("delta-join.strategy", tuple(DeltaJoin))
     delta_join = DeltaJoin(join) if join is not None else DeltaJoin.AUTO
     if query is not None:
         joins = isinstance(query, SqlQuery) and sum(not item.lookup for item in query.references) > 1
-        options.needs("delta-join.strategy", "a join of two inputs, in SQL", joins)
+        for key in JOIN_OPTIONS:
+            options.needs(key, "a join of two inputs, in SQL", joins)
+    left, right = _cache_sizes(options)
     non_driving = options.names("non-driving")
     if query is not None:
         _check_non_driving(query, non_driving, options, problems)
@@ -74,7 +94,11 @@ def declare_table(clauses: TableClauses) -> Declaration:
         incremental_strict=incremental == "strict",
         non_driving=non_driving,
         lookup_on_duplicate=on_duplicate or "error",
+        lookup_attempts=attempts or 0,
+        lookup_delay_seconds=delay or 0,
         delta_join=delta_join,
+        left_cache_rows=left,
+        right_cache_rows=right,
         history_seconds=history,
         owner=owner,
         group=group,
@@ -224,6 +248,32 @@ def _check_non_driving(
             "NON_DRIVING",
             "'non-driving' leaves no input that drives the table. Name fewer of them.",
             options.at("non-driving"),
+        )
+
+
+def _cache_sizes(options: Options) -> tuple[int, int]:
+    """How many rows of the first input and of the others may be kept."""
+    enabled = options.boolean("delta-join.cache-enable") is not False
+    left = options.whole("delta-join.left-cache-size", 0, MOST_CACHED_ROWS)
+    right = options.whole("delta-join.right-cache-size", 0, MOST_CACHED_ROWS)
+    if not enabled:
+        return 0, 0
+    return TableSpec.left_cache_rows if left is None else left, TableSpec.right_cache_rows if right is None else right
+
+
+def _check_retried(query: SqlQuery, options: Options, problems: Problems) -> None:
+    """A row that waits for its dimension is a row of the one input that the outermost FROM begins with."""
+    tree = parse_structure(query)
+    start = tree.args.get("from_")
+    begins = isinstance(tree, exp.Select) and start is not None and isinstance(start.this, exp.Table)
+    others = [reference for reference in query.references if not reference.lookup]
+    plain = begins and len(others) == 1 and not tree.args.get("with_") and query.select_end is not None
+    if not plain or not all(join.outer for join in query.lookup_joins):
+        problems.add(
+            "OPTION_NEEDS",
+            "option 'lookup.retry-on-miss.attempts' needs a query that is one SELECT from one input, with LEFT lookup "
+            "joins. Write the query so, or remove the option.",
+            options.at("lookup.retry-on-miss.attempts"),
         )
 
 

@@ -17,6 +17,8 @@ MARGIN = 1.2
 # is the commit, and tables that read this one are spared a change set of all its rows.
 LEAST_SECONDS = 20.0
 FIXED_SHARE = 0.5
+# An incremental refresh that takes this many times what a full one took is given up.
+BUDGET = 2.0
 
 
 @dataclass(frozen=True)
@@ -53,3 +55,14 @@ def price_of(strategy: str, rows: int, records: Iterable[RefreshRecord], fingerp
         return None
     share = rows / last.rows_in if last.rows_in else 1.0
     return Price(last.seconds * (FIXED_SHARE + (1 - FIXED_SHARE) * share), full.seconds)
+
+
+def budget_of(records: Iterable[RefreshRecord], fingerprint: str) -> float | None:
+    """Seconds after which an incremental refresh is given up for a full one; None where no full one was measured.
+
+    Full refreshes that take less than LEAST_SECONDS leave that long: who is in a hurry has no measure of trouble.
+    """
+    for record in records:
+        if record.fingerprint == fingerprint and record.committed and record.strategy == "full":
+            return BUDGET * max(record.seconds, LEAST_SECONDS)
+    return None

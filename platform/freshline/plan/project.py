@@ -6,10 +6,12 @@ from collections.abc import Sequence
 
 from freshline.declare.graph import Graph
 from freshline.declare.project import read_project
+from freshline.declare.query import SqlQuery
 from freshline.declare.rules import Problems
 from freshline.declare.settings import Settings
 from freshline.declare.spec import DeltaJoin, Merge, TableSpec
 from freshline.plan.changes import ChangeKind
+from freshline.plan.shape import read_shape
 from freshline.plan.stored_order import stored_order
 
 
@@ -25,9 +27,24 @@ def check_promises(graph: Graph) -> None:
     problems = Problems()
     _check_forced([spec for spec in graph.tables if spec.delta_join is DeltaJoin.FORCE], graph, problems)
     for spec in graph.tables:
+        if spec.lookup_attempts:
+            _check_retried(spec, problems)
         if spec.merge is not None and spec.merge.upstream_deletes == "ignore":
             _check_ignored(spec, spec.merge, problems)
     problems.raise_all()
+
+
+def _check_retried(spec: TableSpec, problems: Problems) -> None:
+    """A row that is looked up again is added later, which is right where each row comes from one row alone."""
+    assert isinstance(spec.query, SqlQuery)
+    shape = read_shape(spec.query, spec.partitioned_by)
+    if shape.not_monotone is not None:
+        problems.add(
+            "OPTION_NEEDS",
+            "option 'lookup.retry-on-miss.attempts' needs a query whose rows come from one row of the input each: "
+            f"{shape.not_monotone}. Change the query, or remove the option.",
+            spec.written_at,
+        )
 
 
 def _check_ignored(spec: TableSpec, merge: Merge, problems: Problems) -> None:

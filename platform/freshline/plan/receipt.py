@@ -28,7 +28,8 @@ class Receipt:
     `partitions` are the positions of partitions that were refreshed apart from the rest, by their text. `cut` is
     the set of root positions behind it, by the roots' names. `replayed_from` is the seq of the last full refresh:
     what came after it, came by change sets. `maintenance` marks a commit that carries a receipt on without new rows.
-    `rows_out` is None where only the commit's own metrics know it.
+    `rows_out` is None where only the commit's own metrics know it. `parked` is the version of the rows that wait for
+    their dimension, None where none ever did.
     """
 
     table: TableName
@@ -49,6 +50,7 @@ class Receipt:
     rejected: int = 0
     seconds: float = 0.0
     maintenance: bool = False
+    parked: int | None = None
 
     @property
     def transaction_version(self) -> int:
@@ -88,6 +90,8 @@ class Receipt:
             "maintenance": self.maintenance,
             "attempt": self.attempt,
         }
+        if self.parked is not None:
+            value["parked"] = self.parked
         return json.dumps(value, separators=(",", ":"))
 
     @classmethod
@@ -127,6 +131,7 @@ class Receipt:
             seconds=float(value["seconds"]),
             maintenance=bool(value["maintenance"]),
             attempt=value["attempt"],
+            parked=value.get("parked"),
         )
 
 

@@ -102,7 +102,7 @@ class Situation:
     """All that a choice depends on.
 
     `changes` are those of every input, dimensions of lookup joins included. `columns` are those of every input, where
-    they are known.
+    they are known. `parked_due` says that rows which missed their dimension are to be looked up again.
     """
 
     spec: TableSpec
@@ -111,6 +111,7 @@ class Situation:
     changes: Mapping[TableName, Changes]
     request: RefreshRequest
     columns: Mapping[TableName, tuple[str, ...]] = field(default_factory=dict)
+    parked_due: bool = False
 
 
 @dataclass(frozen=True)
@@ -184,10 +185,7 @@ def find_candidates(situation: Situation) -> Candidates:
             return _only(Full(Reason(code, "; ".join(f"{item.name}: {item.detail or kind}" for item in hit))))
     changed = {name: changes for name, changes in driving.items() if changes.kind is not ChangeKind.NOTHING}
     if not changed:
-        dimensions = [n for n in spec.lookups if situation.changes[n].kind is not ChangeKind.NOTHING]
-        return _only(
-            Noop(Reason("DIMENSIONS_ONLY", ", ".join(map(str, dimensions))) if dimensions else Reason("NOTHING_NEW"))
-        )
+        return _unchanged(situation)
     if not isinstance(spec.query, SqlQuery):
         return _only(Full(Reason("UDF_NOT_DECLARED")))
     shape = read_shape(spec.query, spec.partitioned_by)
@@ -204,6 +202,16 @@ def find_candidates(situation: Situation) -> Candidates:
     steps = [step for step in found.values() if not isinstance(step, Reason)]
     refused = {strategy: reason for strategy, reason in found.items() if isinstance(reason, Reason)}
     return Candidates((*steps, Full(_why_full(refused))), refused)
+
+
+def _unchanged(situation: Situation) -> Candidates:
+    """Where nothing that drives the table changed."""
+    spec = situation.spec
+    if situation.parked_due:
+        return Candidates((Append(frozenset(spec.driving), Reason("PARKED_ROWS")), Full(Reason("REQUESTED"))), {})
+    dimensions = [name for name in spec.lookups if situation.changes[name].kind is not ChangeKind.NOTHING]
+    about = Reason("DIMENSIONS_ONLY", ", ".join(map(str, dimensions))) if dimensions else Reason("NOTHING_NEW")
+    return _only(Noop(about))
 
 
 def _only(step: Step) -> Candidates:

@@ -48,3 +48,33 @@ class Cancellation:
     def wait(self, seconds: float) -> bool:
         """Sleep up to `seconds`; True as soon as the request is cancelled."""
         return self._event.wait(seconds)
+
+
+class Limited(Cancellation):
+    """A cancellation that comes with the one it is made from, and by itself after some seconds (None: never).
+
+    It counts while it is entered.
+    """
+
+    def __init__(self, outer: Cancellation, seconds: float | None) -> None:
+        super().__init__()
+        self.seconds = seconds
+        self.exceeded = False
+        self._outer = outer
+        self._timer = None if seconds is None else threading.Timer(seconds, self._exceed)
+
+    def __enter__(self) -> Limited:
+        self._outer.on_cancel(self.cancel)
+        if self._timer is not None:
+            self._timer.daemon = True
+            self._timer.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._outer.forget(self.cancel)
+
+    def _exceed(self) -> None:
+        self.exceeded = True
+        self.cancel()

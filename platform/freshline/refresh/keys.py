@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import (
     AnalysisException,
     ArithmeticException,
@@ -67,6 +68,8 @@ FAILED_BY_ROWS = (
     NumberFormatException,
     SparkRuntimeException,
 )
+# How Spark says that a plan of its own names a column which is not there.
+BROKEN_PLAN = ("INTERNAL_ERROR", "key not found: ", "Couldn't find ")
 Stored = Callable[[DataFrame], DataFrame]
 Readings = Mapping[tuple[Reading, str], DataFrame]
 
@@ -147,11 +150,17 @@ def is_compared(kind: DataType) -> bool:
     return not any(part in kind.simpleString() for part in NOT_COMPARED)
 
 
+def is_broken_plan(error: Py4JJavaError) -> bool:
+    """Whether Spark made a plan that cannot run: its optimizer loses a column of some subqueries that keys restrict."""
+    return any(sign in str(error) for sign in BROKEN_PLAN)
+
+
 def why_not(error: Exception) -> Reason:
-    """Why a refresh that failed with an error of REFUSED or FAILED_BY_ROWS is to be full instead."""
-    text = (str(error).splitlines() or [""])[0]
+    """Why a refresh that failed with an error of REFUSED or FAILED_BY_ROWS, or a broken plan, is to be full instead."""
+    lines = str(error).splitlines()
+    text = next((line for line in lines if any(sign in line for sign in BROKEN_PLAN)), (lines or [""])[0])
     text = text if len(text) <= 160 else text[:157] + "..."
-    return Reason("REWRITE_MISMATCH" if isinstance(error, REFUSED) else "UNSUPPORTED", text)
+    return Reason("UNSUPPORTED" if isinstance(error, FAILED_BY_ROWS) else "REWRITE_MISMATCH", text)
 
 
 def find_keys(

@@ -18,7 +18,8 @@ class Outcome:
     (the newest one where nothing was written), None before the first commit. `rows_in` counts the changed rows that
     were read,
     `rows_out` the rows written, `rejected` those that went to quarantine. `problems` are errors that did not stop
-    the refresh, such as a landing file that changed after it was read.
+    the refresh, such as a landing file that changed after it was read. `cache_hits` is how many inputs of a join were
+    still kept from an earlier refresh.
     """
 
     table: TableName
@@ -36,6 +37,7 @@ class Outcome:
     committed: bool = False
     error: FreshlineError | None = None
     problems: tuple[FreshlineError, ...] = field(default=())
+    cache_hits: int = 0
 
     @property
     def ok(self) -> bool:
@@ -56,6 +58,7 @@ class Outcome:
             "rows_out": self.rows_out,
             "rejected": self.rejected,
             "seconds": round(self.seconds, 3),
+            "cache_hits": self.cache_hits,
             "data_timestamp": None if self.data_timestamp is None else self.data_timestamp.isoformat(),
             "error": None if self.error is None else self.error.as_json(),
             "problems": [problem.as_json() for problem in self.problems],

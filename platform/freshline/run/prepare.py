@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import assert_never
 
+from py4j.protocol import Py4JJavaError
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -37,7 +38,7 @@ from freshline.commit.write import (
 )
 from freshline.declare.names import TableName
 from freshline.declare.query import PythonQuery, SqlQuery
-from freshline.declare.spec import MergeKind, Mode, SourceSpec, TableSpec
+from freshline.declare.spec import DeltaJoin, MergeKind, Mode, SourceSpec, TableSpec
 from freshline.errors import (
     PartitionError,
 )
@@ -93,6 +94,7 @@ from freshline.refresh.keys import (
     difference_by_key,
     drop_key_views,
     find_keys,
+    is_broken_plan,
     keys_of,
     why_not,
 )
@@ -108,6 +110,7 @@ from freshline.run.compute import (
     whole_inputs,
 )
 from freshline.run.log import HISTORY_SECONDS, commit_null_keys
+from freshline.run.parked import Met, meet
 from freshline.run.partitions import partition_condition, partition_key, read_partition
 from freshline.run.pin import Pins, pin_at
 from freshline.run.runtime import Runtime
@@ -133,6 +136,8 @@ class Work:
     positions: Mapping[TableName, Position]
     partitions: Mapping[str, Mapping[TableName, Position]]
     rejected: int = 0
+    met: Met | None = None
+    cache_hits: int = 0
 
 
 def prepare(
@@ -153,7 +158,7 @@ def prepare(
         case Noop():
             return _carry(spark, path, pins, step)
         case Append():
-            return _prepare_append(runtime, spark, spec, path, step, pins, changes, held)
+            return _prepare_append(runtime, spark, spec, path, step, pins, changes, receipt, held)
         case MergeRows():
             return _prepare_merge(runtime, spark, spec, path, step, pins, changes, mode)
         case RefoldKeys():
@@ -183,6 +188,7 @@ def _prepare_append(
     step: Append,
     pins: Pins,
     changes: Mapping[TableName, Changes],
+    receipt: Receipt | None,
     held: ExitStack,
 ) -> Work:
     whole = [name for name in pins.inputs if name not in step.as_changes]
@@ -191,11 +197,16 @@ def _prepare_append(
         frames[name] = read_inserted(spark, pins.inputs[name], changes[name])
     shadow_inputs(frames)
     check_lookups(runtime, spark, spec, pins.inputs)
-    rows = run_query(spark, spec, pins.inputs)
     rows_in = sum(changes[name].rows for name in step.as_changes)
+    met = None
+    if spec.lookup_attempts:
+        met = _meet(runtime, spark, spec, pins, frames, receipt)
+        rows = met.rows
+    else:
+        rows = run_query(spark, spec, pins.inputs)
     if spec.primary_key:
         rows = _held(rows, held)
-        if rows.limit(1).count() == 0:
+        if met is None and rows.limit(1).count() == 0:
             return Work(None, "noop", Reason("NO_NET_CHANGE"), rows_in, pins.positions, {})
         check_key(rows, spec)
         check_key_against(rows, spark.read.format("delta").load(str(path)), spec)
@@ -208,7 +219,22 @@ def _prepare_append(
         rows_in,
         pins.positions,
         {},
+        met=met,
     )
+
+
+def _meet(
+    runtime: Runtime,
+    spark: SparkSession,
+    spec: TableSpec,
+    pins: Pins,
+    frames: Mapping[TableName, DataFrame],
+    receipt: Receipt | None,
+) -> Met:
+    assert isinstance(spec.query, SqlQuery)
+    (name,) = spec.driving
+    versions = {join.alias.lower(): pins.inputs[join.table].position.version for join in spec.query.lookup_joins}
+    return meet(runtime, spark, spec, versions, pins.inputs[name], frames[name], receipt)
 
 
 def _held(rows: DataFrame, held: ExitStack) -> DataFrame:
@@ -340,9 +366,12 @@ def _prepare_keys(
 ) -> Work:
     rows_in = sum(changes[name].rows for name in step.changed)
     inputs: dict[tuple[Reading, str], DataFrame] = {}
+    hits = 0
     for name, pinned in pins.inputs.items():
         relation = name.view.lower()
-        inputs[Reading.NEW, relation] = read_whole(spark, pinned)
+        whole, hit = _whole_side(runtime, spark, spec, pinned, stands_still=name not in step.changed)
+        inputs[Reading.NEW, relation] = whole
+        hits += hit
         if name in step.changed:
             before = changes[name].before
             assert before is not None
@@ -356,13 +385,34 @@ def _prepare_keys(
     shadow_inputs({name: inputs[Reading.NEW, name.view.lower()] for name in pins.inputs})
     try:
         found = _changes_by_keys(runtime, spark, spec, step, pins, inputs, target)
-    except (*REFUSED, *FAILED_BY_ROWS) as error:
+    except (*REFUSED, *FAILED_BY_ROWS, Py4JJavaError) as error:
+        if isinstance(error, Py4JJavaError) and not is_broken_plan(error):
+            raise
         # Of an error that is the query's own, the full refresh tells.
         found = why_not(error)
     if isinstance(found, Reason):
         return _prepare_full(runtime, spark, spec, path, pins, found, held, cancellation, mode)
     keys, changed, count = found
-    return _change(spark, spec, path, step.reason, keys, changed, count, rows_in, pins)
+    return replace(_change(spark, spec, path, step.reason, keys, changed, count, rows_in, pins), cache_hits=hits)
+
+
+def _whole_side(
+    runtime: Runtime, spark: SparkSession, spec: TableSpec, pinned: Pinned, *, stands_still: bool
+) -> tuple[DataFrame, int]:
+    """One input of a query at its position, and whether it was kept by an earlier refresh (1 or 0).
+
+    What did not change since the newest receipt is likely to be asked for again at this version, so it is kept.
+    """
+    rows = read_whole(spark, pinned)
+    most = spec.left_cache_rows if pinned.name == spec.reads[0] else spec.right_cache_rows
+    if not stands_still or most == 0 or len(spec.reads) < 2 or spec.delta_join is DeltaJoin.NONE:
+        return rows, 0
+    key = (pinned.path, pinned.position, tuple(rows.columns))
+    kept = runtime.kept.find(key, spark)
+    if kept is not None:
+        return kept, 1
+    count = count_rows(pinned.path, pinned.position.version)
+    return (runtime.kept.keep(key, rows, most), 0) if count is not None and count <= most else (rows, 0)
 
 
 def _prepare_refold(
@@ -535,9 +585,10 @@ def _prepare_named(
         raise PartitionError(
             f"the table has no version yet. Run `freshline refresh {spec.name}` first.", where=str(spec.name)
         )
-    if isinstance(spec.query, PythonQuery) or spec.merge is not None:
+    if isinstance(spec.query, PythonQuery) or spec.merge is not None or spec.lookup_attempts:
         raise PartitionError(
-            "a table with a merge type, or written in Python, is refreshed as a whole", where=str(spec.name)
+            "a table with a merge type, with retries of lookups, or written in Python, is refreshed as a whole",
+            where=str(spec.name),
         )
     schema = spark.read.format("delta").load(str(path)).schema
     named = [read_partition(spark, spec, schema, partition) for partition in step.partitions]
@@ -590,6 +641,12 @@ def _prepare_full(
         held.callback(runtime.python_tables.drop, view)
     check_lookups(runtime, spark, spec, pins.inputs)
     rejected = 0
+    met = None
+    if spec.lookup_attempts:
+        (driving,) = spec.driving
+        frames = whole_inputs(spark, spec, pins.inputs, only=[driving])
+        met = _meet(runtime, spark, spec, pins, frames, None)
+        rows = met.rows
     if spec.merge is not None:
         (name,) = spec.driving
         every = read_rows(spark, spec, arrival=pins.inputs[name].is_log)
@@ -597,10 +654,8 @@ def _prepare_full(
     elif spec.primary_key and not _unique_by_query(spec):
         rows = _held(rows, held)
         check_key(rows, spec)
-    rows_in = 0
-    for pinned in pins.inputs.values():
-        if pinned.name in spec.driving:
-            rows_in += count_rows(pinned.path, pinned.position.version) or 0
+    counts = {name: count_rows(pinned.path, pinned.position.version) for name, pinned in pins.inputs.items()}
+    rows_in = sum(counts[name] or 0 for name in spec.driving)
     if _is_followed(runtime, spec, path, rows):
         changed, count, fraction = _smallest_difference(spark, spec, path, rows)
         if fraction <= SMALL_DIFFERENCE:
@@ -622,6 +677,7 @@ def _prepare_full(
                 pins.positions,
                 {},
                 rejected,
+                met,
             )
     if not exists(path):
         history = spec.history_seconds or (
@@ -636,14 +692,24 @@ def _prepare_full(
             history_seconds=history,
         )
         runtime.failpoint("table-created")
+    few = few_rows(rows) if all(count is not None and count <= FEW_ROWS for count in counts.values()) else None
+    write = partial(
+        overwrite_table,
+        rows if few is None else few[0],
+        path,
+        partitioned_by=spec.partitioned_by,
+        cluster_by=spec.cluster_by,
+        few=few is not None,
+    )
     return Work(
-        lambda new: overwrite_table(rows, path, new, partitioned_by=spec.partitioned_by, cluster_by=spec.cluster_by),
+        lambda new: write(receipt=new),
         "full",
         reason,
         rows_in,
         pins.positions,
         {},
         rejected,
+        met,
     )
 
 

@@ -23,6 +23,7 @@ from freshline.declare.settings import Settings
 from freshline.plan.position import FileMark
 from freshline.refresh.cancellation import Cancellation
 from freshline.refresh.inputs import Pinned
+from freshline.refresh.kept import KeptRows
 
 Clock = Callable[[], datetime]
 Progress = Callable[[str], None]
@@ -91,6 +92,7 @@ class Runtime:
     python_tables: PythonTables | None
     failpoint: Callable[[str], None]
     known_files: dict[TableName, KnownFiles] = field(default_factory=dict)
+    kept: KeptRows = field(default_factory=KeptRows)
     # Queries that Spark was found to read as the analysis of affected keys does, for these changed inputs.
     _understood: set[tuple[str, frozenset[TableName]]] = field(default_factory=set)
     _locks: dict[TableName, threading.Lock] = field(default_factory=dict)
@@ -161,7 +163,7 @@ def open_runtime(
 
 def _table_epoch(warehouse: Warehouse, name: TableName) -> int:
     found = 0
-    for path in (warehouse.path(name), warehouse.quarantine(name), warehouse.files(name)):
+    for path in (warehouse.path(name), warehouse.quarantine(name), warehouse.files(name), warehouse.parked(name)):
         if exists(path):
             version = newest_transaction(path, application(table_id(path)))
             found = max(found, 0 if version is None else version >> 32)

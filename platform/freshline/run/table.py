@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import timedelta
@@ -45,7 +45,7 @@ from freshline.errors import (
 )
 from freshline.plan.changes import ChangeKind, Changes
 from freshline.plan.position import Position, TablePosition, position_from_json
-from freshline.plan.price import price_of
+from freshline.plan.price import budget_of, price_of
 from freshline.plan.reason import Reason
 from freshline.plan.receipt import Receipt
 from freshline.plan.record import RefreshRecord
@@ -64,7 +64,7 @@ from freshline.plan.step import (
     choose_step,
     strategy_of,
 )
-from freshline.refresh.cancellation import Cancellation
+from freshline.refresh.cancellation import Cancellation, Limited
 from freshline.refresh.execution import suited_to
 from freshline.refresh.inputs import (
     drop_views,
@@ -72,6 +72,7 @@ from freshline.refresh.inputs import (
 from freshline.report.outcome import Outcome
 from freshline.run.failure import translate
 from freshline.run.log import refresh_log
+from freshline.run.parked import is_due
 from freshline.run.pin import Pins, pin_inputs
 from freshline.run.prepare import Work, prepare
 from freshline.run.runtime import Progress, Runtime
@@ -203,7 +204,7 @@ def _refresh(
 ) -> Outcome:
     path = runtime.warehouse.path(spec.name)
     mode = str(runtime.graph.mode(spec.name))
-    gone: str | None = None
+    instead: Reason | None = None
     for _ in range(ATTEMPTS):
         started = time.monotonic()
         newest = read_newest(path)
@@ -215,36 +216,46 @@ def _refresh(
         changes = _classify(pins, base)
         foreign = newest is not None and newest.foreign
         columns = input_columns(runtime.graph, runtime.warehouse, spec)
-        step = choose_step(Situation(spec, receipt, foreign, changes, request, columns))
-        step = _cheaper(runtime, spec, step, changes, request)
-        if gone is not None and isinstance(step, BY_CHANGES):
-            step = Full(Reason("HISTORY_GONE", gone))
+        due = is_due(runtime, spec, receipt)
+        step = choose_step(Situation(spec, receipt, foreign, changes, request, columns, due))
+        records = runtime.control.refreshes(spec.name, limit=PRICED_REFRESHES)
+        may_choose = isinstance(step, PRICED) and request.strategy is None and not spec.incremental_strict
+        if may_choose:
+            step = _cheaper(spec, step, changes, records)
+        if instead is not None and isinstance(step, BY_CHANGES):
+            step = Full(instead)
         _require_allowed(spec, step, changes)
         if pins.mixed:
             progress(f"{Reason('MIXED_CUT', ', '.join(pins.mixed))}")
         if isinstance(step, Noop) and not _far_ahead(receipt, pins, spec.lookups):
             return _noop(runtime, spec, newest, pins, step.reason, mode)
         progress(_describe(step))
+        limited = Limited(
+            cancellation, budget_of(records, spec.fingerprint) if may_choose and isinstance(step, PRICED) else None
+        )
         try:
             with (
-                runtime.working(cancellation, pool=request.cause, what=f"refresh {spec.name}") as spark,
+                limited,
+                runtime.working(limited, pool=request.cause, what=f"refresh {spec.name}") as spark,
                 ExitStack() as held,
             ):
                 held.callback(drop_views, spark, spec.reads)
                 held.enter_context(suited_to(spark, count_all([path, *(item.path for item in pins.inputs.values())])))
-                work = prepare(runtime, spark, spec, step, pins, changes, receipt, held, cancellation, mode)
+                work = prepare(runtime, spark, spec, step, pins, changes, receipt, held, limited, mode)
                 if work.write is None:
                     return _noop(runtime, spec, newest, pins, work.reason, mode, work)
+                if work.met is not None and work.met.waiting:
+                    progress(f"{work.met.waiting} rows wait for their dimension")
                 new = _receipt(runtime, spec, receipt, pins, work, mode, time.monotonic() - started)
-                cancellation.check()
+                limited.check()
                 runtime.failpoint("table-before-commit")
                 committed = write_and_read_back(partial(work.write, new), path, new)
                 runtime.failpoint("table-after-commit")
         except Exception as error:
-            gone = _lost_changes(error, spec, step, cancellation)
-            if gone is None:
+            instead = _why_full(error, spec, step, limited, cancellation)
+            if instead is None:
                 raise
-            progress("changes of an input are gone; planning again")
+            progress(f"{instead.code}: planning again")
             continue
         if committed is not None:
             return _succeeded(spec, committed, work, mode)
@@ -252,12 +263,16 @@ def _refresh(
     raise FencedError(f"{ATTEMPTS} refreshes of this table were overtaken by others. Ask again.", where=str(spec.name))
 
 
-def _lost_changes(error: Exception, spec: TableSpec, step: Step, cancellation: Cancellation) -> str | None:
-    """What is gone, where a step failed because the log tells of changes whose rows are no longer there."""
+def _why_full(
+    error: Exception, spec: TableSpec, step: Step, limited: Limited, cancellation: Cancellation
+) -> Reason | None:
+    """Why everything is to be computed after a step failed: it took too long, or changed rows are no longer there."""
+    if limited.exceeded and not cancellation.cancelled:
+        return Reason("BUDGET_EXCEEDED", f"{limited.seconds:.0f} s")
     if isinstance(error, FreshlineError) or not isinstance(step, BY_CHANGES):
         return None
     failure = translate(error, spec, cancellation)
-    return failure.message if isinstance(failure, SourceError) else None
+    return Reason("HISTORY_GONE", failure.message) if isinstance(failure, SourceError) else None
 
 
 def _require_same_definition(spec: TableSpec, receipt: Receipt | None, request: RefreshRequest) -> None:
@@ -287,17 +302,10 @@ def _base_positions(runtime: Runtime, spec: TableSpec, receipt: Receipt | None) 
 
 
 def _cheaper(
-    runtime: Runtime,
-    spec: TableSpec,
-    step: Step,
-    changes: Mapping[TableName, Changes],
-    request: RefreshRequest,
+    spec: TableSpec, step: Step, changes: Mapping[TableName, Changes], records: Sequence[RefreshRecord]
 ) -> Step:
-    """The step, or a full refresh where that was measured to be cheaper and nothing forbids it."""
-    if not isinstance(step, PRICED) or request.strategy is not None or spec.incremental_strict:
-        return step
+    """The step, or a full refresh where that was measured to be cheaper."""
     rows = sum(changes[name].rows for name in spec.driving)
-    records = runtime.control.refreshes(spec.name, limit=PRICED_REFRESHES)
     price = price_of(strategy_of(step), rows, records, spec.fingerprint)
     if price is None or not price.prefers_full:
         return step
@@ -407,6 +415,7 @@ def _succeeded(spec: TableSpec, committed: Committed, work: Work, mode: str) -> 
         mode=mode,
         data_timestamp=committed.receipt.data_timestamp,
         committed=True,
+        cache_hits=work.cache_hits,
     )
 
 
@@ -433,7 +442,15 @@ def _receipt(
         partitions=work.partitions,
         replayed_from=seq if work.strategy == "full" or previous is None else previous.replayed_from,
         seconds=seconds,
+        parked=_parked(previous, work),
     )
+
+
+def _parked(previous: Receipt | None, work: Work) -> int | None:
+    if work.met is not None:
+        return work.met.parked
+    # An empty commit carries on what the newest receipt says.
+    return previous.parked if previous is not None and work.strategy == "noop" else None
 
 
 def _describe(step: Step) -> str:

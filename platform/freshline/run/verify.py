@@ -43,6 +43,7 @@ from freshline.refresh.inputs import (
 from freshline.refresh.literal import quoted
 from freshline.run.compute import compute_whole, run_query, whole_inputs
 from freshline.run.failure import translate
+from freshline.run.parked import read_parked
 from freshline.run.partitions import named_partition, partition_condition, read_partition
 from freshline.run.pin import pin_at
 from freshline.run.runtime import Progress, Runtime
@@ -247,6 +248,15 @@ def _replayed(
     if previous is not None:
         for name in spec.driving:
             frames[name] = _added(spark, pins[name], previous.table_position(name))
+    if spec.lookup_attempts:
+        (name,) = spec.driving
+        rows = frames[name]
+        if previous is not None and previous.parked is not None:
+            rows = rows.unionByName(read_parked(runtime, spark, spec, previous.parked).select(rows.columns))
+        if item.parked is not None:
+            # Those that waited on are not among the rows that were added.
+            rows = rows.exceptAll(read_parked(runtime, spark, spec, item.parked).select(rows.columns))
+        frames[name] = rows
     shadow_inputs(frames)
     return run_query(spark, spec, pins)
 

@@ -1,0 +1,56 @@
+"""Inputs that did not change, kept in the engine between refreshes (`delta-join.cache-enable`).
+
+Rows of one version never change, so what is kept is right for as long as that version is asked for. They are kept as
+the values that Spark's driver has, and given to each session as a relation of its own: joining with it needs neither a
+scan nor a job.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+# So many inputs are kept; the one that was not asked for the longest goes first.
+MOST_INPUTS = 32
+
+
+@dataclass(frozen=True)
+class _Kept:
+    rows: Any
+    schema: Any
+
+
+class KeptRows:
+    """Rows by what they are rows of; shared by all refreshes of an engine."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[Hashable, _Kept] = OrderedDict()
+
+    def find(self, key: Hashable, spark: SparkSession) -> DataFrame | None:
+        """The rows that are kept under a key, in a session; None where there are none."""
+        with self._lock:
+            kept = self._kept.get(key)
+            if kept is not None:
+                self._kept.move_to_end(key)
+        if kept is None:
+            return None
+        return DataFrame(spark._jsparkSession.createDataFrame(kept.rows, kept.schema), spark)
+
+    def keep(self, key: Hashable, rows: DataFrame, most: int) -> DataFrame:
+        """Compute rows and keep them, where there are not more than `most`; the rows."""
+        spark = rows.sparkSession
+        found = rows.limit(most + 1)._jdf.collectAsList()
+        if found.size() > most:
+            return rows
+        kept = _Kept(found, rows._jdf.schema())
+        with self._lock:
+            self._kept[key] = kept
+            while len(self._kept) > MOST_INPUTS:
+                self._kept.popitem(last=False)
+        return DataFrame(spark._jsparkSession.createDataFrame(kept.rows, kept.schema), spark)

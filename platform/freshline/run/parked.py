@@ -1,0 +1,162 @@
+"""Rows of a lookup join that wait for their dimension (`lookup.retry-on-miss`).
+
+A row that misses its dimension is parked beside the table, and looked up again by later refreshes, until it meets a
+row or its tries are used up; then it is added as it is, with NULL for the dimension.
+
+The set of parked rows is written as one version of the table `<name>__parked` before the refresh commits, and the
+receipt names that version. So the receipt alone decides: a refresh that was stopped between the two leaves a version
+that nothing names, and the next one begins with the version that the newest receipt names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, timedelta
+from pathlib import Path
+from uuid import uuid4
+
+import pyarrow as pa
+from deltalake import QueryBuilder
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from freshline.commit.delta_log import exists, open_table, read_newest
+from freshline.commit.write import create_table, overwrite_table, write_and_read_back
+from freshline.declare.query import SqlQuery
+from freshline.declare.spec import TableSpec
+from freshline.errors import FencedError, SourceError
+from freshline.plan.receipt import Receipt
+from freshline.refresh.inputs import Pinned, read_version, shadow_inputs
+from freshline.refresh.literal import quoted
+from freshline.refresh.settle import settle
+from freshline.run.compute import as_stored
+from freshline.run.runtime import Runtime
+
+TRIES_LEFT = "_freshline_tries_left"
+RETRY_AT = "_freshline_retry_at"
+ROW = "_freshline_row"
+ROW_SEEN = "_freshline_row_seen"
+MISSED = "_freshline_missed"
+HISTORY_SECONDS = 7 * 86400
+
+
+@dataclass(frozen=True)
+class Met:
+    """The rows to add, and the parked rows that there are from then on: their version and how many."""
+
+    rows: DataFrame
+    parked: int | None
+    waiting: int
+
+
+def is_due(runtime: Runtime, spec: TableSpec, receipt: Receipt | None) -> bool:
+    """Whether a parked row of the newest receipt is to be looked up again by now. Reads without Spark."""
+    if receipt is None or receipt.parked is None:
+        return False
+    table = open_table(_path(runtime, spec), receipt.parked)
+    found = QueryBuilder().register("parked", table).execute(f"SELECT min({RETRY_AT}) AS at FROM parked").read_all()
+    first = pa.table(found)["at"][0].as_py()
+    return first is not None and first.astimezone(UTC) <= runtime.clock()
+
+
+def meet(
+    runtime: Runtime,
+    spark: SparkSession,
+    spec: TableSpec,
+    pins: Mapping[str, int],
+    driving: Pinned,
+    new: DataFrame,
+    receipt: Receipt | None,
+) -> Met:
+    """Look new rows and parked rows that are due up in the dimensions, which are views of the session.
+
+    `new` are rows of the driving input, `pins` the versions of the dimensions by alias. `receipt` is the newest one,
+    None where everything begins again.
+    """
+    assert isinstance(spec.query, SqlQuery)
+    assert spec.columns is not None
+    now = runtime.clock()
+    candidates = new.withColumn(TRIES_LEFT, F.lit(spec.lookup_attempts + 1))
+    waiting, asked_again = None, 0
+    if receipt is not None and receipt.parked is not None:
+        before = read_parked(runtime, spark, spec, receipt.parked)
+        due, asked_again = settle(before.where(F.col(RETRY_AT) <= F.lit(now)))
+        waiting = before.where(F.col(RETRY_AT) > F.lit(now))
+        candidates = candidates.unionByName(due.drop(RETRY_AT))
+    # Numbered once: what reads them later must see the same numbers.
+    candidates, _ = settle(candidates.withColumn(ROW, F.monotonically_increasing_id()))
+    shadow_inputs({driving.name: candidates.drop(TRIES_LEFT)})
+    text = spec.query.render(versions=pins, select_also=_also(spec, spec.query))
+    columns = [F.col(quoted(name)) for name in spec.columns]
+    flagged, _ = settle(as_stored(spark.sql(text), spec).select(*columns, ROW_SEEN, MISSED))
+    missed = flagged.where(MISSED).select(F.col(ROW_SEEN).alias(ROW)).distinct()
+    kept = candidates.join(missed, ROW, "left_semi").where(F.col(TRIES_LEFT) > 1)
+    kept, more = settle(
+        kept.withColumn(TRIES_LEFT, F.col(TRIES_LEFT) - 1).withColumn(
+            RETRY_AT, F.lit(now + timedelta(seconds=spec.lookup_delay_seconds))
+        )
+    )
+    rows = flagged.join(kept.select(F.col(ROW).alias(ROW_SEEN)), ROW_SEEN, "left_anti").select(*columns)
+    kept = kept.drop(ROW)
+    after, left = settle(kept if waiting is None else kept.unionByName(waiting))
+    if more or asked_again:
+        return Met(rows, _commit(runtime, spark, spec, after, left), left)
+    return Met(rows, None if receipt is None else receipt.parked, left)
+
+
+def read_parked(runtime: Runtime, spark: SparkSession, spec: TableSpec, version: int) -> DataFrame:
+    """The rows of the driving input that are parked at a version, with TRIES_LEFT and RETRY_AT."""
+    path = _path(runtime, spec)
+    if not exists(path):
+        raise SourceError(
+            f"the parked rows of {spec.name} are gone ({path}). Compute the table from the beginning with "
+            f"`freshline refresh {spec.name} --full`.",
+            where=str(spec.name),
+        )
+    return read_version(spark, path, version)
+
+
+def _path(runtime: Runtime, spec: TableSpec) -> Path:
+    return runtime.warehouse.parked(spec.name)
+
+
+def _also(spec: TableSpec, query: SqlQuery) -> tuple[str, str]:
+    """The select items that tell of each result row which row of the input it came from, and whether that one missed.
+
+    A row whose own key is NULL meets no dimension ever, and does not wait for one.
+    """
+    (name,) = spec.driving
+    alias = next(reference.alias for reference in query.references if reference.name == name)
+    misses = []
+    for join in query.lookup_joins:
+        column = f"`{join.alias}`.{quoted(join.keys[0][0])} IS NULL"
+        asked = [f"({probe}) IS NOT NULL" for _, probe in join.keys]
+        misses.append(f"({' AND '.join([column, *asked])})")
+    return f"`{alias}`.{ROW} AS {ROW_SEEN}", f"({' OR '.join(misses)}) AS {MISSED}"
+
+
+def _commit(runtime: Runtime, spark: SparkSession, spec: TableSpec, rows: DataFrame, count: int) -> int:
+    """Write the parked rows as one version. Its number counts for itself: the receipt of the table names it."""
+    path = _path(runtime, spec)
+    if not exists(path):
+        create_table(spark, path, rows.schema, history_seconds=spec.history_seconds or HISTORY_SECONDS)
+    newest = read_newest(path)
+    receipt = Receipt(
+        table=spec.name,
+        fingerprint=spec.fingerprint,
+        epoch=runtime.epoch,
+        seq=1 if newest is None or newest.receipt is None else newest.receipt.seq + 1,
+        mode="",
+        strategy="full",
+        reason="rows that wait for their dimension",
+        data_timestamp=None,
+        positions={},
+        rows_in=count,
+        rows_out=count,
+        attempt=uuid4().hex,
+    )
+    committed = write_and_read_back(lambda: overwrite_table(rows, path, receipt), path, receipt)
+    if committed is None:
+        raise FencedError("another refresh parked rows of this table meanwhile. Ask again.", where=str(spec.name))
+    return committed.version
