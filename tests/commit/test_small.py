@@ -172,6 +172,14 @@ def test_names_that_delta_refuses_are_refused(spark, tmp_path):
     for columns in ("`a b` INT", "s STRUCT<`a,b`: INT>"):
         with pytest.raises(AnalysisException):
             create_table(spark, tmp_path / "t", spark.createDataFrame([], columns).schema, history_seconds=86400)
+    with pytest.raises(AnalysisException):
+        create_table(
+            spark,
+            tmp_path / "t",
+            spark.createDataFrame([], "a INT").schema,
+            partitioned_by=["a"],
+            history_seconds=86400,
+        )
     assert newest_version(tmp_path / "t") is None
 
 

@@ -92,7 +92,9 @@ def _is_found_by(kind: str) -> bool:
 
 def create_small(path: Path, schema: str, *, partitioned_by: Sequence[str], configuration: Mapping[str, str]) -> bool:
     """Create an empty table of a schema in Delta's JSON, where there is none. False where Delta itself must do it."""
-    if not _is_simple(json.loads(schema)):
+    kind = json.loads(schema)
+    # A table of partition columns alone would have files without a column; Delta refuses it in its own words.
+    if not _is_simple(kind) or len(partitioned_by) >= len(kind["fields"]):
         return False
     try:
         DeltaTable.create(
