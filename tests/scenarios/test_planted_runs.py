@@ -147,6 +147,10 @@ def test_a_planted_bug_is_found(spark, monkeypatch, place, name, plant):
     if fence:
         # Only a writer that was overtaken needs one.
         monkeypatch.setattr(judge, "OVERTAKEN", 1)
+    if plant is without_fence:
+        # What is planted is in Spark's writes, so they make all of them.
+        for module in (write, prepare):
+            monkeypatch.setattr(module, "open_small", lambda *arguments, **named: None)
     force = None if fence else "keys"
 
     for number in range(MOST_CASES):

@@ -24,6 +24,7 @@ from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_d
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.table import TableMerger
 
+from freshline.declare.names import REFUSED_IN_COLUMN
 from freshline.plan.receipt import Receipt
 
 # Above this size of the table Spark, which reads and writes in parallel and leaves files out, is the better one.
@@ -38,8 +39,6 @@ COLUMN_RULES = ("delta.invariants", "delta.generationExpression", "__CHAR_VARCHA
 TABLE_RULES = ("delta.constraints.", "delta.columnMapping.")
 NAMED_IN_PATHS = ("string", "integer", "long", "short", "byte", "date", "boolean")
 SIMPLE = frozenset({*NAMED_IN_PATHS, "float", "double", "binary", "timestamp", "timestamp_ntz"})
-# What Delta refuses in a name where columns are not mapped.
-REFUSED_IN_NAMES = frozenset(" ,;{}()\n\t=")
 FOUND_BY = (*NAMED_IN_PATHS, "timestamp", "timestamp_ntz", "binary")
 logger = logging.getLogger(__name__)
 
@@ -121,7 +120,7 @@ def _is_simple(kind: Any) -> bool:
     if kind["type"] != "struct":
         return False
     names = [field["name"] for field in kind["fields"]]
-    odd = any(set(name) & REFUSED_IN_NAMES for name in names) or len({name.lower() for name in names}) < len(names)
+    odd = any(REFUSED_IN_COLUMN.search(name) for name in names) or len({name.lower() for name in names}) < len(names)
     return not odd and all(_is_simple(field["type"]) and not field.get("metadata") for field in kind["fields"])
 
 

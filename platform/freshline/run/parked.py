@@ -31,6 +31,7 @@ from freshline.refresh.inputs import Pinned, read_version, shadow_inputs
 from freshline.refresh.literal import quoted
 from freshline.refresh.settle import settle
 from freshline.run.compute import as_stored
+from freshline.run.log import HISTORY_SECONDS
 from freshline.run.runtime import Runtime
 
 TRIES_LEFT = "_freshline_tries_left"
@@ -38,7 +39,6 @@ RETRY_AT = "_freshline_retry_at"
 ROW = "_freshline_row"
 ROW_SEEN = "_freshline_row_seen"
 MISSED = "_freshline_missed"
-HISTORY_SECONDS = 7 * 86400
 
 
 @dataclass(frozen=True)

@@ -656,29 +656,34 @@ def _prepare_full(
         check_key(rows, spec)
     counts = {name: count_rows(pinned.path, pinned.position.version) for name, pinned in pins.inputs.items()}
     rows_in = sum(counts[name] or 0 for name in spec.driving)
-    if _is_followed(runtime, spec, path, rows):
-        changed, count, fraction = _smallest_difference(spark, spec, path, rows)
-        if fraction <= SMALL_DIFFERENCE:
-            return Work(
-                lambda new: apply_changes(
-                    spark,
-                    changed,
-                    path,
-                    new,
-                    op=OP,
-                    keys=spec.primary_key,
-                    unique=True,
-                    near=None,
-                    few=count <= FEW_ROWS,
-                ),
-                "full",
-                reason,
-                rows_in,
-                pins.positions,
-                {},
-                rejected,
-                met,
-            )
+    write = _write_of_difference(runtime, spark, spec, path, rows) or _write_of_all(
+        runtime, spark, spec, path, rows, counts
+    )
+    return Work(lambda new: write(receipt=new), "full", reason, rows_in, pins.positions, {}, rejected, met)
+
+
+def _write_of_difference(
+    runtime: Runtime, spark: SparkSession, spec: TableSpec, path: Path, rows: DataFrame
+) -> Callable[..., None] | None:
+    """The write of what differs from the stored rows; None where an overwrite suits better."""
+    if not _is_followed(runtime, spec, path, rows):
+        return None
+    changed, count, fraction = _smallest_difference(spark, spec, path, rows)
+    if fraction > SMALL_DIFFERENCE:
+        return None
+    keys, few = spec.primary_key, count <= FEW_ROWS
+    return partial(apply_changes, spark, changed, path, op=OP, keys=keys, unique=True, near=None, few=few)
+
+
+def _write_of_all(
+    runtime: Runtime,
+    spark: SparkSession,
+    spec: TableSpec,
+    path: Path,
+    rows: DataFrame,
+    counts: Mapping[TableName, int | None],
+) -> Callable[..., None]:
+    """The write of all rows over what is stored; the table is created where there is none."""
     if not exists(path):
         history = spec.history_seconds or (
             CONTINUOUS_HISTORY_SECONDS if runtime.graph.mode(spec.name) is Mode.CONTINUOUS else HISTORY_SECONDS
@@ -693,23 +698,13 @@ def _prepare_full(
         )
         runtime.failpoint("table-created")
     few = few_rows(rows) if all(count is not None and count <= FEW_ROWS for count in counts.values()) else None
-    write = partial(
+    return partial(
         overwrite_table,
         rows if few is None else few[0],
         path,
         partitioned_by=spec.partitioned_by,
         cluster_by=spec.cluster_by,
         few=few is not None,
-    )
-    return Work(
-        lambda new: write(receipt=new),
-        "full",
-        reason,
-        rows_in,
-        pins.positions,
-        {},
-        rejected,
-        met,
     )
 
 
