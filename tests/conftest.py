@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
 from dataclasses import replace
@@ -12,6 +13,7 @@ import pytest
 
 from freshline.declare.freshness import Freshness
 from freshline.declare.settings import Settings
+from tests.postgres import PostgresServer, find_programs, running_server
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -61,6 +63,18 @@ def settings_in(root: Path) -> Settings:
 def settings(tmp_path: Path) -> Settings:
     """Settings of an empty project of this test."""
     return settings_in(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A Postgres server of this run; skipped where Postgres is not installed, unless the environment requires it."""
+    programs = find_programs()
+    if programs is None:
+        if os.environ.get("FRESHLINE_REQUIRE_POSTGRES"):
+            pytest.fail("Postgres is required here and not installed (on Debian: apt-get install postgresql)")
+        pytest.skip("Postgres is not installed (on Debian: apt-get install postgresql)")
+    with running_server(programs) as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

@@ -52,7 +52,7 @@ def altered(column: str, key: str, source: str) -> Callable[[float, int], str]:
 def added(source: str, key: str, number_column: str) -> Callable[[float, int], str]:
     def change(share: float, number: int) -> str:
         items = ", ".join(
-            f"{column} + {100 * number}" if column == number_column else column for column in column_names(source)
+            f"{column} + {100 * (number + 1)}" if column == number_column else column for column in column_names(source)
         )
         return (
             f"INSERT INTO {source} SELECT {items} FROM {source} "

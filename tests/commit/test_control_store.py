@@ -6,16 +6,23 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from alembic.operations import Operations
+from sqlalchemy import create_engine, inspect, text
+from sqlalchemy.exc import OperationalError
 
 from freshline.commit.control_store import FORMAT, KEPT_REFRESHES, ControlStore
+from freshline.commit.control_store.schema import METADATA
 from freshline.declare.names import TableName
 from freshline.errors import FormatError, SettingsError, StorageError
+from freshline.plan.intentions import Intentions
 from freshline.plan.record import RefreshRecord
 
 NOW = datetime(2026, 11, 1, 12, 0, 0, 123456, tzinfo=UTC)
@@ -36,10 +43,40 @@ RECORD = RefreshRecord(
     data_timestamp=NOW - timedelta(seconds=5),
     problems=("a file changed",),
 )
+# What the first format was made by, with an epoch and an open request in it.
+FIRST_FORMAT = (
+    "CREATE TABLE freshline_format (format INTEGER NOT NULL)",
+    "INSERT INTO freshline_format VALUES (1)",
+    "CREATE TABLE freshline_epoch (epoch INTEGER NOT NULL)",
+    "INSERT INTO freshline_epoch VALUES (7)",
+    (
+        "CREATE TABLE freshline_check (key VARCHAR(300) PRIMARY KEY, name VARCHAR(300) NOT NULL, "
+        "data_timestamp VARCHAR(40) NOT NULL, position TEXT NOT NULL, checked_at VARCHAR(40) NOT NULL)"
+    ),
+    (
+        "CREATE TABLE freshline_refresh (id INTEGER PRIMARY KEY, key VARCHAR(300) NOT NULL, "
+        "name VARCHAR(300) NOT NULL, at VARCHAR(40) NOT NULL, state VARCHAR(40) NOT NULL, "
+        "strategy VARCHAR(40), reason TEXT NOT NULL, "
+        "seconds FLOAT NOT NULL, version INTEGER, fingerprint VARCHAR(100) NOT NULL, rows_in INTEGER, "
+        "rows_out INTEGER, rejected INTEGER NOT NULL, committed BOOLEAN NOT NULL, "
+        "data_timestamp VARCHAR(40), error TEXT, "
+        "problems TEXT NOT NULL)"
+    ),
+    "CREATE INDEX ix_freshline_refresh_key ON freshline_refresh (key)",
+    (
+        "CREATE TABLE freshline_request (id VARCHAR(100) PRIMARY KEY, kind VARCHAR(40) NOT NULL, "
+        "arguments TEXT NOT NULL, "
+        "created_at VARCHAR(40) NOT NULL, state VARCHAR(40), error TEXT, finished_at VARCHAR(40))"
+    ),
+    "INSERT INTO freshline_request VALUES ('a', 'refresh', '{}', '2026-11-01T12:00:00.000000+00:00', NULL, NULL, NULL)",
+)
 
 
-@pytest.fixture
-def url(tmp_path: Path) -> str:
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "postgres":
+        return request.getfixturevalue("postgres").new_database()
+    (tmp_path / "state").mkdir()
     return f"sqlite:///{tmp_path / 'state' / 'control.db'}"
 
 
@@ -145,9 +182,9 @@ def test_a_request_is_open_until_it_has_ended(store):
     assert [request.id for request in store.open_requests()] == ["b"]
 
 
-def test_a_store_of_a_newer_freshline_is_refused(store, url, tmp_path):
-    with sqlite3.connect(tmp_path / "state" / "control.db") as connection:
-        connection.execute(f"UPDATE freshline_format SET format = {FORMAT + 1}")
+def test_a_store_of_a_newer_freshline_is_refused(store, url):
+    with create_engine(url).begin() as connection:
+        connection.execute(text(f"UPDATE freshline_format SET format = {FORMAT + 1}"))
 
     with pytest.raises(FormatError, match="Use the freshline that wrote it"):
         ControlStore.open(url)
@@ -162,10 +199,63 @@ def test_a_file_that_is_no_database_is_named(tmp_path):
     assert str(file) in str(raised.value)
 
 
-def test_a_writer_that_does_not_let_go_is_told_in_a_sentence(store, tmp_path, monkeypatch):
-    monkeypatch.setattr("freshline.commit.control_store._BUSY_SECONDS", 0.2)
-    impatient = ControlStore.open(f"sqlite:///{tmp_path / 'state' / 'control.db'}")
-    holder = sqlite3.connect(tmp_path / "state" / "control.db", isolation_level=None)
+def test_a_store_of_the_first_format_is_brought_to_the_newest_and_keeps_what_it_knows(url):
+    with create_engine(url).begin() as connection:
+        for statement in FIRST_FORMAT:
+            connection.execute(text(statement))
+
+    store = ControlStore.open(url)
+
+    assert store.take_epoch(1) == 8
+    assert [request.id for request in store.open_requests()] == ["a"]
+    assert store.intentions.read() == Intentions()
+    store.close()
+
+
+def test_the_steps_of_alembic_make_the_tables_as_the_schema_has_them(store, url):
+    with create_engine(url).connect() as connection:
+        context = MigrationContext.configure(connection, opts={"version_table": "freshline_migration"})
+        assert compare_metadata(context, METADATA) == []
+
+
+def test_a_step_that_fails_leaves_the_store_as_it_was(url, monkeypatch):
+    with create_engine(url).begin() as connection:
+        for statement in FIRST_FORMAT:
+            connection.execute(text(statement))
+        before = set(inspect(connection).get_table_names())
+    with monkeypatch.context() as patched:
+        patched.setattr(Operations, "create_table", _failing_at("freshline_heartbeat", Operations.create_table))
+        with pytest.raises(StorageError, match="disk is full"):
+            ControlStore.open(url)
+
+    with create_engine(url).connect() as connection:
+        assert set(inspect(connection).get_table_names()) == before
+    store = ControlStore.open(url)
+    assert store.take_epoch(1) == 8
+    store.close()
+
+
+def test_a_store_with_a_table_missing_is_refused_with_what_to_do(store, url):
+    with create_engine(url).begin() as connection:
+        connection.execute(text("DROP TABLE freshline_override"))
+
+    with pytest.raises(FormatError, match="freshline_override is missing.*move it away"):
+        ControlStore.open(url)
+
+
+def _failing_at(table: str, create_table: Callable[..., object]) -> Callable[..., object]:
+    def create(operations: Operations, name: str, *columns: object, **options: object) -> object:
+        if name == table:
+            raise OperationalError("CREATE TABLE", {}, Exception("disk is full"))
+        return create_table(operations, name, *columns, **options)
+
+    return create
+
+
+def test_a_writer_that_does_not_let_go_is_told_in_a_sentence(tmp_path, monkeypatch):
+    monkeypatch.setattr("freshline.commit.control_store.database._BUSY_SECONDS", 0.2)
+    impatient = ControlStore.open(f"sqlite:///{tmp_path / 'control.db'}")
+    holder = sqlite3.connect(tmp_path / "control.db", isolation_level=None)
     holder.execute("BEGIN IMMEDIATE")
 
     with pytest.raises(StorageError, match="locked by another process"):

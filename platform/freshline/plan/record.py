@@ -7,7 +7,7 @@ reasons of refreshes that wrote nothing, and the durations from which the next o
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -16,11 +16,17 @@ from freshline.declare.names import TableName
 
 @dataclass(frozen=True)
 class RefreshRecord:
-    """One refresh that ended, at the time `at`.
+    """One refresh that ended, or one decision about a table, at the time `at`.
 
-    `state` is a word of rule 10. `seconds` is what it took. `version` is the Delta version that holds the result,
-    `committed` whether this refresh wrote it. `fingerprint` is that of the declaration which was refreshed. `error` is
-    the error as a JSON object, `problems` are sentences about what did not stop the refresh and yet needs a person.
+    `state` is a word of rule 10 for a refresh; ALTERED, SUSPENDED, RESUMED or INFEASIBLE for a decision. `seconds` is
+    what it took. `version` is the Delta version that holds the result, `committed` whether this refresh wrote it.
+    `fingerprint` is that of the declaration which was refreshed. `error` is the error as a JSON object, `problems` are
+    sentences about what did not stop the refresh and yet needs a person.
+
+    `mode` is the table's mode then, `cause` what began it: manual, live or backfill. `cpu_seconds` are those of the
+    engine's process tree while it ran, None where other work ran beside it. `predicted_seconds` and `full_seconds` are
+    what it was expected to take and what a full refresh was. `lag_seconds` is the lag when it ended, `positions` are
+    those it reached. `id` grows with every record of the store, None before it is stored.
     """
 
     table: TableName
@@ -38,6 +44,14 @@ class RefreshRecord:
     data_timestamp: datetime | None = None
     error: Mapping[str, Any] | None = None
     problems: tuple[str, ...] = ()
+    mode: str | None = None
+    cause: str | None = None
+    cpu_seconds: float | None = None
+    predicted_seconds: float | None = None
+    full_seconds: float | None = None
+    lag_seconds: float | None = None
+    positions: Mapping[str, Any] | None = None
+    id: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)
@@ -60,3 +74,11 @@ class RequestRecord:
     kind: str
     arguments: str
     created_at: datetime
+
+
+@dataclass(frozen=True)
+class Heartbeat:
+    """When a process was last heard of, and what it said of itself."""
+
+    at: datetime
+    detail: Mapping[str, Any]

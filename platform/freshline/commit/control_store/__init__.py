@@ -1,0 +1,9 @@
+"""The control store: intentions and caches of one environment, in SQLite or in Postgres by URL."""
+
+from __future__ import annotations
+
+from freshline.commit.control_store.schema import FORMAT
+from freshline.commit.control_store.store import KEPT_REFRESHES, KEPT_REQUESTS, ControlStore
+from freshline.plan.record import Check
+
+__all__ = ["FORMAT", "KEPT_REFRESHES", "KEPT_REQUESTS", "Check", "ControlStore"]

@@ -1,0 +1,199 @@
+"""The database under the control store: opening it, its format, transactions, and what went wrong in words."""
+
+from __future__ import annotations
+
+import importlib.resources
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Engine, create_engine, delete, event, func, insert, inspect, select
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlchemyError
+
+from freshline.commit.control_store.schema import FORMAT, FORMATS, METADATA
+from freshline.declare.names import TableName
+from freshline.errors import FormatError, SettingsError, StorageError
+
+# Another process that writes holds the database for milliseconds; this is for a machine that is out of breath.
+_BUSY_SECONDS = 20.0
+# Names the lock of Postgres that writers take; any number that no other program uses in this database.
+_WRITERS = 7_230_471_190
+
+
+class Database:
+    """A database of the newest format. Each `read` and `write` is one transaction."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    @classmethod
+    def open(cls, url: str) -> Database:
+        """Open it; its tables are made or brought to the newest format. Raises as ControlStore.open does."""
+        try:
+            parsed = make_url(url)
+            if parsed.get_backend_name() == "sqlite" and parsed.database and parsed.database != ":memory:":
+                Path(parsed.database).parent.mkdir(parents=True, exist_ok=True)
+            engine = create_engine(parsed, connect_args=_connect_args(parsed.get_backend_name()))
+        except (ArgumentError, NoSuchModuleError, ImportError) as error:
+            raise SettingsError(
+                f"control-store is not a database URL that can be used here: {_sentence(error)}. "
+                "Write sqlite:///PATH, or another SQLAlchemy URL whose driver is installed."
+            ) from error
+        except OSError as error:
+            raise StorageError(
+                f"the folder of the control store cannot be made: {error.strerror or error}.", where=str(error.filename)
+            ) from error
+        if engine.dialect.name == "sqlite":
+            event.listen(engine, "connect", _prepare_sqlite)
+            event.listen(engine, "begin", _begin_sqlite)
+        database = cls(engine)
+        try:
+            database._provide()
+        except BaseException:
+            engine.dispose()
+            raise
+        return database
+
+    def close(self) -> None:
+        """Let go of the database."""
+        self._engine.dispose()
+
+    @contextmanager
+    def read(self) -> Iterator[Connection]:
+        """A transaction that only reads."""
+        with self._translated(), self._engine.connect() as connection:
+            yield connection
+
+    @contextmanager
+    def write(self) -> Iterator[Connection]:
+        """A transaction that writes all, or nothing when the block raises."""
+        with self._translated(), self._engine.connect() as connection:
+            # SQLite: take the write lock at once and wait for it, instead of failing in the middle.
+            connection = connection.execution_options(freshline_write=True)
+            with connection.begin():
+                if self._engine.dialect.name == "postgresql":
+                    # The same there, for what is read and then written: writers take their turn.
+                    connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_WRITERS})")
+                yield connection
+
+    def _provide(self) -> None:
+        with self._translated():
+            # Looked at first: a store that is there is opened without writing, also from a disk that is read-only.
+            there = set(inspect(self._engine).get_table_names())
+        found = self._format(there)
+        if found == FORMAT:
+            missing = sorted({table.name for table in METADATA.sorted_tables} - there)
+            if missing:
+                raise FormatError(
+                    f"the control store says format {FORMAT}, and {', '.join(missing)} is missing. Someone changed it "
+                    "by hand: move it away, and a new one is made from what the tables know themselves.",
+                    where=self._place,
+                )
+            return
+        if found > FORMAT:
+            raise FormatError(
+                f"the control store has format {found}, this freshline reads up to {FORMAT}. "
+                "Use the freshline that wrote it, or a newer one.",
+                where=self._place,
+            )
+        with self.write() as connection:
+            # Several processes may meet an old store at once; the first takes the steps.
+            there = set(inspect(connection).get_table_names())
+            stored = connection.execute(select(func.max(FORMATS.c.format))).scalar() if FORMATS.name in there else None
+            if stored is None or int(stored) < FORMAT:
+                _migrate(connection)
+                connection.execute(delete(FORMATS))
+                connection.execute(insert(FORMATS).values(format=FORMAT))
+
+    def _format(self, there: set[str]) -> int:
+        if FORMATS.name not in there:
+            return 0
+        with self.read() as connection:
+            return int(connection.execute(select(func.max(FORMATS.c.format))).scalar() or 0)
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except DBAPIError as error:
+            raise StorageError(f"the control store {_what_happened(str(error.orig))}", where=self._place) from error
+        except SQLAlchemyError as error:
+            raise StorageError(f"the control store cannot be used: {_sentence(error)}.", where=self._place) from error
+
+    @property
+    def _place(self) -> str:
+        return self._engine.url.database or self._engine.url.render_as_string(hide_password=True)
+
+
+def _migrate(connection: Connection) -> None:
+    # Imported here: a store of the newest format, which is nearly every one, never needs it.
+    from alembic import command
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", str(importlib.resources.files(__package__) / "migrations"))
+    config.attributes["connection"] = connection
+    command.upgrade(config, "head")
+
+
+def _connect_args(backend: str) -> dict[str, Any]:
+    # The driver begins transactions by itself otherwise, and then not where they should begin.
+    return {"timeout": _BUSY_SECONDS, "isolation_level": None} if backend == "sqlite" else {}
+
+
+def _prepare_sqlite(connection: Any, _record: Any) -> None:
+    cursor = connection.cursor()
+    try:
+        cursor.execute(f"PRAGMA busy_timeout = {int(_BUSY_SECONDS * 1000)}")
+        if cursor.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+            # Readers and the writer do not wait for each other.
+            cursor.execute("PRAGMA journal_mode = WAL")
+        # A power cut may lose the last moments, never the database; what is lost is found again by looking.
+        cursor.execute("PRAGMA synchronous = NORMAL")
+    finally:
+        cursor.close()
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    write = connection.get_execution_options().get("freshline_write", False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
+
+
+def _what_happened(said: str) -> str:
+    lowered = said.lower()
+    if "readonly" in lowered or "read-only" in lowered:
+        return "cannot be written: it is read-only. Make the file and its folder writable for this user."
+    if "locked" in lowered:
+        return "is locked by another process that does not let go. End that process and try again."
+    if "full" in lowered:
+        return "cannot be written: the disk is full. Free some space and try again."
+    if "unable to open" in lowered:
+        return "cannot be opened. Make its folder readable and writable for this user."
+    if "not a database" in lowered or "malformed" in lowered:
+        return (
+            "is not a database any more. Move the file away: a new one is made, and nothing is lost that tables do "
+            "not know themselves."
+        )
+    return f"does not answer: {said.strip()}."
+
+
+def _sentence(error: BaseException) -> str:
+    return str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__
+
+
+def key_of(name: TableName) -> str:
+    """A table's name as rows are found by it."""
+    return str(name).lower()
+
+
+def text_of(time: datetime) -> str:
+    """A time as it is kept: in UTC, to the microsecond, so that texts sort as times do."""
+    return time.astimezone(UTC).isoformat(timespec="microseconds")
+
+
+def time_of(text: str) -> datetime:
+    """The time that is kept as `text`."""
+    return datetime.fromisoformat(text)

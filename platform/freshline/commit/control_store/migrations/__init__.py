@@ -1,0 +1,1 @@
+"""Alembic's steps from every format of the control store to the next."""

@@ -1,0 +1,87 @@
+"""Format 2: intentions (overrides, suspensions), failures, heartbeats, alerts; more about every refresh."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "format_2"
+down_revision = "format_1"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    for column in (
+        sa.Column("mode", sa.String(40)),
+        sa.Column("cause", sa.String(40)),
+        sa.Column("cpu_seconds", sa.Float),
+        sa.Column("predicted_seconds", sa.Float),
+        sa.Column("full_seconds", sa.Float),
+        sa.Column("lag_seconds", sa.Float),
+        sa.Column("positions", sa.Text),
+    ):
+        op.add_column("freshline_refresh", column)
+    op.create_table("freshline_generation", sa.Column("generation", sa.Integer, nullable=False))
+    op.execute(sa.text("INSERT INTO freshline_generation (generation) VALUES (0)"))
+    op.create_table(
+        "freshline_override",
+        *_subject(),
+        sa.Column("freshness_seconds", sa.Integer, nullable=False),
+        sa.Column("decided_by", sa.String(300), nullable=False),
+        sa.Column("decided_at", sa.String(40), nullable=False),
+        sa.Column("until", sa.String(40)),
+    )
+    op.create_table(
+        "freshline_suspension",
+        *_subject(),
+        sa.Column("decided_by", sa.String(300), nullable=False),
+        sa.Column("decided_at", sa.String(40), nullable=False),
+        sa.Column("until", sa.String(40)),
+        sa.Column("reason", sa.Text),
+        sa.Column("automatic", sa.Boolean, nullable=False),
+    )
+    op.create_table(
+        "freshline_failure",
+        *_subject(),
+        sa.Column("count", sa.Integer, nullable=False),
+        sa.Column("first_at", sa.String(40), nullable=False),
+        sa.Column("last_at", sa.String(40), nullable=False),
+        sa.Column("error", sa.Text, nullable=False),
+    )
+    op.create_table(
+        "freshline_heartbeat",
+        sa.Column("name", sa.String(100), primary_key=True),
+        sa.Column("at", sa.String(40), nullable=False),
+        sa.Column("detail", sa.Text, nullable=False),
+    )
+    op.create_table(
+        "freshline_alert",
+        sa.Column("id", sa.Integer, primary_key=True, autoincrement=True),
+        sa.Column("subject", sa.String(300), nullable=False, index=True),
+        sa.Column("kind", sa.String(40), nullable=False),
+        sa.Column("level", sa.String(10), nullable=False),
+        sa.Column("cause", sa.Text, nullable=False),
+        sa.Column("since", sa.String(40), nullable=False),
+        sa.Column("raised_at", sa.String(40), nullable=False),
+        sa.Column("reminded_at", sa.String(40), nullable=False),
+        sa.Column("recovered_at", sa.String(40)),
+        sa.Column("link", sa.Text),
+    )
+    op.create_table(
+        "freshline_delivery",
+        sa.Column("id", sa.Integer, primary_key=True, autoincrement=True),
+        sa.Column("alert_id", sa.Integer, nullable=False, index=True),
+        sa.Column("channel", sa.String(100), nullable=False),
+        sa.Column("event", sa.String(40), nullable=False),
+        sa.Column("created_at", sa.String(40), nullable=False),
+        sa.Column("attempts", sa.Integer, nullable=False),
+        sa.Column("next_at", sa.String(40), nullable=False),
+        sa.Column("delivered_at", sa.String(40)),
+        sa.Column("given_up_at", sa.String(40)),
+        sa.Column("error", sa.Text),
+    )
+
+
+def _subject() -> tuple[sa.Column[str], sa.Column[str]]:
+    return sa.Column("key", sa.String(300), primary_key=True), sa.Column("name", sa.String(300), nullable=False)

@@ -1,0 +1,148 @@
+"""The tables of the control store, as its newest format has them.
+
+Times are ISO texts in UTC: they sort, and every database keeps them as they are. `key` is a table's name in lower case.
+A change here comes with a migration in `migrations/versions` and a new FORMAT; a test compares the two.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import Boolean, Column, Float, Integer, MetaData, String, Table, Text
+
+FORMAT = 2
+
+METADATA = MetaData()
+
+FORMATS = Table("freshline_format", METADATA, Column("format", Integer, nullable=False))
+
+EPOCHS = Table("freshline_epoch", METADATA, Column("epoch", Integer, nullable=False))
+
+CHECKS = Table(
+    "freshline_check",
+    METADATA,
+    Column("key", String(300), primary_key=True),
+    Column("name", String(300), nullable=False),
+    Column("data_timestamp", String(40), nullable=False),
+    Column("position", Text, nullable=False),
+    Column("checked_at", String(40), nullable=False),
+)
+
+# Every decision about a table: refreshes, and what a person or freshline itself decided about it.
+REFRESHES = Table(
+    "freshline_refresh",
+    METADATA,
+    Column("id", Integer, primary_key=True, autoincrement=True),
+    Column("key", String(300), nullable=False, index=True),
+    Column("name", String(300), nullable=False),
+    Column("at", String(40), nullable=False),
+    Column("state", String(40), nullable=False),
+    Column("strategy", String(40)),
+    Column("reason", Text, nullable=False),
+    Column("seconds", Float, nullable=False),
+    Column("version", Integer),
+    Column("fingerprint", String(100), nullable=False),
+    Column("rows_in", Integer),
+    Column("rows_out", Integer),
+    Column("rejected", Integer, nullable=False),
+    Column("committed", Boolean, nullable=False),
+    Column("data_timestamp", String(40)),
+    Column("error", Text),
+    Column("problems", Text, nullable=False),
+    # From format 2 on; NULL in what an older freshline wrote.
+    Column("mode", String(40)),
+    Column("cause", String(40)),
+    Column("cpu_seconds", Float),
+    Column("predicted_seconds", Float),
+    Column("full_seconds", Float),
+    Column("lag_seconds", Float),
+    Column("positions", Text),
+)
+
+REQUESTS = Table(
+    "freshline_request",
+    METADATA,
+    Column("id", String(100), primary_key=True),
+    Column("kind", String(40), nullable=False),
+    Column("arguments", Text, nullable=False),
+    Column("created_at", String(40), nullable=False),
+    Column("state", String(40)),
+    Column("error", Text),
+    Column("finished_at", String(40)),
+)
+
+# Counts every change of the intentions below, so that whoever follows them reads one number.
+GENERATIONS = Table("freshline_generation", METADATA, Column("generation", Integer, nullable=False))
+
+OVERRIDES = Table(
+    "freshline_override",
+    METADATA,
+    Column("key", String(300), primary_key=True),
+    Column("name", String(300), nullable=False),
+    Column("freshness_seconds", Integer, nullable=False),
+    Column("decided_by", String(300), nullable=False),
+    Column("decided_at", String(40), nullable=False),
+    Column("until", String(40)),
+)
+
+SUSPENSIONS = Table(
+    "freshline_suspension",
+    METADATA,
+    Column("key", String(300), primary_key=True),
+    Column("name", String(300), nullable=False),
+    Column("decided_by", String(300), nullable=False),
+    Column("decided_at", String(40), nullable=False),
+    Column("until", String(40)),
+    Column("reason", Text),
+    Column("automatic", Boolean, nullable=False),
+)
+
+# Scheduled failures in a row that a retry cannot help, of each table that has any (rule 12).
+FAILURES = Table(
+    "freshline_failure",
+    METADATA,
+    Column("key", String(300), primary_key=True),
+    Column("name", String(300), nullable=False),
+    Column("count", Integer, nullable=False),
+    Column("first_at", String(40), nullable=False),
+    Column("last_at", String(40), nullable=False),
+    Column("error", Text, nullable=False),
+)
+
+# When a process that must not fall silent was last heard of, and what it said of itself.
+HEARTBEATS = Table(
+    "freshline_heartbeat",
+    METADATA,
+    Column("name", String(100), primary_key=True),
+    Column("at", String(40), nullable=False),
+    Column("detail", Text, nullable=False),
+)
+
+ALERTS = Table(
+    "freshline_alert",
+    METADATA,
+    Column("id", Integer, primary_key=True, autoincrement=True),
+    Column("subject", String(300), nullable=False, index=True),
+    Column("kind", String(40), nullable=False),
+    Column("level", String(10), nullable=False),
+    Column("cause", Text, nullable=False),
+    Column("since", String(40), nullable=False),
+    Column("raised_at", String(40), nullable=False),
+    Column("reminded_at", String(40), nullable=False),
+    Column("recovered_at", String(40)),
+    Column("link", Text),
+)
+
+# What is to be told through each channel, written in the same transaction as the alert's change.
+DELIVERIES = Table(
+    "freshline_delivery",
+    METADATA,
+    Column("id", Integer, primary_key=True, autoincrement=True),
+    Column("alert_id", Integer, nullable=False, index=True),
+    Column("channel", String(100), nullable=False),
+    Column("event", String(40), nullable=False),
+    Column("created_at", String(40), nullable=False),
+    Column("attempts", Integer, nullable=False),
+    Column("next_at", String(40), nullable=False),
+    Column("delivered_at", String(40)),
+    Column("given_up_at", String(40)),
+    Column("error", Text),
+)

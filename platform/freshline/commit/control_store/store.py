@@ -1,0 +1,242 @@
+"""The control store: intentions and caches of one environment, in SQLite or in another database by URL.
+
+It holds the epoch, requests, positions that were checked without a commit, the newest refreshes, and in parts of their
+own what was decided about tables (`intentions`), who was last heard of when (`heartbeats`) and what is alerted
+(`alerts`). What tables contain is in their own logs; losing this store loses no data and repeats none.
+
+Every method is one transaction of its own and may be called from any thread and process. Stopped half way, it did
+nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import delete, func, insert, select, update
+
+from freshline.commit.control_store.alerts import AlertStore
+from freshline.commit.control_store.database import Database, key_of, text_of, time_of
+from freshline.commit.control_store.heartbeats import HeartbeatStore
+from freshline.commit.control_store.intentions import IntentionStore
+from freshline.commit.control_store.schema import CHECKS, EPOCHS, REFRESHES, REQUESTS
+from freshline.declare.names import TableName
+from freshline.plan.record import Check, RefreshRecord, RequestRecord
+
+KEPT_REFRESHES = 200
+KEPT_REQUESTS = 1000
+_COUNTED_REFRESHES = 50
+
+
+class ControlStore:
+    """The control store of one environment."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self.intentions = IntentionStore(database)
+        self.heartbeats = HeartbeatStore(database)
+        self.alerts = AlertStore(database)
+
+    @classmethod
+    def open(cls, url: str) -> ControlStore:
+        """Open the store at a SQLAlchemy URL; its tables are made on first use, and brought to the newest format.
+
+        Raises SettingsError for a URL that cannot be used, FormatError for a store of a newer freshline, and
+        StorageError where it cannot be read or written.
+        """
+        return cls(Database.open(url))
+
+    def close(self) -> None:
+        """Let go of the database."""
+        self._database.close()
+
+    # -- epoch
+
+    def take_epoch(self, at_least: int) -> int:
+        """A number that no earlier writer had: above every one given out here, and not below `at_least`."""
+        with self._database.write() as connection:
+            stored = connection.execute(select(func.max(EPOCHS.c.epoch))).scalar()
+            epoch = max(int(stored or 0), at_least - 1) + 1
+            connection.execute(delete(EPOCHS))
+            connection.execute(insert(EPOCHS).values(epoch=epoch))
+        return epoch
+
+    # -- checks
+
+    def record_check(self, name: TableName, data_timestamp: datetime, position: str) -> None:
+        """Remember that everything up to `data_timestamp` is at `position` (JSON text)."""
+        with self._database.write() as connection:
+            connection.execute(delete(CHECKS).where(CHECKS.c.key == key_of(name)))
+            connection.execute(
+                insert(CHECKS).values(
+                    key=key_of(name),
+                    name=str(name),
+                    data_timestamp=text_of(data_timestamp),
+                    position=position,
+                    checked_at=text_of(datetime.now(UTC)),
+                )
+            )
+
+    def checks(self) -> dict[TableName, Check]:
+        """The newest check of each table and source."""
+        with self._database.read() as connection:
+            rows = connection.execute(select(CHECKS)).mappings().all()
+        return {
+            TableName.parse(row["name"]): Check(
+                time_of(row["data_timestamp"]), row["position"], time_of(row["checked_at"])
+            )
+            for row in rows
+        }
+
+    # -- refreshes
+
+    def record_refresh(self, record: RefreshRecord) -> None:
+        """Remember a refresh; of each table the newest are kept, those that committed apart from those that did not."""
+        key = key_of(record.table)
+        with self._database.write() as connection:
+            connection.execute(
+                insert(REFRESHES).values(
+                    key=key,
+                    name=str(record.table),
+                    at=text_of(record.at),
+                    state=record.state,
+                    strategy=record.strategy,
+                    reason=record.reason,
+                    seconds=record.seconds,
+                    version=record.version,
+                    fingerprint=record.fingerprint,
+                    rows_in=record.rows_in,
+                    rows_out=record.rows_out,
+                    rejected=record.rejected,
+                    committed=record.committed,
+                    data_timestamp=None if record.data_timestamp is None else text_of(record.data_timestamp),
+                    error=None if record.error is None else json.dumps(dict(record.error)),
+                    problems=json.dumps(list(record.problems)),
+                    mode=record.mode,
+                    cause=record.cause,
+                    cpu_seconds=record.cpu_seconds,
+                    predicted_seconds=record.predicted_seconds,
+                    full_seconds=record.full_seconds,
+                    lag_seconds=record.lag_seconds,
+                    positions=None if record.positions is None else json.dumps(dict(record.positions)),
+                )
+            )
+            # Looks that found nothing come every second; they must not push out the few refreshes that wrote.
+            alike = (REFRESHES.c.key == key) & (REFRESHES.c.committed == record.committed)
+            oldest = select(REFRESHES.c.id).where(alike).order_by(REFRESHES.c.id.desc()).offset(KEPT_REFRESHES).limit(1)
+            found = connection.execute(oldest).scalar()
+            if found is not None:
+                connection.execute(delete(REFRESHES).where(alike & (REFRESHES.c.id <= found)))
+
+    def last_refreshes(self) -> dict[TableName, RefreshRecord]:
+        """The newest refresh of each table, committed or not."""
+        newest = select(func.max(REFRESHES.c.id)).group_by(REFRESHES.c.key)
+        with self._database.read() as connection:
+            rows = connection.execute(select(REFRESHES).where(REFRESHES.c.id.in_(newest))).mappings().all()
+        return {record.table: record for record in map(_record, rows)}
+
+    def refreshes(self, name: TableName | None = None, limit: int = 100) -> list[RefreshRecord]:
+        """The newest refreshes, of one table or of all, the newest first."""
+        statement = select(REFRESHES).order_by(REFRESHES.c.id.desc()).limit(limit)
+        if name is not None:
+            statement = statement.where(REFRESHES.c.key == key_of(name))
+        with self._database.read() as connection:
+            return [_record(row) for row in connection.execute(statement).mappings()]
+
+    def refreshes_after(self, last: int, limit: int = 1000) -> list[RefreshRecord]:
+        """The records whose id is above `last`, in the order in which they were written."""
+        statement = select(REFRESHES).where(REFRESHES.c.id > last).order_by(REFRESHES.c.id).limit(limit)
+        with self._database.read() as connection:
+            return [_record(row) for row in connection.execute(statement).mappings()]
+
+    def seconds_of(self, name: TableName) -> float | None:
+        """What a refresh that commits takes: the 95th percentile of the newest; None where there was none yet."""
+        statement = (
+            select(REFRESHES.c.seconds)
+            .where((REFRESHES.c.key == key_of(name)) & REFRESHES.c.committed)
+            .order_by(REFRESHES.c.id.desc())
+            .limit(_COUNTED_REFRESHES)
+        )
+        with self._database.read() as connection:
+            return _percentile_95([float(row[0]) for row in connection.execute(statement)])
+
+    # -- requests
+
+    def create_request(self, request_id: str, kind: str, arguments: str, now: datetime) -> None:
+        """Remember a request before anything is done for it."""
+        with self._database.write() as connection:
+            connection.execute(
+                insert(REQUESTS).values(
+                    id=request_id, kind=kind, arguments=arguments, created_at=text_of(now), state=None
+                )
+            )
+
+    def finish_request(self, request_id: str, state: str, error: str | None, now: datetime) -> None:
+        """Remember how a request ended; a second end of the same request changes nothing."""
+        with self._database.write() as connection:
+            connection.execute(
+                update(REQUESTS)
+                .where((REQUESTS.c.id == request_id) & REQUESTS.c.state.is_(None))
+                .values(state=state, error=error, finished_at=text_of(now))
+            )
+            oldest = (
+                select(REQUESTS.c.finished_at)
+                .where(REQUESTS.c.state.is_not(None))
+                .order_by(REQUESTS.c.finished_at.desc())
+                .offset(KEPT_REQUESTS)
+                .limit(1)
+            )
+            found = connection.execute(oldest).scalar()
+            if found is not None:
+                connection.execute(delete(REQUESTS).where(REQUESTS.c.finished_at <= found))
+
+    def open_requests(self) -> list[RequestRecord]:
+        """Requests that have not ended, the oldest first. After a crash they are those of the engine that died."""
+        statement = select(REQUESTS).where(REQUESTS.c.state.is_(None)).order_by(REQUESTS.c.created_at)
+        with self._database.read() as connection:
+            return [
+                RequestRecord(row["id"], row["kind"], row["arguments"], time_of(row["created_at"]))
+                for row in connection.execute(statement).mappings()
+            ]
+
+
+def _record(row: Any) -> RefreshRecord:
+    return RefreshRecord(
+        table=TableName.parse(row["name"]),
+        at=time_of(row["at"]),
+        state=row["state"],
+        strategy=row["strategy"],
+        reason=row["reason"],
+        seconds=float(row["seconds"]),
+        version=row["version"],
+        fingerprint=row["fingerprint"],
+        rows_in=row["rows_in"],
+        rows_out=row["rows_out"],
+        rejected=row["rejected"],
+        committed=bool(row["committed"]),
+        data_timestamp=None if row["data_timestamp"] is None else time_of(row["data_timestamp"]),
+        error=None if row["error"] is None else json.loads(row["error"]),
+        problems=tuple(json.loads(row["problems"])),
+        mode=row["mode"],
+        cause=row["cause"],
+        cpu_seconds=row["cpu_seconds"],
+        predicted_seconds=row["predicted_seconds"],
+        full_seconds=row["full_seconds"],
+        lag_seconds=row["lag_seconds"],
+        positions=None if row["positions"] is None else json.loads(row["positions"]),
+        id=row["id"],
+    )
+
+
+def _percentile_95(seconds: Sequence[float]) -> float | None:
+    """The least value that 95 of 100 do not exceed.
+
+    >>> _percentile_95([1.0, 3.0, 2.0]), _percentile_95([])
+    (3.0, None)
+    """
+    if not seconds:
+        return None
+    ordered = sorted(seconds)
+    return ordered[min(len(ordered) - 1, -(-95 * len(ordered) // 100) - 1)]

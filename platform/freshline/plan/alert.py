@@ -1,0 +1,83 @@
+"""Alerts as values (rule 16): what is wrong with a table or a process, since when, and who has been told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+
+class AlertKind(StrEnum):
+    """What is wrong."""
+
+    LATE = "late"  # the data lag is above what was promised
+    FAILING = "failing"  # its refreshes fail
+    QUARANTINE = "quarantine"  # more of what arrives is rejected than was allowed
+    SUSPENDED = "suspended"  # a person, or failures in a row, left it as it is
+    ENGINE_SILENT = "engine_silent"
+    SCHEDULER_SILENT = "scheduler_silent"
+
+
+class AlertLevel(StrEnum):
+    """How bad it is."""
+
+    WARN = "WARN"
+    FAIL = "FAIL"
+
+
+class AlertEvent(StrEnum):
+    """Why something is told."""
+
+    RAISED = "raised"
+    WORSENED = "worsened"  # from WARN to FAIL
+    REMINDER = "reminder"
+    RECOVERED = "recovered"
+
+
+@dataclass(frozen=True)
+class Alert:
+    """One alert, open until `recovered_at`.
+
+    `subject` is the table's name, or the process (`engine`, `scheduler`). `cause` is a sentence. `since` is when the
+    trouble began, `raised_at` when the alert was, `reminded_at` when it was last told of. `id` is None before it is
+    stored. `delivered_to` are the channels that took the news of it.
+    """
+
+    subject: str
+    kind: AlertKind
+    level: AlertLevel
+    cause: str
+    since: datetime
+    raised_at: datetime
+    reminded_at: datetime
+    recovered_at: datetime | None = None
+    link: str | None = None
+    id: int | None = None
+    delivered_to: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class News:
+    """One change of an alert that people should hear of. Its alert has no id when it is new."""
+
+    event: AlertEvent
+    alert: Alert
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """One piece of news for one channel, kept until the channel took it or it was given up."""
+
+    id: int
+    channel: str
+    event: AlertEvent
+    alert: Alert
+    created_at: datetime
+    attempts: int
+    next_at: datetime
+
+
+def open_alerts(alerts: Sequence[Alert]) -> list[Alert]:
+    """Those that have not recovered."""
+    return [alert for alert in alerts if alert.recovered_at is None]

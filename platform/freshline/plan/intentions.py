@@ -1,0 +1,89 @@
+"""What was decided about tables beside their declarations, as values.
+
+An override of the freshness and a suspension may end by themselves: `Intentions.at(now)` leaves out what has ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from freshline.declare.freshness import Freshness
+from freshline.declare.names import TableName
+
+
+@dataclass(frozen=True)
+class FreshnessOverride:
+    """A freshness that wins over the declared one, until it ends or is taken back. `by` is who decided it."""
+
+    table: TableName
+    freshness: Freshness
+    by: str
+    at: datetime
+    until: datetime | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """The object `override` that `freshline status --json` prints."""
+        return {
+            "freshness_seconds": self.freshness.seconds,
+            "by": self.by,
+            "at": self.at.isoformat(),
+            "until": None if self.until is None else self.until.isoformat(),
+        }
+
+
+@dataclass(frozen=True)
+class Suspension:
+    """A table is left as it is, until this ends or is taken back. `automatic`: after failures in a row (rule 12)."""
+
+    table: TableName
+    by: str
+    at: datetime
+    until: datetime | None = None
+    reason: str | None = None
+    automatic: bool = False
+
+    def as_json(self) -> dict[str, Any]:
+        """The object `suspended` that `freshline status --json` prints."""
+        return {
+            "by": self.by,
+            "reason": self.reason,
+            "at": self.at.isoformat(),
+            "until": None if self.until is None else self.until.isoformat(),
+            "automatic": self.automatic,
+        }
+
+
+@dataclass(frozen=True)
+class FailureRow:
+    """Scheduled failures in a row that a retry cannot help; `error` is the last one as a JSON object."""
+
+    table: TableName
+    count: int
+    first_at: datetime
+    last_at: datetime
+    error: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Intentions:
+    """All overrides and suspensions as they were at one generation of the control store."""
+
+    generation: int = 0
+    overrides: Mapping[TableName, FreshnessOverride] = field(default_factory=dict)
+    suspensions: Mapping[TableName, Suspension] = field(default_factory=dict)
+
+    def at(self, now: datetime) -> Intentions:
+        """Those that have not ended at `now`."""
+        return Intentions(
+            self.generation,
+            {name: one for name, one in self.overrides.items() if one.until is None or now < one.until},
+            {name: one for name, one in self.suspensions.items() if one.until is None or now < one.until},
+        )
+
+    def next_end(self, now: datetime) -> datetime | None:
+        """When the next of them ends by itself."""
+        ends = [one.until for one in self.overrides.values()] + [one.until for one in self.suspensions.values()]
+        return min((end for end in ends if end is not None and end > now), default=None)

@@ -1,0 +1,69 @@
+"""A real Postgres server for a run of tests, from what the machine has installed."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+
+
+@dataclass
+class PostgresServer:
+    """A server that listens on a socket in `folder` only."""
+
+    programs: Path
+    folder: Path
+    user: str | None
+    _numbers: Iterator[int] = field(default_factory=count)
+
+    def new_database(self) -> str:
+        """The SQLAlchemy URL of an empty database."""
+        name = f"test_{next(self._numbers)}"
+        self.run("createdb", "--host", str(self.folder), "--username", "freshline", name)
+        return f"postgresql+psycopg://freshline@/{name}?host={self.folder}"
+
+    def run(self, program: str, *arguments: str) -> None:
+        """Run one of Postgres' programs as the user that the server runs as."""
+        command = [str(self.programs / program), *arguments]
+        done = subprocess.run(command, user=self.user, cwd=self.folder, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{program}: {done.stdout}{done.stderr}"
+
+
+def find_programs() -> Path | None:
+    """The folder of initdb and pg_ctl, the newest that is installed."""
+    on_path = shutil.which("initdb")
+    if on_path is not None:
+        return Path(on_path).resolve().parent
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda file: int(file.parts[-3]))
+    return found[-1].parent if found else None
+
+
+@contextmanager
+def running_server(programs: Path) -> Iterator[PostgresServer]:
+    """Start a server with an empty data directory, and end it and remove that directory afterwards."""
+    folder = Path(tempfile.mkdtemp(prefix="freshline-postgres-"))
+    # Postgres refuses to run as root.
+    user = "postgres" if os.geteuid() == 0 else None
+    if user is not None:
+        account = pwd.getpwnam(user)
+        os.chown(folder, account.pw_uid, account.pw_gid)
+    server = PostgresServer(programs, folder, user)
+    data = str(folder / "data")
+    try:
+        server.run("initdb", "--pgdata", data, "--username", "freshline", "--auth", "trust", "--no-sync")
+        options = f"-c listen_addresses= -c unix_socket_directories={folder} -c fsync=off"
+        log = str(folder / "log")
+        server.run("pg_ctl", "start", "--wait", "--pgdata", data, "--options", options, "--log", log)
+        try:
+            yield server
+        finally:
+            server.run("pg_ctl", "stop", "--mode", "immediate", "--pgdata", data)
+    finally:
+        shutil.rmtree(folder)
