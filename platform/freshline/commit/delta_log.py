@@ -205,6 +205,16 @@ def count_rows(path: Path, version: int | None = None) -> int | None:
     return int(sum(counts)) - int(deleted)
 
 
+def is_never_null(path: Path, version: int, column: str) -> bool:
+    """Whether the statistics of a version surely say that no row has NULL in a column."""
+    actions = deltalake.DeltaTable(str(path), version=version).get_add_actions(flatten=True)
+    if actions.num_rows == 0:
+        return True
+    names = {name.lower(): name for name in actions.schema.names}
+    counts = names.get(f"null_count.{column.lower()}")
+    return counts is not None and all(count == 0 for count in actions[counts].to_pylist())
+
+
 def count_all(paths: Iterable[Path]) -> list[int | None]:
     """The rows of the newest version of each table that is there, None for one whose log does not tell."""
     return [count_rows(path) for path in paths if exists(path)]

@@ -15,6 +15,7 @@ CODES: dict[str, str] = {
     "MERGE_TYPE": "the table's merge type folds new rows into one row a key",
     "PARTITION_OF_SOURCE": "the partition of a row follows from the changed rows of one input",
     "AFFECTED_KEYS": "the rows that the changes may affect are told by these columns, and only they are computed again",
+    "ALGEBRAIC": "the aggregates of these groups follow from their old values and the changed rows alone",
     "PARKED_ROWS": "rows that missed their dimension are looked up again",
     "NEW_FILES": "complete files were found in the landing directory",
     "REQUESTED": "a full refresh or these partitions were asked for",

@@ -13,6 +13,7 @@ from freshline.declare.names import TableName
 from freshline.declare.query import SqlQuery
 from freshline.declare.spec import DeltaJoin, MergeKind, TableSpec
 from freshline.errors import IncrementalError
+from freshline.plan.affected.algebra import Algebra, find_algebra
 from freshline.plan.affected.analysis import find_affected
 from freshline.plan.affected.values import Affected
 from freshline.plan.changes import ChangeKind, Changes
@@ -86,11 +87,15 @@ class Full:
 
 @dataclass(frozen=True)
 class RefreshKeys:
-    """Compute the rows of affected keys again, and write those that differ. `changed` are the inputs that changed."""
+    """Compute the rows of affected keys again, and write those that differ. `changed` are the inputs that changed.
+
+    `algebra` says how they follow from their old values and the changed rows, where they do.
+    """
 
     affected: Affected
     changed: frozenset[TableName]
     reason: Reason
+    algebra: Algebra | None = None
 
 
 Step = Noop | Append | MergeRows | RefoldKeys | RefreshKeys | ReplacePartitions | ReplaceNamedPartitions | Full
@@ -325,4 +330,17 @@ def _keys(situation: Situation, receipt: Receipt, changed: Mapping[TableName, Ch
     )
     if isinstance(affected, Reason):
         return affected
-    return RefreshKeys(affected, frozenset(changed), Reason("AFFECTED_KEYS", ", ".join(affected.columns)))
+    reason = Reason("AFFECTED_KEYS", ", ".join(affected.columns))
+    return RefreshKeys(affected, frozenset(changed), reason, _algebra(spec, schema, changed))
+
+
+def _algebra(
+    spec: TableSpec, schema: Mapping[str, tuple[str, ...]], changed: Mapping[TableName, Changes]
+) -> Algebra | None:
+    """How the table's aggregates follow from changed rows, where the groups are the rows that its key tells apart."""
+    assert isinstance(spec.query, SqlQuery)
+    found = find_algebra(spec.query.render(), schema, frozenset(name.view.lower() for name in changed))
+    if found is None:
+        return None
+    unique = not spec.primary_key or set(found.keys) <= {key.lower() for key in spec.primary_key}
+    return found if unique else None

@@ -18,6 +18,7 @@ from pyspark.sql.types import StructType
 from freshline.declare.names import TableName
 from freshline.declare.spec import Column, SourceSpec, Spec
 from freshline.errors import SourceError
+from freshline.plan.affected.algebra import SIGN
 from freshline.plan.changes import ChangeKind, Changes
 from freshline.plan.position import TablePosition
 from freshline.refresh.literal import quoted
@@ -107,6 +108,20 @@ def _added(spark: SparkSession, pinned: Pinned, changes: Changes) -> DataFrame |
     return read_small(spark, pinned.path, pinned.position.version, files=changes.added_files)
 
 
+def read_signed(spark: SparkSession, pinned: Pinned, changes: Changes) -> DataFrame:
+    """Every row that came (SIGN 1) or went away (-1) between two positions, as often as it did."""
+    if pinned.is_log or changes.kind is ChangeKind.APPEND:
+        return read_inserted(spark, pinned, changes).withColumn(SIGN, F.lit(1))
+    assert changes.before is not None
+    images = _change_feed(spark, pinned, changes.before)
+    columns = [F.col(quoted(column)) for column in column_names(pinned.spec, images)]
+    return images.select(*columns, _sign().alias(SIGN))
+
+
+def _sign() -> SparkColumn:
+    return F.when(F.col("_change_type").isin("insert", "update_postimage"), 1).otherwise(-1)
+
+
 def read_net_images(spark: SparkSession, pinned: Pinned, changes: Changes) -> DataFrame:
     """Every row as it was before or after a change of the range; rows whose net change is nothing are left out."""
     if pinned.is_log:
@@ -117,11 +132,10 @@ def read_net_images(spark: SparkSession, pinned: Pinned, changes: Changes) -> Da
     if "map<" in images.schema.simpleString():
         # Maps cannot be grouped; without netting a partition too many may be computed again, never one too few.
         return images.select(*columns)
-    sign = F.when(F.col("_change_type").isin("insert", "update_postimage"), 1).otherwise(-1)
     return (
-        images.withColumn("_freshline_sign", sign)
+        images.withColumn(SIGN, _sign())
         .groupBy(*columns)
-        .agg(F.sum("_freshline_sign").alias("_freshline_net"))
+        .agg(F.sum(SIGN).alias("_freshline_net"))
         .where(F.col("_freshline_net") != 0)
         .select(*columns)
     )

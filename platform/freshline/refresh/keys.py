@@ -185,7 +185,7 @@ def find_keys(
         rows.createOrReplaceTempView(view_of(reading, relation))
     for stage in affected.stages:
         _provide(spark, stage)
-    if declared is not None and not _same_query(spark, affected, declared, stored):
+    if declared is not None and not is_as_declared(spark, affected, declared, stored):
         return Reason("REWRITE_MISMATCH")
     for query, reason in affected.guards:
         if spark.sql(query).limit(1).count():
@@ -199,7 +199,7 @@ def find_keys(
         return Reason("NO_KEY", f"{', '.join(affected.columns)} cannot be compared")
     wanted = StructType(asked)
     found = [
-        _typed(spark.sql(query).toDF(*affected.columns).select(*[field.name.lower() for field in asked]), wanted)
+        typed(spark.sql(query).toDF(*affected.columns).select(*[field.name.lower() for field in asked]), wanted)
         for query in affected.queries
     ]
     every = reduce(DataFrame.unionAll, found or [spark.createDataFrame([], wanted)])
@@ -212,7 +212,7 @@ def keys_of(rows: DataFrame) -> Keys:
     return Keys(settled, tuple(rows.columns), count, _spans(settled, count, rows.schema))
 
 
-def _typed(rows: DataFrame, schema: StructType) -> DataFrame:
+def typed(rows: DataFrame, schema: StructType) -> DataFrame:
     """The rows with the columns of a schema, by place."""
     return rows.toDF(*schema.names).select(
         *[F.col(quoted(field.name)).cast(field.dataType).alias(field.name) for field in schema.fields]
@@ -270,12 +270,12 @@ def _provide(spark: SparkSession, stage: Stage) -> None:
     old.createOrReplaceTempView(view_of(Reading.OLD, stage.relation))
     # Of some sides of a UNION alone the types may be narrower than those of the whole.
     if stage.changed:
-        changed = reduce(DataFrame.unionAll, [_typed(spark.sql(query), new.schema) for query in stage.changed])
+        changed = reduce(DataFrame.unionAll, [typed(spark.sql(query), new.schema) for query in stage.changed])
     else:
         columns = stage.key_columns
         fields = {field.name.lower(): field for field in new.schema.fields}
         wanted = StructType([fields[name] for name in columns])
-        found = [_typed(spark.sql(query), wanted) for query in stage.keys]
+        found = [typed(spark.sql(query), wanted) for query in stage.keys]
         keys, count = settle(reduce(DataFrame.unionAll, found).distinct())
         changed = _with_keys(new, keys, columns, count).unionAll(_with_keys(old, keys, columns, count))
     # It is read once for everything that reads the stage, at two times.
@@ -290,7 +290,7 @@ def drop_key_views(spark: SparkSession, affected: Affected, relations: Sequence[
             spark.catalog.dropTempView(view_of(reading, relation))
 
 
-def _same_query(spark: SparkSession, affected: Affected, declared: str, stored: Stored) -> bool:
+def is_as_declared(spark: SparkSession, affected: Affected, declared: str, stored: Stored) -> bool:
     """Whether Spark finds the query as the analysis read it to be the declared one, by their plans.
 
     Equal rows would say little: a query may be misread in a way that the rows of today do not show.

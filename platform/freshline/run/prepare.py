@@ -23,6 +23,7 @@ from pyspark.sql.types import StringType, StructType
 from freshline.commit.delta_log import (
     count_rows,
     exists,
+    is_never_null,
     newest_version,
     open_table,
 )
@@ -42,7 +43,8 @@ from freshline.declare.spec import DeltaJoin, MergeKind, Mode, SourceSpec, Table
 from freshline.errors import (
     PartitionError,
 )
-from freshline.plan.affected.values import Reading
+from freshline.plan.affected.algebra import Algebra
+from freshline.plan.affected.values import Reading, view_of
 from freshline.plan.changes import Changes
 from freshline.plan.position import Position, TablePosition
 from freshline.plan.reason import Reason
@@ -60,6 +62,8 @@ from freshline.plan.step import (
     Step,
 )
 from freshline.plan.stored_order import stored_order
+from freshline.refresh.algebra import drop_views as drop_algebra_views
+from freshline.refresh.algebra import follow
 from freshline.refresh.cancellation import Cancellation
 from freshline.refresh.fold import (
     DELETE,
@@ -79,6 +83,7 @@ from freshline.refresh.inputs import (
     Pinned,
     read_inserted,
     read_net_images,
+    read_signed,
     read_upserted,
     read_version,
     read_whole,
@@ -94,6 +99,7 @@ from freshline.refresh.keys import (
     difference_by_key,
     drop_key_views,
     find_keys,
+    is_as_declared,
     is_broken_plan,
     keys_of,
     why_not,
@@ -376,15 +382,16 @@ def _prepare_keys(
             before = changes[name].before
             assert before is not None
             inputs[Reading.OLD, relation] = read_whole(spark, Pinned(pinned.spec, pinned.path, before))
-            images, count = settle(read_net_images(spark, pinned, changes[name]))
-            inputs[Reading.CHANGED, relation] = F.broadcast(images) if count <= BROADCAST_ROWS else images
-    held.callback(drop_key_views, spark, step.affected, [name.view.lower() for name in pins.inputs])
     version = newest_version(path)
     assert version is not None
     target = read_version(spark, path, version)
     shadow_inputs({name: inputs[Reading.NEW, name.view.lower()] for name in pins.inputs})
+    found: _Changed | Reason | None = None
     try:
-        found = _changes_by_keys(runtime, spark, spec, step, pins, inputs, target)
+        if step.algebra is not None:
+            found = _changes_by_algebra(runtime, spark, spec, step, step.algebra, pins, changes, inputs, target, held)
+        if found is None:
+            found = _changes_by_keys(runtime, spark, spec, step, pins, changes, inputs, target, held)
     except (*REFUSED, *FAILED_BY_ROWS, Py4JJavaError) as error:
         if isinstance(error, Py4JJavaError) and not is_broken_plan(error):
             raise
@@ -392,8 +399,21 @@ def _prepare_keys(
         found = why_not(error)
     if isinstance(found, Reason):
         return _prepare_full(runtime, spark, spec, path, pins, found, held, cancellation, mode)
-    keys, changed, count = found
-    return replace(_change(spark, spec, path, step.reason, keys, changed, count, rows_in, pins), cache_hits=hits)
+    return replace(_change(spark, path, found, rows_in, pins), cache_hits=hits)
+
+
+@dataclass(frozen=True)
+class _Changed:
+    """How the rows of some keys change: OP and the table's columns, how many (`rows` None: none), and why these keys.
+
+    `found_by` are columns by which each of the changed rows is one; empty where rows have no such.
+    """
+
+    keys: Keys
+    rows: DataFrame | None
+    count: int
+    reason: Reason
+    found_by: tuple[str, ...]
 
 
 def _whole_side(
@@ -433,33 +453,81 @@ def _prepare_refold(
     shadow_inputs({step.input: read_whole(spark, pinned)})
     new = winning_rows(fold_rows(keys.restrict(read_rows(spark, spec)), spec), spec)
     changed, count = settle(difference_by_key(new, keys.restrict(target), spec.primary_key))
-    return _change(spark, spec, path, step.reason, keys, changed, count, change.rows, pins)
+    return _change(spark, path, _Changed(keys, changed, count, step.reason, spec.primary_key), change.rows, pins)
 
 
-def _change(
-    spark: SparkSession,
-    spec: TableSpec,
-    path: Path,
-    reason: Reason,
-    keys: Keys,
-    changed: DataFrame | None,
-    count: int,
-    rows_in: int,
-    pins: Pins,
-) -> Work:
-    """The write of changes (OP and the table's columns) to rows that have some of the keys."""
-    if changed is None or count == 0:
+def _change(spark: SparkSession, path: Path, found: _Changed, rows_in: int, pins: Pins) -> Work:
+    """The write of changes to rows that have some of the keys."""
+    changed = found.rows
+    if changed is None or found.count == 0:
         return Work(None, "noop", Reason("NO_NET_CHANGE"), rows_in, pins.positions, {})
-    few = count <= FEW_ROWS
+    few = found.count <= FEW_ROWS
     write: Callable[..., None]
     if not changed.where(F.col(OP) != INSERT).take(1):
         write = partial(append_rows, changed.drop(OP), path, few=few)
     else:
-        unique = bool(spec.primary_key)
-        found_by = spec.primary_key if unique else keys.columns
-        near = keys.near("t")
-        write = partial(apply_changes, spark, changed, path, op=OP, keys=found_by, unique=unique, near=near, few=few)
-    return Work(lambda new: write(receipt=new), "keys", reason, rows_in, pins.positions, {})
+        write = partial(
+            apply_changes,
+            spark,
+            changed,
+            path,
+            op=OP,
+            keys=found.found_by or found.keys.columns,
+            unique=bool(found.found_by),
+            near=found.keys.near("t"),
+            few=few,
+        )
+    return Work(lambda new: write(receipt=new), "keys", found.reason, rows_in, pins.positions, {})
+
+
+def _changes_by_algebra(
+    runtime: Runtime,
+    spark: SparkSession,
+    spec: TableSpec,
+    step: RefreshKeys,
+    algebra: Algebra,
+    pins: Pins,
+    changes: Mapping[TableName, Changes],
+    inputs: Mapping[tuple[Reading, str], DataFrame],
+    target: DataFrame,
+    held: ExitStack,
+) -> _Changed | Reason | None:
+    """The changes that follow from stored and changed rows; groups that do not are computed again.
+
+    None where the types are not served. Raises as `_changes_by_keys` does.
+    """
+    assert isinstance(spec.query, SqlQuery)
+    relations = {name.view.lower(): name for name in pins.inputs}
+
+    def never_null(relation: str, column: str) -> bool:
+        pinned, before = pins.inputs[relations[relation]], changes[relations[relation]].before
+        after = is_never_null(pinned.path, pinned.position.version, column)
+        return after and (pinned.is_log or before is None or is_never_null(pinned.path, before.version, column))
+
+    signed = {
+        (Reading.SIGNED, name.view.lower()): read_signed(spark, pins.inputs[name], changes[name])
+        for name in step.changed
+    }
+    held.callback(drop_algebra_views, spark, algebra, list(relations))
+    followed = follow(spark, algebra, {**inputs, **signed}, target, never_null)
+    if followed is None:
+        return None
+    if not runtime.is_understood(spec.fingerprint, step.changed):
+        stored = partial(as_stored, spec=spec)
+        declared = spec.query.render()
+        for stage in step.affected.stages:
+            spark.sql(stage.new).createOrReplaceTempView(view_of(Reading.NEW, stage.relation))
+        if not is_as_declared(spark, step.affected, declared, stored):
+            return Reason("REWRITE_MISMATCH")
+        runtime.note_understood(spec.fingerprint, step.changed)
+    columns = followed.keys.columns
+    rows, count = followed.changes, followed.count
+    if followed.unsure is not None:
+        unsure = followed.unsure
+        new = unsure.restrict(run_query(spark, spec, pins.inputs)).select(*[F.col(quoted(c)) for c in target.columns])
+        again, more = settle(difference_by_key(new, unsure.restrict(target), columns))
+        rows, count = rows.unionAll(again.select(*[F.col(quoted(name)) for name in rows.columns])), count + more
+    return _Changed(followed.keys, rows, count, Reason("ALGEBRAIC", ", ".join(columns)), columns)
 
 
 def _changes_by_keys(
@@ -468,15 +536,22 @@ def _changes_by_keys(
     spec: TableSpec,
     step: RefreshKeys,
     pins: Pins,
+    changes: Mapping[TableName, Changes],
     inputs: Mapping[tuple[Reading, str], DataFrame],
     target: DataFrame,
-) -> tuple[Keys, DataFrame | None, int] | Reason:
-    """The affected keys, and how their rows differ from what is stored (None: not at all); or why that is not told."""
+    held: ExitStack,
+) -> _Changed | Reason:
+    """The affected keys, and how their rows differ from what is stored; or why that is not told."""
     assert isinstance(spec.query, SqlQuery)
+    images = {}
+    for name in step.changed:
+        rows, count = settle(read_net_images(spark, pins.inputs[name], changes[name]))
+        images[Reading.CHANGED, name.view.lower()] = F.broadcast(rows) if count <= BROADCAST_ROWS else rows
+    held.callback(drop_key_views, spark, step.affected, [name.view.lower() for name in pins.inputs])
     keys = find_keys(
         spark,
         step.affected,
-        inputs,
+        {**inputs, **images},
         target.schema,
         declared=None if runtime.is_understood(spec.fingerprint, step.changed) else spec.query.render(),
         stored=partial(as_stored, spec=spec),
@@ -484,10 +559,12 @@ def _changes_by_keys(
     if isinstance(keys, Reason):
         return keys
     runtime.note_understood(spec.fingerprint, step.changed)
+    reason, found_by = Reason("AFFECTED_KEYS", ", ".join(step.affected.columns)), spec.primary_key
     if keys.count == 0:
-        return keys, None, 0
-    rows = run_query(spark, spec, pins.inputs)
-    new, _ = settle(keys.restrict(rows).select(*[F.col(quoted(name)) for name in target.columns]))
+        return _Changed(keys, None, 0, reason, found_by)
+    new, _ = settle(
+        keys.restrict(run_query(spark, spec, pins.inputs)).select(*[F.col(quoted(name)) for name in target.columns])
+    )
     old = keys.restrict(target)
     if spec.primary_key:
         if not _unique_by_query(spec):
@@ -499,7 +576,7 @@ def _changes_by_keys(
         changed = difference_by_bag(new, old, keys)
     # Computed once, read twice by MERGE, which refuses a cached source.
     changed, count = settle(changed)
-    return keys, changed if count else None, count
+    return _Changed(keys, changed if count else None, count, reason, found_by)
 
 
 def _prepare_partitions(

@@ -19,6 +19,7 @@ class Reading(StrEnum):
     NEW = "new"
     OLD = "old"
     CHANGED = "changed"  # every row that was added or taken away, and perhaps others
+    SIGNED = "signed"  # every row that was added (sign 1) or taken away (-1), as often as it was
 
 
 def view_of(reading: Reading, relation: str) -> str:

@@ -1,0 +1,154 @@
+"""Aggregates that follow from their stored values and the changed rows, without another look at the inputs."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+LINES = "id BIGINT, k STRING, q INT, amount DECIMAL(10,2), at DATE"
+EVERY = (
+    "SELECT k, count(*) AS n, count(q) AS nq, sum(q) AS sq, avg(q) AS aq, min(q) AS lq, max(q) AS gq, "
+    "sum(amount) AS sa, count(amount) AS na, avg(amount) AS aa, min(at) AS la, max(amount) AS ga FROM line GROUP BY k"
+)
+
+
+def declare(lab, query: str, header: str = "") -> None:
+    lab.declare(f"CREATE MATERIALIZED TABLE t {header} FRESHNESS = INTERVAL '5' MINUTE AS {query}")
+
+
+def refreshed(lab) -> tuple[str, str]:
+    outcome = lab.refresh("t", strategy="keys")
+    assert outcome.state == "SUCCEEDED", outcome.error
+    assert lab.diff("t") == []
+    return outcome.reason.split(":")[0], outcome.strategy
+
+
+@pytest.fixture
+def lines(lab):
+    lab.source("line", LINES, primary_key=["id"])
+    lab.sql(
+        "INSERT INTO line VALUES (1,'a',1,1.10,DATE'2026-01-01'), (2,'a',2,2.25,DATE'2026-01-02'), "
+        "(3,'b',NULL,NULL,NULL), (4,NULL,4,0.00,DATE'2026-01-04'), (5,'c',5,5.55,DATE'2026-01-05')"
+    )
+    return lab
+
+
+def test_groups_come_change_and_go_by_their_changed_rows_alone(lines):
+    declare(lines, EVERY)
+    lines.refresh("t")
+    for statement in (
+        "INSERT INTO line VALUES (6,'a',NULL,9.99,NULL), (7,'d',7,7.77,DATE'2026-02-01'), (8,NULL,NULL,1.00,NULL)",
+        "UPDATE line SET q = q + 10, amount = amount * 3 WHERE k = 'a'",
+        "DELETE FROM line WHERE id IN (3, 5)",
+        "UPDATE line SET k = 'e' WHERE k = 'a'",
+        "UPDATE line SET q = NULL, amount = NULL WHERE k = 'e'",
+        "DELETE FROM line",
+    ):
+        lines.sql(statement)
+        assert refreshed(lines) == ("ALGEBRAIC(k)", "keys"), statement
+    assert lines.rows("t") == []
+
+
+def test_a_least_value_that_went_away_is_looked_for_among_the_rows_that_are_left(lines):
+    declare(lines, "SELECT k, min(q) AS least, max(q) AS greatest FROM line GROUP BY k")
+    lines.refresh("t")
+    for statement in (
+        "DELETE FROM line WHERE id = 1",
+        "INSERT INTO line VALUES (10,'a',-1,NULL,NULL)",
+        "DELETE FROM line WHERE id = 10",
+        "UPDATE line SET q = 3 WHERE id = 2",
+    ):
+        lines.sql(statement)
+        assert refreshed(lines)[0] == "ALGEBRAIC(k)", statement
+
+
+def test_a_value_that_came_and_went_between_two_refreshes_was_never_there(lines):
+    declare(lines, "SELECT k, min(q) AS least, count(*) AS n FROM line GROUP BY k")
+    lines.refresh("t")
+    lines.sql("INSERT INTO line VALUES (11,'a',-100,NULL,NULL)")
+    lines.sql("DELETE FROM line WHERE id = 11")
+    lines.sql("INSERT INTO line VALUES (12,'b',0,NULL,NULL)")
+
+    assert refreshed(lines)[0] == "ALGEBRAIC(k)"
+
+
+def test_a_sum_of_zero_does_not_hide_that_its_group_is_empty(lines):
+    declare(lines, "SELECT k, sum(q) AS s FROM line GROUP BY k")
+    lines.refresh("t")
+    lines.sql("INSERT INTO line VALUES (20,'z',5,NULL,NULL), (21,'z',-5,NULL,NULL), (22,'y',5,NULL,NULL)")
+    refreshed(lines)
+    lines.sql("UPDATE line SET q = 0 WHERE k = 'y'")
+    refreshed(lines)
+    lines.sql("DELETE FROM line WHERE k IN ('z', 'y')")
+    assert refreshed(lines)[0] == "ALGEBRAIC(k)"
+    assert sorted(row["k"] or "" for row in lines.rows("t")) == ["", "a", "b", "c"]
+
+
+def test_both_sides_of_a_join_may_change_at_once(lines):
+    lines.source("part", "k STRING, color STRING", primary_key=["k"])
+    lines.sql("INSERT INTO part VALUES ('a','red'), ('b','red'), ('c','blue')")
+    declare(
+        lines,
+        "WITH l AS (SELECT k, q, amount FROM line WHERE id < 100 UNION ALL SELECT k, 1 AS q, amount FROM line) "
+        "SELECT p.color, sum(l.q) AS s, count(*) AS n, avg(l.q * 2) AS a, count(l.q * 2) AS na "
+        "FROM l JOIN part p ON p.k = l.k GROUP BY p.color",
+    )
+    lines.refresh("t")
+    for statements in (
+        ["UPDATE part SET color = 'green' WHERE k = 'a'", "UPDATE line SET q = 9 WHERE k = 'a'"],
+        ["DELETE FROM part WHERE k = 'b'", "INSERT INTO line VALUES (30,'b',3,NULL,NULL), (31,'c',3,1.00,NULL)"],
+        ["INSERT INTO part VALUES ('b','blue')", "DELETE FROM line WHERE k = 'c'"],
+    ):
+        for statement in statements:
+            lines.sql(statement)
+        assert refreshed(lines)[0] == "ALGEBRAIC(color)", statements
+
+
+def test_an_average_follows_from_the_count_of_rows_where_its_column_is_never_null(lab):
+    lab.source("line", LINES, primary_key=["id"])
+    lab.sql("INSERT INTO line SELECT id, 'k' || id % 3, id, id / 7, NULL FROM range(300)")
+    declare(lab, "SELECT k, count(*) AS n, avg(q) AS aq, avg(amount) AS aa FROM line GROUP BY k")
+    lab.refresh("t")
+    lab.sql("UPDATE line SET amount = amount + 0.01, q = q - 1000 WHERE id % 50 = 0")
+    assert refreshed(lab)[0] == "ALGEBRAIC(k)"
+    lab.sql("INSERT INTO line VALUES (1000, 'k1', NULL, NULL, NULL)")
+    assert refreshed(lab)[0] == "AFFECTED_KEYS(k)"
+
+
+def test_fractions_are_summed_again(lab):
+    lab.source("line", "id BIGINT, k DOUBLE, x DOUBLE, i INT", primary_key=["id"])
+    lab.sql("INSERT INTO line VALUES (1, 0.5, 0.1, 1), (2, 0.5, 0.2, 2), (3, double('NaN'), 1, 3)")
+    declare(lab, "SELECT i % 2 AS k, sum(x) AS s FROM line GROUP BY i % 2")
+    lab.refresh("t")
+    lab.sql("UPDATE line SET x = x + 0.1")
+    assert refreshed(lab)[0] == "AFFECTED_KEYS(k)"
+
+
+def test_random_changes_leave_every_group_as_its_query_has_it(lab):
+    chance = random.Random(20261121)
+    lab.source("line", LINES, primary_key=["id"])
+    lab.sql("INSERT INTO line VALUES (0,'a',1,1.00,DATE'2026-01-01')")
+    declare(lab, EVERY, "(PRIMARY KEY (k))")
+    lab.refresh("t")
+    number = 0
+    for _ in range(8):
+        for _ in range(chance.randint(1, 3)):
+            k = chance.choice(["'a'", "'b'", "NULL"])
+            q = chance.choice(["NULL", "0", "-1", "1", "7"])
+            amount = chance.choice(["NULL", "0.00", "-0.01", "3.33"])
+            condition = f"id % {chance.randint(1, 4)} = 0"
+            number += 1
+            lab.sql(
+                chance.choice(
+                    [
+                        f"INSERT INTO line VALUES ({number},{k},{q},{amount},DATE'2026-01-0{chance.randint(1, 9)}')",
+                        f"INSERT INTO line VALUES ({number},{k},{q},{amount},NULL)",
+                        f"UPDATE line SET k = {k}, q = {q} WHERE {condition}",
+                        f"UPDATE line SET amount = {amount} WHERE {condition}",
+                        f"DELETE FROM line WHERE {condition}",
+                    ]
+                )
+            )
+        lab.refresh("t", strategy="keys")
+        assert lab.diff("t") == []
