@@ -83,7 +83,9 @@ def write_both(spark, made, columns, writes, **how):
 
 def test_rows_of_every_type_are_the_same_as_if_spark_had_added_them(spark, made):
     new = rows(spark, f"{FULL}, {NULLS}", COLUMNS)
-    by_spark, few = write_both(spark, made, COLUMNS, [lambda path, made, few: append_rows(new, path, made, few=few)])
+    by_spark, few = write_both(
+        spark, made, COLUMNS, [lambda path, made, few: append_rows(new, path, made, count=new.count() if few else None)]
+    )
 
     assert stored(spark, few) == stored(spark, by_spark)
     assert feed(spark, few, 1) == feed(spark, by_spark, 1)
@@ -109,13 +111,15 @@ def test_changes_are_the_same_as_if_spark_had_merged_them(spark, made, partition
     begin, then = rows(spark, first, columns), rows(spark, changes, f"op STRING, {columns}")
 
     def change(path, made, few):
-        apply_changes(spark, then, path, made, op="op", keys=["k"], unique=unique, near=None, few=few)
+        apply_changes(
+            spark, then, path, made, op="op", keys=["k"], unique=unique, near=None, count=then.count() if few else None
+        )
 
     by_spark, few = write_both(
         spark,
         made,
         columns,
-        [lambda path, made, few: append_rows(begin, path, made, few=few), change],
+        [lambda path, made, few: append_rows(begin, path, made, count=begin.count() if few else None), change],
         partitioned_by=partitioned,
     )
 
@@ -202,7 +206,7 @@ def test_a_commit_of_no_row_carries_its_receipt(spark, made):
     new = receipt(1)
 
     committed = write_and_read_back(
-        lambda: append_rows(spark.createDataFrame([], "k INT"), path, new, few=True), path, new
+        lambda: append_rows(spark.createDataFrame([], "k INT"), path, new, count=1), path, new
     )
 
     assert (committed.version, committed.rows_out, committed.receipt) == (1, 0, new)
@@ -213,13 +217,13 @@ def test_changes_that_change_nothing_carry_their_receipt(spark, made):
     columns = "k INT, v INT"
     path = made(columns)
     there = rows(spark, "(1, 1)", columns)
-    append_rows(there, path, receipt(1), few=True)
+    append_rows(there, path, receipt(1), count=1)
     late = receipt(2)
     assert write_and_read_back(lambda: insert_new_keys(there, path, late, keys=["k"]), path, late).version == 2
     nothing, last = rows(spark, "('D', 5, 1)", f"op STRING, {columns}"), receipt(3)
 
     committed = write_and_read_back(
-        lambda: apply_changes(spark, nothing, path, last, op="op", keys=["k"], unique=True, near=None, few=True),
+        lambda: apply_changes(spark, nothing, path, last, op="op", keys=["k"], unique=True, near=None, count=0),
         path,
         last,
     )
@@ -232,18 +236,18 @@ def test_changes_that_change_nothing_carry_their_receipt(spark, made):
 def test_the_fence_is_closed_for_everything_that_is_not_above_it(spark, made):
     path = made("k INT")
     one = spark.createDataFrame([(1,)], "k INT")
-    append_rows(one, path, receipt(1, epoch=2), few=True)
+    append_rows(one, path, receipt(1, epoch=2), count=1)
     for late in (receipt(9, epoch=1), receipt(1, epoch=2)):
-        append_rows(one, path, late, few=True)
+        append_rows(one, path, late, count=1)
         append_rows(one, path, late)
         assert newest_version(path) == 1
 
     overtaken = receipt(9, epoch=1)
     with pytest.raises(FencedError):
-        write_and_read_back(lambda: append_rows(one, path, overtaken, few=True), path, overtaken)
+        write_and_read_back(lambda: append_rows(one, path, overtaken, count=1), path, overtaken)
     # Spark's writes close it for small ones, and theirs for Spark's.
     append_rows(one, path, receipt(2, epoch=2))
-    append_rows(one, path, receipt(2, epoch=2), few=True)
+    append_rows(one, path, receipt(2, epoch=2), count=1)
     assert newest_version(path) == 2
 
 
@@ -261,7 +265,7 @@ def test_a_commit_that_another_overtook_is_not_there(spark, made, monkeypatch):
     late = receipt(1)
 
     with pytest.raises(FencedError):
-        write_and_read_back(lambda: append_rows(one, path, late, few=True), path, late)
+        write_and_read_back(lambda: append_rows(one, path, late, count=1), path, late)
     assert newest_version(path) == 1
     assert stored(spark, path) == ["Row(k=1)"]
 
@@ -275,7 +279,7 @@ def test_of_two_that_write_at_once_one_does(spark, made):
     def write():
         mine = receipt(1)
         barrier.wait()
-        found.append(write_and_read_back(lambda: append_rows(one, path, mine, few=True), path, mine))
+        found.append(write_and_read_back(lambda: append_rows(one, path, mine, count=1), path, mine))
 
     threads = [threading.Thread(target=write) for _ in range(6)]
     for thread in threads:
@@ -292,7 +296,7 @@ def test_transactions_and_receipts_outlive_the_checkpoints_of_small_commits(spar
     path = made("k INT")
     one = spark.createDataFrame([(1,)], "k INT")
     for seq in range(1, 52):
-        append_rows(one, path, receipt(seq), few=True)
+        append_rows(one, path, receipt(seq), count=1)
 
     # With 50 as the interval delta-rs makes one after version 49, Delta after version 50.
     [checkpoint] = path.glob("_delta_log/*.checkpoint.parquet")
@@ -300,7 +304,7 @@ def test_transactions_and_receipts_outlive_the_checkpoints_of_small_commits(spar
         if file.name < checkpoint.name:
             file.unlink()
     assert spark.read.format("delta").load(str(path)).count() == 51
-    append_rows(one, path, receipt(51), few=True)
+    append_rows(one, path, receipt(51), count=1)
     append_rows(one, path, receipt(51))
     assert newest_version(path) == 51
 
@@ -321,7 +325,7 @@ def test_what_is_not_surely_served_is_left_to_spark(spark, made, change):
     spark.sql(f"ALTER TABLE delta.`{path}` {change}")
 
     assert open_small(path) is None
-    append_rows(rows(spark, "(1, 1)", "k INT, v INT"), path, receipt(1), few=True)
+    append_rows(rows(spark, "(1, 1)", "k INT, v INT"), path, receipt(1), count=1)
     assert written_by(path) == "Apache-Spark"
 
 
@@ -337,7 +341,7 @@ def test_other_types_and_columns_are_left_to_spark(spark, made):
     path = made("k INT")
     wider = rows(spark, "(1, 2)", "k INT, more INT")
 
-    append_rows(wider, path, receipt(1), merge_schema=True, few=True)
+    append_rows(wider, path, receipt(1), merge_schema=True, count=1)
     assert written_by(path) == "Apache-Spark"
     assert stored(spark, path) == ["Row(k=1, more=2)"]
 

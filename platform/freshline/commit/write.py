@@ -94,10 +94,11 @@ def _properties(history_seconds: int, statistics_on: Sequence[str] | None) -> di
 
 
 def append_rows(
-    rows: DataFrame, path: Path, receipt: Receipt, *, merge_schema: bool = False, few: bool = False
+    rows: DataFrame, path: Path, receipt: Receipt, *, merge_schema: bool = False, count: int | None = None
 ) -> None:
-    """Add rows; `few` says that they are a few thousand and kept in the driver."""
-    if few and (table := open_small(path)) is not None and append_small(table, rows.toArrow(), receipt):
+    """Add rows; `count` is how many, where they are computed already and cheap to read again."""
+    table = None if count is None else open_small(path, rows=count)
+    if table is not None and append_small(table, rows.toArrow(), receipt):
         return
     writer = _fenced(rows, path, receipt).mode("append")
     if merge_schema:
@@ -203,17 +204,17 @@ def apply_changes(
     keys: Sequence[str],
     unique: bool,
     near: str | None,
-    few: bool = False,
+    count: int | None = None,
 ) -> None:
     """Insert, update and delete rows in one commit.
 
     `changes` has the table's columns and `op`: I, U or D. With `unique`, rows are found by `keys`, of which each occurs
     once. Without, a D takes away every row that has its values of `keys`, and each I adds a row; there is no U. NULL is
     a value like any other. `near` is a condition over `t` that all rows of the keys meet, for Delta to skip files by.
-    `few` says that the changes are a few thousand and kept in the driver. The session must be used by nothing else: the
-    fence is in its confs.
+    `count` is how many changes there are, where they are computed already and cheap to read again. The session must be
+    used by nothing else: the fence is in its confs.
     """
-    table = open_small(path, found_by=keys) if few else None
+    table = None if count is None else open_small(path, found_by=keys, rows=count)
     if table is not None and change_small(table, changes.toArrow(), receipt, op=op, keys=keys, unique=unique):
         return
     changes.createOrReplaceTempView("freshline_changes")

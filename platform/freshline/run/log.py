@@ -324,13 +324,17 @@ def _commit_plain(
     try:
         few = few_rows(rows, SMALL_BATCH_ROWS) if lines <= SMALL_BATCH_ROWS else None
         rows = rows if few is None else few[0]
-        committed = _commit_log(runtime, portion, rows, portion.receipt(lines, 0, 0), cancellation, few=few is not None)
+        committed = _commit_log(runtime, portion, rows, portion.receipt(lines, 0, 0), cancellation, count=_count(few))
         return _Batch(committed, 0, 0)
     except (PySparkException, Py4JJavaError) as error:
         # What a task raises comes back as either, by how deep Spark has wrapped it.
         if STOPPED not in str(error):
             raise
         return None
+
+
+def _count(few: tuple[DataFrame, int] | None) -> int | None:
+    return None if few is None else few[1]
 
 
 def _commit_checked(runtime: Runtime, spark: SparkSession, portion: _Portion, cancellation: Cancellation) -> _Batch:
@@ -363,7 +367,7 @@ def _commit_checked(runtime: Runtime, spark: SparkSession, portion: _Portion, ca
         if rejected:
             runtime.failpoint("log-before-quarantine")
             rows_out = quarantined(marked, portion.seq, portion.now)
-            _commit_quarantine(runtime, spark, spec, rows_out, receipt, few=few is not None)
+            _commit_quarantine(runtime, spark, spec, rows_out, receipt, count=_count(few))
             runtime.failpoint("log-after-quarantine")
         committed = _commit_log(
             runtime,
@@ -371,7 +375,7 @@ def _commit_checked(runtime: Runtime, spark: SparkSession, portion: _Portion, ca
             accepted(marked, spec, portion.seq, portion.now),
             receipt,
             cancellation,
-            few=few is not None,
+            count=_count(few),
         )
     finally:
         if few is None:
@@ -386,11 +390,13 @@ def _commit_log(
     receipt: Receipt,
     cancellation: Cancellation,
     *,
-    few: bool,
+    count: int | None,
 ) -> Committed:
     cancellation.check()
     runtime.failpoint("log-before-commit")
-    committed = write_and_read_back(lambda: append_rows(rows, portion.path, receipt, few=few), portion.path, receipt)
+    committed = write_and_read_back(
+        lambda: append_rows(rows, portion.path, receipt, count=count), portion.path, receipt
+    )
     runtime.failpoint("log-after-commit")
     if committed is None:
         raise FencedError(
@@ -434,13 +440,13 @@ def _next_seq(runtime: Runtime, spark: SparkSession, spec: SourceSpec, previous:
 
 
 def _commit_quarantine(
-    runtime: Runtime, spark: SparkSession, spec: SourceSpec, rows: DataFrame, receipt: Receipt, *, few: bool
+    runtime: Runtime, spark: SparkSession, spec: SourceSpec, rows: DataFrame, receipt: Receipt, *, count: int | None
 ) -> None:
     path = runtime.warehouse.quarantine(spec.name)
     if not exists(path):
         create_table(spark, path, QUARANTINE_SCHEMA, history_seconds=HISTORY_SECONDS)
     side = replace(receipt, positions={}, rows_out=receipt.rejected, rejected=0)
-    if write_and_read_back(lambda: append_rows(rows, path, side, few=few), path, side) is None:
+    if write_and_read_back(lambda: append_rows(rows, path, side, count=count), path, side) is None:
         raise FencedError("another batch wrote to the quarantine table meanwhile. Ask again.", where=str(spec.name))
 
 
@@ -459,7 +465,10 @@ def _flush(
             [(previous.seq, mark.path, mark.size, mark.modified_ns) for mark in position.recent], FILES_SCHEMA
         )
         receipt = _side_receipt(runtime, spec, previous.seq, previous.mode, "files read", runtime.clock())
-        if write_and_read_back(lambda: append_rows(rows, path, receipt, few=True), path, receipt) is None:
+        if (
+            write_and_read_back(lambda: append_rows(rows, path, receipt, count=len(position.recent)), path, receipt)
+            is None
+        ):
             raise FencedError("another batch noted its files meanwhile. Ask again.", where=str(spec.name))
         runtime.failpoint("log-after-flush")
     return FilesPosition(previous.seq, ())

@@ -183,7 +183,7 @@ def prepare(
 def _carry(spark: SparkSession, path: Path, pins: Pins, step: Noop) -> Work:
     schema = StructType.fromJson(json.loads(open_table(path).schema().to_json()))
     empty = spark.createDataFrame([], schema)
-    return Work(lambda new: append_rows(empty, path, new, few=True), "noop", step.reason, 0, pins.positions, {})
+    return Work(lambda new: append_rows(empty, path, new, count=0), "noop", step.reason, 0, pins.positions, {})
 
 
 def _prepare_append(
@@ -219,7 +219,7 @@ def _prepare_append(
     few = few_rows(rows) if rows_in <= FEW_ROWS else None
     rows = rows if few is None else few[0]
     return Work(
-        lambda new: append_rows(rows, path, new, few=few is not None),
+        lambda new: append_rows(rows, path, new, count=None if few is None else few[1]),
         "append",
         step.reason,
         rows_in,
@@ -286,7 +286,7 @@ def _prepare_merge(
     write = partial(
         merge_rows, spark, folded, path, keys=spec.primary_key, columns=columns, update_when=condition, delete=delete
     )
-    if count <= FEW_ROWS and open_small(path, found_by=spec.primary_key) is not None:
+    if open_small(path, found_by=spec.primary_key, rows=count) is not None:
         if condition is None:
             write = partial(_insert_new_keys, winning_rows(folded, spec), path, spec.primary_key, write)
         else:
@@ -296,7 +296,7 @@ def _prepare_merge(
             if count == 0:
                 return Work(None, "noop", Reason("NO_NET_CHANGE"), change.rows, pins.positions, {}, rejected)
             write = partial(
-                apply_changes, spark, changed, path, op=OP, keys=spec.primary_key, unique=True, near=None, few=True
+                apply_changes, spark, changed, path, op=OP, keys=spec.primary_key, unique=True, near=None, count=count
             )
     return Work(lambda new: write(receipt=new), "merge", step.reason, change.rows, pins.positions, {}, rejected)
 
@@ -461,10 +461,9 @@ def _change(spark: SparkSession, path: Path, found: _Changed, rows_in: int, pins
     changed = found.rows
     if changed is None or found.count == 0:
         return Work(None, "noop", Reason("NO_NET_CHANGE"), rows_in, pins.positions, {})
-    few = found.count <= FEW_ROWS
     write: Callable[..., None]
     if not changed.where(F.col(OP) != INSERT).take(1):
-        write = partial(append_rows, changed.drop(OP), path, few=few)
+        write = partial(append_rows, changed.drop(OP), path, count=found.count)
     else:
         write = partial(
             apply_changes,
@@ -475,7 +474,7 @@ def _change(spark: SparkSession, path: Path, found: _Changed, rows_in: int, pins
             keys=found.found_by or found.keys.columns,
             unique=bool(found.found_by),
             near=found.keys.near("t"),
-            few=few,
+            count=found.count,
         )
     return Work(lambda new: write(receipt=new), "keys", found.reason, rows_in, pins.positions, {})
 
@@ -748,8 +747,8 @@ def _write_of_difference(
     changed, count, fraction = _smallest_difference(spark, spec, path, rows)
     if fraction > SMALL_DIFFERENCE:
         return None
-    keys, few = spec.primary_key, count <= FEW_ROWS
-    return partial(apply_changes, spark, changed, path, op=OP, keys=keys, unique=True, near=None, few=few)
+    keys = spec.primary_key
+    return partial(apply_changes, spark, changed, path, op=OP, keys=keys, unique=True, near=None, count=count)
 
 
 def _write_of_all(
