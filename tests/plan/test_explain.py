@@ -9,7 +9,7 @@ import pytest
 from freshline.declare.names import TableName
 from freshline.errors import DeclarationErrors
 from freshline.plan.explain import explain_table
-from freshline.plan.price import LEAST_SECONDS, budget_of, price_of
+from freshline.plan.price import BUDGET_SECONDS, budget_of, counts, price_of
 from freshline.plan.project import open_project
 from freshline.plan.record import RefreshRecord
 
@@ -116,12 +116,37 @@ def test_the_budget_is_twice_the_newest_full_refresh_and_never_a_short_one():
     records = [record("keys", 800, 100), record("full", 30, 1000), record("full", 90, 1000)]
 
     assert budget_of(records, "f") == 60
-    assert budget_of([record("full", 1, 1000)], "f") == 2 * LEAST_SECONDS
+    assert budget_of([record("full", 1, 1000)], "f") == 2 * BUDGET_SECONDS
     assert budget_of(records, "other") is None
 
 
 def test_a_short_full_refresh_does_not_take_the_place_of_an_incremental_one():
-    assert not price_of("keys", 10, [record("keys", 4, 10), record("full", 2, 100)], "f").prefers_full
+    assert not price_of("keys", 10, [record("keys", 4, 10), record("full", 0.9, 100)], "f").prefers_full
+    assert not counts(999, 99_999)
+    assert counts(1_000, 0)
+    assert counts(0, 100_000)
+
+
+def test_the_measurement_of_the_most_similar_size_speaks():
+    records = [record("keys", 40, 100_000), record("keys", 2, 90), record("full", 30, 1_000_000)]
+
+    assert price_of("keys", 100, records, "f").incremental < 3
+    assert price_of("keys", 90_000, records, "f").incremental > 30
+
+
+def test_a_full_refresh_is_expected_to_grow_with_its_inputs():
+    records = [record("keys", 5, 10), record("full", 10, 1_000)]
+
+    assert price_of("keys", 10, records, "f", rows=1_000).full == 10
+    assert price_of("keys", 10, records, "f", rows=3_000).full == 20
+
+
+def test_before_anything_was_measured_a_great_share_of_many_rows_is_expected_to_cost_more_than_all():
+    records = [record("full", 30, 1_000_000)]
+
+    assert price_of("keys", 9_999, records, "f", rows=20_000) is None
+    assert not price_of("keys", 10_000, records, "f", rows=1_000_000).prefers_full
+    assert price_of("keys", 100_000, records, "f", rows=1_000_000).prefers_full
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,8 @@
 """What a refresh will cost, from what earlier ones took.
 
-The price of a strategy is its newest measured duration, scaled by how many changed rows there are now: half of a
-refresh is the same for any number of rows, the other half grows with them. A full refresh grows with its inputs.
+The price of a strategy is a measured duration, scaled by how many changed rows there are now: half of a refresh is the
+same for any number of rows, the other half grows with them. Of the newest refreshes the one of the most similar size
+speaks. A full refresh grows with its inputs.
 """
 
 from __future__ import annotations
@@ -13,12 +14,21 @@ from freshline.plan.record import RefreshRecord
 
 # An incremental refresh must be cheaper by this factor: its price is the less certain one.
 MARGIN = 1.2
-# A table that is computed whole in less than this is kept up by its changes all the same: of so short a refresh most
-# is the commit, and tables that read this one are spared a change set of all its rows.
-LEAST_SECONDS = 20.0
+# A difference of parts of a second is noise, and most of so short a refresh is the commit.
+LEAST_SECONDS = 1.0
+# Neither do prices count where few rows of few changed: tables that read this one are spared a change set of all rows.
+FEW_ROWS = 100_000
+FEW_CHANGED = 1_000
 FIXED_SHARE = 0.5
-# An incremental refresh that takes this many times what a full one took is given up.
+COMPARED = 20
+# Before anything was measured: what incremental refreshes of many rows took of a full one, by the share that changed.
+# From the benchmarks over TPC-H; a first guess that the first refresh replaces.
+GUESSED_FROM = 10_000
+GUESSED_FIXED = 0.4
+GUESSED_GROWTH = 10.0
+# An incremental refresh that takes this many times what a full one took is given up, but not before BUDGET_SECONDS.
 BUDGET = 2.0
+BUDGET_SECONDS = 20.0
 
 
 @dataclass(frozen=True)
@@ -32,9 +42,9 @@ class Price:
     def prefers_full(self) -> bool:
         """Whether computing everything is the cheaper way, by a margin and by enough to matter.
 
-        >>> Price(incremental=4.0, full=3.0).prefers_full
+        >>> Price(incremental=0.4, full=0.3).prefers_full
         False
-        >>> Price(incremental=40.0, full=30.0).prefers_full
+        >>> Price(incremental=4.0, full=3.0).prefers_full
         True
         """
         return self.full >= LEAST_SECONDS and self.incremental * MARGIN >= self.full
@@ -43,26 +53,48 @@ class Price:
         return f"incremental={self.incremental:.1f} s, full={self.full:.1f} s"
 
 
-def price_of(strategy: str, rows: int, records: Iterable[RefreshRecord], fingerprint: str) -> Price | None:
-    """The price of refreshing `rows` changed rows by `strategy`; None where one of the two was never measured.
+def counts(changed: int, rows: int) -> bool:
+    """Whether prices are looked at: `changed` rows of `rows` in the inputs and the table together."""
+    return changed >= FEW_CHANGED or rows >= FEW_ROWS
 
-    `records` are committed refreshes of the table, newest first; those of another declaration do not count.
+
+def price_of(
+    strategy: str, changed: int, records: Iterable[RefreshRecord], fingerprint: str, *, rows: int | None = None
+) -> Price | None:
+    """The price of refreshing `changed` rows by `strategy`, of `rows` that the driving inputs have (None: unknown).
+
+    `records` are committed refreshes of the table, newest first; those of another declaration do not count. None where
+    no full refresh was measured, or no incremental one while few rows changed.
     """
     same = [record for record in records if record.fingerprint == fingerprint and record.committed]
     full = next((record for record in same if record.strategy == "full"), None)
-    last = next((record for record in same if record.strategy == strategy), None)
-    if full is None or last is None:
+    if full is None:
         return None
-    share = rows / last.rows_in if last.rows_in else 1.0
-    return Price(last.seconds * (FIXED_SHARE + (1 - FIXED_SHARE) * share), full.seconds)
+    grown = max(1.0, rows / full.rows_in) if rows is not None and full.rows_in else 1.0
+    whole = full.seconds * (FIXED_SHARE + (1 - FIXED_SHARE) * grown)
+    measured = [record for record in same if record.strategy == strategy and record.rows_in][:COMPARED]
+    if not measured:
+        if rows is None or changed < GUESSED_FROM:
+            return None
+        return Price(whole * (GUESSED_FIXED + GUESSED_GROWTH * changed / max(1, rows)), whole)
+    nearest = min(measured, key=lambda record: _distance(changed, record.rows_in or 1))
+    share = changed / (nearest.rows_in or 1)
+    return Price(nearest.seconds * (FIXED_SHARE + (1 - FIXED_SHARE) * share), whole)
+
+
+def _distance(changed: int, rows: int) -> int:
+    """How many times, in whole doublings, one number is the other: of records as near as each other the newest counts.
+
+    >>> _distance(100, 110), _distance(100, 1000), _distance(1000, 100)
+    (0, 3, 3)
+    """
+    greater, less = max(changed, rows, 1), max(1, min(changed, rows))
+    return (greater // less).bit_length() - 1
 
 
 def budget_of(records: Iterable[RefreshRecord], fingerprint: str) -> float | None:
-    """Seconds after which an incremental refresh is given up for a full one; None where no full one was measured.
-
-    Full refreshes that take less than LEAST_SECONDS leave that long: who is in a hurry has no measure of trouble.
-    """
+    """Seconds after which an incremental refresh is given up for a full one; None where no full one was measured."""
     for record in records:
         if record.fingerprint == fingerprint and record.committed and record.strategy == "full":
-            return BUDGET * max(record.seconds, LEAST_SECONDS)
+            return BUDGET * max(record.seconds, BUDGET_SECONDS)
     return None

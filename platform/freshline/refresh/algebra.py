@@ -62,12 +62,19 @@ NeverNull = Callable[[str, str], bool]
 
 
 def follow(
-    spark: SparkSession, algebra: Algebra, inputs: Readings, target: DataFrame, never_null: NeverNull
+    spark: SparkSession,
+    algebra: Algebra,
+    inputs: Readings,
+    target: DataFrame,
+    never_null: NeverNull,
+    *,
+    expected: int = 0,
 ) -> Followed | None:
     """The changes of the stored rows that follow from the signed changed rows of the inputs.
 
     `inputs` holds rows by reading and by name in lower case, SIGNED ones with SIGN. `never_null` tells of an input's
-    column that no row has NULL in it, before or after the changes. None where the types are not served.
+    column that no row has NULL in it, before or after the changes. `expected` is how many rows changed. None where the
+    types are not served.
     """
     for (reading, relation), rows in inputs.items():
         rows.createOrReplaceTempView(view_of(reading, relation))
@@ -88,12 +95,12 @@ def follow(
     counted = [_Counted.of(one, algebra, never_null) for one in algebra.aggregates]
     if any(one.aggregate.kind is AggregateKind.AVERAGE and one.rows is None for one in counted):
         return None
-    groups, count = settle(_groups(changed, algebra, target, names))
+    groups, count = settle(_groups(changed, algebra, target, names), expected=expected)
     keys = keys_of(groups.select(*[F.col(quoted(names[key])) for key in algebra.keys]))
     if count == 0:
         return Followed(keys, groups, 0, None)
     joined = _with_stored(groups, keys, target, [names[key] for key in algebra.keys])
-    found, _ = settle(_decide(joined, algebra, counted, target, names, changed.schema))
+    found, _ = settle(_decide(joined, algebra, counted, target, names, changed.schema), expected=count)
     open_groups = found.where(F.col(OP) == UNSURE)
     unsure = keys_of(open_groups.select(*[F.col(quoted(names[key])) for key in algebra.keys]))
     changes = found.where(F.col(OP) != UNSURE)

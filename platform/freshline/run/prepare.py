@@ -508,7 +508,8 @@ def _changes_by_algebra(
         for name in step.changed
     }
     held.callback(drop_algebra_views, spark, algebra, list(relations))
-    followed = follow(spark, algebra, {**inputs, **signed}, target, never_null)
+    expected = sum(changes[name].rows for name in step.changed)
+    followed = follow(spark, algebra, {**inputs, **signed}, target, never_null, expected=expected)
     if followed is None:
         return None
     if not runtime.is_understood(spec.fingerprint, step.changed):
@@ -544,7 +545,7 @@ def _changes_by_keys(
     assert isinstance(spec.query, SqlQuery)
     images = {}
     for name in step.changed:
-        rows, count = settle(read_net_images(spark, pins.inputs[name], changes[name]))
+        rows, count = settle(read_net_images(spark, pins.inputs[name], changes[name]), expected=changes[name].rows)
         images[Reading.CHANGED, name.view.lower()] = F.broadcast(rows) if count <= BROADCAST_ROWS else rows
     held.callback(drop_key_views, spark, step.affected, [name.view.lower() for name in pins.inputs])
     keys = find_keys(
@@ -561,9 +562,8 @@ def _changes_by_keys(
     reason, found_by = Reason("AFFECTED_KEYS", ", ".join(step.affected.columns)), spec.primary_key
     if keys.count == 0:
         return _Changed(keys, None, 0, reason, found_by)
-    new, _ = settle(
-        keys.restrict(run_query(spark, spec, pins.inputs)).select(*[F.col(quoted(name)) for name in target.columns])
-    )
+    rows = keys.restrict(run_query(spark, spec, pins.inputs)).select(*[F.col(quoted(name)) for name in target.columns])
+    new, many = settle(rows, expected=keys.count)
     old = keys.restrict(target)
     if spec.primary_key:
         if not _unique_by_query(spec):
@@ -574,7 +574,7 @@ def _changes_by_keys(
     else:
         changed = difference_by_bag(new, old, keys)
     # Computed once, read twice by MERGE, which refuses a cached source.
-    changed, count = settle(changed)
+    changed, count = settle(changed, expected=many)
     return _Changed(keys, changed if count else None, count, reason, found_by)
 
 

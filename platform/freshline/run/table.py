@@ -22,6 +22,7 @@ from freshline.commit.delta_log import (
     Newest,
     classify,
     count_all,
+    count_rows,
     newest_version,
     position_of,
     read_newest,
@@ -45,7 +46,7 @@ from freshline.errors import (
 )
 from freshline.plan.changes import ChangeKind, Changes
 from freshline.plan.position import Position, TablePosition, position_from_json
-from freshline.plan.price import budget_of, price_of
+from freshline.plan.price import budget_of, counts, price_of
 from freshline.plan.reason import Reason
 from freshline.plan.receipt import Receipt
 from freshline.plan.record import RefreshRecord
@@ -221,7 +222,7 @@ def _refresh(
         records = runtime.control.refreshes(spec.name, limit=PRICED_REFRESHES)
         may_choose = isinstance(step, PRICED) and request.strategy is None and not spec.incremental_strict
         if may_choose:
-            step = _cheaper(spec, step, changes, records)
+            step = _cheaper(spec, step, pins, changes, records, path)
         if instead is not None and isinstance(step, BY_CHANGES):
             step = Full(instead)
         _require_allowed(spec, step, changes)
@@ -302,11 +303,19 @@ def _base_positions(runtime: Runtime, spec: TableSpec, receipt: Receipt | None) 
 
 
 def _cheaper(
-    spec: TableSpec, step: Step, changes: Mapping[TableName, Changes], records: Sequence[RefreshRecord]
+    spec: TableSpec,
+    step: Step,
+    pins: Pins,
+    changes: Mapping[TableName, Changes],
+    records: Sequence[RefreshRecord],
+    path: Path,
 ) -> Step:
     """The step, or a full refresh where that was measured to be cheaper."""
-    rows = sum(changes[name].rows for name in spec.driving)
-    price = price_of(strategy_of(step), rows, records, spec.fingerprint)
+    changed = sum(changes[name].rows for name in spec.driving)
+    driving = [count or 0 for count in count_all(pins.inputs[name].path for name in spec.driving)]
+    if not counts(changed, sum(driving) + (count_rows(path) or 0)):
+        return step
+    price = price_of(strategy_of(step), changed, records, spec.fingerprint, rows=sum(driving))
     if price is None or not price.prefers_full:
         return step
     return Full(Reason("COST", str(price)))
