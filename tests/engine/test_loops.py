@@ -15,7 +15,7 @@ from freshline.commit.warehouse import Warehouse
 from freshline.declare.graph import Graph
 from freshline.declare.names import TableName
 from freshline.declare.project import read_declarations
-from freshline.engine.loops import LONGEST_PAUSE_SECONDS, Failures, Loops, Want, poll_seconds
+from freshline.engine.loops import LONGEST_PAUSE_SECONDS, Failures, Loops, Want
 from freshline.engine.work import Job
 from freshline.errors import QueryError
 from freshline.plan.request import LIVE, MANUAL, RefreshRequest
@@ -219,11 +219,3 @@ def test_pauses_grow_to_a_cap_with_jitter():
 
     assert failures.add("no", 100.0, jitter=0.999) <= LONGEST_PAUSE_SECONDS
     assert 159 < failures.again_at <= 160
-
-
-def test_sources_are_looked_at_four_times_in_their_freshness_and_at_least_each_second(settings):
-    graph = read_declarations(
-        {f"s{n}.sql": SOURCE.format(name=f"s{n}", freshness=f"INTERVAL '{n}' SECOND") for n in (1, 2, 30)}, settings
-    )
-
-    assert [poll_seconds(graph, TableName.parse(f"s{n}")) for n in (1, 2, 30)] == [0.25, 0.5, 1.0]

@@ -26,7 +26,7 @@ from freshline.declare.spec import Mode, SourceSpec
 from freshline.engine.declarations import Declarations
 from freshline.engine.work import Job, Work
 from freshline.errors import FreshlineError
-from freshline.plan.due import due_tables, with_driving
+from freshline.plan.due import due_tables, poll_seconds, with_driving
 from freshline.plan.request import LIVE, RefreshRequest
 from freshline.refresh.cancellation import Cancellation
 from freshline.report.outcome import Outcome
@@ -336,8 +336,3 @@ class Loops:
 
 def _log_progress(name: TableName, message: str) -> None:
     LOG.debug("%s: %s", name, message)
-
-
-def poll_seconds(graph: Graph, name: TableName) -> float:
-    """How often a source of a continuous table is looked at."""
-    return min(1.0, graph.freshness(name).seconds / 4)
