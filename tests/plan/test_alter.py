@@ -255,19 +255,19 @@ def test_suspending_again_says_so_and_leaves_it(graph):
 def test_resuming_frees_what_nobody_else_blocks(graph):
     both = intentions(suspended=("seen", "sales"))
 
-    decision = decide_resume(graph, both, "seen", now=NOW)
+    decision = decide_resume(graph, both, "seen", by="ada", now=NOW)
 
     assert decision.resume
     assert [str(each) for each in decision.freed] == ["paired"]
 
 
 def test_resuming_below_a_suspended_table_says_that_it_stays_blocked(graph):
-    decision = decide_resume(graph, intentions(suspended=("seen", "sales")), "sales", now=NOW)
+    decision = decide_resume(graph, intentions(suspended=("seen", "sales")), "sales", by="ada", now=NOW)
 
     assert "stays blocked by seen" in decision.sentence
 
 
 def test_resuming_what_is_not_suspended_says_so(graph):
-    assert not decide_resume(graph, intentions(), "sales", now=NOW).resume
-    blocked = decide_resume(graph, intentions(suspended=("seen",)), "sales", now=NOW)
+    assert not decide_resume(graph, intentions(), "sales", by="ada", now=NOW).resume
+    blocked = decide_resume(graph, intentions(suspended=("seen",)), "sales", by="ada", now=NOW)
     assert blocked.sentence == "not suspended: sales. It waits for seen, which is: resume that one."

@@ -194,7 +194,7 @@ def decide_suspension(
     return SuspensionDecision(name, suspension, False, f"suspended: {name}, {suspension_text(suspension)}.{blocked}")
 
 
-def decide_resume(graph: Graph, intentions: Intentions, table: str, *, now: datetime) -> SuspensionDecision:
+def decide_resume(graph: Graph, intentions: Intentions, table: str, *, by: str, now: datetime) -> SuspensionDecision:
     """Refresh the table again; one that is not suspended stays so. Raises RequestError for a table that is not there.
 
     A table that is not declared any more has its suspension removed all the same.
@@ -210,7 +210,7 @@ def decide_resume(graph: Graph, intentions: Intentions, table: str, *, now: date
     freed = tuple(other for other in blocked_tables(graph, suspended) if other not in still)
     below = f" Refreshed again below it: {', '.join(str(other) for other in freed)}." if freed else ""
     waits = f" It stays blocked by {still[name]}, which is suspended too." if name in still else ""
-    return SuspensionDecision(name, None, True, f"resumed: {name}.{below}{waits}", freed)
+    return SuspensionDecision(name, None, True, f"resumed: {name}, by {by}.{below}{waits}", freed)
 
 
 def find_table(graph: Graph, text: str) -> TableName:
