@@ -18,7 +18,8 @@ from freshline.errors import PartitionError, RequestError
 from freshline.report.table_text import count_text, duration_text, padded
 
 NEXT_PAIR = re.compile(r",(?=\s*[A-Za-z_][A-Za-z0-9_]*\s*=)")
-FINE = ("SUCCEEDED", "SKIPPED")
+# What is blocked is so by a suspension, which somebody wants, or by a failure, which has an outcome of its own.
+FINE = ("SUCCEEDED", "SKIPPED", "BLOCKED")
 
 
 @click.command(epilog="\b\nExample:\n  freshline refresh daily_spend --partition ds=2026-11-01")

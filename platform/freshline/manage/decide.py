@@ -21,10 +21,11 @@ from freshline.declare.names import TableName
 from freshline.declare.project_settings import find_project, read_settings
 from freshline.declare.settings import Settings
 from freshline.errors import RequestError, StorageError
-from freshline.plan.alter import FreshnessDecision, SuspensionDecision
+from freshline.plan.alter import FreshnessDecision, SuspensionDecision, describe_ends
 from freshline.plan.intentions import Intentions, apply_overrides
 from freshline.plan.project import open_project
 from freshline.plan.record import RefreshRecord
+from freshline.plan.request import LIVE, MANUAL
 
 Clock = Callable[[], datetime]
 Project = Settings | Path | str | None
@@ -58,7 +59,9 @@ class Desk:
                 return decision
         raise self._overtaken()
 
-    def suspension(self, decide: Callable[[Intentions, datetime], SuspensionDecision]) -> SuspensionDecision:
+    def suspension(
+        self, decide: Callable[[Intentions, datetime], SuspensionDecision], *, cause: str = MANUAL
+    ) -> SuspensionDecision:
         """As `freshness`, for a suspension or its end."""
         for _ in range(_TRIES):
             now, intentions = self.clock(), self.control.intentions.read()
@@ -67,7 +70,7 @@ class Desk:
                 return decision
             state = "RESUMED" if decision.resume else "SUSPENDED"
             if self.control.decide(
-                [self.record(decision.table, state, decision.sentence, intentions, now)],
+                [self.record(decision.table, state, decision.sentence, intentions, now, cause)],
                 expected=intentions.generation,
                 set_suspensions=[] if decision.suspension is None else [decision.suspension],
                 remove_suspensions=[decision.table] if decision.resume else [],
@@ -78,8 +81,28 @@ class Desk:
                 return decision
         raise self._overtaken()
 
+    def end_what_is_over(self) -> Sequence[str]:
+        """Remove the overrides and suspensions that have ended by themselves; a sentence of each that was removed."""
+        for _ in range(_TRIES):
+            now, intentions = self.clock(), self.control.intentions.read()
+            ended = intentions.ended(now)
+            if not ended.overrides and not ended.suspensions:
+                return ()
+            records = [
+                self.record(name, state, sentence, intentions, now, LIVE)
+                for name, state, sentence in describe_ends(self.graph, ended)
+            ]
+            if self.control.decide(
+                records,
+                expected=intentions.generation,
+                remove_overrides=list(ended.overrides),
+                remove_suspensions=list(ended.suspensions),
+            ):
+                return [f"{record.table}: {record.reason}" for record in records]
+        raise self._overtaken()
+
     def record(
-        self, table: TableName, state: str, reason: str, intentions: Intentions, now: datetime, cause: str = "manual"
+        self, table: TableName, state: str, reason: str, intentions: Intentions, now: datetime, cause: str = MANUAL
     ) -> RefreshRecord:
         """The record of a decision, which `freshline refreshes` shows."""
         graph = apply_overrides(self.graph, intentions.at(now))
@@ -111,7 +134,7 @@ class Desk:
                 version=None,
                 fingerprint=self.graph.spec(change.table).fingerprint,
                 mode=str(change.mode_after),
-                cause="manual",
+                cause=MANUAL,
             )
             for change in decision.changes
         ]

@@ -213,6 +213,20 @@ def decide_resume(graph: Graph, intentions: Intentions, table: str, *, by: str, 
     return SuspensionDecision(name, None, True, f"resumed: {name}, by {by}.{below}{waits}", freed)
 
 
+def describe_ends(graph: Graph, ended: Intentions) -> list[tuple[TableName, str, str]]:
+    """Table, state and sentence of the record of each override and suspension that has ended by itself."""
+    told = []
+    for name, override in ended.overrides.items():
+        back = f"; the declared {graph.declared_freshness(name)} is in force again" if name in graph else ""
+        ended_at = "" if override.until is None else f" at {time_text(override.until)}"
+        told.append(
+            (name, "ALTERED", f"freshness {override.freshness}, set by {override.by}, ended by itself{ended_at}{back}")
+        )
+    for name, suspension in ended.suspensions.items():
+        told.append((name, "RESUMED", f"the suspension {suspension_text(suspension)} ended by itself"))
+    return told
+
+
 def find_table(graph: Graph, text: str) -> TableName:
     """The declared table of a name, as its declaration spells it. Raises RequestError, with the nearest name."""
     name = _parse(text)
