@@ -69,6 +69,15 @@ class FreshnessDecision:
     changes: tuple[FreshnessChange, ...]
     sentence: str
 
+    def as_json(self) -> dict[str, object]:
+        """The object that `freshline alter --json` prints."""
+        return {
+            "table": str(self.table),
+            "changed": bool(self.overrides or self.removed),
+            "changes": [change.as_json() for change in self.changes],
+            "sentence": self.sentence,
+        }
+
 
 @dataclass(frozen=True)
 class SuspensionDecision:
@@ -82,6 +91,16 @@ class SuspensionDecision:
     resume: bool
     sentence: str
     freed: tuple[TableName, ...] = ()
+
+    def as_json(self) -> dict[str, object]:
+        """The object that `freshline suspend --json` and `freshline resume --json` print."""
+        return {
+            "table": str(self.table),
+            "changed": self.suspension is not None or self.resume,
+            "suspended": None if self.suspension is None else self.suspension.as_json(),
+            "freed": [str(name) for name in self.freed],
+            "sentence": self.sentence,
+        }
 
 
 def decide_freshness(

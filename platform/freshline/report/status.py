@@ -74,6 +74,7 @@ class TableStatus:
     last_refresh: LastRefresh | None
     error: Mapping[str, Any] | None = None
     problems: tuple[str, ...] = ()
+    declared_freshness_seconds: int | None = None
     override: FreshnessOverride | None = None
     suspended: Suspension | None = None
     blocked_by: TableName | None = None
@@ -103,6 +104,7 @@ class TableStatus:
             "last_refresh": None if self.last_refresh is None else self.last_refresh.as_json(),
             "error": None if self.error is None else dict(self.error),
             "problems": list(self.problems),
+            "declared_freshness_seconds": self.declared_freshness_seconds,
             "override": None if self.override is None else self.override.as_json(),
             "suspended": None if self.suspended is None else self.suspended.as_json(),
             "blocked_by": None if self.blocked_by is None else str(self.blocked_by),
@@ -174,6 +176,7 @@ def read_status(
                 last_refresh=last,
                 error=look.error or error,
                 problems=() if record is None else record.problems,
+                declared_freshness_seconds=graph.declared_freshness(name).seconds,
                 override=intentions.overrides.get(name),
                 suspended=intentions.suspensions.get(name) if hold is not None else None,
                 blocked_by=None if hold is None else hold.cause,
