@@ -138,7 +138,7 @@ def test_all_tables_are_without_suspended_ones_and_those_below(bench):
 
     assert states(events) == {"a": "SUCCEEDED", "b": "SKIPPED", "c": "BLOCKED", "d": "SUCCEEDED"}
     reasons = {e["outcome"]["table"]: e["outcome"]["reason"] for e in events if e["type"] == "outcome"}
-    assert (reasons["b"], reasons["c"]) == ("SKIPPED(suspended)", "BLOCKED(b)")
+    assert (reasons["b"], reasons["c"]) == ("SKIPPED(suspended)", "BLOCKED(b, suspended)")
     assert events[-1] == {"type": "done", "state": "SUCCEEDED", "error": None}
     assert bench.control.last_refreshes()[TableName.parse("b")].state == "SKIPPED"
 

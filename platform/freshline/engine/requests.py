@@ -28,7 +28,7 @@ from freshline.declare.spec import SourceSpec
 from freshline.engine.in_force import InForce
 from freshline.engine.work import Job, Work
 from freshline.errors import CancelledError, EngineError, FreshlineError, RefreshError, RequestError
-from freshline.plan.hold import intended_holds
+from freshline.plan.hold import Hold, intended_holds
 from freshline.plan.record import RefreshRecord
 from freshline.plan.request import LIVE, MANUAL, RefreshRequest
 from freshline.refresh.cancellation import Cancellation
@@ -278,12 +278,12 @@ class Requests:
                     # Somebody decided so: that is no failure, and does not keep a table that was named.
                     left.remove(name)
                     ended.add(name)
-                    self._tell(request, self._left_alone(graph, name, asked, holds[name].cause))
+                    self._tell(request, self._left_alone(graph, name, asked, _reason_of(holds[name])))
                 elif cause is not None:
                     left.remove(name)
                     bad[name] = cause
                     ended.add(name)
-                    self._tell(request, self._left_alone(graph, name, asked, cause))
+                    self._tell(request, self._left_alone(graph, name, asked, f"{BLOCKED}({cause})"))
                 elif all(other in ended for other in graph.upstream(name) if other in chosen):
                     left.remove(name)
                     job = self._work.submit(self._job(request, graph, asked, name))
@@ -324,9 +324,9 @@ class Requests:
         error = failure if isinstance(failure, FreshlineError) else RefreshError(f"{type(failure).__name__}: {failure}")
         return self._without_work(graph, job.table, FAILED, f"{error.code}: {error.message}", error)
 
-    def _left_alone(self, graph: Graph, name: TableName, asked: _Asked, cause: TableName | None) -> Outcome:
-        """The outcome, recorded, of a table below one that failed or is suspended, `cause`, or that is suspended."""
-        state, reason = (SKIPPED, "SKIPPED(suspended)") if cause is None else (BLOCKED, f"BLOCKED({cause})")
+    def _left_alone(self, graph: Graph, name: TableName, asked: _Asked, reason: str) -> Outcome:
+        """The outcome, recorded, of a table that is SKIPPED or BLOCKED for a reason that begins with that word."""
+        state = reason.partition("(")[0]
         outcome = self._without_work(graph, name, state, reason, None)
         self._runtime.control.record_refresh(
             RefreshRecord(
@@ -432,6 +432,10 @@ class Requests:
             raise
         finally:
             ended.set()
+
+
+def _reason_of(hold: Hold) -> str:
+    return f"{SKIPPED}(suspended)" if hold.cause is None else f"{BLOCKED}({hold.cause}, suspended)"
 
 
 def read_names(graph: Graph, arguments: Mapping[str, Any]) -> tuple[TableName, ...]:
