@@ -24,6 +24,7 @@ FreshlineError                      code, retry_helps, where
 │   └── StorageError                the disk is full or read-only
 ├── CancelledError                  the request was cancelled; nothing of it was committed
 ├── RequestError                    a request or statement that cannot be served
+│   └── FreshnessError              a freshness that what drives the table does not deliver
 └── FormatError                     written by a newer freshline
 ```
 
@@ -239,6 +240,23 @@ class RequestError(FreshlineError):
     """A request or a statement that cannot be served as it is."""
 
     code = "REQUEST"
+
+
+class FreshnessError(RequestError):
+    """A freshness of a table that others stand against.
+
+    `inputs` are these, each with the seconds that it delivers (what drives the table) or promises (what it drives).
+    """
+
+    code = "FRESHNESS"
+
+    def __init__(self, message: str, *, table: str, inputs: Mapping[str, int]) -> None:
+        self.table = table
+        self.inputs = dict(inputs)
+        super().__init__(message, where=table)
+
+    def as_json(self) -> dict[str, object]:
+        return {**super().as_json(), "inputs": dict(self.inputs)}
 
 
 class FormatError(FreshlineError):

@@ -100,6 +100,18 @@ def test_a_request_that_makes_no_sense_starts_no_engine(
     assert not fake_engine.running
 
 
+def test_what_somebody_suspended_is_no_failure(
+    shop: Path, fake_engine: FakeEngine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake_engine.answers["refresh"] = [
+        outcome(state="SKIPPED", reason="SKIPPED(suspended)"),
+        outcome(table="other", state="BLOCKED", reason="BLOCKED(spend, suspended)"),
+    ]
+
+    assert run(["refresh"]) == 0
+    assert "blocked" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     "changes",
     [

@@ -259,3 +259,84 @@ def test_the_default_freshness_is_held_to_the_same_rule(project):
     source(project, "s", freshness(86_400))
     project.table("t", "SELECT id FROM s")
     assert "freshness 1 hour (the project's default) is tighter than s delivers" in project.error()[2]
+
+
+# -- freshnesses in place of the declared ones
+
+
+def chain(project) -> None:
+    """orders (inherits) -> clean (DOWNSTREAM) -> spend (5 min) -> report (1 day, lookup on customers)"""
+    project.inputs()
+    project.table("clean", "SELECT id, customer FROM orders", header="FRESHNESS = DOWNSTREAM")
+    project.table("spend", "SELECT id, customer FROM clean", header=freshness(300))
+    project.table("report", "SELECT id FROM spend", header=freshness(86_400))
+
+
+def test_another_freshness_changes_the_mode_and_is_inherited_by_inputs(project):
+    chain(project)
+    graph = project.read()
+
+    changed = graph.with_freshness({name("SPEND"): Freshness(5)})
+
+    assert [changed.freshness(name(each)).seconds for each in ("orders", "clean", "spend", "report")] == [
+        5, 5, 5, 86_400,
+    ]  # fmt: skip
+    assert [str(changed.mode(name(each))) for each in ("clean", "spend", "report")] == [
+        "continuous", "continuous", "batch",
+    ]  # fmt: skip
+    assert changed.mode_reason(name("spend")) == "freshness 5 seconds is below 1 minute"
+    assert changed.declared_freshness(name("spend")) == Freshness(300)
+    assert changed.overrides == {name("spend"): Freshness(5)}
+
+
+def test_taking_it_back_gives_the_declared_graph(project):
+    chain(project)
+    graph = project.read()
+    changed = graph.with_freshness({name("spend"): Freshness(5)})
+
+    back = changed.with_freshness({})
+    other = changed.with_freshness({name("report"): Freshness(3600)})
+
+    assert (back.freshnesses, back.modes) == (graph.freshnesses, graph.modes)
+    assert other.freshness(name("spend")) == Freshness(300)
+    assert graph.with_freshness({}) is graph
+
+
+def test_an_override_of_what_is_no_table_any_more_is_left_out(project):
+    chain(project)
+    graph = project.read()
+
+    assert graph.with_freshness({name("gone"): Freshness(5), name("orders"): Freshness(5)}) is graph
+
+
+def test_an_override_that_cannot_be_kept_is_named_and_takes_nothing_down(project):
+    project.inputs()
+    project.table("clean", "SELECT id FROM orders", header=freshness(600))
+    project.table("spend", "SELECT id FROM clean", header=freshness(3600))
+    graph = project.read()
+
+    changed = graph.with_freshness({name("spend"): Freshness(1)})
+
+    assert names(changed.slower_inputs(name("spend"))) == ["clean"]
+    assert graph.slower_inputs(name("spend")) == ()
+    assert changed.freshness(name("spend")) == Freshness(1)
+
+
+def test_an_explicit_mode_outlives_another_freshness(project):
+    project.inputs()
+    project.table("clean", "SELECT id FROM orders", header=f"{freshness(3600)} REFRESH_MODE = BATCH")
+
+    changed = project.read().with_freshness({name("clean"): Freshness(5)})
+
+    assert changed.mode_reason(name("clean")) == "REFRESH_MODE = BATCH is declared"
+
+
+def test_below_a_table_is_what_it_drives(shop):
+    shop.table("a", "SELECT id, customer FROM orders")
+    shop.table("b", "SELECT id FROM a")
+    shop.table("c", "SELECT b.id FROM b JOIN a x ON b.id = x.id", header="WITH ('non-driving' = 'b')")
+    graph = shop.read()
+
+    assert names(graph.driven(name("b"))) == []
+    assert names(graph.driven(name("a"))) == ["b", "c"]
+    assert names(graph.driving_upstream(name("c"))) == ["orders", "a"]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,13 +14,19 @@ import pytest
 
 from freshline.commit.control_store import ControlStore
 from freshline.commit.warehouse import Warehouse
+from freshline.declare.freshness import Freshness
 from freshline.declare.graph import Graph
 from freshline.declare.names import TableName
 from freshline.declare.project import read_declarations
-from freshline.engine.loops import LONGEST_PAUSE_SECONDS, Failures, Loops, Want, poll_seconds
+from freshline.declare.spec import Mode
+from freshline.engine.in_force import InForce
+from freshline.engine.loops import LONGEST_PAUSE_SECONDS, Failures, Loops, Want
 from freshline.engine.work import Job
-from freshline.errors import QueryError
-from freshline.plan.request import LIVE, MANUAL, RefreshRequest
+from freshline.errors import FreshlineError, QueryError, SourceError, StorageError
+from freshline.manage.decide import Desk
+from freshline.plan.alter import FreshnessDecision, decide_freshness, decide_reset, decide_resume, decide_suspension
+from freshline.plan.intentions import Intentions
+from freshline.plan.request import BACKFILL, LIVE, MANUAL, RefreshRequest
 from freshline.refresh.cancellation import Cancellation
 from freshline.report.outcome import Outcome
 
@@ -60,13 +68,25 @@ class Bench:
         runtime: Any = SimpleNamespace(
             settings=settings, control=control, warehouse=Warehouse(settings.warehouse), clock=lambda: self.now
         )
-        declarations: Any = SimpleNamespace(graph=graph, look=lambda: graph)
-        self.loops = Loops(runtime, declarations, self.work, random_number=lambda: 0.0)  # type: ignore[arg-type]
+        self.control = control
+        self.declarations: Any = SimpleNamespace(graph=graph, look=lambda: self.declarations.graph)
+        self.in_force = InForce(self.declarations, control, lambda: self.now)
+        self.desk = Desk(graph, control, lambda: self.now)
+        self.loops = Loops(runtime, self.in_force, self.work, random_number=lambda: 0.0)  # type: ignore[arg-type]
 
-    def tell(self, table: str, *, state: str = "SUCCEEDED", committed: bool = False, cause: str = LIVE) -> None:
+    def tell(
+        self,
+        table: str,
+        *,
+        state: str = "SUCCEEDED",
+        committed: bool = False,
+        cause: str = LIVE,
+        error: FreshlineError | None = None,
+    ) -> None:
         name = TableName.parse(table)
         job = Job(name, RefreshRequest(cause=cause), Cancellation(), lambda message: None)
-        error = QueryError("no", where=table) if state == "FAILED" else None
+        if state == "FAILED" and error is None:
+            error = QueryError("no", where=table)
         self.loops.told(
             job,
             Outcome(
@@ -83,6 +103,47 @@ class Bench:
                 error=error,
             ),
         )
+
+    def alter(self, table: str, seconds: int | None, *, lasts: timedelta | None = None) -> None:
+        """Another freshness, None for the declared one, as `freshline alter` has it."""
+
+        def decide(known: Intentions, now: datetime) -> FreshnessDecision:
+            if seconds is None:
+                return decide_reset(self.desk.graph, known, table, cascade=True, by="ada", now=now)
+            until = None if lasts is None else now + lasts
+            return decide_freshness(
+                self.desk.graph, known, table, Freshness(seconds), until=until, cascade=True, by="ada", now=now
+            )
+
+        self.desk.freshness(decide)
+
+    def suspend(self, table: str, *, lasts: timedelta | None = None) -> None:
+        until = None if lasts is None else self.now + lasts
+        self.desk.suspension(
+            lambda known, now: decide_suspension(
+                self.desk.graph, known, table, until=until, reason=None, by="ada", now=now
+            )
+        )
+
+    def resume(self, table: str) -> None:
+        self.desk.suspension(lambda known, now: decide_resume(self.desk.graph, known, table, by="ada", now=now))
+
+    def step(self) -> list[str]:
+        """What one step of the loops asks for, when it is time to look at every source."""
+        self.loops._memory.polled_at.clear()
+        self.loops._status_at = 0.0
+        self.loops._step()
+        return self.work.take()
+
+    def bring_in_all(self) -> None:
+        """Every table has a version that is as new as can be."""
+        for name in self.in_force.graph.order:
+            self.control.record_check(name, self.now, "{}")
+            self.loops._memory.versions[name] = 1
+        self.loops._memory.wanted.clear()
+
+    def states(self, table: str) -> list[tuple[str, str]]:
+        return [(record.state, record.reason) for record in self.control.refreshes(TableName.parse(table))]
 
     def ready(self) -> list[str]:
         with self.loops._lock:
@@ -221,9 +282,221 @@ def test_pauses_grow_to_a_cap_with_jitter():
     assert 159 < failures.again_at <= 160
 
 
-def test_sources_are_looked_at_four_times_in_their_freshness_and_at_least_each_second(settings):
-    graph = read_declarations(
-        {f"s{n}.sql": SOURCE.format(name=f"s{n}", freshness=f"INTERVAL '{n}' SECOND") for n in (1, 2, 30)}, settings
+# -- what was decided about tables
+
+
+def test_a_longer_freshness_is_kept_in_another_mode_from_the_next_step_on(bench):
+    bench.bring_in_all()
+    bench.alter("hourly", 21)
+    bench.loops._step()
+
+    assert bench.loops._memory.graph.mode(TableName.parse("hourly")) is Mode.CONTINUOUS
+    bench.work.take()
+    bench.loops._memory.wanted.clear()
+    bench.tell("clean", committed=True)
+    assert bench.ready() == ["hourly"]
+
+    bench.alter("hourly", None)
+    bench.loops._step()
+    bench.loops._memory.wanted.clear()
+    bench.tell("clean", committed=True)
+    assert bench.ready() == []
+    assert [state for state, _ in bench.states("hourly")] == ["ALTERED", "ALTERED"]
+
+
+def test_a_table_that_becomes_continuous_is_refreshed_at_once(bench):
+    bench.bring_in_all()
+    bench.alter("hourly", 21)
+
+    assert "hourly" in bench.step()
+
+
+def test_a_refresh_in_flight_is_not_begun_again_by_another_mode(bench):
+    bench.bring_in_all()
+    bench.work.running = frozenset({TableName.parse("hourly")})
+    bench.alter("hourly", 21)
+
+    assert "hourly" not in bench.step()
+    bench.work.running = frozenset()
+    bench.tell("hourly", committed=True)
+    assert "hourly" in bench.step()
+
+
+def test_an_override_ends_by_itself_and_that_is_recorded_once(bench):
+    bench.bring_in_all()
+    bench.alter("hourly", 21, lasts=timedelta(hours=1))
+    bench.step()
+    bench.now += timedelta(hours=1)
+    bench.bring_in_all()
+
+    bench.step()
+    bench.step()
+
+    assert bench.in_force.graph.mode(TableName.parse("hourly")) is Mode.INCREMENTAL
+    assert bench.control.intentions.read().overrides == {}
+    assert [reason for _, reason in bench.states("hourly")][:-1] == [
+        (
+            "freshness 21 seconds, set by ada, ended by itself at 2026-11-01 13:00:00+00:00; "
+            "the declared 5 minutes is in force again"
+        )
+    ]
+
+
+def test_a_suspended_table_and_those_below_are_left_alone_until_it_is_resumed(bench):
+    bench.suspend("clean")
+    bench.loops._step()
+    bench.work.take()
+    bench.tell("orders", committed=True)
+
+    assert bench.step() == ["orders"]
+    bench.tell("orders", committed=True)
+    assert bench.step() == ["orders"]
+
+    bench.resume("clean")
+    assert bench.step() == ["orders"]  # clean is due, and orders is brought in for it
+    bench.tell("orders", committed=True)
+    assert bench.step() == ["clean", "orders"]
+
+
+def test_resuming_frees_only_what_nobody_else_suspended(bench):
+    bench.suspend("clean")
+    bench.suspend("hourly")
+    bench.step()
+    assert {str(name): str(hold.by) for name, hold in bench.in_force.held.items()} == {
+        "clean": "SUSPENDED", "hourly": "SUSPENDED", "daily": "BLOCKED",
+    }  # fmt: skip
+
+    bench.resume("clean")
+    bench.step()
+
+    assert {str(name): str(hold.by) for name, hold in bench.in_force.held.items()} == {
+        "hourly": "SUSPENDED", "daily": "BLOCKED",
+    }  # fmt: skip
+
+
+def test_a_suspension_ends_by_itself_also_after_a_restart(bench):
+    bench.suspend("clean", lasts=timedelta(hours=1))
+    bench.now += timedelta(hours=2)
+
+    later = InForce(bench.declarations, bench.control, lambda: bench.now)
+
+    assert later.held == {}
+    assert bench.states("clean")[0] == (
+        "RESUMED",
+        "the suspension by ada since 2026-11-01 12:00:00+00:00 until 2026-11-01 13:00:00+00:00 ended by itself",
     )
 
-    assert [poll_seconds(graph, TableName.parse(f"s{n}")) for n in (1, 2, 30)] == [0.25, 0.5, 1.0]
+
+def test_a_table_that_fails_five_times_over_fifteen_minutes_is_suspended_with_its_error(bench):
+    for _ in range(5):
+        assert not bench.control.intentions.read().suspensions
+        bench.tell("hourly", state="FAILED")
+        bench.now += timedelta(minutes=4)
+
+    (suspension,) = bench.control.intentions.read().suspensions.values()
+    assert (str(suspension.table), suspension.by, suspension.automatic) == ("hourly", "freshline", True)
+    assert suspension.reason == ("5 failures in a row over 16 minutes that a retry cannot help, the last one QUERY: no")
+    assert bench.states("hourly")[0][0] == "SUSPENDED"
+    bench.step()
+    assert "hourly" in {str(name) for name in bench.in_force.held}
+
+
+def test_a_success_begins_the_count_anew(bench):
+    for number in range(9):
+        bench.tell("hourly", state="SUCCEEDED" if number == 4 else "FAILED")
+        bench.now += timedelta(minutes=5)
+
+    assert bench.control.intentions.failures()[TableName.parse("hourly")].count == 4
+    assert not bench.control.intentions.read().suspensions
+
+
+def test_failures_are_counted_on_after_a_restart(bench):
+    for _ in range(4):
+        bench.tell("hourly", state="FAILED")
+        bench.now += timedelta(minutes=5)
+    bench.loops = Loops(bench.loops._runtime, bench.in_force, bench.work, random_number=lambda: 0.0)
+
+    bench.tell("hourly", state="FAILED")
+
+    assert bench.control.intentions.read().suspensions
+
+
+@pytest.mark.parametrize(
+    ("table", "cause", "error"),
+    [
+        ("hourly", LIVE, SourceError("the broker is away", where="hourly")),
+        ("hourly", LIVE, StorageError("the disk is full", where="hourly")),
+        ("hourly", MANUAL, QueryError("no", where="hourly")),
+        ("hourly", BACKFILL, QueryError("no", where="hourly")),
+        ("orders", LIVE, QueryError("no", where="orders")),
+    ],
+)
+def test_neither_transient_errors_nor_what_nobody_scheduled_suspends(bench, table, cause, error):
+    for _ in range(10):
+        bench.tell(table, state="FAILED", cause=cause, error=error)
+        bench.now += timedelta(minutes=5)
+
+    assert bench.control.intentions.failures() == {}
+    assert not bench.control.intentions.read().suspensions
+
+
+def test_batch_tables_are_left_to_dagster_once_it_was_heard_of(bench):
+    def hold() -> dict[str, str]:
+        bench.in_force._scheduler_at = -10.0
+        bench.step()
+        return {str(name): str(hold.by) for name, hold in bench.in_force.held.items()}
+
+    assert hold() == {}
+
+    bench.control.heartbeats.beat("scheduler", bench.now - timedelta(days=2), {"supervisor": "RUNNING"})
+    assert hold() == {"daily": "SCHEDULER"}
+
+    bench.control.heartbeats.beat("scheduler", bench.now, {"supervisor": "STOPPED", "batch": "STOPPED"})
+    assert hold() == {"clean": "PAUSED", "hourly": "PAUSED", "daily": "PAUSED"}
+
+
+def test_the_engine_is_heard_of_while_its_loops_run_and_forgotten_when_they_end(bench):
+    bench.loops.start()
+    deadline = time.monotonic() + 10
+    while not bench.control.heartbeats.read() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    beat = bench.control.heartbeats.read()["engine"]
+    bench.loops.stop()
+
+    assert (beat.at, beat.detail) == (bench.now, {"pid": os.getpid(), "loops": True})
+    assert bench.control.heartbeats.read() == {}
+
+
+def test_a_store_that_is_away_stops_nothing_and_is_told_once(bench, settings, caplog):
+    bench.bring_in_all()
+    bench.suspend("hourly")
+    bench.step()
+    file = Path(settings.control_store.removeprefix("sqlite:///"))
+    aside = file.with_suffix(".aside")
+    bench.control.close()
+    file.rename(aside)
+    file.mkdir()
+
+    with caplog.at_level("INFO", logger="freshline.engine"):
+        for _ in range(3):
+            bench.tell("orders", committed=True)
+            assert bench.step() == ["clean", "orders"]
+
+    assert "hourly" in {str(name) for name in bench.in_force.held}
+    assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING"]
+
+    file.rmdir()
+    aside.rename(file)
+    bench.resume("hourly")
+    bench.step()
+    assert bench.in_force.held == {}
+
+
+def test_what_is_due_leaves_out_what_is_suspended_and_what_is_below(bench):
+    graph = bench.in_force.graph
+    assert [str(name) for name in bench.loops.due(graph)] == ["orders", "clean", "hourly", "daily"]
+
+    bench.suspend("hourly")
+    bench.in_force.follow()
+
+    assert [str(name) for name in bench.loops.due(graph)] == ["orders", "clean"]

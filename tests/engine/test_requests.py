@@ -16,9 +16,13 @@ from freshline.commit.control_store import ControlStore
 from freshline.commit.warehouse import Warehouse
 from freshline.declare.names import TableName
 from freshline.declare.project import read_declarations
+from freshline.engine.in_force import InForce
 from freshline.engine.requests import ASKER_GONE_SECONDS, KEPT_SECONDS, Request, Requests, read_refresh
 from freshline.engine.work import Job, Work
 from freshline.errors import EngineError, QueryError, RequestError
+from freshline.manage.decide import Desk
+from freshline.plan.alter import decide_suspension
+from freshline.plan.request import LIVE
 from freshline.report.outcome import Outcome
 
 SOURCE = "CREATE SOURCE {name} (id BIGINT) WITH ('connector' = 'files', 'format' = 'json', 'path' = '{name}')"
@@ -53,7 +57,13 @@ class Bench:
             control=control, warehouse=Warehouse(settings.warehouse), clock=lambda: datetime.now(UTC)
         )
         declarations: Any = SimpleNamespace(graph=self.graph, look_strictly=lambda: self.graph)
-        self.requests = Requests(runtime, declarations, self.work, lambda graph: (TableName.parse("d"),))
+        in_force = InForce(declarations, control, lambda: datetime.now(UTC))
+        self.requests = Requests(runtime, in_force, self.work, lambda graph: (TableName.parse("d"),))
+
+    def suspend(self, table: str) -> None:
+        Desk(self.graph, self.control, lambda: datetime.now(UTC)).suspension(
+            lambda known, now: decide_suspension(self.graph, known, table, until=None, reason=None, by="ada", now=now)
+        )
 
     def _do(self, job: Job) -> Outcome:
         self.jobs.append(job)
@@ -119,6 +129,34 @@ def test_what_reads_a_table_that_failed_is_blocked_and_the_rest_goes_on(bench):
     assert blocked["reason"] == "BLOCKED(b)"
     assert events[-1] == {"type": "done", "state": "FAILED", "error": None}
     assert bench.control.last_refreshes()[TableName.parse("c")].state == "BLOCKED"
+
+
+def test_all_tables_are_without_suspended_ones_and_those_below(bench):
+    bench.suspend("b")
+
+    events = bench.ask()
+
+    assert states(events) == {"a": "SUCCEEDED", "b": "SKIPPED", "c": "BLOCKED", "d": "SUCCEEDED"}
+    reasons = {e["outcome"]["table"]: e["outcome"]["reason"] for e in events if e["type"] == "outcome"}
+    assert (reasons["b"], reasons["c"]) == ("SKIPPED(suspended)", "BLOCKED(b, suspended)")
+    assert events[-1] == {"type": "done", "state": "SUCCEEDED", "error": None}
+    assert bench.control.last_refreshes()[TableName.parse("b")].state == "SKIPPED"
+
+
+def test_a_suspended_table_or_one_below_is_refreshed_by_hand(bench):
+    bench.suspend("b")
+
+    assert states(bench.ask(tables=["b"])) == {"a": "SUCCEEDED", "b": "SUCCEEDED"}
+    assert states(bench.ask(tables=["c"])) == {"a": "SUCCEEDED", "b": "SKIPPED", "c": "SUCCEEDED"}
+
+
+def test_a_schedule_that_names_a_suspended_table_leaves_it(bench):
+    bench.suspend("b")
+
+    events = bench.ask(tables=["b", "d"], upstreams=False, scheduled=True)
+
+    assert states(events) == {"b": "SKIPPED", "d": "SUCCEEDED"}
+    assert [job.request.cause for job in bench.jobs] == [LIVE]
 
 
 def test_a_mistake_of_freshline_is_the_outcome_of_its_table_only(bench):

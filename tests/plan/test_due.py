@@ -10,7 +10,7 @@ from freshline.declare.freshness import Freshness
 from freshline.declare.graph import Graph
 from freshline.declare.names import TableName
 from freshline.declare.project import read_declarations
-from freshline.plan.due import critical_paths, due_at, due_tables, with_driving
+from freshline.plan.due import critical_paths, due_at, due_tables, poll_seconds, with_driving
 
 NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
 
@@ -65,3 +65,13 @@ def test_what_has_no_data_timestamp_is_due(graph):
 
 def test_what_is_due_takes_along_what_drives_it_and_leaves_dimensions(graph):
     assert with_driving(graph, [name("priced")]) == (name("orders"), name("clean"), name("priced"))
+
+
+def test_sources_are_looked_at_four_times_in_their_freshness_and_at_least_each_second(settings):
+    source = (
+        "CREATE SOURCE s{0} (id BIGINT) FRESHNESS = INTERVAL '{0}' SECOND "
+        "WITH ('connector' = 'files', 'format' = 'json', 'path' = 's{0}')"
+    )
+    graph = read_declarations({f"s{seconds}.sql": source.format(seconds) for seconds in (1, 2, 30)}, settings)
+
+    assert [poll_seconds(graph, name(f"s{seconds}")) for seconds in (1, 2, 30)] == [0.25, 0.5, 1.0]

@@ -15,10 +15,12 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 from freshline.commit import delta_log
 from freshline.commit.control_store import ControlStore
 from freshline.commit.warehouse import Warehouse
+from freshline.declare.freshness import Freshness
 from freshline.declare.graph import Graph
 from freshline.declare.names import TableName
 from freshline.declare.project import read_declarations
 from freshline.declare.project_settings import read_settings
+from freshline.plan.intentions import FreshnessOverride, Suspension
 from freshline.plan.position import Position, TablePosition
 from freshline.plan.receipt import Receipt
 from freshline.plan.record import RefreshRecord
@@ -244,13 +246,67 @@ def test_one_table_that_cannot_be_read_does_not_hide_the_others(project: Project
     assert status[ORDERS].rows == 3
 
 
+def test_an_override_is_shown_with_the_mode_in_force(project: Project) -> None:
+    override = FreshnessOverride(SPEND, Freshness(30), "ada", before(1), NOW + timedelta(hours=1))
+    project.control.intentions.change(set_overrides=[override])
+
+    spend = project.status()[SPEND]
+
+    assert (spend.freshness_seconds, spend.mode, spend.override) == (30, "continuous", override)
+    assert project.status()[ORDERS].freshness_seconds == 30
+
+
+def test_an_override_that_has_ended_is_not_shown(project: Project) -> None:
+    override = FreshnessOverride(SPEND, Freshness(30), "ada", before(2), before(1))
+    project.control.intentions.change(set_overrides=[override])
+
+    spend = project.status()[SPEND]
+
+    assert (spend.freshness_seconds, spend.override) == (600, None)
+
+
+def test_a_suspended_table_says_so_and_its_lag_is_shown(project: Project) -> None:
+    fresh(project)
+    suspension = Suspension(SPEND, "ada", before(10), reason="wrong prices")
+    project.control.intentions.change(set_suspensions=[suspension])
+
+    spend = project.status()[SPEND]
+
+    assert (spend.state, spend.suspended, spend.blocked_by) == ("SUSPENDED", suspension, None)
+    assert spend.lag_seconds == pytest.approx(240)
+    assert project.status(running=[SPEND])[SPEND].state == "RUNNING"
+
+
+def test_tables_whose_sensor_is_switched_off_are_paused(project: Project) -> None:
+    project.control.heartbeats.beat("scheduler", NOW, {"supervisor": "STOPPED", "batch": "RUNNING"})
+
+    status = project.status()
+
+    assert (status[SPEND].state, status[ORDERS].state) == ("PAUSED", "SCHEDULED")
+    assert status[SPEND].paused == "the supervisor sensor is switched off in Dagster: switch it on there"
+
+
+def test_a_promise_is_judged_by_what_refreshes_took(project: Project) -> None:
+    project.record(ORDERS, before(5), 1, committed=True, seconds=5.0)
+    project.record(SPEND, before(5), 1, committed=True, seconds=900.0)
+
+    spend = project.status()[SPEND]
+
+    assert spend.feasible is False
+    assert spend.feasible_reason == (
+        "the refreshes from orders on take 905.0 s (orders 5.0 s, spend 900.0 s), longer than its freshness, 10 minutes"
+    )
+    assert project.status(seconds={ORDERS: 1.0, SPEND: 2.0})[SPEND].feasible
+
+
 def test_the_json_has_the_documented_keys(project: Project) -> None:
     fresh(project)
     for status in project.status().values():
         value = json.loads(json.dumps(status.as_json()))
         assert list(value) == [
             "table", "kind", "mode", "mode_reason", "freshness_seconds", "data_timestamp", "lag_seconds", "state",
-            "version", "rows", "quarantined", "last_refresh", "error", "problems",
+            "version", "rows", "quarantined", "last_refresh", "error", "problems", "declared_freshness_seconds",
+            "override", "suspended", "blocked_by", "paused", "feasible", "feasible_reason",
         ]  # fmt: skip
         assert value["last_refresh"] is None or list(value["last_refresh"]) == ["strategy", "reason", "seconds", "at"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,6 +12,9 @@ import click
 
 from freshline.declare.project_settings import find_project, read_settings
 from freshline.declare.settings import Settings
+
+_SHORT = re.compile(r"\s*(\d+)\s*(s|min|m|h|d)\s*", re.IGNORECASE)
+_UNITS = {"s": "seconds", "min": "minutes", "m": "minutes", "h": "hours", "d": "days"}
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -37,3 +41,19 @@ def open_settings(project: Path | None, environment: str | None = None) -> Setti
     """
     chosen = {} if environment is None else {"FRESHLINE_ENV": environment}
     return read_settings(find_project(project), {**os.environ, **chosen})
+
+
+def store_is_there(settings: Settings) -> bool:
+    """Whether the control store was made already, for those who only read: opening it would make it."""
+    prefix = "sqlite:///"
+    return not settings.control_store.startswith(prefix) or Path(settings.control_store.removeprefix(prefix)).exists()
+
+
+def written_out(duration: str) -> str:
+    """A duration as it is typed, with its unit written out; another text stays as it is.
+
+    >>> written_out("48h"), written_out("5 min"), written_out("PT5S")
+    ('48 hours', '5 minutes', 'PT5S')
+    """
+    short = _SHORT.fullmatch(duration)
+    return duration if short is None else f"{short[1]} {_UNITS[short[2].lower()]}"

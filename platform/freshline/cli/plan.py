@@ -1,31 +1,52 @@
-"""`freshline plan`: what is declared, and what has changed. Nothing is started and nothing is written."""
+"""`freshline plan`: what is declared, what was decided beside it, what has changed, and which promises cannot be kept.
+
+Nothing is started and nothing is written.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from freshline.cli.options import json_option, open_settings, project_option
+from freshline.cli.options import json_option, open_settings, project_option, store_is_there
 from freshline.commit.warehouse import Warehouse
 from freshline.declare.graph import Graph
 from freshline.declare.names import TableName
 from freshline.declare.settings import Settings
 from freshline.declare.spec import SourceSpec
+from freshline.plan.feasible import judge_promises
+from freshline.plan.hold import HeldBy, held_tables
+from freshline.plan.intentions import FreshnessOverride, Intentions, Suspension, apply_overrides
 from freshline.plan.project import open_project
+from freshline.report.intention_text import intention_lines
 from freshline.report.table_text import freshness_text, table_text
 
 if TYPE_CHECKING:
-    from freshline.plan.record import RefreshRecord
+    from freshline.plan.record import Heartbeat, RefreshRecord
+
+
+@dataclass(frozen=True)
+class Known:
+    """What the control store knows: the newest refreshes, what was decided, and what refreshes take in seconds."""
+
+    refreshes: Mapping[TableName, RefreshRecord] = field(default_factory=dict)
+    intentions: Intentions = field(default_factory=Intentions)
+    seconds: Mapping[TableName, float] = field(default_factory=dict)
+    scheduler: Heartbeat | None = None
 
 
 @dataclass(frozen=True)
 class PlanLine:
-    """One source or table as it is declared; `declaration` is new, unchanged, or changed since the newest refresh."""
+    """One source or table as it is declared; `declaration` is new, unchanged, or changed since the newest refresh.
+
+    Freshness and mode are those in force: of `override` where there is one.
+    """
 
     table: TableName
     kind: str
@@ -35,6 +56,13 @@ class PlanLine:
     declaration: str
     reads: tuple[TableName, ...]
     written_at: str
+    declared_freshness_seconds: int | None = None
+    override: FreshnessOverride | None = None
+    suspended: Suspension | None = None
+    blocked_by: TableName | None = None
+    paused: str | None = None
+    feasible: bool | None = None
+    feasible_reason: str = ""
 
     def as_json(self) -> dict[str, Any]:
         """The object that `freshline plan --json` prints."""
@@ -47,6 +75,13 @@ class PlanLine:
             "declaration": self.declaration,
             "reads": [str(name) for name in self.reads],
             "written_at": self.written_at,
+            "declared_freshness_seconds": self.declared_freshness_seconds,
+            "override": None if self.override is None else self.override.as_json(),
+            "suspended": None if self.suspended is None else self.suspended.as_json(),
+            "blocked_by": None if self.blocked_by is None else str(self.blocked_by),
+            "paused": self.paused,
+            "feasible": self.feasible,
+            "feasible_reason": self.feasible_reason,
         }
 
 
@@ -56,16 +91,22 @@ class PlanLine:
 def command(project: Path | None, as_json: bool) -> None:
     """Show every declaration in the order of refreshing: mode and reason, freshness, and what has changed.
 
-    All mistakes in declarations are told at once. Starts nothing and writes nothing.
+    Below it: other freshnesses than the declared ones, suspensions, and promises that cannot be kept. All mistakes in
+    declarations are told at once. Starts nothing and writes nothing.
     """
     settings = open_settings(project)
     graph = open_project(settings)
-    lines = plan_lines(graph, refreshed_fingerprints(graph, settings))
+    known = _known(settings)
+    lines = plan_lines(graph, refreshed_fingerprints(graph, settings, known.refreshes), known, datetime.now(UTC))
     click.echo(json.dumps([line.as_json() for line in lines], indent=2) if as_json else plan_text(lines))
 
 
-def plan_lines(graph: Graph, refreshed: Mapping[TableName, str]) -> list[PlanLine]:
+def plan_lines(graph: Graph, refreshed: Mapping[TableName, str], known: Known, now: datetime) -> list[PlanLine]:
     """The lines of the plan; `refreshed` has the fingerprint of the declaration at the newest refresh of each table."""
+    intentions = known.intentions.at(now)
+    graph = apply_overrides(graph, intentions)
+    held = held_tables(graph, intentions, known.scheduler)
+    promises = judge_promises(graph, known.seconds)
     lines = []
     for name in graph.order:
         spec = graph.specs[name]
@@ -81,13 +122,20 @@ def plan_lines(graph: Graph, refreshed: Mapping[TableName, str]) -> list[PlanLin
                 declaration=declaration,
                 reads=graph.reads(name),
                 written_at=str(spec.written_at),
+                declared_freshness_seconds=graph.declared_freshness(name).seconds,
+                override=intentions.overrides.get(name),
+                suspended=intentions.suspensions.get(name),
+                blocked_by=held[name].cause if name in held else None,
+                paused=held[name].reason if name in held and held[name].by is HeldBy.PAUSED else None,
+                feasible=promises[name].feasible,
+                feasible_reason=promises[name].reason,
             )
         )
     return lines
 
 
 def plan_text(lines: list[PlanLine]) -> str:
-    """The plan as a person reads it."""
+    """The plan as a person reads it; what was decided beside the files stands below."""
     if not lines:
         return "nothing is declared"
     rows = [
@@ -102,12 +150,14 @@ def plan_text(lines: list[PlanLine]) -> str:
         ]
         for line in lines
     ]
-    return table_text(["table", "kind", "mode", "freshness", "declaration", "reads", "reason of the mode"], rows)
+    text = table_text(["table", "kind", "mode", "freshness", "declaration", "reads", "reason of the mode"], rows)
+    return "\n".join([text, *(told for line in lines for told in intention_lines(line))])
 
 
-def refreshed_fingerprints(graph: Graph, settings: Settings) -> dict[TableName, str]:
-    """The fingerprint of each declaration at its newest refresh, by the control store and the receipts."""
-    records = _records(settings)
+def refreshed_fingerprints(
+    graph: Graph, settings: Settings, records: Mapping[TableName, RefreshRecord]
+) -> dict[TableName, str]:
+    """The fingerprint of each declaration at its newest refresh, by the control store's records and the receipts."""
     warehouse = Warehouse(settings.warehouse)
     found = {}
     for name in graph.order:
@@ -121,16 +171,16 @@ def refreshed_fingerprints(graph: Graph, settings: Settings) -> dict[TableName, 
     return found
 
 
-def _records(settings: Settings) -> Mapping[TableName, RefreshRecord]:
-    prefix = "sqlite:///"
-    if settings.control_store.startswith(prefix) and not Path(settings.control_store.removeprefix(prefix)).exists():
-        return {}  # nothing was refreshed yet; opening it would create it
+def _known(settings: Settings) -> Known:
+    if not store_is_there(settings):
+        return Known()  # nothing was refreshed or decided yet
     # Half of the time of `plan` would go into importing SQLAlchemy for a project without a store.
     from freshline.commit.control_store import ControlStore
 
     store = ControlStore.open(settings.control_store)
     try:
-        return store.last_refreshes()
+        scheduler = store.heartbeats.read().get("scheduler")
+        return Known(store.last_refreshes(), store.intentions.read(), store.seconds(), scheduler)
     finally:
         store.close()
 

@@ -19,6 +19,8 @@ from freshline.report.table_text import count_text, duration_text, padded
 
 NEXT_PAIR = re.compile(r",(?=\s*[A-Za-z_][A-Za-z0-9_]*\s*=)")
 FINE = ("SUCCEEDED", "SKIPPED")
+# The reason of what somebody decided to leave alone; what is blocked by a failure has another.
+SUSPENDED = ", suspended)"
 
 
 @click.command(epilog="\b\nExample:\n  freshline refresh daily_spend --partition ds=2026-11-01")
@@ -95,7 +97,12 @@ def show_outcomes(events: Iterable[Mapping[str, Any]], progress: Progress, as_js
         click.echo(json.dumps(outcomes, indent=2))
     elif not outcomes:
         progress.print("nothing to do")
-    return 0 if all(outcome["state"] in FINE and not outcome.get("problems") for outcome in outcomes) else FAILED
+    return 0 if all(_is_fine(outcome) for outcome in outcomes) else FAILED
+
+
+def _is_fine(outcome: Mapping[str, Any]) -> bool:
+    blocked_on_purpose = outcome["state"] == "BLOCKED" and str(outcome["reason"]).endswith(SUSPENDED)
+    return (outcome["state"] in FINE or blocked_on_purpose) and not outcome.get("problems")
 
 
 def outcome_lines(outcome: Mapping[str, Any]) -> list[str]:

@@ -108,7 +108,7 @@ def read_pipe() -> Iterator[str]:
         yield rest.strip()
 
 
-def converse(statements: Iterator[str], answer: Callable[[str], None]) -> None:
+def converse(statements: Iterator[str], answer: Callable[[str], object]) -> None:
     """Answer each statement; a mistake or Ctrl-C ends that statement, not the shell."""
     for statement in statements:
         try:

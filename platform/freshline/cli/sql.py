@@ -1,16 +1,13 @@
-"""`freshline sql`: query tables by name, one statement or a shell."""
+"""`freshline sql`: query tables by name and manage them, one statement or a shell."""
 
 from __future__ import annotations
 
-import json
-import re
 import sys
 from pathlib import Path
 
 import click
 
 from freshline.cli.ask import ask, connect
-from freshline.cli.explain import explain
 from freshline.cli.options import json_option, open_settings, project_option
 from freshline.cli.progress import Progress
 from freshline.cli.shell import converse, one_statement, read_pipe, read_terminal
@@ -18,7 +15,8 @@ from freshline.declare.settings import Settings
 from freshline.engine.client import EngineClient
 from freshline.report.rows_text import rows_json, rows_text
 
-EXPLAIN = re.compile(r"EXPLAIN\s+MATERIALIZED\s+TABLE\s+([\w`.]+)", re.IGNORECASE)
+# Statements that are not for Spark begin with one of these; what they mean is read when one does.
+MANAGING = ("ALTER", "CREATE", "DROP", "SHOW", "DESCRIBE", "DESC", "EXPLAIN", "VERIFY", "RESTORE")
 SHOWN_ROWS = 1000
 ALL_ROWS = 2**31 - 2  # the most that Spark can be asked for
 
@@ -33,8 +31,8 @@ ALL_ROWS = 2**31 - 2  # the most that Spark can be asked for
 )
 @project_option
 @json_option
-def command(statement: str | None, limit: int | None, project: Path | None, as_json: bool) -> None:
-    """Query tables and sources by name, in Spark SQL.
+def command(statement: str | None, limit: int | None, project: Path | None, as_json: bool) -> int:
+    """Query tables and sources by name, in Spark SQL; or manage them: ALTER, CREATE, DROP, SHOW, DESCRIBE, EXPLAIN.
 
     Without a statement: a shell that reads statements up to a semicolon, from the terminal or from a pipe; \\q ends it.
     """
@@ -42,26 +40,25 @@ def command(statement: str | None, limit: int | None, project: Path | None, as_j
     if limit is None:
         limit = SHOWN_ROWS if sys.stdout.isatty() and not as_json else 0
     if statement is not None:
-        _answer(settings, None, one_statement(statement), limit, as_json)
-        return
+        return _answer(settings, None, one_statement(statement), limit, as_json)
+    if not sys.stdin.isatty():
+        return max((_answer(settings, None, text, limit, as_json) for text in read_pipe()), default=0)
     with Progress() as progress:
         client = connect(settings, progress)
-    terminal = sys.stdin.isatty()
-    statements = read_terminal(settings.state / "sql_history") if terminal else read_pipe()
-    if terminal:
-        converse(statements, lambda text: _answer(settings, client, text, limit, as_json))
-    else:
-        for text in statements:
-            _answer(settings, client, text, limit, as_json)
+    statements = read_terminal(settings.state / "sql_history")
+    converse(statements, lambda text: _answer(settings, client, text, limit, as_json))
+    return 0
 
 
-def _answer(settings: Settings, client: EngineClient | None, statement: str, limit: int, as_json: bool) -> None:
-    explained = EXPLAIN.fullmatch(statement.strip())
-    if explained is not None:
-        # It is told from declarations alone: no engine is started for it.
-        text, value = explain(settings, [explained.group(1).replace("`", "")])[0]
-        click.echo(json.dumps([value], indent=2) if as_json else text)
-        return
+def _answer(settings: Settings, client: EngineClient | None, statement: str, limit: int, as_json: bool) -> int:
+    if any(word in statement.upper() for word in MANAGING):
+        from freshline.declare.managing import read_managing
+
+        managing = read_managing(statement)
+        if managing is not None:
+            from freshline.cli.managing import answer_managing
+
+            return answer_managing(settings, client, managing, limit, as_json)
     columns: list[tuple[str, str]] = []
     rows: list[str] = []
     with Progress() as progress:
@@ -76,3 +73,4 @@ def _answer(settings: Settings, client: EngineClient | None, statement: str, lim
     click.echo(rows_json(shown) if as_json else rows_text(columns, shown))
     if len(shown) < len(rows):
         click.echo(f"There are more rows than these {limit}; --limit 0 prints all.", err=True)
+    return 0

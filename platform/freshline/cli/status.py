@@ -21,6 +21,7 @@ from freshline.declare.names import TableName
 from freshline.declare.settings import Settings
 from freshline.errors import EngineError
 from freshline.plan.project import open_project
+from freshline.report.intention_text import intention_lines
 from freshline.report.table_text import count_text, duration_text, freshness_text, printable, table_text
 
 if TYPE_CHECKING:
@@ -96,13 +97,14 @@ def running_tables(settings: Settings) -> frozenset[TableName]:
 
 
 def status_text(statuses: Sequence[TableStatus], now: datetime) -> str:
-    """The status as a person reads it; what is wrong stands below."""
+    """The status as a person reads it; what was decided and what is wrong stands below."""
     if not statuses:
         return "nothing is declared"
     text = table_text(HEADERS, [status_cells(status, now) for status in statuses], right=RIGHT)
     errors = [f"{status.table}: {line_of(status.error)}" for status in statuses if status.error]
     problems = [f"{status.table}: {printable(problem)}" for status in statuses for problem in status.problems]
-    return "\n".join([text, *errors, *problems])
+    intentions = [line for status in statuses for line in intention_lines(status)]
+    return "\n".join([text, *intentions, *errors, *problems])
 
 
 def status_cells(status: TableStatus, now: datetime) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,15 +27,21 @@ def command(tables: Sequence[str], project: Path | None, as_json: bool) -> int:
     all are equal.
     """
     settings = open_settings(project)
-    verifications = []
     with Progress() as progress:
-        for event in ask(connect(settings, progress), "verify", progress, tables=list(tables)):
-            if event["type"] != "verification":
-                continue
-            verifications.append(event["verification"])
-            if not as_json:
-                for line in verification_lines(event["verification"]):
-                    progress.print(line)
+        events = ask(connect(settings, progress), "verify", progress, tables=list(tables))
+        return show_verifications(events, progress, as_json)
+
+
+def show_verifications(events: Iterable[Mapping[str, Any]], progress: Progress, as_json: bool) -> int:
+    """Print each verification as it comes (or all as one list in JSON); the exit code says whether all are equal."""
+    verifications = []
+    for event in events:
+        if event["type"] != "verification":
+            continue
+        verifications.append(event["verification"])
+        if not as_json:
+            for line in verification_lines(event["verification"]):
+                progress.print(line)
     if as_json:
         click.echo(json.dumps(verifications, indent=2))
     return 0 if all(verification["equal"] for verification in verifications) else FAILED

@@ -1,12 +1,25 @@
-"""The columns of what a table reads: from declarations, or from the logs of tables that only Spark knows."""
+"""The columns of tables: from declarations, or from the logs of tables that only Spark knows."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from deltalake.schema import ArrayType, DataType, MapType, PrimitiveType, StructType
 
 from freshline.commit.delta_log import exists, open_table
 from freshline.commit.warehouse import Warehouse
 from freshline.declare.graph import Graph
 from freshline.declare.names import RESERVED_COLUMN, TableName
 from freshline.declare.spec import TableSpec
+
+# Delta's names of types that Spark SQL spells otherwise; the rest differ in letter case only.
+SQL_TYPES: Mapping[str, str] = {
+    "long": "BIGINT",
+    "integer": "INT",
+    "short": "SMALLINT",
+    "byte": "TINYINT",
+}
 
 
 def input_columns(graph: Graph, warehouse: Warehouse, spec: TableSpec) -> dict[TableName, tuple[str, ...]]:
@@ -21,3 +34,28 @@ def input_columns(graph: Graph, warehouse: Warehouse, spec: TableSpec) -> dict[T
         if known is not None:
             found[name] = known
     return found
+
+
+def column_types(path: Path) -> dict[str, str]:
+    """The columns of the newest version of a Delta table with their types, without those of freshline's own."""
+    fields = open_table(path).schema().fields
+    return {field.name: sql_type(field.type) for field in fields if not field.name.lower().startswith(RESERVED_COLUMN)}
+
+
+def sql_type(type_: DataType) -> str:
+    """Spark SQL's spelling of a Delta type, in upper case as in declarations.
+
+    >>> sql_type(ArrayType(PrimitiveType("long"), contains_null=True))
+    'ARRAY<BIGINT>'
+    """
+    match type_:
+        case PrimitiveType():
+            return SQL_TYPES.get(type_.type, type_.type.upper())
+        case ArrayType():
+            return f"ARRAY<{sql_type(type_.element_type)}>"
+        case MapType():
+            return f"MAP<{sql_type(type_.key_type)}, {sql_type(type_.value_type)}>"
+        case StructType():
+            return f"STRUCT<{', '.join(f'{field.name}: {sql_type(field.type)}' for field in type_.fields)}>"
+        case _:
+            return str(type_)

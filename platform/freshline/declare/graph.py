@@ -6,8 +6,8 @@ there is no circle, every table has a freshness that what drives it can deliver,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from freshline.declare.clauses import Declaration
@@ -33,14 +33,24 @@ class Thresholds:
     incremental_below: Freshness
 
 
+DEFAULT_THRESHOLDS = Thresholds(Freshness(86_400), Freshness(60), Freshness(1_800))
+
+
 @dataclass(frozen=True)
 class Graph:
-    """All declarations by name; `order` has sources first, and every table behind what it reads."""
+    """All declarations by name; `order` has sources first, and every table behind what it reads.
+
+    `freshnesses` and `modes` are those in force. `overrides` are freshnesses that win over the declared ones (see
+    `with_freshness`); `declared` is what would hold without them, empty where there are none.
+    """
 
     specs: Mapping[TableName, Spec]
     order: tuple[TableName, ...]
     freshnesses: Mapping[TableName, Freshness]
     modes: Mapping[TableName, tuple[Mode, str]]
+    thresholds: Thresholds = DEFAULT_THRESHOLDS
+    overrides: Mapping[TableName, Freshness] = field(default_factory=dict)
+    declared: Mapping[TableName, Freshness] = field(default_factory=dict)
 
     def __contains__(self, name: object) -> bool:
         return name in self.specs
@@ -81,8 +91,48 @@ class Graph:
         return spec
 
     def freshness(self, name: TableName) -> Freshness:
-        """The freshness that holds: stated, inherited from consumers, or the project's default."""
+        """The freshness in force: of an override, stated, inherited from consumers, or the project's default."""
         return self.freshnesses[self.spec(name).name]
+
+    def declared_freshness(self, name: TableName) -> Freshness:
+        """The freshness that would hold without any override."""
+        return (self.declared or self.freshnesses)[self.spec(name).name]
+
+    def with_freshness(self, overrides: Mapping[TableName, Freshness]) -> Graph:
+        """The same declarations with these freshnesses in place of the declared ones, and no others.
+
+        Modes follow, and so do inputs that inherit from their consumers. Names that are no tables of the graph are
+        left out. It never raises: an override that is tighter than what drives the table delivers is a promise that is
+        not kept (see `slower_inputs`), not a reason to have no graph.
+        """
+        chosen = {spec.name: overrides[spec.name] for spec in self.tables if spec.name in overrides}
+        if chosen == self.overrides:
+            return self
+        stated = {name: chosen.get(name) or _stated(spec) for name, spec in self.specs.items()}
+        found = _inherit(stated, self.specs, self.order)
+        freshnesses = {name: freshness or self.thresholds.default_freshness for name, freshness in found.items()}
+        modes = {
+            name: self.modes[name]
+            if freshnesses[name] == self.freshnesses[name]
+            else resolve_mode(
+                spec, freshnesses[name], self.thresholds.continuous_below, self.thresholds.incremental_below
+            )
+            for name, spec in self.specs.items()
+        }
+        return replace(
+            self, freshnesses=freshnesses, modes=modes, overrides=chosen, declared=self.declared or self.freshnesses
+        )
+
+    def slower_inputs(self, name: TableName) -> tuple[TableName, ...]:
+        """The inputs that drive the table and deliver later than its freshness allows."""
+        own = self.freshness(name)
+        return tuple(
+            read
+            for read in self.driving(name)
+            # A source that is read in place has, at every moment, all that there is: its freshness is the rhythm of
+            # whoever writes it, and holds nothing up.
+            if is_brought_in(self.specs[read]) and self.freshnesses[read] > own
+        )
 
     def mode(self, name: TableName) -> Mode:
         return self.modes[self.spec(name).name][0]
@@ -117,6 +167,16 @@ class Graph:
         spec = self.spec(name)
         return driving_inputs(spec) if isinstance(spec, TableSpec) else ()
 
+    def driving_upstream(self, name: TableName) -> tuple[TableName, ...]:
+        """Everything that drives the table, near or far, in order."""
+        return self._closure(name, self.driving)
+
+    def driven(self, name: TableName) -> tuple[TableName, ...]:
+        """Everything that the table drives, near or far, in order: what lies below it, as rule 11 means it."""
+        return self._closure(
+            name, lambda each: [reader for reader in self.consumers(each) if each in self.driving(reader)]
+        )
+
     def roots(self, name: TableName) -> tuple[TableName, ...]:
         """The sources that drive the table, near or far, in order; a source is its own root."""
         if isinstance(self.spec(name), SourceSpec):
@@ -132,8 +192,7 @@ class Graph:
                 found.setdefault(read, []).append(name)
         return {name: tuple(readers) for name, readers in found.items()}
 
-    def _closure(self, name: TableName, step: object) -> tuple[TableName, ...]:
-        assert callable(step)
+    def _closure(self, name: TableName, step: Callable[[TableName], Iterable[TableName]]) -> tuple[TableName, ...]:
         seen: set[TableName] = set()
         waiting = list(step(name))
         while waiting:
@@ -199,7 +258,7 @@ def build_graph(declarations: Sequence[Declaration], thresholds: Thresholds, pro
             )
         except ValueError as error:
             problems.add("REFRESH_MODE", f"{name}: {error}", declaration.at("REFRESH_MODE"))
-    return Graph(specs, tuple(by_name), freshnesses, modes)
+    return Graph(specs, tuple(by_name), freshnesses, modes, thresholds)
 
 
 # -- names
@@ -310,45 +369,55 @@ def _way_back(
 # -- freshness
 
 
-def _arrives(spec: Spec) -> bool:
-    """Whether rows of it must first be brought in by us."""
+def is_brought_in(spec: Spec) -> bool:
+    """Whether rows of it must first be brought in by us: all but sources that are read in place."""
     return spec.is_log if isinstance(spec, SourceSpec) else True
 
 
 def _freshnesses(
     by_name: Mapping[TableName, Declaration], order: Sequence[TableName], thresholds: Thresholds, problems: Problems
 ) -> dict[TableName, Freshness]:
-    """From consumers to inputs, so that what is inherited is known."""
-    asked: dict[TableName, list[tuple[bool, Freshness]]] = {}
+    specs = {name: declaration.spec for name, declaration in by_name.items()}
+    stated = {
+        name: thresholds.default_freshness
+        if isinstance(declaration.spec, TableSpec) and not declaration.freshness_stated
+        else _stated(declaration.spec)
+        for name, declaration in by_name.items()
+    }
     found: dict[TableName, Freshness] = {}
-    for name in reversed(order):
-        declaration = by_name[name]
-        spec = declaration.spec
-        stated = _stated(declaration, thresholds)
-        if stated is None:
-            stated = _tightest(asked.get(name, []))
-            if stated is None and isinstance(spec, TableSpec):
-                problems.add(
-                    "FRESHNESS_DOWNSTREAM",
-                    f"FRESHNESS = DOWNSTREAM, but no table reads {name}. State a freshness, such as INTERVAL '1' HOUR.",
-                    declaration.at("FRESHNESS"),
-                )
-        found[name] = stated or thresholds.default_freshness
-        if isinstance(spec, TableSpec):
-            for read in spec.reads:
-                asked.setdefault(read, []).append((read not in spec.non_driving, found[name]))
+    for name, freshness in _inherit(stated, specs, order).items():
+        if freshness is None and isinstance(specs[name], TableSpec):
+            problems.add(
+                "FRESHNESS_DOWNSTREAM",
+                f"FRESHNESS = DOWNSTREAM, but no table reads {name}. State a freshness, such as INTERVAL '1' HOUR.",
+                by_name[name].at("FRESHNESS"),
+            )
+        found[name] = freshness or thresholds.default_freshness
     for name in order:
         _check_upstream_freshness(by_name[name], by_name, found, problems)
     return found
 
 
-def _stated(declaration: Declaration, thresholds: Thresholds) -> Freshness | None:
+def _inherit(
+    stated: Mapping[TableName, Freshness | None], specs: Mapping[TableName, Spec], order: Sequence[TableName]
+) -> dict[TableName, Freshness | None]:
+    """The freshness of each, None where nothing is stated and no consumer has one.
+
+    From consumers to inputs, so that what is inherited is known.
+    """
+    asked: dict[TableName, list[tuple[bool, Freshness]]] = {}
+    found: dict[TableName, Freshness | None] = {}
+    for name in reversed(order):
+        freshness = found[name] = stated[name] or _tightest(asked.get(name, []))
+        spec = specs[name]
+        if isinstance(spec, TableSpec) and freshness is not None:
+            for read in spec.reads:
+                asked.setdefault(read, []).append((read not in spec.non_driving, freshness))
+    return {name: found[name] for name in order}
+
+
+def _stated(spec: Spec) -> Freshness | None:
     """The freshness of the declaration itself; None where it is inherited from consumers."""
-    spec = declaration.spec
-    if isinstance(spec, SourceSpec):
-        return spec.freshness
-    if not declaration.freshness_stated:
-        return thresholds.default_freshness
     return spec.freshness if isinstance(spec.freshness, Freshness) else None
 
 
@@ -368,9 +437,8 @@ def _check_upstream_freshness(
     if not isinstance(spec, TableSpec) or spec.freshness is Downstream.DOWNSTREAM:
         return
     for read in driving_inputs(spec):
-        # A source that is read in place has, at every moment, all that there is: its freshness is the rhythm of whoever
-        # writes it, and holds nothing up.
-        in_place = read in by_name and not _arrives(by_name[read].spec)
+        # As in Graph.slower_inputs.
+        in_place = read in by_name and not is_brought_in(by_name[read].spec)
         if read not in by_name or in_place or found[read] <= found[spec.name]:
             continue
         own = found[spec.name].describe()

@@ -31,14 +31,20 @@ SUFFIXES = (".sql", ".py")
 NOT_DECLARATIONS = ("definitions.py",)
 
 
-def read_project(settings: Settings, environ: Mapping[str, str] | None = None) -> Graph:
+def read_project(
+    settings: Settings,
+    environ: Mapping[str, str] | None = None,
+    *,
+    instead: Mapping[Path, str | None] | None = None,
+) -> Graph:
     """Read all declarations of a project; raises DeclarationErrors with everything that is wrong.
 
-    `environ` is what `${env:NAME}` refers to, by default that of the process. Reading changes nothing but a cache in
-    the state directory.
+    `environ` is what `${env:NAME}` refers to, by default that of the process. `instead` has texts that count in place
+    of what is on disk, None for a file that does not count: how a change is judged before it is made. Reading changes
+    nothing but a cache in the state directory.
     """
     cache = DeclarationCache(settings.state / "cache" / "declarations")
-    graph = _read(settings, os.environ if environ is None else environ, cache)
+    graph = _read(settings, os.environ if environ is None else environ, cache, instead or {})
     cache.save()
     return graph
 
@@ -61,12 +67,17 @@ def read_declarations(files: Mapping[str, str], settings: Settings) -> Graph:
     return _graph(declarations, frozenset(broken), settings, os.environ, _resolve, problems)
 
 
-def _read(settings: Settings, environ: Mapping[str, str], cache: DeclarationCache) -> Graph:
+def _read(
+    settings: Settings, environ: Mapping[str, str], cache: DeclarationCache, instead: Mapping[Path, str | None]
+) -> Graph:
     problems = Problems()
     declarations: list[Declaration] = []
     broken: set[TableName] = set()
     keys: dict[TableName, str] = {}
-    for file in _files(settings, problems):
+    new = sorted(file for file, text in instead.items() if text is not None and not file.is_file())
+    for file in (*_files(settings, problems), *new):
+        if file in instead and instead[file] is None:
+            continue
         at = Location(_shown(settings, file), 1)
         try:
             name = _name_of(file.relative_to(settings.declarations), at)
@@ -74,7 +85,7 @@ def _read(settings: Settings, environ: Mapping[str, str], cache: DeclarationCach
             problems.extend(error)
             continue
         try:
-            declaration, key = _declaration(settings, file, name, cache)
+            declaration, key = _declaration(settings, file, name, cache, instead.get(file))
         except DeclarationError as error:
             problems.extend(error)
             broken.add(name)
@@ -148,9 +159,11 @@ def _name_of(path: Path, at: Location) -> TableName:
     return TableName(parts[0] if len(parts) == 2 else None, parts[-1])
 
 
-def _declaration(settings: Settings, file: Path, name: TableName, cache: DeclarationCache) -> tuple[Declaration, str]:
+def _declaration(
+    settings: Settings, file: Path, name: TableName, cache: DeclarationCache, instead: str | None
+) -> tuple[Declaration, str]:
     path = _shown(settings, file)
-    text = _text(file, path)
+    text = _text(file, path) if instead is None else instead
     if file.suffix == ".sql":
         key = cache.key("sql", path, text)
         read: Callable[[], Declaration] = lambda: _declare_sql(text, path, name)  # noqa: E731

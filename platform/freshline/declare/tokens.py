@@ -100,10 +100,11 @@ class Text:
 
 
 class Tokens:
-    """A cursor over the tokens of one declaration."""
+    """A cursor over the tokens of one declaration, or of what else `whole` names."""
 
-    def __init__(self, text: Text, tokens: Iterable[Token]) -> None:
+    def __init__(self, text: Text, tokens: Iterable[Token], whole: str = "the declaration") -> None:
         self.text = text
+        self._whole = whole
         self._tokens = list(tokens)
         self._next = 0
 
@@ -143,7 +144,7 @@ class Tokens:
 
     def refuse(self, expected: str) -> DeclarationError:
         token = self.token
-        shown = "the declaration ends" if token is None else f"{token.raw.splitlines()[0][:60]} stands"
+        shown = f"{self._whole} ends" if token is None else f"{token.raw.splitlines()[0][:60]} stands"
         return breach("SYNTAX", f"{expected} where {shown}.", self.here)
 
     def word(self, ahead: int = 0) -> str:

@@ -6,11 +6,16 @@ second or so. A table that is due waits for what was wanted on its behalf: upstr
 anything else, nor does a table that was woken, because a log that grows all the time is always wanted: its readers
 would never run. What is wanted twice runs once, so missed ticks collapse. A failed refresh waits longer each time
 before it is tried again, and never ends the loops.
+
+What was decided about tables is followed at every step: other freshnesses are a new graph, which is taken up without
+a restart, and suspended tables are left alone with those below. A refresh that runs is left to end at its commit; the
+next one begins from the newest receipt, in whichever mode it is then, so that no row is lost or repeated.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import random
 import threading
 import time
@@ -23,10 +28,14 @@ from freshline.commit.delta_log import newest_version
 from freshline.declare.graph import Graph
 from freshline.declare.names import TableName
 from freshline.declare.spec import Mode, SourceSpec
-from freshline.engine.declarations import Declarations
+from freshline.engine.in_force import InForce
 from freshline.engine.work import Job, Work
 from freshline.errors import FreshlineError
-from freshline.plan.due import due_tables, with_driving
+from freshline.manage.decide import Desk
+from freshline.plan.alter import decide_suspension
+from freshline.plan.due import due_tables, poll_seconds, with_driving
+from freshline.plan.failures import count_failure, is_to_suspend, suspension_reason
+from freshline.plan.hold import Hold, intended_holds
 from freshline.plan.request import LIVE, RefreshRequest
 from freshline.refresh.cancellation import Cancellation
 from freshline.report.outcome import Outcome
@@ -36,6 +45,9 @@ from freshline.run import Runtime
 LOG = logging.getLogger(__name__)
 
 LONGEST_PAUSE_SECONDS = 60.0
+ENGINE = "engine"
+FRESHLINE = "freshline"
+_BEAT_SECONDS = 2.0
 _LOOK_SECONDS = 2.0
 _STEP_SECONDS = 0.25
 # Reading every log costs some milliseconds a table; it may take this part of one processor's time.
@@ -82,6 +94,7 @@ class _Memory:
     failures: dict[TableName, Failures] = field(default_factory=dict)
     versions: dict[TableName, int | None] = field(default_factory=dict)
     underway: dict[TableName, frozenset[TableName]] = field(default_factory=dict)
+    held: Mapping[TableName, Hold] = field(default_factory=dict)
 
 
 class Loops:
@@ -90,22 +103,26 @@ class Loops:
     def __init__(
         self,
         runtime: Runtime,
-        declarations: Declarations,
+        in_force: InForce,
         work: Work,
         random_number: Callable[[], float] = random.random,
     ) -> None:
         self._runtime = runtime
-        self._declarations = declarations
+        self._in_force = in_force
         self._work = work
         self._random_number = random_number
         self._rows = RowCounts()
         self._lock = threading.RLock()
         self._wake = threading.Condition(self._lock)
-        self._memory = _Memory(declarations.graph)
+        self._memory = _Memory(in_force.graph, held=in_force.held)
         self._on = False
         self._thread: threading.Thread | None = None
         self._looked_at = 0.0
         self._status_at = 0.0
+        self._beaten_at = -_BEAT_SECONDS
+        self._trouble = ""
+        # Whose row of failures in the store a success ends.
+        self._failing = set(runtime.control.intentions.failures())
 
     @property
     def on(self) -> bool:
@@ -117,7 +134,8 @@ class Loops:
             if self._on:
                 return
             self._on = True
-            self._take_up(self._declarations.graph)
+            self._take_up(self._in_force.follow())
+            self._beaten_at = -_BEAT_SECONDS
             self._thread = threading.Thread(target=self._run, name="loops", daemon=True)
             self._thread.start()
         LOG.info("the loops run")
@@ -129,23 +147,32 @@ class Loops:
             self._wake.notify_all()
         if self._thread is not None:
             self._thread.join(10.0)
+            self._thread = None
+            try:
+                # Ended in order: nobody need wonder about the silence.
+                self._runtime.control.heartbeats.forget(ENGINE)
+            except FreshlineError as error:
+                LOG.warning("the heartbeat of this engine stays in the control store: %s", error)
 
     def status(self) -> list[TableStatus]:
         """How every table stands. Only reads."""
         return read_status(
-            self._declarations.graph,
+            self._in_force.graph,
             self._runtime.control,
             self._runtime.warehouse,
             self._runtime.clock(),
             running=self._work.running,
             count_rows=self._rows,
+            seconds={name: taken for name, taken in self._memory.seconds.items() if taken} if self._on else None,
         )
 
     def due(self, graph: Graph) -> tuple[TableName, ...]:
-        """What is due now, with what drives it, in order."""
+        """What is due now, with what drives it, in order; neither what is suspended nor what is below."""
         stamps = {status.table: status.data_timestamp for status in self.status()}
-        seconds = {name: self._seconds(name) for name in graph.order}
-        return with_driving(graph, due_tables(graph, stamps, seconds, self._runtime.clock()))
+        held = intended_holds(self._in_force.held)
+        due = due_tables(graph, stamps, self._runtime.control.seconds(), self._runtime.clock())
+        wanted = with_driving(graph, [name for name in due if name not in held])
+        return tuple(name for name in wanted if name not in held)
 
     def told(self, job: Job, outcome: Outcome | None) -> None:
         """Take note of the end of a refresh: wake what reads the table, or let it rest after a failure."""
@@ -165,14 +192,63 @@ class Loops:
                     self._committed(name)
                 memory.versions[name] = outcome.version
             self._wake.notify_all()
+        try:
+            self._count(job, outcome)
+        except FreshlineError as error:
+            LOG.warning("whether %s failed in a row is not recorded: %s", name, error)
+
+    def _count(self, job: Job, outcome: Outcome | None) -> None:
+        """Keep the row of failures in the control store, and suspend the table when it is long enough (rule 12)."""
+        name, intentions = job.table, self._runtime.control.intentions
+        if outcome is not None and outcome.state == "SUCCEEDED":
+            if name in self._failing:
+                intentions.forget_failures(name)
+                self._failing.discard(name)
+            return
+        failed = outcome is None or outcome.state == "FAILED"
+        helpless = outcome is None or outcome.error is None or not outcome.error.retry_helps
+        graph = self._in_force.graph
+        if not failed or not helpless or job.request.cause != LIVE or name not in graph:
+            return
+        if isinstance(graph.spec(name), SourceSpec):
+            return  # what arrives there later must not be left lying
+        error = {"code": "REFRESH", "message": "it ended in a way that it must not; see the engine's log"}
+        row = count_failure(
+            intentions.failures().get(name),
+            name,
+            error if outcome is None or outcome.error is None else outcome.error.as_json(),
+            graph.freshness(name),
+            self._runtime.clock(),
+        )
+        intentions.record_failures(row)
+        self._failing.add(name)
+        if is_to_suspend(row):
+            decision = Desk(self._in_force.declared, self._runtime.control, self._runtime.clock).suspension(
+                lambda known, now: decide_suspension(
+                    graph,
+                    known,
+                    str(name),
+                    until=None,
+                    reason=suspension_reason(row),
+                    by=FRESHLINE,
+                    now=now,
+                    automatic=True,
+                ),
+                cause=LIVE,
+            )
+            LOG.warning("%s", decision.sentence)
 
     # -- under the lock
 
     def _committed(self, name: TableName) -> None:
         memory = self._memory
-        taken = self._runtime.control.seconds_of(name)
-        if taken is not None:
-            memory.seconds[name] = taken
+        try:
+            taken = self._runtime.control.seconds_of(name)
+        except FreshlineError as error:
+            # What it took before will do; that its readers are woken must not hang on it.
+            LOG.debug("what refreshes of %s take is not known: %s", name, error)
+        else:
+            memory.seconds[name] = taken or 0.0
         for reader in memory.graph.consumers(name):
             if memory.graph.mode(reader) is Mode.CONTINUOUS and name in memory.graph.driving(reader):
                 self._want(reader, Want("woken"))
@@ -201,27 +277,44 @@ class Loops:
             self._want(name, Want("woken"))
 
     def _want(self, name: TableName, want: Want) -> None:
+        if name in self._memory.held:
+            return
         before = self._memory.wanted.get(name)
         self._memory.wanted[name] = want if before is None else before | want
 
     def _take_up(self, graph: Graph) -> None:
         before = self._memory
+        known = before.graph
+        same = {name for name in graph.order if name in known and known.specs[name] == graph.specs[name]}
+        measured = self._runtime.control.seconds() if set(graph.order) - set(before.seconds) else {}
         self._memory = _Memory(
             graph,
-            seconds={name: seconds for name, seconds in before.seconds.items() if name in graph},
+            polled_at={name: at for name, at in before.polled_at.items() if name in same},
+            seconds={name: before.seconds.get(name, measured.get(name)) or 0.0 for name in graph.order},
+            failures={name: failures for name, failures in before.failures.items() if name in same},
             versions={name: version for name, version in before.versions.items() if name in graph},
+            underway={name: waves for name, waves in before.underway.items() if name in graph},
+            held=self._in_force.held,
         )
         for name in graph.order:
-            if name not in self._memory.seconds:
-                self._memory.seconds[name] = self._seconds(name)
-            # Nothing wakes a table for what was committed while no loop ran.
+            # Nothing wakes a table for what was committed while no loop ran, or while it was kept in another mode.
             if graph.mode(name) is Mode.CONTINUOUS:
                 self._want(name, Want("woken"))
         self._status_at = 0.0
 
-    def _seconds(self, name: TableName) -> float:
-        known = self._memory.seconds.get(name)
-        return known if known is not None else self._runtime.control.seconds_of(name) or 0.0
+    def _hold(self, held: Mapping[TableName, Hold]) -> None:
+        """Leave these tables alone from now on, and go on with those that are not among them any more."""
+        memory = self._memory
+        freed = set(memory.held) - set(held)
+        memory.held = held
+        for name in held:
+            memory.wanted.pop(name, None)
+        for name in freed:
+            memory.due_again_at.pop(name, None)
+            if name in memory.graph and memory.graph.mode(name) is Mode.CONTINUOUS:
+                self._want(name, Want("woken"))
+        if freed:
+            self._status_at = 0.0
 
     def _poll(self, now: float) -> None:
         memory = self._memory
@@ -237,6 +330,8 @@ class Loops:
         memory = self._memory
         due = due_tables(memory.graph, stamps, memory.seconds, self._runtime.clock())
         for name in due:
+            if name in memory.held:
+                continue
             pending = memory.wanted.get(name)
             if now < memory.due_again_at.get(name, 0.0) or (pending is not None and name in pending.waves):
                 continue
@@ -253,6 +348,7 @@ class Loops:
             name
             for name, want in memory.wanted.items()
             if name not in resting
+            and name not in memory.held
             and name not in busy
             and not any(
                 self._waits_for(name, want, upstream, busy, resting) for upstream in memory.graph.upstream(name)
@@ -305,19 +401,38 @@ class Loops:
         now = time.monotonic()
         if now - self._looked_at >= _LOOK_SECONDS:
             self._looked_at = now
-            self._declarations.look()
+            graph = self._in_force.look()
+        else:
+            graph = self._in_force.follow()
         with self._lock:
-            if self._declarations.graph is not self._memory.graph:
-                self._take_up(self._declarations.graph)
+            if graph is not self._memory.graph:
+                self._take_up(graph)
+            elif self._in_force.held != self._memory.held:
+                self._hold(self._in_force.held)
             self._poll(now)
-        if now >= self._status_at:
-            stamps = {status.table: status.data_timestamp for status in self.status()}
-            taken = time.monotonic() - now
-            self._status_at = now + max(1.0, taken / _STATUS_SHARE)
-            with self._lock:
-                self._want_due(stamps, now)
+        try:
+            if now - self._beaten_at >= _BEAT_SECONDS:
+                self._beaten_at = now
+                detail = {"pid": os.getpid(), "loops": True}
+                self._runtime.control.heartbeats.beat(ENGINE, self._runtime.clock(), detail)
+            if now >= self._status_at:
+                self._look_at_ages(now)
+            self._trouble = ""
+        except FreshlineError as error:
+            # What is known suffices for what wakes tables; ages are looked at again in a moment.
+            self._status_at = now + 1.0
+            if str(error) != self._trouble:
+                self._trouble = str(error)
+                LOG.warning("the loops go on with what they know: %s", error)
         with self._lock:
             self._submit(self._ready(self._work.busy, now))
+
+    def _look_at_ages(self, now: float) -> None:
+        stamps = {status.table: status.data_timestamp for status in self.status()}
+        taken = time.monotonic() - now
+        self._status_at = now + max(1.0, taken / _STATUS_SHARE)
+        with self._lock:
+            self._want_due(stamps, now)
 
     def _submit(self, ready: Sequence[TableName]) -> None:
         memory = self._memory
@@ -336,8 +451,3 @@ class Loops:
 
 def _log_progress(name: TableName, message: str) -> None:
     LOG.debug("%s: %s", name, message)
-
-
-def poll_seconds(graph: Graph, name: TableName) -> float:
-    """How often a source of a continuous table is looked at."""
-    return min(1.0, graph.freshness(name).seconds / 4)

@@ -33,6 +33,7 @@ from freshline.declare.settings import Settings
 from freshline.engine import spark
 from freshline.engine.declarations import Declarations
 from freshline.engine.failpoint import read_failpoint
+from freshline.engine.in_force import InForce
 from freshline.engine.lock import WarehouseLock
 from freshline.engine.loops import Loops
 from freshline.engine.process import ProcessId
@@ -45,6 +46,7 @@ from freshline.errors import EngineError, FreshlineError, RefreshError, StorageE
 from freshline.plan.record import RefreshRecord
 from freshline.report.outcome import Outcome
 from freshline.run import Runtime, open_runtime, refresh_table
+from freshline.run.runtime import utc_now
 
 LOG = logging.getLogger(__name__)
 
@@ -60,8 +62,9 @@ Report = Callable[[Mapping[str, Any]], None]
 class Engine:
     """A running engine: what is behind its HTTP."""
 
-    def __init__(self, settings: Settings, runtime: Runtime, declarations: Declarations, jvm: ProcessId) -> None:
+    def __init__(self, settings: Settings, runtime: Runtime, in_force: InForce, jvm: ProcessId) -> None:
         self._settings = settings
+        self._in_force = in_force
         self._runtime = runtime
         self._jvm = jvm
         self._ending = threading.Event()
@@ -69,8 +72,8 @@ class Engine:
         self._state: EngineState | None = None
         self._loops_lock = threading.Lock()
         self._work = Work(self._refresh, settings.parallel_refreshes, self._told)
-        self._loops = Loops(runtime, declarations, self._work)
-        self._requests = Requests(runtime, declarations, self._work, self._loops.due)
+        self._loops = Loops(runtime, in_force, self._work)
+        self._requests = Requests(runtime, in_force, self._work, self._loops.due)
         self._requests.adopt()
 
     # -- what the server offers
@@ -84,6 +87,8 @@ class Engine:
             "loops": self._loops.on,
             "stopping": self._ending.is_set(),
             "epoch": self._runtime.epoch,
+            "overridden": [str(name) for name in self._in_force.intentions.overrides],
+            "suspended": [str(name) for name in self._in_force.intentions.suspensions],
         }
 
     def submit(self, kind: str, arguments: Mapping[str, Any]) -> Request:
@@ -222,16 +227,17 @@ def run_engine(settings: Settings, *, loops: bool, report: Report) -> int:
         )
         stack.callback(python_tables.close)
         progress("reading the tables' logs")
+        in_force = InForce(declarations, control, utc_now)
         runtime = open_runtime(
             settings,
-            declarations.graph,
+            in_force.graph,
             session,
             control,
             python_tables=python_tables,
             failpoint=read_failpoint(os.environ),
         )
-        declarations.on_change(lambda graph: setattr(runtime, "graph", graph))
-        engine = Engine(settings, runtime, declarations, jvm)
+        in_force.on_change(lambda graph: setattr(runtime, "graph", graph))
+        engine = Engine(settings, runtime, in_force, jvm)
         ending.tell(engine)
         server = Server(engine, token, listener)
         server.start()

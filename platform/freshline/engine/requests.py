@@ -25,11 +25,12 @@ from freshline.declare.graph import Graph
 from freshline.declare.names import TableName
 from freshline.declare.rules import nearest
 from freshline.declare.spec import SourceSpec
-from freshline.engine.declarations import Declarations
+from freshline.engine.in_force import InForce
 from freshline.engine.work import Job, Work
 from freshline.errors import CancelledError, EngineError, FreshlineError, RefreshError, RequestError
+from freshline.plan.hold import Hold, intended_holds
 from freshline.plan.record import RefreshRecord
-from freshline.plan.request import MANUAL, RefreshRequest
+from freshline.plan.request import LIVE, MANUAL, RefreshRequest
 from freshline.refresh.cancellation import Cancellation
 from freshline.report.outcome import Outcome
 from freshline.report.status import kind_of
@@ -38,7 +39,7 @@ from freshline.run import Runtime, Verification, query, refresh_order, verify_ta
 LOG = logging.getLogger(__name__)
 
 KINDS = ("refresh", "verify", "sql", "tick")
-SUCCEEDED, FAILED, CANCELLED, BLOCKED = "SUCCEEDED", "FAILED", "CANCELLED", "BLOCKED"
+SUCCEEDED, FAILED, CANCELLED, BLOCKED, SKIPPED = "SUCCEEDED", "FAILED", "CANCELLED", "BLOCKED", "SKIPPED"
 ASKER_GONE_SECONDS = 15.0
 KEPT_SECONDS = 600.0
 # A request that refreshes only waits, so it may have many neighbours.
@@ -110,12 +111,13 @@ class Request:
 
 @dataclass(frozen=True)
 class _Asked:
-    """The checked arguments of a refresh."""
+    """The checked arguments of a refresh; `scheduled` when no person asks for it, but a clock."""
 
-    names: tuple[TableName, ...]
-    full: bool
-    partitions: tuple[Partition, ...]
-    upstreams: bool
+    names: tuple[TableName, ...] = ()
+    full: bool = False
+    partitions: tuple[Partition, ...] = ()
+    upstreams: bool = True
+    scheduled: bool = False
 
 
 class Requests:
@@ -124,13 +126,13 @@ class Requests:
     def __init__(
         self,
         runtime: Runtime,
-        declarations: Declarations,
+        in_force: InForce,
         work: Work,
         due: Callable[[Graph], Sequence[TableName]],
     ) -> None:
         """`due` says what one evaluation of the graph would refresh."""
         self._runtime = runtime
-        self._declarations = declarations
+        self._in_force = in_force
         self._work = work
         self._due = due
         self._requests: dict[str, Request] = {}
@@ -242,20 +244,25 @@ class Requests:
             case "refresh":
                 return self._refresh(request)
             case "tick":
-                graph = self._declarations.look_strictly()
-                return self._run(request, graph, _Asked((), False, (), False), self._due(graph))
+                graph = self._in_force.look_strictly()
+                return self._run(request, graph, _Asked(scheduled=True), self._due(graph))
             case "verify":
                 return self._verify(request)
             case _:
                 return self._query(request)
 
     def _refresh(self, request: Request) -> str:
-        graph = self._declarations.look_strictly()
+        graph = self._in_force.look_strictly()
         asked = read_refresh(graph, request.arguments)
         return self._run(request, graph, asked, refresh_order(graph, asked.names, upstreams=asked.upstreams))
 
     def _run(self, request: Request, graph: Graph, asked: _Asked, order: Sequence[TableName]) -> str:
         """Refresh these, each when everything before it that it depends on has ended."""
+        holds = {
+            name: hold
+            for name, hold in intended_holds(self._in_force.held).items()
+            if asked.scheduled or name not in asked.names
+        }
         left = list(order)
         chosen = frozenset(order)
         cancelled = False
@@ -267,11 +274,16 @@ class Requests:
                 if request.cancellation.cancelled:
                     break
                 cause = next((bad[read] for read in graph.reads(name) if read in bad), None)
-                if cause is not None:
+                if name in holds:
+                    # Somebody decided so: that is no failure, and does not keep a table that was named.
+                    left.remove(name)
+                    ended.add(name)
+                    self._tell(request, self._left_alone(graph, name, asked, _reason_of(holds[name])))
+                elif cause is not None:
                     left.remove(name)
                     bad[name] = cause
                     ended.add(name)
-                    self._tell(request, self._blocked(graph, name, cause))
+                    self._tell(request, self._left_alone(graph, name, asked, f"{BLOCKED}({cause})"))
                 elif all(other in ended for other in graph.upstream(name) if other in chosen):
                     left.remove(name)
                     job = self._work.submit(self._job(request, graph, asked, name))
@@ -287,7 +299,7 @@ class Requests:
                 outcome = self._outcome(graph, job)
                 ended.add(job.table)
                 cancelled = cancelled or outcome.state == CANCELLED
-                if outcome.state not in (SUCCEEDED, "SKIPPED"):
+                if outcome.state not in (SUCCEEDED, SKIPPED):
                     bad[job.table] = job.table
                 self._tell(request, outcome)
         # Everything may have ended before the cancellation came.
@@ -300,7 +312,7 @@ class Requests:
         refresh = RefreshRequest(
             full=asked.full and named,
             partitions=asked.partitions if named else (),
-            cause=MANUAL,
+            cause=LIVE if asked.scheduled else MANUAL,
             wait_for_settle=isinstance(graph.spec(name), SourceSpec) and request.kind == "refresh",
         )
         return Job(name, refresh, request.cancellation, lambda message: request.progress(message, name))
@@ -312,18 +324,22 @@ class Requests:
         error = failure if isinstance(failure, FreshlineError) else RefreshError(f"{type(failure).__name__}: {failure}")
         return self._without_work(graph, job.table, FAILED, f"{error.code}: {error.message}", error)
 
-    def _blocked(self, graph: Graph, name: TableName, cause: TableName) -> Outcome:
-        outcome = self._without_work(graph, name, BLOCKED, f"BLOCKED({cause})", None)
+    def _left_alone(self, graph: Graph, name: TableName, asked: _Asked, reason: str) -> Outcome:
+        """The outcome, recorded, of a table that is SKIPPED or BLOCKED for a reason that begins with that word."""
+        state = reason.partition("(")[0]
+        outcome = self._without_work(graph, name, state, reason, None)
         self._runtime.control.record_refresh(
             RefreshRecord(
                 table=name,
                 at=self._runtime.clock(),
-                state=BLOCKED,
+                state=state,
                 strategy=None,
-                reason=outcome.reason,
+                reason=reason,
                 seconds=0.0,
                 version=outcome.version,
                 fingerprint=graph.spec(name).fingerprint,
+                mode=outcome.mode,
+                cause=LIVE if asked.scheduled else MANUAL,
             )
         )
         return outcome
@@ -350,7 +366,7 @@ class Requests:
         request.tell({"type": "outcome", "outcome": outcome.as_json()})
 
     def _verify(self, request: Request) -> str:
-        graph = self._declarations.look_strictly()
+        graph = self._in_force.look_strictly()
         names = read_names(graph, request.arguments) or tuple(table.name for table in graph.tables)
         failure: FreshlineError | None = None
         for name in names:
@@ -384,7 +400,7 @@ class Requests:
             raise RequestError("sql needs a `statement`")
         if limit is not None and (not isinstance(limit, int) or limit < 0):
             raise RequestError(f"`limit` is a whole number of rows, not {limit!r}")
-        self._declarations.look_strictly()
+        self._in_force.look_strictly()
         result = self._interruptible(
             request, lambda: query(self._runtime, statement, limit=limit, cancellation=request.cancellation)
         )
@@ -418,6 +434,10 @@ class Requests:
             ended.set()
 
 
+def _reason_of(hold: Hold) -> str:
+    return f"{SKIPPED}(suspended)" if hold.cause is None else f"{BLOCKED}({hold.cause}, suspended)"
+
+
 def read_names(graph: Graph, arguments: Mapping[str, Any]) -> tuple[TableName, ...]:
     """The tables and sources that a request names, each once. Raises RequestError, with the nearest name."""
     given = arguments.get("tables") or []
@@ -445,6 +465,7 @@ def read_refresh(graph: Graph, arguments: Mapping[str, Any]) -> _Asked:
         bool(arguments.get("full", False)),
         tuple(_partition(item) for item in _list(arguments.get("partitions"))),
         bool(arguments.get("upstreams", True)),
+        bool(arguments.get("scheduled", False)),
     )
 
 

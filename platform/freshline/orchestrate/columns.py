@@ -10,18 +10,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from dagster import TableColumn, TableColumnConstraints, TableConstraints, TableSchema
-from deltalake.schema import ArrayType, DataType, Field, MapType, PrimitiveType, StructType
+from deltalake.schema import Field
 
+from freshline.commit.columns import sql_type
 from freshline.commit.delta_log import newest_version, open_table
 from freshline.declare.spec import SourceSpec, Spec, TableSpec
-
-# Delta's names of types that Spark SQL spells otherwise; the rest differ in letter case only.
-SQL_TYPES: Mapping[str, str] = {
-    "long": "BIGINT",
-    "integer": "INT",
-    "short": "SMALLINT",
-    "byte": "TINYINT",
-}
 
 UNKNOWN_TYPE = "known after the first refresh"
 
@@ -39,25 +32,6 @@ def column_schema(spec: Spec, path: Path, *, version: int | None = None) -> Tabl
     if spec.columns is None:
         return None
     return _schema(spec, dict.fromkeys(spec.columns, (UNKNOWN_TYPE, True)))
-
-
-def sql_type(type_: DataType) -> str:
-    """Spark SQL's spelling of a Delta type, in upper case as in declarations.
-
-    >>> sql_type(ArrayType(PrimitiveType("long"), contains_null=True))
-    'ARRAY<BIGINT>'
-    """
-    match type_:
-        case PrimitiveType():
-            return SQL_TYPES.get(type_.type, type_.type.upper())
-        case ArrayType():
-            return f"ARRAY<{sql_type(type_.element_type)}>"
-        case MapType():
-            return f"MAP<{sql_type(type_.key_type)}, {sql_type(type_.value_type)}>"
-        case StructType():
-            return f"STRUCT<{', '.join(f'{field.name}: {sql_type(field.type)}' for field in type_.fields)}>"
-        case _:
-            return str(type_)
 
 
 def _shown(spec: TableSpec, fields: list[Field]) -> list[Field]:

@@ -52,3 +52,8 @@ def with_driving(graph: Graph, names: Collection[TableName]) -> tuple[TableName,
         if name in wanted:
             wanted.update(graph.driving(name))
     return tuple(name for name in graph.order if name in wanted)
+
+
+def poll_seconds(graph: Graph, name: TableName) -> float:
+    """How often a source of a continuous table is looked at."""
+    return min(1.0, graph.freshness(name).seconds / 4)

@@ -5,12 +5,13 @@ An override of the freshness and a suspension may end by themselves: `Intentions
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from freshline.declare.freshness import Freshness
+from freshline.declare.graph import Graph
 from freshline.declare.names import TableName
 
 
@@ -83,7 +84,39 @@ class Intentions:
             {name: one for name, one in self.suspensions.items() if one.until is None or now < one.until},
         )
 
+    def ended(self, now: datetime) -> Intentions:
+        """Those that have ended at `now` by themselves."""
+        left = self.at(now)
+        return Intentions(
+            self.generation,
+            {name: one for name, one in self.overrides.items() if name not in left.overrides},
+            {name: one for name, one in self.suspensions.items() if name not in left.suspensions},
+        )
+
     def next_end(self, now: datetime) -> datetime | None:
         """When the next of them ends by itself."""
         ends = [one.until for one in self.overrides.values()] + [one.until for one in self.suspensions.values()]
         return min((end for end in ends if end is not None and end > now), default=None)
+
+
+def apply_overrides(graph: Graph, intentions: Intentions) -> Graph:
+    """The graph with the overrides of `intentions` in force, ended or not: hand in those of a moment."""
+    return graph.with_freshness({name: override.freshness for name, override in intentions.overrides.items()})
+
+
+def blocked_tables(graph: Graph, suspended: Collection[TableName]) -> dict[TableName, TableName]:
+    """The tables below suspended ones (over inputs that drive), each with the nearest suspended table above it.
+
+    A table that is suspended itself is not in it.
+    """
+    blocked: dict[TableName, TableName] = {}
+    for name in graph.order:
+        if name in suspended:
+            continue
+        inputs = graph.driving(name)
+        cause = next((read for read in inputs if read in suspended), None) or next(
+            (blocked[read] for read in inputs if read in blocked), None
+        )
+        if cause is not None:
+            blocked[name] = graph.spec(cause).name
+    return blocked

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from freshline.declare.graph import Graph
 from freshline.declare.project import read_project
@@ -15,9 +16,12 @@ from freshline.plan.shape import read_shape
 from freshline.plan.stored_order import stored_order
 
 
-def open_project(settings: Settings) -> Graph:
-    """All declarations of a project as a graph; raises DeclarationErrors with everything that is wrong."""
-    graph = read_project(settings)
+def open_project(settings: Settings, *, instead: Mapping[Path, str | None] | None = None) -> Graph:
+    """All declarations of a project as a graph; raises DeclarationErrors with everything that is wrong.
+
+    `instead` has texts that count in place of what is on disk, None for a file that does not count.
+    """
+    graph = read_project(settings, instead=instead)
     check_promises(graph)
     return graph
 

@@ -13,12 +13,15 @@ from typing import Any
 
 from freshline.declare.names import TableName
 
+# The states of what was decided about a table; all other states are those of a refresh.
+DECISIONS = ("ALTERED", "SUSPENDED", "RESUMED", "INFEASIBLE")
+
 
 @dataclass(frozen=True)
 class RefreshRecord:
     """One refresh that ended, or one decision about a table, at the time `at`.
 
-    `state` is a word of rule 10 for a refresh; ALTERED, SUSPENDED, RESUMED or INFEASIBLE for a decision. `seconds` is
+    `state` is a word of rule 10 for a refresh, one of DECISIONS for a decision. `seconds` is
     what it took. `version` is the Delta version that holds the result, `committed` whether this refresh wrote it.
     `fingerprint` is that of the declaration which was refreshed. `error` is the error as a JSON object, `problems` are
     sentences about what did not stop the refresh and yet needs a person.
@@ -52,6 +55,32 @@ class RefreshRecord:
     lag_seconds: float | None = None
     positions: Mapping[str, Any] | None = None
     id: int | None = field(default=None, compare=False)
+
+    def as_json(self) -> dict[str, Any]:
+        """The object that `freshline refreshes --json` prints."""
+        return {
+            "id": self.id,
+            "table": str(self.table),
+            "at": self.at.isoformat(),
+            "state": self.state,
+            "mode": self.mode,
+            "cause": self.cause,
+            "strategy": self.strategy,
+            "reason": self.reason,
+            "seconds": round(self.seconds, 3),
+            "cpu_seconds": self.cpu_seconds,
+            "predicted_seconds": self.predicted_seconds,
+            "full_seconds": self.full_seconds,
+            "version": self.version,
+            "committed": self.committed,
+            "rows_in": self.rows_in,
+            "rows_out": self.rows_out,
+            "rejected": self.rejected,
+            "data_timestamp": None if self.data_timestamp is None else self.data_timestamp.isoformat(),
+            "lag_seconds": self.lag_seconds,
+            "error": None if self.error is None else dict(self.error),
+            "problems": list(self.problems),
+        }
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,9 @@ from freshline.declare.graph import Graph
 from freshline.declare.names import TableName
 from freshline.declare.spec import SourceSpec, Spec, TableSpec
 from freshline.errors import FreshlineError
+from freshline.plan.feasible import judge_promises
+from freshline.plan.hold import HeldBy, Hold, held_tables
+from freshline.plan.intentions import FreshnessOverride, Suspension, apply_overrides
 from freshline.plan.lag import Held, data_timestamps, lag_seconds
 from freshline.plan.position import TablePosition, position_from_json
 from freshline.plan.record import Check, RefreshRecord
@@ -49,7 +52,10 @@ class TableStatus:
     """How one table or source stands.
 
     `kind` is `table`, `log` (a source whose rows arrive in a log table) or `source` (one that is read in place).
-    `state` is a word of rule 10; SCHEDULED for what was never refreshed. `rows` and `quarantined` are counted by the
+    `state` is a word of rule 10, SCHEDULED for what was never refreshed; or SUSPENDED, BLOCKED or PAUSED for what is
+    left alone now, with the reason in `suspended`, `blocked_by` or `paused`. `freshness_seconds` and `mode` are those
+    in force: of `override` where there is one. `feasible` says whether the promise can be kept, None where nothing was
+    measured that tells. `rows` and `quarantined` are counted by the
     statistics in the logs, None where those do not tell. `error` is that of the newest refresh when it failed, or of
     reading this status; `problems` are what needs a person though the newest refresh went on.
     """
@@ -68,6 +74,13 @@ class TableStatus:
     last_refresh: LastRefresh | None
     error: Mapping[str, Any] | None = None
     problems: tuple[str, ...] = ()
+    declared_freshness_seconds: int | None = None
+    override: FreshnessOverride | None = None
+    suspended: Suspension | None = None
+    blocked_by: TableName | None = None
+    paused: str | None = None
+    feasible: bool | None = None
+    feasible_reason: str = ""
 
     @property
     def late(self) -> bool:
@@ -91,6 +104,13 @@ class TableStatus:
             "last_refresh": None if self.last_refresh is None else self.last_refresh.as_json(),
             "error": None if self.error is None else dict(self.error),
             "problems": list(self.problems),
+            "declared_freshness_seconds": self.declared_freshness_seconds,
+            "override": None if self.override is None else self.override.as_json(),
+            "suspended": None if self.suspended is None else self.suspended.as_json(),
+            "blocked_by": None if self.blocked_by is None else str(self.blocked_by),
+            "paused": self.paused,
+            "feasible": self.feasible,
+            "feasible_reason": self.feasible_reason,
         }
 
 
@@ -115,12 +135,18 @@ def read_status(
     *,
     running: Collection[TableName] = (),
     count_rows: Callable[[Path, int], int | None] | None = None,
+    seconds: Mapping[TableName, float] | None = None,
 ) -> list[TableStatus]:
-    """The status of every source and table in the order of the graph.
+    """The status of every source and table in the order of the graph, whose overrides are read here.
 
     `running` are those that the engine is refreshing. `count_rows` may remember counts from one call to the next.
+    `seconds` are what refreshes take, where the caller knows; else the control store is asked.
     """
     count_rows = count_rows or RowCounts()
+    intentions = control.intentions.read().at(now)
+    graph = apply_overrides(graph, intentions)
+    held = held_tables(graph, intentions, control.heartbeats.read().get("scheduler"))
+    promises = judge_promises(graph, control.seconds() if seconds is None else seconds)
     # The order of reading matters: see freshline.plan.lag.
     checks = control.checks()
     found = {
@@ -133,6 +159,7 @@ def read_status(
     for name in graph.order:
         look, record = found[name], records.get(name)
         last, state, error = _newest_refresh(look, record)
+        hold, promise = held.get(name), promises[name]
         statuses.append(
             TableStatus(
                 table=name,
@@ -142,16 +169,28 @@ def read_status(
                 freshness_seconds=graph.freshness(name).seconds,
                 data_timestamp=stamps[name],
                 lag_seconds=lag_seconds(stamps[name], now),
-                state="RUNNING" if name in running else state,
+                state="RUNNING" if name in running else _state_of(hold) or state,
                 version=look.version,
                 rows=look.rows,
                 quarantined=look.quarantined,
                 last_refresh=last,
                 error=look.error or error,
                 problems=() if record is None else record.problems,
+                declared_freshness_seconds=graph.declared_freshness(name).seconds,
+                override=intentions.overrides.get(name),
+                suspended=intentions.suspensions.get(name) if hold is not None else None,
+                blocked_by=None if hold is None else hold.cause,
+                paused=hold.reason if hold is not None and hold.by is HeldBy.PAUSED else None,
+                feasible=promise.feasible,
+                feasible_reason=promise.reason,
             )
         )
     return statuses
+
+
+def _state_of(hold: Hold | None) -> str | None:
+    """What is left alone says so; that Dagster asks for a table is no state of it."""
+    return None if hold is None or hold.by is HeldBy.SCHEDULER else str(hold.by)
 
 
 def kind_of(spec: Spec) -> str:

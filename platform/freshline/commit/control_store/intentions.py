@@ -7,7 +7,7 @@ number every moment sees it at once.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from sqlalchemy import Connection, delete, func, insert, select, update
 
@@ -68,8 +68,12 @@ class IntentionStore:
         remove_overrides: Collection[TableName] = (),
         set_suspensions: Sequence[Suspension] = (),
         remove_suspensions: Collection[TableName] = (),
+        also: Callable[[Connection], None] = lambda connection: None,
     ) -> bool:
-        """Change them in one transaction; False, and nothing is changed, when `expected` is not the generation now."""
+        """Change them in one transaction; False, and nothing is changed, when `expected` is not the generation now.
+
+        `also` is called with the connection of the transaction, to write what belongs to the change.
+        """
         with self._database.write() as connection:
             if expected is not None and _generation(connection) != expected:
                 return False
@@ -101,6 +105,7 @@ class IntentionStore:
                         automatic=suspension.automatic,
                     )
                 )
+            also(connection)
         return True
 
     # -- failures in a row (rule 12)

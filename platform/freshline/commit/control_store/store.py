@@ -11,11 +11,11 @@ nothing.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Select, delete, func, insert, select, update
 
 from freshline.commit.control_store.alerts import AlertStore
 from freshline.commit.control_store.database import Database, key_of, text_of, time_of
@@ -23,7 +23,8 @@ from freshline.commit.control_store.heartbeats import HeartbeatStore
 from freshline.commit.control_store.intentions import IntentionStore
 from freshline.commit.control_store.schema import CHECKS, EPOCHS, REFRESHES, REQUESTS
 from freshline.declare.names import TableName
-from freshline.plan.record import Check, RefreshRecord, RequestRecord
+from freshline.plan.intentions import FreshnessOverride, Suspension
+from freshline.plan.record import DECISIONS, Check, RefreshRecord, RequestRecord
 
 KEPT_REFRESHES = 200
 KEPT_REQUESTS = 1000
@@ -93,53 +94,58 @@ class ControlStore:
     # -- refreshes
 
     def record_refresh(self, record: RefreshRecord) -> None:
-        """Remember a refresh; of each table the newest are kept, those that committed apart from those that did not."""
-        key = key_of(record.table)
+        """Remember a refresh or a decision; of each table the newest are kept.
+
+        Refreshes that committed, those that did not, and decisions are counted apart: looks that found nothing come
+        every second, and must not push out the few of the others.
+        """
         with self._database.write() as connection:
-            connection.execute(
-                insert(REFRESHES).values(
-                    key=key,
-                    name=str(record.table),
-                    at=text_of(record.at),
-                    state=record.state,
-                    strategy=record.strategy,
-                    reason=record.reason,
-                    seconds=record.seconds,
-                    version=record.version,
-                    fingerprint=record.fingerprint,
-                    rows_in=record.rows_in,
-                    rows_out=record.rows_out,
-                    rejected=record.rejected,
-                    committed=record.committed,
-                    data_timestamp=None if record.data_timestamp is None else text_of(record.data_timestamp),
-                    error=None if record.error is None else json.dumps(dict(record.error)),
-                    problems=json.dumps(list(record.problems)),
-                    mode=record.mode,
-                    cause=record.cause,
-                    cpu_seconds=record.cpu_seconds,
-                    predicted_seconds=record.predicted_seconds,
-                    full_seconds=record.full_seconds,
-                    lag_seconds=record.lag_seconds,
-                    positions=None if record.positions is None else json.dumps(dict(record.positions)),
-                )
-            )
-            # Looks that found nothing come every second; they must not push out the few refreshes that wrote.
-            alike = (REFRESHES.c.key == key) & (REFRESHES.c.committed == record.committed)
-            oldest = select(REFRESHES.c.id).where(alike).order_by(REFRESHES.c.id.desc()).offset(KEPT_REFRESHES).limit(1)
-            found = connection.execute(oldest).scalar()
-            if found is not None:
-                connection.execute(delete(REFRESHES).where(alike & (REFRESHES.c.id <= found)))
+            _insert_refresh(connection, record)
+
+    def decide(
+        self,
+        records: Sequence[RefreshRecord],
+        *,
+        expected: int,
+        set_overrides: Sequence[FreshnessOverride] = (),
+        remove_overrides: Collection[TableName] = (),
+        set_suspensions: Sequence[Suspension] = (),
+        remove_suspensions: Collection[TableName] = (),
+    ) -> bool:
+        """Change the intentions and remember why, both or nothing.
+
+        False, and nothing is changed, when `expected` is not the generation of the intentions any more.
+        """
+
+        def remember(connection: Connection) -> None:
+            for record in records:
+                _insert_refresh(connection, record)
+
+        return self.intentions.change(
+            expected=expected,
+            set_overrides=set_overrides,
+            remove_overrides=remove_overrides,
+            set_suspensions=set_suspensions,
+            remove_suspensions=remove_suspensions,
+            also=remember,
+        )
 
     def last_refreshes(self) -> dict[TableName, RefreshRecord]:
         """The newest refresh of each table, committed or not."""
-        newest = select(func.max(REFRESHES.c.id)).group_by(REFRESHES.c.key)
+        refreshes = REFRESHES.c.state.not_in(DECISIONS)
+        newest = select(func.max(REFRESHES.c.id)).where(refreshes).group_by(REFRESHES.c.key)
         with self._database.read() as connection:
             rows = connection.execute(select(REFRESHES).where(REFRESHES.c.id.in_(newest))).mappings().all()
         return {record.table: record for record in map(_record, rows)}
 
-    def refreshes(self, name: TableName | None = None, limit: int = 100) -> list[RefreshRecord]:
-        """The newest refreshes, of one table or of all, the newest first."""
+    def refreshes(self, name: TableName | None = None, limit: int = 100, *, looks: bool = True) -> list[RefreshRecord]:
+        """The newest refreshes and decisions, of one table or of all, the newest first.
+
+        Without `looks` those are left out that succeeded and had nothing to commit.
+        """
         statement = select(REFRESHES).order_by(REFRESHES.c.id.desc()).limit(limit)
+        if not looks:
+            statement = statement.where((REFRESHES.c.state != "SUCCEEDED") | REFRESHES.c.committed)
         if name is not None:
             statement = statement.where(REFRESHES.c.key == key_of(name))
         with self._database.read() as connection:
@@ -152,15 +158,17 @@ class ControlStore:
             return [_record(row) for row in connection.execute(statement).mappings()]
 
     def seconds_of(self, name: TableName) -> float | None:
-        """What a refresh that commits takes: the 95th percentile of the newest; None where there was none yet."""
-        statement = (
-            select(REFRESHES.c.seconds)
-            .where((REFRESHES.c.key == key_of(name)) & REFRESHES.c.committed)
-            .order_by(REFRESHES.c.id.desc())
-            .limit(_COUNTED_REFRESHES)
-        )
+        """What a refresh that commits takes: the 95th percentile of the newest; None where there was none yet.
+
+        The first one, which made the table, counts only as long as there is no other.
+        """
         with self._database.read() as connection:
-            return _percentile_95([float(row[0]) for row in connection.execute(statement)])
+            return _measured(connection.execute(_newest_seconds(name))).get(name)
+
+    def seconds(self) -> dict[TableName, float]:
+        """What a refresh of each table takes, as `seconds_of` has it; those that never committed are missing."""
+        with self._database.read() as connection:
+            return _measured(connection.execute(_newest_seconds(None)))
 
     # -- requests
 
@@ -202,6 +210,47 @@ class ControlStore:
             ]
 
 
+def _insert_refresh(connection: Connection, record: RefreshRecord) -> None:
+    key = key_of(record.table)
+    connection.execute(
+        insert(REFRESHES).values(
+            key=key,
+            name=str(record.table),
+            at=text_of(record.at),
+            state=record.state,
+            strategy=record.strategy,
+            reason=record.reason,
+            seconds=record.seconds,
+            version=record.version,
+            fingerprint=record.fingerprint,
+            rows_in=record.rows_in,
+            rows_out=record.rows_out,
+            rejected=record.rejected,
+            committed=record.committed,
+            data_timestamp=None if record.data_timestamp is None else text_of(record.data_timestamp),
+            error=None if record.error is None else json.dumps(dict(record.error)),
+            problems=json.dumps(list(record.problems)),
+            mode=record.mode,
+            cause=record.cause,
+            cpu_seconds=record.cpu_seconds,
+            predicted_seconds=record.predicted_seconds,
+            full_seconds=record.full_seconds,
+            lag_seconds=record.lag_seconds,
+            positions=None if record.positions is None else json.dumps(dict(record.positions)),
+        )
+    )
+    decided = REFRESHES.c.state.in_(DECISIONS)
+    alike = (
+        (REFRESHES.c.key == key)
+        & (REFRESHES.c.committed == record.committed)
+        & (decided if record.state in DECISIONS else ~decided)
+    )
+    oldest = select(REFRESHES.c.id).where(alike).order_by(REFRESHES.c.id.desc()).offset(KEPT_REFRESHES).limit(1)
+    found = connection.execute(oldest).scalar()
+    if found is not None:
+        connection.execute(delete(REFRESHES).where(alike & (REFRESHES.c.id <= found)))
+
+
 def _record(row: Any) -> RefreshRecord:
     return RefreshRecord(
         table=TableName.parse(row["name"]),
@@ -228,6 +277,28 @@ def _record(row: Any) -> RefreshRecord:
         positions=None if row["positions"] is None else json.loads(row["positions"]),
         id=row["id"],
     )
+
+
+def _newest_seconds(name: TableName | None) -> Select[Any]:
+    """Name, version and seconds of the newest commits of one table, or of each."""
+    counted: list[ColumnElement[bool]] = [REFRESHES.c.committed.is_(True)]
+    if name is not None:
+        counted.append(REFRESHES.c.key == key_of(name))
+    place = func.row_number().over(partition_by=REFRESHES.c.key, order_by=REFRESHES.c.id.desc()).label("place")
+    placed = select(REFRESHES.c.name, REFRESHES.c.version, REFRESHES.c.seconds, place).where(*counted).subquery()
+    return select(placed.c.name, placed.c.version, placed.c.seconds).where(placed.c.place <= _COUNTED_REFRESHES)
+
+
+def _measured(rows: Iterable[Any]) -> dict[TableName, float]:
+    found: dict[TableName, tuple[list[float], list[float]]] = {}
+    for name, version, seconds in rows:
+        # Making a table is work that no later refresh has.
+        found.setdefault(TableName.parse(name), ([], []))[version == 0].append(float(seconds))
+    return {
+        name: measured
+        for name, (later, first) in found.items()
+        if (measured := _percentile_95(later or first)) is not None
+    }
 
 
 def _percentile_95(seconds: Sequence[float]) -> float | None:

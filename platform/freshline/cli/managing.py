@@ -1,0 +1,135 @@
+"""Statements that manage tables, as `freshline sql` takes them: each does what a command does.
+
+Nothing here asks the engine but REFRESH and VERIFY.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, assert_never
+
+import click
+
+from freshline.cli.ask import ask, connect
+from freshline.cli.describe import describe
+from freshline.cli.explain import explain
+from freshline.cli.progress import Progress
+from freshline.cli.refresh import show_outcomes
+from freshline.cli.refreshes import read_refreshes, refreshes_text
+from freshline.cli.status import open_status, status_text
+from freshline.cli.verify import show_verifications
+from freshline.declare.managing import (
+    Create,
+    Describe,
+    Drop,
+    Explain,
+    ExplainFreshness,
+    Managing,
+    Refresh,
+    ResetFreshness,
+    Resume,
+    SetFreshness,
+    ShowCreate,
+    ShowRefreshes,
+    ShowTables,
+    Suspend,
+    Verify,
+)
+from freshline.declare.names import TableName
+from freshline.declare.rules import nearest
+from freshline.declare.settings import Settings
+from freshline.engine.client import EngineClient
+from freshline.errors import RequestError
+from freshline.plan.project import open_project
+
+if TYPE_CHECKING:
+    from freshline.declare.graph import Graph
+
+Answer = Callable[[object, str], None]
+
+
+def answer_managing(
+    settings: Settings, client: EngineClient | None, statement: Managing, limit: int, as_json: bool
+) -> int:
+    """Do what the statement says and print what came of it; the exit code."""
+
+    def tell(value: object, text: str) -> int:
+        click.echo(json.dumps(value, indent=2) if as_json else text)
+        return 0
+
+    match statement:
+        case SetFreshness() | ResetFreshness() | Suspend() | Resume() | Create() | Drop():
+            changed = _change(settings, statement)
+            return tell(changed.as_json(), changed.sentence)
+        case Refresh(table, full, partitions):
+            named = [[list(pair) for pair in partition] for partition in partitions]
+            with Progress() as progress:
+                engine = client or connect(settings, progress)
+                # As `freshline refresh` does: exactly the named partitions, at positions that the table has.
+                arguments = {"tables": [str(table)], "full": full, "partitions": named, "upstreams": not named}
+                return show_outcomes(ask(engine, "refresh", progress, **arguments), progress, as_json)
+        case Verify(table):
+            with Progress() as progress:
+                engine = client or connect(settings, progress)
+                return show_verifications(ask(engine, "verify", progress, tables=[str(table)]), progress, as_json)
+        case ShowTables():
+            with open_status(settings, open_project(settings)) as read:
+                statuses, now = read()
+            return tell([status.as_json() for status in statuses], status_text(statuses, now))
+        case ShowRefreshes(wanted):
+            records = read_refreshes(settings, None if wanted is None else str(wanted), limit or 1000)
+            return tell([record.as_json() for record in records], refreshes_text(records))
+        case ShowCreate(table):
+            from freshline.manage.declaration import declaration_text
+
+            graph = open_project(settings)
+            text = declaration_text(settings, graph, _known(graph, table))
+            return tell({"table": str(table), "statement": text}, text)
+        case Describe(table, extended):
+            graph = open_project(settings)
+            value, text = describe(settings, graph, _known(graph, table), extended=extended)
+            return tell(value, text)
+        case Explain(table):
+            text, found = explain(settings, [str(table)])[0]
+            return tell([found], text)
+        case ExplainFreshness():
+            raise RequestError("EXPLAIN FRESHNESS is not built yet. freshline status --json tells what is feasible.")
+        case other:
+            assert_never(other)
+
+
+def _change(settings: Settings, statement: SetFreshness | ResetFreshness | Suspend | Resume | Create | Drop) -> Any:
+    """What was changed, with `as_json` and `sentence`."""
+    # SQLAlchemy is imported when it is used, like all that is heavy.
+    from freshline.manage import declaration, freshness, suspension
+
+    match statement:
+        case SetFreshness(table, wanted, lasts, cascade):
+            return freshness.set_freshness(
+                str(table), wanted.allowed_lag, for_=_duration(lasts), cascade=cascade, project=settings
+            )
+        case ResetFreshness(table, cascade):
+            return freshness.reset_freshness(str(table), cascade=cascade, project=settings)
+        case Suspend(table, lasts, because):
+            return suspension.suspend(str(table), for_=_duration(lasts), because=because, project=settings)
+        case Resume(table):
+            return suspension.resume(str(table), project=settings)
+        case Create():
+            return declaration.create(statement, settings)
+        case Drop(table, if_exists):
+            return declaration.drop(table, settings, if_exists=if_exists)
+        case other:
+            assert_never(other)
+
+
+def _duration(seconds: int | None) -> timedelta | None:
+    return None if seconds is None else timedelta(seconds=seconds)
+
+
+def _known(graph: Graph, name: TableName) -> TableName:
+    if name not in graph:
+        known = [str(other) for other in graph.order]
+        raise RequestError(f"there is no table or source {name}.{nearest(str(name), known)}")
+    return graph.spec(name).name

@@ -1,0 +1,90 @@
+"""`freshline refreshes`: every refresh and decision, the newest first."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from freshline.cli.options import json_option, open_settings, project_option, store_is_there
+from freshline.declare.names import TableName
+from freshline.declare.rules import nearest
+from freshline.declare.settings import Settings
+from freshline.errors import RequestError
+from freshline.plan.project import open_project
+from freshline.report.table_text import count_text, duration_text, table_text
+
+if TYPE_CHECKING:
+    from freshline.plan.record import RefreshRecord
+
+HEADERS = ("at", "table", "state", "mode", "strategy", "version", "in", "out", "took", "reason")
+RIGHT = (5, 6, 7, 8)
+SHOWN = 20
+
+
+@click.command(epilog="\b\nExample:\n  freshline refreshes enriched_orders --limit 50")
+@click.argument("table", required=False)
+@click.option(
+    "--limit", type=click.IntRange(1, 100_000), default=SHOWN, show_default=True, metavar="N", help="At most N of them."
+)
+@click.option("--changes", is_flag=True, help="Leave out looks that found nothing new.")
+@project_option
+@json_option
+def command(table: str | None, limit: int, changes: bool, project: Path | None, as_json: bool) -> None:
+    """Show what was done and decided, of one table or of all, the newest first: when, what, why, and what it took.
+
+    Starts nothing and writes nothing.
+    """
+    settings = open_settings(project)
+    records = read_refreshes(settings, table, limit, changes=changes)
+    click.echo(json.dumps([record.as_json() for record in records], indent=2) if as_json else refreshes_text(records))
+
+
+def read_refreshes(settings: Settings, table: str | None, limit: int, *, changes: bool = False) -> list[RefreshRecord]:
+    """The newest records. Raises RequestError for a table that is not declared and has none."""
+    try:
+        name = None if table is None else TableName.parse(table)
+    except ValueError as error:
+        raise RequestError(str(error)) from error
+    records: list[RefreshRecord] = []
+    if store_is_there(settings):
+        # SQLAlchemy is imported when it is used, like all that is heavy.
+        from freshline.commit.control_store import ControlStore
+
+        store = ControlStore.open(settings.control_store)
+        try:
+            records = store.refreshes(name, limit, looks=not changes)
+        finally:
+            store.close()
+    if not records and name is not None:
+        graph = open_project(settings)
+        if name not in graph:
+            known = [str(other) for other in graph.order]
+            raise RequestError(f"there is no table or source {name}.{nearest(str(name), known)}")
+    return records
+
+
+def refreshes_text(records: Sequence[RefreshRecord]) -> str:
+    """The records as a person reads them."""
+    if not records:
+        return "nothing was refreshed or decided yet"
+    return table_text(HEADERS, [refresh_cells(record) for record in records], right=RIGHT)
+
+
+def refresh_cells(record: RefreshRecord) -> list[str]:
+    """One line of the table, in the order of HEADERS."""
+    return [
+        record.at.isoformat(sep=" ", timespec="seconds"),
+        str(record.table),
+        record.state,
+        record.mode or "-",
+        record.strategy or "-",
+        "-" if record.version is None else str(record.version),
+        count_text(record.rows_in),
+        count_text(record.rows_out),
+        duration_text(record.seconds) if record.seconds else "-",
+        record.reason,
+    ]

@@ -1,0 +1,31 @@
+"""`freshline suspend`: leave a table as it is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from freshline.cli.options import json_option, open_settings, project_option, written_out
+
+
+@click.command(epilog='\b\nExample:\n  freshline suspend customer --for 2h --because "wrong prices"')
+@click.argument("table")
+@click.option(
+    "--for", "lasts", metavar="DURATION", help="For how long: 30min, 2h, 1d. Without it: until it is resumed."
+)
+@click.option("--because", metavar="TEXT", help="The reason, which status and alerts show.")
+@project_option
+@json_option
+def command(table: str, lasts: str | None, because: str | None, project: Path | None, as_json: bool) -> None:
+    """Leave a table as it is, and with it what it drives.
+
+    A refresh that runs is finished. By hand the table can still be refreshed. Suspending it again changes nothing.
+    """
+    settings = open_settings(project)
+    # SQLAlchemy is imported when it is used, like all that is heavy.
+    from freshline.manage.suspension import suspend
+
+    decision = suspend(table, for_=None if lasts is None else written_out(lasts), because=because, project=settings)
+    click.echo(json.dumps(decision.as_json(), indent=2) if as_json else decision.sentence)

@@ -1,0 +1,126 @@
+"""What holds in a running engine: the declarations with the overrides of freshness applied, and who is left alone.
+
+Followed by one number of the control store, so that a change is in force at the next step of the loops. While the store
+cannot be read, what was known stays in force, with its ends: that a store is away for a moment must not stop tables.
+What has ended by itself is removed and recorded here, once, because the engine is always there when it matters.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from datetime import datetime
+
+from freshline.commit.control_store import ControlStore
+from freshline.declare.graph import Graph
+from freshline.declare.names import TableName
+from freshline.engine.declarations import Declarations
+from freshline.errors import FreshlineError
+from freshline.manage.decide import Desk
+from freshline.plan.hold import Hold, held_tables
+from freshline.plan.intentions import Intentions, apply_overrides
+from freshline.plan.record import Heartbeat
+
+LOG = logging.getLogger(__name__)
+
+SCHEDULER = "scheduler"
+_HEARTBEAT_SECONDS = 2.0
+
+
+class InForce:
+    """The graph in force, the intentions of this moment, and the tables that are left alone."""
+
+    def __init__(self, declarations: Declarations, control: ControlStore, clock: Callable[[], datetime]) -> None:
+        self._declarations = declarations
+        self._control = control
+        self._clock = clock
+        self._changed: Callable[[Graph], None] = lambda _: None
+        self._lock = threading.RLock()
+        self._stored = Intentions(generation=-1)
+        self._scheduler: Heartbeat | None = None
+        self._scheduler_at = -_HEARTBEAT_SECONDS
+        self._trouble = ""
+        self._declared = declarations.graph
+        self._of_now = Intentions()
+        self._graph = self._declared
+        self._held: Mapping[TableName, Hold] = {}
+        self.follow()
+
+    def on_change(self, changed: Callable[[Graph], None]) -> None:
+        """Call `changed` with each later graph."""
+        self._changed = changed
+
+    @property
+    def graph(self) -> Graph:
+        """The declared tables with the freshnesses and modes in force, as of the last look."""
+        return self._graph
+
+    @property
+    def declared(self) -> Graph:
+        """The tables as the files have them, as of the last look."""
+        return self._declared
+
+    @property
+    def intentions(self) -> Intentions:
+        """The overrides and suspensions in force, as of the last look."""
+        return self._of_now
+
+    @property
+    def held(self) -> Mapping[TableName, Hold]:
+        """The tables that the loops leave alone, as of the last look."""
+        return self._held
+
+    def look(self) -> Graph:
+        """Look at the files and at the store, and return the graph in force."""
+        self._declarations.look()
+        return self.follow()
+
+    def look_strictly(self) -> Graph:
+        """As `look`; raises DeclarationErrors while the files have errors."""
+        self._declarations.look_strictly()
+        return self.follow()
+
+    def follow(self) -> Graph:
+        """Take up what was decided since, and return the graph in force. Never raises for a store that is away."""
+        with self._lock:
+            try:
+                self._read()
+            except FreshlineError as error:
+                if str(error) != self._trouble:
+                    self._trouble = str(error)
+                    LOG.warning("the intentions cannot be read; those known stay in force: %s", error)
+            else:
+                if self._trouble:
+                    LOG.info("the intentions can be read again")
+                self._trouble = ""
+            declared, of_now = self._declarations.graph, self._stored.at(self._clock())
+            if declared is not self._declared or of_now.overrides != self._of_now.overrides:
+                self._declared, self._graph = declared, apply_overrides(declared, of_now)
+                self._changed(self._graph)
+            self._of_now = of_now
+            self._held = held_tables(self._graph, of_now, self._scheduler)
+            return self._graph
+
+    def _read(self) -> None:
+        if self._control.intentions.generation() != self._stored.generation:
+            self._stored = self._control.intentions.read()
+            self._tell()
+        now = self._clock()
+        ended = self._stored.ended(now)
+        if ended.overrides or ended.suspensions:
+            for sentence in Desk(self._declarations.graph, self._control, self._clock).end_what_is_over():
+                LOG.info("%s", sentence)
+            self._stored = self._control.intentions.read()
+        if time.monotonic() - self._scheduler_at >= _HEARTBEAT_SECONDS:
+            self._scheduler = self._control.heartbeats.read().get(SCHEDULER)
+            self._scheduler_at = time.monotonic()
+
+    def _tell(self) -> None:
+        LOG.info(
+            "intentions of generation %d: overridden %s; suspended %s",
+            self._stored.generation,
+            ", ".join(f"{name} {one.freshness}" for name, one in self._stored.overrides.items()) or "none",
+            ", ".join(str(name) for name in self._stored.suspensions) or "none",
+        )

@@ -1,0 +1,169 @@
+"""Declare a table by a statement, or declare it no more: the file is written or moved away.
+
+The whole project is judged with the change before anything is written. A file is replaced in one step, so that whoever
+reads it finds the declaration before or the one after.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import uuid4
+
+from freshline.commit.control_store import ControlStore
+from freshline.commit.warehouse import Warehouse
+from freshline.declare.graph import Graph
+from freshline.declare.managing import Create
+from freshline.declare.names import TableName
+from freshline.declare.settings import Settings
+from freshline.errors import DeclarationError, RequestError, StorageError
+from freshline.manage.decide import Clock, utc_now
+from freshline.plan.alter import find_table
+from freshline.plan.project import open_project
+
+
+@dataclass(frozen=True)
+class DeclarationChange:
+    """What became of a declaration; `file` is where it stands, or was moved to."""
+
+    table: TableName
+    file: Path | None
+    changed: bool
+    sentence: str
+
+    def as_json(self) -> dict[str, object]:
+        """The object that CREATE and DROP print."""
+        return {
+            "table": str(self.table),
+            "file": None if self.file is None else str(self.file),
+            "changed": self.changed,
+            "sentence": self.sentence,
+        }
+
+
+def create(statement: Create, settings: Settings) -> DeclarationChange:
+    """Write the declaration to its file, if the project with it is in order; the same text changes nothing.
+
+    Raises RequestError for a table that is there already, unless the statement says OR ALTER, and DeclarationErrors
+    with everything that would be wrong.
+    """
+    name = statement.name
+    file = _file_of(settings, name)
+    before = _text_of(file)
+    if before is not None and _trimmed(before) == _trimmed(statement.text):
+        return DeclarationChange(name, file, False, f"{name} is declared so already in {_shown(settings, file)}.")
+    if before is not None and not statement.or_alter:
+        raise RequestError(
+            f"{name} is declared already, in {_shown(settings, file)}. CREATE OR ALTER changes it.", where=str(name)
+        )
+    old = _graph(settings)
+    if file.suffix != ".sql":
+        raise RequestError(f"{name} is declared in Python, in {_shown(settings, file)}. Change it there.")
+    text = f"{_trimmed(statement.text)};\n"
+    new = open_project(settings, instead={file: text})
+    _write(file, text)
+    sentence = f"declared: {name}, in {_shown(settings, file)}."
+    if old is not None and name in old and old.spec(name).fingerprint != new.spec(name).fingerprint:
+        sentence += (
+            f" Its rows are those of the declaration before: freshline refresh {name} --full computes them anew."
+        )
+    return DeclarationChange(name, file, True, sentence)
+
+
+def drop(table: TableName, settings: Settings, *, if_exists: bool = False, clock: Clock = utc_now) -> DeclarationChange:
+    """Move the declaration of a table away, with what was decided about it; its data stays.
+
+    Raises RequestError for a table that is not there (unless `if_exists`), is a source, or is read by others.
+    """
+    graph = open_project(settings)
+    if if_exists and table not in graph:
+        return DeclarationChange(table, None, False, f"there is no table {table}. Nothing is changed.")
+    name = find_table(graph, str(table))
+    readers = graph.consumers(name)
+    if readers:
+        raise RequestError(f"{', '.join(str(each) for each in readers)} reads it. Drop that first.", where=str(name))
+    file = settings.root / graph.spec(name).written_at.path
+    open_project(settings, instead={file: None})
+    away = settings.state / "dropped" / f"{name}-{clock():%Y%m%dT%H%M%S}{file.suffix}"
+    try:
+        away.parent.mkdir(parents=True, exist_ok=True)
+        _write(away, file.read_text(encoding="utf-8-sig"))
+        file.unlink()
+    except OSError as error:
+        raise _refused(error, file) from error
+    _forget(settings, name)
+    data = Warehouse(settings.warehouse).path(name)
+    return DeclarationChange(
+        name, away, True, f"dropped: {name}. Its declaration is in {away}, its data stays in {data}."
+    )
+
+
+def declaration_text(settings: Settings, graph: Graph, name: TableName) -> str:
+    """The file that declares a table or source, as it was written."""
+    return (settings.root / graph.spec(name).written_at.path).read_text(encoding="utf-8-sig").strip()
+
+
+def _forget(settings: Settings, name: TableName) -> None:
+    """A table of this name that is declared later begins without what was decided about this one."""
+    control = ControlStore.open(settings.control_store)
+    try:
+        intentions = control.intentions.read()
+        if name in intentions.overrides or name in intentions.suspensions:
+            control.intentions.change(remove_overrides=[name], remove_suspensions=[name])
+        control.intentions.forget_failures(name)
+    finally:
+        control.close()
+
+
+def _file_of(settings: Settings, name: TableName) -> Path:
+    """Where the name is declared, in any letter case; where it would be, if it is not."""
+    wanted = {str(Path(*name.parts).with_suffix(suffix)).lower() for suffix in (".sql", ".py")}
+    for folder in (settings.declarations, *_folders(settings.declarations)):
+        for file in sorted(folder.iterdir()) if folder.is_dir() else ():
+            if str(file.relative_to(settings.declarations)).lower() in wanted:
+                return file
+    return settings.declarations.joinpath(*name.parts).with_suffix(".sql")
+
+
+def _folders(folder: Path) -> list[Path]:
+    return sorted(each for each in folder.iterdir() if each.is_dir()) if folder.is_dir() else []
+
+
+def _graph(settings: Settings) -> Graph | None:
+    """The graph before the change; None while the files have errors, which the change may be meant to repair."""
+    try:
+        return open_project(settings)
+    except DeclarationError:
+        return None
+
+
+def _text_of(file: Path) -> str | None:
+    try:
+        return file.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        return None
+
+
+def _trimmed(text: str) -> str:
+    return text.strip().rstrip(";").rstrip()
+
+
+def _write(file: Path, text: str) -> None:
+    part = file.with_name(f".{file.name}.{uuid4().hex}")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        part.write_text(text, encoding="utf-8")
+        part.replace(file)
+    except OSError as error:
+        raise _refused(error, file) from error
+
+
+def _refused(error: OSError, file: Path) -> StorageError:
+    return StorageError(
+        f"the file cannot be written: {error.strerror or error}. Make its folder writable for this user.",
+        where=str(error.filename or file),
+    )
+
+
+def _shown(settings: Settings, file: Path) -> str:
+    return file.relative_to(settings.root).as_posix() if file.is_relative_to(settings.root) else str(file)

@@ -1,0 +1,77 @@
+"""Which tables are left alone by what refreshes by itself, and why (rules 3 and 11).
+
+A suspended table and those that it drives are; so are those whose sensor a person switched off in Dagster. Batch
+tables are left to Dagster where one was ever heard of. A person may refresh all of them by hand. Everything here comes
+from the arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from freshline.declare.graph import Graph
+from freshline.declare.names import TableName
+from freshline.declare.spec import Mode
+from freshline.plan.alter import suspension_text
+from freshline.plan.intentions import Intentions, blocked_tables
+from freshline.plan.record import Heartbeat
+
+STOPPED = "STOPPED"
+
+
+class HeldBy(StrEnum):
+    """By what a table is held."""
+
+    SUSPENDED = "SUSPENDED"
+    BLOCKED = "BLOCKED"  # something that drives it is suspended
+    PAUSED = "PAUSED"  # its sensor is switched off
+    SCHEDULER = "SCHEDULER"  # Dagster asks for its refreshes
+
+
+@dataclass(frozen=True)
+class Hold:
+    """Why one table is left alone; `cause` is the suspended table above a blocked one."""
+
+    by: HeldBy
+    reason: str
+    cause: TableName | None = None
+
+    @property
+    def intended(self) -> bool:
+        """Whether somebody decided it about tables, so that whoever refreshes all of them leaves it too."""
+        return self.by in (HeldBy.SUSPENDED, HeldBy.BLOCKED)
+
+
+def held_tables(graph: Graph, intentions: Intentions, scheduler: Heartbeat | None) -> dict[TableName, Hold]:
+    """The tables that are left alone; `intentions` are those of this moment, `scheduler` is the newest heartbeat.
+
+    Sources are not among them: what arrives is brought in, so that whoever is resumed finds it.
+    """
+    blocked = blocked_tables(graph, intentions.suspensions)
+    found: dict[TableName, Hold] = {}
+    for table in graph.tables:
+        name = table.name
+        suspension = intentions.suspensions.get(name)
+        if suspension is not None:
+            found[name] = Hold(HeldBy.SUSPENDED, f"suspended {suspension_text(suspension)}")
+        elif name in blocked:
+            found[name] = Hold(HeldBy.BLOCKED, f"{blocked[name]}, which drives it, is suspended", blocked[name])
+        elif scheduler is not None:
+            hold = _of_scheduler(graph.mode(name), scheduler)
+            if hold is not None:
+                found[name] = hold
+    return found
+
+
+def _of_scheduler(mode: Mode, scheduler: Heartbeat) -> Hold | None:
+    sensor = "batch" if mode is Mode.BATCH else "supervisor"
+    if scheduler.detail.get(sensor) == STOPPED:
+        return Hold(HeldBy.PAUSED, f"the {sensor} sensor is switched off in Dagster: switch it on there")
+    return Hold(HeldBy.SCHEDULER, "Dagster asks for its refreshes") if mode is Mode.BATCH else None
+
+
+def intended_holds(holds: Mapping[TableName, Hold]) -> dict[TableName, Hold]:
+    """Those that somebody decided on: suspended tables and those below."""
+    return {name: hold for name, hold in holds.items() if hold.intended}

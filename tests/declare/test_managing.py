@@ -1,0 +1,123 @@
+"""Statements that manage tables are told from Spark's, become values, and are refused with a sentence."""
+
+from __future__ import annotations
+
+import pytest
+
+from freshline.declare.freshness import Freshness
+from freshline.declare.managing import (
+    Create,
+    Describe,
+    Drop,
+    Explain,
+    ExplainFreshness,
+    Refresh,
+    ResetFreshness,
+    Resume,
+    SetFreshness,
+    ShowCreate,
+    ShowRefreshes,
+    ShowTables,
+    Suspend,
+    Verify,
+    read_managing,
+)
+from freshline.declare.names import TableName
+from freshline.errors import DeclarationError
+
+T = TableName(None, "t")
+ALTER = "ALTER MATERIALIZED TABLE t"
+
+
+@pytest.mark.parametrize(
+    ("statement", "value"),
+    [
+        (f"{ALTER} SET FRESHNESS INTERVAL '5' SECOND", SetFreshness(T, Freshness(5), None, False)),
+        (
+            f"{ALTER} SET FRESHNESS = INTERVAL 5 MINUTES FOR INTERVAL '48' HOUR CASCADE",
+            SetFreshness(T, Freshness(300), 172_800, True),
+        ),
+        (f"{ALTER} SET FRESHNESS '10 seconds' FOR 'PT2H'", SetFreshness(T, Freshness(10), 7200, False)),
+        ("alter materialized table a.`t` reset freshness cascade;", ResetFreshness(TableName("a", "t"), True)),
+        (f"{ALTER} SUSPEND", Suspend(T, None, None)),
+        (f"{ALTER} SUSPEND FOR INTERVAL '2' HOUR BECAUSE 'it''s wrong'", Suspend(T, 7200, "it's wrong")),
+        (f"{ALTER} RESUME", Resume(T)),
+        (f"{ALTER} REFRESH", Refresh(T, False, ())),
+        (f"{ALTER} REFRESH FULL", Refresh(T, True, ())),
+        (
+            f"{ALTER} REFRESH PARTITION (ds = '2026-11-01', n = -5) PARTITION (ds = DATE '2026-11-02', n = 7)",
+            Refresh(T, False, ((("ds", "2026-11-01"), ("n", "-5")), (("ds", "2026-11-02"), ("n", "7")))),
+        ),
+        ("DROP MATERIALIZED TABLE IF EXISTS t", Drop(T, True)),
+        ("DROP MATERIALIZED TABLE t", Drop(T, False)),
+        ("-- a word\n SHOW MATERIALIZED TABLES", ShowTables()),
+        ("SHOW CREATE MATERIALIZED TABLE t", ShowCreate(T)),
+        ("/* all */ SHOW REFRESHES", ShowRefreshes(None)),
+        ("SHOW REFRESHES FOR t;", ShowRefreshes(T)),
+        ("DESCRIBE t", Describe(T, False)),
+        ("DESC EXTENDED t", Describe(T, True)),
+        ("DESCRIBE extended", Describe(TableName(None, "extended"), False)),
+        ("EXPLAIN MATERIALIZED TABLE t", Explain(T)),
+        ("EXPLAIN FRESHNESS t", ExplainFreshness(T)),
+        ("VERIFY MATERIALIZED TABLE t", Verify(T)),
+        (
+            "CREATE OR ALTER MATERIALIZED TABLE t AS SELECT ';' AS a FROM s;",
+            Create(T, True, "CREATE OR ALTER MATERIALIZED TABLE t AS SELECT ';' AS a FROM s"),
+        ),
+        ("CREATE SOURCE t (id INT)", Create(T, False, "CREATE SOURCE t (id INT)")),
+    ],
+)
+def test_a_statement_becomes_a_value(statement, value):
+    assert read_managing(statement) == value
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["SELECT 1", "WITH t AS (SELECT 1) SELECT * FROM t", "EXPLAIN SELECT 1", "SHOW TABLES", "DESCRIBE QUERY SELECT 1",
+     "ALTER TABLE t ADD COLUMN a INT", "CREATE TABLE t (a INT)", "DROP TABLE t", "", "-- nothing", "(SELECT 1)"],
+)  # fmt: skip
+def test_another_statement_is_sparks(statement):
+    assert read_managing(statement) is None
+
+
+@pytest.mark.parametrize(
+    ("statement", "rule", "sentence"),
+    [
+        (f"{ALTER} SET FRESHNESS INTERVAL '0' SECOND", "FRESHNESS_VALUE", "is not a freshness: it is not positive"),
+        (f"{ALTER} SET FRESHNESS INTERVAL '5' SECOND FOR INTERVAL '1' MONTH", "FRESHNESS_VALUE", "not a duration"),
+        (f"{ALTER} SUSPEND FOR", "SYNTAX", "an interval, .* is expected where the statement ends"),
+        (f"{ALTER} SET FRESHNESS", "SYNTAX", "an interval, .* is expected where the statement ends"),
+        (f"{ALTER} PAUSE", "SYNTAX", "SUSPEND, RESUME or REFRESH is expected where PAUSE stands"),
+        (f"{ALTER} RESUME now", "SYNTAX", "the end of the statement is expected where now stands"),
+        (f"{ALTER} AS SELECT 1", "NOT_BUILT", "is not built yet. Change the file"),
+        (f"{ALTER} REFRESH CASCADE", "NOT_BUILT", "not built yet"),
+        (f"{ALTER} REFRESH FULL PARTITION (ds = '1')", "SYNTAX", "leave out FULL or PARTITION"),
+        (f"{ALTER} REFRESH PARTITION (ds BETWEEN 'a' AND 'b')", "NOT_BUILT", "Name each partition"),
+        (f"{ALTER} REFRESH PARTITION (ds = )", "SYNTAX", "a value is expected"),
+        ("ALTER MATERIALIZED VIEW t", "SYNTAX", "MATERIALIZED TABLE is expected"),
+        ("CREATE SAVEPOINT s", "NOT_BUILT", "CREATE SAVEPOINT is not built yet"),
+        ("RESTORE SAVEPOINT s", "NOT_BUILT", "RESTORE SAVEPOINT is not built yet"),
+        ("DROP SAVEPOINT s", "NOT_BUILT", "DROP SAVEPOINT is not built yet"),
+        ("CREATE OR REPLACE MATERIALIZED TABLE t AS SELECT 1", "SYNTAX", "CREATE OR ALTER is expected"),
+        ("CREATE MATERIALIZED TABLE IF NOT EXISTS t AS SELECT 1", "SYNTAX", "CREATE OR ALTER of what is unchanged"),
+        ("VERIFY t", "SYNTAX", "MATERIALIZED TABLE is expected"),
+        ("VERIFY MATERIALIZED TABLE t PARTITION (ds = '1')", "NOT_BUILT", "Verify the whole table"),
+        ("SHOW MATERIALIZED VIEWS", "SYNTAX", "MATERIALIZED TABLES is expected"),
+        (f"{ALTER} SUSPEND BECAUSE reasons", "SYNTAX", "a reason in quotes is expected"),
+        ("DROP MATERIALIZED TABLE t PURGE", "NOT_BUILT", "Drop it without, then remove its folder"),
+        ("DROP MATERIALIZED TABLE a.b.c", "NAME", "is not a name"),
+    ],
+)
+def test_what_cannot_be_read_is_told(statement, rule, sentence):
+    with pytest.raises(DeclarationError, match=sentence) as raised:
+        read_managing(statement)
+
+    assert raised.value.rule == rule
+    assert raised.value.where == "statement:1"
+
+
+def test_the_line_of_a_mistake_is_told():
+    with pytest.raises(DeclarationError) as raised:
+        read_managing("\n\nALTER MATERIALIZED TABLE t\n  SUSPEND FOR INTERVAL '0' HOUR")
+
+    assert raised.value.where == "statement:4"

@@ -1,0 +1,176 @@
+"""Freshness is changed across all modes while files arrive: nothing is lost or repeated, and each change is told."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import deltalake
+import pytest
+
+import freshline
+from freshline.commit.control_store import ControlStore
+from freshline.commit.delta_log import newest_version
+from freshline.declare.names import TableName
+from freshline.declare.settings import Settings
+from freshline.engine.declarations import Declarations
+from freshline.engine.in_force import InForce
+from freshline.engine.loops import Loops
+from freshline.engine.work import Work
+from freshline.plan.request import RefreshRequest
+from freshline.refresh.cancellation import Cancellation
+from freshline.run import open_runtime, refresh_table, verify_table
+from freshline.run.runtime import Runtime, utc_now
+
+EVENT = (
+    "CREATE SOURCE event (event_id STRING, k STRING, op STRING, n BIGINT, PRIMARY KEY (event_id)) "
+    "WITH ('connector' = 'files', 'format' = 'json', 'path' = '{path}', 'settle' = '0 seconds')"
+)
+LATEST = (
+    "CREATE MATERIALIZED TABLE latest (PRIMARY KEY (k)) FRESHNESS = INTERVAL '1' DAY WITH ('merge' = 'last_row', "
+    "'merge.sequence' = 'n', 'merge.tie-breaker' = 'event_id', 'merge.delete-when' = 'op = ''d''') "
+    "AS SELECT k, event_id, op, n FROM event"
+)
+# From batch, each mode into each other.
+CHANGES = (
+    ("2 seconds", "continuous"),
+    ("5 minutes", "incremental"),
+    ("1 second", "continuous"),
+    ("6 hours", "batch"),
+    ("10 minutes", "incremental"),
+    ("3 hours", "batch"),
+    ("1 second", "continuous"),
+)
+
+
+class Arrivals:
+    """Files of events that arrive from another thread, and what they come to by an independent count."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir()
+        self.events: list[dict[str, object]] = []
+        self._random = random.Random(7)
+
+    @contextmanager
+    def arriving(self) -> Iterator[None]:
+        done = threading.Event()
+
+        def arrive() -> None:
+            while not done.wait(0.15):
+                self.land()
+
+        thread = threading.Thread(target=arrive)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
+
+    def land(self) -> None:
+        start = len(self.events)
+        for number in range(start, start + 30):
+            key, op = f"k{self._random.randrange(40)}", self._random.choice("uuud")
+            self.events.append({"event_id": f"e{number:06d}", "k": key, "op": op, "n": number})
+        hidden = self.folder / f"_{start}"
+        hidden.write_text("".join(json.dumps(event) + "\n" for event in self.events[start:]))
+        hidden.rename(self.folder / f"part-{start:06d}.json")
+
+    def latest(self) -> set[tuple[str, str]]:
+        last = {event["k"]: event for event in self.events}
+        return {(str(k), str(event["event_id"])) for k, event in last.items() if event["op"] != "d"}
+
+
+@contextmanager
+def loops_over(runtime: Runtime, declarations: Declarations) -> Iterator[None]:
+    """The loops of an engine in this process."""
+    in_force = InForce(declarations, runtime.control, utc_now)
+    in_force.on_change(lambda graph: setattr(runtime, "graph", graph))
+    runtime.graph = in_force.graph
+    loops: list[Loops] = []
+    work = Work(
+        lambda job: refresh_table(
+            runtime, job.table, job.request, cancellation=job.cancellation, progress=job.progress
+        ),
+        2,
+        lambda job, outcome: loops[0].told(job, outcome),
+    )
+    loops.append(Loops(runtime, in_force, work))
+    loops[0].start()
+    try:
+        yield
+    finally:
+        loops[0].stop()
+        assert work.wait_until_idle(30)
+        work.close(5)
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come about"
+        time.sleep(0.1)
+
+
+def rows(settings: Settings, table: str, *columns: str) -> list[tuple[object, ...]]:
+    found = deltalake.DeltaTable(str(settings.warehouse / table)).to_pyarrow_table(columns=list(columns))
+    return list(zip(*(found[column].to_pylist() for column in columns), strict=True))
+
+
+@pytest.mark.slow
+def test_freshness_is_changed_across_all_modes_while_files_arrive(spark, settings, tmp_path):
+    arrivals = Arrivals(tmp_path / "landing")
+    settings.declarations.mkdir(parents=True)
+    (settings.root / "pyproject.toml").write_text("[tool.freshline]\n")
+    texts = {"event": EVENT.format(path=arrivals.folder), "latest": LATEST}
+    for name, text in texts.items():
+        (settings.declarations / f"{name}.sql").write_text(text)
+    arrivals.land()
+    declarations = Declarations(settings)
+    control = ControlStore.open(settings.control_store)
+    runtime = open_runtime(settings, declarations.graph, spark, control)
+    latest = TableName.parse("latest")
+
+    for name in declarations.graph.order:
+        outcome = refresh_table(
+            runtime, name, RefreshRequest(), cancellation=Cancellation(), progress=lambda message: None
+        )
+        assert outcome.error is None
+
+    with arrivals.arriving():
+        for part in (CHANGES[:4], CHANGES[4:]):
+            # In between the engine is another one, with nothing but the stores.
+            with loops_over(runtime, declarations):
+                for freshness, mode in part:
+                    version = newest_version(settings.warehouse / "latest")
+                    freshline.set_freshness("latest", freshness, by="ada", project=settings)
+                    wait_until(lambda expected=mode: str(runtime.graph.mode(latest)) == expected)
+                    if mode == "continuous":
+                        wait_until(lambda before=version: newest_version(settings.warehouse / "latest") != before)
+        freshline.suspend("latest", because="a look at it", by="ada", project=settings)
+        with loops_over(runtime, declarations):
+            version, arrived = newest_version(settings.warehouse / "latest"), len(arrivals.events)
+            wait_until(lambda: len(rows(settings, "event", "event_id")) > arrived)
+            assert newest_version(settings.warehouse / "latest") == version
+    freshline.resume("latest", by="bob", project=settings)
+    with loops_over(runtime, declarations):
+        wait_until(lambda: len(rows(settings, "event", "event_id")) == len(arrivals.events))
+        wait_until(lambda: set(rows(settings, "latest", "k", "event_id")) == arrivals.latest())
+
+    assert sorted(row[0] for row in rows(settings, "event", "event_id")) == [e["event_id"] for e in arrivals.events]
+    assert len(rows(settings, "latest", "k")) == len(arrivals.latest())
+    found = verify_table(runtime, latest, cancellation=Cancellation(), progress=lambda message: None)
+    assert found.equal, found.detail
+    told = [record for record in reversed(control.refreshes(latest, 500)) if record.state != "SUCCEEDED"]
+    assert [(record.state, record.mode) for record in told if record.state == "ALTERED"] == [
+        ("ALTERED", mode) for _, mode in CHANGES
+    ]
+    assert [record.state for record in told if record.state != "ALTERED"] == ["SUSPENDED", "RESUMED"]
+    assert told[1].reason == "freshness 5 minutes, was 2 seconds; incremental, was continuous; by ada"
+    control.close()
