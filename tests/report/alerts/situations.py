@@ -78,3 +78,16 @@ class Ledger:
     @property
     def causes(self) -> Mapping[tuple[str, AlertKind], str]:
         return {(alert.subject, alert.kind): alert.cause for alert in self.open}
+
+
+class Clock:
+    """Stands until a test moves it, either way."""
+
+    def __init__(self, start: datetime = NOW) -> None:
+        self.now = start
+
+    def __call__(self) -> datetime:
+        return self.now
+
+    def advance(self, *, seconds: float) -> None:
+        self.now += timedelta(seconds=seconds)

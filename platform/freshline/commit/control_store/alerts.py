@@ -113,6 +113,8 @@ class AlertStore:
                 time_of(row["next_at"]),
             )
             for row in rows
+            # One that was forgotten between the two looks has nothing left to be told.
+            if row["alert_id"] in alerts
         ]
 
     def delivered(self, delivery: int, now: datetime) -> None:
