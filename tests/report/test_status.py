@@ -280,4 +280,5 @@ def test_a_damaged_log_is_told_on_its_line_and_hides_no_other(project: Project) 
         "where": str(log),
         "retry_helps": True,
     }
-    assert status[SPEND].error is None
+    assert status[ORDERS].unreadable
+    assert (status[SPEND].error, status[SPEND].unreadable) == (None, False)

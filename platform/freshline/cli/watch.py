@@ -72,7 +72,7 @@ def surroundings_of(settings: Settings) -> Surroundings:
 
     declarations, up = Declarations(settings), Up(settings)
     return Surroundings(
-        graph=lambda _intentions: declarations.look(),
+        graph=declarations.look,
         scheduler=_scheduler_reader(settings),
         ended=lambda heartbeats: [*_ended_engine(settings, heartbeats), *up.ended()],
         dagster_url=lambda: settings.dagster_url or up.url,

@@ -51,7 +51,8 @@ class TableStatus:
     `kind` is `table`, `log` (a source whose rows arrive in a log table) or `source` (one that is read in place).
     `state` is a word of rule 10; SCHEDULED for what was never refreshed. `rows` and `quarantined` are counted by the
     statistics in the logs, None where those do not tell. `error` is that of the newest refresh when it failed, or of
-    reading this status; `problems` are what needs a person though the newest refresh went on.
+    reading this status, which `unreadable` then says; `problems` are what needs a person though the newest refresh
+    went on.
     """
 
     table: TableName
@@ -68,6 +69,7 @@ class TableStatus:
     last_refresh: LastRefresh | None
     error: Mapping[str, Any] | None = None
     problems: tuple[str, ...] = ()
+    unreadable: bool = False
 
     @property
     def late(self) -> bool:
@@ -149,6 +151,7 @@ def read_status(
                 last_refresh=last,
                 error=look.error or error,
                 problems=() if record is None else record.problems,
+                unreadable=look.error is not None,
             )
         )
     return statuses

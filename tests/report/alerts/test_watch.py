@@ -47,7 +47,7 @@ class Scene:
     def new_watch(self) -> Watch:
         """A watch that remembers nothing, as after a restart."""
         surroundings = Surroundings(
-            graph=lambda _: self.shop.graph,
+            graph=lambda: self.shop.graph,
             scheduler=lambda: self.dagster,
             ended=lambda _: self.ended,
             dagster_url=lambda: self.url,

@@ -97,8 +97,6 @@ def table_standing(graph: Graph, status: TableStatus) -> Standing:
     """What the graph and its status tell of one table; the rest is filled in by whoever knows it."""
     spec = graph.specs[status.table]
     warn, fail = lag_limits(status.freshness_seconds, spec.warn_after_seconds, spec.fail_after_seconds)
-    # The error of a failed refresh comes with its state; any other is that of reading the log.
-    unreadable = None if status.state == "FAILED" else status.error
     return Standing(
         name=status.table,
         mode=Mode(status.mode),
@@ -107,7 +105,7 @@ def table_standing(graph: Graph, status: TableStatus) -> Standing:
         fail_after=fail,
         data_timestamp=status.data_timestamp,
         driving=graph.driving(status.table),
-        unreadable=unreadable,
+        unreadable=status.error if status.unreadable else None,
         refresh_seconds=None if status.last_refresh is None else status.last_refresh.seconds,
     )
 

@@ -58,12 +58,12 @@ _PAGE = 1000
 class Surroundings:
     """What the watch is told by whoever started it.
 
-    `graph` gives the declarations in force, the same object as long as they are the same. `scheduler` looks into
+    `graph` gives the declarations, the same object as long as they are the same. `scheduler` looks into
     Dagster's storage, None where there is none. `ended` names those of `engine` and `scheduler` whose processes are
     known to have ended, from their heartbeats. `dagster_url` is the address of the UI, None where none is known.
     """
 
-    graph: Callable[[Intentions], Graph]
+    graph: Callable[[], Graph]
     scheduler: Callable[[], SchedulerLook | None] = lambda: None
     ended: Callable[[Mapping[str, Heartbeat]], Collection[str]] = lambda _: ()
     dagster_url: Callable[[], str | None] = lambda: None
@@ -105,7 +105,7 @@ class Watch:
         moment = Moment(self._clock(), self._passed())
         self._mind_the_clock(moment)
         intentions = self._intentions_at(moment.now)
-        graph = self._surroundings.graph(intentions)
+        graph = self._surroundings.graph()
         heartbeats = self._store.heartbeats.read()
         situation = self._situation(graph, intentions, heartbeats, moment)
         if moment.passed < self._settled_at:
@@ -160,7 +160,7 @@ class Watch:
 
     def _standings(self, graph: Graph, intentions: Intentions, moment: Moment) -> dict[TableName, Standing]:
         histories = self._records.read(moment.now)
-        standings = self._reader.read(graph, moment)
+        standings = self._reader.read(graph, intentions, moment)
         empty = [name for name, standing in standings.items() if standing.data_timestamp is None]
         awaited = self._store.alerts.awaited(empty, moment.now)
         return {
@@ -213,20 +213,22 @@ class _Reader:
         self._warehouse = warehouse
         self._passed = passed
         self._graph: Graph | None = None
+        self._intentions = Intentions()
         self._standings: dict[TableName, Standing] = {}
         self._at = 0.0
         self._pause = 0.0
 
-    def read(self, graph: Graph, moment: Moment) -> Mapping[TableName, Standing]:
+    def read(self, graph: Graph, intentions: Intentions, moment: Moment) -> Mapping[TableName, Standing]:
+        """Of every table; read anew at once when a declaration or an intention is another."""
         age = moment.passed - self._at
-        known = graph is self._graph
+        known = graph is self._graph and intentions == self._intentions
         if not known or age >= READ_SECONDS or (age >= self._pause and self._any_late(moment.now)):
             begin = self._passed()
             statuses = read_status(
                 graph, self._store, self._warehouse, moment.now, count_rows=lambda _path, _version: None
             )
             self._standings = {status.table: self._standing(table_standing(graph, status)) for status in statuses}
-            self._graph = graph
+            self._graph, self._intentions = graph, intentions
             self._at = moment.passed
             cost = self._passed() - begin
             self._pause = min(max(SHORTEST_READ_SECONDS, cost / _READ_SHARE), LONGEST_READ_SECONDS)
