@@ -30,7 +30,7 @@ def drivers(name: TableName, situation: Situation) -> list[Standing]:
         if other in standings and other not in seen:
             seen.add(other)
             waiting.extend(standings[other].driving)
-    return [standing for other, standing in standings.items() if other in seen]
+    return [standings[other] for other in sorted(seen, key=situation.places.__getitem__)]
 
 
 def suspended_above(name: TableName, situation: Situation) -> Standing | None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from functools import cached_property
 from typing import Any
 
 from freshline.declare.graph import Graph
@@ -78,6 +79,11 @@ class Situation:
     engine: Process = Process(Voice.HEARD)
     scheduler: Process = Process()
     switched_off: frozenset[Mode] = field(default_factory=frozenset)
+
+    @cached_property
+    def places(self) -> Mapping[TableName, int]:
+        """The place of each table in the order of the graph."""
+        return {name: place for place, name in enumerate(self.standings)}
 
 
 def lag_limits(freshness: int, warn_after: int | None, fail_after: int | None) -> tuple[int, int]:
