@@ -22,6 +22,7 @@ FreshlineError                      code, retry_helps, where
 │   ├── FencedError                 another writer has taken the table over
 │   ├── IncrementalError            `incremental = strict`, and only a full refresh would do
 │   └── StorageError                the disk is full or read-only
+├── DeliveryError                   an alert's channel did not take a message
 ├── CancelledError                  the request was cancelled; nothing of it was committed
 ├── RequestError                    a request or statement that cannot be served
 │   └── FreshnessError              a freshness that what drives the table does not deliver
@@ -228,6 +229,17 @@ class StorageError(RefreshError):
 
     code = "STORAGE"
     retry_helps = True
+
+
+class DeliveryError(FreshlineError):
+    """A channel did not take a message; the sentence holds no secret. `final`: another try would do harm."""
+
+    code = "DELIVERY"
+    retry_helps = True
+
+    def __init__(self, message: str, *, where: str | None = None, final: bool = False) -> None:
+        self.final = final
+        super().__init__(message, where=where)
 
 
 class CancelledError(FreshlineError):

@@ -7,8 +7,10 @@ import shutil
 import signal
 import sys
 import threading
+import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import psutil
@@ -17,6 +19,7 @@ import pytest
 from freshline.cli.options import open_settings
 from freshline.cli.processes import UpRecord, marked
 from freshline.cli.supervisor import Supervisor, end_all, record_file
+from freshline.commit.control_store import ControlStore
 from freshline.declare.settings import Settings
 from freshline.errors import EngineError, SettingsError
 from tests.cli.conftest import FakeEngine
@@ -57,7 +60,7 @@ def test_the_ui_answers_on_loopback_and_all_of_it_ends(
     with urllib.request.urlopen(f"{supervisor.url}/server_info") as answer:
         assert answer.status == 200
     up = record(settings)
-    assert [name for name, process in up.children if process.alive] == ["dagster-webserver", "dagster-daemon"]
+    assert [name for name, process in up.children if process.alive] == ["dagster-webserver", "dagster-daemon", "watch"]
     assert (fake_engine.running, fake_engine.loops) == (True, True)
     listening = {
         connection.laddr.ip
@@ -70,6 +73,7 @@ def test_the_ui_answers_on_loopback_and_all_of_it_ends(
     supervisor.stop()
 
     assert marked(f"{up.mark}/dagster") == []
+    assert marked(f"{up.mark}/watch") == []
     assert not record_file(settings).exists()
     assert not fake_engine.running
 
@@ -90,14 +94,53 @@ def test_what_ends_by_itself_is_told_once(supervisor: Supervisor, settings: Sett
 
 
 @pytest.mark.slow
+def test_a_watch_that_is_killed_is_started_again(supervisor: Supervisor, settings: Settings, said: list[str]) -> None:
+    store = ControlStore.open(settings.control_store)
+    over = threading.Event()
+    watching = threading.Thread(target=supervisor.watch, args=(over,))
+    watching.start()
+    first = dict(record(settings).children)["watch"]
+
+    def watcher() -> object:
+        beat = store.heartbeats.read().get("watch")
+        return None if beat is None else beat.detail["pid"]
+
+    try:
+        wait_for(lambda: watcher() == first.pid)
+        os.kill(first.pid, signal.SIGKILL)
+        wait_for(lambda: watcher() not in (None, first.pid))
+        assert dict(record(settings).children)["watch"].pid == watcher()
+    finally:
+        over.set()
+        watching.join()
+        store.close()
+    log = settings.state / "logs" / "watch.log"
+    assert said == [f"watch has ended (code -9) and is started again; its log: {log}"]
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    """Wait until it is so, for a minute at most."""
+    begin = time.monotonic()
+    while not condition():
+        assert time.monotonic() - begin < 60
+        time.sleep(0.05)
+
+
+@pytest.mark.slow
 def test_down_ends_what_a_killed_up_left(supervisor: Supervisor, settings: Settings, fake_engine: FakeEngine) -> None:
     up = record(settings)
     gone = UpRecord(up.mark, type(up.supervisor)(up.supervisor.pid, 0.0), up.children, up.url, up.started_engine)
     gone.write(record_file(settings))
 
-    assert end_all(settings, lambda message: None) >= 3
+    store = ControlStore.open(settings.control_store)
+    store.heartbeats.beat("scheduler", datetime.now(UTC))
+    assert end_all(settings, lambda message: None) >= 4
 
     assert marked(f"{up.mark}/dagster") == []
+    assert marked(f"{up.mark}/watch") == []
+    # Neither the end of the watch nor that of Dagster is a silence.
+    assert store.heartbeats.read() == {}
+    store.close()
     assert not fake_engine.running
 
 

@@ -276,3 +276,13 @@ def test_a_folder_that_cannot_be_made_is_told(tmp_path):
 
     with pytest.raises(StorageError, match="folder of the control store"):
         ControlStore.open(f"sqlite:///{tmp_path / 'state' / 'control.db'}")
+
+
+def test_what_committed_since_a_moment_is_found_in_the_order_in_which_it_was_written(url):
+    store = ControlStore.open(url)
+    for minute, committed in enumerate([True, False, True]):
+        store.record_refresh(replace(RECORD, at=NOW + timedelta(minutes=minute), committed=committed))
+
+    assert [record.at for record in store.committed_since(NOW)] == [NOW, NOW + timedelta(minutes=2)]
+    assert [record.at for record in store.committed_since(NOW + timedelta(seconds=1))] == [NOW + timedelta(minutes=2)]
+    store.close()

@@ -195,3 +195,10 @@ def test_a_fingerprint_changes_with_the_columns_and_not_with_the_place(project):
 
     assert moved == first
     assert spec(project).fingerprint != first
+
+
+def test_the_lags_that_alert_are_read(project):
+    declare(project, f"{FILES}, 'alert.warn-after' = '1 minute', 'alert.fail-after' = '1 hour'")
+    found = spec(project)
+
+    assert (found.warn_after_seconds, found.fail_after_seconds) == (60, 3600)

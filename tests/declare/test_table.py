@@ -275,8 +275,6 @@ def test_what_does_not_fit_the_query_is_told(shop, keys, header, rule, line, sai
         "partition.start",
         "partition.time-zone",
         "requires-history",
-        "alert.warn-after",
-        "alert.fail-after",
     ],
 )
 def test_an_option_of_the_list_that_is_not_built_is_refused(shop, option):
@@ -285,6 +283,31 @@ def test_an_option_of_the_list_that_is_not_built_is_refused(shop, option):
 
     assert (rule, where) == ("NOT_BUILT", "assets/t.sql:2")
     assert message == f"option '{option}' is not built yet. Remove it."
+
+
+def test_the_lags_that_alert_are_lengths_of_time(shop):
+    header = "WITH ('alert.warn-after' = '2 minutes', 'alert.fail-after' = 'PT1H')"
+    shop.table("t", "SELECT id FROM orders", header=header)
+    found = spec(shop)
+
+    assert (found.warn_after_seconds, found.fail_after_seconds) == (120, 3600)
+
+
+@pytest.mark.parametrize(
+    ("options", "rule", "said"),
+    [
+        ("'alert.warn-after' = '5'", "OPTION_VALUE", "it has no unit"),
+        ("'alert.fail-after' = '0 seconds'", "OPTION_VALUE", "it is not positive"),
+        ("'alert.warn-after' = '2 hours', 'alert.fail-after' = '1 hour'", "OPTION_VALUE", "not below"),
+        ("'alert.after' = '2 hours'", "UNKNOWN_OPTION", "there is no option 'alert.after'"),
+    ],
+)
+def test_lags_that_cannot_alert_are_refused(shop, options, rule, said):
+    shop.table("t", "SELECT id FROM orders", header=f"WITH ({options})")
+    found, where, message = shop.error()
+
+    assert (found, where) == (rule, "assets/t.sql:2")
+    assert said in message
 
 
 def test_an_unknown_column_is_told_with_its_line_in_the_file(shop):

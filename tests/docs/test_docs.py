@@ -18,6 +18,7 @@ import pytest
 from freshline import errors
 from freshline.cli.init import project_files
 from freshline.cli.main import COMMANDS
+from freshline.declare.alert_settings import ALERT_KEYS, CHANNEL_OPTIONS
 from freshline.declare.options import (
     SOURCE_OPTIONS,
     SOURCE_OPTIONS_NOT_BUILT,
@@ -139,6 +140,12 @@ DEFINITIONS = {
     "declaration rules": ("errors.md", "Declaration rules", set(RULES)),
     "failpoints": ("testing.md", "Failpoints", failpoints()),
     "settings": ("operations.md", "Settings", {*KEYS, "environments"}),
+    "settings of alerts": ("operations.md", "Alerts", set(ALERT_KEYS)),
+    "settings of channels": (
+        "operations.md",
+        "Alert channels",
+        {"type", *(option for options in CHANNEL_OPTIONS.values() for option in options)},
+    ),
     "variables": ("operations.md", "Variables", {*VARIABLES, "FRESHLINE_ENV"}),
 }
 
@@ -222,8 +229,8 @@ def test_every_field_of_a_receipt_is_described() -> None:
 
 
 def test_the_settings_shown_can_be_read(tmp_path: Path) -> None:
-    (shown,) = examples(DOCS / "operations.md", "toml")
-    (tmp_path / "pyproject.toml").write_text(shown, encoding="utf-8")
+    shown = examples(DOCS / "operations.md", "toml")
+    (tmp_path / "pyproject.toml").write_text("\n".join(shown), encoding="utf-8")
 
     assert read_settings(tmp_path, {"FRESHLINE_ENV": "production"}).warehouse == Path("/data/freshline/warehouse")
 

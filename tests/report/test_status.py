@@ -322,3 +322,19 @@ def test_each_version_is_counted_once(project: Project, monkeypatch: pytest.Monk
     project.status(count_rows=rows)
 
     assert sorted(counted) == sorted({project.path(name) for name in (ORDERS, PRICES, SPEND)})
+
+
+def test_a_damaged_log_is_told_on_its_line_and_hides_no_other(project: Project) -> None:
+    fresh(project)
+    (log,) = (project.path(ORDERS) / "_delta_log").glob("*0.json")
+    log.write_text("not a commit")
+    status = project.status()
+
+    assert status[ORDERS].error == {
+        "code": "SOURCE",
+        "message": "the log of the table cannot be read: it is damaged.",
+        "where": str(log),
+        "retry_helps": True,
+    }
+    assert status[ORDERS].unreadable
+    assert (status[SPEND].error, status[SPEND].unreadable) == (None, False)

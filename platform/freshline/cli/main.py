@@ -32,6 +32,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "verify": ("freshline.cli.verify", "Recompute tables and compare."),
     "explain": ("freshline.cli.explain", "Show how tables are refreshed, and why."),
     "tick": ("freshline.cli.tick", "Refresh what is due now, once."),
+    "watch": ("freshline.cli.watch", "Notice broken promises and tell of them."),
+    "alerts": ("freshline.cli.alerts", "List what is wrong, and what was."),
     "up": ("freshline.cli.up", "Start the engine and the Dagster UI."),
     "down": ("freshline.cli.down", "End everything that up or engine start began."),
     "engine": ("freshline.cli.engine", "Start, stop or look at the engine."),

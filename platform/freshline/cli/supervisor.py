@@ -1,7 +1,8 @@
-"""What `freshline up` holds together: the engine with its loops, Dagster's webserver and Dagster's daemon.
+"""What `freshline up` holds together: the engine with its loops, Dagster's webserver and daemon, and the watch.
 
 Each runs in a process of its own and writes to a log file in the state folder. The supervisor starts them in order,
-notices when one of them ends, says so, and ends all of them; everything that it starts is on record (`UpRecord`), so
+notices when one of them ends, says so, and ends all of them; the watch, which must outlive the others, it starts again.
+Everything that it starts is on record (`UpRecord`), so
 that `freshline down` can end it when the supervisor itself was killed.
 """
 
@@ -29,13 +30,17 @@ from freshline.engine.client import EngineClient
 from freshline.engine.lock import read_holder
 from freshline.engine.process import ProcessId
 from freshline.engine.state_file import read_state, remove_state
-from freshline.errors import EngineError, SettingsError
+from freshline.errors import EngineError, FreshlineError, SettingsError
 
 _READY_SECONDS = 180.0  # a webserver on a cold disk, with every table's metadata to read
 _WATCH_SECONDS = 1.0
 _ENGINE_WATCH_SECONDS = 5.0
 _STOP_SECONDS = 120.0  # what `up` may need to end all that it started
 _LOG_BYTES = 10_000_000
+_WATCH = "watch"
+_LONGEST_PAUSE_SECONDS = 60.0
+# A watch that ran this long was well; its next end is no failure to start.
+_WELL_SECONDS = 60.0
 
 DAGSTER_YAML = """\
 # Written by `freshline up` at each start.
@@ -114,6 +119,9 @@ class Supervisor:
         self._record = UpRecord(self._mark, ProcessId.own())
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         self._engine: EngineClient | None = None
+        self._watch_ends = 0
+        self._watch_began_at = 0.0
+        self._watch_again_at: float | None = None
 
     @property
     def engine(self) -> EngineClient:
@@ -141,6 +149,7 @@ class Supervisor:
             self._start_dagster("dagster-daemon", "dagster._daemon", "run")
             self.url = f"http://127.0.0.1:{port}"
             self._write(url=self.url)
+            self._start_watch()
         except BaseException:
             self.stop()
             raise
@@ -148,31 +157,36 @@ class Supervisor:
     def watch(self, stop: threading.Event) -> int:
         """Wait until `stop` is set or everything has ended by itself; returns the exit code.
 
-        What ends meanwhile is told once, with the place of its log.
+        What ends meanwhile is told once, with the place of its log. The watch is started again when it ends.
         """
         ended: set[str] = set()
         engine_looked_at = time.monotonic()
         while not stop.wait(_WATCH_SECONDS):
+            self._keep_watch()
             for name, process in self._children.items():
-                if name not in ended and process.poll() is not None:
+                if name not in (*ended, _WATCH) and process.poll() is not None:
                     ended.add(name)
                     self._say(f"{name} has ended (code {process.returncode}); its log: {self._log(name)}")
             if time.monotonic() - engine_looked_at >= _ENGINE_WATCH_SECONDS:
                 engine_looked_at = time.monotonic()
                 self._watch_engine(ended)
-            if len(ended) == len(self._children) + 1:
+            # The engine beside the children, and not the watch: nothing is left that it could watch.
+            if len(ended) == len(self._children.keys() - {_WATCH}) + 1:
                 return 1
         return 0
 
     def stop(self) -> None:
-        """End all that was started, in order: Dagster, whose runs ask the engine, then the engine."""
+        """End all that was started, in order: the watch, Dagster, whose runs ask the engine, then the engine."""
         with undisturbed():
+            # First of all: what is ended in order is nothing to be told.
+            end_marked(f"{self._mark}/watch")
             for process in self._children.values():
                 if process.poll() is None:
                     process.terminate()
             end_marked(f"{self._mark}/dagster")
             for process in self._children.values():
                 process.wait()
+            _forget_scheduler(self.settings, self._say)
             if self._record.started_engine:
                 if self._engine is not None:
                     _stop_engine(self._engine, self._say)
@@ -192,27 +206,61 @@ class Supervisor:
             del os.environ[MARK]
 
     def _start_dagster(self, name: str, module: str, *arguments: str) -> None:
-        home = self.settings.state / "dagster"
+        home = self._dagster_home
         home.mkdir(parents=True, exist_ok=True)
         (home / "dagster.yaml").write_text(DAGSTER_YAML, encoding="utf-8")
+        workspace = str(self.settings.root / "workspace.yaml")
+        self._start_child(name, "dagster", module, *arguments, "-w", workspace)
+
+    def _start_watch(self) -> None:
+        self._watch_began_at = time.monotonic()
+        self._start_child(_WATCH, "watch", "freshline.cli.main", "watch", "--project", str(self.settings.root))
+
+    def _keep_watch(self) -> None:
+        """Start the watch again when it has ended, after a pause that grows while it does not stay."""
+        process = self._children.get(_WATCH)
+        if process is None or process.poll() is None:
+            return
+        now = time.monotonic()
+        if self._watch_again_at is None:
+            if now - self._watch_began_at > _WELL_SECONDS:
+                self._watch_ends = 0
+            self._watch_ends += 1
+            pause = min(2.0 ** min(self._watch_ends, 10), _LONGEST_PAUSE_SECONDS)
+            self._watch_again_at = now + pause
+            if self._watch_ends == 1:
+                self._say(
+                    f"{_WATCH} has ended (code {process.returncode}) and is started again; its log: {self._log(_WATCH)}"
+                )
+        elif now >= self._watch_again_at:
+            self._watch_again_at = None
+            self._start_watch()
+
+    def _start_child(self, name: str, part: str, module: str, *arguments: str) -> None:
+        """Start a process of the part `part` of the mark, with its output in a log of its own."""
         log = self._log(name)
         if log.is_file() and log.stat().st_size > _LOG_BYTES:
             log.replace(log.with_suffix(".log.1"))
         environ = {
             **os.environ,
-            "DAGSTER_HOME": str(home),
+            "DAGSTER_HOME": str(self._dagster_home),
             "FRESHLINE_ENV": self.settings.environment,
             "PYTHONUNBUFFERED": "1",
         }
         process, child = start(
-            [sys.executable, "-m", module, *arguments, "-w", str(self.settings.root / "workspace.yaml")],
+            [sys.executable, "-m", module, *arguments],
             log=log,
             environ=environ,
-            mark=f"{self._mark}/dagster",
+            mark=f"{self._mark}/{part}",
             folder=self.settings.root,
         )
         self._children[name] = process
-        self._write(children=(*self._record.children, (name, child)))
+        others = tuple(known for known in self._record.children if known[0] != name)
+        self._write(children=(*others, (name, child)))
+
+    @property
+    def _dagster_home(self) -> Path:
+        return self.settings.state / "dagster"
 
     def _wait_for_webserver(self, port: int) -> None:
         process = self._children["dagster-webserver"]
@@ -302,7 +350,8 @@ def last_line(log: Path) -> str:
 
 
 def _end_recorded(settings: Settings, record: UpRecord) -> int:
-    ended = end_marked(f"{record.mark}/dagster")
+    ended = end_marked(f"{record.mark}/watch") + end_marked(f"{record.mark}/dagster")
+    _forget_scheduler(settings, lambda _: None)
     if record.started_engine:
         engine = running_engine(settings)
         if engine is not None:
@@ -311,6 +360,21 @@ def _end_recorded(settings: Settings, record: UpRecord) -> int:
         ended += end_marked(f"{record.mark}/engine")
     record_file(settings).unlink(missing_ok=True)
     return ended
+
+
+def _forget_scheduler(settings: Settings, say: Callable[[str], None]) -> None:
+    """Dagster was ended in order: its silence is nothing to be told."""
+    # SQLAlchemy is imported when it is used, like all that is heavy.
+    from freshline.commit.control_store import ControlStore
+
+    try:
+        store = ControlStore.open(settings.control_store)
+        try:
+            store.heartbeats.forget("scheduler")
+        finally:
+            store.close()
+    except FreshlineError as error:
+        say(f"a watch that runs elsewhere will take Dagster for silent: {error}")
 
 
 def _stop_engine(engine: EngineClient, say: Callable[[str], None]) -> None:

@@ -34,7 +34,7 @@ _START_SECONDS = 600.0  # the first start may fetch jars
 @project_option
 @json_option
 def command(detach: bool, port: int | None, project: Path | None, as_json: bool) -> int:
-    """Start the engine with its loops, the Dagster webserver and the Dagster daemon, all on loopback.
+    """Start the engine with its loops, the Dagster webserver and daemon, and a watch, all on loopback.
 
     Tables are then kept by their modes until Ctrl-C, which ends all of it. Logs are in the state folder.
     """

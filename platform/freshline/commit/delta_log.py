@@ -83,32 +83,39 @@ def exists(path: Path) -> bool:
 
 
 def newest_version(path: Path) -> int | None:
-    """The newest committed version, None where there is no Delta table."""
+    """The newest committed version, None where there is no Delta table. Raises SourceError for a log not to be read."""
     log = path / "_delta_log"
-    if not log.is_dir():
-        return None
-    versions = [int(match.group(1)) for entry in log.iterdir() if (match := COMMIT_FILE.match(entry.name))]
+    try:
+        if not log.is_dir():
+            return None
+        versions = [int(match.group(1)) for entry in log.iterdir() if (match := COMMIT_FILE.match(entry.name))]
+    except OSError as error:
+        raise _unreadable(log, error) from error
     return max(versions, default=None)
 
 
 def read_commit(path: Path, version: int) -> Commit | None:
-    """One commit, None where its file is gone from the log."""
+    """One commit, None where its file is gone from the log. Raises SourceError for one that cannot be read."""
     file = path / "_delta_log" / f"{version:020d}.json"
     try:
-        text = file.read_text(encoding="utf-8")
+        lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
     except FileNotFoundError:
         return None
+    except (OSError, ValueError) as error:
+        raise _unreadable(file, error) from error
     info: dict[str, Any] = {}
     actions = []
-    for line in text.splitlines():
-        if not line.strip():
-            continue
-        action = json.loads(line)
+    for action in lines:
         if "commitInfo" in action:
             info = action["commitInfo"]
         else:
             actions.append(action)
     return Commit(version, info, tuple(actions))
+
+
+def _unreadable(file: Path, error: OSError | ValueError) -> SourceError:
+    reason = (error.strerror if isinstance(error, OSError) else None) or "it is damaged"
+    return SourceError(f"the log of the table cannot be read: {reason}.", where=str(file))
 
 
 def read_newest(path: Path) -> Newest | None:

@@ -33,6 +33,8 @@ TABLE_OPTIONS = (
     "incremental",
     "history",
     "non-driving",
+    "alert.warn-after",
+    "alert.fail-after",
     "owner",
     "group",
 )
@@ -41,8 +43,6 @@ TABLE_OPTIONS_NOT_BUILT = (
     "partition.start",
     "partition.time-zone",
     "requires-history",
-    "alert.warn-after",
-    "alert.fail-after",
 )
 SOURCE_OPTIONS = (
     "connector",
@@ -54,10 +54,12 @@ SOURCE_OPTIONS = (
     "deduplicate",
     "max-record-bytes",
     "history",
+    "alert.warn-after",
+    "alert.fail-after",
     "owner",
     "group",
 )
-SOURCE_OPTIONS_NOT_BUILT = ("rate-limit", "alert.warn-after", "alert.fail-after")
+SOURCE_OPTIONS_NOT_BUILT = ("rate-limit",)
 
 _REFERENCE = re.compile(r"\$\{[^}]*\}")
 
@@ -77,7 +79,7 @@ class Options:
         self._written_at = written_at
         self._problems = problems
         for key in options:
-            if key in not_built or key.startswith("alert."):
+            if key in not_built:
                 problems.add("NOT_BUILT", f"option '{key}' is not built yet. Remove it.", self.at(key))
             elif key not in known:
                 problems.add(
@@ -140,6 +142,13 @@ class Options:
         except ValueError as error:
             self._problems.add("OPTION_VALUE", str(error), self.at(key))
             return None
+
+    def alert_seconds(self) -> tuple[int | None, int | None]:
+        """The lags above which an alert warns and fails, None where they are not stated."""
+        warn, fail = self.seconds("alert.warn-after"), self.seconds("alert.fail-after")
+        if warn is not None and fail is not None and fail < warn:
+            self.refuse("alert.fail-after", "a length of time that is not below 'alert.warn-after'")
+        return warn, fail
 
     def whole(self, key: str, least: int, greatest: int) -> int | None:
         written = self._options.get(key)

@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from freshline.declare.alert_settings import merged_alerts, read_alerts
 from freshline.declare.freshness import Freshness
 from freshline.declare.rules import nearest
 from freshline.declare.settings import Settings
@@ -29,9 +30,9 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 
 PATHS = ("declarations", "state", "warehouse", "jar-directory", "jar-cache", "java-home")
 FRESHNESSES = ("default-freshness", "continuous-below", "incremental-below")
-TEXTS = ("control-store", "spark-master", "driver-memory", "maven-mirror")
+TEXTS = ("control-store", "spark-master", "driver-memory", "maven-mirror", "dagster-url")
 PORTS = ("engine-port", "connect-port", "dagster-port")
-KEYS = (*PATHS, *FRESHNESSES, *TEXTS, *PORTS, "spark-confs", "idle-seconds", "parallel-refreshes")
+KEYS = (*PATHS, *FRESHNESSES, *TEXTS, *PORTS, "spark-confs", "idle-seconds", "parallel-refreshes", "alerts")
 # What each environment has of its own.
 APART = ("state", "warehouse", "control-store")
 VARIABLES = {
@@ -152,6 +153,8 @@ def _merged(section: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any
     values = {**section, **own}
     if isinstance(section.get("spark-confs"), dict) and isinstance(own.get("spark-confs"), dict):
         values["spark-confs"] = {**section["spark-confs"], **own["spark-confs"]}
+    if "alerts" in section and "alerts" in own:
+        values["alerts"] = merged_alerts(section["alerts"], own["alerts"])
     return values
 
 
@@ -202,6 +205,10 @@ class _Reader:
             found["idle_seconds"] = float(value)
         if "spark-confs" in self.values:
             found["spark_confs"] = self.confs()
+        if "dagster-url" in self.values:
+            found["dagster_url"] = self.web_address("dagster-url")
+        if "alerts" in self.values:
+            found["alerts"] = read_alerts(self.values["alerts"], self.where)
         return found
 
     def refuse(self, key: str, expected: str) -> SettingsError:
@@ -238,6 +245,13 @@ class _Reader:
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= greatest:
             raise self.refuse(key, f"a whole number from {least} to {greatest}")
         return value
+
+    def web_address(self, key: str) -> str:
+        text = self.text(key)
+        assert text is not None
+        if not re.fullmatch(r"https?://[^\s/?#@]+(/[^\s?#]*)?", text):
+            raise self.refuse(key, "an address such as https://dagster.example.com")
+        return text.rstrip("/")
 
     def confs(self) -> dict[str, str]:
         value = self.values["spark-confs"]

@@ -9,8 +9,36 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from freshline.declare.freshness import Freshness
+
+
+@dataclass(frozen=True)
+class ChannelSettings:
+    """One channel through which alerts are told.
+
+    `type` is log, webhook, slack, email, or `module:Class` of a channel of one's own. `options` are as written: secrets
+    are references in them, resolved where they are used.
+    """
+
+    name: str
+    type: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class AlertSettings:
+    """When there is an alert, and who is told.
+
+    An open alert is told of again after `remind_after_seconds`. There is one on quarantine when more than the share
+    `quarantine_share` (above 0, at most 1) of what arrived in an hour was rejected, of at least `quarantine_rows` rows.
+    """
+
+    remind_after_seconds: int = 6 * 3600
+    quarantine_share: float = 0.05
+    quarantine_rows: int = 20
+    channels: tuple[ChannelSettings, ...] = (ChannelSettings("log", "log"),)
 
 
 @dataclass(frozen=True)
@@ -42,3 +70,5 @@ class Settings:
     dagster_port: int = 3000
     idle_seconds: float = 300.0  # an engine started by a one-off command ends after this long without a request
     parallel_refreshes: int = 2
+    dagster_url: str | None = None  # of links in alerts; default: that of the running `freshline up`
+    alerts: AlertSettings = AlertSettings()

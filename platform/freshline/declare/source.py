@@ -69,6 +69,7 @@ def declare_source(clauses: SourceClauses) -> Declaration:
     _check_columns(clauses, connector, problems)
     settle = options.seconds("settle", least=0)
     header = options.boolean("header")
+    warn_after, fail_after = options.alert_seconds()
     spec = SourceSpec(
         name=clauses.name,
         connector=connector or "files",
@@ -85,6 +86,8 @@ def declare_source(clauses: SourceClauses) -> Declaration:
         deduplicate_seconds=deduplicate,
         max_record_bytes=options.whole("max-record-bytes", 1, 1024**3) or 4 * 1024 * 1024,
         history_seconds=options.seconds("history"),
+        warn_after_seconds=warn_after,
+        fail_after_seconds=fail_after,
         owner=options.text("owner"),
         group=options.text("group"),
         options=options.as_written,

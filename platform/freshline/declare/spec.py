@@ -81,7 +81,8 @@ class SourceSpec:
     """A system outside, and the columns that queries see of it.
 
     `connector` is `files` or `delta`. `path` is absolute. `options` are the texts of WITH as written (defaults
-    not filled in), the typed ones stand beside them. For `files` the rows arrive in the log table of this name.
+    not filled in), the typed ones stand beside them. `warn_after_seconds` and `fail_after_seconds` are the lags above
+    which there is an alert, None for those of its freshness. For `files` the rows arrive in the log table of this name.
     """
 
     name: TableName
@@ -99,6 +100,8 @@ class SourceSpec:
     deduplicate_seconds: float | None = 7 * 86400.0  # None: for ever
     max_record_bytes: int = 4 * 1024 * 1024
     history_seconds: int | None = None
+    warn_after_seconds: int | None = None
+    fail_after_seconds: int | None = None
     owner: str | None = None
     group: str | None = None
     options: Mapping[str, str] = field(default_factory=dict)
@@ -136,8 +139,9 @@ class TableSpec:
     `columns` are the names of the query's columns in order, where they are known without Spark (always for
     SQL, None for a table written in Python). `lookup_attempts` is how often a row that missed its dimension is looked
     up again, 0 for never. `left_cache_rows` and `right_cache_rows` are how many rows of the first and of every other
-    input may be kept in the engine between refreshes. Freshness None never occurs for a declared table: the default of
-    the project is filled in.
+    input may be kept in the engine between refreshes. `warn_after_seconds` and `fail_after_seconds` are the lags above
+    which there is an alert, None for those of its freshness. Freshness None never occurs for a declared table: the
+    default of the project is filled in.
     """
 
     name: TableName
@@ -160,6 +164,8 @@ class TableSpec:
     left_cache_rows: int = 10_000
     right_cache_rows: int = 10_000
     history_seconds: int | None = None
+    warn_after_seconds: int | None = None
+    fail_after_seconds: int | None = None
     owner: str | None = None
     group: str | None = None
     options: Mapping[str, str] = field(default_factory=dict)

@@ -75,6 +75,7 @@ def declare_table(clauses: TableClauses) -> Declaration:
             _check_merge_query(query, at, problems)
     _check_clustering(clauses, problems)
     history = options.seconds("history")
+    warn_after, fail_after = options.alert_seconds()
     owner, group = options.text("owner"), options.text("group")
     mode = _mode(clauses, problems)
     problems.raise_all()
@@ -100,6 +101,8 @@ def declare_table(clauses: TableClauses) -> Declaration:
         left_cache_rows=left,
         right_cache_rows=right,
         history_seconds=history,
+        warn_after_seconds=warn_after,
+        fail_after_seconds=fail_after,
         owner=owner,
         group=group,
         options=options.as_written,

@@ -40,8 +40,9 @@ class Alert:
     """One alert, open until `recovered_at`.
 
     `subject` is the table's name, or the process (`engine`, `scheduler`). `cause` is a sentence. `since` is when the
-    trouble began, `raised_at` when the alert was, `reminded_at` when it was last told of. `id` is None before it is
-    stored. `delivered_to` are the channels that took the news of it.
+    trouble began, `raised_at` when the alert was, `reminded_at` when it was last told of, `calm_since` since when the
+    trouble is away, not yet for long enough to be over. `id` is None before it is stored. `delivered_to` are the
+    channels that took the news of it.
     """
 
     subject: str
@@ -51,6 +52,7 @@ class Alert:
     since: datetime
     raised_at: datetime
     reminded_at: datetime
+    calm_since: datetime | None = None
     recovered_at: datetime | None = None
     link: str | None = None
     id: int | None = None

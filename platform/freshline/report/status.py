@@ -57,7 +57,8 @@ class TableStatus:
     in force: of `override` where there is one. `feasible` says whether the promise can be kept, None where nothing was
     measured that tells. `rows` and `quarantined` are counted by the
     statistics in the logs, None where those do not tell. `error` is that of the newest refresh when it failed, or of
-    reading this status; `problems` are what needs a person though the newest refresh went on.
+    reading this status, which `unreadable` then says; `problems` are what needs a person though the newest refresh
+    went on.
     """
 
     table: TableName
@@ -81,6 +82,7 @@ class TableStatus:
     paused: str | None = None
     feasible: bool | None = None
     feasible_reason: str = ""
+    unreadable: bool = False
 
     @property
     def late(self) -> bool:
@@ -183,6 +185,7 @@ def read_status(
                 paused=hold.reason if hold is not None and hold.by is HeldBy.PAUSED else None,
                 feasible=promise.feasible,
                 feasible_reason=promise.reason,
+                unreadable=look.error is not None,
             )
         )
     return statuses

@@ -5,14 +5,15 @@ An alert's change and its deliveries are one transaction: what changed is told, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy import RowMapping, and_, delete, insert, select, update
 
-from freshline.commit.control_store.database import Database, text_of, time_of
-from freshline.commit.control_store.schema import ALERTS, DELIVERIES
+from freshline.commit.control_store.database import Database, key_of, text_of, time_of
+from freshline.commit.control_store.schema import ALERTS, AWAITED, DELIVERIES
+from freshline.declare.names import TableName
 from freshline.plan.alert import Alert, AlertEvent, AlertKind, AlertLevel, Delivery, News
 
 KEPT_ALERTS = 1000
@@ -64,6 +65,23 @@ class AlertStore:
                     )
             self._forget_old(connection)
 
+    def awaited(self, without_data: Collection[TableName], now: datetime) -> dict[TableName, datetime]:
+        """Since when each of the tables without data is waited for; one that is new here, from `now` on.
+
+        What is not among them has data, or is not declared any more, and is forgotten.
+        """
+        wanted = {key_of(name): name for name in without_data}
+        with self._database.read() as connection:
+            known = {row["key"]: time_of(row["at"]) for row in connection.execute(select(AWAITED)).mappings()}
+        if known.keys() != wanted.keys():
+            with self._database.write() as connection:
+                for key in known.keys() - wanted.keys():
+                    connection.execute(delete(AWAITED).where(AWAITED.c.key == key))
+                for key in wanted.keys() - known.keys():
+                    connection.execute(delete(AWAITED).where(AWAITED.c.key == key))
+                    connection.execute(insert(AWAITED).values(key=key, name=str(wanted[key]), at=text_of(now)))
+        return {name: known.get(key, now) for key, name in wanted.items()}
+
     def pending(self, channel: str) -> list[Delivery]:
         """What a channel has not taken yet, in the order in which it happened."""
         statement = (
@@ -95,6 +113,8 @@ class AlertStore:
                 time_of(row["next_at"]),
             )
             for row in rows
+            # One that was forgotten between the two looks has nothing left to be told.
+            if row["alert_id"] in alerts
         ]
 
     def delivered(self, delivery: int, now: datetime) -> None:
@@ -158,6 +178,7 @@ def _values(alert: Alert) -> dict[str, Any]:
         "since": text_of(alert.since),
         "raised_at": text_of(alert.raised_at),
         "reminded_at": text_of(alert.reminded_at),
+        "calm_since": None if alert.calm_since is None else text_of(alert.calm_since),
         "recovered_at": None if alert.recovered_at is None else text_of(alert.recovered_at),
         "link": alert.link,
     }
@@ -172,6 +193,7 @@ def _alert(row: RowMapping, delivered_to: tuple[str, ...]) -> Alert:
         since=time_of(row["since"]),
         raised_at=time_of(row["raised_at"]),
         reminded_at=time_of(row["reminded_at"]),
+        calm_since=None if row["calm_since"] is None else time_of(row["calm_since"]),
         recovered_at=None if row["recovered_at"] is None else time_of(row["recovered_at"]),
         link=row["link"],
         id=row["id"],

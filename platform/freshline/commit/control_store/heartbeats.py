@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from datetime import datetime
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import delete, insert, select
+from sqlalchemy import Connection, RowMapping, delete, insert, select
 
 from freshline.commit.control_store.database import Database, text_of, time_of
 from freshline.commit.control_store.schema import HEARTBEATS
@@ -23,10 +23,38 @@ class HeartbeatStore:
     def beat(self, name: str, at: datetime, detail: Mapping[str, Any] | None = None) -> None:
         """Remember that `name` was there at `at`, and what it said of itself."""
         with self._database.write() as connection:
-            connection.execute(delete(HEARTBEATS).where(HEARTBEATS.c.name == name))
-            connection.execute(
-                insert(HEARTBEATS).values(name=name, at=text_of(at), detail=json.dumps(dict(detail or {})))
-            )
+            _write(connection, name, at, detail or {})
+
+    def take(
+        self,
+        name: str,
+        owner: str,
+        at: datetime,
+        detail: Mapping[str, Any],
+        *,
+        held: timedelta,
+        is_gone: Callable[[Heartbeat], bool] = lambda _: False,
+    ) -> Heartbeat | None:
+        """Beat as the one `owner` of the name, or say who else is: None when it was taken or renewed.
+
+        Somebody else has it for as long as `held` after each beat, unless `is_gone` knows better. One whose time is to
+        come beat before the clock was set back, and is not waited for.
+        """
+        with self._database.write() as connection:
+            row = connection.execute(select(HEARTBEATS).where(HEARTBEATS.c.name == name)).mappings().first()
+            if row is not None:
+                known = _heartbeat(row)
+                if known.detail.get("owner") != owner and abs(at - known.at) < held and not is_gone(known):
+                    return known
+            _write(connection, name, at, {**detail, "owner": owner})
+        return None
+
+    def release(self, name: str, owner: str) -> None:
+        """Forget the name if `owner` has it."""
+        with self._database.write() as connection:
+            row = connection.execute(select(HEARTBEATS).where(HEARTBEATS.c.name == name)).mappings().first()
+            if row is not None and _heartbeat(row).detail.get("owner") == owner:
+                connection.execute(delete(HEARTBEATS).where(HEARTBEATS.c.name == name))
 
     def forget(self, name: str) -> None:
         """It was ended on purpose: its silence means nothing any more."""
@@ -37,4 +65,13 @@ class HeartbeatStore:
         """The newest heartbeat of each name."""
         with self._database.read() as connection:
             rows = connection.execute(select(HEARTBEATS)).mappings().all()
-        return {row["name"]: Heartbeat(time_of(row["at"]), json.loads(row["detail"])) for row in rows}
+        return {row["name"]: _heartbeat(row) for row in rows}
+
+
+def _write(connection: Connection, name: str, at: datetime, detail: Mapping[str, Any]) -> None:
+    connection.execute(delete(HEARTBEATS).where(HEARTBEATS.c.name == name))
+    connection.execute(insert(HEARTBEATS).values(name=name, at=text_of(at), detail=json.dumps(dict(detail))))
+
+
+def _heartbeat(row: RowMapping) -> Heartbeat:
+    return Heartbeat(time_of(row["at"]), json.loads(row["detail"]))

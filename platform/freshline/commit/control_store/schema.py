@@ -127,8 +127,18 @@ ALERTS = Table(
     Column("since", String(40), nullable=False),
     Column("raised_at", String(40), nullable=False),
     Column("reminded_at", String(40), nullable=False),
+    Column("calm_since", String(40)),
     Column("recovered_at", String(40)),
     Column("link", Text),
+)
+
+# Since when tables that have no data yet are waited for.
+AWAITED = Table(
+    "freshline_awaited",
+    METADATA,
+    Column("key", String(300), primary_key=True),
+    Column("name", String(300), nullable=False),
+    Column("at", String(40), nullable=False),
 )
 
 # What is to be told through each channel, written in the same transaction as the alert's change.

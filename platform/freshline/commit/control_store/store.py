@@ -157,6 +157,14 @@ class ControlStore:
         with self._database.read() as connection:
             return [_record(row) for row in connection.execute(statement).mappings()]
 
+    def committed_since(self, since: datetime) -> list[RefreshRecord]:
+        """The refreshes that committed and ended at `since` or later, in the order in which they were written."""
+        statement = (
+            select(REFRESHES).where(REFRESHES.c.committed & (REFRESHES.c.at >= text_of(since))).order_by(REFRESHES.c.id)
+        )
+        with self._database.read() as connection:
+            return [_record(row) for row in connection.execute(statement).mappings()]
+
     def seconds_of(self, name: TableName) -> float | None:
         """What a refresh that commits takes: the 95th percentile of the newest; None where there was none yet.
 

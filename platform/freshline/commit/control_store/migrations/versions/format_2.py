@@ -65,9 +65,11 @@ def upgrade() -> None:
         sa.Column("since", sa.String(40), nullable=False),
         sa.Column("raised_at", sa.String(40), nullable=False),
         sa.Column("reminded_at", sa.String(40), nullable=False),
+        sa.Column("calm_since", sa.String(40)),
         sa.Column("recovered_at", sa.String(40)),
         sa.Column("link", sa.Text),
     )
+    op.create_table("freshline_awaited", *_subject(), sa.Column("at", sa.String(40), nullable=False))
     op.create_table(
         "freshline_delivery",
         sa.Column("id", sa.Integer, primary_key=True, autoincrement=True),

@@ -1,0 +1,164 @@
+"""`freshline watch`: notice broken promises, and tell of them."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import logging
+import platform
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from freshline.cli.options import json_option, open_settings, project_option
+from freshline.cli.processes import UpRecord
+from freshline.cli.supervisor import record_file
+from freshline.declare.settings import Settings
+from freshline.engine.declarations import Declarations
+from freshline.engine.process import ProcessId
+from freshline.engine.state_file import read_state
+from freshline.errors import FreshlineError, RequestError
+
+if TYPE_CHECKING:
+    from freshline.plan.record import Heartbeat
+    from freshline.report.alerts.process import Identity
+    from freshline.report.alerts.silence import SchedulerLook
+    from freshline.report.alerts.watch import Surroundings
+
+LOG = logging.getLogger(__name__)
+
+_DAEMON = "dagster-daemon"
+
+
+@click.command(epilog="\b\nExample:\n  freshline watch --once")
+@click.option("--once", is_flag=True, help="Look once, tell what is to be told, and return: for cron.")
+@project_option
+@json_option
+def command(once: bool, project: Path | None, as_json: bool) -> None:
+    """Look at every table, the engine and the scheduler, and tell of what is wrong through the alert channels.
+
+    Runs until Ctrl-C or SIGTERM, apart from the engine and from Dagster, so that it notices the end of either;
+    `freshline up` starts one. One watch looks at an environment at a time.
+    """
+    if as_json and not once:
+        raise RequestError("--json goes with --once.")
+    settings = open_settings(project)
+    surroundings, own = surroundings_of(settings), identity()
+    # SQLAlchemy and delta-rs are imported when they are used, like all that is heavy.
+    from freshline.report.alerts.process import look_once, run
+
+    _log_to_stderr()
+    if once:
+        told = look_once(settings, surroundings, own)
+        if as_json:
+            click.echo(json.dumps([message.as_json() for message in told], indent=2))
+        return
+    over = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda _number, _frame: over.set())
+    run(settings, surroundings, own, over)
+
+
+def surroundings_of(settings: Settings) -> Surroundings:
+    """What the watch of a project is told: its declarations, its processes, its UI. Raises DeclarationErrors."""
+    from freshline.report.alerts.watch import Surroundings
+
+    declarations, up = Declarations(settings), Up(settings)
+    return Surroundings(
+        graph=declarations.look,
+        scheduler=_scheduler_reader(settings),
+        ended=lambda heartbeats: [*_ended_engine(settings, heartbeats), *up.ended()],
+        dagster_url=lambda: settings.dagster_url or up.url,
+    )
+
+
+def identity() -> Identity:
+    """This process, as others find it."""
+    from freshline.report.alerts.process import Identity
+
+    own = ProcessId.own()
+    return Identity({"pid": own.pid, "started": own.started, "host": platform.node()}, is_gone)
+
+
+def is_gone(detail: Mapping[str, Any]) -> bool:
+    """Whether the process is one of this machine that has ended."""
+    try:
+        process = ProcessId(int(detail["pid"]), float(detail["started"]))
+    except (KeyError, TypeError, ValueError):
+        return False
+    return detail.get("host") == platform.node() and not process.alive
+
+
+class Up:
+    """What the record of the running `freshline up` tells."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._file = record_file(settings)
+
+    @property
+    def url(self) -> str | None:
+        """The address of the Dagster UI."""
+        record = self._record()
+        return None if record is None else record.url
+
+    def ended(self) -> list[str]:
+        """`scheduler`, if the daemon that `up` started is no more."""
+        record = self._record()
+        daemon = None if record is None else dict(record.children).get(_DAEMON)
+        return [] if daemon is None or daemon.alive else ["scheduler"]
+
+    def _record(self) -> UpRecord | None:
+        with suppress(FreshlineError):
+            record = UpRecord.read(self._file)
+            return record if record is not None and record.supervisor.alive else None
+        return None
+
+
+def _ended_engine(settings: Settings, heartbeats: Mapping[str, Heartbeat]) -> list[str]:
+    """`engine`, if its heartbeat is of a process of this machine that is no more."""
+    heartbeat = heartbeats.get("engine")
+    if heartbeat is None:
+        return []
+    with suppress(FreshlineError):
+        state = read_state(settings.state)
+        if state is not None and state.process.pid == heartbeat.detail.get("pid") and not state.alive:
+            return ["engine"]
+    return []
+
+
+def _scheduler_reader(settings: Settings) -> Callable[[], SchedulerLook | None]:
+    """Looks into Dagster's storage, where this project has one; what is wrong with it is said once."""
+    trouble: list[str] = []
+
+    def read() -> SchedulerLook | None:
+        if not (settings.state / "dagster").is_dir():
+            return None
+        try:
+            # Imported here: Dagster is large, and a project without it is watched as well.
+            scheduler: Any = importlib.import_module("freshline.orchestrate.scheduler")
+            found: SchedulerLook = scheduler.read_scheduler(settings)
+        except Exception as error:  # noqa: BLE001 - Dagster's storage raises what its database does
+            if not trouble:
+                LOG.warning("Dagster's storage cannot be read; its sensors' own heartbeats are watched: %s", error)
+                trouble.append(str(error))
+            return None
+        trouble.clear()
+        return found
+
+    return read
+
+
+def _log_to_stderr() -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    formatter = logging.Formatter("%(asctime)s %(levelname)s %(message)s")
+    formatter.converter = time.gmtime
+    handler.setFormatter(formatter)
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+    logging.captureWarnings(True)

@@ -1,0 +1,1 @@
+"""The channels through which alerts are told, each a small class with one method."""

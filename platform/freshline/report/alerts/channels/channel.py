@@ -1,0 +1,61 @@
+"""What a channel is, for those of freshline and for one of your own.
+
+A channel of your own is a class that the setting `type = "module:Class"` names. It is called once, with the options of
+its table in pyproject.toml and with `resolve`; its `deliver` is called from one thread, one message after the other:
+
+```python
+class Pager:
+    def __init__(self, options, resolve):
+        self.number, self.key, self.resolve = options["number"], options["key"], resolve
+
+    def deliver(self, message):
+        answer = page(self.number, self.resolve(self.key), message.headline)
+        if not answer.ok:
+            raise DeliveryError(f"the pager answered {answer.status}")
+```
+
+A message that was not taken is tried again later. One that was taken may come again when the watch was killed at that
+moment: it has the same `id`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Protocol
+
+from freshline.errors import DeliveryError
+from freshline.report.alerts.message import Message
+
+# Replaces a reference such as ${env:NAME} by what it stands for; other texts are returned as they are.
+Resolve = Callable[[str], str]
+
+
+class Channel(Protocol):
+    """One way to tell people."""
+
+    def deliver(self, message: Message) -> None:
+        """Return when the message was taken; raise DeliveryError, whose sentence holds no secret, when it was not."""
+
+
+def resolver(root: Path, environ: Mapping[str, str]) -> Resolve:
+    """A function that resolves references: paths are relative to the project, what it returns is not kept."""
+
+    def resolve(text: str) -> str:
+        if not (text.startswith("${") and text.endswith("}")):
+            return text
+        kind, _, what = text[2:-1].partition(":")
+        if kind == "env":
+            value = environ.get(what, "")
+            if not value:
+                raise DeliveryError(f"there is no environment variable {what}. Set it for `freshline watch`.")
+            return value
+        if kind == "file":
+            try:
+                return (root / Path(what).expanduser()).read_text(encoding="utf-8").rstrip("\r\n")
+            except (OSError, UnicodeDecodeError) as error:
+                reason = error.strerror if isinstance(error, OSError) and error.strerror else "it is not UTF-8"
+                raise DeliveryError(f"the file {what} of a secret cannot be read: {reason}.") from error
+        raise DeliveryError("a reference is ${env:NAME} or ${file:path}.")
+
+    return resolve

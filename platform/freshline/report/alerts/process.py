@@ -1,0 +1,180 @@
+"""The process of `freshline watch`: one look after the other, until it is asked to end.
+
+One watch looks at an environment at a time: it holds the heartbeat `watch` as a lease. A second one says who has it and
+ends, and takes over from one whose process is gone or that was not heard of for 15 seconds. While the control store is
+locked or away nothing can be known or written: that is said once, and the next look that can be had goes on from there.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from freshline.commit.control_store import ControlStore
+from freshline.commit.warehouse import Warehouse
+from freshline.declare.settings import Settings
+from freshline.errors import EngineError, StorageError
+from freshline.plan.alert import Delivery
+from freshline.plan.record import Heartbeat
+from freshline.report.alerts.channels.channel import Channel
+from freshline.report.alerts.channels.opened import open_channels
+from freshline.report.alerts.delivery import Courier
+from freshline.report.alerts.message import Message, message_of
+from freshline.report.alerts.standing import moment_text
+from freshline.report.alerts.watch import Surroundings, Watch
+
+LOG = logging.getLogger(__name__)
+
+WATCH = "watch"
+LOOK_SECONDS = 2.0
+HELD = timedelta(seconds=15)
+_STOP_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Who watches: `detail` has `pid` and `host` at least; `is_gone` tells by such a detail that its process ended."""
+
+    detail: Mapping[str, Any]
+    is_gone: Callable[[Mapping[str, Any]], bool]
+
+
+def run(settings: Settings, surroundings: Surroundings, identity: Identity, over: threading.Event) -> None:
+    """Look and tell until `over` is set.
+
+    Raises EngineError where another watch has the environment, SettingsError for a channel that cannot be had, and
+    FormatError for a control store of a newer freshline.
+    """
+    channels = open_channels(settings)
+    store = _open_store(settings, over)
+    if store is None:
+        return
+    lease = Lease(store, identity)
+    couriers = _couriers(settings, store, channels)
+    try:
+        watch = _watch(settings, surroundings, store)
+        for courier in couriers:
+            courier.start()
+        _look_on(watch, lease, couriers, over)
+    finally:
+        for courier in couriers:
+            courier.stop(_STOP_SECONDS)
+        lease.release()
+        store.close()
+
+
+def look_once(settings: Settings, surroundings: Surroundings, identity: Identity) -> list[Message]:
+    """One look, and one try of everything that is to be told; returns the messages that came of it.
+
+    Raises as `run` does, and StorageError where the control store cannot be used.
+    """
+    channels = open_channels(settings)
+    store = ControlStore.open(settings.control_store)
+    lease = Lease(store, identity)
+    try:
+        lease.renew()
+        found = _watch(settings, surroundings, store).look()
+        now = datetime.now(UTC)
+        for courier in _couriers(settings, store, channels):
+            before = None
+            while (left := courier.deliver_due()) and left != before:
+                before = left
+        return [
+            message_of(Delivery(0, "", piece.event, piece.alert, now, 0, now), settings.environment, settings.root.name)
+            for piece in found.news
+        ]
+    finally:
+        lease.release()
+        store.close()
+
+
+class Lease:
+    """The right to look, held by one process an environment."""
+
+    def __init__(self, store: ControlStore, identity: Identity) -> None:
+        self._store = store
+        self._owner = secrets.token_hex(8)
+        self._identity = identity
+
+    def renew(self) -> None:
+        """Take it, or go on holding it. Raises EngineError, which names the holder, where somebody else has it."""
+        identity = self._identity
+        holder = self._store.heartbeats.take(
+            WATCH,
+            self._owner,
+            datetime.now(UTC),
+            identity.detail,
+            held=HELD,
+            is_gone=lambda known: identity.is_gone(known.detail),
+        )
+        if holder is not None:
+            raise EngineError(f"{_who(holder)}. One looks at an environment at a time: use that one, or end it.")
+
+    def release(self) -> None:
+        """Give it back; another that waits need not wait for longer."""
+        try:
+            self._store.heartbeats.release(WATCH, self._owner)
+        except StorageError as error:
+            LOG.warning("the next watch has to wait for %.0f seconds: %s", HELD.total_seconds(), error)
+
+
+def _who(holder: Heartbeat) -> str:
+    process, host = holder.detail.get("pid"), holder.detail.get("host")
+    return f"freshline watch runs already: process {process} on {host}, last heard of {moment_text(holder.at)}"
+
+
+def _look_on(watch: Watch, lease: Lease, couriers: Collection[Courier], over: threading.Event) -> None:
+    trouble: str | None = None
+    begun = False
+    while not over.is_set():
+        begin = time.monotonic()
+        try:
+            lease.renew()
+            if not begun:
+                begun = True
+                LOG.info("watching")
+            found = watch.look()
+            if trouble is not None:
+                LOG.info("watching again")
+                trouble = None
+            if found.news:
+                for courier in couriers:
+                    courier.wake()
+        except (StorageError, OSError) as error:
+            # Once, not every two seconds: it may last for hours.
+            if trouble is None:
+                LOG.error("nothing can be watched for now: %s", error)
+            trouble = str(error)
+        over.wait(max(0.0, LOOK_SECONDS - (time.monotonic() - begin)))
+
+
+def _open_store(settings: Settings, over: threading.Event) -> ControlStore | None:
+    """The control store as soon as it can be opened, None when that was not worth waiting for any more."""
+    told = False
+    while not over.is_set():
+        try:
+            return ControlStore.open(settings.control_store)
+        except StorageError as error:
+            if not told:
+                LOG.error("nothing can be watched for now: %s", error)
+                told = True
+            over.wait(LOOK_SECONDS)
+    return None
+
+
+def _watch(settings: Settings, surroundings: Surroundings, store: ControlStore) -> Watch:
+    warehouse = Warehouse(settings.warehouse)
+    return Watch(store, warehouse, settings.alerts, surroundings, lambda: datetime.now(UTC), time.monotonic)
+
+
+def _couriers(settings: Settings, store: ControlStore, channels: Mapping[str, Channel]) -> list[Courier]:
+    def message(delivery: Delivery) -> Message:
+        return message_of(delivery, settings.environment, settings.root.name)
+
+    return [Courier(name, channel, store.alerts, message) for name, channel in channels.items()]

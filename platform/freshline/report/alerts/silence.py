@@ -1,0 +1,135 @@
+"""Who is silent, and whether the clock jumped. Pure: what was heard before is handed in.
+
+A heartbeat is a time that its sender wrote. How long it is silent is measured from when its heartbeat was last seen to
+change, in seconds that pass whatever the clock says: neither a clock that is set nor a machine that slept makes
+everything silent at once, nor hides for an hour that somebody died.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Protocol
+
+from freshline.declare.spec import Mode
+from freshline.plan.record import Heartbeat
+from freshline.report.alerts.standing import Process, Voice, moment_text
+
+ENGINE_SILENT_SECONDS = 10.0  # it beats every two
+ENGINE_ENDED_SECONDS = 4.0  # whose process is known to have ended; one that is taken over beats again before
+# Dagster's daemon writes its heartbeat every 30 seconds, and late when a tick takes long (at most a minute).
+SCHEDULER_SILENT_SECONDS = 90.0
+JUMP_SECONDS = 5.0
+# What a jump of the clock makes late, the engine has refreshed by then, or there is a reason to tell.
+SETTLING_SECONDS = 60.0
+
+SUPERVISOR, BATCH = "supervisor", "batch"
+_STOPPED = "STOPPED"
+
+
+class SchedulerLook(Protocol):
+    """What was found of Dagster: when its daemon last said that it runs, and the state of each sensor by name."""
+
+    @property
+    def daemon_heartbeat(self) -> datetime | None: ...
+
+    @property
+    def sensors(self) -> Mapping[str, str]: ...
+
+
+@dataclass(frozen=True)
+class Moment:
+    """One moment on the clock, and in seconds that only ever pass."""
+
+    now: datetime
+    passed: float
+
+
+def jump_seconds(before: Moment, after: Moment) -> float:
+    """By how much the clock moved beside the time that passed; 0 for what clocks do every day."""
+    moved = (after.now - before.now).total_seconds() - (after.passed - before.passed)
+    return moved if abs(moved) > JUMP_SECONDS else 0.0
+
+
+@dataclass(frozen=True)
+class Heard:
+    """The newest heartbeat of one name, and when it was first seen (seconds that pass)."""
+
+    at: datetime
+    seen: float
+
+
+def listen(before: Mapping[str, Heard], heartbeats: Mapping[str, datetime], moment: Moment) -> dict[str, Heard]:
+    """What is heard now; one that did not change since keeps when it was seen."""
+    found = {}
+    for name, at in heartbeats.items():
+        known = before.get(name)
+        if known is None:
+            # At the first look only the clock can tell how old it is.
+            age = max(0.0, (moment.now - at).total_seconds())
+            found[name] = Heard(at, moment.passed - age)
+        else:
+            found[name] = known if known.at == at else Heard(at, moment.passed)
+    return found
+
+
+def engine_process(heard: Heard | None, heartbeat: Heartbeat | None, moment: Moment, *, ended: bool) -> Process:
+    """Whether the engine is heard of. `ended`: the process of this heartbeat is known to have ended."""
+    if heard is None:
+        return Process(Voice.ABSENT)
+    silent = moment.passed - heard.seen
+    if silent <= (ENGINE_ENDED_SECONDS if ended else ENGINE_SILENT_SECONDS):
+        return Process(Voice.HEARD)
+    since = moment.now - timedelta(seconds=silent)
+    pid = None if heartbeat is None else heartbeat.detail.get("pid")
+    who = "the engine" if pid is None else f"the engine, process {pid},"
+    what = "ended without having been stopped" if ended else "is silent"
+    cause = f"{who} {what}, last heard of {moment_text(since)}; `freshline engine start` starts one"
+    return Process(Voice.SILENT, since, cause)
+
+
+def scheduler_process(
+    ticks: Heard | None, daemon: Heard | None, sensors: Mapping[str, str], moment: Moment, *, ended: bool
+) -> Process:
+    """Whether Dagster is heard of: its daemon, where its storage can be read, and the ticks of our sensors.
+
+    `sensors` are states by `supervisor` and `batch`. `ended`: the daemon's process is known to have ended. Sensors that
+    are switched off do not tick, and that is no silence.
+    """
+    if ticks is None:
+        return Process(Voice.ABSENT)
+    if ended:
+        since = moment.now - timedelta(seconds=moment.passed - (daemon or ticks).seen)
+        return Process(Voice.SILENT, since, f"Dagster's daemon has ended, last heard of {moment_text(since)}")
+    if daemon is not None and moment.passed - daemon.seen > SCHEDULER_SILENT_SECONDS:
+        since = moment.now - timedelta(seconds=moment.passed - daemon.seen)
+        return Process(Voice.SILENT, since, f"Dagster's daemon is silent, last heard of {moment_text(since)}")
+    expected = not sensors or any(state != _STOPPED for state in sensors.values())
+    if expected and moment.passed - ticks.seen > SCHEDULER_SILENT_SECONDS:
+        since = moment.now - timedelta(seconds=moment.passed - ticks.seen)
+        what = "Dagster is silent" if daemon is None else "Dagster's daemon runs, and its sensors do not tick"
+        return Process(Voice.SILENT, since, f"{what}, last heard of {moment_text(since)}")
+    return Process(Voice.HEARD)
+
+
+def sensor_states(look: SchedulerLook | None) -> dict[str, str]:
+    """The states of our two sensors, by `supervisor` and `batch`."""
+    if look is None:
+        return {}
+    found = {}
+    for key in (SUPERVISOR, BATCH):
+        for name, state in look.sensors.items():
+            if key in name:
+                found[key] = state
+    return found
+
+
+def switched_off(detail: Mapping[str, object]) -> frozenset[Mode]:
+    """The modes whose sensor is switched off, by what is told of the scheduler."""
+    off: set[Mode] = set()
+    if detail.get(SUPERVISOR) == _STOPPED:
+        off |= {Mode.CONTINUOUS, Mode.INCREMENTAL}
+    if detail.get(BATCH) == _STOPPED:
+        off.add(Mode.BATCH)
+    return frozenset(off)

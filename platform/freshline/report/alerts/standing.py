@@ -1,0 +1,121 @@
+"""What alerts look at: how every table stands, and whether those who keep it are heard of. Values only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from functools import cached_property
+from typing import Any
+
+from freshline.declare.graph import Graph
+from freshline.declare.names import TableName
+from freshline.declare.spec import Mode
+from freshline.plan.intentions import Suspension
+from freshline.report.alerts.history import NOTHING, Arrivals, Failing
+from freshline.report.status import TableStatus
+
+ENGINE = "engine"
+SCHEDULER = "scheduler"
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How one table or source stands.
+
+    `warn_after` and `fail_after` are lags in seconds. `first_seen` is when it was first looked at without having data;
+    None where it has. `driving` are the inputs that count in its lag. `unreadable` is the error of reading its log, as
+    a JSON object. `infeasible` says why its freshness cannot be kept, None where it can or nobody knows.
+    """
+
+    name: TableName
+    mode: Mode
+    freshness_seconds: int
+    warn_after: int
+    fail_after: int
+    data_timestamp: datetime | None
+    first_seen: datetime | None = None
+    driving: tuple[TableName, ...] = ()
+    suspension: Suspension | None = None
+    unreadable: Mapping[str, Any] | None = None
+    infeasible: str | None = None
+    refresh_seconds: float | None = None
+    failing: Failing | None = None
+    arrivals: Arrivals = NOTHING
+
+    @property
+    def late_since(self) -> datetime | None:
+        """When its lag passes `warn_after`, past or to come; None where nothing is known to count from."""
+        begin = self.data_timestamp or self.first_seen
+        return None if begin is None else begin + timedelta(seconds=self.warn_after)
+
+
+class Voice(StrEnum):
+    """Whether a process is heard of."""
+
+    ABSENT = "absent"  # none is expected: never started, or ended in order
+    HEARD = "heard"
+    SILENT = "silent"
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process that must not fall silent; of a silent one, when it was last heard of and a sentence."""
+
+    voice: Voice = Voice.ABSENT
+    since: datetime | None = None
+    cause: str = ""
+
+
+@dataclass(frozen=True)
+class Situation:
+    """Everything that an evaluation looks at. `standings` are in the order of the graph.
+
+    `switched_off` are the modes whose sensor somebody switched off in Dagster.
+    """
+
+    standings: Mapping[TableName, Standing]
+    engine: Process = Process(Voice.HEARD)
+    scheduler: Process = Process()
+    switched_off: frozenset[Mode] = field(default_factory=frozenset)
+
+    @cached_property
+    def places(self) -> Mapping[TableName, int]:
+        """The place of each table in the order of the graph."""
+        return {name: place for place, name in enumerate(self.standings)}
+
+
+def lag_limits(freshness: int, warn_after: int | None, fail_after: int | None) -> tuple[int, int]:
+    """The lags in seconds above which a table warns and fails, from what is declared.
+
+    >>> lag_limits(60, None, None), lag_limits(60, 300, None), lag_limits(60, None, 30)
+    ((60, 120), (300, 300), (30, 30))
+    """
+    if warn_after is None:
+        warn_after = freshness if fail_after is None else min(freshness, fail_after)
+    if fail_after is None:
+        fail_after = max(2 * freshness, warn_after)
+    return warn_after, fail_after
+
+
+def table_standing(graph: Graph, status: TableStatus) -> Standing:
+    """What the graph and its status tell of one table; the rest is filled in by whoever knows it."""
+    spec = graph.specs[status.table]
+    warn, fail = lag_limits(status.freshness_seconds, spec.warn_after_seconds, spec.fail_after_seconds)
+    return Standing(
+        name=status.table,
+        mode=Mode(status.mode),
+        freshness_seconds=status.freshness_seconds,
+        warn_after=warn,
+        fail_after=fail,
+        data_timestamp=status.data_timestamp,
+        driving=graph.driving(status.table),
+        unreadable=status.error if status.unreadable else None,
+        refresh_seconds=None if status.last_refresh is None else status.last_refresh.seconds,
+    )
+
+
+def moment_text(time: datetime) -> str:
+    """A moment as alerts show it, in UTC to the second."""
+    return f"{time.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"

@@ -1,0 +1,90 @@
+"""What is wrong now, table by table and process by process. Pure: a test may choose any situation.
+
+Lag is seen from outside, every two seconds or so, and a table moves in steps: one of 10 seconds that is refreshed every
+9.9 is never late, and its lag reads anything up to 9.9. When a breach began is known exactly all the same, it is the
+data timestamp plus the promise. So a breach counts as trouble at once, and is ripe to be told when it is HOLD old: a
+refresh that took a moment longer than foretold is no alert, and one that lasts is told well within 15 seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from freshline.declare.settings import AlertSettings
+from freshline.plan.alert import AlertKind, AlertLevel
+from freshline.report.alerts.cause import failing_cause, late_cause, suspended_above, suspended_cause
+from freshline.report.alerts.standing import ENGINE, SCHEDULER, Process, Situation, Standing, Voice
+
+HOLD = timedelta(seconds=5)
+# A broker or a disk that is away for a moment fails one refresh, and the next goes well.
+FAILURES_IN_A_ROW = 3
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """One thing that is wrong now; `ripe` when it is to be told, else it only keeps open what was told before."""
+
+    subject: str
+    kind: AlertKind
+    level: AlertLevel
+    since: datetime
+    cause: str
+    ripe: bool = True
+
+
+def find_troubles(situation: Situation, settings: AlertSettings, now: datetime) -> list[Trouble]:
+    """Everything that is wrong, processes first; at most one trouble a subject and kind."""
+    found = [
+        *_silence(ENGINE, AlertKind.ENGINE_SILENT, situation.engine, now),
+        *_silence(SCHEDULER, AlertKind.SCHEDULER_SILENT, situation.scheduler, now),
+    ]
+    for standing in situation.standings.values():
+        found += _lag(standing, situation, now)
+        found += _failures(standing)
+        found += _quarantine(standing, settings, now)
+    return found
+
+
+def _silence(subject: str, kind: AlertKind, process: Process, now: datetime) -> Iterator[Trouble]:
+    if process.voice is Voice.SILENT:
+        yield Trouble(subject, kind, AlertLevel.FAIL, process.since or now, process.cause)
+
+
+def _lag(standing: Standing, situation: Situation, now: datetime) -> Iterator[Trouble]:
+    name = str(standing.name)
+    suspension = standing.suspension
+    if suspension is not None:
+        level = AlertLevel.FAIL if suspension.automatic else AlertLevel.WARN
+        yield Trouble(name, AlertKind.SUSPENDED, level, suspension.at, suspended_cause(suspension))
+        return
+    since = standing.late_since
+    if since is None or now <= since:
+        return
+    fails = now - since > timedelta(seconds=standing.fail_after - standing.warn_after) + HOLD
+    level, ripe = AlertLevel.FAIL if fails else AlertLevel.WARN, now - since > HOLD
+    blocking = suspended_above(standing.name, situation)
+    if blocking is not None and blocking.suspension is not None:
+        cause = f"blocked by {blocking.name}, {suspended_cause(blocking.suspension)}"
+        yield Trouble(name, AlertKind.SUSPENDED, AlertLevel.WARN, since, cause, ripe)
+        return
+    yield Trouble(name, AlertKind.LATE, level, since, late_cause(standing.name, situation, now), ripe)
+
+
+def _failures(standing: Standing) -> Iterator[Trouble]:
+    failing = standing.failing
+    if failing is not None:
+        level = AlertLevel.WARN if failing.retry_helps else AlertLevel.FAIL
+        ripe = not failing.retry_helps or failing.count >= FAILURES_IN_A_ROW
+        yield Trouble(str(standing.name), AlertKind.FAILING, level, failing.since, failing_cause(failing), ripe)
+
+
+def _quarantine(standing: Standing, settings: AlertSettings, now: datetime) -> Iterator[Trouble]:
+    rows, rejected = standing.arrivals.rows, standing.arrivals.rejected
+    if rows >= settings.quarantine_rows and rejected > settings.quarantine_share * rows:
+        cause = (
+            f"more than {settings.quarantine_share:.3g} of the rows that arrived within an hour were rejected; "
+            f"{standing.name}__quarantine has them, with the reason of each"
+        )
+        yield Trouble(str(standing.name), AlertKind.QUARANTINE, AlertLevel.WARN, now, cause)

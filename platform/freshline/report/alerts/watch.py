@@ -1,0 +1,287 @@
+"""The look that alerts come from: reads how everything stands, decides, and writes what is to be told.
+
+It only reads tables, needs neither Spark nor an engine, and runs in a process of its own (`freshline watch`): whatever
+happens to the engine or to Dagster is seen from outside. One look is one call, so that a cron job may do it as well;
+what must be known from one look to the next is in the control store, what is remembered here only makes it cheaper.
+
+What a look costs is the reading of logs. Data timestamps only move forward, so a table that is inside its promise by
+what is known need not be read again; all are read when one is late by what is known, and every ten seconds.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from freshline.commit.control_store import ControlStore
+from freshline.commit.warehouse import Warehouse
+from freshline.declare.graph import Graph
+from freshline.declare.names import TableName
+from freshline.declare.settings import AlertSettings
+from freshline.plan.alert import Alert
+from freshline.plan.intentions import Intentions
+from freshline.plan.record import Heartbeat
+from freshline.report.alerts.evaluate import Evaluation, evaluate
+from freshline.report.alerts.history import WINDOW, History, add_records
+from freshline.report.alerts.silence import (
+    SETTLING_SECONDS,
+    Heard,
+    Moment,
+    SchedulerLook,
+    engine_process,
+    jump_seconds,
+    listen,
+    scheduler_process,
+    sensor_states,
+    switched_off,
+)
+from freshline.report.alerts.standing import ENGINE, SCHEDULER, Situation, Standing, table_standing
+from freshline.report.status import read_status
+
+LOG = logging.getLogger(__name__)
+
+READ_SECONDS = 10.0
+# A breach is told when it is five seconds old; read this late at the latest, it is told within fifteen.
+LONGEST_READ_SECONDS = 7.0
+SHORTEST_READ_SECONDS = 2.0
+# Reading every log may take this part of one processor's time.
+_READ_SHARE = 0.05
+_SCHEDULER_SECONDS = 10.0  # what is read is written every 30
+_DAEMON = "daemon"
+_RECENT = timedelta(seconds=45)
+_PAGE = 1000
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What the watch is told by whoever started it.
+
+    `graph` gives the declarations, the same object as long as they are the same. `scheduler` looks into
+    Dagster's storage, None where there is none. `ended` names those of `engine` and `scheduler` whose processes are
+    known to have ended, from their heartbeats. `dagster_url` is the address of the UI, None where none is known.
+    """
+
+    graph: Callable[[], Graph]
+    scheduler: Callable[[], SchedulerLook | None] = lambda: None
+    ended: Callable[[Mapping[str, Heartbeat]], Collection[str]] = lambda _: ()
+    dagster_url: Callable[[], str | None] = lambda: None
+
+
+class Watch:
+    """Looks and decides; `clock` is the time of day, `passed` are seconds that only ever pass."""
+
+    def __init__(
+        self,
+        store: ControlStore,
+        warehouse: Warehouse,
+        settings: AlertSettings,
+        surroundings: Surroundings,
+        clock: Callable[[], datetime],
+        passed: Callable[[], float],
+    ) -> None:
+        self._store = store
+        self._settings = settings
+        self._surroundings = surroundings
+        self._clock = clock
+        self._passed = passed
+        self._reader = _Reader(store, warehouse, passed)
+        self._records = _Records(store)
+        self._moment: Moment | None = None
+        self._settled_at = 0.0
+        self._heard: Mapping[str, Heard] = {}
+        self._scheduler: SchedulerLook | None = None
+        self._scheduler_at: float | None = None
+        self._daemon_seen: datetime | None = None
+        self._intentions: Intentions | None = None
+        self._open: Sequence[Alert] | None = None
+
+    def look(self) -> Evaluation:
+        """Look once, write what is to be told, and return it.
+
+        Raises StorageError where the control store cannot be used; nothing was written then, and nothing is forgotten.
+        """
+        moment = Moment(self._clock(), self._passed())
+        self._mind_the_clock(moment)
+        intentions = self._intentions_at(moment.now)
+        graph = self._surroundings.graph()
+        heartbeats = self._store.heartbeats.read()
+        situation = self._situation(graph, intentions, heartbeats, moment)
+        if moment.passed < self._settled_at:
+            return Evaluation()
+        if self._open is None:
+            self._open = self._store.alerts.open_alerts()
+        link = _links(graph, self._surroundings.dagster_url())
+        found = evaluate(situation, self._open, self._settings, moment.now, link)
+        if found.news or found.quiet:
+            self._open = None  # new ones get their numbers in the store
+            channels = [channel.name for channel in self._settings.channels]
+            self._store.alerts.record(found.news, found.quiet, channels, moment.now)
+        return found
+
+    def _mind_the_clock(self, moment: Moment) -> None:
+        before, self._moment = self._moment, moment
+        jump = 0.0 if before is None else jump_seconds(before, moment)
+        if jump:
+            LOG.warning(
+                "the clock moved by %+.0f seconds against the time that passed (it was set, or the machine slept): "
+                "nothing is raised and nothing is over for %.0f seconds",
+                jump,
+                SETTLING_SECONDS,
+            )
+            self._settled_at = moment.passed + SETTLING_SECONDS
+
+    def _intentions_at(self, now: datetime) -> Intentions:
+        generation = self._store.intentions.generation()
+        if self._intentions is None or self._intentions.generation != generation:
+            self._intentions = self._store.intentions.read()
+        return self._intentions.at(now)
+
+    def _situation(
+        self, graph: Graph, intentions: Intentions, heartbeats: Mapping[str, Heartbeat], moment: Moment
+    ) -> Situation:
+        look = self._look_at_scheduler(moment)
+        known = {name: heartbeats[name].at for name in (ENGINE, SCHEDULER) if name in heartbeats}
+        if look is not None and look.daemon_heartbeat is not None:
+            known[_DAEMON] = look.daemon_heartbeat
+        self._heard = listen(self._heard, known, moment)
+        ended = self._surroundings.ended(heartbeats)
+        sensors = sensor_states(look)
+        told = self._tell_of_scheduler(look, sensors, heartbeats.get(SCHEDULER), moment.now)
+        return Situation(
+            self._standings(graph, intentions, moment),
+            engine_process(self._heard.get(ENGINE), heartbeats.get(ENGINE), moment, ended=ENGINE in ended),
+            scheduler_process(
+                self._heard.get(SCHEDULER), self._heard.get(_DAEMON), sensors, moment, ended=SCHEDULER in ended
+            ),
+            switched_off(told),
+        )
+
+    def _standings(self, graph: Graph, intentions: Intentions, moment: Moment) -> dict[TableName, Standing]:
+        histories = self._records.read(moment.now)
+        standings = self._reader.read(graph, intentions, moment)
+        empty = [name for name, standing in standings.items() if standing.data_timestamp is None]
+        awaited = self._store.alerts.awaited(empty, moment.now)
+        return {
+            name: replace(
+                standing,
+                first_seen=awaited.get(name),
+                suspension=intentions.suspensions.get(name),
+                failing=histories.get(name, History()).failing,
+                arrivals=histories.get(name, History()).arrivals(moment.now),
+            )
+            for name, standing in standings.items()
+        }
+
+    # -- the scheduler
+
+    def _look_at_scheduler(self, moment: Moment) -> SchedulerLook | None:
+        if self._scheduler_at is None or moment.passed - self._scheduler_at >= _SCHEDULER_SECONDS:
+            self._scheduler = self._surroundings.scheduler()
+            self._scheduler_at = moment.passed
+        return self._scheduler
+
+    def _tell_of_scheduler(
+        self, look: SchedulerLook | None, sensors: Mapping[str, str], known: Heartbeat | None, now: datetime
+    ) -> Mapping[str, object]:
+        """Hand on what only Dagster's storage tells: a sensor that is switched off does not say so itself.
+
+        Returns what is known of the scheduler now. A daemon that runs is told of also when no sensor ever ticked; one
+        that was ended in order must not come back by its last words, so it has to be seen to go on, or to be recent at
+        the first look.
+        """
+        daemon = None if look is None else look.daemon_heartbeat
+        seen, self._daemon_seen = self._daemon_seen, daemon or self._daemon_seen
+        if daemon is None or not sensors:
+            return {} if known is None else known.detail
+        if known is None:
+            if now - daemon < _RECENT if seen is None else daemon > seen:
+                self._store.heartbeats.beat(SCHEDULER, daemon, sensors)
+            return sensors
+        told = {**known.detail, **sensors}
+        if told != known.detail:
+            self._store.heartbeats.beat(SCHEDULER, now, told)
+        return told
+
+
+class _Reader:
+    """How the tables stand by their logs, read as rarely as can be."""
+
+    def __init__(self, store: ControlStore, warehouse: Warehouse, passed: Callable[[], float]) -> None:
+        self._store = store
+        self._warehouse = warehouse
+        self._passed = passed
+        self._graph: Graph | None = None
+        self._intentions = Intentions()
+        self._standings: dict[TableName, Standing] = {}
+        self._at = 0.0
+        self._pause = 0.0
+
+    def read(self, graph: Graph, intentions: Intentions, moment: Moment) -> Mapping[TableName, Standing]:
+        """Of every table; read anew at once when a declaration or an intention is another."""
+        age = moment.passed - self._at
+        known = graph is self._graph and intentions == self._intentions
+        if not known or age >= READ_SECONDS or (age >= self._pause and self._any_late(moment.now)):
+            begin = self._passed()
+            statuses = read_status(
+                graph, self._store, self._warehouse, moment.now, count_rows=lambda _path, _version: None
+            )
+            self._standings = {status.table: self._standing(table_standing(graph, status)) for status in statuses}
+            self._graph, self._intentions = graph, intentions
+            self._at = moment.passed
+            cost = self._passed() - begin
+            self._pause = min(max(SHORTEST_READ_SECONDS, cost / _READ_SHARE), LONGEST_READ_SECONDS)
+        return self._standings
+
+    def _any_late(self, now: datetime) -> bool:
+        return any(
+            standing.late_since is not None and standing.late_since < now for standing in self._standings.values()
+        )
+
+    def _standing(self, found: Standing) -> Standing:
+        """A log that cannot be read does not make the table's data younger or gone: it is as old as it was."""
+        before = self._standings.get(found.name)
+        if found.unreadable is None or found.data_timestamp is not None or before is None:
+            return found
+        return replace(found, data_timestamp=before.data_timestamp)
+
+
+class _Records:
+    """What the refresh records add up to, each record read once."""
+
+    def __init__(self, store: ControlStore) -> None:
+        self._store = store
+        self._last: int | None = None
+        self._histories: dict[TableName, History] = {}
+
+    def read(self, now: datetime) -> Mapping[TableName, History]:
+        if self._last is None:
+            self._begin(now)
+        while True:
+            records = self._store.refreshes_after(self._last or 0, _PAGE)
+            if not records:
+                return self._histories
+            self._histories = add_records(self._histories, records)
+            self._last = records[-1].id
+
+    def _begin(self, now: datetime) -> None:
+        """What arrived in the last hour, and of each table that fails now since when it does."""
+        newest = self._store.last_refreshes()
+        last = max((record.id or 0 for record in newest.values()), default=0)
+        arrived = [record for record in self._store.committed_since(now - WINDOW) if (record.id or 0) <= last]
+        histories = add_records({}, arrived)
+        for name, record in newest.items():
+            records = list(reversed(self._store.refreshes(name))) if record.state != "SUCCEEDED" else [record]
+            failing = add_records({}, [one for one in records if (one.id or 0) <= last])[name].failing
+            histories[name] = replace(histories.get(name, History()), failing=failing)
+        self._histories, self._last = histories, last
+
+
+def _links(graph: Graph, url: str | None) -> Callable[[str], str | None]:
+    def link(subject: str) -> str | None:
+        if url is None or subject in (ENGINE, SCHEDULER):
+            return url
+        return f"{url}/assets/{'/'.join(graph.spec(TableName.parse(subject)).name.parts)}"
+
+    return link

@@ -1,0 +1,120 @@
+"""`freshline watch` and `freshline alerts` as a person and a program meet them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from freshline.cli.main import run
+from freshline.cli.processes import UpRecord
+from freshline.cli.supervisor import record_file
+from freshline.cli.watch import Up, identity, is_gone, surroundings_of
+from freshline.engine.process import ProcessId
+from freshline.engine.state_file import EngineState, write_state
+from freshline.plan.record import Heartbeat
+from tests.report.alerts.shop import Shop, make_shop
+
+
+@pytest.fixture
+def late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
+    """A project whose tables are a minute old and may be ten seconds."""
+    monkeypatch.delenv("FRESHLINE_ENV", raising=False)
+    shop = make_shop(tmp_path / "shop")
+    shop.refresh(1, datetime.now(UTC) - timedelta(minutes=1))
+    monkeypatch.chdir(shop.settings.root)
+    yield shop
+    shop.control.close()
+
+
+@pytest.fixture
+def gone() -> ProcessId:
+    """A process that has ended."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        found = ProcessId.of(child.pid)
+        assert found is not None
+    return found
+
+
+def test_once_tells_what_is_wrong_and_the_list_has_it(late: Shop, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["watch", "--once", "--json"]) == 0
+    messages = json.loads(capsys.readouterr().out)
+    assert [(m["event"], m["table"], m["kind"], m["level"]) for m in messages] == [
+        ("raised", "orders", "late", "FAIL"),
+        ("raised", "sales.spend", "late", "FAIL"),
+    ]
+
+    assert run(["alerts", "--json"]) == 0
+    alerts = json.loads(capsys.readouterr().out)
+    assert [alert["table"] for alert in alerts] == ["orders", "sales.spend"]
+    assert set(alerts[0]) == {
+        "table", "kind", "level", "cause", "since", "raised_at", "recovered_at", "delivered_to", "link",
+    }  # fmt: skip
+    assert (alerts[0]["delivered_to"], alerts[0]["recovered_at"]) == (["log"], None)
+
+    assert run(["alerts"]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[0].split()[:3] == ["table", "kind", "level"]
+    assert shown[2].startswith("sales.spend  late  FAIL")
+
+
+def test_past_alerts_are_shown_when_asked_for(late: Shop, capsys: pytest.CaptureFixture[str]) -> None:
+    run(["watch", "--once"])
+    for file in (late.settings.root / "assets").rglob("*.sql"):
+        file.unlink()
+    run(["watch", "--once"])
+    capsys.readouterr()
+
+    assert run(["alerts"]) == 0
+    assert capsys.readouterr().out == "there are no open alerts\n"
+    assert run(["alerts", "--all", "--json"]) == 0
+    past = json.loads(capsys.readouterr().out)
+    assert [alert["table"] for alert in past] == ["sales.spend", "orders"]
+    assert all(alert["recovered_at"] for alert in past)
+
+
+def test_without_any_alert_it_says_so(late: Shop, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["alerts", "--all"]) == 0
+    assert capsys.readouterr().out == "there were no alerts\n"
+
+
+def test_json_goes_with_once(late: Shop, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["watch", "--json"]) == 1
+    assert "--json goes with --once" in capsys.readouterr().out
+
+
+def test_the_address_of_the_ui_is_that_of_the_running_up_or_the_setting(late: Shop, gone: ProcessId) -> None:
+    settings, own = late.settings, ProcessId.own()
+    assert surroundings_of(settings).dagster_url() is None
+    UpRecord("mark", own, (("dagster-daemon", own),), "http://127.0.0.1:3001").write(record_file(settings))
+    assert surroundings_of(settings).dagster_url() == "http://127.0.0.1:3001"
+    assert Up(settings).ended() == []
+    UpRecord("mark", own, (("dagster-daemon", gone),), "http://127.0.0.1:3001").write(record_file(settings))
+    assert Up(settings).ended() == ["scheduler"]
+    UpRecord("mark", gone, (("dagster-daemon", gone),), "http://127.0.0.1:3001").write(record_file(settings))
+    # Of an `up` that was killed nothing is known, and its address leads nowhere.
+    assert (Up(settings).url, Up(settings).ended()) == (None, [])
+
+
+def test_an_engine_of_this_machine_is_known_to_have_ended(late: Shop, gone: ProcessId) -> None:
+    ended = surroundings_of(late.settings).ended
+    beat = {"engine": Heartbeat(datetime.now(UTC), {"pid": gone.pid})}
+    assert ended(beat) == []
+    write_state(late.settings.state, EngineState(gone, gone, 1, 2, "token", "w", "0", True))
+    assert ended(beat) == ["engine"]
+    # The heartbeat of another one, perhaps on another machine.
+    assert ended({"engine": Heartbeat(datetime.now(UTC), {"pid": os.getpid()})}) == []
+
+
+def test_a_process_is_gone_only_where_it_can_be_seen(gone: ProcessId) -> None:
+    own = identity().detail
+    assert not is_gone(own)
+    ended = {**own, "pid": gone.pid, "started": gone.started}
+    assert is_gone(ended)
+    assert not is_gone({**ended, "host": "another.example.com"})
+    assert not is_gone({})

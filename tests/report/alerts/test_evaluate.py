@@ -1,0 +1,301 @@
+"""What is told, and when: once on the change, a reminder, once when it is over."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from freshline.declare.settings import AlertSettings
+from freshline.plan.alert import AlertEvent, AlertKind, AlertLevel
+from freshline.report.alerts.evaluate import calm_seconds, compare
+from freshline.report.alerts.history import Arrivals
+from freshline.report.alerts.standing import Standing
+from freshline.report.alerts.trouble import Trouble
+from tests.report.alerts.situations import NOW, Ledger, failing, silent, situation, suspension, table
+
+RAISED, WORSENED, REMINDER, RECOVERED = AlertEvent
+LATE, FAILING, QUARANTINE, SUSPENDED, ENGINE_SILENT, SCHEDULER_SILENT = AlertKind
+
+
+def at(seconds: float) -> datetime:
+    return NOW + timedelta(seconds=seconds)
+
+
+def orders(seconds: float, lag: float | None, **more: object) -> Standing:
+    """The table `orders`, whose freshness is 10 seconds, at a moment."""
+    return table("orders", lag=lag, now=at(seconds), **more)
+
+
+# -- late
+
+
+def test_a_table_inside_its_promise_is_no_alert() -> None:
+    ledger = Ledger()
+    for second in range(0, 120, 2):
+        # Refreshed every 9.9 seconds: it is anything up to 9.9 seconds old when it is looked at.
+        assert ledger.look(situation(orders(second, second % 9.9)), at(second)) == []
+
+
+def test_a_late_table_is_told_once_within_15_seconds_and_once_when_it_is_over() -> None:
+    ledger = Ledger()
+    told = {}
+    for second in range(0, 61, 2):
+        lag = float(second) if second < 40 else 1.0  # nothing refreshes it for 40 seconds
+        for event, *_ in ledger.look(situation(orders(second, lag)), at(second)):
+            told[event] = second
+
+    assert ledger.told == [(RAISED, "orders", LATE), (WORSENED, "orders", LATE), (RECOVERED, "orders", LATE)]
+    assert told[RAISED] - 10 < 15
+    assert told == {RAISED: 16, WORSENED: 26, RECOVERED: 50}
+
+
+def test_a_refresh_that_takes_a_moment_longer_is_no_alert() -> None:
+    assert Ledger().look(situation(orders(0, 14.9)), NOW) == []
+
+
+def test_a_table_that_breaks_its_promise_in_each_cycle_stays_one_alert() -> None:
+    ledger = Ledger()
+    for second in range(0, 600, 2):
+        # Its lag goes from 2 to 19 seconds, over and over.
+        ledger.look(situation(orders(second, 2.0 + second % 17)), at(second))
+
+    assert [event for event, *_ in ledger.told] == [RAISED]
+
+
+def test_a_table_far_behind_is_told_as_fail_at_once() -> None:
+    ledger = Ledger()
+    ledger.look(situation(orders(0, 3600.0)), NOW)
+
+    assert ledger.open[0].level is AlertLevel.FAIL
+    assert ledger.open[0].since == at(-3590)
+
+
+def test_the_declared_lags_win_over_the_freshness() -> None:
+    patient = replace(orders(0, 100.0), warn_after=99, fail_after=3600)
+    assert Ledger().look(situation(patient), NOW) == []
+    assert Ledger().look(situation(replace(patient, warn_after=90)), NOW) == [(RAISED, "orders", LATE)]
+
+
+def test_a_level_that_falls_and_rises_again_is_told_once() -> None:
+    ledger = Ledger()
+    for second, lag in enumerate([30.0, 17.0, 30.0, 17.0, 30.0]):
+        ledger.look(situation(orders(second, lag)), at(second))
+
+    assert [event for event, *_ in ledger.told] == [RAISED]
+
+
+def test_a_table_without_data_is_late_when_it_was_waited_for_longer_than_its_freshness() -> None:
+    waited = replace(orders(0, None), first_seen=at(-14))
+    assert Ledger().look(situation(waited), NOW) == []
+    assert Ledger().look(situation(replace(waited, first_seen=at(-16))), NOW) == [(RAISED, "orders", LATE)]
+
+
+def test_a_table_that_is_not_known_at_all_is_no_alert() -> None:
+    assert Ledger().look(situation(orders(0, None)), NOW) == []
+
+
+def test_an_open_alert_reminds_every_so_often() -> None:
+    ledger = Ledger(AlertSettings(remind_after_seconds=60))
+    for second in range(0, 150, 10):
+        ledger.look(situation(orders(second, 100.0 + second)), at(second))
+
+    assert [event for event, *_ in ledger.told] == [RAISED, REMINDER, REMINDER]
+
+
+def test_what_is_not_declared_any_more_is_over() -> None:
+    ledger = Ledger()
+    ledger.look(situation(orders(0, 100.0)), NOW)
+
+    assert ledger.look(situation(), at(2)) == [(RECOVERED, "orders", LATE)]
+
+
+def test_another_cause_is_kept_without_news() -> None:
+    ledger = Ledger()
+    ledger.look(situation(orders(0, 100.0)), NOW)
+    news = ledger.look(situation(orders(2, 102.0), engine=silent("the engine is silent")), at(2))
+
+    assert ("orders", LATE) not in [(subject, kind) for _, subject, kind in news]
+    assert ledger.causes["orders", LATE] == "the engine is silent"
+
+
+# -- failing, quarantine, silence
+
+
+def test_a_failure_that_a_retry_cannot_help_is_told_at_once() -> None:
+    ledger = Ledger()
+    assert ledger.look(situation(orders(0, 1.0, failing=failing())), NOW) == [(RAISED, "orders", FAILING)]
+    assert ledger.open[0].level is AlertLevel.FAIL
+    assert "QUERY assets/x.sql:3: it cannot be." in ledger.open[0].cause
+
+
+def test_a_failure_that_a_retry_can_help_is_told_after_three_in_a_row() -> None:
+    ledger = Ledger()
+    for second, count in enumerate([1, 2, 3, 4]):
+        ledger.look(situation(orders(second, 1.0, failing=failing(count, retry_helps=True))), at(second))
+
+    assert ledger.told == [(RAISED, "orders", FAILING)]
+    assert ledger.open[0].level is AlertLevel.WARN
+
+
+def test_a_success_ends_a_failing_alert_after_a_while() -> None:
+    ledger = Ledger()
+    ledger.look(situation(orders(0, 1.0, failing=failing())), NOW)
+
+    assert ledger.look(situation(orders(2, 1.0)), at(2)) == []
+    assert ledger.look(situation(orders(32, 1.0)), at(32)) == [(RECOVERED, "orders", FAILING)]
+
+
+@pytest.mark.parametrize(
+    ("rows", "rejected", "told"), [(100, 5, False), (100, 6, True), (19, 19, False), (20, 20, True), (0, 0, False)]
+)
+def test_more_rejected_rows_than_allowed_are_told(rows: int, rejected: int, told: bool) -> None:
+    news = Ledger().look(situation(orders(0, 1.0, arrivals=Arrivals(rows, rejected))), NOW)
+
+    assert news == ([(RAISED, "orders", QUARANTINE)] if told else [])
+
+
+def test_a_silent_engine_is_told_and_its_return() -> None:
+    ledger = Ledger()
+    ledger.look(situation(engine=silent("the engine is silent")), NOW)
+    ledger.look(situation(), at(5))
+    ledger.look(situation(), at(16))
+
+    assert ledger.told == [(RAISED, "engine", ENGINE_SILENT), (RECOVERED, "engine", ENGINE_SILENT)]
+
+
+def test_an_engine_that_comes_and_goes_is_one_alert() -> None:
+    ledger = Ledger()
+    for second in range(0, 60, 6):
+        found = situation(engine=silent("the engine is silent")) if second % 12 == 0 else situation()
+        ledger.look(found, at(second))
+
+    assert ledger.told == [(RAISED, "engine", ENGINE_SILENT)]
+
+
+def test_a_silent_scheduler_is_told() -> None:
+    news = Ledger().look(situation(scheduler=silent("Dagster's daemon has ended")), NOW)
+
+    assert news == [(RAISED, "scheduler", SCHEDULER_SILENT)]
+
+
+# -- suspended
+
+
+def test_a_suspended_table_is_told_in_the_place_of_late() -> None:
+    ledger = Ledger()
+    ledger.look(situation(orders(0, 100.0)), NOW)
+    news = ledger.look(situation(orders(2, 102.0, suspension=suspension("orders", reason="a sale"))), at(2))
+
+    assert news == [(RAISED, "orders", SUSPENDED)]
+    # The late alert is closed without a word: the promise is not kept again.
+    assert [alert.kind for alert in ledger.open] == [SUSPENDED]
+    assert ledger.open[0].cause == "suspended by ann since 2026-11-27 07:00:00 UTC: a sale"
+    assert ledger.look(situation(orders(99, 199.0, suspension=suspension("orders", reason="a sale"))), at(99)) == []
+
+
+def test_a_table_below_a_suspended_one_is_told_when_its_promise_is_broken() -> None:
+    ledger = Ledger()
+    above = orders(0, 1.0, suspension=suspension("orders", until=at(3600)))
+    assert ledger.look(situation(above, table("revenue", "orders", lag=1.0)), NOW) == [(RAISED, "orders", SUSPENDED)]
+    later = situation(above, table("revenue", "orders", lag=20.0))
+
+    assert ledger.look(later, NOW) == [(RAISED, "revenue", SUSPENDED)]
+    assert ledger.causes["revenue", SUSPENDED] == (
+        "blocked by orders, suspended by ann since 2026-11-27 07:00:00 UTC, until 2026-11-27 09:00:00 UTC"
+    )
+
+
+def test_a_dimension_that_is_suspended_blocks_nothing() -> None:
+    customers = table("customers", suspension=suspension("customers"))
+    ledger = Ledger()
+    ledger.look(situation(customers, table("orders", lag=100.0)), NOW)
+
+    assert (RAISED, "orders", LATE) in ledger.told
+
+
+def test_a_resumed_table_that_catches_up_is_over_and_never_late() -> None:
+    ledger = Ledger()
+    ledger.look(situation(orders(0, 100.0, suspension=suspension("orders"))), NOW)
+    assert ledger.look(situation(orders(2, 102.0)), at(2)) == []
+    assert ledger.look(situation(orders(8, 1.0)), at(8)) == [(RECOVERED, "orders", SUSPENDED)]
+
+
+def test_a_resumed_table_that_does_not_catch_up_is_late_in_the_end() -> None:
+    ledger = Ledger()
+    ledger.look(situation(orders(0, 100.0, suspension=suspension("orders"))), NOW)
+    for second in range(2, 100, 2):
+        ledger.look(situation(orders(second, 100.0 + second)), at(second))
+
+    assert ledger.told == [(RAISED, "orders", SUSPENDED), (RAISED, "orders", LATE)]
+
+
+def test_an_automatic_suspension_is_a_fail() -> None:
+    ledger = Ledger()
+    ledger.look(situation(orders(0, 1.0, suspension=suspension("orders", automatic=True, reason="QUERY"))), NOW)
+
+    assert ledger.open[0].level is AlertLevel.FAIL
+    assert "suspended after failures in a row" in ledger.open[0].cause
+
+
+# -- over random sequences
+
+SUBJECTS = ("orders", "engine")
+KEYS = [("orders", LATE), ("orders", FAILING), ("orders", SUSPENDED), ("engine", ENGINE_SILENT)]
+TROUBLES = st.tuples(
+    st.sampled_from(KEYS), st.sampled_from(AlertLevel), st.booleans(), st.sampled_from(["one cause", "another"])
+)
+TICKS = st.lists(st.tuples(st.integers(1, 400), st.lists(TROUBLES, max_size=3)), max_size=60)
+
+
+@given(TICKS)
+def test_each_change_is_told_once_and_each_alert_is_over_once(ticks) -> None:
+    settings = AlertSettings(remind_after_seconds=900)
+    ledger = Ledger(settings)
+    now = NOW
+    opened: dict[tuple[str, AlertKind], list[AlertEvent]] = {key: [] for key in KEYS}
+    for seconds, found in ticks:
+        now += timedelta(seconds=seconds)
+        troubles = {key: Trouble(*key, level, now, cause, ripe) for key, level, ripe, cause in found}
+        before = {(alert.subject, alert.kind): alert for alert in ledger.open}
+        for event, *key in ledger.keep(compare(troubles, ledger.open, {"orders": 10}, settings, now)):
+            opened[tuple(key)].append(event)
+            if event is RECOVERED:
+                assert tuple(key) not in troubles
+            if event is RAISED:
+                assert troubles[tuple(key)].ripe
+            if event is REMINDER:
+                assert now - before[tuple(key)].reminded_at >= timedelta(seconds=900)
+        # One open alert a subject and kind, and none that was told as over.
+        open_now = [(alert.subject, alert.kind) for alert in ledger.open]
+        assert len(open_now) == len(set(open_now))
+        # Whatever is ripe is open, unless the table is given time after it was resumed.
+        for key, trouble in troubles.items():
+            if trouble.ripe and key != ("orders", LATE):
+                assert key in open_now
+
+    for (_, kind), events in opened.items():
+        check_order(kind, events)
+
+
+def check_order(kind: AlertKind, events: list[AlertEvent]) -> None:
+    """One alert after the other: raised, at most once worsened, over; reminded only in between."""
+    open_now, worsened = False, False
+    for event in events:
+        if event is RAISED:
+            # A late alert may have been replaced by a suspension, and the other way round, without a word.
+            assert not open_now or kind in (LATE, SUSPENDED)
+            open_now, worsened = True, False
+        else:
+            assert open_now
+            assert not (event is WORSENED and worsened)
+            worsened = worsened or event is WORSENED
+            open_now = event is not RECOVERED
+
+
+@pytest.mark.parametrize(("freshness", "seconds"), [(1, 10.0), (60, 60.0), (86_400, 300.0)])
+def test_a_promise_must_be_kept_for_as_long_as_itself_within_bounds(freshness: int, seconds: float) -> None:
+    assert calm_seconds(freshness) == seconds

@@ -1,0 +1,311 @@
+"""A look at real tables and a real control store, at moments that the test chooses."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from freshline.plan.alert import Alert, AlertEvent, AlertKind, AlertLevel
+from freshline.plan.intentions import Suspension
+from freshline.report.alerts.watch import Surroundings, Watch
+from tests.report.alerts.shop import ORDERS, SPEND, Shop, make_shop
+from tests.report.alerts.situations import NOW
+
+RAISED, WORSENED, REMINDER, RECOVERED = AlertEvent
+LATE, FAILING, QUARANTINE, SUSPENDED, ENGINE_SILENT, SCHEDULER_SILENT = AlertKind
+
+
+@dataclass
+class Dagster:
+    """What is found in Dagster's storage."""
+
+    daemon_heartbeat: datetime | None = None
+    sensors: Mapping[str, str] = field(default_factory=lambda: {"supervisor": "RUNNING", "batch": "RUNNING"})
+
+
+@dataclass
+class Scene:
+    """A shop, a watch over it, and the time."""
+
+    shop: Shop
+    now: datetime = NOW
+    passed: float = 1000.0
+    dagster: Dagster | None = None
+    ended: Collection[str] = ()
+    url: str | None = "http://127.0.0.1:3000"
+    reads: int = 0
+
+    def __post_init__(self) -> None:
+        self.watch = self.new_watch()
+
+    def new_watch(self) -> Watch:
+        """A watch that remembers nothing, as after a restart."""
+        surroundings = Surroundings(
+            graph=lambda: self.shop.graph,
+            scheduler=lambda: self.dagster,
+            ended=lambda _: self.ended,
+            dagster_url=lambda: self.url,
+        )
+        shop = self.shop
+        return Watch(
+            shop.control, shop.warehouse, shop.settings.alerts, surroundings, lambda: self.now, lambda: self.passed
+        )
+
+    def wait(self, seconds: float, jump: float = 0.0) -> None:
+        self.now += timedelta(seconds=seconds + jump)
+        self.passed += seconds
+
+    def engine_beats(self) -> None:
+        self.shop.control.heartbeats.beat("engine", self.now, {"pid": 12, "loops": True})
+
+    def look(self) -> list[tuple[AlertEvent, str, AlertKind]]:
+        return [(piece.event, piece.alert.subject, piece.alert.kind) for piece in self.watch.look().news]
+
+    def looks(self, seconds: float, do: Callable[[], Any] = lambda: None) -> list[tuple[AlertEvent, str, AlertKind]]:
+        """A look every two seconds, with something before each."""
+        told = []
+        for _ in range(int(seconds / 2)):
+            do()
+            told += self.look()
+            self.wait(2)
+        return told
+
+    def alert(self, subject: str, kind: AlertKind) -> Alert:
+        return next(
+            alert for alert in self.shop.control.alerts.alerts() if (alert.subject, alert.kind) == (subject, kind)
+        )
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def scene(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Scene]:
+    url = request.getfixturevalue("postgres").new_database() if request.param == "postgres" else None
+    shop = make_shop(tmp_path / "shop", control_store=url)
+    yield Scene(shop)
+    shop.control.close()
+
+
+def test_tables_that_are_refreshed_in_time_are_no_alert(scene: Scene) -> None:
+    scene.shop.refresh(1, scene.now)
+
+    def keep() -> None:
+        scene.engine_beats()
+        if (scene.now - NOW).total_seconds() % 8 == 0:
+            scene.shop.refresh(2, scene.now)
+
+    assert scene.looks(40, keep) == []
+
+
+def test_a_late_table_is_told_once_with_its_cause_and_link_and_once_when_it_is_over(scene: Scene) -> None:
+    scene.shop.refresh(1, scene.now)
+    told = scene.looks(18, scene.engine_beats)
+    assert sorted(told) == [(RAISED, "orders", LATE), (RAISED, "sales.spend", LATE)]
+    alert = scene.alert("sales.spend", LATE)
+    assert (alert.level, alert.since) == (AlertLevel.WARN, NOW + timedelta(seconds=10))
+    assert (alert.raised_at - alert.since).total_seconds() < 15
+    assert alert.cause == "it waits for orders, which is late since 2026-11-27 08:00:10 UTC"
+    assert alert.link == "http://127.0.0.1:3000/assets/sales/spend"
+
+    def keep() -> None:
+        scene.engine_beats()
+        scene.shop.refresh(2, scene.now)
+
+    assert sorted(scene.looks(30, keep)) == [(RECOVERED, "orders", LATE), (RECOVERED, "sales.spend", LATE)]
+    assert scene.shop.control.alerts.open_alerts() == []
+
+
+def test_a_restart_of_the_watch_tells_nothing_again(scene: Scene) -> None:
+    scene.shop.refresh(1, scene.now)
+    scene.looks(18, scene.engine_beats)
+    scene.watch = scene.new_watch()
+
+    assert scene.looks(6, scene.engine_beats) == []
+
+
+def test_a_killed_engine_is_told_and_is_the_cause_of_what_becomes_late(scene: Scene) -> None:
+    scene.shop.refresh(1, scene.now)
+    scene.engine_beats()
+    told = scene.looks(18)
+
+    assert told[0] == (RAISED, "engine", ENGINE_SILENT)
+    assert scene.alert("engine", ENGINE_SILENT).raised_at - NOW <= timedelta(seconds=12)
+    said = (
+        "the engine, process 12, is silent, last heard of 2026-11-27 08:00:00 UTC; `freshline engine start` starts one"
+    )
+    assert scene.alert("sales.spend", LATE).cause == said
+
+
+def test_an_engine_whose_process_is_gone_is_told_earlier(scene: Scene) -> None:
+    scene.engine_beats()
+    scene.ended = ["engine"]
+    scene.looks(8)
+
+    assert scene.alert("engine", ENGINE_SILENT).raised_at - NOW == timedelta(seconds=6)
+
+
+def test_an_engine_that_was_stopped_is_no_alert_and_is_a_cause(scene: Scene) -> None:
+    scene.shop.refresh(1, scene.now)
+    scene.engine_beats()
+    scene.look()
+    scene.shop.control.heartbeats.forget("engine")
+    told = scene.looks(20)
+
+    assert ENGINE_SILENT not in [kind for *_, kind in told]
+    assert scene.alert("orders", LATE).cause.startswith("no engine keeps the tables")
+
+
+def test_a_table_that_was_never_refreshed_is_late_after_its_freshness_also_when_the_watch_restarts(
+    scene: Scene,
+) -> None:
+    assert scene.looks(14, scene.engine_beats) == []
+    scene.watch = scene.new_watch()
+
+    assert sorted(scene.looks(6, scene.engine_beats)) == [(RAISED, "orders", LATE), (RAISED, "sales.spend", LATE)]
+    assert scene.alert("orders", LATE).cause == "it was never refreshed"
+    assert scene.alert("sales.spend", LATE).cause == "it waits for orders, which was never refreshed"
+
+
+def test_a_suspended_table_is_told_in_the_place_of_late(scene: Scene) -> None:
+    scene.shop.refresh(1, scene.now)
+    scene.shop.control.intentions.change(set_suspensions=[Suspension(ORDERS, "ann", NOW, reason="a sale")])
+    told = scene.looks(20, scene.engine_beats)
+
+    assert told == [(RAISED, "orders", SUSPENDED), (RAISED, "sales.spend", SUSPENDED)]
+    assert scene.alert("sales.spend", SUSPENDED).cause == (
+        "blocked by orders, suspended by ann since 2026-11-27 08:00:00 UTC: a sale"
+    )
+
+
+def test_a_failure_that_happened_before_the_watch_began_is_told(scene: Scene) -> None:
+    scene.shop.refresh(1, scene.now)
+    for second in (-3, -2, -1):
+        scene.shop.fail(SPEND, NOW + timedelta(seconds=second), "SOURCE", retry_helps=True)
+
+    assert scene.look() == [(RAISED, "sales.spend", FAILING)]
+    assert scene.alert("sales.spend", FAILING).cause.startswith("its 3 newest refreshes failed, since")
+
+
+def test_failures_are_counted_from_look_to_look_and_a_success_ends_them(scene: Scene) -> None:
+    scene.shop.refresh(1, scene.now)
+    assert scene.look() == []
+    scene.shop.fail(SPEND, scene.now)
+    assert scene.look() == [(RAISED, "sales.spend", FAILING)]
+    scene.shop.record(SPEND, scene.now)
+
+    def keep() -> None:
+        scene.engine_beats()
+        scene.shop.refresh(2, scene.now)
+
+    assert scene.looks(40, keep) == [(RECOVERED, "sales.spend", FAILING)]
+
+
+def test_rejected_rows_of_the_last_hour_are_told_also_after_a_restart(scene: Scene) -> None:
+    scene.shop.refresh(1, scene.now)
+    scene.shop.record(ORDERS, NOW - timedelta(minutes=90), rows_in=100, rejected=100)
+    scene.shop.record(ORDERS, NOW - timedelta(minutes=30), rows_in=90, rejected=0)
+    assert scene.look() == []
+    scene.shop.record(ORDERS, scene.now, rows_in=10, rejected=9)
+
+    assert scene.look() == [(RAISED, "orders", QUARANTINE)]
+    assert "orders__quarantine has them" in scene.alert("orders", QUARANTINE).cause
+
+
+def test_a_log_that_cannot_be_read_does_not_make_a_table_younger(scene: Scene) -> None:
+    scene.shop.refresh(1, scene.now)
+    scene.looks(18, scene.engine_beats)
+    (log,) = (scene.shop.path(ORDERS) / "_delta_log").glob("*0.json")
+    log.write_text("not a commit")
+    scene.wait(10)
+
+    assert scene.looks(30, scene.engine_beats) == [(WORSENED, "orders", LATE), (WORSENED, "sales.spend", LATE)]
+    assert {alert.subject for alert in scene.shop.control.alerts.open_alerts()} == {"orders", "sales.spend"}
+    assert "its log cannot be read" in scene.alert("orders", LATE).cause
+
+
+# -- the clock
+
+
+@pytest.mark.parametrize("jump", [3600.0, -3600.0])
+def test_a_clock_that_jumps_an_hour_is_said_once_and_raises_no_storm(
+    scene: Scene, jump: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    scene.shop.refresh(1, scene.now)
+    scene.engine_beats()
+    scene.looks(6)
+    scene.wait(0, jump)
+
+    def keep() -> None:
+        # The engine goes on by the new clock.
+        scene.engine_beats()
+        scene.shop.refresh(2, scene.now)
+
+    assert scene.looks(4) == []
+    assert scene.looks(120, keep) == []
+    assert [r.levelno for r in caplog.records if "the clock moved by" in r.getMessage()] == [logging.WARNING]
+
+
+@pytest.mark.parametrize("jump", [3600.0, -3600.0])
+def test_an_engine_that_dies_as_the_clock_jumps_is_told_all_the_same(scene: Scene, jump: float) -> None:
+    scene.engine_beats()
+    scene.look()
+    scene.wait(2, jump)
+
+    assert (RAISED, "engine", ENGINE_SILENT) in scene.looks(80)
+
+
+# -- the scheduler
+
+
+def test_a_daemon_that_runs_is_told_of_and_its_end_is_told(scene: Scene) -> None:
+    scene.dagster = Dagster(scene.now - timedelta(seconds=20))
+    scene.look()
+    heartbeat = scene.shop.control.heartbeats.read()["scheduler"]
+    assert (heartbeat.at, heartbeat.detail) == (scene.dagster.daemon_heartbeat, scene.dagster.sensors)
+    told = scene.looks(100)
+
+    assert (RAISED, "scheduler", SCHEDULER_SILENT) in told
+    assert scene.alert("scheduler", SCHEDULER_SILENT).cause.startswith("Dagster's daemon is silent, last heard of")
+
+
+def test_a_daemon_that_was_ended_in_order_does_not_come_back_by_its_last_words(scene: Scene) -> None:
+    scene.dagster = Dagster(scene.now)
+    scene.look()
+    scene.shop.control.heartbeats.forget("scheduler")
+    told = scene.looks(120)
+
+    assert "scheduler" not in scene.shop.control.heartbeats.read()
+    assert SCHEDULER_SILENT not in [kind for *_, kind in told]
+
+
+def test_a_sensor_that_is_switched_off_is_handed_on_and_is_a_cause(scene: Scene) -> None:
+    scene.shop.refresh(1, scene.now)
+    scene.dagster = Dagster(scene.now, {"supervisor": "STOPPED", "batch": "RUNNING"})
+    scene.shop.control.heartbeats.beat("scheduler", scene.now, {"supervisor": "RUNNING"})
+
+    def keep() -> None:
+        scene.engine_beats()
+        scene.dagster = Dagster(scene.now, {"supervisor": "STOPPED", "batch": "RUNNING"})
+
+    told = scene.looks(18, keep)
+
+    detail = scene.shop.control.heartbeats.read()["scheduler"].detail
+    assert detail == {"supervisor": "STOPPED", "batch": "RUNNING"}
+    assert SCHEDULER_SILENT not in [kind for *_, kind in told]
+    assert scene.alert("orders", LATE).cause == "the sensor of continuous tables is switched off in Dagster"
+
+
+def test_without_dagster_no_scheduler_is_expected(scene: Scene) -> None:
+    assert SCHEDULER_SILENT not in [kind for *_, kind in scene.looks(200, scene.engine_beats)]
+
+
+def test_a_daemon_whose_process_is_gone_is_told_at_once(scene: Scene) -> None:
+    scene.dagster = Dagster(scene.now)
+    scene.look()
+    scene.ended = ["scheduler"]
+
+    assert (RAISED, "scheduler", SCHEDULER_SILENT) in scene.looks(2)
