@@ -29,6 +29,7 @@ from freshline.engine.client import EngineClient
 from freshline.engine.lock import read_holder
 from freshline.engine.process import ProcessId
 from freshline.engine.state_file import read_state, remove_state
+from freshline.engine.up_record import record_file as record_file
 from freshline.errors import EngineError, SettingsError
 
 _READY_SECONDS = 180.0  # a webserver on a cold disk, with every table's metadata to read
@@ -47,12 +48,15 @@ nux:
 run_coordinator:
   module: dagster.core.run_coordinator
   class: DefaultRunCoordinator
+# Each tick of a sensor leaves a row: a day of those that only looked, a week of the others.
+retention:
+  sensor:
+    purge_after_days:
+      skipped: 1
+      success: 7
+      failure: 7
+      started: 7
 """
-
-
-def record_file(settings: Settings) -> Path:
-    """Where the record of the running `up` stands."""
-    return settings.state / "up.json"
 
 
 def check_port(port: int) -> None:

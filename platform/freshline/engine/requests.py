@@ -29,7 +29,7 @@ from freshline.engine.declarations import Declarations
 from freshline.engine.work import Job, Work
 from freshline.errors import CancelledError, EngineError, FreshlineError, RefreshError, RequestError
 from freshline.plan.record import RefreshRecord
-from freshline.plan.request import MANUAL, RefreshRequest
+from freshline.plan.request import BACKFILL, LIVE, MANUAL, RefreshRequest
 from freshline.refresh.cancellation import Cancellation
 from freshline.report.outcome import Outcome
 from freshline.report.status import kind_of
@@ -116,6 +116,7 @@ class _Asked:
     full: bool
     partitions: tuple[Partition, ...]
     upstreams: bool
+    cause: str = MANUAL
 
 
 class Requests:
@@ -300,8 +301,11 @@ class Requests:
         refresh = RefreshRequest(
             full=asked.full and named,
             partitions=asked.partitions if named else (),
-            cause=MANUAL,
-            wait_for_settle=isinstance(graph.spec(name), SourceSpec) and request.kind == "refresh",
+            cause=asked.cause,
+            # A person waits for what was just put there; a scheduler comes again.
+            wait_for_settle=isinstance(graph.spec(name), SourceSpec)
+            and request.kind == "refresh"
+            and asked.cause == MANUAL,
         )
         return Job(name, refresh, request.cancellation, lambda message: request.progress(message, name))
 
@@ -445,7 +449,14 @@ def read_refresh(graph: Graph, arguments: Mapping[str, Any]) -> _Asked:
         bool(arguments.get("full", False)),
         tuple(_partition(item) for item in _list(arguments.get("partitions"))),
         bool(arguments.get("upstreams", True)),
+        _cause(arguments.get("cause", MANUAL)),
     )
+
+
+def _cause(value: object) -> str:
+    if value not in (MANUAL, LIVE, BACKFILL):
+        raise RequestError(f"`cause` is {MANUAL}, {LIVE} or {BACKFILL}, not {value!r}")
+    return str(value)
 
 
 def _list(value: object) -> Iterable[object]:
