@@ -118,6 +118,14 @@ def test_a_table_waits_for_what_drives_it_to_be_tried_again(plan):
     assert made.runs == ()
 
 
+def test_a_table_waits_for_the_first_version_of_what_it_reads_unless_its_run_makes_that(plan):
+    made = plan("revenue", "campaign", "spend", empty=names("clean", "campaign"))
+
+    assert made.runs == (names("campaign", "spend"),)
+    assert made.waiting == {name("revenue"): "clean, which revenue reads, has no version yet"}
+    assert name("revenue") not in made.attempts
+
+
 def test_a_table_that_is_not_due_any_more_begins_anew(plan):
     assert plan(attempts={name("revenue"): Attempt(3, NOW)}).attempts == {}
 

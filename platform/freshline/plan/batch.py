@@ -56,11 +56,13 @@ def plan_batch(
     *,
     slots: int,
     jitter: float,
+    empty: Collection[TableName] = (),
 ) -> BatchPlan:
     """What to request at `now`.
 
     `due` are the tables that are due, `in_progress` those that some run refreshes, `left_alone` those that must not be
-    refreshed, with the reason. At most `slots` runs are requested. `jitter` is in [0, 1).
+    refreshed, with the reason, `empty` those without a version: what reads them cannot be refreshed. At most `slots`
+    runs are requested. `jitter` is in [0, 1).
     """
     kept = frozenset(batch_tables(graph))
     wanted = [name for name in graph.order if name in kept and name in due]
@@ -70,7 +72,8 @@ def plan_batch(
     for name in wanted:
         needed = [other for other in with_driving(graph, (name,)) if other in kept]
         reason = next(
-            (why for other in reversed(needed) if (why := _wait(other, in_progress, left_alone, before, now))), None
+            (why for other in reversed(needed) if (why := _wait(other, in_progress, left_alone, before, now))),
+            _wait_for_first(graph, needed, empty),
         )
         if reason is not None:
             waiting[name] = reason
@@ -102,6 +105,15 @@ def _wait(
     attempt = attempts.get(name)
     if attempt is not None and now < attempt.again_at:
         return f"{name} was requested {attempt.count} times in vain, again at {attempt.again_at:%H:%M:%S} UTC"
+    return None
+
+
+def _wait_for_first(graph: Graph, run: Collection[TableName], empty: Collection[TableName]) -> str | None:
+    """Why a run would fail: something that it reads, and does not refresh, has nothing in it yet."""
+    for name in run:
+        for read in graph.reads(name):
+            if read in empty and read not in run:
+                return f"{read}, which {name} reads, has no version yet"
     return None
 
 

@@ -279,6 +279,9 @@ class _Seen:
             return 1 if worse else 2, self._notice(NoticeKind.CHECKED)
         if is_turn(self._status.table, max(CHECK_SECONDS, self._turn or 0.0), self._before, now):
             return 3, self._notice(NoticeKind.CHECKED)
+        if self._turn is None and self._just_refreshed():
+            # Dagster shows no check that is older than what a run materialized.
+            return 2, self._notice(NoticeKind.CHECKED)
         return None
 
     def _notice(self, kind: NoticeKind) -> Notice:

@@ -122,6 +122,8 @@ def request_batch(
         now,
         slots=settings.parallel_refreshes - busy.scheduled,
         jitter=jitter,
+        # Of what others write, only a refresh can tell what is wrong.
+        empty=frozenset(name for name in look.graph.kept if look.statuses[name].version is None),
     )
     paused = sensors[SUPERVISOR] == STOPPED
     requests = [_request(tables, plan, now) for tables in plan.runs]
