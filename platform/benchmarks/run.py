@@ -15,6 +15,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
+from evaluation import evaluate
 from measure import Comparison, Cost, compare, cost_of
 from project import Project, refresh, same
 from pyspark.sql import DataFrame, SparkSession
@@ -251,9 +252,15 @@ def plan(spark: SparkSession, folder: Path) -> str:
     )
 
 
+def evaluation(spark: SparkSession, folder: Path) -> str:
+    del spark
+    return "\n".join(found.line() for found in evaluate(folder))
+
+
 Figure = Comparison | Share | str
 BENCHMARKS: dict[str, Callable[[SparkSession, Path], Figure | Iterator[Figure]]] = {
     "plan": plan,
+    "evaluation": evaluation,
     "noop": noop,
     "ingest": ingest,
     "partition": partition,

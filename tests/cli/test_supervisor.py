@@ -21,6 +21,7 @@ from freshline.cli.processes import UpRecord, marked
 from freshline.cli.supervisor import Supervisor, end_all, record_file
 from freshline.commit.control_store import ControlStore
 from freshline.declare.settings import Settings
+from freshline.engine.process import ProcessId
 from freshline.errors import EngineError, SettingsError
 from tests.cli.conftest import FakeEngine
 
@@ -176,3 +177,18 @@ def test_without_a_workspace_nothing_is_started(settings: Settings, fake_engine:
         Supervisor(settings, lambda sentence: None, port=0).start(lambda message: None)
 
     assert not fake_engine.running
+
+
+def test_the_heartbeat_of_a_scheduler_that_was_ended_on_purpose_is_forgotten(
+    settings: Settings, said: list[str]
+) -> None:
+    store = ControlStore.open(settings.control_store)
+    for name in ("scheduler", "engine"):
+        store.heartbeats.beat(name, datetime.now(UTC))
+    own = ProcessId.own()
+    UpRecord("no-such-mark", ProcessId(own.pid, own.started - 100)).write(record_file(settings))
+
+    end_all(settings, said.append)
+
+    assert set(store.heartbeats.read()) == {"engine"}
+    store.close()

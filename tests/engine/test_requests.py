@@ -109,6 +109,16 @@ def test_a_named_table_brings_its_upstreams_unless_told_not_to(bench):
     assert [str(job.table) for job in bench.jobs] == ["c"]
 
 
+def test_who_asks_is_the_cause_and_a_scheduler_does_not_wait_for_files_to_settle(bench):
+    bench.ask(tables=["a"])
+    bench.ask(tables=["a"], cause="live")
+
+    assert [(job.request.cause, job.request.wait_for_settle) for job in bench.jobs] == [
+        ("manual", True),
+        ("live", False),
+    ]
+
+
 def test_partitions_are_those_of_the_named_table(bench):
     bench.ask(tables=["b"], partitions=[[["ds", "2026-11-01"]]])
 
@@ -179,6 +189,7 @@ def test_a_mistake_of_freshline_is_the_outcome_of_its_table_only(bench):
         ({"tables": ["b"], "partitions": [["ds"]]}, "column, value"),
         ({"tables": ["b"], "partitions": [[["ds", 1]]]}, "both texts"),
         ({"tables": ["b"], "partitions": "ds=1"}, "a list of partitions"),
+        ({"tables": ["b"], "cause": "whim"}, "manual, live or backfill, not 'whim'"),
     ],
 )
 def test_what_cannot_be_asked_is_told_before_any_work(bench, arguments, sentence):

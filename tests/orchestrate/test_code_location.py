@@ -9,7 +9,7 @@ import warnings
 from pathlib import Path
 
 import pytest
-from dagster import AssetKey, AssetSpec, Definitions
+from dagster import AssetKey, AssetSpec, DefaultSensorStatus, Definitions
 
 from freshline.errors import DeclarationErrors, SettingsError
 from freshline.orchestrate import definitions
@@ -50,9 +50,49 @@ def test_each_asset_shows_its_mode_freshness_and_columns(project):
     assert loaded["sales/campaign"].metadata["mode"] == "batch"
     assert loaded["touch_event"].metadata["freshness_seconds"] == 10
     for spec in loaded.values():
-        # Dagster would count materializations, which the engine's own refreshes are not reported as yet.
-        assert spec.freshness_policy is None
         assert {"mode", "mode_reason", "freshness_seconds", "dagster/code_references"} <= set(spec.metadata)
+
+
+def test_what_is_promised_has_a_policy_of_its_freshness_and_two_turns_of_reports(project):
+    loaded = specs(load(project()))
+
+    windows = {
+        key: spec.freshness_policy and spec.freshness_policy.fail_window.to_timedelta().total_seconds()
+        for key, spec in loaded.items()
+    }
+    assert windows == {
+        "touch_event": 10 + 2 * 60,
+        "first_touch": 10 + 2 * 60,
+        "sales/campaign": 2 * 6 * 3600,
+        "campaign_load": None,
+    }
+
+
+def test_what_is_promised_has_the_check_freshness_which_never_blocks(project):
+    graph = load(project()).resolve_asset_graph()
+
+    assert {(key.asset_key.to_user_string(), key.name) for key in graph.asset_check_keys} == {
+        ("touch_event", "freshness"),
+        ("first_touch", "freshness"),
+        ("sales/campaign", "freshness"),
+    }
+    assert not any(graph.get_check_spec(key).blocking for key in graph.asset_check_keys)
+
+
+def test_two_sensors_run_from_the_start(project):
+    loaded = load(project())
+
+    assert {sensor.name: sensor.default_status for sensor in loaded.sensors} == {
+        "freshline_supervisor": DefaultSensorStatus.RUNNING,
+        "freshline_batch": DefaultSensorStatus.RUNNING,
+    }
+
+
+def test_a_project_without_tables_has_no_sensors(tmp_path):
+    (tmp_path / "pyproject.toml").write_text("[tool.freshline]\n")
+    (tmp_path / "assets").mkdir()
+
+    assert not load(tmp_path).sensors
 
 
 def test_the_code_reference_leads_to_the_declaring_file(project):
@@ -75,7 +115,7 @@ def test_tables_and_logs_can_be_materialized_and_sources_in_place_cannot(project
 def test_every_table_has_a_step_of_its_own_in_the_order_of_the_graph(project):
     job = load(project()).resolve_implicit_global_asset_job_def()
 
-    assert {node.name for node in job.nodes} == {"touch_event", "first_touch", "sales__campaign"}
+    assert {node.name for node in job.nodes} == {"touch_event", "first_touch", "sales__campaign", "freshline_freshness"}
     assert job.executor_def.name == "in_process"
     assert job.graph.dependency_structure.all_upstream_outputs_from_node("first_touch")[0].node_name == "touch_event"
 

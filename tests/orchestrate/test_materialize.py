@@ -22,7 +22,13 @@ from freshline.declare.spec import Column, Mode, SourceSpec
 from freshline.errors import EngineError
 from freshline.orchestrate.asset import asset_spec
 from freshline.orchestrate.executable import executable_asset
-from freshline.orchestrate.materialize import Materialization, outcome_metadata
+from freshline.orchestrate.materialize import (
+    PROCESS,
+    SCHEDULED,
+    Materialization,
+    outcome_metadata,
+    process_ended,
+)
 
 NAME = TableName(None, "touch_event")
 DONE = {"type": "done", "state": "SUCCEEDED", "error": None}
@@ -88,7 +94,27 @@ def test_the_request_is_for_this_table_alone(asset):
     engine = Engine(outcome(), DONE)
 
     assert run(asset(engine)).success
-    assert engine.asked == [("refresh", {"tables": ["touch_event"], "upstreams": False})]
+    assert engine.asked == [("refresh", {"tables": ["touch_event"], "upstreams": False, "cause": "manual"})]
+
+
+def test_a_run_that_a_sensor_requested_counts_as_scheduled(asset):
+    engine = Engine(outcome(), DONE)
+
+    materialize([asset(engine)], tags={SCHEDULED: "true"})
+
+    assert engine.asked[0][1]["cause"] == "live"
+
+
+def test_a_run_names_its_process_so_that_a_killed_one_is_found_out(asset):
+    with DagsterInstance.ephemeral() as instance:
+        run_id = run(asset(Engine(outcome(), DONE)), instance).run_id
+        tag = instance.get_run_by_id(run_id).tags[PROCESS]
+
+    assert not process_ended(tag)
+    host, pid, started = tag.split(" ")
+    assert process_ended(f"{host} {pid} {float(started) - 1000}")
+    assert not process_ended(f"elsewhere {pid} {float(started) - 1000}")
+    assert not process_ended("not ours")
 
 
 def test_the_materialization_shows_version_rows_strategy_and_reason(asset):

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from freshline.commit import delta_log
 from freshline.commit.control_store import ControlStore
+from freshline.commit.small import application
 from freshline.commit.warehouse import Warehouse
 from freshline.declare.freshness import Freshness
 from freshline.declare.graph import Graph
@@ -338,3 +339,34 @@ def test_a_damaged_log_is_told_on_its_line_and_hides_no_other(project: Project) 
     }
     assert status[ORDERS].unreadable
     assert (status[SPEND].error, status[SPEND].unreadable) == (None, False)
+
+
+def test_the_id_of_a_table_is_read_from_its_newest_commits_where_they_tell_it(project: Project) -> None:
+    path = project.path(ORDERS)
+    project.commit(ORDERS, 1, 3)
+    identity = delta_log.table_id(path)
+    found = [delta_log.read_newest(path)]
+    project.commit(ORDERS, 2, 1)
+    found.append(delta_log.read_newest(path))
+    said = CommitProperties(app_transactions=[Transaction(application(identity), 3)])
+    write_deltalake(path, pa.table({"id": ["a"]}), mode="append", commit_properties=said)
+    found.append(delta_log.read_newest(path))
+
+    # By its metadata, then by nothing, then by a transaction.
+    assert [newest and newest.table_id for newest in found] == [identity, None, identity]
+
+
+def test_a_table_that_somebody_replaced_has_its_new_id(project: Project) -> None:
+    path = project.path(ORDERS)
+    project.commit(ORDERS, 1, 3)
+    before = delta_log.table_id(path)
+    said = CommitProperties(app_transactions=[Transaction(application(before), 1)])
+    write_deltalake(path, pa.table({"id": ["a"]}), mode="append", commit_properties=said)
+    log = path / "_delta_log"
+    metadata = next(line for line in (log / f"{0:020d}.json").read_text().splitlines() if '"metaData"' in line)
+    (log / f"{2:020d}.json").write_text(metadata.replace(before, "another") + "\n")
+
+    newest = delta_log.read_newest(path)
+
+    assert newest is not None
+    assert newest.table_id == "another"

@@ -8,82 +8,22 @@ and a mark, a random text that stands in the environment of all of them and of w
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import secrets
 import signal
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import psutil
 
 from freshline.engine.process import ProcessId
-from freshline.errors import EngineError, FormatError
+from freshline.engine.up_record import MARK as MARK
+from freshline.engine.up_record import UpRecord as UpRecord
+from freshline.errors import EngineError
 
-MARK = "FRESHLINE_UP"
-FORMAT = 1
 _GRACE_SECONDS = 20.0  # Dagster's daemon finishes an iteration before it ends
-
-
-@dataclass(frozen=True)
-class UpRecord:
-    """What one `freshline up` started: itself, children by name, their mark, and the UI's address once it answers."""
-
-    mark: str
-    supervisor: ProcessId
-    children: tuple[tuple[str, ProcessId], ...] = ()
-    url: str | None = None
-    started_engine: bool = False
-
-    def write(self, file: Path) -> None:
-        """Put the record in the place of the one that is there; killed half way, the old one stays."""
-        value = {
-            "format": FORMAT,
-            "mark": self.mark,
-            "supervisor": _process_json(self.supervisor),
-            "children": [{"name": name, **_process_json(process)} for name, process in self.children],
-            "url": self.url,
-            "started_engine": self.started_engine,
-        }
-        file.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as stream:
-                json.dump(value, stream)
-            Path(name).replace(file)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
-
-    @classmethod
-    def read(cls, file: Path) -> UpRecord | None:
-        """The record, None where there is none or it cannot be read. Raises FormatError for a newer format."""
-        try:
-            value = json.loads(file.read_text(encoding="utf-8"))
-            if value["format"] > FORMAT:
-                raise FormatError("written by a newer freshline. End it with that one.", where=str(file))
-            return cls(
-                mark=str(value["mark"]),
-                supervisor=_process(value["supervisor"]),
-                children=tuple((str(child["name"]), _process(child)) for child in value["children"]),
-                url=value["url"],
-                started_engine=bool(value["started_engine"]),
-            )
-        except (FileNotFoundError, KeyError, TypeError, ValueError):
-            return None
-
-
-def _process_json(process: ProcessId) -> dict[str, object]:
-    return {"pid": process.pid, "start_time": process.started}
-
-
-def _process(value: Mapping[str, Any]) -> ProcessId:
-    return ProcessId(int(value["pid"]), float(value["start_time"]))
 
 
 def new_mark() -> str:

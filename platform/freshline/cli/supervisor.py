@@ -30,6 +30,7 @@ from freshline.engine.client import EngineClient
 from freshline.engine.lock import read_holder
 from freshline.engine.process import ProcessId
 from freshline.engine.state_file import read_state, remove_state
+from freshline.engine.up_record import record_file as record_file
 from freshline.errors import EngineError, FreshlineError, SettingsError
 
 _READY_SECONDS = 180.0  # a webserver on a cold disk, with every table's metadata to read
@@ -42,6 +43,9 @@ _LONGEST_PAUSE_SECONDS = 60.0
 # A watch that ran this long was well; its next end is no failure to start.
 _WELL_SECONDS = 60.0
 
+# What Dagster's sensors beat, and the starts of an engine that they count.
+SCHEDULER_HEARTBEATS = ("scheduler", "engine-start")
+
 DAGSTER_YAML = """\
 # Written by `freshline up` at each start.
 telemetry:
@@ -52,12 +56,15 @@ nux:
 run_coordinator:
   module: dagster.core.run_coordinator
   class: DefaultRunCoordinator
+# Each tick of a sensor leaves a row: a day of those that only looked, a week of the others.
+retention:
+  sensor:
+    purge_after_days:
+      skipped: 1
+      success: 7
+      failure: 7
+      started: 7
 """
-
-
-def record_file(settings: Settings) -> Path:
-    """Where the record of the running `up` stands."""
-    return settings.state / "up.json"
 
 
 def check_port(port: int) -> None:
@@ -193,6 +200,7 @@ class Supervisor:
                 end_marked(f"{self._mark}/engine")
             elif self._engine is not None:
                 self._say("the engine was running before and stays; `freshline engine stop` ends it")
+            forget_scheduler(self.settings, self._say)
             record_file(self.settings).unlink(missing_ok=True)
 
     def _start_engine(self, progress: Callable[[str], None]) -> None:
@@ -316,11 +324,29 @@ def end_all(settings: Settings, say: Callable[[str], None]) -> int:
             record.supervisor.end(grace_seconds=_STOP_SECONDS)
             ended += 1 + sum(not child.alive for _, child in record.children)
         ended += _end_recorded(settings, record)
+        forget_scheduler(settings, say)
     engine = running_engine(settings)
     if engine is not None:
         _stop_engine(engine, say)
         ended += 1
     return ended + _end_silent_engine(settings)
+
+
+def forget_scheduler(settings: Settings, say: Callable[[str], None]) -> None:
+    """Dagster was ended on purpose: nobody is to wait for its next heartbeat."""
+    # Imported here: most commands need no database.
+    from freshline.commit.control_store import ControlStore
+
+    try:
+        store = ControlStore.open(settings.control_store)
+        try:
+            for name in SCHEDULER_HEARTBEATS:
+                store.heartbeats.forget(name)
+        finally:
+            store.close()
+    except FreshlineError as error:
+        # What runs is ended all the same; the watch will say that the scheduler is silent.
+        say(str(error))
 
 
 def _end_silent_engine(settings: Settings) -> int:

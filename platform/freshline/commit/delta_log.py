@@ -24,6 +24,8 @@ from freshline.plan.position import TablePosition
 from freshline.plan.receipt import Receipt
 
 COMMIT_FILE = re.compile(r"(\d{20})\.json\Z")
+# So begins the name under which freshline's transactions stand in a table's log; the table's id follows.
+APPLICATION = "freshline/"
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,17 @@ class Commit:
     @property
     def receipt(self) -> Receipt | None:
         return Receipt.from_json(self.info.get("userMetadata"))
+
+    @property
+    def table_id(self) -> str | None:
+        """The table's id where the commit tells it: in new metadata, or in a transaction of freshline's."""
+        found = [action["metaData"]["id"] for action in self.actions if "metaData" in action]
+        found += [
+            action["txn"]["appId"].removeprefix(APPLICATION)
+            for action in self.actions
+            if "txn" in action and action["txn"]["appId"].startswith(APPLICATION)
+        ]
+        return str(found[0]) if found else None
 
     @property
     def changes_data(self) -> bool:
@@ -68,13 +81,14 @@ class Newest:
 
     `receipt` is None where no commit of the log that is still there carries one. `receipt_version` is the version of
     the commit that moved the rows or carried the receipt on. `foreign` says that later commits changed data without
-    one.
+    one. `table_id` is the table's id as these commits tell it, None where they do not and `table_id()` has to be asked.
     """
 
     version: int
     receipt: Receipt | None
     receipt_version: int | None
     foreign: bool
+    table_id: str | None = None
 
 
 def exists(path: Path) -> bool:
@@ -124,18 +138,21 @@ def read_newest(path: Path) -> Newest | None:
     if newest is None:
         return None
     foreign = False
+    identity: str | None = None
     for version in range(newest, -1, -1):
         commit = read_commit(path, version)
         if commit is None:
-            return Newest(newest, None, None, foreign)
+            return Newest(newest, None, None, foreign, identity)
+        # A later commit that replaced the table gave it the id that holds.
+        identity = identity or commit.table_id
         receipt = commit.receipt
         if receipt is not None:
-            return Newest(newest, receipt, version, foreign)
+            return Newest(newest, receipt, version, foreign, identity)
         restored = commit.restored_version
         if restored is not None:
-            return Newest(newest, receipt_at(path, restored), restored, foreign)
+            return Newest(newest, receipt_at(path, restored), restored, foreign, identity)
         foreign = foreign or commit.changes_data
-    return Newest(newest, None, None, foreign)
+    return Newest(newest, None, None, foreign, identity)
 
 
 def receipt_at(path: Path, version: int) -> Receipt | None:

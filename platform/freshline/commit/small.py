@@ -24,6 +24,7 @@ from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_d
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.table import TableMerger
 
+from freshline.commit.delta_log import APPLICATION
 from freshline.declare.names import REFUSED_IN_COLUMN
 from freshline.plan.receipt import Receipt
 
@@ -52,7 +53,7 @@ logger = logging.getLogger(__name__)
 
 def application(identity: str) -> str:
     """The application id of a table's transactions."""
-    return f"freshline/{identity}"
+    return f"{APPLICATION}{identity}"
 
 
 def open_small(path: Path, *, found_by: Sequence[str] = (), rows: int = 0) -> DeltaTable | None:

@@ -68,6 +68,11 @@ class Graph:
         """All sources in order."""
         return tuple(spec for spec in (self.specs[name] for name in self.order) if isinstance(spec, SourceSpec))
 
+    @cached_property
+    def kept(self) -> tuple[TableName, ...]:
+        """What freshline keeps fresh, in order: all but the sources that are read in place."""
+        return tuple(name for name in self.order if is_brought_in(self.specs[name]))
+
     def spec(self, name: TableName) -> Spec:
         """The declaration of a name; raises KeyError, with the nearest name, where there is none."""
         try:

@@ -30,7 +30,7 @@ from freshline.engine.work import Job, Work
 from freshline.errors import CancelledError, EngineError, FreshlineError, RefreshError, RequestError
 from freshline.plan.hold import Hold, intended_holds
 from freshline.plan.record import RefreshRecord
-from freshline.plan.request import LIVE, MANUAL, RefreshRequest
+from freshline.plan.request import BACKFILL, LIVE, MANUAL, RefreshRequest
 from freshline.refresh.cancellation import Cancellation
 from freshline.report.outcome import Outcome
 from freshline.report.status import kind_of
@@ -111,13 +111,13 @@ class Request:
 
 @dataclass(frozen=True)
 class _Asked:
-    """The checked arguments of a refresh; `scheduled` when no person asks for it, but a clock."""
+    """The checked arguments of a refresh. `cause` is LIVE when no person asks for it, but a clock."""
 
     names: tuple[TableName, ...] = ()
     full: bool = False
     partitions: tuple[Partition, ...] = ()
     upstreams: bool = True
-    scheduled: bool = False
+    cause: str = MANUAL
 
 
 class Requests:
@@ -245,7 +245,7 @@ class Requests:
                 return self._refresh(request)
             case "tick":
                 graph = self._in_force.look_strictly()
-                return self._run(request, graph, _Asked(scheduled=True), self._due(graph))
+                return self._run(request, graph, _Asked(cause=LIVE), self._due(graph))
             case "verify":
                 return self._verify(request)
             case _:
@@ -261,7 +261,7 @@ class Requests:
         holds = {
             name: hold
             for name, hold in intended_holds(self._in_force.held).items()
-            if asked.scheduled or name not in asked.names
+            if asked.cause != MANUAL or name not in asked.names
         }
         left = list(order)
         chosen = frozenset(order)
@@ -312,8 +312,11 @@ class Requests:
         refresh = RefreshRequest(
             full=asked.full and named,
             partitions=asked.partitions if named else (),
-            cause=LIVE if asked.scheduled else MANUAL,
-            wait_for_settle=isinstance(graph.spec(name), SourceSpec) and request.kind == "refresh",
+            cause=asked.cause,
+            # A person waits for what was just put there; a scheduler comes again.
+            wait_for_settle=isinstance(graph.spec(name), SourceSpec)
+            and request.kind == "refresh"
+            and asked.cause == MANUAL,
         )
         return Job(name, refresh, request.cancellation, lambda message: request.progress(message, name))
 
@@ -339,7 +342,7 @@ class Requests:
                 version=outcome.version,
                 fingerprint=graph.spec(name).fingerprint,
                 mode=outcome.mode,
-                cause=LIVE if asked.scheduled else MANUAL,
+                cause=asked.cause,
             )
         )
         return outcome
@@ -465,8 +468,14 @@ def read_refresh(graph: Graph, arguments: Mapping[str, Any]) -> _Asked:
         bool(arguments.get("full", False)),
         tuple(_partition(item) for item in _list(arguments.get("partitions"))),
         bool(arguments.get("upstreams", True)),
-        bool(arguments.get("scheduled", False)),
+        _cause(arguments.get("cause", MANUAL)),
     )
+
+
+def _cause(value: object) -> str:
+    if value not in (MANUAL, LIVE, BACKFILL):
+        raise RequestError(f"`cause` is {MANUAL}, {LIVE} or {BACKFILL}, not {value!r}")
+    return str(value)
 
 
 def _list(value: object) -> Iterable[object]:

@@ -11,6 +11,7 @@ import keyword
 import re
 import warnings
 from collections.abc import Mapping
+from datetime import timedelta
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from dagster import (
     AssetSpec,
     BetaWarning,
     CodeReferencesMetadataValue,
+    FreshnessPolicy,
     LocalFileCodeReference,
     MetadataValue,
 )
@@ -32,6 +34,7 @@ from freshline.declare.settings import Settings
 from freshline.declare.spec import SourceSpec, Spec, TableSpec
 from freshline.errors import DeclarationError, SourceError
 from freshline.orchestrate.columns import column_schema
+from freshline.report.notices import silence_seconds
 from freshline.report.status import kind_of
 
 # What Dagster forbids as the name of a step, an input or an output, beside Python's keywords.
@@ -81,6 +84,21 @@ def asset_spec(graph: Graph, name: TableName, settings: Settings) -> AssetSpec:
         kinds=kinds(spec),
         tags={"freshline/kind": kind_of(spec), "freshline/mode": graph.mode(name).value},
         code_version=spec.fingerprint,
+        freshness_policy=freshness_policy(graph, spec.name),
+    )
+
+
+def freshness_policy(graph: Graph, name: TableName) -> FreshnessPolicy | None:
+    """FAIL when nothing was reported for the freshness and two turns of reports; None where nothing is promised.
+
+    Dagster looks at the age of the newest materialization. Those are reported also when nothing was new, so the policy
+    fails when a table is not kept any more, and neither on a quiet table nor on a fast one.
+    """
+    spec = graph.spec(name)
+    if isinstance(spec, SourceSpec) and not spec.is_log:
+        return None
+    return FreshnessPolicy.time_window(
+        fail_window=timedelta(seconds=silence_seconds(graph.freshness(name).seconds, len(graph.kept)))
     )
 
 

@@ -1,17 +1,27 @@
 """The project as Dagster loads it: one graph of assets.
 
-Loaded by every code server, run and `dagster` command, so it starts nothing, writes nothing and needs no Spark. The
-sensors, partitions and checks of the Dagster side join the same `Definitions`.
+Loaded by every code server, run and `dagster` command, so it starts nothing, writes nothing and needs no Spark.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
-from dagster import AssetsDefinition, AssetSpec, Definitions, in_process_executor
+from dagster import (
+    AssetCheckKey,
+    AssetCheckResult,
+    AssetChecksDefinition,
+    AssetsDefinition,
+    AssetSpec,
+    DagsterInstance,
+    Definitions,
+    SensorDefinition,
+    in_process_executor,
+)
 
 from freshline.commit.warehouse import Warehouse
 from freshline.declare.graph import Graph
@@ -22,8 +32,10 @@ from freshline.declare.spec import SourceSpec
 from freshline.engine.client import EngineClient
 from freshline.errors import DeclarationError, DeclarationErrors
 from freshline.orchestrate.asset import asset_spec
-from freshline.orchestrate.executable import executable_asset
+from freshline.orchestrate.executable import executable_asset, executable_checks
+from freshline.orchestrate.freshness import DESCRIPTION, check_now, check_spec
 from freshline.orchestrate.materialize import Materialization, Requests
+from freshline.orchestrate.sensors import batch_sensor, supervisor_sensor
 from freshline.plan.project import open_project
 
 
@@ -37,6 +49,8 @@ def definitions(project: Path | str | None = None) -> Definitions:
     graph = open_project(settings)
     return Definitions(
         assets=assets(graph, settings),
+        asset_checks=checks(graph, settings),
+        sensors=sensors(graph, settings),
         # A refresh runs in the engine: a process for each step would only cost its start.
         executor=in_process_executor,
     )
@@ -61,6 +75,23 @@ def assets(graph: Graph, settings: Settings) -> list[AssetsDefinition | AssetSpe
         else executable_asset(spec, Materialization(graph.spec(name), warehouse), connect)
         for name, spec in specs.items()
     ]
+
+
+def checks(graph: Graph, settings: Settings) -> list[AssetChecksDefinition]:
+    """The check `freshness` of each table and log table."""
+    specs = [check_spec(name) for name in graph.kept]
+    if not specs:
+        return []
+
+    def evaluate(asked: Collection[AssetCheckKey], instance: DagsterInstance) -> Iterator[AssetCheckResult]:
+        return check_now(settings, graph, asked, instance, datetime.now(UTC))
+
+    return [executable_checks(specs, "freshline_freshness", DESCRIPTION, evaluate)]
+
+
+def sensors(graph: Graph, settings: Settings) -> list[SensorDefinition]:
+    """What keeps the tables; none in a project that has none yet."""
+    return [supervisor_sensor(settings, graph), batch_sensor(settings, graph)] if graph.kept else []
 
 
 def _connect(settings: Settings, progress: Callable[[str], None]) -> Requests:

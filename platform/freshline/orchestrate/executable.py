@@ -1,12 +1,28 @@
-"""The asset that a person can materialize.
+"""The asset that a person can materialize, and the check that she can run.
 
 Without `from __future__ import annotations`: Dagster looks at the annotation of a step's context, and does not read it
 from text.
 """
 
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
-from dagster import AssetExecutionContext, AssetsDefinition, AssetSpec, In, MaterializeResult, Nothing, Out, op
+from dagster import (
+    AssetCheckExecutionContext,
+    AssetCheckKey,
+    AssetCheckResult,
+    AssetChecksDefinition,
+    AssetCheckSpec,
+    AssetExecutionContext,
+    AssetsDefinition,
+    AssetSpec,
+    DagsterInstance,
+    In,
+    MaterializeResult,
+    Nothing,
+    Out,
+    op,
+)
 
 from freshline.orchestrate.asset import step_name
 from freshline.orchestrate.materialize import Connect, Materialization, materialize
@@ -38,3 +54,31 @@ def executable_asset(spec: AssetSpec, asked: Materialization, connect: Connect) 
         keys_by_input_name=inputs,
         keys_by_output_name={OUTPUT: spec.key},
     )
+
+
+def executable_checks(
+    specs: Sequence[AssetCheckSpec],
+    name: str,
+    description: str,
+    evaluate: Callable[[Collection[AssetCheckKey], DagsterInstance], Iterator[AssetCheckResult]],
+) -> AssetChecksDefinition:
+    """One step that evaluates any of the checks; in a run that materializes their tables too, it comes after them.
+
+    Built from an op for the reason that an asset is.
+    """
+    inputs = {f"checks_{number}": spec.asset_key for number, spec in enumerate(specs)}
+    outputs = {f"check_{number}": spec for number, spec in enumerate(specs)}
+
+    @op(
+        name=name,
+        description=description,
+        ins={input_name: In(Nothing) for input_name in inputs},
+        out={output: Out(None, is_required=False) for output in outputs},
+    )
+    def check(context: AssetCheckExecutionContext) -> Any:
+        yield from evaluate(context.selected_asset_check_keys, context.instance)
+
+    made: AssetChecksDefinition = AssetChecksDefinition.create(
+        keys_by_input_name=inputs, node_def=check, check_specs_by_output_name=outputs, can_subset=True
+    )
+    return made

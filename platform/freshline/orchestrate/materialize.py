@@ -7,6 +7,7 @@ here: the engine knows which failures another try can help, and Dagster's retrie
 
 from __future__ import annotations
 
+import platform
 import re
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing
@@ -26,12 +27,18 @@ from freshline.commit import delta_log
 from freshline.commit.warehouse import Warehouse
 from freshline.declare.names import TableName
 from freshline.declare.spec import Spec
+from freshline.engine.process import ProcessId
 from freshline.errors import EngineError, FreshlineError
 from freshline.orchestrate.asset import asset_key
 from freshline.orchestrate.columns import column_schema
 from freshline.plan.lag import lag_seconds
+from freshline.plan.request import LIVE, MANUAL
 
 SECONDS = re.compile(r" \(\d+ s\)\Z")
+# The tag of a run that a sensor requested: its refreshes count as scheduled ones.
+SCHEDULED = "freshline/scheduled"
+# The tag that names the process of a run, so that one which was killed is found out.
+PROCESS = "freshline/process"
 
 
 class Requests(Protocol):
@@ -67,9 +74,11 @@ def materialize(asked: Materialization, connect: Connect, context: AssetExecutio
     outcome: Mapping[str, Any] | None = None
     done: Mapping[str, Any] = {}
     try:
+        context.instance.add_run_tags(context.run.run_id, {PROCESS: own_process()})
         engine = connect(_each_step_once(context.log.info))
+        cause = LIVE if SCHEDULED in context.run.tags else MANUAL
         # For this table alone, because Dagster has a step of its own for each selected upstream and orders them.
-        request = engine.run("refresh", tables=[str(asked.name)], upstreams=False)
+        request = engine.run("refresh", tables=[str(asked.name)], upstreams=False, cause=cause)
         # Closed here and not by the garbage collector: an interruption must cancel the request before the step ends.
         with closing(_closable(request)) as events:
             for event in events:
@@ -95,6 +104,21 @@ def materialize(asked: Materialization, connect: Connect, context: AssetExecutio
     return result(asked, outcome, datetime.now(UTC))
 
 
+def own_process() -> str:
+    """This process as `host pid start-time`."""
+    process = ProcessId.own()
+    return f"{platform.node()} {process.pid} {process.started}"
+
+
+def process_ended(tag: str) -> bool:
+    """Whether the process that `own_process` named has ended; False where that cannot be known from here."""
+    try:
+        host, pid, started = tag.split(" ")
+        return host == platform.node() and not ProcessId(int(pid), float(started)).alive
+    except ValueError:
+        return False
+
+
 def result(asked: Materialization, outcome: Mapping[str, Any], now: datetime) -> MaterializeResult[Any]:
     """The materialization event: the rows a person reads and the numbers that Dagster plots."""
     version = outcome["version"]
@@ -118,7 +142,7 @@ def outcome_metadata(outcome: Mapping[str, Any], now: datetime) -> dict[str, Any
     """An outcome under stable names; a value that there is not has no row."""
     metadata: dict[str, Any] = {
         key: outcome[key]
-        for key in ("version", "strategy", "reason", "mode", "rows_in", "rows_out", "rejected")
+        for key in ("version", "strategy", "reason", "mode", "refreshes", "rows_in", "rows_out", "rejected")
         if outcome.get(key) is not None
     }
     if outcome.get("seconds") is not None:

@@ -151,9 +151,13 @@ class ControlStore:
         with self._database.read() as connection:
             return [_record(row) for row in connection.execute(statement).mappings()]
 
-    def refreshes_after(self, last: int, limit: int = 1000) -> list[RefreshRecord]:
-        """The records whose id is above `last`, in the order in which they were written."""
+    def refreshes_after(
+        self, last: int, limit: int = 1000, *, states: Collection[str] | None = None
+    ) -> list[RefreshRecord]:
+        """The records whose id is above `last`, of some states only where named, in the order they were written."""
         statement = select(REFRESHES).where(REFRESHES.c.id > last).order_by(REFRESHES.c.id).limit(limit)
+        if states is not None:
+            statement = statement.where(REFRESHES.c.state.in_(states))
         with self._database.read() as connection:
             return [_record(row) for row in connection.execute(statement).mappings()]
 

@@ -1,0 +1,84 @@
+"""The record of what `freshline up` started.
+
+It stands in the state folder, so that `freshline down` ends what a killed `up` left, and so that Dagster's sensors know
+whether the engine is theirs to start again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from freshline.declare.settings import Settings
+from freshline.engine.process import ProcessId
+from freshline.errors import FormatError
+
+# The variable that marks the processes of one `up`.
+MARK = "FRESHLINE_UP"
+FORMAT = 1
+
+
+def record_file(settings: Settings) -> Path:
+    """Where the record of the running `up` stands."""
+    return settings.state / "up.json"
+
+
+@dataclass(frozen=True)
+class UpRecord:
+    """What one `freshline up` started: itself, children by name, their mark, and the UI's address once it answers."""
+
+    mark: str
+    supervisor: ProcessId
+    children: tuple[tuple[str, ProcessId], ...] = ()
+    url: str | None = None
+    started_engine: bool = False
+
+    def write(self, file: Path) -> None:
+        """Put the record in the place of the one that is there; killed half way, the old one stays."""
+        value = {
+            "format": FORMAT,
+            "mark": self.mark,
+            "supervisor": _process_json(self.supervisor),
+            "children": [{"name": name, **_process_json(process)} for name, process in self.children],
+            "url": self.url,
+            "started_engine": self.started_engine,
+        }
+        file.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as stream:
+                json.dump(value, stream)
+            Path(name).replace(file)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+
+    @classmethod
+    def read(cls, file: Path) -> UpRecord | None:
+        """The record, None where there is none or it cannot be read. Raises FormatError for a newer format."""
+        try:
+            value = json.loads(file.read_text(encoding="utf-8"))
+            if value["format"] > FORMAT:
+                raise FormatError("written by a newer freshline. End it with that one.", where=str(file))
+            return cls(
+                mark=str(value["mark"]),
+                supervisor=_process(value["supervisor"]),
+                children=tuple((str(child["name"]), _process(child)) for child in value["children"]),
+                url=value["url"],
+                started_engine=bool(value["started_engine"]),
+            )
+        except (FileNotFoundError, KeyError, TypeError, ValueError):
+            return None
+
+
+def _process_json(process: ProcessId) -> dict[str, object]:
+    return {"pid": process.pid, "start_time": process.started}
+
+
+def _process(value: Mapping[str, Any]) -> ProcessId:
+    return ProcessId(int(value["pid"]), float(value["start_time"]))

@@ -1,0 +1,112 @@
+"""What sensors and checks look at: how the tables stand, what is left alone and why, which sensors are switched on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from dagster import SensorEvaluationContext
+
+from freshline.commit.control_store import ControlStore
+from freshline.commit.warehouse import Warehouse
+from freshline.declare.graph import Graph
+from freshline.declare.names import TableName
+from freshline.declare.settings import Settings
+from freshline.orchestrate.scheduler import BATCH, SCHEDULER, STOPPED, SUPERVISOR, SchedulerState, sensor_states
+from freshline.plan.batch import batch_tables
+from freshline.plan.intentions import Intentions, Suspension
+from freshline.report.notices import Standing
+from freshline.report.status import TableStatus, read_status
+
+
+@dataclass(frozen=True)
+class Look:
+    """How the tables stand at `now`. `left_alone` are those that must not be refreshed, `reasons` says why."""
+
+    now: datetime
+    graph: Graph
+    statuses: Mapping[TableName, TableStatus]
+    left_alone: Mapping[TableName, Standing]
+    reasons: Mapping[TableName, str]
+
+
+@contextmanager
+def opened(settings: Settings) -> Iterator[ControlStore]:
+    """The control store for one tick: kept open, it would go on with a file that somebody has moved away."""
+    control = ControlStore.open(settings.control_store)
+    try:
+        yield control
+    finally:
+        control.close()
+
+
+def switches(context: SensorEvaluationContext) -> Mapping[str, str]:
+    """RUNNING or STOPPED for both sensors of this code location."""
+    origin = context.code_location_origin
+    return sensor_states(context.instance, None if origin is None else origin.location_name)
+
+
+def beat(control: ControlStore, sensors: Mapping[str, str], own: str, now: datetime) -> None:
+    """Tell that Dagster schedules, and which sensors are switched on. The one that tells runs."""
+    state = SchedulerState(now, {**sensors, own: "RUNNING"})
+    control.heartbeats.beat(SCHEDULER, now, state.detail)
+
+
+def take_look(
+    settings: Settings,
+    graph: Graph,
+    control: ControlStore,
+    sensors: Mapping[str, str],
+    now: datetime,
+    *,
+    own: str | None = None,
+) -> Look:
+    """Read how everything stands. `own` is the sensor that looks, if one does: its own tables are not paused."""
+    intentions = control.intentions.read().at(now)
+    found = read_status(graph, control, Warehouse(settings.warehouse), now, count_rows=_uncounted)
+    batch = frozenset(batch_tables(graph))
+    paused: dict[TableName, str] = {}
+    for sensor in (SUPERVISOR, BATCH):
+        if sensor != own and sensors[sensor] == STOPPED:
+            reason = f"the sensor {sensor} is switched off in Dagster"
+            paused |= {name: reason for name in graph.kept if (name in batch) is (sensor == BATCH)}
+    left_alone, reasons = leave_alone(graph, intentions, paused)
+    return Look(now, graph, {status.table: status for status in found}, left_alone, reasons)
+
+
+def leave_alone(
+    graph: Graph, intentions: Intentions, paused: Mapping[TableName, str]
+) -> tuple[dict[TableName, Standing], dict[TableName, str]]:
+    """The tables that must not be refreshed now, and why.
+
+    Suspended ones, those below them over inputs that count in lag, and those whose sensor is switched off.
+    """
+    standings: dict[TableName, Standing] = {}
+    reasons: dict[TableName, str] = {}
+    below: dict[TableName, TableName] = {}
+    for name in graph.order:
+        suspension = intentions.suspensions.get(name)
+        above = next((below[read] for read in graph.driving(name) if read in below), None)
+        if suspension is not None:
+            below[name] = name
+            standings[name], reasons[name] = Standing.SUSPENDED, _suspended(suspension)
+        elif above is not None:
+            below[name] = above
+            standings[name], reasons[name] = Standing.BLOCKED, f"BLOCKED({above}): {above} is suspended"
+        elif name in paused:
+            standings[name], reasons[name] = Standing.PAUSED, paused[name]
+    return standings, reasons
+
+
+def _suspended(suspension: Suspension) -> str:
+    because = "" if suspension.reason is None else f": {suspension.reason}"
+    until = "" if suspension.until is None else f" until {suspension.until.isoformat(timespec='seconds')}"
+    return f"suspended by {suspension.by}{until}{because}"
+
+
+def _uncounted(_path: Path, _version: int) -> int | None:
+    """Counting opens every log; only what is told is counted."""
+    return None
