@@ -163,7 +163,7 @@ def test_a_suspended_table_or_one_below_is_refreshed_by_hand(bench):
 def test_a_schedule_that_names_a_suspended_table_leaves_it(bench):
     bench.suspend("b")
 
-    events = bench.ask(tables=["b", "d"], upstreams=False, scheduled=True)
+    events = bench.ask(tables=["b", "d"], upstreams=False, cause="live")
 
     assert states(events) == {"b": "SKIPPED", "d": "SUCCEEDED"}
     assert [job.request.cause for job in bench.jobs] == [LIVE]

@@ -117,7 +117,7 @@ def _duration(seconds: float) -> str:
     ('7.2 s', '5 min', '2 h 1 min', '1 d 2 h')
     """
     if seconds < 60:
-        return f"{seconds:.3g} s"
+        return f"{round(seconds, 1):g} s"
     units = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
     left = int(seconds)
     parts: list[str] = []
