@@ -14,7 +14,7 @@ from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
 from dagster._daemon.types import DaemonHeartbeat
 
 from freshline.errors import StorageError
-from freshline.orchestrate.scheduler import BATCH, SUPERVISOR, read_scheduler
+from freshline.orchestrate.scheduler import BATCH, SUPERVISOR, read_scheduler, sensor_states
 
 NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
 RUNNING = {SUPERVISOR: "RUNNING", BATCH: "RUNNING"}
@@ -65,6 +65,9 @@ def test_what_a_location_of_another_name_left_does_not_count(settings, home):
         switch(instance, SUPERVISOR, InstigatorStatus.DECLARED_IN_CODE, "new", ticked=2.0)
 
         assert read_scheduler(settings).sensors == RUNNING
+        # A sensor knows where it is, and asks for its neighbour there.
+        assert sensor_states(instance, "old") == {SUPERVISOR: "STOPPED", BATCH: "RUNNING"}
+        assert sensor_states(instance, "elsewhere") == RUNNING
 
 
 def test_a_storage_that_cannot_be_read_is_an_error_with_its_place(settings, home):

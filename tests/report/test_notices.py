@@ -119,6 +119,17 @@ def test_a_failure_is_told_at_once_and_once_and_so_is_its_end():
     assert told.tick() == [("orders", MATERIALIZED)]
 
 
+def test_a_table_that_fails_now_and_then_does_not_fill_the_log():
+    told = Told(status())
+    told.tick()
+    events = 0
+    for number in range(360):
+        told.set(state="FAILED" if number % 2 else "SUCCEEDED")
+        events += len(told.tick())
+
+    assert events <= 2 * 60 + 60 + 1
+
+
 def test_what_is_left_alone_is_told_by_its_name_whatever_else_is_wrong():
     told = Told(status(state="FAILED"))
     told.tick()

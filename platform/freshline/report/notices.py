@@ -24,7 +24,8 @@ CHECK_SECONDS = 3600.0
 # One a second on average; a turn is as long as that needs.
 EVENTS_AN_HOUR = 3600
 EVENTS_A_TICK = 100
-# Better news waits this long after the last, so that a table at the edge of its promise does not fill the log.
+# Better news waits this long after the last, so that a table that fails now and then, or is at the edge of its promise,
+# does not fill the log.
 _CALM = timedelta(seconds=60)
 
 
@@ -243,6 +244,8 @@ class _Seen:
         """What is told of how the table is kept."""
         kept = self._standing is Standing.KEPT
         if self._standing is not self._last.standing:
+            if kept and self._last.standing is not Standing.EMPTY and not self._calm:
+                return None
             self.known = replace(self.known, standing=self._standing, at=self._now)
             # Of a table that has never had data there is nothing to tell; a run tells of its own refresh.
             if self._standing is Standing.EMPTY or (kept and self._turn is None):
@@ -273,8 +276,7 @@ class _Seen:
             self.known = replace(self.known, punctuality=Punctuality.UNKNOWN)
             return None
         worse = self._punctuality > last.punctuality
-        calm = last.at is None or not timedelta(0) <= now - last.at < _CALM
-        if worse or (self._punctuality < last.punctuality and calm):
+        if worse or (self._punctuality < last.punctuality and self._calm):
             self.known = replace(self.known, punctuality=self._punctuality, at=now)
             return 1 if worse else 2, self._notice(NoticeKind.CHECKED)
         if is_turn(self._status.table, max(CHECK_SECONDS, self._turn or 0.0), self._before, now):
@@ -283,6 +285,12 @@ class _Seen:
             # Dagster shows no check that is older than what a run materialized.
             return 2, self._notice(NoticeKind.CHECKED)
         return None
+
+    @property
+    def _calm(self) -> bool:
+        """Whether the last change is a while ago."""
+        at = self._last.at
+        return at is None or not timedelta(0) <= self._now - at < _CALM
 
     def _notice(self, kind: NoticeKind) -> Notice:
         return Notice(self._status.table, kind, self._standing, self._punctuality, self._now, self._now)

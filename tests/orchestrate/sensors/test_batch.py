@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 
-from dagster import AssetKey, AssetObservation, DagsterRunStatus, build_sensor_context
+from dagster import AssetCheckKey, AssetKey, AssetObservation, DagsterRun, DagsterRunStatus, build_sensor_context
+from dagster import job as job_of_somebody
 from dagster._core.remote_origin import InProcessCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
 from dagster._core.scheduler.instigation import InstigatorStatus
 from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
@@ -108,6 +109,31 @@ def test_a_run_of_something_else_does_not_count(bench):
     )
 
     assert requested(bench.request(3600)) == [["hourly"]]
+
+
+def test_a_run_of_a_check_or_of_a_job_without_tables_does_not_count(bench):
+    kept(bench)
+    check = AssetCheckKey(AssetKey("hourly"), "freshness")
+    selection = {"asset_selection": frozenset(), "asset_check_selection": frozenset([check])}
+    bench.instance.add_run(
+        DagsterRun(job_name="__ASSET_JOB", run_id="check", status=DagsterRunStatus.STARTED, **selection)
+    )
+
+    @job_of_somebody
+    def other():
+        pass
+
+    bench.instance.create_run_for_job(other, status=DagsterRunStatus.STARTED)
+
+    assert requested(bench.request(3600)) == [["hourly"]]
+
+
+def test_a_run_of_all_assets_counts_for_each(bench):
+    kept(bench)
+    job = bench.loaded.resolve_implicit_global_asset_job_def()
+    bench.instance.create_run_for_job(job, status=DagsterRunStatus.STARTED)
+
+    assert requested(bench.request(3600 * 20)) == []
 
 
 def test_a_run_whose_process_was_killed_is_ended_and_the_table_requested_again(bench):

@@ -130,7 +130,7 @@ def test_the_check_fails_with_the_lag_and_the_cause_and_passes_again(bench, even
 def test_a_suspension_is_told_with_what_is_below_it_and_so_is_its_end(bench, events):
     kept(bench)
     bench.supervise()
-    bench.suspend("live", until=bench.now + timedelta(seconds=30))
+    bench.suspend("live", until=bench.now + timedelta(seconds=60))
 
     result = bench.supervise()
 
@@ -140,7 +140,7 @@ def test_a_suspension_is_told_with_what_is_below_it_and_so_is_its_end(bench, eve
     assert below.description == "BLOCKED: BLOCKED(live): live is suspended"
     assert not events(result, AssetObservation, "event")
     assert not events(result, AssetObservation, "campaign")
-    bench.now += timedelta(seconds=30)
+    bench.now += timedelta(seconds=60)
     assert events(bench.supervise(), AssetMaterialization, "live")
 
 

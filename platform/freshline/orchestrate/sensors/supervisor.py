@@ -29,7 +29,7 @@ from dagster import (
 from dagster._core.definitions.data_version import DATA_VERSION_TAG
 
 from freshline.commit import delta_log
-from freshline.commit.control_store import ControlStore
+from freshline.commit.control_store import KEPT_REFRESHES, ControlStore
 from freshline.commit.warehouse import Warehouse
 from freshline.declare.graph import Graph
 from freshline.declare.names import TableName
@@ -49,7 +49,8 @@ from freshline.report.status import TableStatus
 INTERVAL_SECONDS = 10
 # Decisions about tables, beside refreshes and suspensions, that are told as they are recorded.
 DECISIONS = ("ALTERED", "INFEASIBLE")
-_RECORDS = 200
+# All that the store keeps of one table.
+_RECORDS = 2 * KEPT_REFRESHES
 _DECISIONS_A_TICK = 50
 
 Event = AssetMaterialization | AssetObservation | AssetCheckEvaluation
