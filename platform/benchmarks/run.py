@@ -19,7 +19,7 @@ from evaluation import evaluate
 from measure import Comparison, Cost, compare, cost_of
 from project import Project, refresh, same
 from pyspark.sql import DataFrame, SparkSession
-from tpch import Share, tpch
+from tpch import SHARES, Share, tpch
 
 from freshline.declare.names import TableName
 from freshline.declare.project import read_settings
@@ -268,24 +268,28 @@ BENCHMARKS: dict[str, Callable[[SparkSession, Path], Figure | Iterator[Figure]]]
     "last_row": last_row,
 }
 # These grow with a scale that is given on the command line.
-SCALED: dict[str, Callable[[SparkSession, Path, float], Iterator[Figure]]] = {"tpch": tpch}
+SCALED = ("tpch",)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", choices=[*BENCHMARKS, *SCALED], help="which ones; all without")
     parser.add_argument("--scale", type=float, default=0.1, help="of tpch, 1 is a gigabyte; default %(default)s")
+    parser.add_argument("--shapes", nargs="*", default=[], help="of tpch: only these")
+    parser.add_argument("--shares", nargs="*", type=float, default=SHARES, help="of tpch: of its rows that change")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     arguments = parser.parse_args()
     figures: dict[str, object] = {}
     with tempfile.TemporaryDirectory(prefix="freshline-benchmark-") as folder:
         base = Path(folder)
         (base / "session").mkdir()
-        (base / "session" / "pyproject.toml").write_text('[tool.freshline]\ndriver-memory = "4g"\n')
+        (base / "session" / "pyproject.toml").write_text('[tool.freshline]\ndriver-memory = "6g"\n')
         spark = build_session(read_settings(base / "session", {}), app_name="benchmarks")
         for name in arguments.names or [*BENCHMARKS, *SCALED]:
             if name in SCALED:
-                found: Figure | Iterator[Figure] = SCALED[name](spark, base / name, arguments.scale)
+                found: Figure | Iterator[Figure] = tpch(
+                    spark, base / name, arguments.scale, shapes=arguments.shapes, shares=arguments.shares
+                )
             else:
                 found = BENCHMARKS[name](spark, base / name)
             several = [found] if isinstance(found, Figure) else found

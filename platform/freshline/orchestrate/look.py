@@ -17,7 +17,8 @@ from freshline.declare.names import TableName
 from freshline.declare.settings import Settings
 from freshline.orchestrate.scheduler import BATCH, SCHEDULER, STOPPED, SUPERVISOR, SchedulerState, sensor_states
 from freshline.plan.batch import batch_tables
-from freshline.plan.intentions import Intentions, Suspension
+from freshline.plan.hold import held_tables
+from freshline.plan.intentions import Intentions, apply_overrides
 from freshline.report.notices import Standing
 from freshline.report.status import TableStatus, read_status
 
@@ -66,6 +67,7 @@ def take_look(
 ) -> Look:
     """Read how everything stands. `own` is the sensor that looks, if one does: its own tables are not paused."""
     intentions = control.intentions.read().at(now)
+    graph = apply_overrides(graph, intentions)
     found = read_status(graph, control, Warehouse(settings.warehouse), now, count_rows=_uncounted)
     batch = frozenset(batch_tables(graph))
     paused: dict[TableName, str] = {}
@@ -84,27 +86,13 @@ def leave_alone(
 
     Suspended ones, those below them over inputs that count in lag, and those whose sensor is switched off.
     """
-    standings: dict[TableName, Standing] = {}
-    reasons: dict[TableName, str] = {}
-    below: dict[TableName, TableName] = {}
-    for name in graph.order:
-        suspension = intentions.suspensions.get(name)
-        above = next((below[read] for read in graph.driving(name) if read in below), None)
-        if suspension is not None:
-            below[name] = name
-            standings[name], reasons[name] = Standing.SUSPENDED, _suspended(suspension)
-        elif above is not None:
-            below[name] = above
-            standings[name], reasons[name] = Standing.BLOCKED, f"BLOCKED({above}): {above} is suspended"
-        elif name in paused:
-            standings[name], reasons[name] = Standing.PAUSED, paused[name]
+    held = held_tables(graph, intentions, None)
+    standings = {name: Standing(hold.by.value) for name, hold in held.items()}
+    reasons = {name: hold.reason for name, hold in held.items()}
+    for name, reason in paused.items():
+        if name not in standings:
+            standings[name], reasons[name] = Standing.PAUSED, reason
     return standings, reasons
-
-
-def _suspended(suspension: Suspension) -> str:
-    because = "" if suspension.reason is None else f": {suspension.reason}"
-    until = "" if suspension.until is None else f" until {suspension.until.isoformat(timespec='seconds')}"
-    return f"suspended by {suspension.by}{until}{because}"
 
 
 def _uncounted(_path: Path, _version: int) -> int | None:

@@ -135,9 +135,9 @@ def test_a_suspension_is_told_with_what_is_below_it_and_so_is_its_end(bench, eve
     result = bench.supervise()
 
     [event] = events(result, AssetObservation, "live")
-    assert event.description.startswith("SUSPENDED: suspended by ada until")
+    assert event.description.startswith("SUSPENDED: suspended by ada since")
     [below] = events(result, AssetObservation, "daily")
-    assert below.description == "BLOCKED: BLOCKED(live): live is suspended"
+    assert below.description == "BLOCKED: live, which drives it, is suspended"
     assert not events(result, AssetObservation, "event")
     assert not events(result, AssetObservation, "campaign")
     bench.now += timedelta(seconds=60)
