@@ -500,3 +500,21 @@ def test_what_is_due_leaves_out_what_is_suspended_and_what_is_below(bench):
     bench.in_force.follow()
 
     assert [str(name) for name in bench.loops.due(graph)] == ["orders", "clean"]
+
+
+def test_a_promise_that_cannot_be_kept_is_recorded_once_until_it_can(bench):
+    hourly = TableName.parse("hourly")
+    bench.loops._memory.seconds.update(dict.fromkeys(bench.in_force.graph.order, 1.0))
+    bench.loops._on = True
+
+    def measured(seconds: float) -> list[str]:
+        bench.loops._memory.seconds[hourly] = seconds
+        bench.step()
+        return [reason for state, reason in bench.states("hourly") if state == "INFEASIBLE"]
+
+    assert measured(1.0) == []
+    (reason,) = measured(400.0)
+    assert reason.startswith("freshness 5 minutes cannot be kept: the refreshes from orders on take 402.0 s")
+    assert len(measured(500.0)) == 1
+    assert len(measured(1.0)) == 1
+    assert len(measured(400.0)) == 2

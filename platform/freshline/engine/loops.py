@@ -25,6 +25,7 @@ from datetime import datetime
 from functools import partial
 
 from freshline.commit.delta_log import newest_version
+from freshline.declare.freshness import Freshness
 from freshline.declare.graph import Graph
 from freshline.declare.names import TableName
 from freshline.declare.spec import Mode, SourceSpec
@@ -121,6 +122,7 @@ class Loops:
         self._status_at = 0.0
         self._beaten_at = -_BEAT_SECONDS
         self._trouble = ""
+        self._infeasible: set[TableName] = set()
         # Whose row of failures in the store a success ends.
         self._failing = set(runtime.control.intentions.failures())
 
@@ -407,7 +409,7 @@ class Loops:
         with self._lock:
             if graph is not self._memory.graph:
                 self._take_up(graph)
-            elif self._in_force.held != self._memory.held:
+            elif self._in_force.held is not self._memory.held:
                 self._hold(self._in_force.held)
             self._poll(now)
         try:
@@ -428,11 +430,29 @@ class Loops:
             self._submit(self._ready(self._work.busy, now))
 
     def _look_at_ages(self, now: float) -> None:
-        stamps = {status.table: status.data_timestamp for status in self.status()}
+        statuses = self.status()
+        stamps = {status.table: status.data_timestamp for status in statuses}
         taken = time.monotonic() - now
         self._status_at = now + max(1.0, taken / _STATUS_SHARE)
         with self._lock:
             self._want_due(stamps, now)
+        self._record_infeasible(statuses)
+
+    def _record_infeasible(self, statuses: Sequence[TableStatus]) -> None:
+        """Record each promise that measurements say cannot be kept, once until they say otherwise."""
+        for status in statuses:
+            if status.feasible:
+                self._infeasible.discard(status.table)
+            elif status.feasible is False and status.table not in self._infeasible and status.kind == "table":
+                desk = Desk(self._in_force.declared, self._runtime.control, self._runtime.clock)
+                reason = f"freshness {Freshness(status.freshness_seconds)} cannot be kept: {status.feasible_reason}"
+                LOG.warning("%s: %s", status.table, reason)
+                self._runtime.control.record_refresh(
+                    desk.record(
+                        status.table, "INFEASIBLE", reason, self._in_force.intentions, self._runtime.clock(), LIVE
+                    )
+                )
+                self._infeasible.add(status.table)
 
     def _submit(self, ready: Sequence[TableName]) -> None:
         memory = self._memory
