@@ -467,6 +467,16 @@ def test_the_engine_is_heard_of_while_its_loops_run_and_forgotten_when_they_end(
     assert bench.control.heartbeats.read() == {}
 
 
+def test_the_heartbeat_of_an_engine_whose_spark_has_died_stays_and_grows_old(bench):
+    bench.loops.start()
+    deadline = time.monotonic() + 10
+    while not bench.control.heartbeats.read() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    bench.loops.stop(in_order=False)
+
+    assert list(bench.control.heartbeats.read()) == ["engine"]
+
+
 def test_a_store_that_is_away_stops_nothing_and_is_told_once(bench, settings, caplog):
     bench.bring_in_all()
     bench.suspend("hourly")

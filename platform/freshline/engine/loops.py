@@ -142,19 +142,23 @@ class Loops:
             self._thread.start()
         LOG.info("the loops run")
 
-    def stop(self) -> None:
-        """Begin no more refreshes; those that run go on."""
+    def stop(self, *, in_order: bool = True) -> None:
+        """Begin no more refreshes; those that run go on. Unless it is `in_order`, the heartbeat stays and grows old."""
         with self._lock:
             self._on = False
             self._wake.notify_all()
         if self._thread is not None:
             self._thread.join(10.0)
             self._thread = None
-            try:
-                # Ended in order: nobody need wonder about the silence.
-                self._runtime.control.heartbeats.forget(ENGINE)
-            except FreshlineError as error:
-                LOG.warning("the heartbeat of this engine stays in the control store: %s", error)
+            if in_order:
+                self._forget_heartbeat()
+
+    def _forget_heartbeat(self) -> None:
+        """Nobody need wonder about the silence of what was ended."""
+        try:
+            self._runtime.control.heartbeats.forget(ENGINE)
+        except FreshlineError as error:
+            LOG.warning("the heartbeat of this engine stays in the control store: %s", error)
 
     def status(self) -> list[TableStatus]:
         """How every table stands. Only reads."""
