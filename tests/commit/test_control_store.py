@@ -303,12 +303,18 @@ def test_a_change_of_the_intentions_and_its_record_are_both_there_or_neither(sto
 
 def test_what_refreshes_take_is_known_of_all_tables_and_making_a_table_is_not_counted(store):
     spend = TableName.parse("spend")
-    store.record_refresh(replace(RECORD, seconds=90.0, version=0))
+    for version in (0, 1):
+        store.record_refresh(replace(RECORD, seconds=90.0, version=version))
     store.record_refresh(replace(RECORD, table=spend, seconds=70.0, version=0))
-    assert store.seconds() == {ORDERS: 90.0, spend: 70.0}
+    assert store.seconds() == {}
+    assert (store.seconds_of(ORDERS), store.seconds_of(spend)) == (90.0, 70.0)
 
-    store.record_refresh(replace(RECORD, seconds=2.0, version=1))
+    for seconds in (24.0, 2.0, 3.0):  # the first met a cold engine
+        store.record_refresh(replace(RECORD, seconds=seconds, version=2))
     store.record_refresh(replace(RECORD, table=TableName.parse("never"), seconds=1.0, committed=False))
 
-    assert store.seconds() == {ORDERS: 2.0, spend: 70.0}
-    assert store.seconds_of(ORDERS) == 2.0
+    assert store.seconds() == store.seconds(ORDERS) == {ORDERS: 3.0}
+    assert store.seconds_of(ORDERS) == 24.0
+    for _ in range(17):
+        store.record_refresh(replace(RECORD, seconds=4.0, version=2))
+    assert store.seconds() == {ORDERS: 4.0}

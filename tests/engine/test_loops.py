@@ -514,11 +514,11 @@ def test_what_is_due_leaves_out_what_is_suspended_and_what_is_below(bench):
 
 def test_a_promise_that_cannot_be_kept_is_recorded_once_until_it_can(bench):
     hourly = TableName.parse("hourly")
-    bench.loops._memory.seconds.update(dict.fromkeys(bench.in_force.graph.order, 1.0))
+    bench.loops._memory.measured.update(dict.fromkeys(bench.in_force.graph.order, 1.0))
     bench.loops._on = True
 
     def measured(seconds: float) -> list[str]:
-        bench.loops._memory.seconds[hourly] = seconds
+        bench.loops._memory.measured[hourly] = seconds
         bench.step()
         return [reason for state, reason in bench.states("hourly") if state == "INFEASIBLE"]
 

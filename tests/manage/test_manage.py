@@ -180,7 +180,7 @@ def test_a_freshness_that_refreshes_are_too_slow_for_is_set_and_warned_of(projec
         project.control.record_refresh(
             RefreshRecord(
                 table=TableName.parse(table), at=NOW, state="SUCCEEDED", strategy="append", reason="", seconds=4.0,
-                version=1, fingerprint="f", committed=True,
+                version=2, fingerprint="f", committed=True,
             )
         )  # fmt: skip
 

@@ -85,13 +85,18 @@ class Failures:
 
 @dataclass
 class _Memory:
-    """What the loops know of the graph in force."""
+    """What the loops know of the graph in force.
+
+    `seconds` is what refreshes may take, by which tables are due; `measured` what they surely take, by which promises
+    are judged.
+    """
 
     graph: Graph
     wanted: dict[TableName, Want] = field(default_factory=dict)
     polled_at: dict[TableName, float] = field(default_factory=dict)
     due_again_at: dict[TableName, float] = field(default_factory=dict)
     seconds: dict[TableName, float] = field(default_factory=dict)
+    measured: dict[TableName, float] = field(default_factory=dict)
     failures: dict[TableName, Failures] = field(default_factory=dict)
     versions: dict[TableName, int | None] = field(default_factory=dict)
     underway: dict[TableName, frozenset[TableName]] = field(default_factory=dict)
@@ -169,7 +174,7 @@ class Loops:
             self._runtime.clock(),
             running=self._work.running,
             count_rows=self._rows,
-            seconds={name: taken for name, taken in self._memory.seconds.items() if taken} if self._on else None,
+            seconds=dict(self._memory.measured) if self._on else None,
         )
 
     def due(self, graph: Graph) -> tuple[TableName, ...]:
@@ -250,6 +255,7 @@ class Loops:
         memory = self._memory
         try:
             taken = self._runtime.control.seconds_of(name)
+            memory.measured.update(self._runtime.control.seconds(name))
         except FreshlineError as error:
             # What it took before will do; that its readers are woken must not hang on it.
             LOG.debug("what refreshes of %s take is not known: %s", name, error)
@@ -292,11 +298,14 @@ class Loops:
         before = self._memory
         known = before.graph
         same = {name for name in graph.order if name in known and known.specs[name] == graph.specs[name]}
-        measured = self._runtime.control.seconds() if set(graph.order) - set(before.seconds) else {}
+        measured = before.measured
+        if set(graph.order) - set(before.seconds):
+            measured = self._runtime.control.seconds()
         self._memory = _Memory(
             graph,
             polled_at={name: at for name, at in before.polled_at.items() if name in same},
             seconds={name: before.seconds.get(name, measured.get(name)) or 0.0 for name in graph.order},
+            measured={name: taken for name, taken in measured.items() if name in graph},
             failures={name: failures for name, failures in before.failures.items() if name in same},
             versions={name: version for name, version in before.versions.items() if name in graph},
             underway={name: waves for name, waves in before.underway.items() if name in graph},
@@ -417,7 +426,7 @@ class Loops:
                 self._hold(self._in_force.held)
             self._poll(now)
         try:
-            if now - self._beaten_at >= _BEAT_SECONDS:
+            if self._on and now - self._beaten_at >= _BEAT_SECONDS:
                 self._beaten_at = now
                 detail = {"pid": os.getpid(), "loops": True}
                 self._runtime.control.heartbeats.beat(ENGINE, self._runtime.clock(), detail)
