@@ -22,7 +22,7 @@ from freshline.commit.control_store import FORMAT, KEPT_REFRESHES, ControlStore
 from freshline.commit.control_store.schema import METADATA
 from freshline.declare.names import TableName
 from freshline.errors import FormatError, SettingsError, StorageError
-from freshline.plan.intentions import Intentions
+from freshline.plan.intentions import Intentions, Suspension
 from freshline.plan.record import RefreshRecord
 
 NOW = datetime(2026, 11, 1, 12, 0, 0, 123456, tzinfo=UTC)
@@ -286,3 +286,45 @@ def test_what_committed_since_a_moment_is_found_in_the_order_in_which_it_was_wri
     assert [record.at for record in store.committed_since(NOW)] == [NOW, NOW + timedelta(minutes=2)]
     assert [record.at for record in store.committed_since(NOW + timedelta(seconds=1))] == [NOW + timedelta(minutes=2)]
     store.close()
+
+
+def test_a_decision_is_told_among_the_refreshes_and_is_none_of_them(store):
+    store.record_refresh(RECORD)
+    for _ in range(KEPT_REFRESHES + 5):
+        store.record_refresh(replace(RECORD, strategy="noop", committed=False))
+    store.record_refresh(replace(RECORD, state="ALTERED", strategy=None, committed=False))
+    for _ in range(KEPT_REFRESHES + 5):
+        store.record_refresh(replace(RECORD, strategy="noop", committed=False))
+
+    assert store.last_refreshes()[ORDERS].state == "SUCCEEDED"
+    assert [record.state for record in store.refreshes(ORDERS, looks=False)] == ["ALTERED", "SUCCEEDED"]
+
+
+def test_a_change_of_the_intentions_and_its_record_are_both_there_or_neither(store):
+    suspension = Suspension(ORDERS, "ada", NOW)
+    record = replace(RECORD, state="SUSPENDED", committed=False)
+
+    assert store.decide([record], expected=0, set_suspensions=[suspension])
+    assert not store.decide([record], expected=0, remove_suspensions=[ORDERS])
+
+    assert store.intentions.read() == Intentions(1, {}, {ORDERS: suspension})
+    assert len(store.refreshes(ORDERS)) == 1
+
+
+def test_what_refreshes_take_is_known_of_all_tables_and_making_a_table_is_not_counted(store):
+    spend = TableName.parse("spend")
+    for version in (0, 1):
+        store.record_refresh(replace(RECORD, seconds=90.0, version=version))
+    store.record_refresh(replace(RECORD, table=spend, seconds=70.0, version=0))
+    assert store.seconds() == {}
+    assert (store.seconds_of(ORDERS), store.seconds_of(spend)) == (90.0, 70.0)
+
+    for seconds in (24.0, 2.0, 3.0):  # the first met a cold engine
+        store.record_refresh(replace(RECORD, seconds=seconds, version=2))
+    store.record_refresh(replace(RECORD, table=TableName.parse("never"), seconds=1.0, committed=False))
+
+    assert store.seconds() == store.seconds(ORDERS) == {ORDERS: 3.0}
+    assert store.seconds_of(ORDERS) == 24.0
+    for _ in range(17):
+        store.record_refresh(replace(RECORD, seconds=4.0, version=2))
+    assert store.seconds() == {ORDERS: 4.0}

@@ -467,6 +467,16 @@ def test_the_engine_is_heard_of_while_its_loops_run_and_forgotten_when_they_end(
     assert bench.control.heartbeats.read() == {}
 
 
+def test_the_heartbeat_of_an_engine_whose_spark_has_died_stays_and_grows_old(bench):
+    bench.loops.start()
+    deadline = time.monotonic() + 10
+    while not bench.control.heartbeats.read() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    bench.loops.stop(in_order=False)
+
+    assert list(bench.control.heartbeats.read()) == ["engine"]
+
+
 def test_a_store_that_is_away_stops_nothing_and_is_told_once(bench, settings, caplog):
     bench.bring_in_all()
     bench.suspend("hourly")
@@ -501,3 +511,21 @@ def test_what_is_due_leaves_out_what_is_suspended_and_what_is_below(bench):
     bench.in_force.follow()
 
     assert [str(name) for name in bench.loops.due(graph)] == ["orders", "clean"]
+
+
+def test_a_promise_that_cannot_be_kept_is_recorded_once_until_it_can(bench):
+    hourly = TableName.parse("hourly")
+    bench.loops._memory.measured.update(dict.fromkeys(bench.in_force.graph.order, 1.0))
+    bench.loops._on = True
+
+    def measured(seconds: float) -> list[str]:
+        bench.loops._memory.measured[hourly] = seconds
+        bench.step()
+        return [reason for state, reason in bench.states("hourly") if state == "INFEASIBLE"]
+
+    assert measured(1.0) == []
+    (reason,) = measured(400.0)
+    assert reason.startswith("freshness 5 minutes cannot be kept: the refreshes from orders on take 402.0 s")
+    assert len(measured(500.0)) == 1
+    assert len(measured(1.0)) == 1
+    assert len(measured(400.0)) == 2

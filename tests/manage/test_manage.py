@@ -173,3 +173,23 @@ def test_importing_freshline_loads_none_of_it():
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     assert said.stdout.strip() == "[]"
+
+
+def test_a_freshness_that_refreshes_are_too_slow_for_is_set_and_warned_of(project):
+    for table in ("events", "seen"):
+        project.control.record_refresh(
+            RefreshRecord(
+                table=TableName.parse(table), at=NOW, state="SUCCEEDED", strategy="append", reason="", seconds=4.0,
+                version=2, fingerprint="f", committed=True,
+            )
+        )  # fmt: skip
+
+    decision = freshline.set_freshness("seen", "5 seconds", project=project.root)
+
+    assert project.intentions().overrides
+    assert decision.warnings == (
+        (
+            "seen: freshness 5 seconds cannot be kept: the refreshes from events on take 8.0 s "
+            "(events 4.0 s, seen 4.0 s), longer than its freshness, 5 seconds"
+        ),
+    )

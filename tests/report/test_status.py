@@ -288,8 +288,8 @@ def test_tables_whose_sensor_is_switched_off_are_paused(project: Project) -> Non
 
 
 def test_a_promise_is_judged_by_what_refreshes_took(project: Project) -> None:
-    project.record(ORDERS, before(5), 1, committed=True, seconds=5.0)
-    project.record(SPEND, before(5), 1, committed=True, seconds=900.0)
+    project.record(ORDERS, before(5), 2, committed=True, seconds=5.0)
+    project.record(SPEND, before(5), 2, committed=True, seconds=900.0)
 
     spend = project.status()[SPEND]
 

@@ -7,6 +7,7 @@ from decimal import Decimal
 
 import pytest
 
+import freshline
 from freshline.errors import DeclarationError, RequestError
 
 
@@ -84,6 +85,24 @@ def test_a_check_that_finds_nothing_new_is_handed_on_to_what_reads_the_table(lab
     assert {status.table.name: status.lag_seconds for status in lab.status()} == {"s": 0.0, "a": 0.0, "b": 0.0}
     assert lab.refresh("b").data_timestamp == now
     assert lab.receipt("b").data_timestamp == now - timedelta(minutes=10)
+
+
+def test_a_tick_follows_freshnesses_and_suspensions_by_the_clock(lab):
+    lab.source("s", "id INT")
+    lab.sql("INSERT INTO s VALUES (1)")
+    lab.declare("CREATE MATERIALIZED TABLE a FRESHNESS = INTERVAL '1' HOUR AS SELECT id FROM s")
+    lab.refresh_all()
+    manage = {"project": lab.settings, "clock": lab.clock}
+    freshline.set_freshness("a", "5 minutes", for_="30 minutes", **manage)
+    freshline.suspend("a", for_="10 minutes", **manage)
+
+    lab.clock.advance(minutes=8)
+    assert [outcome.table.name for outcome in lab.tick()] == ["s"]
+    lab.clock.advance(minutes=8)
+    assert [outcome.table.name for outcome in lab.tick()] == ["s", "a"]
+    lab.clock.advance(minutes=20)
+    assert lab.tick() == []
+    assert {status.table.name: status.freshness_seconds for status in lab.status()}["a"] == 3600
 
 
 def test_the_clock_does_not_go_back(lab):

@@ -50,4 +50,6 @@ def command(
             cascade=cascade,
             project=settings,
         )
-    click.echo(json.dumps(decision.as_json(), indent=2) if as_json else decision.sentence)
+    click.echo(
+        json.dumps(decision.as_json(), indent=2) if as_json else "\n".join([decision.sentence, *decision.warnings])
+    )

@@ -62,7 +62,7 @@ def answer_managing(
     match statement:
         case SetFreshness() | ResetFreshness() | Suspend() | Resume() | Create() | Drop():
             changed = _change(settings, statement)
-            return tell(changed.as_json(), changed.sentence)
+            return tell(changed.as_json(), "\n".join([changed.sentence, *getattr(changed, "warnings", ())]))
         case Refresh(table, full, partitions):
             named = [[list(pair) for pair in partition] for partition in partitions]
             with Progress() as progress:

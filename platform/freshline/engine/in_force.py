@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from typing import Any
 
 from freshline.commit.control_store import ControlStore
 from freshline.declare.graph import Graph
@@ -40,6 +41,7 @@ class InForce:
         self._lock = threading.RLock()
         self._stored = Intentions(generation=-1)
         self._scheduler: Heartbeat | None = None
+        self._detail: Mapping[str, Any] | None = None
         self._scheduler_at = -_HEARTBEAT_SECONDS
         self._trouble = ""
         self._declared = declarations.graph
@@ -96,11 +98,14 @@ class InForce:
                     LOG.info("the intentions can be read again")
                 self._trouble = ""
             declared, of_now = self._declarations.graph, self._stored.at(self._clock())
-            if declared is not self._declared or of_now.overrides != self._of_now.overrides:
-                self._declared, self._graph = declared, apply_overrides(declared, of_now)
-                self._changed(self._graph)
-            self._of_now = of_now
-            self._held = held_tables(self._graph, of_now, self._scheduler)
+            detail = None if self._scheduler is None else self._scheduler.detail
+            if declared is not self._declared or (of_now, detail) != (self._of_now, self._detail):
+                # Only then: this runs at every step, and projects may have thousands of tables.
+                if declared is not self._declared or of_now.overrides != self._of_now.overrides:
+                    self._graph = apply_overrides(declared, of_now)
+                    self._changed(self._graph)
+                self._declared, self._of_now, self._detail = declared, of_now, detail
+                self._held = held_tables(self._graph, of_now, self._scheduler)
             return self._graph
 
     def _read(self) -> None:

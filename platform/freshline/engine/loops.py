@@ -25,6 +25,7 @@ from datetime import datetime
 from functools import partial
 
 from freshline.commit.delta_log import newest_version
+from freshline.declare.freshness import Freshness
 from freshline.declare.graph import Graph
 from freshline.declare.names import TableName
 from freshline.declare.spec import Mode, SourceSpec
@@ -84,13 +85,18 @@ class Failures:
 
 @dataclass
 class _Memory:
-    """What the loops know of the graph in force."""
+    """What the loops know of the graph in force.
+
+    `seconds` is what refreshes may take, by which tables are due; `measured` what they surely take, by which promises
+    are judged.
+    """
 
     graph: Graph
     wanted: dict[TableName, Want] = field(default_factory=dict)
     polled_at: dict[TableName, float] = field(default_factory=dict)
     due_again_at: dict[TableName, float] = field(default_factory=dict)
     seconds: dict[TableName, float] = field(default_factory=dict)
+    measured: dict[TableName, float] = field(default_factory=dict)
     failures: dict[TableName, Failures] = field(default_factory=dict)
     versions: dict[TableName, int | None] = field(default_factory=dict)
     underway: dict[TableName, frozenset[TableName]] = field(default_factory=dict)
@@ -121,6 +127,7 @@ class Loops:
         self._status_at = 0.0
         self._beaten_at = -_BEAT_SECONDS
         self._trouble = ""
+        self._infeasible: set[TableName] = set()
         # Whose row of failures in the store a success ends.
         self._failing = set(runtime.control.intentions.failures())
 
@@ -140,19 +147,23 @@ class Loops:
             self._thread.start()
         LOG.info("the loops run")
 
-    def stop(self) -> None:
-        """Begin no more refreshes; those that run go on."""
+    def stop(self, *, in_order: bool = True) -> None:
+        """Begin no more refreshes; those that run go on. Unless it is `in_order`, the heartbeat stays and grows old."""
         with self._lock:
             self._on = False
             self._wake.notify_all()
         if self._thread is not None:
             self._thread.join(10.0)
             self._thread = None
-            try:
-                # Ended in order: nobody need wonder about the silence.
-                self._runtime.control.heartbeats.forget(ENGINE)
-            except FreshlineError as error:
-                LOG.warning("the heartbeat of this engine stays in the control store: %s", error)
+            if in_order:
+                self._forget_heartbeat()
+
+    def _forget_heartbeat(self) -> None:
+        """Nobody need wonder about the silence of what was ended."""
+        try:
+            self._runtime.control.heartbeats.forget(ENGINE)
+        except FreshlineError as error:
+            LOG.warning("the heartbeat of this engine stays in the control store: %s", error)
 
     def status(self) -> list[TableStatus]:
         """How every table stands. Only reads."""
@@ -163,7 +174,7 @@ class Loops:
             self._runtime.clock(),
             running=self._work.running,
             count_rows=self._rows,
-            seconds={name: taken for name, taken in self._memory.seconds.items() if taken} if self._on else None,
+            seconds=dict(self._memory.measured) if self._on else None,
         )
 
     def due(self, graph: Graph) -> tuple[TableName, ...]:
@@ -244,6 +255,7 @@ class Loops:
         memory = self._memory
         try:
             taken = self._runtime.control.seconds_of(name)
+            memory.measured.update(self._runtime.control.seconds(name))
         except FreshlineError as error:
             # What it took before will do; that its readers are woken must not hang on it.
             LOG.debug("what refreshes of %s take is not known: %s", name, error)
@@ -286,11 +298,14 @@ class Loops:
         before = self._memory
         known = before.graph
         same = {name for name in graph.order if name in known and known.specs[name] == graph.specs[name]}
-        measured = self._runtime.control.seconds() if set(graph.order) - set(before.seconds) else {}
+        measured = before.measured
+        if set(graph.order) - set(before.seconds):
+            measured = self._runtime.control.seconds()
         self._memory = _Memory(
             graph,
             polled_at={name: at for name, at in before.polled_at.items() if name in same},
             seconds={name: before.seconds.get(name, measured.get(name)) or 0.0 for name in graph.order},
+            measured={name: taken for name, taken in measured.items() if name in graph},
             failures={name: failures for name, failures in before.failures.items() if name in same},
             versions={name: version for name, version in before.versions.items() if name in graph},
             underway={name: waves for name, waves in before.underway.items() if name in graph},
@@ -407,11 +422,11 @@ class Loops:
         with self._lock:
             if graph is not self._memory.graph:
                 self._take_up(graph)
-            elif self._in_force.held != self._memory.held:
+            elif self._in_force.held is not self._memory.held:
                 self._hold(self._in_force.held)
             self._poll(now)
         try:
-            if now - self._beaten_at >= _BEAT_SECONDS:
+            if self._on and now - self._beaten_at >= _BEAT_SECONDS:
                 self._beaten_at = now
                 detail = {"pid": os.getpid(), "loops": True}
                 self._runtime.control.heartbeats.beat(ENGINE, self._runtime.clock(), detail)
@@ -428,11 +443,29 @@ class Loops:
             self._submit(self._ready(self._work.busy, now))
 
     def _look_at_ages(self, now: float) -> None:
-        stamps = {status.table: status.data_timestamp for status in self.status()}
+        statuses = self.status()
+        stamps = {status.table: status.data_timestamp for status in statuses}
         taken = time.monotonic() - now
         self._status_at = now + max(1.0, taken / _STATUS_SHARE)
         with self._lock:
             self._want_due(stamps, now)
+        self._record_infeasible(statuses)
+
+    def _record_infeasible(self, statuses: Sequence[TableStatus]) -> None:
+        """Record each promise that measurements say cannot be kept, once until they say otherwise."""
+        for status in statuses:
+            if status.feasible:
+                self._infeasible.discard(status.table)
+            elif status.feasible is False and status.table not in self._infeasible and status.kind == "table":
+                desk = Desk(self._in_force.declared, self._runtime.control, self._runtime.clock)
+                reason = f"freshness {Freshness(status.freshness_seconds)} cannot be kept: {status.feasible_reason}"
+                LOG.warning("%s: %s", status.table, reason)
+                self._runtime.control.record_refresh(
+                    desk.record(
+                        status.table, "INFEASIBLE", reason, self._in_force.intentions, self._runtime.clock(), LIVE
+                    )
+                )
+                self._infeasible.add(status.table)
 
     def _submit(self, ready: Sequence[TableName]) -> None:
         memory = self._memory

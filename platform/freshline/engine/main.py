@@ -144,7 +144,7 @@ class Engine:
         """Let running work finish within its time, then cancel it; returns when nothing writes any more."""
         LOG.info("stopping; running work may go on for %.0f s", self._drain_seconds)
         self._requests.stop()
-        self._loops.stop()
+        self._loops.stop(in_order=self._jvm.alive)
         deadline = time.monotonic() + self._drain_seconds
         finished = False
         while not finished and time.monotonic() < deadline:

@@ -21,7 +21,7 @@ from freshline.declare.names import TableName
 from freshline.declare.project_settings import find_project, read_settings
 from freshline.declare.settings import Settings
 from freshline.errors import RequestError, StorageError
-from freshline.plan.alter import FreshnessDecision, SuspensionDecision, describe_ends
+from freshline.plan.alter import FreshnessDecision, SuspensionDecision, describe_ends, with_warnings
 from freshline.plan.intentions import Intentions, apply_overrides
 from freshline.plan.project import open_project
 from freshline.plan.record import RefreshRecord
@@ -56,7 +56,8 @@ class Desk:
                 set_overrides=decision.overrides,
                 remove_overrides=decision.removed,
             ):
-                return decision
+                graph = apply_overrides(self.graph, self.control.intentions.read().at(now))
+                return with_warnings(decision, graph, self.control.seconds())
         raise self._overtaken()
 
     def suspension(

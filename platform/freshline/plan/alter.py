@@ -10,7 +10,7 @@ ends: other overrides may end before it does. Consumers must not be left with a 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from freshline.declare.freshness import Freshness
@@ -19,6 +19,7 @@ from freshline.declare.names import TableName
 from freshline.declare.rules import nearest
 from freshline.declare.spec import Mode, SourceSpec
 from freshline.errors import FreshnessError, RequestError
+from freshline.plan.feasible import judge_promises
 from freshline.plan.intentions import FreshnessOverride, Intentions, Suspension, apply_overrides, blocked_tables
 
 
@@ -61,13 +62,17 @@ class FreshnessChange:
 
 @dataclass(frozen=True)
 class FreshnessDecision:
-    """The overrides to write and to remove, and the sentence for whoever asked; none of both means: leave it."""
+    """The overrides to write and to remove, and the sentence for whoever asked; none of both means: leave it.
+
+    `warnings` are sentences about what was promised and cannot be kept by what refreshes were measured to take.
+    """
 
     table: TableName
     overrides: tuple[FreshnessOverride, ...]
     removed: tuple[TableName, ...]
     changes: tuple[FreshnessChange, ...]
     sentence: str
+    warnings: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, object]:
         """The object that `freshline alter --json` prints."""
@@ -76,6 +81,7 @@ class FreshnessDecision:
             "changed": bool(self.overrides or self.removed),
             "changes": [change.as_json() for change in self.changes],
             "sentence": self.sentence,
+            "warnings": list(self.warnings),
         }
 
 
@@ -244,6 +250,17 @@ def describe_ends(graph: Graph, ended: Intentions) -> list[tuple[TableName, str,
     for name, suspension in ended.suspensions.items():
         told.append((name, "RESUMED", f"the suspension {suspension_text(suspension)} ended by itself"))
     return told
+
+
+def with_warnings(decision: FreshnessDecision, graph: Graph, seconds: Mapping[TableName, float]) -> FreshnessDecision:
+    """The decision with what it promises and cannot be kept; `graph` is as it is after it."""
+    promises = judge_promises(graph, seconds)
+    told = tuple(
+        f"{change.table}: freshness {change.after} cannot be kept: {promises[change.table].reason}"
+        for change in decision.changes
+        if promises[change.table].feasible is False
+    )
+    return replace(decision, warnings=told)
 
 
 def find_table(graph: Graph, text: str) -> TableName:

@@ -19,7 +19,7 @@ from freshline.plan.due import poll_seconds
 
 @dataclass(frozen=True)
 class Hop:
-    """One refresh on the way; `seconds` is the 95th percentile of what it takes, None where it was never measured."""
+    """One refresh on the way; `seconds` is what it was measured to take, None where it never was."""
 
     table: TableName
     seconds: float | None
@@ -60,7 +60,8 @@ class Feasibility:
 def judge_promises(graph: Graph, seconds: Mapping[TableName, float]) -> dict[TableName, Feasibility]:
     """The feasibility of every table and source, in order.
 
-    `seconds` is what one refresh of each takes (its 95th percentile); names that were never measured are missing.
+    `seconds` is what one refresh of each takes, as ControlStore.seconds has it; names that were never measured are
+    missing.
     """
     paths: dict[TableName, tuple[Hop, ...]] = {}
     totals: dict[TableName, float] = {}

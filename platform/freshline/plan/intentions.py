@@ -110,6 +110,8 @@ def blocked_tables(graph: Graph, suspended: Collection[TableName]) -> dict[Table
     A table that is suspended itself is not in it.
     """
     blocked: dict[TableName, TableName] = {}
+    if not suspended:
+        return blocked
     for name in graph.order:
         if name in suspended:
             continue

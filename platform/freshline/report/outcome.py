@@ -19,7 +19,9 @@ class Outcome:
     were read,
     `rows_out` the rows written, `rejected` those that went to quarantine. `problems` are errors that did not stop
     the refresh, such as a landing file that changed after it was read. `cache_hits` is how many inputs of a join were
-    still kept from an earlier refresh.
+    still kept from an earlier refresh. `cpu_seconds` are those of the engine's processes, None where other work ran
+    beside it; `predicted_seconds` is what the strategy and `full_seconds` what a full refresh was expected to take, None
+    where that did not count in the choice.
     """
 
     table: TableName
@@ -38,6 +40,9 @@ class Outcome:
     error: FreshlineError | None = None
     problems: tuple[FreshlineError, ...] = field(default=())
     cache_hits: int = 0
+    cpu_seconds: float | None = None
+    predicted_seconds: float | None = None
+    full_seconds: float | None = None
 
     @property
     def ok(self) -> bool:
@@ -58,6 +63,9 @@ class Outcome:
             "rows_out": self.rows_out,
             "rejected": self.rejected,
             "seconds": round(self.seconds, 3),
+            "cpu_seconds": None if self.cpu_seconds is None else round(self.cpu_seconds, 3),
+            "predicted_seconds": self.predicted_seconds,
+            "full_seconds": self.full_seconds,
             "cache_hits": self.cache_hits,
             "data_timestamp": None if self.data_timestamp is None else self.data_timestamp.isoformat(),
             "error": None if self.error is None else self.error.as_json(),

@@ -24,6 +24,7 @@ from freshline.plan.position import FileMark
 from freshline.refresh.cancellation import Cancellation
 from freshline.refresh.inputs import Pinned
 from freshline.refresh.kept import KeptRows
+from freshline.run.cpu import CpuMeter
 
 Clock = Callable[[], datetime]
 Progress = Callable[[str], None]
@@ -93,6 +94,7 @@ class Runtime:
     failpoint: Callable[[str], None]
     known_files: dict[TableName, KnownFiles] = field(default_factory=dict)
     kept: KeptRows = field(default_factory=KeptRows)
+    cpu: CpuMeter = field(default_factory=CpuMeter)
     # Queries that Spark was found to read as the analysis of affected keys does, for these changed inputs.
     _understood: set[tuple[str, frozenset[TableName]]] = field(default_factory=set)
     _locks: dict[TableName, threading.Lock] = field(default_factory=dict)

@@ -33,7 +33,7 @@ from freshline.commit.write import (
 )
 from freshline.declare.names import TableName
 from freshline.declare.query import PythonQuery
-from freshline.declare.spec import SourceSpec, TableSpec
+from freshline.declare.spec import SourceSpec, Spec, TableSpec
 from freshline.errors import (
     CancelledError,
     DefinitionChangedError,
@@ -45,8 +45,9 @@ from freshline.errors import (
     UpstreamChangedError,
 )
 from freshline.plan.changes import ChangeKind, Changes
+from freshline.plan.lag import lag_seconds
 from freshline.plan.position import Position, TablePosition, position_from_json
-from freshline.plan.price import budget_of, counts, price_of
+from freshline.plan.price import Price, budget_of, counts, price_of
 from freshline.plan.reason import Reason
 from freshline.plan.receipt import Receipt
 from freshline.plan.record import RefreshRecord
@@ -71,6 +72,7 @@ from freshline.refresh.inputs import (
     drop_views,
 )
 from freshline.report.outcome import Outcome
+from freshline.report.status import kind_of
 from freshline.run.failure import translate
 from freshline.run.log import refresh_log
 from freshline.run.parked import is_due
@@ -103,57 +105,65 @@ def refresh_table(
     table waits for the first.
     """
     started = time.monotonic()
-    graph = runtime.graph
-    spec = graph.spec(name)
-    kind = "table" if isinstance(spec, TableSpec) else "log" if spec.is_log else "source"
+    spec = runtime.graph.spec(name)
     with runtime.lock(name):
-        try:
-            cancellation.check()
-            if isinstance(spec, TableSpec):
-                outcome = _refresh(runtime, spec, request, cancellation, progress)
-            elif request.partitions or (request.full and spec.is_log):
-                raise (
-                    PartitionError(
-                        f"{name} is a source: it has no partitions and cannot be computed again", where=str(name)
-                    )
-                    if request.partitions
-                    else DefinitionChangedError(
-                        "a log table only grows; it cannot be refreshed in full. Refresh the tables that read it.",
-                        where=str(name),
-                    )
-                )
-            elif spec.is_log:
-                outcome = refresh_log(runtime, spec, request, cancellation=cancellation, progress=progress)
-            else:
-                outcome = _check_source(runtime, spec)
-        except Exception as error:  # noqa: BLE001 - the edge of a refresh: every failure becomes an outcome
-            failure = translate(error, spec, cancellation)
-            cancelled = isinstance(failure, CancelledError)
-            outcome = Outcome(
-                table=name,
-                kind=kind,
-                state="CANCELLED" if cancelled else "FAILED",
-                strategy=None,
-                reason=f"{failure.code}: {failure.message}",
-                version=newest_version(runtime.warehouse.location(spec)),
-                rows_in=0,
-                rows_out=0,
-                seconds=0.0,
-                mode=str(graph.mode(name)),
-                error=failure,
-            )
-            if not isinstance(error, FreshlineError) and not cancelled:
-                failure.__cause__ = error
-        outcome = replace(outcome, seconds=time.monotonic() - started)
-        _record(runtime, outcome, spec.fingerprint)
+        with runtime.cpu.measuring() as cpu:
+            outcome = _outcome_of(runtime, spec, request, cancellation, progress)
+        outcome = replace(outcome, seconds=time.monotonic() - started, cpu_seconds=cpu.seconds)
+        _record(runtime, outcome, spec.fingerprint, request.cause)
         return outcome
 
 
-def _record(runtime: Runtime, outcome: Outcome, fingerprint: str) -> None:
+def _outcome_of(
+    runtime: Runtime, spec: Spec, request: RefreshRequest, cancellation: Cancellation, progress: Progress
+) -> Outcome:
+    """Refresh, whatever it is; a failure becomes an outcome."""
+    name = spec.name
+    try:
+        cancellation.check()
+        if isinstance(spec, TableSpec):
+            return _refresh(runtime, spec, request, cancellation, progress)
+        if request.partitions or (request.full and spec.is_log):
+            raise (
+                PartitionError(
+                    f"{name} is a source: it has no partitions and cannot be computed again", where=str(name)
+                )
+                if request.partitions
+                else DefinitionChangedError(
+                    "a log table only grows; it cannot be refreshed in full. Refresh the tables that read it.",
+                    where=str(name),
+                )
+            )
+        if spec.is_log:
+            return refresh_log(runtime, spec, request, cancellation=cancellation, progress=progress)
+        return _check_source(runtime, spec)
+    except Exception as error:  # noqa: BLE001 - the edge of a refresh: every failure becomes an outcome
+        failure = translate(error, spec, cancellation)
+        cancelled = isinstance(failure, CancelledError)
+        outcome = Outcome(
+            table=name,
+            kind=kind_of(spec),
+            state="CANCELLED" if cancelled else "FAILED",
+            strategy=None,
+            reason=f"{failure.code}: {failure.message}",
+            version=newest_version(runtime.warehouse.location(spec)),
+            rows_in=0,
+            rows_out=0,
+            seconds=0.0,
+            mode=str(runtime.graph.mode(name)),
+            error=failure,
+        )
+        if not isinstance(error, FreshlineError) and not cancelled:
+            failure.__cause__ = error
+        return outcome
+
+
+def _record(runtime: Runtime, outcome: Outcome, fingerprint: str, cause: str) -> None:
+    now = runtime.clock()
     runtime.control.record_refresh(
         RefreshRecord(
             table=outcome.table,
-            at=runtime.clock(),
+            at=now,
             state=outcome.state,
             strategy=outcome.strategy,
             reason=outcome.reason,
@@ -167,6 +177,12 @@ def _record(runtime: Runtime, outcome: Outcome, fingerprint: str) -> None:
             data_timestamp=outcome.data_timestamp,
             error=None if outcome.error is None else outcome.error.as_json(),
             problems=tuple(str(problem) for problem in outcome.problems),
+            mode=outcome.mode,
+            cause=cause,
+            cpu_seconds=outcome.cpu_seconds,
+            predicted_seconds=outcome.predicted_seconds,
+            full_seconds=outcome.full_seconds,
+            lag_seconds=lag_seconds(outcome.data_timestamp, now),
         )
     )
 
@@ -220,9 +236,12 @@ def _refresh(
         due = is_due(runtime, spec, receipt)
         step = choose_step(Situation(spec, receipt, foreign, changes, request, columns, due))
         records = runtime.control.refreshes(spec.name, limit=PRICED_REFRESHES)
+        price: Price | None = None
         may_choose = isinstance(step, PRICED) and request.strategy is None and not spec.incremental_strict
         if may_choose:
-            step = _cheaper(spec, step, pins, changes, records, path)
+            price = _price(spec, step, pins, changes, records, path)
+            if price is not None and price.prefers_full:
+                step = Full(Reason("COST", str(price)))
         if instead is not None and isinstance(step, BY_CHANGES):
             step = Full(instead)
         _require_allowed(spec, step, changes)
@@ -259,7 +278,7 @@ def _refresh(
             progress(f"{instead.code}: planning again")
             continue
         if committed is not None:
-            return _succeeded(spec, committed, work, mode)
+            return _priced(_succeeded(spec, committed, work, mode), price)
         progress("another refresh was committed meanwhile; planning again")
     raise FencedError(f"{ATTEMPTS} refreshes of this table were overtaken by others. Ask again.", where=str(spec.name))
 
@@ -302,23 +321,20 @@ def _base_positions(runtime: Runtime, spec: TableSpec, receipt: Receipt | None) 
     return {TableName.parse(key): position_from_json(value) for key, value in known["positions"].items()}
 
 
-def _cheaper(
+def _price(
     spec: TableSpec,
     step: Step,
     pins: Pins,
     changes: Mapping[TableName, Changes],
     records: Sequence[RefreshRecord],
     path: Path,
-) -> Step:
-    """The step, or a full refresh where that was measured to be cheaper."""
+) -> Price | None:
+    """What the step and a full refresh are expected to take; None where that does not count or is not known."""
     changed = sum(changes[name].rows for name in spec.driving)
     driving = [count or 0 for count in count_all(pins.inputs[name].path for name in spec.driving)]
     if not counts(changed, sum(driving) + (count_rows(path) or 0)):
-        return step
-    price = price_of(strategy_of(step), changed, records, spec.fingerprint, rows=sum(driving))
-    if price is None or not price.prefers_full:
-        return step
-    return Full(Reason("COST", str(price)))
+        return None
+    return price_of(strategy_of(step), changed, records, spec.fingerprint, rows=sum(driving))
 
 
 def _classify(pins: Pins, base: Mapping[TableName, Position]) -> dict[TableName, Changes]:
@@ -426,6 +442,13 @@ def _succeeded(spec: TableSpec, committed: Committed, work: Work, mode: str) -> 
         committed=True,
         cache_hits=work.cache_hits,
     )
+
+
+def _priced(outcome: Outcome, price: Price | None) -> Outcome:
+    if price is None:
+        return outcome
+    predicted = price.full if outcome.strategy == "full" else price.incremental
+    return replace(outcome, predicted_seconds=round(predicted, 3), full_seconds=round(price.full, 3))
 
 
 def _receipt(

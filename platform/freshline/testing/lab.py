@@ -30,6 +30,8 @@ from freshline.declare.tokens import Text
 from freshline.errors import FreshlineError, RequestError
 from freshline.plan.due import due_tables, with_driving
 from freshline.plan.explain import Explanation, explain_table
+from freshline.plan.hold import held_tables, intended_holds
+from freshline.plan.intentions import apply_overrides
 from freshline.plan.project import open_project
 from freshline.plan.receipt import Receipt
 from freshline.plan.request import RefreshRequest
@@ -267,11 +269,17 @@ class Lab:
         return [self._refresh(name, RefreshRequest()) for name in self.runtime.graph.order]
 
     def tick(self) -> list[Outcome]:
-        """Refresh what is due by the clock, after what drives it. What refreshes take counts as nothing here."""
-        graph = self.runtime.graph
+        """Refresh what is due by the clock, after what drives it. What refreshes take counts as nothing here.
+
+        Freshnesses that were set and suspensions count, as of the clock's time.
+        """
+        runtime = self.runtime
+        intentions = runtime.control.intentions.read().at(self.clock())
+        graph = runtime.graph = apply_overrides(runtime.graph, intentions)
+        held = intended_holds(held_tables(graph, intentions, None))
         stamps = {status.table: status.data_timestamp for status in self.status()}
-        due = with_driving(graph, due_tables(graph, stamps, {}, self.clock()))
-        return [self._refresh(name, RefreshRequest()) for name in due]
+        due = [name for name in due_tables(graph, stamps, {}, self.clock()) if name not in held]
+        return [self._refresh(name, RefreshRequest()) for name in with_driving(graph, due) if name not in held]
 
     def _refresh(self, name: TableName, request: RefreshRequest) -> Outcome:
         return refresh_table(self.runtime, name, request, cancellation=Cancellation(), progress=lambda message: None)

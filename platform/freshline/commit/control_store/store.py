@@ -29,6 +29,8 @@ from freshline.plan.record import DECISIONS, Check, RefreshRecord, RequestRecord
 KEPT_REFRESHES = 200
 KEPT_REQUESTS = 1000
 _COUNTED_REFRESHES = 50
+# From so many on one slow refresh is not all of the 95th percentile.
+_MANY_REFRESHES = 20
 
 
 class ControlStore:
@@ -172,15 +174,25 @@ class ControlStore:
     def seconds_of(self, name: TableName) -> float | None:
         """What a refresh that commits takes: the 95th percentile of the newest; None where there was none yet.
 
-        The first one, which made the table, counts only as long as there is no other.
+        The first ones, which made the table, count only as long as there is no other.
         """
         with self._database.read() as connection:
-            return _measured(connection.execute(_newest_seconds(name))).get(name)
+            later, first = _split(connection.execute(_newest_seconds(name))).get(name, ([], []))
+        return _percentile_95(later or first)
 
-    def seconds(self) -> dict[TableName, float]:
-        """What a refresh of each table takes, as `seconds_of` has it; those that never committed are missing."""
+    def seconds(self, name: TableName | None = None) -> dict[TableName, float]:
+        """What a refresh of each table, or of one, surely takes: by this promises are judged.
+
+        The 95th percentile of the newest that committed, the median where these are few: one of them may have met a
+        cold engine. What made a table does not count; tables with nothing else are missing.
+        """
         with self._database.read() as connection:
-            return _measured(connection.execute(_newest_seconds(None)))
+            found = _split(connection.execute(_newest_seconds(name)))
+        return {
+            table: seconds
+            for table, (later, _) in found.items()
+            if (seconds := _percentile_95(later) if len(later) >= _MANY_REFRESHES else _median(later)) is not None
+        }
 
     # -- requests
 
@@ -301,16 +313,23 @@ def _newest_seconds(name: TableName | None) -> Select[Any]:
     return select(placed.c.name, placed.c.version, placed.c.seconds).where(placed.c.place <= _COUNTED_REFRESHES)
 
 
-def _measured(rows: Iterable[Any]) -> dict[TableName, float]:
+def _split(rows: Iterable[Any]) -> dict[TableName, tuple[list[float], list[float]]]:
+    """The seconds of each table: of later refreshes, and of those that made it."""
     found: dict[TableName, tuple[list[float], list[float]]] = {}
     for name, version, seconds in rows:
-        # Making a table is work that no later refresh has.
-        found.setdefault(TableName.parse(name), ([], []))[version == 0].append(float(seconds))
-    return {
-        name: measured
-        for name, (later, first) in found.items()
-        if (measured := _percentile_95(later or first)) is not None
-    }
+        # A table is made empty, as version 0, and filled, or both at once.
+        making = version is not None and version <= 1
+        found.setdefault(TableName.parse(name), ([], []))[making].append(float(seconds))
+    return found
+
+
+def _median(seconds: Sequence[float]) -> float | None:
+    """The middle value, of two the smaller.
+
+    >>> _median([24.0, 2.0, 3.0]), _median([24.0, 2.0]), _median([])
+    (3.0, 2.0, None)
+    """
+    return sorted(seconds)[(len(seconds) - 1) // 2] if seconds else None
 
 
 def _percentile_95(seconds: Sequence[float]) -> float | None:
