@@ -63,7 +63,9 @@ def _lag(standing: Standing, situation: Situation, now: datetime) -> Iterator[Tr
     if since is None or now <= since:
         return
     fails = now - since > timedelta(seconds=standing.fail_after - standing.warn_after) + HOLD
-    level, ripe = AlertLevel.FAIL if fails else AlertLevel.WARN, now - since > HOLD
+    level = AlertLevel.FAIL if fails else AlertLevel.WARN
+    left_alone = situation.catching_up_since is not None and since < situation.catching_up_since
+    ripe = now - since > HOLD and not left_alone
     blocking = suspended_above(standing.name, situation)
     if blocking is not None and blocking.suspension is not None:
         cause = f"blocked by {blocking.name}, {suspended_cause(blocking.suspension)}"
