@@ -199,6 +199,17 @@ def test_a_lease_that_was_not_renewed_for_long_is_taken(shop: Shop, monkeypatch:
         first.renew()
 
 
+def test_a_lease_that_was_taken_is_not_taken_back(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = Lease(shop.control, identity()), Lease(shop.control, identity())
+    first.renew()
+    # As by two machines whose clocks differ: each takes the other for gone.
+    monkeypatch.setattr(process, "HELD", timedelta(0))
+    second.renew()
+    with pytest.raises(EngineError):
+        first.renew()
+    second.renew()
+
+
 @contextmanager
 def running(shop: Shop) -> Iterator[None]:
     """A watch in a thread of this process."""

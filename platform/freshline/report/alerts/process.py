@@ -64,8 +64,11 @@ def run(settings: Settings, surroundings: Surroundings, identity: Identity, over
             courier.start()
         _look_on(watch, lease, couriers, over)
     finally:
+        deadline = time.monotonic() + _STOP_SECONDS
         for courier in couriers:
-            courier.stop(_STOP_SECONDS)
+            courier.stop(0.0)
+        for courier in couriers:
+            courier.stop(max(0.0, deadline - time.monotonic()))
         lease.release()
         store.close()
 
@@ -98,6 +101,7 @@ class Lease:
         self._store = store
         self._owner = secrets.token_hex(8)
         self._identity = identity
+        self._held = False
 
     def renew(self) -> None:
         """Take it, or go on holding it. Raises EngineError, which names the holder, where somebody else has it."""
@@ -108,10 +112,12 @@ class Lease:
             datetime.now(UTC),
             identity.detail,
             held=HELD,
+            renewing=self._held,
             is_gone=lambda known: identity.is_gone(known.detail),
         )
         if holder is not None:
             raise EngineError(f"{_who(holder)}. One looks at an environment at a time: use that one, or end it.")
+        self._held = True
 
     def release(self) -> None:
         """Give it back; another that waits need not wait for longer."""

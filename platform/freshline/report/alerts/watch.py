@@ -169,14 +169,16 @@ class Watch:
         sensors = sensor_states(look)
         told = self._tell_of_scheduler(look, sensors, heartbeats.get(SCHEDULER), moment.now)
         engine = engine_process(self._heard.get(ENGINE), heartbeats.get(ENGINE), moment, ended=ENGINE in ended)
+        standings = self._standings(graph, intentions, moment)
         return Situation(
-            self._standings(graph, intentions, moment),
+            standings,
             engine,
             scheduler_process(
                 self._heard.get(SCHEDULER), self._heard.get(_DAEMON), sensors, moment, ended=SCHEDULER in ended
             ),
             switched_off(told),
             self._catching_up_since(engine, moment),
+            self._reader.read_at,
         )
 
     def _catching_up_since(self, engine: Process, moment: Moment) -> datetime | None:
@@ -240,6 +242,7 @@ class _Reader:
         self._store = store
         self._warehouse = warehouse
         self._passed = passed
+        self.read_at: datetime | None = None
         self._graph: Graph | None = None
         self._intentions = Intentions()
         self._standings: dict[TableName, Standing] = {}
@@ -257,7 +260,7 @@ class _Reader:
             )
             self._standings = {status.table: self._standing(table_standing(graph, status)) for status in statuses}
             self._graph, self._intentions = graph, intentions
-            self._at = moment.passed
+            self._at, self.read_at = moment.passed, moment.now
             cost = self._passed() - begin
             self._pause = min(max(SHORTEST_READ_SECONDS, cost / _READ_SHARE), LONGEST_READ_SECONDS)
         return self._standings
