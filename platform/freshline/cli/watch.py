@@ -161,4 +161,6 @@ def _log_to_stderr() -> None:
     formatter.converter = time.gmtime
     handler.setFormatter(formatter)
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+    # How a database is brought to its newest format is said when it fails.
+    logging.getLogger("alembic").setLevel(logging.WARNING)
     logging.captureWarnings(True)

@@ -20,8 +20,8 @@ class Outcome:
     `rows_out` the rows written, `rejected` those that went to quarantine. `problems` are errors that did not stop
     the refresh, such as a landing file that changed after it was read. `cache_hits` is how many inputs of a join were
     still kept from an earlier refresh. `cpu_seconds` are those of the engine's processes, None where other work ran
-    beside it; `predicted_seconds` is what the strategy and `full_seconds` what a full refresh was expected to take, None
-    where that did not count in the choice.
+    beside it; `predicted_seconds` is what the strategy and `full_seconds` what a full refresh was expected to take,
+    None where that did not count in the choice.
     """
 
     table: TableName

@@ -57,6 +57,13 @@ def test_a_refresh_that_takes_a_moment_longer_is_no_alert() -> None:
     assert Ledger().look(situation(orders(0, 14.9)), NOW) == []
 
 
+def test_what_was_read_a_while_ago_tells_nothing_of_now() -> None:
+    # Three seconds late when it was read; it may have been refreshed since.
+    found = situation(orders(-4, 13.0), read_at=at(-4))
+
+    assert Ledger().look(found, NOW) == []
+
+
 def test_a_table_that_breaks_its_promise_in_each_cycle_stays_one_alert() -> None:
     ledger = Ledger()
     for second in range(0, 600, 2):

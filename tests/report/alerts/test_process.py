@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -198,6 +199,17 @@ def test_a_lease_that_was_not_renewed_for_long_is_taken(shop: Shop, monkeypatch:
         first.renew()
 
 
+def test_a_lease_that_was_taken_is_not_taken_back(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = Lease(shop.control, identity()), Lease(shop.control, identity())
+    first.renew()
+    # As by two machines whose clocks differ: each takes the other for gone.
+    monkeypatch.setattr(process, "HELD", timedelta(0))
+    second.renew()
+    with pytest.raises(EngineError):
+        first.renew()
+    second.renew()
+
+
 @contextmanager
 def running(shop: Shop) -> Iterator[None]:
     """A watch in a thread of this process."""
@@ -277,6 +289,21 @@ def test_once_needs_a_control_store_that_answers(shop: Shop, monkeypatch: pytest
     holder.close()
 
 
+@pytest.mark.parametrize("shop", ["postgres"], indirect=True)
+def test_a_control_store_that_is_read_only_is_said_once(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(process, "LOOK_SECONDS", 0.1)
+    url = f"{shop.settings.control_store}&options=-c%20default_transaction_read_only%3Don"
+    shop.settings = replace(shop.settings, control_store=url)
+    with running(shop):
+        wait_for(lambda: bool(lines(caplog, "nothing can be watched for now")), 30)
+        # That several more looks fail can be seen nowhere but in what is not said.
+        time.sleep(1)
+    assert len(lines(caplog, "nothing can be watched for now")) == 1
+    assert "cannot be written: it is read-only" in lines(caplog, "nothing can be watched")[0]
+
+
 def test_looks_of_a_cron_job_tell_each_change_once(shop: Shop, web: WebServer) -> None:
     shop.refresh(1, datetime.now(UTC) - timedelta(minutes=1))
     arguments = (shop.settings, surroundings_of(shop.settings), identity())
@@ -284,6 +311,7 @@ def test_looks_of_a_cron_job_tell_each_change_once(shop: Shop, web: WebServer) -
     second = process.look_once(*arguments)
 
     assert [(message.subject, message.kind) for message in first] == [("orders", "late"), ("sales.spend", "late")]
+    assert [message.id for message in first] == [json.loads(received.body)["id"] for received in web.received]
     assert second == []
     assert told(web) == [("raised", "orders", "late"), ("raised", "sales.spend", "late")]
     assert [alert.delivered_to for alert in shop.control.alerts.open_alerts()] == [("hook",), ("hook",)]

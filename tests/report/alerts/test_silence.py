@@ -68,19 +68,26 @@ def test_an_engine_is_silent_after_ten_seconds_or_earlier_when_its_process_has_e
 
 @pytest.mark.parametrize("jump", [3600.0, -3600.0])
 def test_a_clock_that_jumps_neither_makes_silent_nor_hides_a_silence(jump: float) -> None:
-    known = listen({}, {"engine": NOW}, moment(0))
-    known = listen(known, {"engine": NOW + timedelta(seconds=2)}, moment(2))
-    jumped = listen(known, {"engine": NOW + timedelta(seconds=2)}, moment(4, jump))
+    known = listen({}, {"engine": NOW}, moment(0), by_clock=True)
+    known = listen(known, {"engine": NOW + timedelta(seconds=2)}, moment(2), by_clock=True)
+    jumped = listen(known, {"engine": NOW + timedelta(seconds=2)}, moment(4, jump), by_clock=True)
     assert engine_process(jumped["engine"], None, moment(4, jump), ended=False).voice is Voice.HEARD
 
-    later = listen(jumped, {"engine": NOW + timedelta(seconds=2)}, moment(14, jump))
+    later = listen(jumped, {"engine": NOW + timedelta(seconds=2)}, moment(14, jump), by_clock=True)
     assert engine_process(later["engine"], None, moment(14, jump), ended=False).voice is Voice.SILENT
 
 
-def test_the_first_look_goes_by_the_clock() -> None:
-    known = listen({}, {"engine": NOW - timedelta(minutes=5)}, moment(0))
+@pytest.mark.parametrize("by_clock", [True, False])
+def test_what_was_never_heard_before_is_as_old_as_the_clock_says_or_new(by_clock: bool) -> None:
+    old = {"engine": NOW - timedelta(minutes=5)}
+    known = listen({}, old, moment(0), by_clock=by_clock)
+    at_once = engine_process(known["engine"], None, moment(0), ended=False)
+    known = listen(known, old, moment(11), by_clock=by_clock)
+    later = engine_process(known["engine"], None, moment(11), ended=False)
 
-    assert engine_process(known["engine"], None, moment(0), ended=False).voice is Voice.SILENT
+    assert at_once.voice is (Voice.SILENT if by_clock else Voice.HEARD)
+    # In either case it says when that was.
+    assert (later.voice, later.since) == (Voice.SILENT, NOW - timedelta(minutes=5))
 
 
 @pytest.mark.parametrize(

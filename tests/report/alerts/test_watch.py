@@ -44,7 +44,7 @@ class Scene:
     def __post_init__(self) -> None:
         self.watch = self.new_watch()
 
-    def new_watch(self) -> Watch:
+    def new_watch(self, *, stays: bool = True) -> Watch:
         """A watch that remembers nothing, as after a restart."""
         surroundings = Surroundings(
             graph=lambda: self.shop.graph,
@@ -54,7 +54,13 @@ class Scene:
         )
         shop = self.shop
         return Watch(
-            shop.control, shop.warehouse, shop.settings.alerts, surroundings, lambda: self.now, lambda: self.passed
+            shop.control,
+            shop.warehouse,
+            shop.settings.alerts,
+            surroundings,
+            lambda: self.now,
+            lambda: self.passed,
+            stays=stays,
         )
 
     def wait(self, seconds: float, jump: float = 0.0) -> None:
@@ -162,10 +168,10 @@ def test_an_engine_that_was_stopped_is_no_alert_and_is_a_cause(scene: Scene) -> 
 def test_a_table_that_was_never_refreshed_is_late_after_its_freshness_also_when_the_watch_restarts(
     scene: Scene,
 ) -> None:
-    assert scene.looks(14, scene.engine_beats) == []
+    assert scene.looks(8, scene.engine_beats) == []
     scene.watch = scene.new_watch()
 
-    assert sorted(scene.looks(6, scene.engine_beats)) == [(RAISED, "orders", LATE), (RAISED, "sales.spend", LATE)]
+    assert sorted(scene.looks(12, scene.engine_beats)) == [(RAISED, "orders", LATE), (RAISED, "sales.spend", LATE)]
     assert scene.alert("orders", LATE).cause == "it was never refreshed"
     assert scene.alert("sales.spend", LATE).cause == "it waits for orders, which was never refreshed"
 
@@ -309,3 +315,46 @@ def test_a_daemon_whose_process_is_gone_is_told_at_once(scene: Scene) -> None:
     scene.ended = ["scheduler"]
 
     assert (RAISED, "scheduler", SCHEDULER_SILENT) in scene.looks(2)
+
+
+# -- the beginning
+
+
+def test_what_was_late_before_the_watch_came_is_left_to_an_engine_that_is_there(scene: Scene) -> None:
+    scene.shop.refresh(1, NOW - timedelta(hours=8))
+
+    def keep() -> None:
+        scene.engine_beats()
+        if scene.now - NOW > timedelta(seconds=30):
+            scene.shop.refresh(2, scene.now)
+
+    assert scene.looks(80, keep) == []
+
+
+def test_what_stays_late_is_told_after_a_minute(scene: Scene) -> None:
+    scene.shop.refresh(1, NOW - timedelta(hours=8))
+
+    assert scene.looks(60, scene.engine_beats) == []
+    assert sorted(scene.looks(4, scene.engine_beats)) == [(RAISED, "orders", LATE), (RAISED, "sales.spend", LATE)]
+
+
+def test_without_an_engine_there_is_nothing_to_wait_for(scene: Scene) -> None:
+    scene.shop.refresh(1, NOW - timedelta(hours=8))
+
+    assert sorted(scene.look()) == [(RAISED, "orders", LATE), (RAISED, "sales.spend", LATE)]
+
+
+def test_a_single_look_tells_what_it_sees(scene: Scene) -> None:
+    scene.shop.refresh(1, NOW - timedelta(hours=8))
+    scene.engine_beats()
+    scene.watch = scene.new_watch(stays=False)
+
+    assert sorted(scene.look()) == [(RAISED, "orders", LATE), (RAISED, "sales.spend", LATE)]
+
+
+def test_a_dagster_that_was_just_started_is_not_silent_by_its_last_words(scene: Scene) -> None:
+    scene.shop.control.heartbeats.beat("scheduler", NOW - timedelta(hours=8), {"supervisor": "RUNNING"})
+    scene.dagster = Dagster(NOW - timedelta(hours=8))
+
+    assert SCHEDULER_SILENT not in [kind for *_, kind in scene.looks(60)]
+    assert SCHEDULER_SILENT in [kind for *_, kind in scene.looks(60)]

@@ -6,6 +6,7 @@ An alert's change and its deliveries are one transaction: what changed is told, 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -33,13 +34,16 @@ class AlertStore:
         """The newest alerts, open and past, the newest first."""
         return self._read(None, newest_first=True, limit=limit)
 
-    def record(self, news: Sequence[News], quiet: Sequence[Alert], channels: Sequence[str], now: datetime) -> None:
-        """Write what changed, with one delivery a piece of news and channel.
+    def record(
+        self, news: Sequence[News], quiet: Sequence[Alert], channels: Sequence[str], now: datetime
+    ) -> list[News]:
+        """Write what changed, with one delivery a piece of news and channel; returns the news with their numbers.
 
         `quiet` are open alerts whose cause or link changed without news.
         """
+        stored: list[News] = []
         if not news and not quiet:
-            return
+            return stored
         with self._database.write() as connection:
             for alert in quiet:
                 connection.execute(update(ALERTS).where(ALERTS.c.id == alert.id).values(**_values(alert)))
@@ -52,6 +56,7 @@ class AlertStore:
                 else:
                     number = alert.id
                     connection.execute(update(ALERTS).where(ALERTS.c.id == number).values(**_values(alert)))
+                stored.append(replace(piece, alert=replace(alert, id=number)))
                 for channel in channels:
                     connection.execute(
                         insert(DELIVERIES).values(
@@ -64,6 +69,7 @@ class AlertStore:
                         )
                     )
             self._forget_old(connection)
+        return stored
 
     def awaited(self, without_data: Collection[TableName], now: datetime) -> dict[TableName, datetime]:
         """Since when each of the tables without data is waited for; one that is new here, from `now` on.

@@ -33,18 +33,21 @@ class HeartbeatStore:
         detail: Mapping[str, Any],
         *,
         held: timedelta,
+        renewing: bool = False,
         is_gone: Callable[[Heartbeat], bool] = lambda _: False,
     ) -> Heartbeat | None:
         """Beat as the one `owner` of the name, or say who else is: None when it was taken or renewed.
 
         Somebody else has it for as long as `held` after each beat, unless `is_gone` knows better. One whose time is to
-        come beat before the clock was set back, and is not waited for.
+        come beat before the clock was set back, and is not waited for. Who is `renewing` takes it from nobody: two
+        machines whose clocks differ would take it from each other in turn.
         """
         with self._database.write() as connection:
             row = connection.execute(select(HEARTBEATS).where(HEARTBEATS.c.name == name)).mappings().first()
             if row is not None:
                 known = _heartbeat(row)
-                if known.detail.get("owner") != owner and abs(at - known.at) < held and not is_gone(known):
+                lasts = abs(at - known.at) < held and not is_gone(known)
+                if known.detail.get("owner") != owner and (renewing or lasts):
                     return known
             _write(connection, name, at, {**detail, "owner": owner})
         return None

@@ -14,13 +14,14 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 from freshline.commit.control_store import ControlStore
 from freshline.commit.warehouse import Warehouse
 from freshline.declare.settings import Settings
 from freshline.errors import EngineError, StorageError
-from freshline.plan.alert import Delivery
+from freshline.plan.alert import Delivery, News
 from freshline.plan.record import Heartbeat
 from freshline.report.alerts.channels.channel import Channel
 from freshline.report.alerts.channels.opened import open_channels
@@ -58,13 +59,16 @@ def run(settings: Settings, surroundings: Surroundings, identity: Identity, over
     lease = Lease(store, identity)
     couriers = _couriers(settings, store, channels)
     try:
-        watch = _watch(settings, surroundings, store)
+        watch = _watch(settings, surroundings, store, stays=True)
         for courier in couriers:
             courier.start()
         _look_on(watch, lease, couriers, over)
     finally:
+        deadline = time.monotonic() + _STOP_SECONDS
         for courier in couriers:
-            courier.stop(_STOP_SECONDS)
+            courier.stop(0.0)
+        for courier in couriers:
+            courier.stop(max(0.0, deadline - time.monotonic()))
         lease.release()
         store.close()
 
@@ -79,16 +83,12 @@ def look_once(settings: Settings, surroundings: Surroundings, identity: Identity
     lease = Lease(store, identity)
     try:
         lease.renew()
-        found = _watch(settings, surroundings, store).look()
-        now = datetime.now(UTC)
+        found = _watch(settings, surroundings, store, stays=False).look()
         for courier in _couriers(settings, store, channels):
             before = None
             while (left := courier.deliver_due()) and left != before:
                 before = left
-        return [
-            message_of(Delivery(0, "", piece.event, piece.alert, now, 0, now), settings.environment, settings.root.name)
-            for piece in found.news
-        ]
+        return [_message(settings, _as_told(piece)) for piece in found.news]
     finally:
         lease.release()
         store.close()
@@ -101,6 +101,7 @@ class Lease:
         self._store = store
         self._owner = secrets.token_hex(8)
         self._identity = identity
+        self._held = False
 
     def renew(self) -> None:
         """Take it, or go on holding it. Raises EngineError, which names the holder, where somebody else has it."""
@@ -111,10 +112,12 @@ class Lease:
             datetime.now(UTC),
             identity.detail,
             held=HELD,
+            renewing=self._held,
             is_gone=lambda known: identity.is_gone(known.detail),
         )
         if holder is not None:
             raise EngineError(f"{_who(holder)}. One looks at an environment at a time: use that one, or end it.")
+        self._held = True
 
     def release(self) -> None:
         """Give it back; another that waits need not wait for longer."""
@@ -168,13 +171,22 @@ def _open_store(settings: Settings, over: threading.Event) -> ControlStore | Non
     return None
 
 
-def _watch(settings: Settings, surroundings: Surroundings, store: ControlStore) -> Watch:
+def _watch(settings: Settings, surroundings: Surroundings, store: ControlStore, *, stays: bool) -> Watch:
     warehouse = Warehouse(settings.warehouse)
-    return Watch(store, warehouse, settings.alerts, surroundings, lambda: datetime.now(UTC), time.monotonic)
+    return Watch(
+        store, warehouse, settings.alerts, surroundings, lambda: datetime.now(UTC), time.monotonic, stays=stays
+    )
 
 
 def _couriers(settings: Settings, store: ControlStore, channels: Mapping[str, Channel]) -> list[Courier]:
-    def message(delivery: Delivery) -> Message:
-        return message_of(delivery, settings.environment, settings.root.name)
+    return [Courier(name, channel, store.alerts, partial(_message, settings)) for name, channel in channels.items()]
 
-    return [Courier(name, channel, store.alerts, message) for name, channel in channels.items()]
+
+def _message(settings: Settings, delivery: Delivery) -> Message:
+    return message_of(delivery, settings.environment, settings.root.name)
+
+
+def _as_told(news: News) -> Delivery:
+    """The news as channels get it; it was told when it happened."""
+    at = news.alert.recovered_at or news.alert.reminded_at
+    return Delivery(0, "", news.event, news.alert, at, 0, at)

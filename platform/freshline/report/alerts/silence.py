@@ -60,18 +60,28 @@ class Heard:
     seen: float
 
 
-def listen(before: Mapping[str, Heard], heartbeats: Mapping[str, datetime], moment: Moment) -> dict[str, Heard]:
-    """What is heard now; one that did not change since keeps when it was seen."""
+def listen(
+    before: Mapping[str, Heard], heartbeats: Mapping[str, datetime], moment: Moment, *, by_clock: bool
+) -> dict[str, Heard]:
+    """What is heard now; one that did not change since keeps when it was seen.
+
+    How old one is that was never seen before only the clock can tell: with `by_clock` it is asked, else it counts as
+    new.
+    """
     found = {}
     for name, at in heartbeats.items():
         known = before.get(name)
         if known is None:
-            # At the first look only the clock can tell how old it is.
-            age = max(0.0, (moment.now - at).total_seconds())
+            age = max(0.0, (moment.now - at).total_seconds()) if by_clock else 0.0
             found[name] = Heard(at, moment.passed - age)
         else:
             found[name] = known if known.at == at else Heard(at, moment.passed)
     return found
+
+
+def _last_heard(heard: Heard, moment: Moment) -> datetime:
+    """By its own words, unless those are of a clock that was set back since."""
+    return min(heard.at, moment.now - timedelta(seconds=moment.passed - heard.seen))
 
 
 def engine_process(heard: Heard | None, heartbeat: Heartbeat | None, moment: Moment, *, ended: bool) -> Process:
@@ -81,7 +91,7 @@ def engine_process(heard: Heard | None, heartbeat: Heartbeat | None, moment: Mom
     silent = moment.passed - heard.seen
     if silent <= (ENGINE_ENDED_SECONDS if ended else ENGINE_SILENT_SECONDS):
         return Process(Voice.HEARD)
-    since = moment.now - timedelta(seconds=silent)
+    since = _last_heard(heard, moment)
     pid = None if heartbeat is None else heartbeat.detail.get("pid")
     who = "the engine" if pid is None else f"the engine, process {pid},"
     what = "ended without having been stopped" if ended else "is silent"
@@ -100,14 +110,14 @@ def scheduler_process(
     if ticks is None:
         return Process(Voice.ABSENT)
     if ended:
-        since = moment.now - timedelta(seconds=moment.passed - (daemon or ticks).seen)
+        since = _last_heard(daemon or ticks, moment)
         return Process(Voice.SILENT, since, f"Dagster's daemon has ended, last heard of {moment_text(since)}")
     if daemon is not None and moment.passed - daemon.seen > SCHEDULER_SILENT_SECONDS:
-        since = moment.now - timedelta(seconds=moment.passed - daemon.seen)
+        since = _last_heard(daemon, moment)
         return Process(Voice.SILENT, since, f"Dagster's daemon is silent, last heard of {moment_text(since)}")
     expected = not sensors or any(state != _STOPPED for state in sensors.values())
     if expected and moment.passed - ticks.seen > SCHEDULER_SILENT_SECONDS:
-        since = moment.now - timedelta(seconds=moment.passed - ticks.seen)
+        since = _last_heard(ticks, moment)
         what = "Dagster is silent" if daemon is None else "Dagster's daemon runs, and its sensors do not tick"
         return Process(Voice.SILENT, since, f"{what}, last heard of {moment_text(since)}")
     return Process(Voice.HEARD)

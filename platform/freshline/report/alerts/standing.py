@@ -72,13 +72,17 @@ class Process:
 class Situation:
     """Everything that an evaluation looks at. `standings` are in the order of the graph.
 
-    `switched_off` are the modes whose sensor somebody switched off in Dagster.
+    `switched_off` are the modes whose sensor somebody switched off in Dagster. A breach that began before
+    `catching_up_since` is left to the engine to mend and not told yet; None: each is told. `read_at` is when the logs
+    were read, if that was before now: how late a table is by now nobody knows then.
     """
 
     standings: Mapping[TableName, Standing]
     engine: Process = Process(Voice.HEARD)
     scheduler: Process = Process()
     switched_off: frozenset[Mode] = field(default_factory=frozenset)
+    catching_up_since: datetime | None = None
+    read_at: datetime | None = None
 
     @cached_property
     def places(self) -> Mapping[TableName, int]:

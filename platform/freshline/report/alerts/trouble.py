@@ -59,11 +59,13 @@ def _lag(standing: Standing, situation: Situation, now: datetime) -> Iterator[Tr
         level = AlertLevel.FAIL if suspension.automatic else AlertLevel.WARN
         yield Trouble(name, AlertKind.SUSPENDED, level, suspension.at, suspended_cause(suspension))
         return
-    since = standing.late_since
-    if since is None or now <= since:
+    since, read_at = standing.late_since, situation.read_at or now
+    if since is None or read_at <= since:
         return
-    fails = now - since > timedelta(seconds=standing.fail_after - standing.warn_after) + HOLD
-    level, ripe = AlertLevel.FAIL if fails else AlertLevel.WARN, now - since > HOLD
+    fails = read_at - since > timedelta(seconds=standing.fail_after - standing.warn_after) + HOLD
+    level = AlertLevel.FAIL if fails else AlertLevel.WARN
+    left_alone = situation.catching_up_since is not None and since < situation.catching_up_since
+    ripe = read_at - since > HOLD and not left_alone
     blocking = suspended_above(standing.name, situation)
     if blocking is not None and blocking.suspension is not None:
         cause = f"blocked by {blocking.name}, {suspended_cause(blocking.suspension)}"

@@ -37,12 +37,21 @@ from freshline.report.alerts.silence import (
     sensor_states,
     switched_off,
 )
-from freshline.report.alerts.standing import ENGINE, SCHEDULER, Situation, Standing, table_standing
+from freshline.report.alerts.standing import (
+    ENGINE,
+    SCHEDULER,
+    Process,
+    Situation,
+    Standing,
+    Voice,
+    table_standing,
+)
 from freshline.report.status import read_status
 
 LOG = logging.getLogger(__name__)
 
 READ_SECONDS = 10.0
+CATCH_UP_SECONDS = 60.0
 # A breach is told when it is five seconds old; read this late at the latest, it is told within fifteen.
 LONGEST_READ_SECONDS = 7.0
 SHORTEST_READ_SECONDS = 2.0
@@ -70,7 +79,11 @@ class Surroundings:
 
 
 class Watch:
-    """Looks and decides; `clock` is the time of day, `passed` are seconds that only ever pass."""
+    """Looks and decides; `clock` is the time of day, `passed` are seconds that only ever pass.
+
+    One that `stays` to look again begins patiently: who is silent is judged by what it hears itself, and tables that
+    were late before it came get a minute from an engine that is there. Everything may just have been started together.
+    """
 
     def __init__(
         self,
@@ -80,14 +93,18 @@ class Watch:
         surroundings: Surroundings,
         clock: Callable[[], datetime],
         passed: Callable[[], float],
+        *,
+        stays: bool = True,
     ) -> None:
         self._store = store
+        self._stays = stays
         self._settings = settings
         self._surroundings = surroundings
         self._clock = clock
         self._passed = passed
         self._reader = _Reader(store, warehouse, passed)
         self._records = _Records(store)
+        self._begin: Moment | None = None
         self._moment: Moment | None = None
         self._settled_at = 0.0
         self._heard: Mapping[str, Heard] = {}
@@ -103,6 +120,7 @@ class Watch:
         Raises StorageError where the control store cannot be used; nothing was written then, and nothing is forgotten.
         """
         moment = Moment(self._clock(), self._passed())
+        self._begin = self._begin or moment
         self._mind_the_clock(moment)
         intentions = self._intentions_at(moment.now)
         graph = self._surroundings.graph()
@@ -117,7 +135,8 @@ class Watch:
         if found.news or found.quiet:
             self._open = None  # new ones get their numbers in the store
             channels = [channel.name for channel in self._settings.channels]
-            self._store.alerts.record(found.news, found.quiet, channels, moment.now)
+            stored = self._store.alerts.record(found.news, found.quiet, channels, moment.now)
+            return replace(found, news=tuple(stored))
         return found
 
     def _mind_the_clock(self, moment: Moment) -> None:
@@ -145,18 +164,29 @@ class Watch:
         known = {name: heartbeats[name].at for name in (ENGINE, SCHEDULER) if name in heartbeats}
         if look is not None and look.daemon_heartbeat is not None:
             known[_DAEMON] = look.daemon_heartbeat
-        self._heard = listen(self._heard, known, moment)
+        self._heard = listen(self._heard, known, moment, by_clock=not self._stays)
         ended = self._surroundings.ended(heartbeats)
         sensors = sensor_states(look)
         told = self._tell_of_scheduler(look, sensors, heartbeats.get(SCHEDULER), moment.now)
+        engine = engine_process(self._heard.get(ENGINE), heartbeats.get(ENGINE), moment, ended=ENGINE in ended)
+        standings = self._standings(graph, intentions, moment)
         return Situation(
-            self._standings(graph, intentions, moment),
-            engine_process(self._heard.get(ENGINE), heartbeats.get(ENGINE), moment, ended=ENGINE in ended),
+            standings,
+            engine,
             scheduler_process(
                 self._heard.get(SCHEDULER), self._heard.get(_DAEMON), sensors, moment, ended=SCHEDULER in ended
             ),
             switched_off(told),
+            self._catching_up_since(engine, moment),
+            self._reader.read_at,
         )
+
+    def _catching_up_since(self, engine: Process, moment: Moment) -> datetime | None:
+        """Before when a breach is left to the engine to mend for now."""
+        begin = self._begin
+        if begin is None or not self._stays or engine.voice is not Voice.HEARD:
+            return None
+        return begin.now if moment.passed - begin.passed < CATCH_UP_SECONDS else None
 
     def _standings(self, graph: Graph, intentions: Intentions, moment: Moment) -> dict[TableName, Standing]:
         histories = self._records.read(moment.now)
@@ -212,6 +242,7 @@ class _Reader:
         self._store = store
         self._warehouse = warehouse
         self._passed = passed
+        self.read_at: datetime | None = None
         self._graph: Graph | None = None
         self._intentions = Intentions()
         self._standings: dict[TableName, Standing] = {}
@@ -229,7 +260,7 @@ class _Reader:
             )
             self._standings = {status.table: self._standing(table_standing(graph, status)) for status in statuses}
             self._graph, self._intentions = graph, intentions
-            self._at = moment.passed
+            self._at, self.read_at = moment.passed, moment.now
             cost = self._passed() - begin
             self._pause = min(max(SHORTEST_READ_SECONDS, cost / _READ_SHARE), LONGEST_READ_SECONDS)
         return self._standings
