@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from freshline.declare.freshness import Freshness
 from freshline.plan.alert import Alert, AlertEvent, AlertKind, AlertLevel
-from freshline.plan.intentions import Suspension
+from freshline.plan.intentions import FreshnessOverride, Suspension
 from freshline.report.alerts.watch import Surroundings, Watch
 from tests.report.alerts.shop import ORDERS, SPEND, Shop, make_shop
 from tests.report.alerts.situations import NOW
@@ -358,3 +359,21 @@ def test_a_dagster_that_was_just_started_is_not_silent_by_its_last_words(scene: 
 
     assert SCHEDULER_SILENT not in [kind for *_, kind in scene.looks(60)]
     assert SCHEDULER_SILENT in [kind for *_, kind in scene.looks(60)]
+# -- what was decided, and what was measured
+
+
+def test_a_freshness_that_became_shorter_is_judged_by_at_once(scene: Scene) -> None:
+    override = FreshnessOverride(SPEND, Freshness(2), "ann", NOW)
+    scene.shop.refresh(1, scene.now)
+    assert scene.looks(6, scene.engine_beats) == []
+    scene.shop.control.intentions.change(set_overrides=[override])
+
+    assert scene.looks(4, scene.engine_beats) == [(RAISED, "sales.spend", LATE)]
+
+
+def test_a_promise_that_no_rhythm_could_keep_is_the_cause(scene: Scene) -> None:
+    scene.shop.refresh(1, scene.now)
+    scene.shop.record(SPEND, scene.now, seconds=60.0, version=1)
+    scene.looks(18, scene.engine_beats)
+
+    assert scene.alert("sales.spend", LATE).cause.startswith("its freshness cannot be kept: ")

@@ -116,6 +116,7 @@ def table_standing(graph: Graph, status: TableStatus) -> Standing:
         data_timestamp=status.data_timestamp,
         driving=graph.driving(status.table),
         unreadable=status.error if status.unreadable else None,
+        infeasible=status.feasible_reason if status.feasible is False else None,
         refresh_seconds=None if status.last_refresh is None else status.last_refresh.seconds,
     )
 
