@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import logging
 import platform
@@ -142,8 +141,9 @@ def _scheduler_reader(settings: Settings) -> Callable[[], SchedulerLook | None]:
             return None
         try:
             # Imported here: Dagster is large, and a project without it is watched as well.
-            scheduler: Any = importlib.import_module("freshline.orchestrate.scheduler")
-            found: SchedulerLook = scheduler.read_scheduler(settings)
+            from freshline.orchestrate.scheduler import read_scheduler
+
+            found = read_scheduler(settings)
         except Exception as error:  # noqa: BLE001 - Dagster's storage raises what its database does
             if not trouble:
                 LOG.warning("Dagster's storage cannot be read; its sensors' own heartbeats are watched: %s", error)
