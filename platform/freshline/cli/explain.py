@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 import click
 
-from freshline.cli.options import json_option, open_settings, project_option
+from freshline.cli.options import json_option, open_settings, project_option, store_is_there
 from freshline.declare.settings import Settings
 from freshline.errors import RequestError
 
 
-@click.command(epilog="\b\nExample:\n  freshline explain daily_spend")
+@click.command(epilog="\b\nExample:\n  freshline explain daily_spend --freshness")
 @click.argument("tables", nargs=-1, metavar="[TABLE]...")
+@click.option("--freshness", is_flag=True, help="Show whether the promise can be kept, its critical path and its cost.")
 @project_option
 @json_option
-def command(tables: Sequence[str], project: Path | None, as_json: bool) -> None:
+def command(tables: Sequence[str], freshness: bool, project: Path | None, as_json: bool) -> None:
     """Show the strategy that a refresh takes after each kind of change, and why not another.
 
     All tables without a name. Starts nothing and writes nothing.
     """
-    found = explain(open_settings(project), tables)
+    settings = open_settings(project)
+    found = explain_promises(settings, tables) if freshness else explain(settings, tables)
     click.echo(json.dumps([item[1] for item in found], indent=2) if as_json else "\n\n".join(item[0] for item in found))
 
 
@@ -48,4 +51,36 @@ def explain(settings: Settings, tables: Sequence[str]) -> list[tuple[str, object
         chosen.append(spec)
     warehouse = Warehouse(settings.warehouse)
     found = [explain_table(spec, input_columns(graph, warehouse, spec), logs) for spec in chosen]
+    return [(str(item), item.as_json()) for item in found]
+
+
+def explain_promises(settings: Settings, tables: Sequence[str]) -> list[tuple[str, object]]:
+    """EXPLAIN FRESHNESS of each table or source, as a text and as a JSON object.
+
+    Raises RequestError for a name that is not declared.
+    """
+    from freshline.commit.control_store import ControlStore
+    from freshline.declare.names import TableName
+    from freshline.declare.rules import nearest
+    from freshline.plan.freshness_cost import explain_freshness
+    from freshline.plan.intentions import apply_overrides
+    from freshline.plan.project import open_project
+
+    graph = open_project(settings)
+    seconds: dict[TableName, float] = {}
+    cpu: dict[TableName, float] = {}
+    if store_is_there(settings):
+        store = ControlStore.open(settings.control_store)
+        try:
+            graph = apply_overrides(graph, store.intentions.read().at(datetime.now(UTC)))
+            seconds, cpu = store.seconds(), store.cpu_seconds()
+        finally:
+            store.close()
+    known = {str(name).lower(): name for name in graph.order}
+    chosen = []
+    for text in tables or [str(spec.name) for spec in graph.tables]:
+        if text.lower() not in known:
+            raise RequestError(f"{text} is not declared.{nearest(text, known)}", where=text)
+        chosen.append(known[text.lower()])
+    found = [explain_freshness(graph, name, seconds, cpu) for name in chosen]
     return [(str(item), item.as_json()) for item in found]

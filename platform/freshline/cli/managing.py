@@ -14,7 +14,7 @@ import click
 
 from freshline.cli.ask import ask, connect
 from freshline.cli.describe import describe
-from freshline.cli.explain import explain
+from freshline.cli.explain import explain, explain_promises
 from freshline.cli.progress import Progress
 from freshline.cli.refresh import show_outcomes
 from freshline.cli.refreshes import read_refreshes, refreshes_text
@@ -94,8 +94,9 @@ def answer_managing(
         case Explain(table):
             text, found = explain(settings, [str(table)])[0]
             return tell([found], text)
-        case ExplainFreshness():
-            raise RequestError("EXPLAIN FRESHNESS is not built yet. freshline status --json tells what is feasible.")
+        case ExplainFreshness(table):
+            text, found = explain_promises(settings, [str(table)])[0]
+            return tell([found], text)
         case other:
             assert_never(other)
 

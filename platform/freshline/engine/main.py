@@ -54,6 +54,7 @@ DRAIN_SECONDS = 60.0
 _CANCELLED_SECONDS = 20.0
 _TELL_SECONDS = 2.0
 _WATCH_SECONDS = 0.5
+_REFRESH_LOG_SECONDS = 30.0
 _LOG_BYTES = 10_000_000
 
 Report = Callable[[Mapping[str, Any]], None]
@@ -75,6 +76,8 @@ class Engine:
         self._loops = Loops(runtime, in_force, self._work)
         self._requests = Requests(runtime, in_force, self._work, self._loops.due)
         self._requests.adopt()
+        self._logged_at = time.monotonic()
+        self._log_trouble = ""
 
     # -- what the server offers
 
@@ -130,6 +133,8 @@ class Engine:
         """Serve until told to stop, until idle without loops, or until the JVM is gone; returns the exit code."""
         while not self._ending.wait(_WATCH_SECONDS):
             self._requests.look_after()
+            if time.monotonic() - self._logged_at >= _REFRESH_LOG_SECONDS:
+                self._log_refreshes()
             if not self._jvm.alive:
                 LOG.error("the JVM (process %d) has ended by itself; the engine ends too", self._jvm.pid)
                 self.stop(5.0)
@@ -161,6 +166,18 @@ class Engine:
         # Those who poll get to know how it ended.
         self._requests.wait(_TELL_SECONDS, delivered=True)
         self._work.close(1.0)
+        self._log_refreshes()
+
+    def _log_refreshes(self) -> None:
+        """Append what happened to the refresh log; what cannot be written now is written later."""
+        self._logged_at = time.monotonic()
+        try:
+            self._runtime.refresh_log.flush()
+            self._log_trouble = ""
+        except FreshlineError as error:
+            if str(error) != self._log_trouble:
+                self._log_trouble = str(error)
+                LOG.warning("%s; tried again every %.0f s", error, _REFRESH_LOG_SECONDS)
 
     def _refresh(self, job: Job) -> Outcome:
         return refresh_table(

@@ -15,6 +15,7 @@ from sqlglot.dialects.spark import Spark
 from sqlglot.errors import SqlglotError
 
 from freshline.commit.delta_log import newest_version, position_of
+from freshline.commit.refresh_log import NAME as REFRESH_LOG_NAME
 from freshline.declare.names import TableName
 from freshline.declare.query_parser import parse_trees
 from freshline.errors import RequestError
@@ -26,6 +27,8 @@ from freshline.run.failure import translate_statement
 from freshline.run.runtime import Runtime
 
 ROW_LIMIT = 10_000
+# What queries read beside the declared tables.
+REFRESH_LOG = TableName.parse(REFRESH_LOG_NAME)
 # What stands before a table that is read, and what begins its alias.
 READS = frozenset({TokenType.FROM, TokenType.JOIN, TokenType.COMMA, TokenType.USING, TokenType.UPDATE})
 ALIASES = frozenset({TokenType.ALIAS, TokenType.VAR, TokenType.IDENTIFIER})
@@ -63,7 +66,11 @@ def _answer(runtime: Runtime, statement: str, most: int, cancellation: Cancellat
         for name in runtime.graph.order
         if newest_version(runtime.warehouse.location(runtime.graph.spec(name))) is not None
     ]
-    text, used = resolve_names(statement, names)
+    text, used = resolve_names(statement, [*names, REFRESH_LOG])
+    logged = REFRESH_LOG in used
+    if logged:
+        used.remove(REFRESH_LOG)
+        runtime.refresh_log.flush()
     with runtime.working(cancellation, pool=MANUAL, what="sql") as spark:
         frames = {}
         for name in used:
@@ -72,6 +79,8 @@ def _answer(runtime: Runtime, statement: str, most: int, cancellation: Cancellat
             version = newest_version(path)
             assert version is not None
             frames[name] = read_whole(spark, Pinned(spec, path, position_of(path, version)))
+        if logged:
+            frames[REFRESH_LOG] = spark.read.format("delta").load(str(runtime.refresh_log.path))
         shadow_inputs(frames)
         try:
             rows = spark.sql(text)

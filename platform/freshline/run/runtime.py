@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Protocol
 from uuid import uuid4
 
@@ -14,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from freshline.commit.control_store import ControlStore
 from freshline.commit.delta_log import exists, newest_transaction, table_id
+from freshline.commit.refresh_log import RefreshLog
 from freshline.commit.small import application
 from freshline.commit.warehouse import Warehouse
 from freshline.declare.graph import Graph
@@ -99,6 +101,11 @@ class Runtime:
     _understood: set[tuple[str, frozenset[TableName]]] = field(default_factory=set)
     _locks: dict[TableName, threading.Lock] = field(default_factory=dict)
     _guard: threading.Lock = field(default_factory=threading.Lock)
+
+    @cached_property
+    def refresh_log(self) -> RefreshLog:
+        """The refresh log of the warehouse."""
+        return RefreshLog(self.control, self.warehouse.root)
 
     def lock(self, name: TableName) -> threading.Lock:
         """The lock of one table: one refresh at a time."""

@@ -359,6 +359,8 @@ def test_a_dagster_that_was_just_started_is_not_silent_by_its_last_words(scene: 
 
     assert SCHEDULER_SILENT not in [kind for *_, kind in scene.looks(60)]
     assert SCHEDULER_SILENT in [kind for *_, kind in scene.looks(60)]
+
+
 # -- what was decided, and what was measured
 
 

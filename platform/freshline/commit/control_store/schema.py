@@ -14,6 +14,9 @@ METADATA = MetaData()
 
 FORMATS = Table("freshline_format", METADATA, Column("format", Integer, nullable=False))
 
+# Tells this store from another that takes its place: ids of records begin anew there.
+IDENTITIES = Table("freshline_identity", METADATA, Column("id", String(40), nullable=False))
+
 EPOCHS = Table("freshline_epoch", METADATA, Column("epoch", Integer, nullable=False))
 
 CHECKS = Table(

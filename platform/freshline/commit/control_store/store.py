@@ -21,7 +21,7 @@ from freshline.commit.control_store.alerts import AlertStore
 from freshline.commit.control_store.database import Database, key_of, text_of, time_of
 from freshline.commit.control_store.heartbeats import HeartbeatStore
 from freshline.commit.control_store.intentions import IntentionStore
-from freshline.commit.control_store.schema import CHECKS, EPOCHS, REFRESHES, REQUESTS
+from freshline.commit.control_store.schema import CHECKS, EPOCHS, IDENTITIES, REFRESHES, REQUESTS
 from freshline.declare.names import TableName
 from freshline.plan.intentions import FreshnessOverride, Suspension
 from freshline.plan.record import DECISIONS, Check, RefreshRecord, RequestRecord
@@ -54,6 +54,11 @@ class ControlStore:
     def close(self) -> None:
         """Let go of the database."""
         self._database.close()
+
+    def identity(self) -> str:
+        """What tells this store from another that took its place."""
+        with self._database.read() as connection:
+            return str(connection.execute(select(IDENTITIES.c.id)).scalar_one())
 
     # -- epoch
 
@@ -193,6 +198,16 @@ class ControlStore:
             for table, (later, _) in found.items()
             if (seconds := _percentile_95(later) if len(later) >= _MANY_REFRESHES else _median(later)) is not None
         }
+
+    def cpu_seconds(self) -> dict[TableName, float]:
+        """The CPU-seconds that a refresh of each table takes on average, of those that committed and ran alone."""
+        statement = (
+            select(REFRESHES.c.key, func.max(REFRESHES.c.name), func.avg(REFRESHES.c.cpu_seconds))
+            .where(REFRESHES.c.committed & REFRESHES.c.cpu_seconds.is_not(None))
+            .group_by(REFRESHES.c.key)
+        )
+        with self._database.read() as connection:
+            return {TableName.parse(name): float(cpu) for _, name, cpu in connection.execute(statement)}
 
     # -- requests
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from uuid import uuid4
+
 import sqlalchemy as sa
 from alembic import op
 
@@ -22,6 +24,8 @@ def upgrade() -> None:
         sa.Column("positions", sa.Text),
     ):
         op.add_column("freshline_refresh", column)
+    op.create_table("freshline_identity", sa.Column("id", sa.String(40), nullable=False))
+    op.execute(sa.text("INSERT INTO freshline_identity (id) VALUES (:id)").bindparams(id=uuid4().hex))
     op.create_table("freshline_generation", sa.Column("generation", sa.Integer, nullable=False))
     op.execute(sa.text("INSERT INTO freshline_generation (generation) VALUES (0)"))
     op.create_table(

@@ -1,0 +1,182 @@
+"""The refresh log as a Delta table: `freshline_refreshes` in the warehouse, for any reader, for as long as wanted.
+
+Every refresh and decision is in the control store at once; from there the engine appends them here in batches. Each
+batch is one commit with the id of its last record as transaction version, so a batch is there once or not at all,
+whenever the engine dies. Looks that found nothing new, which come every second, are one row for as long as nothing else
+happens to their table.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
+from deltalake.exceptions import DeltaError
+
+from freshline.commit.control_store import ControlStore
+from freshline.errors import StorageError
+from freshline.plan.record import RefreshRecord
+
+LOG = logging.getLogger(__name__)
+
+NAME = "freshline_refreshes"
+TIMESTAMP = pa.timestamp("us", tz="UTC")
+SCHEMA = pa.schema(
+    [
+        ("at", TIMESTAMP),
+        ("table", pa.string()),
+        ("state", pa.string()),
+        ("mode", pa.string()),
+        ("cause", pa.string()),
+        ("strategy", pa.string()),
+        ("reason", pa.string()),
+        ("looks", pa.int32()),
+        ("seconds", pa.float64()),
+        ("cpu_seconds", pa.float64()),
+        ("predicted_seconds", pa.float64()),
+        ("full_seconds", pa.float64()),
+        ("version", pa.int64()),
+        ("committed", pa.bool_()),
+        ("rows_in", pa.int64()),
+        ("rows_out", pa.int64()),
+        ("rejected", pa.int64()),
+        ("data_timestamp", TIMESTAMP),
+        ("lag_seconds", pa.float64()),
+        ("error", pa.string()),
+    ]
+)
+_BATCH = 5_000
+# Small files are joined when there are so many; their old versions go after the days that Delta keeps them.
+_MOST_FILES = 64
+
+
+@dataclass(frozen=True)
+class Looks:
+    """A record, and how many looks it stands for."""
+
+    record: RefreshRecord
+    count: int = 1
+
+
+def condense(records: Iterable[RefreshRecord]) -> list[Looks]:
+    """Records in their order, where looks of a table that found nothing are one until something else happens to it.
+
+    The last of them stands for all, with the seconds of all.
+    """
+    found: list[Looks] = []
+    place: dict[str, int] = {}
+    for record in records:
+        name = str(record.table)
+        before = place.get(name)
+        if before is not None and _is_look(record) and _is_alike(found[before].record, record):
+            seconds = found[before].record.seconds + record.seconds
+            found[before] = Looks(replace(record, seconds=seconds), found[before].count + 1)
+            continue
+        place[name] = len(found)
+        found.append(Looks(record))
+    return found
+
+
+def _is_look(record: RefreshRecord) -> bool:
+    return record.state == "SUCCEEDED" and not record.committed and record.strategy == "noop"
+
+
+def _is_alike(before: RefreshRecord, record: RefreshRecord) -> bool:
+    return _is_look(before) and (before.reason, before.mode, before.version) == (
+        record.reason,
+        record.mode,
+        record.version,
+    )
+
+
+class RefreshLog:
+    """Appends what the control store has and the table does not; used by one engine at a time."""
+
+    def __init__(self, control: ControlStore, warehouse: Path) -> None:
+        self._control = control
+        self._path = warehouse / NAME
+        self._lock = threading.Lock()
+
+    @property
+    def path(self) -> Path:
+        return self._path
+
+    def flush(self) -> int:
+        """Append all new records; returns how many rows. Raises StorageError when the table cannot be written."""
+        with self._lock:
+            try:
+                return self._flush()
+            except (DeltaError, OSError) as error:
+                raise StorageError(f"the refresh log cannot be written: {error}", where=str(self._path)) from error
+
+    def _flush(self) -> int:
+        application = f"freshline/refresh-log/{self._control.identity()}"
+        table = self._open()
+        last = table.transaction_version(application) or 0
+        written = 0
+        while records := self._control.refreshes_after(last, _BATCH):
+            rows = condense(records)
+            last = records[-1].id or last
+            write_deltalake(
+                table,
+                rows_of(rows),
+                mode="append",
+                commit_properties=CommitProperties(
+                    app_transactions=[Transaction(application, last, int(time.time() * 1000))]
+                ),
+            )
+            written += len(rows)
+        if written and len(table.file_uris()) > _MOST_FILES:
+            table.optimize.compact()
+            table.vacuum(dry_run=False)
+        return written
+
+    def _open(self) -> DeltaTable:
+        if not (self._path / "_delta_log").is_dir():
+            DeltaTable.create(
+                str(self._path),
+                schema=Schema.from_arrow(SCHEMA),
+                mode="ignore",
+                name=NAME,
+                description="Every refresh of this warehouse, and every decision about its tables",
+                configuration={"delta.checkpointInterval": "50"},
+            )
+        return DeltaTable(str(self._path))
+
+
+def rows_of(looks: Sequence[Looks]) -> pa.Table:
+    """The rows of the table."""
+    return pa.Table.from_pylist([_row(one) for one in looks], schema=SCHEMA)
+
+
+def _row(one: Looks) -> dict[str, object]:
+    record = one.record
+    return {
+        "at": record.at,
+        "table": str(record.table),
+        "state": record.state,
+        "mode": record.mode,
+        "cause": record.cause,
+        "strategy": record.strategy,
+        "reason": record.reason,
+        "looks": one.count,
+        "seconds": record.seconds,
+        "cpu_seconds": record.cpu_seconds,
+        "predicted_seconds": record.predicted_seconds,
+        "full_seconds": record.full_seconds,
+        "version": record.version,
+        "committed": record.committed,
+        "rows_in": record.rows_in,
+        "rows_out": record.rows_out,
+        "rejected": record.rejected,
+        "data_timestamp": record.data_timestamp,
+        "lag_seconds": record.lag_seconds,
+        "error": None if record.error is None else json.dumps(dict(record.error)),
+    }

@@ -1,0 +1,153 @@
+"""EXPLAIN FRESHNESS: whether a promise can be kept, what its critical path is, and what it and others would cost.
+
+Costs are upper bounds: as many refreshes as there would be while rows arrive all the time, each at the CPU that the
+newest ones took on average. Everything here comes from the arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from freshline.declare.freshness import Freshness
+from freshline.declare.graph import Graph, is_brought_in
+from freshline.declare.names import TableName
+from freshline.declare.spec import Mode
+from freshline.plan.feasible import Feasibility, judge_promises
+
+ALTERNATIVES = tuple(Freshness(seconds) for seconds in (5, 30, 60, 300, 1_800, 3_600, 21_600, 86_400))
+
+
+@dataclass(frozen=True)
+class Target:
+    """What one freshness would mean for a table, with what drives it made as fresh where that is needed.
+
+    `refreshes_an_hour` are those of the table itself, `cpu_seconds_an_hour` are those of the table and all that drives
+    it, None where one of them was never measured alone.
+    """
+
+    freshness: Freshness
+    mode: Mode
+    feasible: bool | None
+    refreshes_an_hour: float
+    cpu_seconds_an_hour: float | None
+
+    def as_json(self) -> dict[str, Any]:
+        cpu = self.cpu_seconds_an_hour
+        return {
+            "freshness_seconds": self.freshness.seconds,
+            "mode": str(self.mode),
+            "feasible": self.feasible,
+            "refreshes_an_hour": round(self.refreshes_an_hour, 2),
+            "cpu_seconds_an_hour": None if cpu is None else round(cpu, 2),
+        }
+
+
+@dataclass(frozen=True)
+class FreshnessExplained:
+    """The promise in force, `own`, as it stands, and other targets, the tightest first."""
+
+    judged: Feasibility
+    own: Target
+    others: tuple[Target, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """The object that `freshline explain --freshness --json` prints."""
+        return {
+            "table": str(self.judged.table),
+            **self.own.as_json(),
+            "feasible_reason": self.judged.reason,
+            "predicted_lag_seconds": round(self.judged.predicted_lag_seconds, 3),
+            "critical_path": [
+                {
+                    "table": str(hop.table),
+                    "seconds": None if hop.seconds is None else round(hop.seconds, 3),
+                    "share": round(share, 4),
+                }
+                for hop, (_, share) in zip(self.judged.path, self.judged.shares, strict=True)
+            ],
+            "alternatives": [target.as_json() for target in self.others],
+        }
+
+    def __str__(self) -> str:
+        judged, own = self.judged, self.own
+        feasible = {True: "yes", False: "no", None: "not known"}[judged.feasible]
+        lines = [
+            f"{judged.table}: freshness {judged.freshness.describe()}, {own.mode}",
+            f"  feasible: {feasible}: {judged.reason}",
+            f"  predicted lag, while rows arrive all the time: up to {judged.predicted_lag_seconds:.1f} s",
+            "  critical path, seconds of one refresh and share:",
+        ]
+        for hop, (_, share) in zip(judged.path, judged.shares, strict=True):
+            seconds = "not measured" if hop.seconds is None else f"{hop.seconds:.2f} s"
+            lines.append(f"    {hop.table}  {seconds}  {100 * share:.0f} %")
+        lines.append("  cost an hour, at most, with all that drives it:")
+        for target in sorted([own, *self.others], key=lambda target: target.freshness):
+            mark = "->" if target is own else "  "
+            cpu = target.cpu_seconds_an_hour
+            shown = "CPU not measured" if cpu is None else f"{cpu:.1f} CPU-seconds"
+            verdict = {True: "feasible", False: "not feasible", None: "not known"}[target.feasible]
+            count = f"{target.refreshes_an_hour:8.1f} refreshes"
+            lines.append(
+                f"  {mark} {target.freshness.describe():<12} {target.mode!s:<12} {count}  {shown}  {verdict}"
+            )
+        return "\n".join(lines)
+
+
+def explain_freshness(
+    graph: Graph, name: TableName, seconds: Mapping[TableName, float], cpu: Mapping[TableName, float]
+) -> FreshnessExplained:
+    """Explain the promise of one table.
+
+    `graph` has the freshness in force. `seconds` is what one refresh of each table surely takes, `cpu` the CPU-seconds
+    that one takes on average; names that were never measured are missing.
+    """
+    spec = graph.spec(name)
+    own = _target(graph, spec.name, graph.freshness(name), seconds, cpu)
+    others = tuple(
+        _target(graph, spec.name, freshness, seconds, cpu)
+        for freshness in ALTERNATIVES
+        if freshness != graph.freshness(name)
+    )
+    return FreshnessExplained(judge_promises(graph, seconds)[spec.name], own, others)
+
+
+def _target(
+    graph: Graph,
+    name: TableName,
+    freshness: Freshness,
+    seconds: Mapping[TableName, float],
+    cpu: Mapping[TableName, float],
+) -> Target:
+    drivers = _drivers(graph, name)
+    wanted = {one: min(freshness, graph.freshness(one)) for one in drivers if is_brought_in(graph.specs[one])}
+    as_fresh = graph.with_freshness({**wanted, name: freshness})
+    judged = judge_promises(as_fresh, seconds)
+    runs = {one: _refreshes_an_hour(judged[one]) for one in (*wanted, name)}
+    known = all(one in cpu for one in runs)
+    return Target(
+        freshness,
+        as_fresh.mode(name),
+        judged[name].feasible,
+        runs[name],
+        sum(count * cpu[one] for one, count in runs.items()) if known else None,
+    )
+
+
+def _drivers(graph: Graph, name: TableName) -> tuple[TableName, ...]:
+    """All that counts in the table's lag, near and far."""
+    found: dict[TableName, None] = {}
+    waiting = [name]
+    for one in waiting:
+        for read in graph.driving(one):
+            if read not in found:
+                found[read] = None
+                waiting.append(read)
+    return tuple(found)
+
+
+def _refreshes_an_hour(judged: Feasibility) -> float:
+    """At most one for each time that a version stays the newest and one refresh takes."""
+    own = judged.path[-1].seconds or 0.0
+    return 3_600.0 / max(1.0, own, judged.period_seconds)
