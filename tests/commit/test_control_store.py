@@ -301,7 +301,7 @@ def test_a_decision_is_told_among_the_refreshes_and_is_none_of_them(store):
 
 
 def test_a_change_of_the_intentions_and_its_record_are_both_there_or_neither(store):
-    suspension = Suspension(ORDERS, "ada", NOW)
+    suspension = Suspension(ORDERS, "operator", NOW)
     record = replace(RECORD, state="SUSPENDED", committed=False)
 
     assert store.decide([record], expected=0, set_suspensions=[suspension])

@@ -109,10 +109,10 @@ class Bench:
 
         def decide(known: Intentions, now: datetime) -> FreshnessDecision:
             if seconds is None:
-                return decide_reset(self.desk.graph, known, table, cascade=True, by="ada", now=now)
+                return decide_reset(self.desk.graph, known, table, cascade=True, by="operator", now=now)
             until = None if lasts is None else now + lasts
             return decide_freshness(
-                self.desk.graph, known, table, Freshness(seconds), until=until, cascade=True, by="ada", now=now
+                self.desk.graph, known, table, Freshness(seconds), until=until, cascade=True, by="operator", now=now
             )
 
         self.desk.freshness(decide)
@@ -121,12 +121,12 @@ class Bench:
         until = None if lasts is None else self.now + lasts
         self.desk.suspension(
             lambda known, now: decide_suspension(
-                self.desk.graph, known, table, until=until, reason=None, by="ada", now=now
+                self.desk.graph, known, table, until=until, reason=None, by="operator", now=now
             )
         )
 
     def resume(self, table: str) -> None:
-        self.desk.suspension(lambda known, now: decide_resume(self.desk.graph, known, table, by="ada", now=now))
+        self.desk.suspension(lambda known, now: decide_resume(self.desk.graph, known, table, by="operator", now=now))
 
     def step(self) -> list[str]:
         """What one step of the loops asks for, when it is time to look at every source."""
@@ -336,7 +336,7 @@ def test_an_override_ends_by_itself_and_that_is_recorded_once(bench):
     assert bench.control.intentions.read().overrides == {}
     assert [reason for _, reason in bench.states("hourly")][:-1] == [
         (
-            "freshness 21 seconds, set by ada, ended by itself at 2026-11-01 13:00:00+00:00; "
+            "freshness 21 seconds, set by operator, ended by itself at 2026-11-01 13:00:00+00:00; "
             "the declared 5 minutes is in force again"
         )
     ]
@@ -383,7 +383,7 @@ def test_a_suspension_ends_by_itself_also_after_a_restart(bench):
     assert later.held == {}
     assert bench.states("clean")[0] == (
         "RESUMED",
-        "the suspension by ada since 2026-11-01 12:00:00+00:00 until 2026-11-01 13:00:00+00:00 ended by itself",
+        "the suspension by operator since 2026-11-01 12:00:00+00:00 until 2026-11-01 13:00:00+00:00 ended by itself",
     )
 
 

@@ -62,7 +62,9 @@ class Bench:
 
     def suspend(self, table: str) -> None:
         Desk(self.graph, self.control, lambda: datetime.now(UTC)).suspension(
-            lambda known, now: decide_suspension(self.graph, known, table, until=None, reason=None, by="ada", now=now)
+            lambda known, now: decide_suspension(
+                self.graph, known, table, until=None, reason=None, by="operator", now=now
+            )
         )
 
     def _do(self, job: Job) -> Outcome:

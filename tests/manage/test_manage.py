@@ -60,33 +60,33 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project
 
 def test_an_override_is_kept_with_who_and_until_and_told_in_the_records(project):
     decision = freshline.set_freshness(
-        "SALES", "3 minutes", for_="48 hours", by="ada", project=project.root, clock=project.clock
+        "SALES", "3 minutes", for_="48 hours", by="operator", project=project.root, clock=project.clock
     )
 
     (override,) = project.intentions().overrides.values()
     assert (override.table, override.freshness, override.by, override.until) == (
-        TableName.parse("sales"), Freshness(180), "ada", NOW + timedelta(hours=48),
+        TableName.parse("sales"), Freshness(180), "operator", NOW + timedelta(hours=48),
     )  # fmt: skip
     (record,) = project.records("sales")
     assert (record.state, record.mode, record.cause, record.at) == ("ALTERED", "incremental", "manual", NOW)
     assert record.reason == (
-        "freshness 3 minutes, was 5 minutes until 2026-11-29 08:00:00+00:00; stays incremental; by ada"
+        "freshness 3 minutes, was 5 minutes until 2026-11-29 08:00:00+00:00; stays incremental; by operator"
     )
     assert decision.changes[0].before == Freshness(300)
 
 
 def test_each_table_that_came_along_has_a_record(project):
-    freshline.set_freshness("sales", timedelta(seconds=5), cascade=True, by="ada", project=project.root)
+    freshline.set_freshness("sales", timedelta(seconds=5), cascade=True, by="operator", project=project.root)
 
     assert {(str(r.table), r.state, r.mode) for r in project.records()} == {
         ("seen", "ALTERED", "continuous"),
         ("sales", "ALTERED", "continuous"),
     }
 
-    freshline.reset_freshness("sales", cascade=True, by="ada", project=project.root)
+    freshline.reset_freshness("sales", cascade=True, by="operator", project=project.root)
     assert project.intentions().overrides == {}
     assert project.records("seen")[0].reason == (
-        "freshness 2 minutes, was 5 seconds (as declared); incremental, was continuous; by ada"
+        "freshness 2 minutes, was 5 seconds (as declared); incremental, was continuous; by operator"
     )
 
 
@@ -110,25 +110,27 @@ def test_a_duration_that_is_none_is_refused(project, duration):
 
 def test_suspending_and_resuming_twice_says_so_and_records_once(project):
     for _ in range(2):
-        last = freshline.suspend("sales", because="wrong prices", by="ada", project=project.root, clock=project.clock)
-    assert last.sentence.startswith("already suspended: sales, by ada")
+        last = freshline.suspend(
+            "sales", because="wrong prices", by="operator", project=project.root, clock=project.clock
+        )
+    assert last.sentence.startswith("already suspended: sales, by operator")
     for _ in range(2):
-        last = freshline.resume("sales", by="bob", project=project.root)
+        last = freshline.resume("sales", by="analyst", project=project.root)
     assert last.sentence == "not suspended: sales."
 
     assert [(record.state, record.reason) for record in project.records("sales")] == [
-        ("RESUMED", "resumed: sales, by bob."),
-        ("SUSPENDED", "suspended: sales, by ada since 2026-11-27 08:00:00+00:00: wrong prices."),
+        ("RESUMED", "resumed: sales, by analyst."),
+        ("SUSPENDED", "suspended: sales, by operator since 2026-11-27 08:00:00+00:00: wrong prices."),
     ]
 
 
 def test_a_suspension_that_has_ended_may_be_made_again(project):
-    freshline.suspend("sales", for_="1 hour", by="ada", project=project.root, clock=project.clock)
+    freshline.suspend("sales", for_="1 hour", by="operator", project=project.root, clock=project.clock)
     project.now = NOW + timedelta(hours=2)
 
-    freshline.suspend("sales", by="bob", project=project.root, clock=project.clock)
+    freshline.suspend("sales", by="analyst", project=project.root, clock=project.clock)
 
-    assert project.intentions().suspensions[TableName.parse("sales")].by == "bob"
+    assert project.intentions().suspensions[TableName.parse("sales")].by == "analyst"
 
 
 def test_resuming_begins_the_count_of_failures_anew(project):
@@ -147,7 +149,7 @@ def test_two_at_once_are_both_decided_on_the_newest_state(project):
         done = list(
             threads.map(
                 lambda seconds: freshline.set_freshness(
-                    "sales", timedelta(seconds=seconds), by="ada", project=project.root
+                    "sales", timedelta(seconds=seconds), by="operator", project=project.root
                 ),
                 range(121, 129),
             )

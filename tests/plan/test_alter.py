@@ -68,14 +68,14 @@ def graph(settings) -> Graph:
 
 
 def override(text: str, seconds: int, until: datetime | None = None) -> FreshnessOverride:
-    return FreshnessOverride(name(text), Freshness(seconds), "ada", NOW - HOUR, until)
+    return FreshnessOverride(name(text), Freshness(seconds), "operator", NOW - HOUR, until)
 
 
 def intentions(*overrides: FreshnessOverride, suspended: tuple[str, ...] = ()) -> Intentions:
     return Intentions(
         1,
         {one.table: one for one in overrides},
-        {name(each): Suspension(name(each), "ada", NOW - HOUR) for each in suspended},
+        {name(each): Suspension(name(each), "operator", NOW - HOUR) for each in suspended},
     )
 
 
@@ -95,22 +95,22 @@ def decide(
         Freshness(seconds),
         until=until,
         cascade=cascade,
-        by="ada",
+        by="operator",
         now=NOW,
     )
 
 
 def reset(graph: Graph, text: str, before: Intentions, *, cascade: bool = False) -> FreshnessDecision:
-    return decide_reset(graph, before, text, cascade=cascade, by="ada", now=NOW)
+    return decide_reset(graph, before, text, cascade=cascade, by="operator", now=NOW)
 
 
 def test_a_freshness_that_everything_delivers_is_one_override(graph):
     decision = decide(graph, "SALES", 180, until=NOW + HOUR)
 
-    assert decision.overrides == (FreshnessOverride(name("sales"), Freshness(180), "ada", NOW, NOW + HOUR),)
+    assert decision.overrides == (FreshnessOverride(name("sales"), Freshness(180), "operator", NOW, NOW + HOUR),)
     assert decision.sentence == (
-        "paired: freshness 3 minutes, was 5 minutes until 2026-11-27 09:00:00+00:00; stays incremental; by ada\n"
-        "sales: freshness 3 minutes, was 5 minutes until 2026-11-27 09:00:00+00:00; stays incremental; by ada"
+        "paired: freshness 3 minutes, was 5 minutes until 2026-11-27 09:00:00+00:00; stays incremental; by operator\n"
+        "sales: freshness 3 minutes, was 5 minutes until 2026-11-27 09:00:00+00:00; stays incremental; by operator"
     )
 
 
@@ -168,14 +168,14 @@ def test_what_is_no_table_is_refused(graph, text, sentence):
     with pytest.raises(RequestError, match=sentence):
         decide(graph, text, 600)
     with pytest.raises(RequestError, match=sentence):
-        decide_suspension(graph, intentions(), text, until=None, reason=None, by="ada", now=NOW)
+        decide_suspension(graph, intentions(), text, until=None, reason=None, by="operator", now=NOW)
 
 
 def test_an_end_that_has_passed_is_refused(graph):
     with pytest.raises(RequestError, match="has passed"):
         decide(graph, "sales", 180, until=NOW)
     with pytest.raises(RequestError, match="has passed"):
-        decide_suspension(graph, intentions(), "sales", until=NOW - HOUR, reason=None, by="ada", now=NOW)
+        decide_suspension(graph, intentions(), "sales", until=NOW - HOUR, reason=None, by="operator", now=NOW)
 
 
 def test_resetting_goes_back_to_the_declared_freshness_with_what_came_along(graph):
@@ -233,41 +233,41 @@ def test_below_is_what_the_table_drives_and_the_nearest_cause_is_named(graph):
 
 def test_suspending_tells_what_is_blocked_by_it(graph):
     decision = decide_suspension(
-        graph, intentions(), "sales", until=NOW + HOUR, reason="a wrong price", by="ada", now=NOW
+        graph, intentions(), "sales", until=NOW + HOUR, reason="a wrong price", by="operator", now=NOW
     )
 
-    assert decision.suspension == Suspension(name("sales"), "ada", NOW, NOW + HOUR, "a wrong price")
+    assert decision.suspension == Suspension(name("sales"), "operator", NOW, NOW + HOUR, "a wrong price")
     assert decision.sentence == (
-        "suspended: sales, by ada since 2026-11-27 08:00:00+00:00 until 2026-11-27 09:00:00+00:00: a wrong price. "
+        "suspended: sales, by operator since 2026-11-27 08:00:00+00:00 until 2026-11-27 09:00:00+00:00: a wrong price. "
         "Blocked by it: report."
     )
 
 
 def test_suspending_again_says_so_and_leaves_it(graph):
     decision = decide_suspension(
-        graph, intentions(suspended=("sales",)), "sales", until=None, reason="again", by="bob", now=NOW
+        graph, intentions(suspended=("sales",)), "sales", until=None, reason="again", by="analyst", now=NOW
     )
 
     assert decision.suspension is None
-    assert decision.sentence.startswith("already suspended: sales, by ada since")
+    assert decision.sentence.startswith("already suspended: sales, by operator since")
 
 
 def test_resuming_frees_what_nobody_else_blocks(graph):
     both = intentions(suspended=("seen", "sales"))
 
-    decision = decide_resume(graph, both, "seen", by="ada", now=NOW)
+    decision = decide_resume(graph, both, "seen", by="operator", now=NOW)
 
     assert decision.resume
     assert [str(each) for each in decision.freed] == ["paired"]
 
 
 def test_resuming_below_a_suspended_table_says_that_it_stays_blocked(graph):
-    decision = decide_resume(graph, intentions(suspended=("seen", "sales")), "sales", by="ada", now=NOW)
+    decision = decide_resume(graph, intentions(suspended=("seen", "sales")), "sales", by="operator", now=NOW)
 
     assert "stays blocked by seen" in decision.sentence
 
 
 def test_resuming_what_is_not_suspended_says_so(graph):
-    assert not decide_resume(graph, intentions(), "sales", by="ada", now=NOW).resume
-    blocked = decide_resume(graph, intentions(suspended=("seen",)), "sales", by="ada", now=NOW)
+    assert not decide_resume(graph, intentions(), "sales", by="operator", now=NOW).resume
+    blocked = decide_resume(graph, intentions(suspended=("seen",)), "sales", by="operator", now=NOW)
     assert blocked.sentence == "not suspended: sales. It waits for seen, which is: resume that one."

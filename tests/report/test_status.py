@@ -248,7 +248,7 @@ def test_one_table_that_cannot_be_read_does_not_hide_the_others(project: Project
 
 
 def test_an_override_is_shown_with_the_mode_in_force(project: Project) -> None:
-    override = FreshnessOverride(SPEND, Freshness(30), "ada", before(1), NOW + timedelta(hours=1))
+    override = FreshnessOverride(SPEND, Freshness(30), "operator", before(1), NOW + timedelta(hours=1))
     project.control.intentions.change(set_overrides=[override])
 
     spend = project.status()[SPEND]
@@ -258,7 +258,7 @@ def test_an_override_is_shown_with_the_mode_in_force(project: Project) -> None:
 
 
 def test_an_override_that_has_ended_is_not_shown(project: Project) -> None:
-    override = FreshnessOverride(SPEND, Freshness(30), "ada", before(2), before(1))
+    override = FreshnessOverride(SPEND, Freshness(30), "operator", before(2), before(1))
     project.control.intentions.change(set_overrides=[override])
 
     spend = project.status()[SPEND]
@@ -268,7 +268,7 @@ def test_an_override_that_has_ended_is_not_shown(project: Project) -> None:
 
 def test_a_suspended_table_says_so_and_its_lag_is_shown(project: Project) -> None:
     fresh(project)
-    suspension = Suspension(SPEND, "ada", before(10), reason="wrong prices")
+    suspension = Suspension(SPEND, "operator", before(10), reason="wrong prices")
     project.control.intentions.change(set_suspensions=[suspension])
 
     spend = project.status()[SPEND]
