@@ -106,7 +106,7 @@ def test_or_alter_changes_the_file_and_says_what_is_to_do(shop: Path, capsys: py
         ("DROP MATERIALIZED TABLE spent", "there is no table spent. Did you mean spend?"),
         ("DESCRIBE spent", "there is no table or source spent. Did you mean spend?"),
         ("SHOW CREATE MATERIALIZED TABLE spent", "there is no table or source spent"),
-        ("EXPLAIN FRESHNESS spend", "EXPLAIN FRESHNESS is not built yet"),
+        ("EXPLAIN FRESHNESS nothing", "nothing is not declared"),
         ("ALTER MATERIALIZED TABLE spend AS SELECT 1", "DECLARATION/NOT_BUILT statement:1"),
         ("ALTER MATERIALIZED TABLE spend SET FRESHNESS INTERVAL '0' SECOND", "FRESHNESS_VALUE statement:1"),
     ],

@@ -179,16 +179,14 @@ def test_without_a_workspace_nothing_is_started(settings: Settings, fake_engine:
     assert not fake_engine.running
 
 
-def test_the_heartbeat_of_a_scheduler_that_was_ended_on_purpose_is_forgotten(
-    settings: Settings, said: list[str]
-) -> None:
+def test_the_heartbeats_of_what_was_ended_on_purpose_are_forgotten(settings: Settings, said: list[str]) -> None:
     store = ControlStore.open(settings.control_store)
-    for name in ("scheduler", "engine"):
+    for name in ("scheduler", "engine", "watch"):
         store.heartbeats.beat(name, datetime.now(UTC))
     own = ProcessId.own()
     UpRecord("no-such-mark", ProcessId(own.pid, own.started - 100)).write(record_file(settings))
 
     end_all(settings, said.append)
 
-    assert set(store.heartbeats.read()) == {"engine"}
+    assert set(store.heartbeats.read()) == {"watch"}
     store.close()

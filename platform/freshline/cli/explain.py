@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from freshline.cli.options import json_option, open_settings, project_option, store_is_there
+from freshline.cli.options import json_option, open_settings, project_option
 from freshline.declare.settings import Settings
 from freshline.errors import RequestError
 
@@ -69,7 +69,7 @@ def explain_promises(settings: Settings, tables: Sequence[str]) -> list[tuple[st
     graph = open_project(settings)
     seconds: dict[TableName, float] = {}
     cpu: dict[TableName, float] = {}
-    if store_is_there(settings):
+    if settings.has_control_store:
         store = ControlStore.open(settings.control_store)
         try:
             graph = apply_overrides(graph, store.intentions.read().at(datetime.now(UTC)))

@@ -43,12 +43,6 @@ def open_settings(project: Path | None, environment: str | None = None) -> Setti
     return read_settings(find_project(project), {**os.environ, **chosen})
 
 
-def store_is_there(settings: Settings) -> bool:
-    """Whether the control store was made already, for those who only read: opening it would make it."""
-    prefix = "sqlite:///"
-    return not settings.control_store.startswith(prefix) or Path(settings.control_store.removeprefix(prefix)).exists()
-
-
 def written_out(duration: str) -> str:
     """A duration as it is typed, with its unit written out; another text stays as it is.
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from freshline.cli.options import json_option, open_settings, project_option, store_is_there
+from freshline.cli.options import json_option, open_settings, project_option
 from freshline.commit.warehouse import Warehouse
 from freshline.declare.graph import Graph
 from freshline.declare.names import TableName
@@ -172,7 +172,7 @@ def refreshed_fingerprints(
 
 
 def _known(settings: Settings) -> Known:
-    if not store_is_there(settings):
+    if not settings.has_control_store:
         return Known()  # nothing was refreshed or decided yet
     # Half of the time of `plan` would go into importing SQLAlchemy for a project without a store.
     from freshline.commit.control_store import ControlStore

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from freshline.cli.options import json_option, open_settings, project_option, store_is_there
+from freshline.cli.options import json_option, open_settings, project_option
 from freshline.declare.names import TableName
 from freshline.declare.rules import nearest
 from freshline.declare.settings import Settings
@@ -50,7 +50,7 @@ def read_refreshes(settings: Settings, table: str | None, limit: int, *, changes
     except ValueError as error:
         raise RequestError(str(error)) from error
     records: list[RefreshRecord] = []
-    if store_is_there(settings):
+    if settings.has_control_store:
         # SQLAlchemy is imported when it is used, like all that is heavy.
         from freshline.commit.control_store import ControlStore
 

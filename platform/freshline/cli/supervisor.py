@@ -18,7 +18,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -45,6 +45,7 @@ _WELL_SECONDS = 60.0
 
 # What Dagster's sensors beat, and the starts of an engine that they count.
 SCHEDULER_HEARTBEATS = ("scheduler", "engine-start")
+ENGINE_HEARTBEAT = "engine"
 
 DAGSTER_YAML = """\
 # Written by `freshline up` at each start.
@@ -193,14 +194,13 @@ class Supervisor:
             end_marked(f"{self._mark}/dagster")
             for process in self._children.values():
                 process.wait()
-            _forget_scheduler(self.settings, self._say)
+            forget_heartbeats(self.settings, SCHEDULER_HEARTBEATS, self._say)
             if self._record.started_engine:
                 if self._engine is not None:
                     _stop_engine(self._engine, self._say)
                 end_marked(f"{self._mark}/engine")
             elif self._engine is not None:
                 self._say("the engine was running before and stays; `freshline engine stop` ends it")
-            forget_scheduler(self.settings, self._say)
             record_file(self.settings).unlink(missing_ok=True)
 
     def _start_engine(self, progress: Callable[[str], None]) -> None:
@@ -311,7 +311,7 @@ def end_left(settings: Settings) -> int:
     if record.supervisor.alive:
         at = f" at {record.url}" if record.url else ""
         raise EngineError(f"freshline is up already{at} (process {record.supervisor.pid}). `freshline down` ends it.")
-    return _end_recorded(settings, record)
+    return _end_recorded(settings, record, lambda _: None)
 
 
 def end_all(settings: Settings, say: Callable[[str], None]) -> int:
@@ -323,29 +323,30 @@ def end_all(settings: Settings, say: Callable[[str], None]) -> int:
             # It ends what it started, in order; this waits as long as that may take.
             record.supervisor.end(grace_seconds=_STOP_SECONDS)
             ended += 1 + sum(not child.alive for _, child in record.children)
-        ended += _end_recorded(settings, record)
-        forget_scheduler(settings, say)
+        ended += _end_recorded(settings, record, say)
     engine = running_engine(settings)
     if engine is not None:
         _stop_engine(engine, say)
         ended += 1
-    return ended + _end_silent_engine(settings)
+    ended += _end_silent_engine(settings)
+    forget_heartbeats(settings, (ENGINE_HEARTBEAT,), say)
+    return ended
 
 
-def forget_scheduler(settings: Settings, say: Callable[[str], None]) -> None:
-    """Dagster was ended on purpose: nobody is to wait for its next heartbeat."""
+def forget_heartbeats(settings: Settings, names: Sequence[str], say: Callable[[str], None]) -> None:
+    """They were ended on purpose: nobody is to wait for their next heartbeat."""
     # Imported here: most commands need no database.
     from freshline.commit.control_store import ControlStore
 
     try:
         store = ControlStore.open(settings.control_store)
         try:
-            for name in SCHEDULER_HEARTBEATS:
+            for name in names:
                 store.heartbeats.forget(name)
         finally:
             store.close()
     except FreshlineError as error:
-        # What runs is ended all the same; the watch will say that the scheduler is silent.
+        # What runs is ended all the same; a watch that runs elsewhere will say that it is silent.
         say(str(error))
 
 
@@ -375,9 +376,9 @@ def last_line(log: Path) -> str:
     return f"{lines[-1]} (log: {log})" if lines else f"see {log}"
 
 
-def _end_recorded(settings: Settings, record: UpRecord) -> int:
+def _end_recorded(settings: Settings, record: UpRecord, say: Callable[[str], None]) -> int:
     ended = end_marked(f"{record.mark}/watch") + end_marked(f"{record.mark}/dagster")
-    _forget_scheduler(settings, lambda _: None)
+    forget_heartbeats(settings, SCHEDULER_HEARTBEATS, say)
     if record.started_engine:
         engine = running_engine(settings)
         if engine is not None:
@@ -386,21 +387,6 @@ def _end_recorded(settings: Settings, record: UpRecord) -> int:
         ended += end_marked(f"{record.mark}/engine")
     record_file(settings).unlink(missing_ok=True)
     return ended
-
-
-def _forget_scheduler(settings: Settings, say: Callable[[str], None]) -> None:
-    """Dagster was ended in order: its silence is nothing to be told."""
-    # SQLAlchemy is imported when it is used, like all that is heavy.
-    from freshline.commit.control_store import ControlStore
-
-    try:
-        store = ControlStore.open(settings.control_store)
-        try:
-            store.heartbeats.forget("scheduler")
-        finally:
-            store.close()
-    except FreshlineError as error:
-        say(f"a watch that runs elsewhere will take Dagster for silent: {error}")
 
 
 def _stop_engine(engine: EngineClient, say: Callable[[str], None]) -> None:

@@ -72,3 +72,9 @@ class Settings:
     parallel_refreshes: int = 2
     dagster_url: str | None = None  # of links in alerts; default: that of the running `freshline up`
     alerts: AlertSettings = AlertSettings()
+
+    @property
+    def has_control_store(self) -> bool:
+        """Whether the control store was made already, for those who only read: opening it would make it."""
+        prefix = "sqlite:///"
+        return not self.control_store.startswith(prefix) or Path(self.control_store.removeprefix(prefix)).exists()

@@ -5,6 +5,7 @@ Loaded by every code server, run and `dagster` command, so it starts nothing, wr
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Collection, Iterator
 from datetime import UTC, datetime
@@ -30,13 +31,17 @@ from freshline.declare.project import find_project, read_settings
 from freshline.declare.settings import Settings
 from freshline.declare.spec import SourceSpec
 from freshline.engine.client import EngineClient
-from freshline.errors import DeclarationError, DeclarationErrors
+from freshline.errors import DeclarationError, DeclarationErrors, FreshlineError
 from freshline.orchestrate.asset import asset_spec
 from freshline.orchestrate.executable import executable_asset, executable_checks
 from freshline.orchestrate.freshness import DESCRIPTION, check_now, check_spec
+from freshline.orchestrate.look import opened
 from freshline.orchestrate.materialize import Materialization, Requests
 from freshline.orchestrate.sensors import batch_sensor, supervisor_sensor
+from freshline.plan.intentions import apply_overrides
 from freshline.plan.project import open_project
+
+LOG = logging.getLogger(__name__)
 
 
 def definitions(project: Path | str | None = None) -> Definitions:
@@ -46,7 +51,7 @@ def definitions(project: Path | str | None = None) -> Definitions:
     mistake, each with file and line, and SettingsError where there is no project.
     """
     settings = read_settings(find_project(None if project is None else Path(project)), os.environ)
-    graph = open_project(settings)
+    graph = _in_force(open_project(settings), settings)
     return Definitions(
         assets=assets(graph, settings),
         asset_checks=checks(graph, settings),
@@ -54,6 +59,19 @@ def definitions(project: Path | str | None = None) -> Definitions:
         # A refresh runs in the engine: a process for each step would only cost its start.
         executor=in_process_executor,
     )
+
+
+def _in_force(graph: Graph, settings: Settings) -> Graph:
+    """The graph with the overrides of this moment: assets show the freshness and mode that hold."""
+    if not settings.has_control_store:
+        return graph
+    try:
+        with opened(settings) as control:
+            return apply_overrides(graph, control.intentions.read().at(datetime.now(UTC)))
+    except FreshlineError as error:
+        # What is declared is shown then; a database that is away must not take the assets out of the UI.
+        LOG.warning("overrides are not shown: %s", error)
+        return graph
 
 
 def assets(graph: Graph, settings: Settings) -> list[AssetsDefinition | AssetSpec]:

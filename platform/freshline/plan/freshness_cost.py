@@ -89,9 +89,7 @@ class FreshnessExplained:
             shown = "CPU not measured" if cpu is None else f"{cpu:.1f} CPU-seconds"
             verdict = {True: "feasible", False: "not feasible", None: "not known"}[target.feasible]
             count = f"{target.refreshes_an_hour:8.1f} refreshes"
-            lines.append(
-                f"  {mark} {target.freshness.describe():<12} {target.mode!s:<12} {count}  {shown}  {verdict}"
-            )
+            lines.append(f"  {mark} {target.freshness.describe():<12} {target.mode!s:<12} {count}  {shown}  {verdict}")
         return "\n".join(lines)
 
 
