@@ -54,7 +54,7 @@ class Comparison:
     def line(self) -> str:
         verdict = "met" if self.ratio <= self.goal else "MISSED"
         return (
-            f"{self.name:<12} ours {self.ours.cpu:6.2f} CPU-s {self.ours.wall:6.2f} s   "
+            f"{self.name:<26} ours {self.ours.cpu:6.2f} CPU-s {self.ours.wall:6.2f} s   "
             f"by hand {self.theirs.cpu:6.2f} CPU-s {self.theirs.wall:6.2f} s   "
             f"ratio {self.ratio:4.2f}   goal {self.goal:.2f} {verdict}"
         )

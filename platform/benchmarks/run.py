@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from evaluation import evaluate
+from joins import Kept, delta_join, lookup_join
 from measure import Comparison, Cost, compare, cost_of
 from project import Project, refresh, same
 from pyspark.sql import DataFrame, SparkSession
@@ -154,6 +155,74 @@ def last_row(spark: SparkSession, folder: Path) -> Comparison:
     return _merge(spark, folder, "last_row")
 
 
+def first_row_growth(spark: SparkSession, folder: Path) -> Iterator[Comparison]:
+    """first_row of 10,000 events into 0.2, 2 and 20 million rows, beside a MERGE by hand."""
+    for million in (0.2, 2, 20):
+        yield _first_row_into(spark, folder / f"{million}", round(million * 1_000_000))
+
+
+def _first_row_into(spark: SparkSession, folder: Path, rows: int) -> Comparison:
+    source, hand = folder / "source", folder / "by_hand"
+    folder.mkdir(parents=True)
+
+    def events(start: int, count: int, keys: int, shift: int) -> DataFrame:
+        return spark.range(start, start + count).selectExpr(
+            "concat('e', id) AS event_id",
+            f"concat('customer-', pmod(xxhash64(id, {shift}), {keys})) AS customer_id",
+            "element_at(array('view', 'click', 'order'), CAST(id % 3 + 1 AS INT)) AS kind",
+            f"TIMESTAMP'2026-01-01 00:00:00' + make_dt_interval(0, 0, 0, id - {shift}) AS at",
+        )
+
+    def add(made: DataFrame) -> None:
+        made.write.format("delta").mode("append").option("delta.enableChangeDataFeed", "true").save(str(source))
+
+    add(events(0, rows, rows, 0))
+    project = Project(
+        folder / "project",
+        {
+            "event": f"CREATE SOURCE event ({EVENTS}) WITH ('connector' = 'delta', 'path' = '{source}');",
+            "first": "CREATE MATERIALIZED TABLE first (PRIMARY KEY (customer_id)) "
+            "WITH ('merge' = 'first_row', 'merge.order' = 'at', 'merge.tie-breaker' = 'event_id') "
+            "FRESHNESS = INTERVAL '10' SECOND AS SELECT customer_id, event_id, kind, at FROM event;",
+        },
+    )
+    runtime = project.open(spark)
+    refresh(runtime, "first")
+    path = runtime.warehouse.path(TableName.parse("first"))
+    spark.read.format("delta").load(str(path)).write.format("delta").option("delta.enableChangeDataFeed", "true").save(
+        str(hand)
+    )
+
+    def by_hand(new: DataFrame) -> None:
+        new.createOrReplaceTempView("new_events")
+        spark.sql(
+            f"MERGE INTO delta.`{hand}` t USING (SELECT r.* FROM "
+            "(SELECT min_by(struct(customer_id, event_id, kind, at), struct(at, event_id)) AS r "
+            "FROM new_events GROUP BY customer_id)) s ON t.customer_id = s.customer_id "
+            "WHEN MATCHED AND struct(s.at, s.event_id) < struct(t.at, t.event_id) THEN UPDATE SET * "
+            "WHEN NOT MATCHED THEN INSERT *"
+        )
+
+    costs: dict[str, list[Cost]] = {"A": [], "B": []}
+    for number in range(5):
+        new = events(rows + 10_000 * number, 10_000, rows, 2 * rows * (number % 2))
+        add(new.coalesce(1))
+        works: dict[str, Callable[[], object]] = {
+            "A": lambda: refresh(runtime, "first"),
+            "B": lambda new=new: by_hand(new),  # type: ignore[misc]
+        }
+        for letter in "AB" if number % 2 else "BA":
+            cost = cost_of(works[letter])
+            if number >= 2:
+                costs[letter].append(cost)
+    same(spark.read.format("delta").load(str(path)), spark.read.format("delta").load(str(hand)))
+    middle = [
+        Cost(statistics.median(c.cpu for c in costs[key]), statistics.median(c.wall for c in costs[key]))
+        for key in "AB"
+    ]
+    return Comparison(f"first_row into {rows / 1e6:g} million", middle[0], middle[1], 1.1)
+
+
 def partition(spark: SparkSession, folder: Path) -> Comparison:
     """One day of thirty changes; its partition of an aggregate is computed again."""
     project = Project(
@@ -257,7 +326,7 @@ def evaluation(spark: SparkSession, folder: Path) -> str:
     return "\n".join(found.line() for found in evaluate(folder))
 
 
-Figure = Comparison | Share | str
+Figure = Comparison | Share | Kept | str
 BENCHMARKS: dict[str, Callable[[SparkSession, Path], Figure | Iterator[Figure]]] = {
     "plan": plan,
     "evaluation": evaluation,
@@ -266,6 +335,9 @@ BENCHMARKS: dict[str, Callable[[SparkSession, Path], Figure | Iterator[Figure]]]
     "partition": partition,
     "first_row": first_row,
     "last_row": last_row,
+    "first_row_growth": first_row_growth,
+    "delta_join": delta_join,
+    "lookup_join": lookup_join,
 }
 # These grow with a scale that is given on the command line.
 SCALED = ("tpch",)
@@ -295,7 +367,7 @@ def main() -> int:
             several = [found] if isinstance(found, Figure) else found
             for figure in several:
                 print(figure if isinstance(figure, str) else figure.line(), flush=True)
-                key = figure.name if isinstance(figure, Share) else name
+                key = name if isinstance(figure, str) else figure.name
                 figures[key] = figure if isinstance(figure, str) else {**asdict(figure), "ratio": figure.ratio}
         stop_session(spark)
     if arguments.json:
