@@ -6,7 +6,7 @@ import pytest
 
 from freshline.declare.clauses import SourceClauses, TableClauses
 from freshline.declare.freshness import Freshness
-from freshline.declare.spec import Downstream
+from freshline.declare.spec import Downstream, Watermark
 from freshline.declare.statement import read_statement
 from freshline.declare.tokens import Text
 from freshline.errors import DeclarationError, DeclarationErrors
@@ -171,9 +171,7 @@ def test_a_column_may_carry_the_key_itself():
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("CREATE MATERIALIZED TABLE t (WATERMARK FOR ts AS ts - INTERVAL '5' MINUTE) AS SELECT 1", "WATERMARK"),
         ("CREATE MATERIALIZED TABLE t (CONSTRAINT c EXPECT (a > 0) ON VIOLATION FAIL) AS SELECT 1", "CONSTRAINT"),
-        ("CREATE SOURCE s (a INT, WATERMARK FOR ts AS ts) WITH ('connector' = 'files')", "WATERMARK"),
         ("CREATE SOURCE s (a INT, CONSTRAINT c EXPECT (a > 0)) WITH ('connector' = 'files')", "CONSTRAINT"),
     ],
 )
@@ -268,6 +266,33 @@ def test_a_clause_is_written_once(clause):
     assert "first on line 2" in found[0][2]
 
 
+def test_a_watermark_is_a_column_less_an_interval():
+    clause = "WATERMARK FOR ts AS ts - INTERVAL '5' MINUTE"
+    watermark = table(f"CREATE MATERIALIZED TABLE t (PRIMARY KEY (a), {clause}) AS SELECT 1").watermark
+    assert watermark is not None
+    assert watermark.value == Watermark("ts", 300)
+    clause = "WATERMARK FOR ts AS TS"
+    found = source(f"CREATE SOURCE s (a INT, ts TIMESTAMP, {clause}) WITH ('connector' = 'files')").watermark
+    assert found is not None
+    assert found.value == Watermark("ts", 0)
+
+
+@pytest.mark.parametrize(
+    ("clause", "rule", "said"),
+    [
+        ("WATERMARK FOR ts AS other", "WATERMARK", "is computed from other"),
+        ("WATERMARK FOR ts AS ts - INTERVAL '1' MONTH", "WATERMARK", "is not a delay"),
+        ("WATERMARK FOR ts AS ts -", "SYNTAX", "an interval"),
+        ("WATERMARK FOR ts", "SYNTAX", "AS is expected"),
+        ("WATERMARK FOR ts AS ts, WATERMARK FOR ts AS ts", "DUPLICATE_CLAUSE", "WATERMARK"),
+    ],
+)
+def test_another_watermark_is_refused(clause, rule, said):
+    found = error(f"CREATE MATERIALIZED TABLE t ({clause}) AS SELECT 1")
+    assert (found[0], found[1]) == (rule, "assets/t.sql:1")
+    assert said in found[2]
+
+
 def test_an_option_is_written_once():
     rule, where, message = error("CREATE MATERIALIZED TABLE t WITH ('owner' = 'a',\n'OWNER' = 'b') AS SELECT 1")
     assert (rule, where) == ("DUPLICATE_CLAUSE", "assets/t.sql:2")
@@ -276,7 +301,7 @@ def test_an_option_is_written_once():
 
 def test_what_is_wrong_with_several_values_is_told_at_once():
     found = errors(
-        "CREATE SOURCE s (\n a TEXT,\n b INT,\n B INT,\n WATERMARK FOR b AS b\n) FRESHNESS = 0 WITH ('x' = 'y')"
+        "CREATE SOURCE s (\n a TEXT,\n b INT,\n B INT,\n CONSTRAINT c EXPECT (b > 0)\n) FRESHNESS = 0 WITH ('x' = 'y')"
     )
     assert [(rule, where) for rule, where, _ in found] == [
         ("COLUMN_TYPE", "assets/t.sql:2"),

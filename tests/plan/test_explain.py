@@ -108,7 +108,7 @@ def test_the_price_follows_the_newest_measurements_and_the_rows():
     records = [record("keys", 8, 100), record("keys", 80, 100), record("full", 30, 1000)]
 
     assert not price_of("keys", 100, records, "f").prefers_full
-    assert price_of("keys", 1000, records, "f").prefers_full
+    assert price_of("keys", 100_000, records, "f").prefers_full
     assert str(price_of("keys", 100, records, "f")) == "incremental=8.0 s, full=30.0 s"
 
 
@@ -132,6 +132,13 @@ def test_the_measurement_of_the_most_similar_size_speaks():
 
     assert price_of("keys", 100, records, "f").incremental < 3
     assert price_of("keys", 90_000, records, "f").incremental > 30
+
+
+def test_a_price_that_was_not_asked_for_a_long_time_is_forgotten():
+    old = [record("keys", 40, 100), record("full", 30, 1_000)]
+
+    assert price_of("keys", 100, old, "f").prefers_full
+    assert not price_of("keys", 100, [*[record("full", 30, 1_000)] * 20, *old], "f").prefers_full
 
 
 def test_a_full_refresh_is_expected_to_grow_with_its_inputs():

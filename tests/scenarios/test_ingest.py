@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gzip
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -16,6 +16,21 @@ GOOD = '{"id": "a", "n": 1, "ts": "2026-01-01T00:00:00Z"}\n'
 
 def errors(lab, name):
     return [(row["file"], row["line"], row["error"]) for row in lab.quarantine(name)]
+
+
+def test_rows_behind_the_watermark_are_counted_and_kept(lab):
+    folder = lab.files("ev", "id STRING, ts TIMESTAMP, WATERMARK FOR ts AS ts - INTERVAL '5' MINUTE")
+    rows = '{{"id": "{}", "ts": "2026-01-01T10:{}:00Z"}}\n'
+    (folder / "1.json").write_text(rows.format("a", "10") + rows.format("b", "00"))
+    first = lab.refresh("ev")
+    (folder / "2.json").write_text(rows.format("c", "06") + rows.format("d", "04") + rows.format("e", "20"))
+    second = lab.refresh("ev")
+
+    assert (first.late_rows, second.late_rows) == (0, 1)
+    assert len(lab.rows("ev")) == 5
+    (status,) = [status for status in lab.status() if str(status.table) == "ev"]
+    assert status.event_timestamp == datetime(2026, 1, 1, 10, 20, tzinfo=UTC)
+    assert status.event_lag_seconds is not None
 
 
 def ids(lab, name):

@@ -11,10 +11,15 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import deltalake
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from deltalake.exceptions import DeltaError
 
 from freshline.declare.names import TableName
@@ -227,6 +232,41 @@ def count_rows(path: Path, version: int | None = None) -> int | None:
         else 0
     )
     return int(sum(counts)) - int(deleted)
+
+
+def greatest_time(path: Path, version: int, column: str) -> datetime | None:
+    """The greatest value of a TIMESTAMP column by the statistics of a version, to the millisecond.
+
+    None where there is none, or a file has no statistics of the column.
+    """
+    actions = deltalake.DeltaTable(str(path), version=version).get_add_actions(flatten=True)
+    names = {name.lower(): name for name in actions.schema.names}
+    greatest, nulls = names.get(f"max.{column.lower()}"), names.get(f"null_count.{column.lower()}")
+    if greatest is None or "num_records" not in actions.schema.names:
+        return None
+    found: list[datetime] = []
+    empty = actions[nulls].to_pylist() if nulls is not None else [None] * actions.num_rows
+    for value, none, rows in zip(actions[greatest].to_pylist(), empty, actions["num_records"].to_pylist(), strict=True):
+        if isinstance(value, datetime):
+            # A TIMESTAMP_NTZ has no zone: it is taken as UTC, as everywhere here.
+            found.append(value if value.tzinfo is not None else value.replace(tzinfo=UTC))
+        elif none is None or none != rows:
+            return None
+    return max(found, default=None)
+
+
+def count_before(path: Path, version: int, column: str, moment: datetime) -> int:
+    """How many of the rows that one commit added have a TIMESTAMP before a moment."""
+    found = 0
+    lines = (path / "_delta_log" / f"{version:020d}.json").read_text(encoding="utf-8").splitlines()
+    for line in lines:
+        added = json.loads(line).get("add")
+        if added is None:
+            continue
+        times = pq.read_table(path / unquote(added["path"]), columns=[column])[column].cast(pa.timestamp("us"))
+        limit = pa.scalar(moment.astimezone(UTC).replace(tzinfo=None), pa.timestamp("us"))
+        found += int(pc.sum(pc.less(times, limit)).as_py() or 0)
+    return found
 
 
 def is_never_null(path: Path, version: int, column: str) -> bool:

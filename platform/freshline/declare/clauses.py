@@ -13,7 +13,7 @@ from freshline.declare.freshness import Freshness
 from freshline.declare.location import Location
 from freshline.declare.names import TableName
 from freshline.declare.query import PythonQuery
-from freshline.declare.spec import Column, Downstream, Spec
+from freshline.declare.spec import Column, Downstream, Spec, Watermark
 
 T = TypeVar("T")
 
@@ -47,6 +47,7 @@ class TableClauses:
     comment: str | None = None
     freshness: Written[Freshness | Downstream] | None = None
     mode: Written[str] | None = None
+    watermark: Written[Watermark] | None = None
     options: Mapping[str, Written[str]] = field(default_factory=dict)
 
 
@@ -60,6 +61,7 @@ class SourceClauses:
     primary_key: Written[tuple[str, ...]] | None = None
     comment: str | None = None
     freshness: Written[Freshness | Downstream] | None = None
+    watermark: Written[Watermark] | None = None
     options: Mapping[str, Written[str]] = field(default_factory=dict)
 
 

@@ -17,12 +17,12 @@ from types import FrameType, FunctionType
 from typing import Any, TypeVar, overload
 
 from freshline.declare.clauses import QueryText, SourceClauses, TableClauses, Written
-from freshline.declare.freshness import Freshness
+from freshline.declare.freshness import Freshness, parse_seconds
 from freshline.declare.location import Location
 from freshline.declare.names import TableName
 from freshline.declare.query import PythonInput, PythonQuery
 from freshline.declare.rules import Problems, breach
-from freshline.declare.spec import Downstream
+from freshline.declare.spec import Downstream, Watermark
 from freshline.errors import DeclarationError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -72,6 +72,7 @@ def table(
     primary_key: str | Sequence[str] = (),
     partitioned_by: str | Sequence[str] = (),
     cluster_by: str | Sequence[str] = (),
+    watermark: tuple[str, timedelta | str] | None = None,
     comment: str | None = None,
     mode: str | None = None,
     options: Mapping[str, Any] | None = None,
@@ -87,6 +88,7 @@ def table(
     primary_key: str | Sequence[str] = (),
     partitioned_by: str | Sequence[str] = (),
     cluster_by: str | Sequence[str] = (),
+    watermark: tuple[str, timedelta | str] | None = None,
     comment: str | None = None,
     mode: str | None = None,
     options: Mapping[str, Any] | None = None,
@@ -103,6 +105,7 @@ def table(
     primary_key: str | Sequence[str] = (),
     partitioned_by: str | Sequence[str] = (),
     cluster_by: str | Sequence[str] = (),
+    watermark: tuple[str, timedelta | str] | None = None,
     comment: str | None = None,
     mode: str | None = None,
     options: Mapping[str, Any] | None = None,
@@ -115,7 +118,8 @@ def table(
 
     `freshness` is a timedelta, a text such as "30 seconds" or "PT5M", or "DOWNSTREAM"; without it the project's default
     holds. `name` is by default the function's name, in the namespace of the file's folder. `mode` is "auto",
-    "continuous", "incremental" or "batch"; `options` are those of WITH.
+    "continuous", "incremental" or "batch"; `watermark` is a column and how much older than the newest a row may be;
+    `options` are those of WITH.
     """
     line = _calling_line()
     given = {
@@ -125,6 +129,7 @@ def table(
         "primary_key": primary_key,
         "partitioned_by": partitioned_by,
         "cluster_by": cluster_by,
+        "watermark": watermark,
         "comment": comment,
         "mode": mode,
         "options": options or {},
@@ -235,6 +240,7 @@ class _NoteReader:
             comment=self.comment(),
             freshness=self.freshness(),
             mode=None if mode is None else Written(str(getattr(mode, "value", mode)).upper(), self.note.line),
+            watermark=self.watermark(),
             options=self.options(),
         )
 
@@ -247,7 +253,7 @@ class _NoteReader:
         if columns is None or name is None:
             return None
         try:
-            found, key = read_columns(Text(columns.text, self.at.path, columns.line))
+            found, key, watermark = read_columns(Text(columns.text, self.at.path, columns.line))
         except DeclarationError as error:
             self.problems.extend(error)
             return None
@@ -258,8 +264,22 @@ class _NoteReader:
             primary_key=self.names("primary_key") or key,
             comment=self.comment(),
             freshness=self.freshness(),
+            watermark=watermark,
             options=self.options(),
         )
+
+    def watermark(self) -> Written[Watermark] | None:
+        given = self.note.given["watermark"]
+        if given is None:
+            return None
+        try:
+            column, delay = given
+            return Written(Watermark(str(column), parse_seconds(delay, "delay", least=0)), self.note.line)
+        except (TypeError, ValueError) as error:
+            self.problems.add(
+                "WATERMARK", f'watermark is a column and a delay, as ("at", "5 minutes"): {error}', self.at
+            )
+            return None
 
     def name(self, default_name: TableName) -> TableName | None:
         given, function = self.note.given["name"], self.note.function

@@ -22,6 +22,7 @@ RULES: dict[str, str] = {
     "DUPLICATE_NAME": "A name is declared once, in any letter case.",
     "PATH_COLLISION": "Two names must not lie in the same folder of the warehouse.",
     "DUPLICATE_CLAUSE": "A clause or option is written once.",
+    "WATERMARK": "A watermark is for a column of the type TIMESTAMP, less an interval.",
     "NOT_BUILT": "A clause or option that this version does not have is refused, never ignored.",
     "FRESHNESS_VALUE": "A freshness is a positive whole number of seconds, minutes, hours or days.",
     "FRESHNESS_UPSTREAM": "A table cannot be fresher than what drives it.",

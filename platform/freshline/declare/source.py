@@ -13,7 +13,7 @@ from freshline.declare.location import Location
 from freshline.declare.names import REFUSED_IN_COLUMN, RESERVED_COLUMN
 from freshline.declare.options import SOURCE_OPTIONS, SOURCE_OPTIONS_NOT_BUILT, Options
 from freshline.declare.rules import Problems, breach, nearest
-from freshline.declare.spec import Column, SourceSpec
+from freshline.declare.spec import Column, SourceSpec, Watermark
 
 CONNECTORS = ("files", "delta")
 CONNECTORS_NOT_BUILT = (
@@ -82,6 +82,7 @@ def declare_source(clauses: SourceClauses) -> Declaration:
         format=file_format or "json",
         header=True if header is None else header,
         null_value=options.raw("null-value"),
+        watermark=_watermark(clauses, problems),
         settle_seconds=2.0 if settle is None else float(settle),
         deduplicate_seconds=deduplicate,
         max_record_bytes=options.whole("max-record-bytes", 1, 1024**3) or 4 * 1024 * 1024,
@@ -99,6 +100,27 @@ def declare_source(clauses: SourceClauses) -> Declaration:
     if spec.freshness is not None and clauses.freshness is not None:
         lines["FRESHNESS"] = clauses.freshness.line
     return Declaration(spec, lines)
+
+
+def _watermark(clauses: SourceClauses, problems: Problems) -> Watermark | None:
+    written = clauses.watermark
+    if written is None:
+        return None
+    at = Location(clauses.written_at.path, written.line)
+    name = written.value.column
+    column = next((one.value for one in clauses.columns if one.value.name.lower() == name.lower()), None)
+    if column is None:
+        problems.add(
+            "WATERMARK",
+            f"WATERMARK FOR {name}, which is no column of the source."
+            f"{nearest(name, [one.value.name for one in clauses.columns])}",
+            at,
+        )
+    elif column.type not in ("TIMESTAMP", "TIMESTAMP_NTZ"):
+        problems.add("WATERMARK", f"WATERMARK FOR {name}, which is {column.type}. It is for a TIMESTAMP.", at)
+    else:
+        return Watermark(column.name, written.value.delay_seconds)
+    return None
 
 
 def _check_connector(clauses: SourceClauses) -> None:

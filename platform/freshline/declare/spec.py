@@ -60,6 +60,14 @@ class Column:
 
 
 @dataclass(frozen=True)
+class Watermark:
+    """`WATERMARK FOR column AS column - delay`: rows may be this much older than the newest before they are late."""
+
+    column: str
+    delay_seconds: int = 0
+
+
+@dataclass(frozen=True)
 class Merge:
     """How rows of one key become one row.
 
@@ -96,6 +104,7 @@ class SourceSpec:
     format: str = "json"
     header: bool = True
     null_value: str | None = None
+    watermark: Watermark | None = None
     settle_seconds: float = 2.0
     deduplicate_seconds: float | None = 7 * 86400.0  # None: for ever
     max_record_bytes: int = 4 * 1024 * 1024
@@ -155,6 +164,7 @@ class TableSpec:
     cluster_by: tuple[str, ...] = ()
     comment: str | None = None
     merge: Merge | None = None
+    watermark: Watermark | None = None
     incremental_strict: bool = False
     non_driving: tuple[TableName, ...] = ()
     lookup_on_duplicate: str = "error"

@@ -11,10 +11,10 @@ from collections.abc import Callable
 
 from freshline.declare.clauses import QueryText, SourceClauses, TableClauses, Written
 from freshline.declare.column_types import normalise_type
-from freshline.declare.freshness import Freshness
+from freshline.declare.freshness import Freshness, parse_seconds
 from freshline.declare.location import Location
 from freshline.declare.rules import Problems, breach, nearest
-from freshline.declare.spec import Column, Downstream
+from freshline.declare.spec import Column, Downstream, Watermark
 from freshline.declare.tokens import Kind, Text, Token, Tokens
 from freshline.errors import DeclarationError
 
@@ -45,12 +45,14 @@ def read_statement(text: Text) -> TableClauses | SourceClauses:
     return _Header(text, statements[0]).read()
 
 
-def read_columns(text: Text) -> tuple[tuple[Written[Column], ...], Written[tuple[str, ...]] | None]:
-    """Columns as they stand between the parentheses of CREATE SOURCE, and their primary key."""
+def read_columns(
+    text: Text,
+) -> tuple[tuple[Written[Column], ...], Written[tuple[str, ...]] | None, Written[Watermark] | None]:
+    """Columns as they stand between the parentheses of CREATE SOURCE, their primary key, and their watermark."""
     header = _Header(text, text.tokens())
     header.column_list(closing=False)
     header.problems.raise_all()
-    return tuple(header.columns), header.primary_key
+    return tuple(header.columns), header.primary_key, header.watermark
 
 
 def _split(text: Text) -> list[list[Token]]:
@@ -73,6 +75,7 @@ class _Header:
         self.problems = Problems()
         self.columns: list[Written[Column]] = []
         self.primary_key: Written[tuple[str, ...]] | None = None
+        self.watermark: Written[Watermark] | None = None
         self._seen: dict[str, int] = {}
         self._comment: str | None = None
         self._freshness: Written[Freshness | Downstream] | None = None
@@ -143,6 +146,7 @@ class _Header:
             comment=self._comment,
             freshness=self._freshness,
             mode=mode,
+            watermark=self.watermark,
             options=self._options,
         )
 
@@ -153,8 +157,8 @@ class _Header:
             if not self._constraint():
                 raise breach(
                     "SYNTAX",
-                    "PRIMARY KEY (..) is expected between the parentheses: a materialized table takes its columns "
-                    "from its query.",
+                    "PRIMARY KEY (..) or WATERMARK FOR .. is expected between the parentheses: a materialized table "
+                    "takes its columns from its query.",
                     tokens.here,
                 )
             if not tokens.accept(","):
@@ -194,6 +198,7 @@ class _Header:
             primary_key=self.primary_key,
             comment=self._comment,
             freshness=self._freshness,
+            watermark=self.watermark,
             options=self._options,
         )
 
@@ -273,7 +278,7 @@ class _Header:
     # -- both
 
     def _constraint(self) -> bool:
-        """Read PRIMARY KEY, refuse WATERMARK and CONSTRAINT; False where a column stands."""
+        """Read PRIMARY KEY and WATERMARK, refuse CONSTRAINT; False where a column stands."""
         tokens = self.tokens
         if tokens.at("PRIMARY", "KEY") or (tokens.at("CONSTRAINT") and tokens.word(2) == "PRIMARY"):
             if tokens.accept("CONSTRAINT"):
@@ -290,12 +295,40 @@ class _Header:
             self.primary_key = Written(names, line)
             return True
         if tokens.at("WATERMARK", "FOR"):
-            self._not_built("WATERMARK")
+            self._watermark()
             return True
         if tokens.at("CONSTRAINT") and tokens.word(2) in ("EXPECT", "CHECK", "FOREIGN", "UNIQUE"):
             self._not_built("CONSTRAINT")
             return True
         return False
+
+    def _watermark(self) -> None:
+        """WATERMARK FOR column AS column [- INTERVAL '5' MINUTE]."""
+        tokens = self.tokens
+        self._once("WATERMARK")
+        line = tokens.line
+        tokens.expect("WATERMARK", "FOR")
+        column = tokens.identifier("a column")
+        tokens.expect("AS")
+        at = tokens.here
+        again = tokens.identifier(f"the same column, {column},")
+        delay = 0
+        if again.lower() != column.lower():
+            self.problems.add(
+                "WATERMARK", f"WATERMARK FOR {column} is computed from {again}. Write {column}, less an interval.", at
+            )
+        if tokens.accept("-"):
+            at = tokens.here
+            words = []
+            while tokens.token is not None and not tokens.at(",") and not tokens.at(")"):
+                words.append(tokens.advance())
+            if not words:
+                raise tokens.refuse("an interval, such as INTERVAL '5' MINUTE, is expected")
+            try:
+                delay = parse_seconds(self.text.text[words[0].start : words[-1].end], "delay", least=0)
+            except ValueError as error:
+                self.problems.add("WATERMARK", f"WATERMARK FOR {column}: {error}", at)
+        self.watermark = Written(Watermark(column, delay), line)
 
     def _not_built(self, clause: str) -> None:
         """Refuse a clause of the grammar that this version does not have, and step over it."""

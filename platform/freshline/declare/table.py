@@ -92,6 +92,7 @@ def declare_table(clauses: TableClauses) -> Declaration:
         cluster_by=_value(clauses.cluster_by),
         comment=clauses.comment,
         merge=merge,
+        watermark=None if clauses.watermark is None else clauses.watermark.value,
         incremental_strict=incremental == "strict",
         non_driving=non_driving,
         lookup_on_duplicate=on_duplicate or "error",
@@ -138,9 +139,14 @@ def resolve_table(
         problems.extend(error)
         problems.raise_all()
         raise AssertionError("an error was collected") from error
+    watermark = spec.watermark
+    if watermark is not None:
+        (column,) = _of_query((watermark.column,), columns, "WATERMARK", "WATERMARK", declaration, problems) or ("",)
+        watermark = replace(watermark, column=column)
     resolved = replace(
         spec,
         columns=columns,
+        watermark=watermark,
         primary_key=_of_query(spec.primary_key, columns, "PRIMARY_KEY", "PRIMARY KEY", declaration, problems),
         partitioned_by=_of_query(
             spec.partitioned_by, columns, "PARTITION_COLUMN", "PARTITIONED BY", declaration, problems
@@ -197,6 +203,7 @@ def _lines(clauses: TableClauses) -> dict[str, int]:
         "PRIMARY KEY": clauses.primary_key,
         "PARTITIONED BY": clauses.partitioned_by,
         "CLUSTER BY": clauses.cluster_by,
+        "WATERMARK": clauses.watermark,
         "FRESHNESS": clauses.freshness,
         "REFRESH_MODE": clauses.mode,
     }

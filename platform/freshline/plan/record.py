@@ -54,6 +54,7 @@ class RefreshRecord:
     full_seconds: float | None = None
     lag_seconds: float | None = None
     positions: Mapping[str, Any] | None = None
+    late_rows: int | None = None
     id: int | None = field(default=None, compare=False)
 
     def as_json(self) -> dict[str, Any]:
@@ -76,6 +77,7 @@ class RefreshRecord:
             "rows_in": self.rows_in,
             "rows_out": self.rows_out,
             "rejected": self.rejected,
+            "late_rows": self.late_rows,
             "data_timestamp": None if self.data_timestamp is None else self.data_timestamp.isoformat(),
             "lag_seconds": self.lag_seconds,
             "error": None if self.error is None else dict(self.error),

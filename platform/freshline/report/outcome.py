@@ -19,9 +19,11 @@ class Outcome:
     were read,
     `rows_out` the rows written, `rejected` those that went to quarantine. `problems` are errors that did not stop
     the refresh, such as a landing file that changed after it was read. `cache_hits` is how many inputs of a join were
-    still kept from an earlier refresh. `cpu_seconds` are those of the engine's processes, None where other work ran
-    beside it; `predicted_seconds` is what the strategy and `full_seconds` what a full refresh was expected to take,
-    None where that did not count in the choice.
+    still kept from an earlier refresh. `late_rows` are those that came behind the watermark of a log table; they are in
+    it like all others; None without a watermark.
+
+    `cpu_seconds` are those of the engine's processes, None where other work ran beside it; `predicted_seconds` is what
+    the strategy and `full_seconds` what a full refresh was expected to take, None where that did not count.
     """
 
     table: TableName
@@ -40,6 +42,7 @@ class Outcome:
     error: FreshlineError | None = None
     problems: tuple[FreshlineError, ...] = field(default=())
     cache_hits: int = 0
+    late_rows: int | None = None
     cpu_seconds: float | None = None
     predicted_seconds: float | None = None
     full_seconds: float | None = None
@@ -63,6 +66,7 @@ class Outcome:
             "rows_out": self.rows_out,
             "rejected": self.rejected,
             "seconds": round(self.seconds, 3),
+            "late_rows": self.late_rows,
             "cpu_seconds": None if self.cpu_seconds is None else round(self.cpu_seconds, 3),
             "predicted_seconds": self.predicted_seconds,
             "full_seconds": self.full_seconds,

@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,8 @@ class TableStatus:
     `state` is a word of rule 10, SCHEDULED for what was never refreshed; or SUSPENDED, BLOCKED or PAUSED for what is
     left alone now, with the reason in `suspended`, `blocked_by` or `paused`. `freshness_seconds` and `mode` are those
     in force: of `override` where there is one. `feasible` says whether the promise can be kept, None where nothing was
-    measured that tells. `rows` and `quarantined` are counted by the
+    measured that tells. `event_timestamp` is the newest time of an event, by the column of the watermark, and
+    `event_lag_seconds` how long ago that is; None without a watermark. `rows` and `quarantined` are counted by the
     statistics in the logs, None where those do not tell. `error` is that of the newest refresh when it failed, or of
     reading this status, which `unreadable` then says; `problems` are what needs a person though the newest refresh
     went on.
@@ -83,6 +85,8 @@ class TableStatus:
     feasible: bool | None = None
     feasible_reason: str = ""
     unreadable: bool = False
+    event_timestamp: datetime | None = None
+    event_lag_seconds: float | None = None
 
     @property
     def late(self) -> bool:
@@ -113,6 +117,8 @@ class TableStatus:
             "paused": self.paused,
             "feasible": self.feasible,
             "feasible_reason": self.feasible_reason,
+            "event_timestamp": None if self.event_timestamp is None else self.event_timestamp.isoformat(),
+            "event_lag_seconds": None if self.event_lag_seconds is None else round(self.event_lag_seconds, 3),
         }
 
 
@@ -186,6 +192,8 @@ def read_status(
                 feasible=promise.feasible,
                 feasible_reason=promise.reason,
                 unreadable=look.error is not None,
+                event_timestamp=look.event_timestamp,
+                event_lag_seconds=lag_seconds(look.event_timestamp, now),
             )
         )
     return statuses
@@ -215,6 +223,7 @@ class _Look:
     committed_version: int | None = None
     carried: bool = False  # the newest receipt was written again by a commit without new rows
     error: Mapping[str, Any] | None = None
+    event_timestamp: datetime | None = None  # the greatest of the watermark's column
 
 
 def _look(
@@ -242,7 +251,9 @@ def _look(
             # The check says what the source had then; what it has now, no refresh has looked at yet.
             position = None if check is None else position_from_json(json.loads(check.position))
             at_check = position if isinstance(position, TablePosition) else None
-            return _Look(Held(at_check, checked), newest.version, rows)
+            return _Look(
+                Held(at_check, checked), newest.version, rows, event_timestamp=_event_time(spec, path, newest.version)
+            )
         own = None if receipt is None else receipt.data_timestamp
         stamps = [stamp for stamp in (checked, own) if stamp is not None]
         held = Held(
@@ -265,10 +276,20 @@ def _look(
             committed=_committed(path, newest),
             committed_version=newest.receipt_version,
             carried=receipt is not None and receipt.maintenance,
+            event_timestamp=_event_time(spec, path, newest.version),
         )
     except FreshlineError as error:
         # One table that cannot be read must not hide the others; its line says what is wrong.
         return replace(nothing, error=error.as_json())
+
+
+def _event_time(spec: Spec, path: Path, version: int) -> datetime | None:
+    """The newest time of an event, where a watermark says which column has it."""
+    return None if spec.watermark is None else _greatest_time(path, version, spec.watermark.column)
+
+
+# A version never changes, and status is asked for every second.
+_greatest_time = lru_cache(maxsize=1_024)(delta_log.greatest_time)
 
 
 def _committed(path: Path, newest: delta_log.Newest) -> LastRefresh | None:

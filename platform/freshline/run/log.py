@@ -22,7 +22,15 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from freshline.commit.delta_log import count_all, exists, newest_version, open_table, read_newest
+from freshline.commit.delta_log import (
+    count_all,
+    count_before,
+    exists,
+    greatest_time,
+    newest_version,
+    open_table,
+    read_newest,
+)
 from freshline.commit.write import (
     Committed,
     append_rows,
@@ -102,7 +110,7 @@ def refresh_log(
     if oldest is not None:
         stamp = min(stamp, datetime.fromtimestamp(oldest / 1e9, UTC))
     mode = str(runtime.graph.mode(spec.name))
-    rows_out = rejected = redelivered = 0
+    rows_out = rejected = redelivered = late = 0
     version = newest_version(path)
     committed = False
     if unread.new or version is None or _lacks_columns(path, spec):
@@ -116,7 +124,10 @@ def refresh_log(
                     [stamp, *(datetime.fromtimestamp(mark.modified_ns / 1e9, UTC) for mark in left)], default=stamp
                 )
                 progress(f"reading {len(marks)} files ({number} of {len(batches)})")
+                watermark = _watermark(spec, path)
                 batch = _ingest(runtime, spark, spec, path, marks, batch_stamp, mode, cancellation)
+                if watermark is not None and spec.watermark is not None:
+                    late += count_before(path, batch.committed.version, spec.watermark.column, watermark)
                 rows_out += batch.committed.rows_out
                 rejected += batch.rejected
                 redelivered += batch.redelivered
@@ -136,12 +147,22 @@ def refresh_log(
         rows_in=rows_out + rejected + redelivered,
         rows_out=rows_out,
         rejected=rejected,
+        late_rows=None if spec.watermark is None else late,
         seconds=time.monotonic() - started,
         mode=mode,
         data_timestamp=stamp,
         committed=committed,
         problems=unread.changed,
     )
+
+
+def _watermark(spec: SourceSpec, path: Path) -> datetime | None:
+    """The time before which a row is late: the newest event so far, less the delay."""
+    version = newest_version(path)
+    if spec.watermark is None or version is None:
+        return None
+    newest = greatest_time(path, version, spec.watermark.column)
+    return None if newest is None else newest - timedelta(seconds=spec.watermark.delay_seconds)
 
 
 def _list(

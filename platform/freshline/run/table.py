@@ -178,6 +178,7 @@ def _record(runtime: Runtime, outcome: Outcome, fingerprint: str, cause: str) ->
             error=None if outcome.error is None else outcome.error.as_json(),
             problems=tuple(str(problem) for problem in outcome.problems),
             mode=outcome.mode,
+            late_rows=outcome.late_rows,
             cause=cause,
             cpu_seconds=outcome.cpu_seconds,
             predicted_seconds=outcome.predicted_seconds,

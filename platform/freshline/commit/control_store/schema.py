@@ -58,6 +58,7 @@ REFRESHES = Table(
     Column("full_seconds", Float),
     Column("lag_seconds", Float),
     Column("positions", Text),
+    Column("late_rows", Integer),
 )
 
 REQUESTS = Table(

@@ -276,6 +276,7 @@ def _insert_refresh(connection: Connection, record: RefreshRecord) -> None:
             full_seconds=record.full_seconds,
             lag_seconds=record.lag_seconds,
             positions=None if record.positions is None else json.dumps(dict(record.positions)),
+            late_rows=record.late_rows,
         )
     )
     decided = REFRESHES.c.state.in_(DECISIONS)
@@ -314,6 +315,7 @@ def _record(row: Any) -> RefreshRecord:
         full_seconds=row["full_seconds"],
         lag_seconds=row["lag_seconds"],
         positions=None if row["positions"] is None else json.loads(row["positions"]),
+        late_rows=row["late_rows"],
         id=row["id"],
     )
 

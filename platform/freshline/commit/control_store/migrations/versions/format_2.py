@@ -22,6 +22,7 @@ def upgrade() -> None:
         sa.Column("full_seconds", sa.Float),
         sa.Column("lag_seconds", sa.Float),
         sa.Column("positions", sa.Text),
+        sa.Column("late_rows", sa.Integer),
     ):
         op.add_column("freshline_refresh", column)
     op.create_table("freshline_identity", sa.Column("id", sa.String(40), nullable=False))
