@@ -35,6 +35,7 @@ from freshline.refresh.literal import quoted
 from freshline.refresh.settle import settle
 
 UNSURE = "?"
+EXTREMES = (AggregateKind.LEAST, AggregateKind.GREATEST)
 ORDERED = (IntegralType, DecimalType, StringType, DateType, TimestampType, TimestampNTZType, BooleanType)
 # A decimal average has four digits more than what it averages, so the sum follows from it and the count exactly while
 # the rounding of each of so many rows stays below half of the last digit of the sum.
@@ -95,6 +96,9 @@ def follow(
     counted = [_Counted.of(one, algebra, never_null) for one in algebra.aggregates]
     if any(one.aggregate.kind is AggregateKind.AVERAGE and one.rows is None for one in counted):
         return None
+    if any(one.kind in EXTREMES for one in algebra.aggregates):
+        # They are read twice: for sums, and net.
+        changed, _ = settle(changed, expected=expected)
     groups, count = settle(_groups(changed, algebra, target, names), expected=expected)
     keys = keys_of(groups.select(*[F.col(quoted(names[key])) for key in algebra.keys]))
     if count == 0:
@@ -186,7 +190,7 @@ def _groups(changed: DataFrame, algebra: Algebra, target: DataFrame, names: Mapp
             value = argument.cast("long") if isinstance(kinds[f"a{number}"].dataType, IntegralType) else argument
             parts.append(F.sum(F.when(sign > 0, value).otherwise(-value)).alias(f"d{number}"))
     rows = changed
-    extremes = [one for one in algebra.aggregates if one.kind in (AggregateKind.LEAST, AggregateKind.GREATEST)]
+    extremes = [one for one in algebra.aggregates if one.kind in EXTREMES]
     groups = rows.groupBy(*keys).agg(*parts)
     if extremes:
         # A value that came and went within the range never was in the new rows: only net changes count here.
@@ -278,7 +282,7 @@ def _value(one: _Counted, names: Mapping[str, str], stored: StructType, rows: St
     if aggregate.kind is AggregateKind.COUNT:
         value = F.coalesce(old, F.lit(0)) + came
         return _Value(value, value >= 0, value > 0)
-    if aggregate.kind in (AggregateKind.LEAST, AggregateKind.GREATEST):
+    if aggregate.kind in EXTREMES:
         return _extreme(aggregate, old)
     kind = stored[names[aggregate.column]].dataType
     change = F.coalesce(F.col(f"d{number}"), F.lit(0).cast(_sum_type(rows[f"a{number}"].dataType)))

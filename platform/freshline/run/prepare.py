@@ -503,10 +503,12 @@ def _changes_by_algebra(
         after = is_never_null(pinned.path, pinned.position.version, column)
         return after and (pinned.is_log or before is None or is_never_null(pinned.path, before.version, column))
 
-    signed = {
-        (Reading.SIGNED, name.view.lower()): read_signed(spark, pins.inputs[name], changes[name])
-        for name in step.changed
-    }
+    signed = {}
+    for name in step.changed:
+        images = read_signed(spark, pins.inputs[name], changes[name])
+        # Nothing tells Spark how few a change feed has, and it would shuffle the other side of a join.
+        few = changes[name].rows <= BROADCAST_ROWS
+        signed[Reading.SIGNED, name.view.lower()] = F.broadcast(images) if few else images
     held.callback(drop_algebra_views, spark, algebra, list(relations))
     expected = sum(changes[name].rows for name in step.changed)
     followed = follow(spark, algebra, {**inputs, **signed}, target, never_null, expected=expected)
