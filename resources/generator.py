@@ -22,6 +22,7 @@ import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+from itertools import repeat
 from pathlib import Path
 from random import Random
 from threading import Event
@@ -204,6 +205,13 @@ class Generator:
             (self.landing / kind).mkdir(parents=True, exist_ok=True)
         self.campaigns.create()
 
+    def landed(self, kind: str) -> int:
+        """How many different valid records of one kind landed, counted in the files and by nothing else."""
+        found: set[str] = set()
+        for file in (self.landing / kind).glob("[!.]*.jsonl"):
+            found.update(name for name in map(_valid_name, file.read_bytes().splitlines(), repeat(kind)) if name)
+        return len(found)
+
     def portion(
         self, i: int, of: int, touches: int, orders: int, customer_changes: int, *, base: datetime = BASE
     ) -> None:
@@ -324,6 +332,15 @@ def _written(moment: datetime) -> str:
 
 def _content(lines: Sequence[bytes]) -> bytes:
     return b"".join(line + b"\n" for line in lines)
+
+
+def _valid_name(line: bytes, kind: str) -> str | None:
+    """The identifier of a record, None of a broken one: those that can be parsed are marked, or have none."""
+    try:
+        name = json.loads(line.decode())[KEYS[kind]]
+    except ValueError:
+        return None
+    return None if name is None or name.endswith("-broken") else str(name)
 
 
 def _deliver(target: Path, content: bytes) -> None:

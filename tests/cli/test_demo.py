@@ -46,6 +46,10 @@ def few_events(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(demo, name, getattr(demo, name) // 100)
 
 
+def counted(orders: int) -> dict[str, Any]:
+    return {"type": "rows", "columns": [], "rows": [json.dumps({"orders": orders, "different": orders})]}
+
+
 def verification(equal: bool) -> dict[str, Any]:
     return {
         "type": "verification",
@@ -62,14 +66,20 @@ def verification(equal: bool) -> dict[str, Any]:
 def test_once_refreshes_after_each_of_ten_portions_and_verifies(
     deployment: Path, fake_engine: FakeEngine, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    fake_engine.answers = {"refresh": [{"type": "outcome", "outcome": OUTCOME}], "verify": [verification(True)]}
+    fake_engine.answers = {
+        "refresh": [{"type": "outcome", "outcome": OUTCOME}],
+        "verify": [verification(True)],
+        "sql": [counted(3_000)],
+    }
 
     assert run(["demo", "--once"]) == 0
 
     out = capsys.readouterr().out
-    assert [kind for kind, _ in fake_engine.asked] == ["refresh"] * 10 + ["verify"]
+    assert [kind for kind, _ in fake_engine.asked] == ["refresh"] * 10 + ["verify", "sql"]
     assert out.count("portion ") == 10
     assert "1 of 1 are equal to their queries" in out
+    assert "freshness 5 seconds, was 5 minutes; continuous, was incremental; by the demo" in out
+    assert "3000 orders landed; enriched_orders has 3000 rows with 3000 different order_ids" in out
     assert not fake_engine.running
     landing = deployment / ".freshline" / "demo" / "landing"
     lines = sum(file.read_bytes().count(b"\n") for file in (landing / "touch_event").iterdir())
@@ -78,28 +88,36 @@ def test_once_refreshes_after_each_of_ten_portions_and_verifies(
 
 @pytest.mark.usefixtures("few_events")
 @pytest.mark.parametrize(
-    ("outcome", "verified"),
-    [({}, [verification(True), verification(False)]), ({"state": "FAILED"}, [verification(True)]), ({}, [])],
+    ("outcome", "verified", "orders"),
+    [
+        ({}, [verification(True), verification(False)], 30),
+        ({"state": "FAILED"}, [verification(True)], 30),
+        ({}, [], 30),
+        ({}, [verification(True)], 29),
+    ],
 )
 def test_once_fails_unless_all_was_refreshed_and_all_is_equal(
     outcome: dict[str, Any],
     verified: list[dict[str, Any]],
+    orders: int,
     deployment: Path,
     fake_engine: FakeEngine,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     told = {"type": "outcome", "outcome": {**OUTCOME, **outcome}}
-    fake_engine.answers = {"refresh": [told], "verify": verified}
+    fake_engine.answers = {"refresh": [told], "verify": verified, "sql": [counted(orders)]}
 
     assert run(["demo", "--once", "--json"]) == 1
     answer = json.loads(capsys.readouterr().out)
     assert answer["refreshes"] == 10
     assert len(answer["verify"]) == len(verified)
+    assert answer["orders"] == {"landed": 30, "rows": orders, "different": orders}
     assert not fake_engine.running
 
 
 @pytest.mark.usefixtures("few_events")
 def test_the_demo_before_is_wiped(deployment: Path, fake_engine: FakeEngine) -> None:
+    fake_engine.answers = {"sql": [counted(30)]}
     left = deployment / ".freshline" / "demo" / "warehouse" / "left"
     other = deployment / ".freshline" / "local" / "kept"
     for folder in (left, other):
@@ -117,13 +135,17 @@ def test_the_live_demo_shows_tables_while_events_arrive_and_ends_all_of_it(
 ) -> None:
     (deployment / "assets" / "definitions.py").write_text("from dagster import Definitions\n\ndefs = Definitions()\n")
     monkeypatch.setattr(demo, "PLAIN_SECONDS", 1.0)
+    fake_engine.answers = {"sql": [counted(10_000)]}
 
-    assert run(["demo", "--minutes", "0.05", "--port", "0"]) == 0
+    # More rows than orders landed: the count is what the exit code tells.
+    assert run(["demo", "--minutes", "0.05", "--port", "0"]) == 1
 
     out = capsys.readouterr().out
     assert out.startswith("Dagster UI: http://127.0.0.1:")
     assert out.count("enriched_orders") >= 3
     assert any((deployment / ".freshline" / "demo" / "landing" / "touch_event").iterdir())
+    assert "enriched_orders has 10000 rows" in out.splitlines()[-1]
+    assert fake_engine.asked[0] == ("refresh", {"tables": ["enriched_orders"]})
     assert not fake_engine.running
     assert not [thread.name for thread in threading.enumerate() if "ThreadPool" in thread.name and thread.is_alive()]
 

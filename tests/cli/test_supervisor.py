@@ -80,18 +80,41 @@ def test_the_ui_answers_on_loopback_and_all_of_it_ends(
 
 
 @pytest.mark.slow
-def test_what_ends_by_itself_is_told_once(supervisor: Supervisor, settings: Settings, said: list[str]) -> None:
+@pytest.mark.parametrize("name", ["dagster-webserver", "dagster-daemon"])
+def test_what_ends_by_itself_is_told_and_started_again(
+    supervisor: Supervisor, settings: Settings, said: list[str], name: str
+) -> None:
     over = threading.Event()
     watching = threading.Thread(target=supervisor.watch, args=(over,))
     watching.start()
-    daemon = dict(record(settings).children)["dagster-daemon"]
-    os.kill(daemon.pid, signal.SIGKILL)
-    over.wait(3.5)  # three looks
-    over.set()
-    watching.join()
+    first = dict(record(settings).children)[name]
+    try:
+        os.kill(first.pid, signal.SIGKILL)
+        wait_for(lambda: dict(record(settings).children)[name] != first)
+        if name == "dagster-webserver":
+            wait_for(lambda: answers(f"{supervisor.url}/server_info"))
+    finally:
+        over.set()
+        watching.join()
 
-    assert [sentence.split(";")[0] for sentence in said] == ["dagster-daemon has ended (code -9)"]
-    assert said[0].endswith(str(settings.state / "logs" / "dagster-daemon.log"))
+    assert dict(record(settings).children)[name].alive
+    assert said == [f"{name} has ended (code -9) and is started again; its log: {settings.state}/logs/{name}.log"]
+
+
+def answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
+@pytest.mark.slow
+def test_a_project_that_is_gone_is_kept_no_longer(supervisor: Supervisor, settings: Settings, said: list[str]) -> None:
+    (settings.root / "workspace.yaml").unlink()
+
+    assert supervisor.watch(threading.Event()) == 1
+    assert said == [f"{settings.root / 'workspace.yaml'} is gone: there is nothing left to keep"]
 
 
 @pytest.mark.slow

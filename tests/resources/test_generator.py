@@ -58,6 +58,8 @@ def test_all_parts_together_hold_exactly_the_records_asked_for(written: Path) ->
     counts = [len(read_landing(written / "landing", kind).rows) for kind in KINDS]
 
     assert counts == [3000, 900, 1500]
+    counter = Generator(written / "landing", written / "landing" / "campaign_load", 7)
+    assert [counter.landed(kind) for kind in KINDS] == counts
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -193,6 +195,7 @@ def test_the_live_run_writes_at_its_rate_until_told_to_stop(tmp_path: Path) -> N
     touches = read_landing(tmp_path / "landing", "touch_event").rows
 
     assert dict(counts) == {"touch_event": 1200, "sale_order": 360, "customer_change": 240}
+    assert dict(counts) == {kind: generator.landed(kind) for kind in KINDS}
     assert len(touches) == 1200
     assert max(row["event_ts"] for row in touches) <= start + timedelta(seconds=120)
     assert len(generator.campaigns.days()) == DAYS_BEFORE + 1

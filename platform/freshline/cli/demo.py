@@ -9,7 +9,7 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from datetime import datetime
 from pathlib import Path
@@ -17,11 +17,13 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import click
 
+from freshline.cli import sale_weekend
 from freshline.cli.ask import ask
 from freshline.cli.failures import FAILED
 from freshline.cli.options import json_option, open_settings, project_option
 from freshline.cli.progress import Progress
 from freshline.cli.refresh import FINE, outcome_lines
+from freshline.cli.sale_weekend import OrderCount, SaleWeekend, alternate, count_orders, sale_times
 from freshline.cli.status import HEADERS, RIGHT, open_status, status_cells, status_text
 from freshline.cli.supervisor import Supervisor, end_all, interruptible, undisturbed
 from freshline.cli.verify import verification_lines
@@ -43,7 +45,7 @@ ENVIRONMENT = "demo"
 SEED = 7
 PORTIONS, TOUCHES, ORDERS, CUSTOMER_CHANGES = 10, 10_000, 3_000, 2_000
 TOUCHES_A_SECOND = 40.0
-TERMINAL_SECONDS = 1.0
+LOOK_SECONDS = 1.0
 PLAIN_SECONDS = 15.0  # where nothing can be drawn over, a table this often
 
 
@@ -51,6 +53,8 @@ class Generator(Protocol):
     """What the demo needs of resources/generator.py."""
 
     def prepare(self) -> None: ...
+
+    def landed(self, kind: str) -> int: ...
 
     def portion(self, i: int, of: int, touches: int, orders: int, customer_changes: int) -> None: ...
 
@@ -82,7 +86,8 @@ def command(
 ) -> int:
     """Run the reference deployment on generated events, in an environment of its own that is wiped first.
 
-    The engine with its loops, events for some minutes, the Dagster UI and a live table; Ctrl-C ends all of it.
+    The engine with its loops, events for some minutes, the Dagster UI and a live table; Ctrl-C ends all of it. For a
+    while enriched_orders is to be five seconds fresh in place of five minutes. At the end its orders are counted.
     """
     if kafka:
         raise RequestError("events through Kafka are not built yet. Leave out --kafka: events arrive as files.")
@@ -154,6 +159,8 @@ def run_once(settings: Settings, graph: Graph, generator: Generator, as_json: bo
             for portion in range(PORTIONS):
                 begun = time.monotonic()
                 generator.portion(portion, PORTIONS, TOUCHES, ORDERS, CUSTOMER_CHANGES)
+                for sentence in alternate(settings, portion):
+                    say(sentence)
                 made = [event["outcome"] for event in ask(client, "refresh", progress) if event["type"] == "outcome"]
                 outcomes += made
                 done = ", ".join(f"{outcome['table']} {outcome['strategy'] or outcome['state']}" for outcome in made)
@@ -168,27 +175,30 @@ def run_once(settings: Settings, graph: Graph, generator: Generator, as_json: bo
                 if event["type"] == "verification":
                     verifications.append(event["verification"])
                     say("\n".join(verification_lines(event["verification"])))
+            counted = count_orders(client, generator.landed(sale_weekend.SOURCE), progress)
         finally:
             with undisturbed():
                 client.stop()
         seconds = time.monotonic() - started
         equal = sum(bool(verification["equal"]) for verification in verifications)
-        say(f"\n{equal} of {len(verifications)} are equal to their queries; {duration_text(seconds)} in all")
+        say(f"\n{counted}")
+        say(f"{equal} of {len(verifications)} are equal to their queries; {duration_text(seconds)} in all")
     if as_json:
         answer = {
             "refreshes": len(outcomes),
             "seconds": round(seconds, 1),
             "status": [status.as_json() for status in statuses],
             "verify": verifications,
+            "orders": counted.as_json(),
         }
         click.echo(json.dumps(answer, indent=2))
     # An empty list would be equal throughout.
-    well = bool(verifications) and equal == len(verifications)
+    well = bool(verifications) and equal == len(verifications) and counted.exact
     return 0 if well and all(outcome["state"] in FINE for outcome in outcomes) else FAILED
 
 
 def run_live(settings: Settings, graph: Graph, generator: Generator, minutes: float, port: int | None) -> int:
-    """Events, all loops, the UI and the live table, until the time is up or Ctrl-C."""
+    """Events, all loops, the UI, the live table and the sale, until the time is up or Ctrl-C; then the count."""
     over = threading.Event()
     generator.prepare()
     told: list[str] = []
@@ -197,13 +207,23 @@ def run_live(settings: Settings, graph: Graph, generator: Generator, minutes: fl
         supervisor.start(progress)
     threads = ThreadPoolExecutor(2)
     running: list[Future[object]] = []
+    counted: OrderCount | None = None
     try:
         running = [threads.submit(generator.run, over, TOUCHES_A_SECOND), threads.submit(supervisor.watch, over)]
         for future in running:
             future.add_done_callback(lambda _: over.set())
         click.echo(f"Dagster UI: {supervisor.url}. Ctrl-C ends the demo.")
+        seconds = minutes * 60 if minutes else None
+        sale = SaleWeekend(settings, sale_times(seconds))
         with open_status(settings, graph) as read:
-            _show_until(read, over, minutes * 60 if minutes else None, told)
+            try:
+                _show_until(read, sale, over, seconds, told)
+            except KeyboardInterrupt:
+                click.echo("no more events; the orders are counted. Ctrl-C again ends without that.", err=True)
+            over.set()
+            wait(running, timeout=30.0)
+            counted = count_all(supervisor.engine, generator)
+            click.echo(status_text(*read()))
     except KeyboardInterrupt:
         click.echo("ending", err=True)
     finally:
@@ -211,35 +231,59 @@ def run_live(settings: Settings, graph: Graph, generator: Generator, minutes: fl
         with undisturbed():
             wait(running, timeout=30.0)
             supervisor.stop()
-            threads.shutdown(wait=False)
-    with open_status(settings, graph) as read:
-        click.echo(status_text(*read()))
+            threads.shutdown(wait=all(future.done() for future in running))
     for future in running:
         future.result()  # raises what ended it
-    return 0
+    if counted is None:
+        return 0
+    click.echo(f"\n{counted}")
+    return 0 if counted.exact else FAILED
+
+
+def count_all(client: EngineClient, generator: Generator) -> OrderCount:
+    """Bring in what landed, and count it. Raises CommandError and EngineError."""
+    with Progress() as progress:
+        for event in ask(client, "refresh", progress, tables=[str(sale_weekend.TABLE)]):
+            if event["type"] == "outcome" and event["outcome"]["state"] not in FINE:
+                click.echo("\n".join(outcome_lines(event["outcome"])), err=True)
+        return count_orders(client, generator.landed(sale_weekend.SOURCE), progress)
 
 
 def _show_until(
     look: Callable[[], tuple[list[TableStatus], datetime]],
+    sale: SaleWeekend,
     over: threading.Event,
     seconds: float | None,
     told: list[str],
 ) -> None:
-    deadline = None if seconds is None else time.monotonic() + seconds
     if not sys.stdout.isatty():
-        while not over.wait(_left(deadline, PLAIN_SECONDS)):
-            click.echo("\n".join([status_text(*look()), *told, ""]))
+        shown_at = -PLAIN_SECONDS
+        for passed, statuses, now in _looks(look, over, seconds):
+            for sentence in (*told, *sale.step(passed, statuses)):
+                click.echo(f"{sentence}\n")
             told.clear()
-            if deadline is not None and time.monotonic() >= deadline:
-                return
+            if passed - shown_at >= PLAIN_SECONDS:
+                shown_at = passed
+                click.echo(f"{status_text(statuses, now)}\n")
         return
     from rich.live import Live
 
-    with Live(_drawn(*look(), told), auto_refresh=False) as live:
-        while not over.wait(_left(deadline, TERMINAL_SECONDS)):
-            live.update(_drawn(*look(), told[-5:]), refresh=True)
-            if deadline is not None and time.monotonic() >= deadline:
-                return
+    with Live(auto_refresh=False) as live:
+        for passed, statuses, now in _looks(look, over, seconds):
+            told += sale.step(passed, statuses)
+            live.update(_drawn(statuses, now, told[-5:]), refresh=True)
+
+
+def _looks(
+    look: Callable[[], tuple[list[TableStatus], datetime]], over: threading.Event, seconds: float | None
+) -> Iterator[tuple[float, list[TableStatus], datetime]]:
+    """How the tables stand, with the seconds since the beginning, about every second until it is over."""
+    begun = time.monotonic()
+    deadline = None if seconds is None else begun + seconds
+    while True:
+        yield (time.monotonic() - begun, *look())
+        if over.wait(_left(deadline, LOOK_SECONDS)) or (deadline is not None and time.monotonic() >= deadline):
+            return
 
 
 def _left(deadline: float | None, at_most: float) -> float:

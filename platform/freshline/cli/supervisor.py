@@ -1,9 +1,9 @@
 """What `freshline up` holds together: the engine with its loops, Dagster's webserver and daemon, and the watch.
 
 Each runs in a process of its own and writes to a log file in the state folder. The supervisor starts them in order,
-notices when one of them ends, says so, and ends all of them; the watch, which must outlive the others, it starts again.
-Everything that it starts is on record (`UpRecord`), so
-that `freshline down` can end it when the supervisor itself was killed.
+notices when one of them ends, says so, starts it again, and ends all of them. The engine is started again by Dagster's
+sensor, which goes on when the supervisor itself is killed. Everything that is started is on record (`UpRecord`), so
+that `freshline down` can end it then.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from freshline.cli.ask import running_engine
@@ -38,9 +39,9 @@ _WATCH_SECONDS = 1.0
 _ENGINE_WATCH_SECONDS = 5.0
 _STOP_SECONDS = 120.0  # what `up` may need to end all that it started
 _LOG_BYTES = 10_000_000
-_WATCH = "watch"
+_WATCH, _WEBSERVER, _DAEMON = "watch", "dagster-webserver", "dagster-daemon"
 _LONGEST_PAUSE_SECONDS = 60.0
-# A watch that ran this long was well; its next end is no failure to start.
+# What ran this long was well; its next end is no failure to start.
 _WELL_SECONDS = 60.0
 
 # What Dagster's sensors beat, and the starts of an engine that they count.
@@ -115,6 +116,16 @@ def undisturbed() -> Iterator[None]:
             signal.signal(number, handler)
 
 
+@dataclass
+class _Kept:
+    """A process that is started again: how, when it was (monotonic seconds), and how often it did not stay."""
+
+    start: Callable[[], None]
+    began_at: float
+    ends: int = 0
+    again_at: float | None = None
+
+
 class Supervisor:
     """One run of `up`; `say` gets a sentence for everything a person should know."""
 
@@ -127,9 +138,7 @@ class Supervisor:
         self._record = UpRecord(self._mark, ProcessId.own())
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         self._engine: EngineClient | None = None
-        self._watch_ends = 0
-        self._watch_began_at = 0.0
-        self._watch_again_at: float | None = None
+        self._kept: dict[str, _Kept] = {}
 
     @property
     def engine(self) -> EngineClient:
@@ -151,36 +160,36 @@ class Supervisor:
         try:
             self._start_engine(progress)
             progress("starting the Dagster webserver")
-            self._start_dagster("dagster-webserver", "dagster_webserver", "-h", "127.0.0.1", "-p", str(port))
+            self._keep(_WEBSERVER, self._start_dagster, "dagster_webserver", "-h", "127.0.0.1", "-p", str(port))
             self._wait_for_webserver(port)
             progress("starting the Dagster daemon")
-            self._start_dagster("dagster-daemon", "dagster._daemon", "run")
+            self._keep(_DAEMON, self._start_dagster, "dagster._daemon", "run")
             self.url = f"http://127.0.0.1:{port}"
             self._write(url=self.url)
-            self._start_watch()
+            project = str(self.settings.root)
+            self._keep(_WATCH, self._start_child, "watch", "freshline.cli.main", "watch", "--project", project)
         except BaseException:
             self.stop()
             raise
 
     def watch(self, stop: threading.Event) -> int:
-        """Wait until `stop` is set or everything has ended by itself; returns the exit code.
+        """Keep all of it until `stop` is set; returns the exit code.
 
-        What ends meanwhile is told once, with the place of its log. The watch is started again when it ends.
+        What ends meanwhile is told, with the place of its log, and started again after a pause that grows while it does
+        not stay. Exit code 1 when there is no project any more that could be kept.
         """
-        ended: set[str] = set()
+        engine_ended = False
         engine_looked_at = time.monotonic()
+        workspace = self.settings.root / "workspace.yaml"
         while not stop.wait(_WATCH_SECONDS):
-            self._keep_watch()
-            for name, process in self._children.items():
-                if name not in (*ended, _WATCH) and process.poll() is not None:
-                    ended.add(name)
-                    self._say(f"{name} has ended (code {process.returncode}); its log: {self._log(name)}")
+            if not workspace.is_file():
+                self._say(f"{workspace} is gone: there is nothing left to keep")
+                return 1
+            for name, kept in self._kept.items():
+                self._look_after(name, kept)
             if time.monotonic() - engine_looked_at >= _ENGINE_WATCH_SECONDS:
                 engine_looked_at = time.monotonic()
-                self._watch_engine(ended)
-            # The engine beside the children, and not the watch: nothing is left that it could watch.
-            if len(ended) == len(self._children.keys() - {_WATCH}) + 1:
-                return 1
+                engine_ended = self._watch_engine(engine_ended)
         return 0
 
     def stop(self) -> None:
@@ -220,29 +229,28 @@ class Supervisor:
         workspace = str(self.settings.root / "workspace.yaml")
         self._start_child(name, "dagster", module, *arguments, "-w", workspace)
 
-    def _start_watch(self) -> None:
-        self._watch_began_at = time.monotonic()
-        self._start_child(_WATCH, "watch", "freshline.cli.main", "watch", "--project", str(self.settings.root))
+    def _keep(self, name: str, start: Callable[..., None], *arguments: str) -> None:
+        """Start a process, now and whenever it has ended by itself."""
+        kept = self._kept[name] = _Kept(partial(start, name, *arguments), time.monotonic())
+        kept.start()
 
-    def _keep_watch(self) -> None:
-        """Start the watch again when it has ended, after a pause that grows while it does not stay."""
-        process = self._children.get(_WATCH)
-        if process is None or process.poll() is None:
+    def _look_after(self, name: str, kept: _Kept) -> None:
+        process = self._children[name]
+        if process.poll() is None:
             return
         now = time.monotonic()
-        if self._watch_again_at is None:
-            if now - self._watch_began_at > _WELL_SECONDS:
-                self._watch_ends = 0
-            self._watch_ends += 1
-            pause = min(2.0 ** min(self._watch_ends, 10), _LONGEST_PAUSE_SECONDS)
-            self._watch_again_at = now + pause
-            if self._watch_ends == 1:
+        if kept.again_at is None:
+            if now - kept.began_at > _WELL_SECONDS:
+                kept.ends = 0
+            kept.ends += 1
+            kept.again_at = now + min(2.0 ** min(kept.ends, 10), _LONGEST_PAUSE_SECONDS)
+            if kept.ends == 1:
                 self._say(
-                    f"{_WATCH} has ended (code {process.returncode}) and is started again; its log: {self._log(_WATCH)}"
+                    f"{name} has ended (code {process.returncode}) and is started again; its log: {self._log(name)}"
                 )
-        elif now >= self._watch_again_at:
-            self._watch_again_at = None
-            self._start_watch()
+        elif now >= kept.again_at:
+            kept.again_at, kept.began_at = None, now
+            kept.start()
 
     def _start_child(self, name: str, part: str, module: str, *arguments: str) -> None:
         """Start a process of the part `part` of the mark, with its output in a log of its own."""
@@ -281,19 +289,20 @@ class Supervisor:
             if time.monotonic() > deadline:
                 raise EngineError(f"the Dagster webserver does not answer: {last_line(log)}")
 
-    def _watch_engine(self, ended: set[str]) -> None:
+    def _watch_engine(self, ended: bool) -> bool:
+        """Tell when the engine ends and when it is there again; returns whether it has ended."""
         try:
-            if "engine" in ended:
+            if ended:
                 # A command that needed one may have started another meanwhile, and that one has no loops.
                 self._engine = EngineClient.connect(self.settings, start=False, loops=True)
-                ended.discard("engine")
                 self._say("the engine is running again")
             else:
                 self.engine.health()
         except EngineError as error:
-            if "engine" not in ended:
-                ended.add("engine")
+            if not ended:
                 self._say(f"{error} `freshline engine start` starts the engine again.")
+            return True
+        return False
 
     def _log(self, name: str) -> Path:
         return self.settings.state / "logs" / f"{name}.log"
