@@ -167,6 +167,13 @@ def test_the_machine_may_give_some_settings(project):
         ("engine-port = true", {}, "engine-port is True"),
         ("parallel-refreshes = 0", {}, "a whole number from 1"),
         ("idle-seconds = -1", {}, "a positive number"),
+        ("dagster-hosts = 'a'", {}, "a list of names"),
+        ("dagster-hosts = ['https://a']", {}, "'https://a' is no host"),
+        ("dagster-hosts = ['*.example.com']", {}, "there are no wildcards"),
+        ("dagster-hosts = ['a:0']", {}, "'a:0' is no host"),
+        ("dagster-hosts = [3]", {}, "3 is no host"),
+        ("dagster-token = 3", {}, "dagster-token is not a reference"),
+        ("dagster-read-only = 'yes'", {}, "dagster-read-only is 'yes'. Accepted is true or false"),
         ("warehouse = ''", {}, "a text that is not empty"),
         ("warehouse = 's3://bucket'", {}, "Shared storage is not built yet"),
         ("spark-master = 3", {}, "a text"),
@@ -197,3 +204,24 @@ def test_a_setting_that_cannot_be_is_told_in_a_sentence(project, text, environ, 
 def test_the_root_must_be_a_project(tmp_path):
     with pytest.raises(SettingsError, match="no pyproject.toml with"):
         read_settings(tmp_path, {})
+
+
+def test_who_may_use_the_ui_is_read(project):
+    settings = read(
+        project,
+        """
+        dagster-hosts = ["Dagster.example.com", "localhost:8000", "[::1]:8000", "localhost:8000"]
+        dagster-token = "${env:UI_TOKEN}"
+        dagster-read-only = true
+        """,
+    )
+
+    assert settings.dagster_hosts == ("dagster.example.com", "localhost:8000", "[::1]:8000")
+    assert (settings.dagster_token, settings.dagster_read_only) == ("${env:UI_TOKEN}", True)
+
+
+def test_a_token_that_is_written_into_the_settings_is_refused_and_not_shown(project):
+    message = refused(project, "dagster-token = 'correct horse battery'")
+
+    assert "dagster-token is not a reference" in message
+    assert "horse" not in message

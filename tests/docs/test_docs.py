@@ -30,6 +30,7 @@ from freshline.declare.project_settings import KEYS, VARIABLES, read_settings
 from freshline.declare.rules import RULES
 from freshline.declare.source import CONNECTORS_NOT_BUILT, FORMATS_NOT_BUILT, METADATA, METADATA_NOT_BUILT
 from freshline.errors import FreshlineError
+from freshline.orchestrate.webserver.access import REFUSALS
 from freshline.plan.reason import CODES
 from freshline.plan.receipt import Receipt
 
@@ -146,6 +147,7 @@ DEFINITIONS = {
         "Alert channels",
         {"type", *(option for options in CHANNEL_OPTIONS.values() for option in options)},
     ),
+    "refusals of the guard": ("operations.md", "The guard", set(REFUSALS)),
     "variables": ("operations.md", "Variables", {*VARIABLES, "FRESHLINE_ENV"}),
 }
 

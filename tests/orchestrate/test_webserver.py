@@ -3,15 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import socket
-import subprocess
-import sys
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,98 +11,9 @@ import pytest
 
 from freshline.declare.project import read_settings
 from freshline.engine.client import EngineClient
+from tests.orchestrate.served import Webserver, served, wait_until
 
-LOCATION = """\
-  - python_module:
-      module_name: assets.definitions
-      working_directory: {root}
-      location_name: {name}
-"""
-DEFINITIONS = """\
-from pathlib import Path
-
-from freshline.orchestrate import definitions
-
-defs = definitions(Path(__file__).resolve().parent.parent)
-"""
-# Runs are started at once, so that no daemon is needed.
-INSTANCE = """\
-telemetry: {enabled: false}
-nux: {enabled: false}
-run_coordinator: {module: dagster._core.run_coordinator, class: DefaultRunCoordinator}
-"""
-START_SECONDS = 60.0
 RUN_SECONDS = 240.0
-
-
-class Webserver:
-    def __init__(self, port: int) -> None:
-        self.url = f"http://127.0.0.1:{port}"
-
-    def ask(self, query: str, **variables: Any) -> dict[str, Any]:
-        request = urllib.request.Request(
-            f"{self.url}/graphql",
-            json.dumps({"query": query, "variables": variables}).encode(),
-            {"Content-Type": "application/json"},
-        )
-        with urllib.request.urlopen(request, timeout=30) as answer:
-            told = json.load(answer)
-        assert "errors" not in told, told["errors"]
-        data: dict[str, Any] = told["data"]
-        return data
-
-    @property
-    def answers(self) -> bool:
-        try:
-            with urllib.request.urlopen(f"{self.url}/server_info", timeout=5):
-                return True
-        except (urllib.error.URLError, ConnectionError):
-            return False
-
-
-@contextmanager
-def served(root: Path, **others: Path) -> Iterator[Webserver]:
-    """The webserver of a project, from its root, until the block ends; `others` are further locations that it shows."""
-    locations = {"freshline": root, **others}
-    (root / "workspace.yaml").write_text(
-        "load_from:\n" + "".join(LOCATION.format(root=each, name=name) for name, each in locations.items())
-    )
-    for each in locations.values():
-        (each / "assets" / "definitions.py").write_text(DEFINITIONS)
-    home = root / "dagster"
-    home.mkdir()
-    (home / "dagster.yaml").write_text(INSTANCE)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    log = root / "webserver.log"
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "dagster_webserver", "-w", "workspace.yaml", "-h", "127.0.0.1", "-p", str(port)],
-            cwd=root,
-            env={**os.environ, "DAGSTER_HOME": str(home)},
-            stdout=output,
-            stderr=subprocess.STDOUT,
-        )
-    webserver = Webserver(port)
-    try:
-        wait_until(lambda: process.poll() is not None or webserver.answers, START_SECONDS, log)
-        assert process.poll() is None, log.read_text()
-        yield webserver
-    finally:
-        process.terminate()
-        try:
-            process.wait(timeout=15)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait(timeout=15)
-
-
-def wait_until(met: Callable[[], bool], seconds: float, log: Path) -> None:
-    deadline = time.monotonic() + seconds
-    while not met():
-        assert time.monotonic() < deadline, log.read_text()
-        time.sleep(0.2)
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +21,7 @@ def webserver(write_project, tmp_path_factory) -> Iterator[Webserver]:
     """The webserver of a project that loads, and beside it of one that does not: each start takes seconds."""
     wrong = "CREATE MATERIALIZED TABLE broken\nFRESHNESS = INTERVAL '0' SECOND\nAS SELECT a FROM b;"
     broken = write_project(tmp_path_factory.mktemp("broken"), broken=wrong)
-    with served(write_project(tmp_path_factory.mktemp("shop")), broken=broken) as webserver:
+    with served(write_project(tmp_path_factory.mktemp("shop")), {"broken": broken}) as webserver:
         yield webserver
 
 

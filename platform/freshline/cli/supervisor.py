@@ -26,6 +26,7 @@ from pathlib import Path
 
 from freshline.cli.ask import running_engine
 from freshline.cli.processes import MARK, UpRecord, end_marked, new_mark, start
+from freshline.declare.secret import read_dagster_token
 from freshline.declare.settings import Settings
 from freshline.engine.client import EngineClient
 from freshline.engine.lock import read_holder
@@ -157,17 +158,21 @@ class Supervisor:
             raise SettingsError(
                 "there is no workspace.yaml for Dagster; `freshline init` shows one.", where=str(workspace)
             )
+        # One that cannot be read is told before anything runs.
+        read_dagster_token(self.settings, os.environ)
         try:
             self._start_engine(progress)
             progress("starting the Dagster webserver")
-            self._keep(_WEBSERVER, self._start_dagster, "dagster_webserver", "-h", "127.0.0.1", "-p", str(port))
+            self._write_dagster_yaml()
+            root = str(self.settings.root)
+            module = "freshline.orchestrate.webserver"
+            self._keep(_WEBSERVER, self._start_child, "dagster", module, "--project", root, "--port", str(port))
             self._wait_for_webserver(port)
             progress("starting the Dagster daemon")
-            self._keep(_DAEMON, self._start_dagster, "dagster._daemon", "run")
+            self._keep(_DAEMON, self._start_child, "dagster", "dagster._daemon", "run", "-w", str(workspace))
             self.url = f"http://127.0.0.1:{port}"
             self._write(url=self.url)
-            project = str(self.settings.root)
-            self._keep(_WATCH, self._start_child, "watch", "freshline.cli.main", "watch", "--project", project)
+            self._keep(_WATCH, self._start_child, "watch", "freshline.cli.main", "watch", "--project", root)
         except BaseException:
             self.stop()
             raise
@@ -222,12 +227,9 @@ class Supervisor:
         finally:
             del os.environ[MARK]
 
-    def _start_dagster(self, name: str, module: str, *arguments: str) -> None:
-        home = self._dagster_home
-        home.mkdir(parents=True, exist_ok=True)
-        (home / "dagster.yaml").write_text(DAGSTER_YAML, encoding="utf-8")
-        workspace = str(self.settings.root / "workspace.yaml")
-        self._start_child(name, "dagster", module, *arguments, "-w", workspace)
+    def _write_dagster_yaml(self) -> None:
+        self._dagster_home.mkdir(parents=True, exist_ok=True)
+        (self._dagster_home / "dagster.yaml").write_text(DAGSTER_YAML, encoding="utf-8")
 
     def _keep(self, name: str, start: Callable[..., None], *arguments: str) -> None:
         """Start a process, now and whenever it has ended by itself."""
@@ -409,6 +411,7 @@ def _answers(port: int) -> bool:
     with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=5)) as connection:
         try:
             connection.request("GET", "/server_info")
-            return connection.getresponse().status == 200
+            # The guard asks for a token, and so it answers.
+            return connection.getresponse().status in (200, 401)
         except (OSError, http.client.HTTPException):
             return False

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from freshline.declare.freshness import parse_seconds
 from freshline.declare.rules import nearest
+from freshline.declare.secret import REFERENCE
 from freshline.declare.settings import AlertSettings, ChannelSettings
 from freshline.errors import SettingsError
 
@@ -26,7 +27,6 @@ CHANNEL_OPTIONS: Mapping[str, tuple[str, ...]] = {
 }
 ENCRYPTIONS = ("starttls", "tls", "none")
 
-REFERENCE = re.compile(r"\$\{(env:[A-Za-z_][A-Za-z0-9_]*|file:[^{}\r\n]+)\}\Z")
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,100}\Z")
 _CLASS = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*\Z")
 _HOST = re.compile(r"[A-Za-z0-9:][A-Za-z0-9.:_-]*\Z")

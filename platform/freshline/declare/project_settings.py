@@ -17,6 +17,7 @@ from typing import Any
 from freshline.declare.alert_settings import merged_alerts, read_alerts
 from freshline.declare.freshness import Freshness
 from freshline.declare.rules import nearest
+from freshline.declare.secret import REFERENCE
 from freshline.declare.settings import Settings
 from freshline.errors import SettingsError
 
@@ -26,13 +27,15 @@ CONTINUOUS_BELOW = Freshness(60)
 INCREMENTAL_BELOW = Freshness(1_800)
 
 _ENVIRONMENT = re.compile(r"[A-Za-z0-9_-]+\Z")
+_HOST = re.compile(r"(?:[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?|\[[0-9a-f:.]+\])(?::[1-9][0-9]{0,4})?\Z")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 
 PATHS = ("declarations", "state", "warehouse", "jar-directory", "jar-cache", "java-home")
 FRESHNESSES = ("default-freshness", "continuous-below", "incremental-below")
 TEXTS = ("control-store", "spark-master", "driver-memory", "maven-mirror", "dagster-url")
 PORTS = ("engine-port", "connect-port", "dagster-port")
-KEYS = (*PATHS, *FRESHNESSES, *TEXTS, *PORTS, "spark-confs", "idle-seconds", "parallel-refreshes", "alerts")
+GUARD = ("dagster-hosts", "dagster-token", "dagster-read-only")
+KEYS = (*PATHS, *FRESHNESSES, *TEXTS, *PORTS, *GUARD, "spark-confs", "idle-seconds", "parallel-refreshes", "alerts")
 # What each environment has of its own.
 APART = ("state", "warehouse", "control-store")
 VARIABLES = {
@@ -209,6 +212,26 @@ class _Reader:
             found["dagster_url"] = self.web_address("dagster-url")
         if "alerts" in self.values:
             found["alerts"] = read_alerts(self.values["alerts"], self.where)
+        return found | self.guard()
+
+    def guard(self) -> dict[str, Any]:
+        """Who may use the Dagster UI."""
+        found: dict[str, Any] = {}
+        if "dagster-hosts" in self.values:
+            found["dagster_hosts"] = self.hosts("dagster-hosts")
+        if "dagster-token" in self.values:
+            token = self.values["dagster-token"]
+            if not isinstance(token, str) or not REFERENCE.match(token):
+                # The value is not shown: it may be the token itself.
+                raise SettingsError(
+                    "dagster-token is not a reference. Secrets are not written here: give ${env:NAME} or ${file:path}.",
+                    where=self.where,
+                )
+            found["dagster_token"] = token
+        if "dagster-read-only" in self.values:
+            if not isinstance(self.values["dagster-read-only"], bool):
+                raise self.refuse("dagster-read-only", "true or false")
+            found["dagster_read_only"] = self.values["dagster-read-only"]
         return found
 
     def refuse(self, key: str, expected: str) -> SettingsError:
@@ -252,6 +275,20 @@ class _Reader:
         if not re.fullmatch(r"https?://[^\s/?#@]+(/[^\s?#]*)?", text):
             raise self.refuse(key, "an address such as https://dagster.example.com")
         return text.rstrip("/")
+
+    def hosts(self, key: str) -> tuple[str, ...]:
+        value = self.values[key]
+        if not isinstance(value, list):
+            raise self.refuse(key, 'a list of names such as ["dagster.example.com"]')
+        names = [item.lower() if isinstance(item, str) else "" for item in value]
+        for item, name in zip(value, names, strict=True):
+            if not _HOST.match(name):
+                raise SettingsError(
+                    f"{key}: {item!r} is no host. Write a name as browsers send it, such as dagster.example.com or "
+                    "localhost:8000, without http://; there are no wildcards.",
+                    where=self.where,
+                )
+        return tuple(dict.fromkeys(names))
 
     def confs(self) -> dict[str, str]:
         value = self.values["spark-confs"]

@@ -68,6 +68,9 @@ class Settings:
     engine_port: int = 0  # 0: any free port
     connect_port: int = 0
     dagster_port: int = 3000
+    dagster_hosts: tuple[str, ...] = ()  # what the UI may be called beside loopback, lower case, `name` or `name:port`
+    dagster_token: str | None = None  # a reference; None: whoever can open the port may use the UI
+    dagster_read_only: bool = False
     idle_seconds: float = 300.0  # an engine started by a one-off command ends after this long without a request
     parallel_refreshes: int = 2
     dagster_url: str | None = None  # of links in alerts; default: that of the running `freshline up`

@@ -24,6 +24,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
+from freshline.declare.secret import resolve_reference
 from freshline.errors import DeliveryError
 from freshline.report.alerts.message import Message
 
@@ -42,20 +43,9 @@ def resolver(root: Path, environ: Mapping[str, str]) -> Resolve:
     """A function that resolves references: paths are relative to the project, what it returns is not kept."""
 
     def resolve(text: str) -> str:
-        if not (text.startswith("${") and text.endswith("}")):
-            return text
-        kind, _, what = text[2:-1].partition(":")
-        if kind == "env":
-            value = environ.get(what, "")
-            if not value:
-                raise DeliveryError(f"there is no environment variable {what}. Set it for `freshline watch`.")
-            return value
-        if kind == "file":
-            try:
-                return (root / Path(what).expanduser()).read_text(encoding="utf-8").rstrip("\r\n")
-            except (OSError, UnicodeDecodeError) as error:
-                reason = error.strerror if isinstance(error, OSError) and error.strerror else "it is not UTF-8"
-                raise DeliveryError(f"the file {what} of a secret cannot be read: {reason}.") from error
-        raise DeliveryError("a reference is ${env:NAME} or ${file:path}.")
+        try:
+            return resolve_reference(text, root, environ)
+        except ValueError as error:
+            raise DeliveryError(str(error)) from error
 
     return resolve
