@@ -63,6 +63,18 @@ def test_once_tells_what_is_wrong_and_the_list_has_it(late: Shop, capsys: pytest
     assert shown[2].startswith("sales.spend  late  FAIL")
 
 
+def test_an_alert_about_a_process_is_of_no_table(late: Shop, capsys: pytest.CaptureFixture[str]) -> None:
+    late.control.heartbeats.beat("engine", datetime.now(UTC) - timedelta(minutes=5), {"pid": 1})
+
+    assert run(["watch", "--once", "--json"]) == 0
+    silent = next(message for message in json.loads(capsys.readouterr().out) if message["kind"] == "engine_silent")
+    assert silent["table"] is None
+    run(["alerts", "--json"])
+    assert None in [alert["table"] for alert in json.loads(capsys.readouterr().out)]
+    run(["alerts"])
+    assert "\nengine " in capsys.readouterr().out
+
+
 def test_past_alerts_are_shown_when_asked_for(late: Shop, capsys: pytest.CaptureFixture[str]) -> None:
     run(["watch", "--once"])
     for file in (late.settings.root / "assets").rglob("*.sql"):

@@ -40,7 +40,7 @@ def command(past: bool, project: Path | None, as_json: bool) -> None:
 def alert_json(alert: Alert) -> dict[str, Any]:
     """The object that `freshline alerts --json` prints."""
     return {
-        "table": alert.subject,
+        "table": alert.table,
         "kind": str(alert.kind),
         "level": str(alert.level),
         "cause": alert.cause,

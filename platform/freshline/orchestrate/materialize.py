@@ -146,7 +146,7 @@ def outcome_metadata(outcome: Mapping[str, Any], now: datetime) -> dict[str, Any
         if outcome.get(key) is not None
     }
     if outcome.get("seconds") is not None:
-        metadata["seconds"] = float(outcome["seconds"])
+        metadata["seconds"] = round(float(outcome["seconds"]), 3)
     if outcome.get("data_timestamp"):
         stamp = datetime.fromisoformat(outcome["data_timestamp"])
         lag = lag_seconds(stamp, now)

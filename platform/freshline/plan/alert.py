@@ -19,6 +19,10 @@ class AlertKind(StrEnum):
     SCHEDULER_SILENT = "scheduler_silent"
 
 
+# What is wrong with a process, of no table.
+PROCESSES = frozenset({AlertKind.ENGINE_SILENT, AlertKind.SCHEDULER_SILENT})
+
+
 class AlertLevel(StrEnum):
     """How bad it is."""
 
@@ -57,6 +61,11 @@ class Alert:
     link: str | None = None
     id: int | None = None
     delivered_to: tuple[str, ...] = ()
+
+    @property
+    def table(self) -> str | None:
+        """The table's name, None where it is about a process."""
+        return None if self.kind in PROCESSES else self.subject
 
 
 @dataclass(frozen=True)

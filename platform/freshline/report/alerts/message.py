@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from freshline.plan.alert import AlertEvent, AlertKind, AlertLevel, Delivery
+from freshline.plan.alert import PROCESSES, AlertEvent, AlertKind, AlertLevel, Delivery
 from freshline.report.alerts.standing import moment_text
 from freshline.report.table_text import printable
 
@@ -67,7 +67,7 @@ class Message:
             "id": self.id,
             "event": str(self.event),
             "level": str(self.level),
-            "table": self.subject,
+            "table": None if self.kind in PROCESSES else self.subject,
             "kind": str(self.kind),
             "cause": self.cause,
             "since": self.since.isoformat(),
