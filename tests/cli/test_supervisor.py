@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -16,6 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from freshline.cli.main import run
 from freshline.cli.options import open_settings
 from freshline.cli.processes import UpRecord, marked
 from freshline.cli.supervisor import Supervisor, end_all, record_file
@@ -200,6 +202,42 @@ def test_without_a_workspace_nothing_is_started(settings: Settings, fake_engine:
         Supervisor(settings, lambda sentence: None, port=0).start(lambda message: None)
 
     assert not fake_engine.running
+
+
+def with_token(settings: Settings, reference: str) -> Settings:
+    file = settings.root / "pyproject.toml"
+    file.write_text(file.read_text().replace("[tool.freshline]", f'[tool.freshline]\ndagster-token = "{reference}"'))
+    return open_settings(settings.root)
+
+
+@pytest.mark.slow
+def test_a_ui_that_asks_for_a_token_is_up(
+    settings: Settings, fake_engine: FakeEngine, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("UI_TOKEN", "0123456789abcdef")
+    supervisor = Supervisor(with_token(settings, "${env:UI_TOKEN}"), said.append, port=0)
+    supervisor.start(lambda message: None)
+    try:
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            urllib.request.urlopen(f"{supervisor.url}/server_info")
+        request = urllib.request.Request(f"{supervisor.url}/", headers={"Authorization": "Bearer 0123456789abcdef"})
+        with urllib.request.urlopen(request) as answer:
+            assert answer.status == 200
+    finally:
+        supervisor.stop()
+
+
+def test_a_token_that_cannot_be_read_is_told_before_anything_starts(
+    settings: Settings, fake_engine: FakeEngine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    changed = with_token(settings, "${env:NOT_THERE}")
+
+    with pytest.raises(SettingsError, match="dagster-token: there is no environment variable NOT_THERE"):
+        Supervisor(changed, lambda sentence: None, port=0).start(lambda message: None)
+
+    assert not fake_engine.running
+    assert run(["doctor"]) == 1
+    assert "NOT_THERE" in capsys.readouterr().out
 
 
 def test_the_heartbeats_of_what_was_ended_on_purpose_are_forgotten(settings: Settings, said: list[str]) -> None:

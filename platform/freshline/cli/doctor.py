@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 import tempfile
@@ -19,6 +20,7 @@ from freshline.cli.options import json_option, open_settings, project_option
 from freshline.cli.processes import UpRecord
 from freshline.cli.progress import Progress
 from freshline.cli.supervisor import check_port, end_left, record_file
+from freshline.declare.secret import read_dagster_token
 from freshline.declare.settings import Settings
 from freshline.engine.state_file import read_state, remove_state, state_file
 from freshline.errors import EngineError, FreshlineError, SettingsError
@@ -194,6 +196,7 @@ def _control_store(settings: Settings) -> str:
 
 
 def _port(settings: Settings) -> str:
+    read_dagster_token(settings, os.environ)
     record = UpRecord.read(record_file(settings))
     if record is not None and record.supervisor.alive:
         return f"the Dagster UI has its port: {record.url}"
