@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import random
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -19,9 +17,7 @@ import freshline
 from freshline.commit.control_store import ControlStore
 from freshline.commit.delta_log import newest_version
 from freshline.declare.names import TableName
-from freshline.declare.project import read_settings
 from freshline.declare.settings import Settings
-from freshline.engine.client import EngineClient
 from freshline.engine.declarations import Declarations
 from freshline.engine.in_force import InForce
 from freshline.engine.loops import Loops
@@ -178,50 +174,4 @@ def test_freshness_is_changed_across_all_modes_while_files_arrive(spark, setting
     ]
     assert [record.state for record in told if record.state != "ALTERED"] == ["SUSPENDED", "RESUMED"]
     assert told[1].reason == "freshness 5 minutes, was 2 seconds; incremental, was continuous; by operator"
-    control.close()
-
-
-@pytest.mark.spark
-@pytest.mark.long
-def test_twenty_changes_and_five_kills_of_the_engine_lose_and_repeat_nothing(tmp_path):
-    chosen = random.Random(3)
-    arrivals = Arrivals(tmp_path / "landing")
-    root = tmp_path / "shop"
-    (root / "assets").mkdir(parents=True)
-    (root / "pyproject.toml").write_text('[tool.freshline]\ndriver-memory = "1g"\n')
-    (root / "assets" / "event.sql").write_text(EVENT.format(path=arrivals.folder))
-    (root / "assets" / "latest.sql").write_text(LATEST)
-    settings = read_settings(root, {})
-    arrivals.land()
-    engine = EngineClient.connect(settings, loops=True)
-    modes: list[str] = []
-    try:
-        assert list(engine.run("refresh", tables=[]))[-1]["state"] == "SUCCEEDED"
-        with arrivals.arriving(pause=0.145):  # two hundred a second
-            for number in range(20):
-                freshness, mode = chosen.choice([each for each in CHANGES if modes[-1:] != [each[1]]])
-                freshline.set_freshness("latest", freshness, by=f"change {number}", project=settings)
-                modes.append(mode)
-                if mode == "continuous":
-                    version = newest_version(settings.warehouse / "latest")
-                    wait_until(lambda before=version: newest_version(settings.warehouse / "latest") != before, 120)
-                time.sleep(chosen.uniform(0.2, 3))  # the moment of the change, and of the kill, is what varies
-                if number % 4 == 3:
-                    os.kill(engine.state.process.pid, signal.SIGKILL)
-                    engine = EngineClient.connect(settings, loops=True)
-            freshline.set_freshness("latest", "1 second", by="the last", project=settings)
-        wait_until(lambda: len(rows(settings, "event", "event_id")) == len(arrivals.events), 120)
-        wait_until(lambda: set(rows(settings, "latest", "k", "event_id")) == arrivals.latest(), 60)
-        events = list(engine.run("verify", tables=["latest"]))
-        found = [each["verification"] for each in events if each["type"] == "verification"]
-    finally:
-        engine.stop()
-
-    assert [each["equal"] for each in found] == [True]
-    assert sorted(row[0] for row in rows(settings, "event", "event_id")) == [e["event_id"] for e in arrivals.events]
-    assert len(rows(settings, "latest", "k")) == len(arrivals.latest())
-    control = ControlStore.open(settings.control_store)
-    altered = reversed(control.refreshes(TableName.parse("latest"), 1000, looks=False))
-    told = [(r.mode, r.reason.rpartition("; by ")[2]) for r in altered if r.state == "ALTERED"]
-    assert told[:20] == [(mode, f"change {number}") for number, mode in enumerate(modes)]
     control.close()
