@@ -35,6 +35,7 @@ def test_a_token_is_read_where_its_reference_says(settings):
         ("${env:UI}", TOKEN[1:], "is no token. It has 16 to 512"),
         ("${env:UI}", f"{TOKEN} ", "is no token"),
         ("${env:UI}", f"{TOKEN}ä", "is no token"),
+        ("${env:UI}", f"{TOKEN}+/=", "is no token"),
         ("${env:UI}", f"{TOKEN}\n", "is no token"),
     ],
 )

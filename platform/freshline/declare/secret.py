@@ -16,7 +16,8 @@ from freshline.errors import SettingsError
 REFERENCE = re.compile(r"\$\{(env:[A-Za-z_][A-Za-z0-9_]*|file:[^{}\r\n]+)\}\Z")
 
 LEAST_TOKEN = 16
-_TOKEN = re.compile(rf"[!-~]{{{LEAST_TOKEN},512}}\Z")
+# What needs no escape in an address and a header.
+_TOKEN = re.compile(rf"[A-Za-z0-9._~-]{{{LEAST_TOKEN},512}}\Z")
 
 
 def resolve_reference(text: str, root: Path, environ: Mapping[str, str]) -> str:
@@ -52,6 +53,6 @@ def read_dagster_token(settings: Settings, environ: Mapping[str, str]) -> str | 
     if not _TOKEN.match(token):
         raise SettingsError(
             f"dagster-token: what {settings.dagster_token} holds is no token. It has {LEAST_TOKEN} to 512 letters, "
-            "digits and signs of ASCII without spaces; `openssl rand -hex 24` makes one."
+            "digits and signs of ._~-; `openssl rand -hex 24` makes one."
         )
     return token

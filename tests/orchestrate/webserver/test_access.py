@@ -65,6 +65,13 @@ def test_the_guard_finds_the_route_that_dagster_finds(routes, path):
     assert door_of(path) is expected
 
 
+def test_a_line_end_after_a_path_is_the_same_route_to_dagster(routes):
+    scope = {"type": "http", "method": "GET", "path": "/graphql\n", "headers": [], "root_path": ""}
+
+    assert next(route.path for route in routes if route.matches(scope)[0] is not Match.NONE) == "/graphql"
+    assert door_of("/graphql\n") is Door.GRAPHQL
+
+
 @pytest.mark.parametrize("host", ["127.0.0.1:3000", "localhost:3000", "LOCALHOST:3000", "[::1]:3000"])
 def test_the_ui_has_the_names_of_this_machine(host):
     assert told("GET", "/runs", host=host) == "Admit"
@@ -157,7 +164,7 @@ def test_graphql_over_get_is_the_page_for_writing_queries_only():
 
 @pytest.mark.parametrize("path", ["/graphql", *REPORTS])
 def test_what_is_posted_is_json_and_says_so(path):
-    for accepted in ("application/json", "application/json; charset=utf-8", "Application/JSON;charset=UTF-8"):
+    for accepted in ("application/json", "application/json; charset=utf-8", "application/json;charset=UTF-8"):
         assert told("POST", path, {"content-type": accepted}) == "Admit"
     for refused in (
         "text/plain",
@@ -169,6 +176,8 @@ def test_what_is_posted_is_json_and_says_so(path):
         "application/json, text/plain",
         "application/json; x=y",
         "application/jsonx",
+        # Dagster would not see what it is, and run the query of the address.
+        "Application/JSON",
         "application/json\n",
         "",
     ):

@@ -343,6 +343,10 @@ def test_read_only_shows_everything_and_changes_nothing(closed):
     assert ask(closed, "POST", "/graphql", entry, BODY).code == "READ_ONLY"
     both = json.dumps({"query": f"query Q {{ version }} {REPORT}", "operationName": "Q"}).encode()
     assert ask(closed, "POST", "/graphql", entry, both).code == "READ_ONLY"
+    hidden = ask(closed, "POST", f"/graphql?query={QUERY}", entry, b'{"query": "{ version }"}')
+    assert "version" in json.loads(hidden.body)["data"]
+    written = {**entry, "Content-Type": "Application/JSON"}
+    assert ask(closed, "POST", f"/graphql?query={QUERY}", written, b'{"query": "{ version }"}').code == "CONTENT_TYPE"
     for kind in ("materialization", "check", "observation"):
         assert ask(closed, "POST", f"/report_asset_{kind}/first_touch", entry, b"{}").code == "READ_ONLY"
     assert reported(closed) == 0

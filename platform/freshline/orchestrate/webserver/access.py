@@ -88,7 +88,8 @@ _ONCE = (
     "sec-fetch-mode",
     "sec-fetch-dest",
 )
-_JSON = re.compile(r"application/json(\s*;\s*charset=\"?utf-8\"?)?\Z", re.IGNORECASE)
+# In lower case only: Dagster looks for it so, and runs the query of the address where it does not find it.
+_JSON = re.compile(r"application/json(\s*;\s*charset=(?i:\"?utf-8\"?))?\Z")
 # Starlette's routes end with `$`, which is true before a line end too: /graphql%0A would be no page.
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\\]")
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import assert_never
 
+from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
@@ -90,7 +91,11 @@ class Guard:
             except ClientDisconnect:
                 # Nobody is there for an answer, and half a request is none.
                 return
-            judged = too_large() if body is None else judge_body(admit.door, body, read_only=self.access.read_only)
+            if body is None:
+                judged: Refuse | None = too_large()
+            else:
+                # In a thread, as Dagster reads it: a large query would hold all others up.
+                judged = await run_in_threadpool(judge_body, admit.door, body, read_only=self.access.read_only)
             if judged is not None:
                 await _refuse(judged, scope, receive, send)
                 return
