@@ -70,7 +70,7 @@ def test_an_override_is_kept_with_who_and_until_and_told_in_the_records(project)
     (record,) = project.records("sales")
     assert (record.state, record.mode, record.cause, record.at) == ("ALTERED", "incremental", "manual", NOW)
     assert record.reason == (
-        "freshness 3 minutes, was 5 minutes until 2026-11-29 08:00:00+00:00; stays incremental; by operator"
+        "freshness 3 minutes until 2026-11-29 08:00:00+00:00, was 5 minutes; stays incremental; by operator"
     )
     assert decision.changes[0].before == Freshness(300)
 
@@ -86,7 +86,7 @@ def test_each_table_that_came_along_has_a_record(project):
     freshline.reset_freshness("sales", cascade=True, by="operator", project=project.root)
     assert project.intentions().overrides == {}
     assert project.records("seen")[0].reason == (
-        "freshness 2 minutes, was 5 seconds (as declared); incremental, was continuous; by operator"
+        "freshness 2 minutes (as declared), was 5 seconds; incremental, was continuous; by operator"
     )
 
 

@@ -109,8 +109,8 @@ def test_a_freshness_that_everything_delivers_is_one_override(graph):
 
     assert decision.overrides == (FreshnessOverride(name("sales"), Freshness(180), "operator", NOW, NOW + HOUR),)
     assert decision.sentence == (
-        "paired: freshness 3 minutes, was 5 minutes until 2026-11-27 09:00:00+00:00; stays incremental; by operator\n"
-        "sales: freshness 3 minutes, was 5 minutes until 2026-11-27 09:00:00+00:00; stays incremental; by operator"
+        "paired: freshness 3 minutes until 2026-11-27 09:00:00+00:00, was 5 minutes; stays incremental; by operator\n"
+        "sales: freshness 3 minutes until 2026-11-27 09:00:00+00:00, was 5 minutes; stays incremental; by operator"
     )
 
 

@@ -172,6 +172,8 @@ def test_freshness_is_changed_across_all_modes_while_files_arrive(spark, setting
     assert [(record.state, record.mode) for record in told if record.state == "ALTERED"] == [
         ("ALTERED", mode) for _, mode in CHANGES
     ]
-    assert [record.state for record in told if record.state != "ALTERED"] == ["SUSPENDED", "RESUMED"]
-    assert told[1].reason == "freshness 5 minutes, was 2 seconds; incremental, was continuous; by operator"
+    # On a machine that is out of breath a freshness of seconds is found not to be feasible, too.
+    assert [record.state for record in told if record.state in ("SUSPENDED", "RESUMED")] == ["SUSPENDED", "RESUMED"]
+    altered = [record for record in told if record.state == "ALTERED"]
+    assert altered[1].reason == "freshness 5 minutes, was 2 seconds; incremental, was continuous; by operator"
     control.close()

@@ -7,6 +7,7 @@ each, by what the status of the table shows: nothing is told that did not come a
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -84,6 +85,7 @@ class SaleWeekend:
         self._settings = settings
         self._times = times
         self._chapter = _Chapter.BEFORE
+        self._least_lag = math.inf
 
     def step(self, passed: float, statuses: Sequence[TableStatus]) -> list[str]:
         """What happened, `passed` seconds after the first event; begins the sale when it is time.
@@ -99,16 +101,23 @@ class SaleWeekend:
                 self._chapter = _Chapter.CHANGED
                 return [self._begin()]
             case _Chapter.CHANGED | _Chapter.FRESH if status.override is None:
+                told = self._best() if self._chapter is _Chapter.CHANGED else []
                 self._chapter = _Chapter.AFTER
-                return [
-                    f"The sale is over, and the change has ended by itself: {TABLE} is kept within {promise}, again."
-                ]
+                over = "The sale is over, and the change has ended by itself"
+                return [*told, f"{over}: {TABLE} is kept within {promise}, again."]
             case _Chapter.CHANGED if status.lag_seconds is not None and not status.late:
                 self._chapter = _Chapter.FRESH
                 lag = duration_text(status.lag_seconds)
                 return [f"{TABLE} has the orders of {lag} ago, within its {promise}."]
-            case _:
-                return []
+            case _Chapter.CHANGED if status.lag_seconds is not None:
+                self._least_lag = min(self._least_lag, status.lag_seconds)
+        return []
+
+    def _best(self) -> list[str]:
+        if math.isinf(self._least_lag):
+            return []
+        asked = f"more than the {SALE_FRESHNESS} that were asked of this machine"
+        return [f"{TABLE} lagged {duration_text(self._least_lag)} at best, {asked}."]
 
     def _begin(self) -> str:
         # SQLAlchemy is imported when it is used, like all that is heavy.

@@ -38,14 +38,14 @@ class FreshnessChange:
 
     def __str__(self) -> str:
         until = "" if self.until is None else f" until {time_text(self.until)}"
-        what = f"freshness {self.after}" if self.before == self.after else f"freshness {self.after}, was {self.before}"
+        until = " (as declared)" if self.reset else until
+        was = "" if self.before == self.after else f", was {self.before}"
         mode = (
             f"stays {self.mode_after}"
             if self.mode_before is self.mode_after
             else f"{self.mode_after}, was {self.mode_before}"
         )
-        declared = " (as declared)" if self.reset else until
-        return f"{what}{declared}; {mode}; by {self.by}"
+        return f"freshness {self.after}{until}{was}; {mode}; by {self.by}"
 
     def as_json(self) -> dict[str, object]:
         """The object that the commands print of each table whose freshness was changed."""
