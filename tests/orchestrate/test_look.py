@@ -39,7 +39,7 @@ def graph(settings) -> Graph:
 
 
 def suspended(*tables: str, **changes: object) -> Intentions:
-    values: dict[str, object] = {"by": "ada", "at": NOW, **changes}
+    values: dict[str, object] = {"by": "operator", "at": NOW, **changes}
     return Intentions(suspensions={name(each): Suspension(name(each), **values) for each in tables})  # type: ignore[arg-type]
 
 
@@ -47,7 +47,7 @@ def test_below_a_suspended_table_is_what_it_drives(graph):
     standings, reasons = leave_alone(graph, suspended("clean", reason="sale"), {})
 
     assert standings == {name("clean"): Standing.SUSPENDED, name("priced"): Standing.BLOCKED}
-    assert reasons[name("clean")].startswith("suspended by ada since 2026-11-01 12:00")
+    assert reasons[name("clean")].startswith("suspended by operator since 2026-11-01 12:00")
     assert reasons[name("clean")].endswith(": sale")
     assert reasons[name("priced")] == "clean, which drives it, is suspended"
 

@@ -89,10 +89,10 @@ def test_what_a_run_refreshes_is_not_requested_again_nor_what_needs_it(plan):
 
 
 def test_a_suspended_table_and_what_needs_it_wait_with_the_reason(plan):
-    made = plan("campaign", "spend", left_alone={name("campaign"): "suspended by ada"})
+    made = plan("campaign", "spend", left_alone={name("campaign"): "suspended by operator"})
 
     assert made.runs == ()
-    assert made.waiting == dict.fromkeys(names("campaign", "spend"), "suspended by ada")
+    assert made.waiting == dict.fromkeys(names("campaign", "spend"), "suspended by operator")
 
 
 def test_a_request_that_did_not_help_is_made_again_later_each_time(plan):

@@ -212,7 +212,7 @@ def test_restarts_in_any_order_leave_decisions_and_refreshes_as_they_were(tmp_pa
     try:
         with project.arriving():
             goes_on(project)
-            freshline.set_freshness("overridden", "20 seconds", for_="1 day", by="ada", project=project.settings)
+            freshline.set_freshness("overridden", "20 seconds", for_="1 day", by="operator", project=project.settings)
             freshline.suspend("held", because="a look at it", by="bob", project=project.settings)
             decided = {name: (status.override, status.suspended) for name, status in project.statuses().items()}
             wait_for(lambda: project.statuses()["held"].state == "SUSPENDED", "held is not being refreshed")

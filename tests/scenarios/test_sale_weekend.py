@@ -47,7 +47,7 @@ class Sale:
         table = self.random.choice(TABLES)
         mode = self.random.choice([mode for mode in PROMISES if mode != self.modes[table]])
         freshness = self.random.choice(PROMISES[mode])
-        decision = freshline.set_freshness(table, freshness, by="ada", project=self.shop.root)
+        decision = freshline.set_freshness(table, freshness, by="operator", project=self.shop.root)
         (told,) = decision.changes
         assert (str(told.mode_before), str(told.mode_after)) == (self.modes[table], mode)
         self.modes[table] = mode

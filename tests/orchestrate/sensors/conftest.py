@@ -88,7 +88,7 @@ class Bench:
         self.control.record_refresh(RefreshRecord(**values))  # type: ignore[arg-type]
 
     def suspend(self, name: str, **changes: object) -> None:
-        values: dict[str, object] = {"by": "ada", "at": self.now, "reason": "sale", **changes}
+        values: dict[str, object] = {"by": "operator", "at": self.now, "reason": "sale", **changes}
         suspension = Suspension(TableName.parse(name), **values)  # type: ignore[arg-type]
         self.control.intentions.change(set_suspensions=[suspension])
 

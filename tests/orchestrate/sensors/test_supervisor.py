@@ -135,7 +135,7 @@ def test_a_suspension_is_told_with_what_is_below_it_and_so_is_its_end(bench, eve
     result = bench.supervise()
 
     [event] = events(result, AssetObservation, "live")
-    assert event.description.startswith("SUSPENDED: suspended by ada since")
+    assert event.description.startswith("SUSPENDED: suspended by operator since")
     [below] = events(result, AssetObservation, "daily")
     assert below.description == "BLOCKED: live, which drives it, is suspended"
     assert not events(result, AssetObservation, "event")
@@ -158,10 +158,10 @@ def test_switching_the_batch_sensor_off_is_told_at_its_tables(bench, events):
 
 def test_decisions_about_tables_are_told_once(bench, events):
     bench.supervise()
-    bench.record("live", state="ALTERED", strategy=None, reason="freshness 10 seconds -> 5 seconds by ada")
+    bench.record("live", state="ALTERED", strategy=None, reason="freshness 10 seconds -> 5 seconds by operator")
 
     assert [event.description for event in events(bench.supervise(), AssetObservation, "live")] == [
-        "ALTERED: freshness 10 seconds -> 5 seconds by ada"
+        "ALTERED: freshness 10 seconds -> 5 seconds by operator"
     ]
     assert events(bench.supervise(), AssetObservation, "live") == []
 
