@@ -37,7 +37,7 @@ def value(capsys: pytest.CaptureFixture[str], statement: str, *, code: int = 0) 
 
 def test_a_freshness_is_set_shown_and_reset(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said = sql(capsys, "ALTER MATERIALIZED TABLE spend SET FRESHNESS INTERVAL '5' SECOND FOR INTERVAL '48' HOUR")
-    assert said.startswith("spend: freshness 5 seconds, was")
+    assert said.startswith("spend: freshness 5 seconds until ")
 
     tables = {line["table"]: line for line in value(capsys, "SHOW MATERIALIZED TABLES")}
     assert tables["spend"]["override"]["freshness_seconds"] == 5
