@@ -375,7 +375,7 @@ def test_a_freshness_that_became_shorter_is_judged_by_at_once(scene: Scene) -> N
 
 def test_a_promise_that_no_rhythm_could_keep_is_the_cause(scene: Scene) -> None:
     scene.shop.refresh(1, scene.now)
-    scene.shop.record(SPEND, scene.now, seconds=60.0, version=1)
+    scene.shop.record(SPEND, scene.now, seconds=60.0, version=7)
     scene.looks(18, scene.engine_beats)
 
     assert scene.alert("sales.spend", LATE).cause.startswith("its freshness cannot be kept: ")
