@@ -165,6 +165,17 @@ def test_looks_that_found_nothing_do_not_push_out_refreshes_that_committed(store
     assert store.seconds_of(ORDERS) == 1.5
 
 
+def test_what_a_full_refresh_took_is_known_long_after_it(store):
+    store.record_refresh(replace(RECORD, strategy="full", seconds=30.0))
+    for _ in range(KEPT_REFRESHES + 5):
+        store.record_refresh(replace(RECORD, strategy="keys"))
+        store.record_refresh(replace(RECORD, strategy="noop", committed=False))
+
+    kept = store.refreshes(ORDERS, limit=1_000, looks=False)
+
+    assert [record.strategy for record in kept] == ["keys"] * KEPT_REFRESHES + ["full"]
+
+
 def test_seconds_are_the_95th_percentile_of_what_committed(store):
     for seconds in range(1, 41):
         store.record_refresh(replace(RECORD, seconds=float(seconds)))

@@ -2,8 +2,8 @@
 
 Every refresh and decision is in the control store at once; from there the engine appends them here in batches. Each
 batch is one commit with the id of its last record as transaction version, so a batch is there once or not at all,
-whenever the engine dies. Looks that found nothing new, which come every second, are one row for as long as nothing else
-happens to their table.
+whenever the engine dies. Looks that found nothing new, which come every second, are one row a batch, or more where
+something else happened to their table in between.
 """
 
 from __future__ import annotations

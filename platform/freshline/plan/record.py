@@ -28,8 +28,8 @@ class RefreshRecord:
 
     `mode` is the table's mode then, `cause` what began it: manual, live or backfill. `cpu_seconds` are those of the
     engine's process tree while it ran, None where other work ran beside it. `predicted_seconds` and `full_seconds` are
-    what it was expected to take and what a full refresh was. `lag_seconds` is the lag when it ended, `positions` are
-    those it reached. `id` grows with every record of the store, None before it is stored.
+    what it was expected to take and what a full refresh was. `lag_seconds` is the lag when it ended, `late_rows`
+    are those behind the watermark. `id` grows with every record of the store, None before it is stored.
     """
 
     table: TableName
@@ -53,7 +53,6 @@ class RefreshRecord:
     predicted_seconds: float | None = None
     full_seconds: float | None = None
     lag_seconds: float | None = None
-    positions: Mapping[str, Any] | None = None
     late_rows: int | None = None
     id: int | None = field(default=None, compare=False)
 

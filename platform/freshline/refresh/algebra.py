@@ -273,7 +273,6 @@ def _decide(
 def _value(one: _Counted, names: Mapping[str, str], stored: StructType, rows: StructType) -> _Value:
     aggregate = one.aggregate
     old = F.col(f"o.{quoted(names[aggregate.column])}")
-    yes = F.lit(True)
     if aggregate.kind is AggregateKind.COUNT_ROWS:
         value = F.coalesce(old, F.lit(0)) + F.col("n")
         return _Value(value, value >= 0, value > 0)
@@ -300,7 +299,7 @@ def _value(one: _Counted, names: Mapping[str, str], stored: StructType, rows: St
     left = _count(one.rows, names, came)
     argument = rows[f"a{number}"].dataType
     if one.sum is not None:
-        total, exact = F.col(f"o.{quoted(names[one.sum.column])}"), yes
+        total, exact = F.col(f"o.{quoted(names[one.sum.column])}"), F.lit(True)
     elif isinstance(argument, DecimalType):
         total = F.round(old * before.cast("decimal(5,0)"), argument.scale).cast(change_type(argument))
         total, exact = F.when(before < MOST_AVERAGED, total), (before < MOST_AVERAGED)

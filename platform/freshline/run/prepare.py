@@ -44,7 +44,7 @@ from freshline.errors import (
     PartitionError,
 )
 from freshline.plan.affected.algebra import Algebra
-from freshline.plan.affected.values import Reading, view_of
+from freshline.plan.affected.values import Reading
 from freshline.plan.changes import Changes
 from freshline.plan.position import Position, TablePosition
 from freshline.plan.reason import Reason
@@ -520,8 +520,6 @@ def _changes_by_algebra(
     if not runtime.is_understood(spec.fingerprint, step.changed):
         stored = partial(as_stored, spec=spec)
         declared = spec.query.render()
-        for stage in step.affected.stages:
-            spark.sql(stage.new).createOrReplaceTempView(view_of(Reading.NEW, stage.relation))
         if not is_as_declared(spark, step.affected, declared, stored):
             return Reason("REWRITE_MISMATCH")
         runtime.note_understood(spec.fingerprint, step.changed)

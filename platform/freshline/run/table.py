@@ -85,7 +85,8 @@ ATTEMPTS = 3
 BY_CHANGES = (Append, MergeRows, RefoldKeys, RefreshKeys, ReplacePartitions)
 # The steps whose cost grows with what they touch; an append never reads the table.
 PRICED = (MergeRows, RefoldKeys, RefreshKeys, ReplacePartitions)
-PRICED_REFRESHES = 200
+# More than the control store keeps of a table: the full refresh that prices are compared with may be long ago.
+PRICED_REFRESHES = 1_000
 # A position that only the control store knows must not fall behind what the inputs still hold.
 CARRY_AFTER = timedelta(hours=1)
 CARRY_AFTER_VERSIONS = 1000
@@ -236,24 +237,24 @@ def _refresh(
         columns = input_columns(runtime.graph, runtime.warehouse, spec)
         due = is_due(runtime, spec, receipt)
         step = choose_step(Situation(spec, receipt, foreign, changes, request, columns, due))
-        records = runtime.control.refreshes(spec.name, limit=PRICED_REFRESHES)
         price: Price | None = None
-        may_choose = isinstance(step, PRICED) and request.strategy is None and not spec.incremental_strict
-        if may_choose:
+        budget: float | None = None
+        if isinstance(step, PRICED) and request.strategy is None and not spec.incremental_strict:
+            records = runtime.control.refreshes(spec.name, limit=PRICED_REFRESHES, looks=False)
             price = _price(spec, step, pins, changes, records, path)
             if price is not None and price.prefers_full:
                 step = Full(Reason("COST", str(price)))
+            else:
+                budget = budget_of(records, spec.fingerprint)
         if instead is not None and isinstance(step, BY_CHANGES):
-            step = Full(instead)
+            step, budget = Full(instead), None
         _require_allowed(spec, step, changes)
         if pins.mixed:
             progress(f"{Reason('MIXED_CUT', ', '.join(pins.mixed))}")
         if isinstance(step, Noop) and not _far_ahead(receipt, pins, spec.lookups):
             return _noop(runtime, spec, newest, pins, step.reason, mode)
         progress(_describe(step))
-        limited = Limited(
-            cancellation, budget_of(records, spec.fingerprint) if may_choose and isinstance(step, PRICED) else None
-        )
+        limited = Limited(cancellation, budget)
         try:
             with (
                 limited,

@@ -57,7 +57,6 @@ REFRESHES = Table(
     Column("predicted_seconds", Float),
     Column("full_seconds", Float),
     Column("lag_seconds", Float),
-    Column("positions", Text),
     Column("late_rows", Integer),
 )
 

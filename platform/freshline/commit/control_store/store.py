@@ -103,8 +103,9 @@ class ControlStore:
     def record_refresh(self, record: RefreshRecord) -> None:
         """Remember a refresh or a decision; of each table the newest are kept.
 
-        Refreshes that committed, those that did not, and decisions are counted apart: looks that found nothing come
-        every second, and must not push out the few of the others.
+        Full refreshes, others that committed, those that did not, and decisions are counted apart: looks that found
+        nothing come every second, and must not push out the few of the others; and what a full refresh took is asked
+        for long after it.
         """
         with self._database.write() as connection:
             _insert_refresh(connection, record)
@@ -275,15 +276,16 @@ def _insert_refresh(connection: Connection, record: RefreshRecord) -> None:
             predicted_seconds=record.predicted_seconds,
             full_seconds=record.full_seconds,
             lag_seconds=record.lag_seconds,
-            positions=None if record.positions is None else json.dumps(dict(record.positions)),
             late_rows=record.late_rows,
         )
     )
     decided = REFRESHES.c.state.in_(DECISIONS)
+    not_full = func.coalesce(REFRESHES.c.strategy, "") != "full"
     alike = (
         (REFRESHES.c.key == key)
         & (REFRESHES.c.committed == record.committed)
         & (decided if record.state in DECISIONS else ~decided)
+        & (~not_full if record.strategy == "full" else not_full)
     )
     oldest = select(REFRESHES.c.id).where(alike).order_by(REFRESHES.c.id.desc()).offset(KEPT_REFRESHES).limit(1)
     found = connection.execute(oldest).scalar()
@@ -314,7 +316,6 @@ def _record(row: Any) -> RefreshRecord:
         predicted_seconds=row["predicted_seconds"],
         full_seconds=row["full_seconds"],
         lag_seconds=row["lag_seconds"],
-        positions=None if row["positions"] is None else json.loads(row["positions"]),
         late_rows=row["late_rows"],
         id=row["id"],
     )

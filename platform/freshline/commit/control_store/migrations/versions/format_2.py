@@ -21,7 +21,6 @@ def upgrade() -> None:
         sa.Column("predicted_seconds", sa.Float),
         sa.Column("full_seconds", sa.Float),
         sa.Column("lag_seconds", sa.Float),
-        sa.Column("positions", sa.Text),
         sa.Column("late_rows", sa.Integer),
     ):
         op.add_column("freshline_refresh", column)
