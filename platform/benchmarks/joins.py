@@ -7,12 +7,11 @@ again, is measured apart. The lookup join meets each new row with a dimension, a
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from measure import Comparison, Cost, cost_of
+from measure import Comparison, Cost, cost_of, middle
 from project import Project, refresh, same
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -109,7 +108,7 @@ def delta_join(spark: SparkSession, folder: Path) -> Iterator[Comparison | Kept]
     names = ["k", "a", "b", "amount"]
     stored = [spark.read.format("delta").load(str(path)).select(*names) for path in (ours, theirs)]
     same(stored[0], stored[1])
-    yield Comparison("delta join", _middle(costs["A"]), _middle(costs["B"]), 1.0)
+    yield Comparison("delta join", middle(costs["A"]), middle(costs["B"]), 1.0)
 
     query.stop()
     _append(_rows(spark, 2 * START, ADDED, "a"), left)
@@ -168,8 +167,4 @@ def lookup_join(spark: SparkSession, folder: Path) -> Comparison:
                 costs[letter].append(cost)
     running.stop()
     same(spark.read.format("delta").load(str(ours)), spark.read.format("delta").load(str(theirs)))
-    return Comparison("lookup join", _middle(costs["A"]), _middle(costs["B"]), 1.0)
-
-
-def _middle(costs: list[Cost]) -> Cost:
-    return Cost(statistics.median(cost.cpu for cost in costs), statistics.median(cost.wall for cost in costs))
+    return Comparison("lookup join", middle(costs["A"]), middle(costs["B"]), 1.0)

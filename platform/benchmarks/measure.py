@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import psutil
@@ -36,6 +36,11 @@ def cost_of(work: Callable[[], object]) -> Cost:
     cpu, wall = tree_cpu_seconds(), time.perf_counter()
     work()
     return Cost(tree_cpu_seconds() - cpu, time.perf_counter() - wall)
+
+
+def middle(costs: Sequence[Cost]) -> Cost:
+    """The medians of several runs."""
+    return Cost(statistics.median(cost.cpu for cost in costs), statistics.median(cost.wall for cost in costs))
 
 
 @dataclass(frozen=True)
@@ -83,7 +88,7 @@ def compare(
                 costs[letter].append(cost)
             number += 1
     middle = {
-        letter: Cost(statistics.median(c.cpu for c in found), statistics.median(c.wall for c in found))
+        letter: middle(found)
         for letter, found in costs.items()
     }
     return Comparison(name, middle["A"], middle["B"], goal)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -17,7 +16,7 @@ from pathlib import Path
 
 from evaluation import evaluate
 from joins import Kept, delta_join, lookup_join
-from measure import Comparison, Cost, compare, cost_of
+from measure import Comparison, Cost, compare, cost_of, middle
 from project import Project, refresh, same
 from pyspark.sql import DataFrame, SparkSession
 from tpch import SHARES, Share, tpch
@@ -140,11 +139,7 @@ def _merge(spark: SparkSession, folder: Path, kind: str) -> Comparison:
             if number >= 2:
                 costs[letter].append(cost)
         same(spark.read.format("delta").load(str(path)), spark.read.format("delta").load(str(hand)))
-    middle = [
-        Cost(statistics.median(c.cpu for c in costs[key]), statistics.median(c.wall for c in costs[key]))
-        for key in "AB"
-    ]
-    return Comparison(kind, middle[0], middle[1], 1.1)
+    return Comparison(kind, middle(costs["A"]), middle(costs["B"]), 1.1)
 
 
 def first_row(spark: SparkSession, folder: Path) -> Comparison:
@@ -216,11 +211,7 @@ def _first_row_into(spark: SparkSession, folder: Path, rows: int) -> Comparison:
             if number >= 2:
                 costs[letter].append(cost)
     same(spark.read.format("delta").load(str(path)), spark.read.format("delta").load(str(hand)))
-    middle = [
-        Cost(statistics.median(c.cpu for c in costs[key]), statistics.median(c.wall for c in costs[key]))
-        for key in "AB"
-    ]
-    return Comparison(f"first_row into {rows / 1e6:g} million", middle[0], middle[1], 1.1)
+    return Comparison(f"first_row into {rows / 1e6:g} million", middle(costs["A"]), middle(costs["B"]), 1.1)
 
 
 def partition(spark: SparkSession, folder: Path) -> Comparison:
@@ -261,11 +252,7 @@ def partition(spark: SparkSession, folder: Path) -> Comparison:
             if number >= 2:
                 costs[letter].append(cost)
         same(spark.read.format("delta").load(str(path)), spark.read.format("delta").load(str(hand)))
-    middle = [
-        Cost(statistics.median(c.cpu for c in costs[key]), statistics.median(c.wall for c in costs[key]))
-        for key in "AB"
-    ]
-    return Comparison("partition", middle[0], middle[1], 1.3)
+    return Comparison("partition", middle(costs["A"]), middle(costs["B"]), 1.3)
 
 
 def noop(spark: SparkSession, folder: Path) -> str:

@@ -10,12 +10,11 @@ brings a key of its own.
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from measure import Cost, cost_of
+from measure import Cost, cost_of, middle
 from project import Project, refresh, same
 from pyspark.sql import SparkSession
 
@@ -234,12 +233,6 @@ def _require_same(spark: SparkSession, runtime: Runtime, shape: Shape) -> None:
 
 
 def _middle(shape: Shape, share: float, measured: list[_Three]) -> Share:
-    costs = {
-        which: Cost(
-            statistics.median(three.costs[which].cpu for three in measured),
-            statistics.median(three.costs[which].wall for three in measured),
-        )
-        for which in (FORCED, WHOLE, CHOSEN)
-    }
+    costs = {which: middle([three.costs[which] for three in measured]) for which in (FORCED, WHOLE, CHOSEN)}
     last = measured[-1]
     return Share(shape.name, share, last.rows, shape.strategy, costs[FORCED], costs[WHOLE], last.choice, costs[CHOSEN])

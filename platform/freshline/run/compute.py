@@ -12,6 +12,7 @@ from freshline.declare.names import TableName
 from freshline.declare.query import LookupJoin, PythonQuery, SqlQuery
 from freshline.declare.spec import TableSpec
 from freshline.errors import DuplicateKeyError, LookupKeyError
+from freshline.plan.shape import groups_by
 from freshline.refresh.cancellation import Cancellation
 from freshline.refresh.fold import fold_all
 from freshline.refresh.inputs import Pinned, read_whole, shadow_inputs
@@ -118,3 +119,9 @@ def _repeated(rows: DataFrame, columns: Sequence[str]) -> list[dict[str, object]
     keys = [F.col(quoted(column)) for column in columns]
     repeated = rows.groupBy(*keys).agg(F.count(F.lit(1)).alias("_freshline_count")).where("_freshline_count > 1")
     return [row.asDict() for row in repeated.drop("_freshline_count").limit(5).collect()]
+
+
+def is_unique_by_query(spec: TableSpec) -> bool:
+    """Whether the outermost GROUP BY already makes the primary key unique."""
+    keys = groups_by(spec.query) if not isinstance(spec.query, PythonQuery) else None
+    return keys is not None and keys <= {key.lower() for key in spec.primary_key}

@@ -14,7 +14,6 @@ from functools import partial
 from pathlib import Path
 from typing import assert_never
 
-from py4j.protocol import Py4JJavaError
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -23,7 +22,6 @@ from pyspark.sql.types import StringType, StructType
 from freshline.commit.delta_log import (
     count_rows,
     exists,
-    is_never_null,
     newest_version,
     open_table,
 )
@@ -39,17 +37,15 @@ from freshline.commit.write import (
 )
 from freshline.declare.names import TableName
 from freshline.declare.query import PythonQuery, SqlQuery
-from freshline.declare.spec import DeltaJoin, MergeKind, Mode, SourceSpec, TableSpec
+from freshline.declare.spec import MergeKind, Mode, SourceSpec, TableSpec
 from freshline.errors import (
     PartitionError,
 )
-from freshline.plan.affected.algebra import Algebra
-from freshline.plan.affected.values import Reading
 from freshline.plan.changes import Changes
 from freshline.plan.position import Position, TablePosition
 from freshline.plan.reason import Reason
 from freshline.plan.receipt import Receipt
-from freshline.plan.shape import Origin, groups_by, read_shape
+from freshline.plan.shape import Origin, read_shape
 from freshline.plan.step import (
     Append,
     Full,
@@ -62,8 +58,6 @@ from freshline.plan.step import (
     Step,
 )
 from freshline.plan.stored_order import stored_order
-from freshline.refresh.algebra import drop_views as drop_algebra_views
-from freshline.refresh.algebra import follow
 from freshline.refresh.cancellation import Cancellation
 from freshline.refresh.fold import (
     DELETE,
@@ -83,35 +77,25 @@ from freshline.refresh.inputs import (
     Pinned,
     read_inserted,
     read_net_images,
-    read_signed,
     read_upserted,
     read_version,
     read_whole,
     shadow_inputs,
 )
 from freshline.refresh.keys import (
-    FAILED_BY_ROWS,
     INSERT,
     OP,
-    REFUSED,
-    Keys,
-    difference_by_bag,
     difference_by_key,
-    drop_key_views,
-    find_keys,
-    is_as_declared,
-    is_broken_plan,
-    keys_of,
-    why_not,
 )
 from freshline.refresh.literal import for_literal, from_spark, partition_predicate, quoted
 from freshline.refresh.settle import FEW_ROWS, few_rows, settle
+from freshline.run.by_keys import Changed, find_changes, refold
 from freshline.run.compute import (
-    as_stored,
     check_key,
     check_key_against,
     check_lookups,
     compute_whole,
+    is_unique_by_query,
     run_query,
     whole_inputs,
 )
@@ -126,8 +110,6 @@ SMALL_DIFFERENCE = 0.2
 MOST_PARTITIONS = 5_000
 # Up to this many rows one task makes distinct; a shuffle would cost more than they do.
 ONE_TASK_ROWS = 100_000
-# Change sets up to this size are sent to every task that they are joined in.
-BROADCAST_ROWS = 500_000
 CONTINUOUS_HISTORY_SECONDS = 2 * 86400
 
 
@@ -168,7 +150,10 @@ def prepare(
         case MergeRows():
             return _prepare_merge(runtime, spark, spec, path, step, pins, changes, mode)
         case RefoldKeys():
-            return _prepare_refold(spark, spec, path, step, pins, changes)
+            change = changes[step.input]
+            return _change(
+                spark, path, refold(spark, spec, path, step, pins.inputs[step.input], change), change.rows, pins
+            )
         case RefreshKeys():
             return _prepare_keys(runtime, spark, spec, path, step, pins, changes, held, cancellation, mode)
         case ReplacePartitions():
@@ -370,93 +355,14 @@ def _prepare_keys(
     cancellation: Cancellation,
     mode: str,
 ) -> Work:
-    rows_in = sum(changes[name].rows for name in step.changed)
-    inputs: dict[tuple[Reading, str], DataFrame] = {}
-    hits = 0
-    for name, pinned in pins.inputs.items():
-        relation = name.view.lower()
-        whole, hit = _whole_side(runtime, spark, spec, pinned, stands_still=name not in step.changed)
-        inputs[Reading.NEW, relation] = whole
-        hits += hit
-        if name in step.changed:
-            before = changes[name].before
-            assert before is not None
-            inputs[Reading.OLD, relation] = read_whole(spark, Pinned(pinned.spec, pinned.path, before))
-    version = newest_version(path)
-    assert version is not None
-    target = read_version(spark, path, version)
-    shadow_inputs({name: inputs[Reading.NEW, name.view.lower()] for name in pins.inputs})
-    found: _Changed | Reason | None = None
-    try:
-        if step.algebra is not None:
-            found = _changes_by_algebra(runtime, spark, spec, step, step.algebra, pins, changes, inputs, target, held)
-        if found is None:
-            found = _changes_by_keys(runtime, spark, spec, step, pins, changes, inputs, target, held)
-    except (*REFUSED, *FAILED_BY_ROWS, Py4JJavaError) as error:
-        if isinstance(error, Py4JJavaError) and not is_broken_plan(error):
-            raise
-        # Of an error that is the query's own, the full refresh tells.
-        found = why_not(error)
+    found, hits = find_changes(runtime, spark, spec, path, step, pins, changes, held)
     if isinstance(found, Reason):
         return _prepare_full(runtime, spark, spec, path, pins, found, held, cancellation, mode)
+    rows_in = sum(changes[name].rows for name in step.changed)
     return replace(_change(spark, path, found, rows_in, pins), cache_hits=hits)
 
 
-@dataclass(frozen=True)
-class _Changed:
-    """How the rows of some keys change: OP and the table's columns, how many (`rows` None: none), and why these keys.
-
-    `found_by` are columns by which each of the changed rows is one; empty where rows have no such.
-    """
-
-    keys: Keys
-    rows: DataFrame | None
-    count: int
-    reason: Reason
-    found_by: tuple[str, ...]
-
-
-def _whole_side(
-    runtime: Runtime, spark: SparkSession, spec: TableSpec, pinned: Pinned, *, stands_still: bool
-) -> tuple[DataFrame, int]:
-    """One input of a query at its position, and whether it was kept by an earlier refresh (1 or 0).
-
-    What did not change since the newest receipt is likely to be asked for again at this version, so it is kept.
-    """
-    rows = read_whole(spark, pinned)
-    most = spec.left_cache_rows if pinned.name == spec.reads[0] else spec.right_cache_rows
-    if not stands_still or most == 0 or len(spec.reads) < 2 or spec.delta_join is DeltaJoin.NONE:
-        return rows, 0
-    key = (pinned.path, pinned.position, tuple(rows.columns))
-    kept = runtime.kept.find(key, spark)
-    if kept is not None:
-        return kept, 1
-    count = count_rows(pinned.path, pinned.position.version)
-    return (runtime.kept.keep(key, rows, most), 0) if count is not None and count <= most else (rows, 0)
-
-
-def _prepare_refold(
-    spark: SparkSession,
-    spec: TableSpec,
-    path: Path,
-    step: RefoldKeys,
-    pins: Pins,
-    changes: Mapping[TableName, Changes],
-) -> Work:
-    pinned, change = pins.inputs[step.input], changes[step.input]
-    version = newest_version(path)
-    assert version is not None
-    target = read_version(spark, path, version)
-    shadow_inputs({step.input: read_net_images(spark, pinned, change)})
-    touched = read_rows(spark, spec).where(has_key(spec)).select(*[F.col(quoted(key)) for key in spec.primary_key])
-    keys = keys_of(touched.distinct())
-    shadow_inputs({step.input: read_whole(spark, pinned)})
-    new = winning_rows(fold_rows(keys.restrict(read_rows(spark, spec)), spec), spec)
-    changed, count = settle(difference_by_key(new, keys.restrict(target), spec.primary_key))
-    return _change(spark, path, _Changed(keys, changed, count, step.reason, spec.primary_key), change.rows, pins)
-
-
-def _change(spark: SparkSession, path: Path, found: _Changed, rows_in: int, pins: Pins) -> Work:
+def _change(spark: SparkSession, path: Path, found: Changed, rows_in: int, pins: Pins) -> Work:
     """The write of changes to rows that have some of the keys."""
     changed = found.rows
     if changed is None or found.count == 0:
@@ -477,108 +383,6 @@ def _change(spark: SparkSession, path: Path, found: _Changed, rows_in: int, pins
             count=found.count,
         )
     return Work(lambda new: write(receipt=new), "keys", found.reason, rows_in, pins.positions, {})
-
-
-def _changes_by_algebra(
-    runtime: Runtime,
-    spark: SparkSession,
-    spec: TableSpec,
-    step: RefreshKeys,
-    algebra: Algebra,
-    pins: Pins,
-    changes: Mapping[TableName, Changes],
-    inputs: Mapping[tuple[Reading, str], DataFrame],
-    target: DataFrame,
-    held: ExitStack,
-) -> _Changed | Reason | None:
-    """The changes that follow from stored and changed rows; groups that do not are computed again.
-
-    None where the types are not served. Raises as `_changes_by_keys` does.
-    """
-    assert isinstance(spec.query, SqlQuery)
-    if any(isinstance(target.schema[column].dataType, StringType) for column in spec.partitioned_by):
-        # An empty text is stored as NULL there, so two groups of the query may be one of the table.
-        return None
-    relations = {name.view.lower(): name for name in pins.inputs}
-
-    def never_null(relation: str, column: str) -> bool:
-        pinned, before = pins.inputs[relations[relation]], changes[relations[relation]].before
-        after = is_never_null(pinned.path, pinned.position.version, column)
-        return after and (pinned.is_log or before is None or is_never_null(pinned.path, before.version, column))
-
-    signed = {}
-    for name in step.changed:
-        images = read_signed(spark, pins.inputs[name], changes[name])
-        # Nothing tells Spark how few a change feed has, and it would shuffle the other side of a join.
-        few = changes[name].rows <= BROADCAST_ROWS
-        signed[Reading.SIGNED, name.view.lower()] = F.broadcast(images) if few else images
-    held.callback(drop_algebra_views, spark, algebra, list(relations))
-    expected = sum(changes[name].rows for name in step.changed)
-    followed = follow(spark, algebra, {**inputs, **signed}, target, never_null, expected=expected)
-    if followed is None:
-        return None
-    if not runtime.is_understood(spec.fingerprint, step.changed):
-        stored = partial(as_stored, spec=spec)
-        declared = spec.query.render()
-        if not is_as_declared(spark, step.affected, declared, stored):
-            return Reason("REWRITE_MISMATCH")
-        runtime.note_understood(spec.fingerprint, step.changed)
-    columns = followed.keys.columns
-    rows, count = followed.changes, followed.count
-    if followed.unsure is not None:
-        unsure = followed.unsure
-        new = unsure.restrict(run_query(spark, spec, pins.inputs)).select(*[F.col(quoted(c)) for c in target.columns])
-        again, more = settle(difference_by_key(new, unsure.restrict(target), columns))
-        rows, count = rows.unionAll(again.select(*[F.col(quoted(name)) for name in rows.columns])), count + more
-    return _Changed(followed.keys, rows, count, Reason("ALGEBRAIC", ", ".join(columns)), columns)
-
-
-def _changes_by_keys(
-    runtime: Runtime,
-    spark: SparkSession,
-    spec: TableSpec,
-    step: RefreshKeys,
-    pins: Pins,
-    changes: Mapping[TableName, Changes],
-    inputs: Mapping[tuple[Reading, str], DataFrame],
-    target: DataFrame,
-    held: ExitStack,
-) -> _Changed | Reason:
-    """The affected keys, and how their rows differ from what is stored; or why that is not told."""
-    assert isinstance(spec.query, SqlQuery)
-    images = {}
-    for name in step.changed:
-        rows, count = settle(read_net_images(spark, pins.inputs[name], changes[name]), expected=changes[name].rows)
-        images[Reading.CHANGED, name.view.lower()] = F.broadcast(rows) if count <= BROADCAST_ROWS else rows
-    held.callback(drop_key_views, spark, step.affected, [name.view.lower() for name in pins.inputs])
-    keys = find_keys(
-        spark,
-        step.affected,
-        {**inputs, **images},
-        target.schema,
-        declared=None if runtime.is_understood(spec.fingerprint, step.changed) else spec.query.render(),
-        stored=partial(as_stored, spec=spec),
-    )
-    if isinstance(keys, Reason):
-        return keys
-    runtime.note_understood(spec.fingerprint, step.changed)
-    reason, found_by = Reason("AFFECTED_KEYS", ", ".join(step.affected.columns)), spec.primary_key
-    if keys.count == 0:
-        return _Changed(keys, None, 0, reason, found_by)
-    rows = keys.restrict(run_query(spark, spec, pins.inputs)).select(*[F.col(quoted(name)) for name in target.columns])
-    new, many = settle(rows, expected=keys.count)
-    old = keys.restrict(target)
-    if spec.primary_key:
-        if not _unique_by_query(spec):
-            check_key(new, spec)
-        if not {column.lower() for column in keys.columns} <= {key.lower() for key in spec.primary_key}:
-            check_key_against(new, keys.leave(target), spec)
-        changed = difference_by_key(new, old, spec.primary_key)
-    else:
-        changed = difference_by_bag(new, old, keys)
-    # Computed once, read twice by MERGE, which refuses a cached source.
-    changed, count = settle(changed, expected=many)
-    return _Changed(keys, changed if count else None, count, reason, found_by)
 
 
 def _prepare_partitions(
@@ -614,7 +418,7 @@ def _prepare_partitions(
     shadow_inputs(frames)
     predicate = partition_predicate([quoted(column) for column in spec.partitioned_by], values)
     rows = run_query(spark, spec, pins.inputs).where(predicate)
-    if spec.primary_key and not _unique_by_query(spec):
+    if spec.primary_key and not is_unique_by_query(spec):
         rows = _held(rows, held)
         check_key(rows, spec)
         _check_keys_apart(spark, rows, spec, path, predicate)
@@ -642,12 +446,6 @@ def _check_keys_apart(spark: SparkSession, rows: DataFrame, spec: TableSpec, pat
     if not {column.lower() for column in spec.partitioned_by} <= {key.lower() for key in spec.primary_key}:
         others = spark.read.format("delta").load(str(path)).where(f"NOT coalesce(({predicate}), false)")
         check_key_against(rows, others, spec)
-
-
-def _unique_by_query(spec: TableSpec) -> bool:
-    """Whether the outermost GROUP BY already makes the primary key unique."""
-    keys = groups_by(spec.query) if not isinstance(spec.query, PythonQuery) else None
-    return keys is not None and keys <= {key.lower() for key in spec.primary_key}
 
 
 def _prepare_named(
@@ -684,7 +482,7 @@ def _prepare_named(
     shadow_inputs(frames)
     check_lookups(runtime, spark, spec, inputs)
     rows = run_query(spark, spec, inputs).where(predicate)
-    if spec.primary_key and not _unique_by_query(spec):
+    if spec.primary_key and not is_unique_by_query(spec):
         rows = _held(rows, held)
         check_key(rows, spec)
         _check_keys_apart(spark, rows, spec, path, predicate)
@@ -730,7 +528,7 @@ def _prepare_full(
         (name,) = spec.driving
         every = read_rows(spark, spec, arrival=pins.inputs[name].is_log)
         rejected = _quarantine_null_keys(runtime, spark, spec, pins.inputs[name], every, mode)
-    elif spec.primary_key and not _unique_by_query(spec):
+    elif spec.primary_key and not is_unique_by_query(spec):
         rows = _held(rows, held)
         check_key(rows, spec)
     counts = {name: count_rows(pinned.path, pinned.position.version) for name, pinned in pins.inputs.items()}

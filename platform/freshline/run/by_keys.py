@@ -1,0 +1,246 @@
+"""How the rows of affected keys change: by algebra, by computing them again, or by folding them again.
+
+Everything is computed over pinned inputs in a session that nothing else uses; nothing is written here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StringType
+
+from freshline.commit.delta_log import count_rows, is_never_null, newest_version
+from freshline.declare.names import TableName
+from freshline.declare.query import SqlQuery
+from freshline.declare.spec import DeltaJoin, TableSpec
+from freshline.plan.affected.algebra import Algebra
+from freshline.plan.affected.values import Reading
+from freshline.plan.changes import Changes
+from freshline.plan.reason import Reason
+from freshline.plan.step import RefoldKeys, RefreshKeys
+from freshline.refresh.algebra import drop_views as drop_algebra_views
+from freshline.refresh.algebra import follow
+from freshline.refresh.fold import fold_rows, has_key, read_rows, winning_rows
+from freshline.refresh.inputs import (
+    Pinned,
+    read_net_images,
+    read_signed,
+    read_version,
+    read_whole,
+    shadow_inputs,
+)
+from freshline.refresh.keys import (
+    FAILED_BY_ROWS,
+    REFUSED,
+    Keys,
+    difference_by_bag,
+    difference_by_key,
+    drop_key_views,
+    find_keys,
+    is_as_declared,
+    is_broken_plan,
+    keys_of,
+    why_not,
+)
+from freshline.refresh.literal import quoted
+from freshline.refresh.settle import settle
+from freshline.run.compute import as_stored, check_key, check_key_against, is_unique_by_query, run_query
+from freshline.run.pin import Pins
+from freshline.run.runtime import Runtime
+
+# Change sets up to this size are sent to every task that they are joined in.
+BROADCAST_ROWS = 500_000
+
+
+@dataclass(frozen=True)
+class Changed:
+    """How the rows of some keys change: OP and the table's columns, how many (`rows` None: none), and why these keys.
+
+    `found_by` are columns by which each of the changed rows is one; empty where rows have no such.
+    """
+
+    keys: Keys
+    rows: DataFrame | None
+    count: int
+    reason: Reason
+    found_by: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Look:
+    """What both ways look at. `inputs` holds every input as it is, and those that changed as they were."""
+
+    runtime: Runtime
+    spark: SparkSession
+    spec: TableSpec
+    step: RefreshKeys
+    pins: Pins
+    changes: Mapping[TableName, Changes]
+    inputs: Mapping[tuple[Reading, str], DataFrame]
+    target: DataFrame
+    held: ExitStack
+
+
+def find_changes(
+    runtime: Runtime,
+    spark: SparkSession,
+    spec: TableSpec,
+    path: Path,
+    step: RefreshKeys,
+    pins: Pins,
+    changes: Mapping[TableName, Changes],
+    held: ExitStack,
+) -> tuple[Changed | Reason, int]:
+    """How the stored rows change, or why a full refresh is right; and how many inputs were kept from an earlier one."""
+    inputs: dict[tuple[Reading, str], DataFrame] = {}
+    hits = 0
+    for name, pinned in pins.inputs.items():
+        relation = name.view.lower()
+        whole, hit = _whole_side(runtime, spark, spec, pinned, stands_still=name not in step.changed)
+        inputs[Reading.NEW, relation] = whole
+        hits += hit
+        if name in step.changed:
+            before = changes[name].before
+            assert before is not None
+            inputs[Reading.OLD, relation] = read_whole(spark, Pinned(pinned.spec, pinned.path, before))
+    version = newest_version(path)
+    assert version is not None
+    look = _Look(runtime, spark, spec, step, pins, changes, inputs, read_version(spark, path, version), held)
+    shadow_inputs({name: inputs[Reading.NEW, name.view.lower()] for name in pins.inputs})
+    found: Changed | Reason | None = None
+    try:
+        if step.algebra is not None:
+            found = _by_algebra(look, step.algebra)
+        return (_by_keys(look) if found is None else found), hits
+    except (*REFUSED, *FAILED_BY_ROWS, Py4JJavaError) as error:
+        if isinstance(error, Py4JJavaError) and not is_broken_plan(error):
+            raise
+        # Of an error that is the query's own, the full refresh tells.
+        return why_not(error), hits
+
+
+def _whole_side(
+    runtime: Runtime, spark: SparkSession, spec: TableSpec, pinned: Pinned, *, stands_still: bool
+) -> tuple[DataFrame, int]:
+    """One input of a query at its position, and whether it was kept by an earlier refresh (1 or 0).
+
+    What did not change since the newest receipt is likely to be asked for again at this version, so it is kept.
+    """
+    rows = read_whole(spark, pinned)
+    most = spec.left_cache_rows if pinned.name == spec.reads[0] else spec.right_cache_rows
+    if not stands_still or most == 0 or len(spec.reads) < 2 or spec.delta_join is DeltaJoin.NONE:
+        return rows, 0
+    key = (pinned.path, pinned.position, tuple(rows.columns))
+    kept = runtime.kept.find(key, spark)
+    if kept is not None:
+        return kept, 1
+    count = count_rows(pinned.path, pinned.position.version)
+    return (runtime.kept.keep(key, rows, most), 0) if count is not None and count <= most else (rows, 0)
+
+
+def _by_algebra(look: _Look, algebra: Algebra) -> Changed | Reason | None:
+    """The changes that follow from stored and changed rows; groups that do not are computed again.
+
+    None where the types are not served. Raises as `_by_keys` does.
+    """
+    runtime, spark, spec, step = look.runtime, look.spark, look.spec, look.step
+    pins, changes, inputs, target = look.pins, look.changes, look.inputs, look.target
+    assert isinstance(spec.query, SqlQuery)
+    if any(isinstance(target.schema[column].dataType, StringType) for column in spec.partitioned_by):
+        # An empty text is stored as NULL there, so two groups of the query may be one of the table.
+        return None
+    relations = {name.view.lower(): name for name in pins.inputs}
+
+    def never_null(relation: str, column: str) -> bool:
+        pinned, before = pins.inputs[relations[relation]], changes[relations[relation]].before
+        after = is_never_null(pinned.path, pinned.position.version, column)
+        return after and (pinned.is_log or before is None or is_never_null(pinned.path, before.version, column))
+
+    signed = {}
+    for name in step.changed:
+        images = read_signed(spark, pins.inputs[name], changes[name])
+        # Nothing tells Spark how few a change feed has, and it would shuffle the other side of a join.
+        few = changes[name].rows <= BROADCAST_ROWS
+        signed[Reading.SIGNED, name.view.lower()] = F.broadcast(images) if few else images
+    look.held.callback(drop_algebra_views, spark, algebra, list(relations))
+    expected = sum(changes[name].rows for name in step.changed)
+    followed = follow(spark, algebra, {**inputs, **signed}, target, never_null, expected=expected)
+    if followed is None:
+        return None
+    if not runtime.is_understood(spec.fingerprint, step.changed):
+        stored = partial(as_stored, spec=spec)
+        declared = spec.query.render()
+        if not is_as_declared(spark, step.affected, declared, stored):
+            return Reason("REWRITE_MISMATCH")
+        runtime.note_understood(spec.fingerprint, step.changed)
+    columns = followed.keys.columns
+    rows, count = followed.changes, followed.count
+    if followed.unsure is not None:
+        unsure = followed.unsure
+        new = unsure.restrict(run_query(spark, spec, pins.inputs)).select(*[F.col(quoted(c)) for c in target.columns])
+        again, more = settle(difference_by_key(new, unsure.restrict(target), columns))
+        rows, count = rows.unionAll(again.select(*[F.col(quoted(name)) for name in rows.columns])), count + more
+    return Changed(followed.keys, rows, count, Reason("ALGEBRAIC", ", ".join(columns)), columns)
+
+
+def _by_keys(look: _Look) -> Changed | Reason:
+    """The affected keys, and how their rows differ from what is stored; or why that is not told."""
+    runtime, spark, spec, step = look.runtime, look.spark, look.spec, look.step
+    pins, changes, inputs, target = look.pins, look.changes, look.inputs, look.target
+    assert isinstance(spec.query, SqlQuery)
+    images = {}
+    for name in step.changed:
+        rows, count = settle(read_net_images(spark, pins.inputs[name], changes[name]), expected=changes[name].rows)
+        images[Reading.CHANGED, name.view.lower()] = F.broadcast(rows) if count <= BROADCAST_ROWS else rows
+    look.held.callback(drop_key_views, spark, step.affected, [name.view.lower() for name in pins.inputs])
+    keys = find_keys(
+        spark,
+        step.affected,
+        {**inputs, **images},
+        target.schema,
+        declared=None if runtime.is_understood(spec.fingerprint, step.changed) else spec.query.render(),
+        stored=partial(as_stored, spec=spec),
+    )
+    if isinstance(keys, Reason):
+        return keys
+    runtime.note_understood(spec.fingerprint, step.changed)
+    reason, found_by = Reason("AFFECTED_KEYS", ", ".join(step.affected.columns)), spec.primary_key
+    if keys.count == 0:
+        return Changed(keys, None, 0, reason, found_by)
+    rows = keys.restrict(run_query(spark, spec, pins.inputs)).select(*[F.col(quoted(name)) for name in target.columns])
+    new, many = settle(rows, expected=keys.count)
+    old = keys.restrict(target)
+    if spec.primary_key:
+        if not is_unique_by_query(spec):
+            check_key(new, spec)
+        if not {column.lower() for column in keys.columns} <= {key.lower() for key in spec.primary_key}:
+            check_key_against(new, keys.leave(target), spec)
+        changed = difference_by_key(new, old, spec.primary_key)
+    else:
+        changed = difference_by_bag(new, old, keys)
+    # Computed once, read twice by MERGE, which refuses a cached source.
+    changed, count = settle(changed, expected=many)
+    return Changed(keys, changed if count else None, count, reason, found_by)
+
+
+def refold(
+    spark: SparkSession, spec: TableSpec, path: Path, step: RefoldKeys, pinned: Pinned, change: Changes
+) -> Changed:
+    """How the rows of a merge type change whose keys are folded again, over all rows that the input has of them."""
+    version = newest_version(path)
+    assert version is not None
+    target = read_version(spark, path, version)
+    shadow_inputs({step.input: read_net_images(spark, pinned, change)})
+    touched = read_rows(spark, spec).where(has_key(spec)).select(*[F.col(quoted(key)) for key in spec.primary_key])
+    keys = keys_of(touched.distinct())
+    shadow_inputs({step.input: read_whole(spark, pinned)})
+    new = winning_rows(fold_rows(keys.restrict(read_rows(spark, spec)), spec), spec)
+    changed, count = settle(difference_by_key(new, keys.restrict(target), spec.primary_key))
+    return Changed(keys, changed, count, step.reason, spec.primary_key)
