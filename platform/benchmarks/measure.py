@@ -87,8 +87,5 @@ def compare(
             if order != "AB":
                 costs[letter].append(cost)
             number += 1
-    middle = {
-        letter: middle(found)
-        for letter, found in costs.items()
-    }
+    middle = {letter: middle(found) for letter, found in costs.items()}
     return Comparison(name, middle["A"], middle["B"], goal)

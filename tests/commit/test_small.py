@@ -81,6 +81,32 @@ def write_both(spark, made, columns, writes, **how):
     return paths
 
 
+def test_many_changes_pass_while_their_size_by_what_is_stored_is_bounded(spark, made, monkeypatch):
+    path = made("k BIGINT, v STRING")
+    begin = spark.range(60_000).selectExpr("id AS k", "concat('value ', id) AS v").localCheckpoint()
+    # Nothing is stored that tells how wide so many rows are.
+    write_and_read_back(lambda: append_rows(begin, path, receipt(1), count=60_000), path, receipt(1))
+    assert written_by(path) != "delta-rs"
+
+    then = spark.range(30_000).selectExpr(
+        "CASE WHEN id % 3 = 0 THEN 'D' ELSE 'U' END AS op", "id * 2 AS k", "concat('other ', id) AS v"
+    )
+
+    def change(seq: int) -> None:
+        apply_changes(spark, then, path, receipt(seq), op="op", keys=["k"], unique=True, near=None, count=30_000)
+
+    change(2)
+    assert written_by(path) == "delta-rs"
+    changed = spark.read.format("delta").load(str(path))
+    assert changed.count() == 50_000
+    assert changed.where("v LIKE 'other %'").count() == 20_000
+    assert changed.where("k % 6 = 0").count() == 0
+
+    monkeypatch.setattr(small, "MOST_ROWS_BYTES", 30_000)
+    change(3)
+    assert written_by(path) != "delta-rs"
+
+
 def test_rows_of_every_type_are_the_same_as_if_spark_had_added_them(spark, made):
     new = rows(spark, f"{FULL}, {NULLS}", COLUMNS)
     by_spark, few = write_both(
