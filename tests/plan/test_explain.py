@@ -81,7 +81,9 @@ def test_a_delta_join_can_be_ruled_out(declared):
 # -- prices
 
 
-def record(strategy: str, seconds: float, rows_in: int, fingerprint: str = "f") -> RefreshRecord:
+def record(
+    strategy: str, seconds: float, rows_in: int, fingerprint: str = "f", cpu: float | None = None
+) -> RefreshRecord:
     from datetime import UTC, datetime
 
     return RefreshRecord(
@@ -95,6 +97,7 @@ def record(strategy: str, seconds: float, rows_in: int, fingerprint: str = "f") 
         fingerprint=fingerprint,
         rows_in=rows_in,
         committed=True,
+        cpu_seconds=cpu,
     )
 
 
@@ -128,14 +131,35 @@ def test_a_short_full_refresh_does_not_take_the_place_of_an_incremental_one():
 
 
 def test_the_measurement_of_the_most_similar_size_speaks():
-    records = [record("keys", 40, 100_000), record("keys", 2, 90), record("full", 30, 1_000_000)]
+    records = [*[record("keys", 40, 100_000)] * 2, *[record("keys", 2, 90)] * 2, record("full", 30, 1_000_000)]
 
     assert price_of("keys", 100, records, "f").incremental < 3
     assert price_of("keys", 90_000, records, "f").incremental > 30
 
 
+def test_one_refresh_of_a_size_is_not_taken_at_its_word_and_of_more_the_cheapest_is():
+    whole = record("full", 30, 1_000_000)
+
+    assert price_of("keys", 100, [record("keys", 40, 100), whole], "f").incremental == pytest.approx(24)
+    assert price_of("keys", 100, [record("keys", 9, 100), record("keys", 40, 100), whole], "f").incremental == 9
+    # Of another size only: guessed lower than what the rows would make of it.
+    assert price_of("keys", 1_000, [*[record("keys", 10, 100)] * 3, whole], "f").incremental == pytest.approx(
+        10 * 10**0.3 * 0.6
+    )
+
+
+def test_cpu_decides_where_all_that_speak_were_measured():
+    whole = record("full", 30, 1_000, cpu=10)
+    incremental = [record("keys", 20, 100, cpu=11), record("keys", 21, 100, cpu=12)]
+
+    assert price_of("keys", 100, [*incremental, whole], "f").prefers_full
+    assert str(price_of("keys", 100, [*incremental, whole], "f")) == "incremental=11.0 CPU-s, full=10.0 CPU-s"
+    assert not price_of("keys", 100, [*incremental, record("full", 30, 1_000)], "f").prefers_full
+    assert not price_of("keys", 100, [record("keys", 20, 100), *incremental, whole], "f").prefers_full
+
+
 def test_a_price_that_was_not_asked_for_a_long_time_is_forgotten():
-    old = [record("keys", 40, 100), record("full", 30, 1_000)]
+    old = [record("keys", 40, 100), record("keys", 41, 100), record("full", 30, 1_000)]
 
     assert price_of("keys", 100, old, "f").prefers_full
     assert not price_of("keys", 100, [*[record("full", 30, 1_000)] * 20, *old], "f").prefers_full

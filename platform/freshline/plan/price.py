@@ -1,8 +1,9 @@
 """What a refresh will cost, from what earlier ones took.
 
-The price of a strategy is a measured duration, scaled by how many changed rows there are now: ten times the rows take
-about twice as long, as the benchmarks over TPC-H show. Of the newest refreshes the one of the most similar size speaks.
-A full refresh grows with its inputs.
+The price of a strategy is a measured cost, scaled by how many changed rows there are now: ten times the rows take about
+twice as much, as the benchmarks over TPC-H show. Refreshes of a similar size speak first, and of these the cheapest:
+other work of the machine, and code that is compiled at the first refresh, only add. A full refresh grows with its
+inputs. CPU-seconds decide where all of them were measured, seconds elsewhere.
 
 A price that is too high is never corrected, because what it is the price of is not done again; one that is too low
 is measured and then right. So prices are guessed low, and lose some of their weight with each full refresh since.
@@ -26,6 +27,11 @@ GROWTH = 0.3  # ten times the rows: 10 ** 0.3 = 2
 FIXED_SHARE = 0.5  # of a full refresh; the rest grows with its inputs
 FORGOTTEN = 0.97  # of a price, after each full refresh since
 COMPARED = 20
+# A price rests on this many refreshes of a similar size, or it is guessed lower by HOPED until there are as many.
+SIMILAR = 1  # doublings of the rows
+CERTAIN = 2
+SPEAKING = 3
+HOPED = 0.6
 # Before anything was measured: what incremental refreshes of many rows took of a full one, by the share that changed.
 # From the benchmarks over TPC-H; a first guess that the first refresh replaces.
 GUESSED_FROM = 10_000
@@ -38,10 +44,12 @@ BUDGET_SECONDS = 20.0
 
 @dataclass(frozen=True)
 class Price:
-    """Seconds that an incremental refresh and a full one are expected to take."""
+    """Seconds that an incremental refresh and a full one are expected to take, and CPU-seconds (None: not measured)."""
 
     incremental: float
     full: float
+    incremental_cpu: float | None = None
+    full_cpu: float | None = None
 
     @property
     def prefers_full(self) -> bool:
@@ -51,11 +59,20 @@ class Price:
         False
         >>> Price(incremental=4.0, full=3.0).prefers_full
         True
+        >>> Price(incremental=4.0, full=3.0, incremental_cpu=4.0, full_cpu=6.0).prefers_full
+        False
         """
-        return self.full >= LEAST_SECONDS and self.incremental * MARGIN >= self.full
+        incremental, full, _ = self._decisive()
+        return self.full >= LEAST_SECONDS and incremental * MARGIN >= full
+
+    def _decisive(self) -> tuple[float, float, str]:
+        if self.incremental_cpu is None or self.full_cpu is None:
+            return self.incremental, self.full, "s"
+        return self.incremental_cpu, self.full_cpu, "CPU-s"
 
     def __str__(self) -> str:
-        return f"incremental={self.incremental:.1f} s, full={self.full:.1f} s"
+        incremental, full, unit = self._decisive()
+        return f"incremental={incremental:.1f} {unit}, full={full:.1f} {unit}"
 
 
 def counts(changed: int, rows: int) -> bool:
@@ -76,16 +93,26 @@ def price_of(
     if full is None:
         return None
     grown = max(1.0, rows / full.rows_in) if rows is not None and full.rows_in else 1.0
-    whole = full.seconds * (FIXED_SHARE + (1 - FIXED_SHARE) * grown)
+    whole = FIXED_SHARE + (1 - FIXED_SHARE) * grown
+    whole_cpu = None if full.cpu_seconds is None else full.cpu_seconds * whole
     measured = [record for record in same if record.strategy == strategy and record.rows_in][:COMPARED]
     if not measured:
         if rows is None or changed < GUESSED_FROM:
             return None
-        return Price(whole * (GUESSED_FIXED + GUESSED_GROWTH * changed / max(1, rows)), whole)
-    nearest = min(measured, key=lambda record: _distance(changed, record.rows_in or 1))
-    share = max(1, changed) / (nearest.rows_in or 1)
-    since = sum(record.strategy == "full" for record in same[: same.index(nearest)])
-    return Price(nearest.seconds * share**GROWTH * FORGOTTEN**since, whole)
+        guess = GUESSED_FIXED + GUESSED_GROWTH * changed / max(1, rows)
+        return Price(full.seconds * whole * guess, full.seconds * whole)
+    similar = [record for record in measured if _distance(changed, record.rows_in or 1) <= SIMILAR][:SPEAKING]
+    speaking = similar or [min(measured, key=lambda record: _distance(changed, record.rows_in or 1))]
+    since = sum(record.strategy == "full" for record in same[: same.index(speaking[0])])
+    weight = FORGOTTEN**since * (1.0 if len(similar) >= CERTAIN else HOPED)
+    scales = [weight * (max(1, changed) / (record.rows_in or 1)) ** GROWTH for record in speaking]
+    seconds = min(record.seconds * scale for record, scale in zip(speaking, scales, strict=True))
+    cpu = [
+        record.cpu_seconds * scale
+        for record, scale in zip(speaking, scales, strict=True)
+        if record.cpu_seconds is not None
+    ]
+    return Price(seconds, full.seconds * whole, min(cpu) if len(cpu) == len(speaking) else None, whole_cpu)
 
 
 def _distance(changed: int, rows: int) -> int:
