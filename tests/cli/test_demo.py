@@ -63,6 +63,7 @@ def verification(equal: bool) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 def test_once_refreshes_after_each_of_ten_portions_and_verifies(
     deployment: Path, fake_engine: FakeEngine, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -96,6 +97,7 @@ def test_once_refreshes_after_each_of_ten_portions_and_verifies(
         ({}, [verification(True)], 29),
     ],
 )
+@pytest.mark.slow
 def test_once_fails_unless_all_was_refreshed_and_all_is_equal(
     outcome: dict[str, Any],
     verified: list[dict[str, Any]],
@@ -115,6 +117,7 @@ def test_once_fails_unless_all_was_refreshed_and_all_is_equal(
     assert not fake_engine.running
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_events")
 def test_the_demo_before_is_wiped(deployment: Path, fake_engine: FakeEngine) -> None:
     fake_engine.answers = {"sql": [counted(30)]}

@@ -19,7 +19,7 @@ LATE = Alert("orders", AlertKind.LATE, AlertLevel.WARN, "it waits", NOW, NOW, NO
 ORDERS, SPEND = TableName.parse("Orders"), TableName.parse("spend")
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.slow)])
 def alerts(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[AlertStore]:
     if request.param == "postgres":
         url = request.getfixturevalue("postgres").new_database()

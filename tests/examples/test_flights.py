@@ -15,6 +15,8 @@ import duckdb
 import pytest
 from deltalake import write_deltalake
 
+pytestmark = pytest.mark.slow  # a month of flights is made
+
 PROJECT = Path(__file__).parents[2] / "platform" / "examples" / "flights"
 DAYS = 8
 

@@ -14,6 +14,8 @@ from dagster import AssetKey, AssetSpec, DefaultSensorStatus, Definitions
 from freshline.errors import DeclarationErrors, SettingsError
 from freshline.orchestrate import definitions
 
+pytestmark = pytest.mark.slow  # code locations are loaded in processes of their own
+
 ROOT = Path(__file__).parents[2]
 
 

@@ -13,6 +13,8 @@ from freshline.declare.project import read_settings
 from freshline.engine.client import EngineClient
 from tests.orchestrate.served import Webserver, served, wait_until
 
+pytestmark = pytest.mark.slow  # a webserver is started
+
 RUN_SECONDS = 240.0
 
 

@@ -186,6 +186,7 @@ def test_a_batch_table_is_told_only_when_something_else_than_a_run_refreshed_it(
     assert told.ticks(12) == {CHECKED: 1}
 
 
+@pytest.mark.slow
 def test_a_thousand_tables_are_told_within_the_bounds_and_none_is_forgotten():
     tables = [TableName.parse(f"t{number}") for number in range(1000)]
     told = Told(*(status(table) for table in tables), turn=turn_seconds(10, 1000))

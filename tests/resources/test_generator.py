@@ -41,6 +41,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_equal_seeds_write_equal_files_in_one_go_and_part_by_part(written: Path, tmp_path: Path) -> None:
     for i in range(10):
         Generator(tmp_path / "landing", tmp_path / "campaigns", 7).portion(i, 10, *TOTALS)
@@ -201,6 +202,7 @@ def test_the_live_run_writes_at_its_rate_until_told_to_stop(tmp_path: Path) -> N
     assert len(generator.campaigns.days()) == DAYS_BEFORE + 1
 
 
+@pytest.mark.slow
 def test_two_live_runs_into_one_directory_do_not_meet(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "resources.generator", "--landing", str(tmp_path), "--seconds", "0.1"]
     told = subprocess.run([*command, "--rate", "200"], cwd=ROOT, check=True, capture_output=True)

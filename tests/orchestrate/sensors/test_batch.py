@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+import pytest
 from dagster import AssetCheckKey, AssetKey, AssetObservation, DagsterRun, DagsterRunStatus, build_sensor_context
 from dagster import job as job_of_somebody
 from dagster._core.remote_origin import InProcessCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
@@ -14,6 +15,8 @@ from freshline.orchestrate.materialize import PROCESS, SCHEDULED, own_process
 from freshline.orchestrate.scheduler import SUPERVISOR
 from freshline.orchestrate.sensors import batch_sensor
 from freshline.orchestrate.sensors.batch import Cursor
+
+pytestmark = pytest.mark.slow  # Dagster's own sensors are evaluated
 
 
 def requested(result):

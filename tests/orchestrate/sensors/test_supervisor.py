@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from dagster import (
     AssetCheckEvaluation,
     AssetCheckSeverity,
@@ -21,6 +22,8 @@ from freshline.orchestrate.scheduler import BATCH
 from freshline.orchestrate.sensors import supervisor_sensor
 from freshline.orchestrate.sensors.supervisor import turn_outcome
 from freshline.report.status import read_status
+
+pytestmark = pytest.mark.slow  # Dagster's own sensors are evaluated
 
 
 def kept(bench):

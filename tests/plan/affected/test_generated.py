@@ -28,6 +28,7 @@ def look_at(seeds):
     return counts
 
 
+@pytest.mark.slow
 def test_no_affected_key_is_missed():
     counts = look_at(range(20))
 

@@ -134,6 +134,7 @@ def check(seed: int) -> None:
         assert found.alike, (name, seed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_every_row_that_differs_has_an_affected_key(seed):
     check(seed)

@@ -40,7 +40,7 @@ class Memory:
         self.told.append(message)
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.slow)])
 def alerts(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[AlertStore]:
     if request.param == "postgres":
         url = request.getfixturevalue("postgres").new_database()

@@ -29,6 +29,8 @@ from tests.postgres import find_programs, running_server
 from tests.report.alerts.servers import WebServer, web_server
 from tests.report.alerts.shop import Shop, make_shop
 
+pytestmark = pytest.mark.slow  # the watch runs in processes of its own
+
 BEATER = Path(__file__).with_name("beater.py")
 
 
@@ -76,7 +78,7 @@ def web() -> Iterator[WebServer]:
         yield server
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.slow)])
 def shop(request: pytest.FixtureRequest, tmp_path: Path, web: WebServer) -> Iterator[Shop]:
     """A shop of 5 seconds whose alerts go to a webhook."""
     url = request.getfixturevalue("postgres").new_database() if request.param == "postgres" else None
@@ -289,6 +291,7 @@ def test_once_needs_a_control_store_that_answers(shop: Shop, monkeypatch: pytest
     holder.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shop", ["postgres"], indirect=True)
 def test_a_control_store_that_is_read_only_is_said_once(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

@@ -89,7 +89,7 @@ class Scene:
         )
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.slow)])
 def scene(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Scene]:
     url = request.getfixturevalue("postgres").new_database() if request.param == "postgres" else None
     shop = make_shop(tmp_path / "shop", control_store=url)
@@ -237,6 +237,7 @@ def test_a_log_that_cannot_be_read_does_not_make_a_table_younger(scene: Scene) -
 # -- the clock
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jump", [3600.0, -3600.0])
 def test_a_clock_that_jumps_an_hour_is_said_once_and_raises_no_storm(
     scene: Scene, jump: float, caplog: pytest.LogCaptureFixture
