@@ -21,6 +21,9 @@ SQL_TYPES: Mapping[str, str] = {
     "byte": "TINYINT",
 }
 
+# Where Delta keeps that a column is of a collation, or CHAR: its type is a plain text to whoever does not look.
+COMPARED = frozenset({"__COLLATIONS", "__CHAR_VARCHAR_TYPE_STRING"})
+
 
 def input_columns(graph: Graph, warehouse: Warehouse, spec: TableSpec) -> dict[TableName, tuple[str, ...]]:
     """The names of the columns of every input whose columns are known without Spark."""
@@ -33,6 +36,20 @@ def input_columns(graph: Graph, warehouse: Warehouse, spec: TableSpec) -> dict[T
             known = tuple(column for column in names if not column.lower().startswith(RESERVED_COLUMN))
         if known is not None:
             found[name] = known
+    return found
+
+
+def input_types(graph: Graph, warehouse: Warehouse, spec: TableSpec) -> dict[TableName, dict[str, str]]:
+    """The types of the columns of every input that is there, the columns in lower case; without texts that compare in
+    a way of their own: of a collation, or padded."""
+    found = {}
+    for name in spec.reads:
+        path = warehouse.location(graph.spec(name))
+        if exists(path):
+            fields = open_table(path).schema().fields
+            found[name] = {
+                field.name.lower(): sql_type(field.type) for field in fields if not COMPARED & field.metadata.keys()
+            }
     return found
 
 

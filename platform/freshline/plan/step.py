@@ -107,7 +107,8 @@ class Situation:
     """All that a choice depends on.
 
     `changes` are those of every input, dimensions of lookup joins included. `columns` are those of every input, where
-    they are known. `parked_due` says that rows which missed their dimension are to be looked up again.
+    they are known. `parked_due` says that rows which missed their dimension are to be looked up again. `types` are
+    those of the columns of inputs, in lower case, where they are known.
     """
 
     spec: TableSpec
@@ -117,6 +118,7 @@ class Situation:
     request: RefreshRequest
     columns: Mapping[TableName, tuple[str, ...]] = field(default_factory=dict)
     parked_due: bool = False
+    types: Mapping[TableName, Mapping[str, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -327,6 +329,7 @@ def _keys(situation: Situation, receipt: Receipt, changed: Mapping[TableName, Ch
         schema,
         frozenset(name.view.lower() for name in changed),
         primary_key=spec.primary_key,
+        types={name.view.lower(): types for name, types in situation.types.items()},
     )
     if isinstance(affected, Reason):
         return affected

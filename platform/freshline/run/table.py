@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import assert_never
 from uuid import uuid4
 
-from freshline.commit.columns import input_columns
+from freshline.commit.columns import input_columns, input_types
 from freshline.commit.delta_log import (
     Newest,
     classify,
@@ -236,7 +236,10 @@ def _refresh(
         foreign = newest is not None and newest.foreign
         columns = input_columns(runtime.graph, runtime.warehouse, spec)
         due = is_due(runtime, spec, receipt)
-        step = choose_step(Situation(spec, receipt, foreign, changes, request, columns, due))
+        # A refresh that finds nothing new needs no types, and is to be quick.
+        moved = any(change.kind is not ChangeKind.NOTHING for change in changes.values())
+        types = input_types(runtime.graph, runtime.warehouse, spec) if moved else {}
+        step = choose_step(Situation(spec, receipt, foreign, changes, request, columns, due, types))
         price: Price | None = None
         budget: float | None = None
         if isinstance(step, PRICED) and request.strategy is None and not spec.incremental_strict:

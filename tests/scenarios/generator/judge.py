@@ -20,7 +20,7 @@ from freshline.run import open_runtime, refresh_table
 from freshline.testing import Lab
 from tests.scenarios.generator.case import Case, Table
 from tests.scenarios.generator.second_engine import NotReadError, SecondEngine, plain
-from tests.scenarios.generator.values import SPARK, declaration
+from tests.scenarios.generator.values import SPARK, declaration, type_of
 
 STRATEGIES = ("keys", None, "append", "partition")
 SHARES = (7, 2, 1, 1)
@@ -66,6 +66,10 @@ def judge_analysis(case: Case, counts: Counts) -> Failure | None:
     """Whether rows without an affected key are the same before and after every round, for every table."""
     engine = SecondEngine(case.relations)
     schema = {relation.name.lower(): [c.name for c in relation.columns] for relation in case.relations}
+    types = {
+        relation.name.lower(): {c.name.lower(): type_of(c.kind, SPARK) for c in relation.columns}
+        for relation in case.relations
+    }
     try:
         engine.apply(case.first)
         for number, changes in enumerate(case.rounds, 1):
@@ -73,7 +77,7 @@ def judge_analysis(case: Case, counts: Counts) -> Failure | None:
             engine.apply(changes)
             changed = engine.compare()
             for table in case.tables:
-                affected = find_affected(table.query, schema, changed, primary_key=table.primary_key)
+                affected = find_affected(table.query, schema, changed, primary_key=table.primary_key, types=types)
                 if isinstance(affected, Reason):
                     counts.reasons[affected.code] += 1
                     continue

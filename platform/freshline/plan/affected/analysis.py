@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from freshline.plan.affected.alone import Types
 from freshline.plan.affected.lift import Lifted, lift
 from freshline.plan.affected.qualified import qualify_query
 from freshline.plan.affected.shapes import Context, find_keys, plain_columns, refuse_disorder
@@ -18,12 +19,14 @@ def find_affected(
     changed: frozenset[str],
     *,
     primary_key: Sequence[str] = (),
+    types: Types | None = None,
 ) -> Affected | Reason:
     """The keys of a query's result that changes of some inputs may affect, or the reason why they are not known.
 
     `text` is Spark SQL over the relations of `schema` (names of inputs in lower case, each with its columns);
     `changed` are those that gained, lost or altered rows. `primary_key` are columns that are unique in the result,
-    which are preferred where the changed rows themselves are known. Pure.
+    which are preferred where the changed rows themselves are known. `types` are the types of columns by relation, both
+    in lower case, where they are known: they make some answers cheaper. Pure.
     """
     try:
         _require_free_names(schema)
@@ -31,7 +34,7 @@ def find_affected(
         refuse_disorder(tree)
         lifted = lift(tree)
         known = {item.relation: item for item in lifted.stages}
-        context = Context(frozenset(name.lower() for name in changed), known)
+        context = Context(frozenset(name.lower() for name in changed), known, types=types or {})
         stages = [_stage(item, context) for item in lifted.stages]
         found = find_keys(lifted.top.query, context)
         columns = found.columns or _chosen(lifted.top, primary_key)

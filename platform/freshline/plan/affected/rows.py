@@ -63,7 +63,7 @@ class Touched:
     `start` and `joins` are the parts of a SELECT; relations in it are still to be read as of one time. `both` says
     whether something else changed too, so that old and new times must both be looked at. `padded` are the aliases of
     sources that were emptied, for rows that are kept without a partner. With `having`, the rows are those of the groups
-    by `group` that meet it.
+    by `group` that meet it. `source` is the source whose changed rows are read, None where it is none of the FROM.
     """
 
     start: exp.Expr
@@ -74,6 +74,11 @@ class Touched:
     padded: frozenset[str] = frozenset()
     group: exp.Expr | None = None
     having: exp.Expr | None = None
+    source: exp.Expr | None = None
+
+    def tables(self) -> list[exp.Expr]:
+        """What stands in FROM and the joins, in order."""
+        return [self.start, *(join.this for join in self.joins)]
 
     def select(self, items: Sequence[exp.Expr], group: exp.Expr | None = None) -> exp.Select:
         """A SELECT of these items over the rows."""
@@ -170,7 +175,7 @@ def touched_rows(select: exp.Select, changed: frozenset[str], guards: list[tuple
     inner = _changed_subqueries(select, changed)
     both = sum(table.name in changed for table in select.find_all(exp.Table)) > 1
     found = [
-        Touched(rows.start, rows.joins, laterals, (*rows.where, *kept), both, rows.padded)
+        Touched(rows.start, rows.joins, laterals, (*rows.where, *kept), both, rows.padded, source=sources[index])
         for index in moved
         for rows in _changed_at(sources[0], joins, index)
     ]
@@ -214,7 +219,7 @@ def kept_sources(select: exp.Select) -> frozenset[str]:
     sources = sources_of(select)
     kept = {sources[0].alias_or_name} if sources else set()
     for join in select.args.get("joins") or ():
-        kind = _kind(join)
+        kind = kind_of(join)
         if kind in ("RIGHT", "FULL"):
             kept = set()
         if kind in ("INNER", "RIGHT"):
@@ -239,7 +244,8 @@ def _reads(node: exp.Expr, changed: frozenset[str]) -> bool:
 # -- joins ---------------------------------------------------------------------------------------------------------
 
 
-def _kind(join: exp.Join) -> str:
+def kind_of(join: exp.Join) -> str:
+    """INNER, LEFT, RIGHT, FULL, SEMI or ANTI; any other join is refused."""
     side, kind = (join.side or "").upper(), (join.kind or "").upper()
     found = KINDS.get((side, kind))
     if found is None or join.method or join.args.get("using") or isinstance(join.this, exp.Lateral):
@@ -252,7 +258,7 @@ def _changed_at(start: exp.Expr, joins: Sequence[exp.Join], index: int) -> list[
     if not joins:
         return [_Rows(touched_source(start), (), (touched_mark(start),))]
     *before, join = joins
-    kind = _kind(join)
+    kind = kind_of(join)
     on = join.args.get("on") or exp.true()
     source = join.this
     if index < len(joins):

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from sqlglot import exp
 
 from freshline.declare.query_parser import TIME_WINDOW
+from freshline.plan.affected.alone import Types, select_alone
 from freshline.plan.affected.lift import Lifted
 from freshline.plan.affected.rows import Touched, kept_sources, touched_rows
 from freshline.plan.affected.tree import (
@@ -34,12 +35,16 @@ SETS = (exp.Rollup, exp.Cube, exp.GroupingSets)
 
 @dataclass
 class Context:
-    """What rules are asked with. `changed` are the relations whose rows changed; `guards` are collected."""
+    """What rules are asked with. `changed` are the relations whose rows changed; `guards` are collected.
+
+    `types` are those of the columns of inputs, where they are known.
+    """
 
     changed: frozenset[str]
     lifted: dict[str, Lifted]
     key_columns: dict[str, tuple[str, ...]] = field(default_factory=dict)
     guards: list[tuple[exp.Select, Reason]] = field(default_factory=list)
+    types: Types = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -58,6 +63,10 @@ def _texts(rows: list[Touched], items: list[exp.Expr], context: Context, group: 
     found = []
     for touched in rows:
         if not touched.adds(items):
+            continue
+        alone = select_alone(touched, items, context.types) if group is None else None
+        if alone is not None:
+            found.append(sql(read_as(alone, Reading.NEW, context.changed)))
             continue
         query = touched.select(items, group)
         found.append(sql(read_as(query, Reading.NEW, context.changed)))
