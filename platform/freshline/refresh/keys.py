@@ -82,18 +82,14 @@ class Span:
     null: bool
     whole: bool
 
-    def holds(self, column: Column) -> Column:
-        """Whether a column's value is one of them, or may be where not all are known."""
-        if self.whole:
-            found = column.isin(list(self.values)) if self.values else F.lit(False)
-        else:
-            least, greatest = (F.lit(value) for value in self.values)
-            found = column.between(least, greatest)
-        return found | column.isNull() if self.null else found
-
     def text(self, column: str) -> str:
-        """The same as SQL."""
+        """The condition in SQL that a column's value is one of them, or may be where not all are known.
+
+        As a text, because each value handed over as a column is several calls into the JVM.
+        """
         if self.whole:
+            if not self.values and not self.null:
+                return "(false)"
             values = [(value,) for value in (*self.values, *([None] if self.null else []))]
             return f"({partition_predicate([column], values)})"
         least, greatest = (sql_literal(value) for value in self.values)
@@ -118,7 +114,7 @@ class Keys:
         spans = [self.spans[column] for column in self.columns]
         for column, span in zip(self.columns, spans, strict=True):
             if span is not None:
-                rows = rows.where(span.holds(F.col(quoted(column))))
+                rows = rows.where(span.text(quoted(column)))
         if len(spans) == 1 and spans[0] is not None and spans[0].whole:
             return rows
         return _with_keys(rows, self.rows, self.columns, self.count)
