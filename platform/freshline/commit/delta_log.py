@@ -25,8 +25,10 @@ from deltalake.exceptions import DeltaError
 from freshline.declare.names import TableName
 from freshline.errors import SourceError
 from freshline.plan.changes import ChangeKind, Changes
+from freshline.plan.lag import lag_seconds
 from freshline.plan.position import TablePosition
 from freshline.plan.receipt import Receipt
+from freshline.plan.record import RefreshRecord
 
 COMMIT_FILE = re.compile(r"(\d{20})\.json\Z")
 # So begins the name under which freshline's transactions stand in a table's log; the table's id follows.
@@ -188,6 +190,38 @@ def read_receipts(path: Path, *, since: int = 0) -> Iterator[tuple[int, Receipt]
             yield version, receipt
 
 
+def read_refreshes(path: Path, most: int) -> list[RefreshRecord]:
+    """The newest refreshes that committed, at most so many, as the table's own commits tell of them, newest first."""
+    found: list[RefreshRecord] = []
+    for version, receipt in read_receipts(path):
+        commit = read_commit(path, version)
+        if commit is None or "timestamp" not in commit.info:
+            return found
+        at = datetime.fromtimestamp(int(commit.info["timestamp"]) / 1000, UTC)
+        found.append(
+            RefreshRecord(
+                table=receipt.table,
+                at=at,
+                state="SUCCEEDED",
+                strategy=receipt.strategy,
+                reason=receipt.reason,
+                seconds=receipt.seconds,
+                version=version,
+                fingerprint=receipt.fingerprint,
+                rows_in=receipt.rows_in,
+                rows_out=receipt.rows_out,
+                rejected=receipt.rejected,
+                committed=True,
+                data_timestamp=receipt.data_timestamp,
+                mode=receipt.mode,
+                lag_seconds=lag_seconds(receipt.data_timestamp, at),
+            )
+        )
+        if len(found) == most:
+            return found
+    return found
+
+
 def open_table(path: Path, version: int | None = None) -> deltalake.DeltaTable:
     """The table in delta-rs. Raises SourceError where it cannot be opened."""
     try:
@@ -207,6 +241,13 @@ def table_id(path: Path) -> str:
 def newest_transaction(path: Path, app_id: str) -> int | None:
     """The stored version of an application's transaction; survives log cleanup, because checkpoints keep it."""
     return open_table(path).transaction_version(app_id)
+
+
+def newest_epoch(path: Path) -> int:
+    """The epoch of the engine that wrote a table last, 0 for one that no engine wrote."""
+    table = open_table(path)
+    version = table.transaction_version(f"{APPLICATION}{table.metadata().id}")
+    return 0 if version is None else int(version) >> 32
 
 
 def position_of(path: Path, version: int, identity: str | None = None) -> TablePosition:

@@ -14,9 +14,8 @@ from uuid import uuid4
 from pyspark.sql import SparkSession
 
 from freshline.commit.control_store import ControlStore
-from freshline.commit.delta_log import exists, newest_transaction, table_id
+from freshline.commit.delta_log import newest_epoch
 from freshline.commit.refresh_log import RefreshLog
-from freshline.commit.small import application
 from freshline.commit.warehouse import Warehouse
 from freshline.declare.graph import Graph
 from freshline.declare.names import TableName
@@ -166,14 +165,6 @@ def open_runtime(
     warehouse = Warehouse(settings.warehouse)
     warehouse.root.mkdir(parents=True, exist_ok=True)
     if epoch is None:
-        epoch = control.take_epoch(1 + max((_table_epoch(warehouse, name) for name in graph.order), default=0))
+        # Of all tables that are there: one may be declared again later, under this epoch.
+        epoch = control.take_epoch(1 + max(map(newest_epoch, warehouse.tables()), default=0))
     return Runtime(settings, graph, warehouse, Sessions(spark), control, clock, epoch, python_tables, failpoint)
-
-
-def _table_epoch(warehouse: Warehouse, name: TableName) -> int:
-    found = 0
-    for path in (warehouse.path(name), warehouse.quarantine(name), warehouse.files(name), warehouse.parked(name)):
-        if exists(path):
-            version = newest_transaction(path, application(table_id(path)))
-            found = max(found, 0 if version is None else version >> 32)
-    return found
