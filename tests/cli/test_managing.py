@@ -107,7 +107,7 @@ def test_or_alter_changes_the_file_and_says_what_is_to_do(shop: Path, capsys: py
         ("DESCRIBE spent", "there is no table or source spent. Did you mean spend?"),
         ("SHOW CREATE MATERIALIZED TABLE spent", "there is no table or source spent"),
         ("EXPLAIN FRESHNESS nothing", "nothing is not declared"),
-        ("ALTER MATERIALIZED TABLE spend AS SELECT 1", "DECLARATION/NOT_BUILT statement:1"),
+        ("ALTER MATERIALIZED TABLE spend AS SELECT nothing FROM orders", "UNKNOWN_COLUMN"),
         ("ALTER MATERIALIZED TABLE spend SET FRESHNESS INTERVAL '0' SECOND", "FRESHNESS_VALUE statement:1"),
     ],
 )

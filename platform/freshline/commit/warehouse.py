@@ -39,6 +39,8 @@ class Warehouse:
     def tables(self) -> Iterator[Path]:
         """The folders of all Delta tables that are there, declared or not, those beside tables included."""
         for folder in _folders(self.root):
+            if folder.name.startswith("_freshline_"):
+                continue  # what freshline keeps there beside tables
             if _is_table(folder):
                 yield folder
             else:

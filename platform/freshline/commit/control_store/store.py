@@ -87,6 +87,11 @@ class ControlStore:
                 )
             )
 
+    def forget_check(self, name: TableName) -> None:
+        """A table of this name that is made later has been checked up to nowhere."""
+        with self._database.write() as connection:
+            connection.execute(delete(CHECKS).where(CHECKS.c.key == key_of(name)))
+
     def checks(self) -> dict[TableName, Check]:
         """The newest check of each table and source."""
         with self._database.read() as connection:
