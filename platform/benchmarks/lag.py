@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+import signal
 import sys
 import tempfile
 import threading
@@ -157,6 +158,8 @@ def main() -> int:
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     parser.add_argument("--keep", type=Path, help="an empty folder for the project, which is kept")
     given = parser.parse_args()
+    # Ended from outside, it ends its engine too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     with tempfile.TemporaryDirectory(prefix="freshline-lag-") as temporary:
         found = compare(given.keep or Path(temporary), given.freshness, given.settle, given.cycles)
     if given.json:

@@ -20,16 +20,31 @@ from freshline.declare.graph import Graph
 from freshline.declare.names import TableName
 from freshline.declare.settings import Settings
 from freshline.declare.spec import SourceSpec
+from freshline.plan.disk import DiskForecast, forecast_disk, history_seconds
 from freshline.plan.feasible import judge_promises
 from freshline.plan.hold import HeldBy, held_tables
 from freshline.plan.intentions import FreshnessOverride, Intentions, Suspension, apply_overrides
 from freshline.plan.project import open_project
 from freshline.report.intention_text import intention_lines
-from freshline.report.table_text import freshness_text, table_text
+from freshline.report.table_text import bytes_text, freshness_text, table_text
 
 if TYPE_CHECKING:
     from freshline.plan.definition import DefinitionChange
     from freshline.plan.record import Heartbeat, RefreshRecord
+
+HEADERS = [
+    "table",
+    "kind",
+    "mode",
+    "freshness",
+    "declaration",
+    "history",
+    "grows a day",
+    "reads",
+    "reason of the mode",
+]
+# By so many of the newest commits the disk is forecast.
+_COMMITS = 20
 
 
 @dataclass(frozen=True)
@@ -40,6 +55,14 @@ class Known:
     intentions: Intentions = field(default_factory=Intentions)
     seconds: Mapping[TableName, float] = field(default_factory=dict)
     scheduler: Heartbeat | None = None
+
+
+@dataclass(frozen=True)
+class Found:
+    """What the tables' logs tell: what changed in their declarations, and what they will take on disk."""
+
+    changes: Mapping[TableName, DefinitionChange]
+    disk: Mapping[TableName, DiskForecast]
 
 
 @dataclass(frozen=True)
@@ -69,6 +92,7 @@ class PlanLine:
     feasible_reason: str = ""
     change: str | None = None
     change_about: tuple[str, ...] = ()
+    disk: DiskForecast | None = None
 
     def as_json(self) -> dict[str, Any]:
         """The object that `freshline plan --json` prints."""
@@ -90,6 +114,7 @@ class PlanLine:
             "feasible_reason": self.feasible_reason,
             "change": self.change,
             "change_about": list(self.change_about),
+            "disk": None if self.disk is None else self.disk.as_json(),
         }
 
 
@@ -106,7 +131,8 @@ def command(project: Path | None, as_json: bool) -> None:
     graph = open_project(settings)
     known = _known(settings)
     refreshed = refreshed_fingerprints(graph, settings, known.refreshes)
-    lines = plan_lines(graph, refreshed, known, datetime.now(UTC), _changes(graph, settings, refreshed))
+    found = Found(_changes(graph, settings, refreshed), _disk(graph, settings, known))
+    lines = plan_lines(graph, refreshed, known, datetime.now(UTC), found)
     click.echo(json.dumps([line.as_json() for line in lines], indent=2) if as_json else plan_text(lines))
 
 
@@ -115,13 +141,13 @@ def plan_lines(
     refreshed: Mapping[TableName, str],
     known: Known,
     now: datetime,
-    changes: Mapping[TableName, DefinitionChange] | None = None,
+    found: Found | None = None,
 ) -> list[PlanLine]:
     """The lines of the plan; `refreshed` has the fingerprint of the declaration at the newest refresh of each table.
 
-    `changes` has what changed in the declarations of tables.
+    `found` is what the tables' logs tell beside it.
     """
-    changes = changes or {}
+    changes, disk = ({}, {}) if found is None else (found.changes, found.disk)
     intentions = known.intentions.at(now)
     graph = apply_overrides(graph, intentions)
     held = held_tables(graph, intentions, known.scheduler)
@@ -150,6 +176,7 @@ def plan_lines(
                 feasible_reason=promises[name].reason,
                 change=str(changes[name].kind) if name in changes else None,
                 change_about=changes[name].about if name in changes else (),
+                disk=disk.get(name),
             )
         )
     return lines
@@ -166,12 +193,14 @@ def plan_text(lines: list[PlanLine]) -> str:
             line.mode,
             freshness_text(line.freshness_seconds),
             line.declaration,
+            "-" if line.disk is None else bytes_text(line.disk.history_bytes),
+            "-" if line.disk is None else bytes_text(line.disk.growth_bytes_a_day),
             ", ".join(str(name) for name in line.reads) or "-",
             line.mode_reason,
         ]
         for line in lines
     ]
-    text = table_text(["table", "kind", "mode", "freshness", "declaration", "reads", "reason of the mode"], rows)
+    text = table_text(HEADERS, rows)
     told = [_change_text(line) for line in lines if line.change is not None]
     return "\n".join([text, *told, *(told for line in lines for told in intention_lines(line))])
 
@@ -226,6 +255,24 @@ def _changes(graph: Graph, settings: Settings, refreshed: Mapping[TableName, str
 
     found = {spec.name: change_of(Warehouse(settings.warehouse), spec) for spec in differ}
     return {name: one for name, one in found.items() if one is not None and one.kind is not ChangeClass.UNCHANGED}
+
+
+def _disk(graph: Graph, settings: Settings, known: Known) -> dict[TableName, DiskForecast]:
+    """What the tables and log tables that were refreshed will take, where their newest commits tell."""
+    warehouse = Warehouse(settings.warehouse)
+    graph = apply_overrides(graph, known.intentions.at(datetime.now(UTC)))
+    there = [name for name in graph.order if (warehouse.path(name) / "_delta_log").is_dir()]
+    if not there:
+        return {}
+    from freshline.commit.delta_log import commit_sizes
+
+    found = {}
+    for name in there:
+        history = history_seconds(graph.spec(name), graph.mode(name))
+        forecast = forecast_disk(commit_sizes(warehouse.path(name), _COMMITS), history)
+        if forecast is not None:
+            found[name] = forecast
+    return found
 
 
 def _receipt_fingerprint(path: Path) -> str | None:

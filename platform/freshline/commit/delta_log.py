@@ -25,6 +25,7 @@ from deltalake.exceptions import DeltaError
 from freshline.declare.names import TableName
 from freshline.errors import SourceError
 from freshline.plan.changes import ChangeKind, Changes
+from freshline.plan.disk import CommitSize
 from freshline.plan.lag import lag_seconds
 from freshline.plan.position import TablePosition
 from freshline.plan.receipt import Receipt
@@ -219,6 +220,26 @@ def read_refreshes(path: Path, most: int) -> list[RefreshRecord]:
         )
         if len(found) == most:
             return found
+    return found
+
+
+def commit_sizes(path: Path, most: int) -> list[CommitSize]:
+    """The sizes of the newest commits that moved rows, at most so many; without those that made the table."""
+    newest = newest_version(path)
+    found: list[CommitSize] = []
+    # A table is made empty, as version 0, and filled, or both at once.
+    for version in range(-1 if newest is None else newest, 1, -1):
+        commit = read_commit(path, version)
+        if commit is None or len(found) == most:
+            break
+        if not commit.changes_data or "timestamp" not in commit.info:
+            continue
+        added, replaced = (
+            sum(int(action.get("size") or 0) for action in commit.data_actions(kind)) for kind in ("add", "remove")
+        )
+        feed = sum(int(action["cdc"].get("size") or 0) for action in commit.actions if "cdc" in action)
+        at = datetime.fromtimestamp(int(commit.info["timestamp"]) / 1000, UTC)
+        found.append(CommitSize(at, added, replaced, feed))
     return found
 
 

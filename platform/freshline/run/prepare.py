@@ -39,11 +39,12 @@ from freshline.commit.write import (
 from freshline.declare.managing import NOW
 from freshline.declare.names import TableName
 from freshline.declare.query import PythonQuery, SqlQuery
-from freshline.declare.spec import MergeKind, Mode, SourceSpec, TableSpec
+from freshline.declare.spec import MergeKind, SourceSpec, TableSpec
 from freshline.errors import (
     PartitionError,
 )
 from freshline.plan.changes import Changes
+from freshline.plan.disk import history_seconds
 from freshline.plan.position import Position, TablePosition
 from freshline.plan.reason import Reason
 from freshline.plan.receipt import Receipt
@@ -102,7 +103,7 @@ from freshline.run.compute import (
     run_query,
     whole_inputs,
 )
-from freshline.run.log import HISTORY_SECONDS, commit_null_keys
+from freshline.run.log import commit_null_keys
 from freshline.run.parked import Met, meet
 from freshline.run.partitions import partition_condition, partition_key, read_partition
 from freshline.run.pin import Pins, pin_at
@@ -113,7 +114,6 @@ SMALL_DIFFERENCE = 0.2
 MOST_PARTITIONS = 5_000
 # Up to this many rows one task makes distinct; a shuffle would cost more than they do.
 ONE_TASK_ROWS = 100_000
-CONTINUOUS_HISTORY_SECONDS = 2 * 86400
 
 
 @dataclass(frozen=True)
@@ -627,9 +627,7 @@ def _write_of_all(
 ) -> Callable[..., None]:
     """The write of all rows over what is stored; the table is created where there is none."""
     if not exists(path):
-        history = spec.history_seconds or (
-            CONTINUOUS_HISTORY_SECONDS if runtime.graph.mode(spec.name) is Mode.CONTINUOUS else HISTORY_SECONDS
-        )
+        history = history_seconds(spec, runtime.graph.mode(spec.name))
         create_table(
             spark,
             path,
