@@ -7,6 +7,7 @@ from the newest receipt in both cases.
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -82,6 +83,8 @@ from freshline.run.pin import Pins, pin_inputs
 from freshline.run.prepare import Work, prepare
 from freshline.run.runtime import Progress, Runtime
 
+LOG = logging.getLogger(__name__)
+
 ATTEMPTS = 3
 # The steps that read changes of inputs, and not only their newest versions.
 BY_CHANGES = (Append, MergeRows, RefoldKeys, RefreshKeys, ReplacePartitions)
@@ -113,7 +116,11 @@ def refresh_table(
         with runtime.cpu.measuring() as cpu:
             outcome = _outcome_of(runtime, spec, request, cancellation, progress)
         outcome = replace(outcome, seconds=time.monotonic() - started, cpu_seconds=cpu.seconds)
-        _record(runtime, outcome, spec.fingerprint, request.cause)
+        try:
+            _record(runtime, outcome, spec.fingerprint, request.cause)
+        except FreshlineError as error:
+            # What was committed tells of itself: a store that is away for a moment must not make a failure of it.
+            LOG.warning("%s: %s is not recorded: %s", name, outcome.state, error)
         return outcome
 
 
