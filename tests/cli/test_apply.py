@@ -131,6 +131,22 @@ def test_alter_as_writes_the_query_and_has_it_taken_up_from_its_start(spend, fak
     assert (again["changed"], fake_engine.asked) == (False, [("refresh", {"tables": ["spend"], "full": True})])
 
 
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        (QUERY.format(", max(amount) AS top", ""), "The next refresh takes the change up: new column top."),
+        (QUERY.format("", " WHERE amount > 1"), "The change is breaking: the query changed. The rows stay as they are"),
+    ],
+)
+def test_create_or_alter_tells_what_becomes_of_the_rows(spend, fake_engine, capsys, query, said):
+    header = spend.read_text().partition("AS SELECT")[0].replace("CREATE", "CREATE OR ALTER")
+
+    assert run(["sql", f"{header} AS {query}"]) == 0
+
+    assert said in capsys.readouterr().out
+    assert fake_engine.asked == []
+
+
 def test_a_query_may_end_with_what_is_called_now(spend, fake_engine, capsys):
     said = alter(fake_engine, capsys, "SELECT customer FROM now", 1)
 

@@ -67,11 +67,26 @@ def create(statement: Create, settings: Settings) -> DeclarationChange:
     new = open_project(settings, instead={file: text})
     _write(file, text)
     sentence = f"declared: {name}, in {_shown(settings, file)}."
-    if old is not None and name in old and old.spec(name).fingerprint != new.spec(name).fingerprint:
-        sentence += (
-            f" Its rows are those of the declaration before: freshline refresh {name} --full computes them anew."
-        )
+    spec = new.spec(name)
+    if isinstance(spec, TableSpec) and old is not None and name in old:
+        sentence += _change_sentence(settings, spec)
     return DeclarationChange(name, file, True, sentence)
+
+
+def _change_sentence(settings: Settings, spec: TableSpec) -> str:
+    """What becomes of the rows that are there, where they follow another declaration."""
+    # delta-rs is imported when it is used, like all that is heavy.
+    from freshline.commit.definitions import change_of
+
+    change = change_of(Warehouse(settings.warehouse), spec)
+    if change is None or change.kind is ChangeClass.UNCHANGED:
+        return ""
+    if change.kind is ChangeClass.ADDITIVE:
+        return f" The next refresh takes the change up: {change.text}."
+    return (
+        f" The change is {change.kind}: {change.text}. The rows stay as they are until `freshline apply {spec.name}` "
+        "says from when on it holds."
+    )
 
 
 def alter_query(
