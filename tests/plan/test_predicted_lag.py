@@ -72,14 +72,36 @@ def test_a_continuous_table_waits_for_its_turn_among_the_others(settings):
 
     # The slower table meets rows of the log that are a second old on average.
     assert alone == PredictedLag(6 + 1 + 2, 6 + 1 + 4)
-    assert crowded.greatest == 6 + 1 + 12
+    # Two workers have 24 seconds of work in a turn.
+    assert crowded == PredictedLag(6 + 6 + 6, 6 + 6 + 12)
+
+
+def test_tables_by_a_timer_take_workers_from_the_continuous_ones_and_leave_one(settings):
+    graph = read_declarations(
+        {
+            "orders.sql": "CREATE SOURCE orders (id BIGINT) FRESHNESS = INTERVAL '10' SECOND "
+            "WITH ('connector' = 'files', 'format' = 'json', 'path' = 'orders')",
+            "clean.sql": "CREATE MATERIALIZED TABLE clean FRESHNESS = INTERVAL '10' SECOND AS SELECT id FROM orders",
+            "daily.sql": "CREATE MATERIALIZED TABLE daily FRESHNESS = INTERVAL '5' MINUTE AS SELECT id FROM clean",
+        },
+        settings,
+    )
+    daily, path = TableName.parse("daily"), (Hop(ORDERS, 6.0), Hop(CLEAN, 6.0))
+    seconds = {ORDERS: 6.0, CLEAN: 6.0}
+
+    # Of 288 seconds between two of its refreshes a table of 144 s takes half, and one of a day all but one worker.
+    half = predict_lag(graph, path, {**seconds, daily: 144.0}, seconds, 2)
+    most = predict_lag(graph, path, {**seconds, daily: 86_400.0}, seconds, 2)
+
+    assert half.greatest == 12 + 8 / 2 + 8
+    assert most.greatest == 12 + 12 / 2 + 12
 
 
 def test_refreshes_that_were_made_tell_how_high_and_how_long_the_lag_was():
     records = [record(10.0 * n, 10.0 * n - 4) for n in range(8)]
 
     assert measure_lag(records, [], "continuous") == PredictedLag(9.0, 14.0, 7)
-    assert measure_lag(records[:5], [], "continuous") is None
+    assert measure_lag(records[:3], [], "continuous") is None
     assert measure_lag(records, [], "incremental") is None
 
 
@@ -91,5 +113,5 @@ def test_another_freshness_a_person_and_a_quiet_source_do_not_count():
 
     assert measure_lag([*records, altered], [], "continuous") is None
     assert measure_lag([*records, manual], [], "continuous") is None
-    assert measure_lag([*records], quiet, "continuous") is None
+    assert measure_lag(records[:6], quiet, "continuous") is None
     assert measure_lag([*records], quiet[:2], "continuous") == PredictedLag(9.0, 14.0, 5)

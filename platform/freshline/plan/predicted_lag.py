@@ -19,7 +19,7 @@ from freshline.plan.due import critical_paths, poll_seconds
 from freshline.plan.feasible import Hop
 from freshline.plan.record import DECISIONS, RefreshRecord
 
-LEAST_TEETH = 5
+LEAST_TEETH = 3
 MOST_TEETH = 50
 # Ages are looked at about so often; what is due waits for the next look, half of it on average.
 LOOK_SECONDS = 1.0
@@ -66,8 +66,11 @@ def predict_lag(
         elif (hop.seconds or 0.0) > before:
             # It is never idle: what it finds when it begins was committed some time before.
             waits += before / 2
-    # All continuous tables take turns.
-    period = max(period, _continuous_work(graph, seconds) / parallel)
+    turns = _continuous_work(graph, seconds) / _workers(graph, seconds, due_seconds, parallel)
+    if turns > period:
+        # There is more to do than workers: all continuous tables take turns, and half a turn passes until what was
+        # committed is read.
+        waits, period = turns / 2 * (len(path) - 1), turns
     return PredictedLag(taken + waits + period / 2, taken + waits + period)
 
 
@@ -77,6 +80,19 @@ def _continuous_work(graph: Graph, seconds: Mapping[TableName, float]) -> float:
         for name in graph.order
         if graph.mode(name) is Mode.CONTINUOUS and is_brought_in(graph.specs[name])
     )
+
+
+def _workers(
+    graph: Graph, seconds: Mapping[TableName, float], due_seconds: Mapping[TableName, float], parallel: int
+) -> float:
+    """How many refreshes of continuous tables can be made at once beside the others, which leave them one at least."""
+    early = critical_paths(graph, due_seconds)
+    occupied = 0.0
+    for name in graph.order:
+        taken = seconds.get(name, 0.0)
+        if taken and graph.mode(name) is not Mode.CONTINUOUS and is_brought_in(graph.specs[name]):
+            occupied += taken / max(graph.freshness(name).seconds - early[name], taken)
+    return max(1.0, parallel - min(occupied, parallel - 1.0))
 
 
 def measure_lag(records: Sequence[RefreshRecord], looks: Sequence[RefreshRecord], mode: str) -> PredictedLag | None:
