@@ -86,11 +86,12 @@ def test_a_table_is_created_shown_and_dropped(shop: Path, capsys: pytest.Capture
     assert value(capsys, "DESCRIBE EXTENDED sales.spent")["suspended"] is None
 
 
-def test_or_alter_changes_the_file_and_says_what_is_to_do(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_or_alter_changes_the_file(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sql(capsys, SPENT)
     other = SPENT.replace("CREATE", "CREATE OR ALTER").replace("customer", "upper(customer) AS customer")
 
-    assert "refresh sales.spent --full" in sql(capsys, other)
+    # Without a version there is nothing to take up; with one, see test_apply.py.
+    assert sql(capsys, other) == "declared: sales.spent, in assets/sales/spent.sql.\n"
     assert (shop / "assets" / "sales" / "spent.sql").read_text() == other + ";\n"
 
 
@@ -107,7 +108,7 @@ def test_or_alter_changes_the_file_and_says_what_is_to_do(shop: Path, capsys: py
         ("DESCRIBE spent", "there is no table or source spent. Did you mean spend?"),
         ("SHOW CREATE MATERIALIZED TABLE spent", "there is no table or source spent"),
         ("EXPLAIN FRESHNESS nothing", "nothing is not declared"),
-        ("ALTER MATERIALIZED TABLE spend AS SELECT 1", "DECLARATION/NOT_BUILT statement:1"),
+        ("ALTER MATERIALIZED TABLE spend AS SELECT nothing FROM orders", "UNKNOWN_COLUMN"),
         ("ALTER MATERIALIZED TABLE spend SET FRESHNESS INTERVAL '0' SECOND", "FRESHNESS_VALUE statement:1"),
     ],
 )

@@ -7,10 +7,13 @@ import os
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 from freshline.cli.main import run
 from freshline.commit.control_store import ControlStore
+from freshline.commit.warehouse import Warehouse
 from freshline.declare.names import TableName
 from freshline.declare.project import read_project, read_settings
 from freshline.plan.record import RefreshRecord
@@ -89,3 +92,37 @@ def test_a_project_without_declarations_says_so(shop: Path, capsys: pytest.Captu
 
     assert run(["plan"]) == 0
     assert capsys.readouterr().out == "nothing is declared\n"
+
+
+def test_what_the_history_of_a_table_takes_is_forecast_by_its_newest_commits(
+    shop: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = read_settings(shop, {})
+    path = Warehouse(settings.warehouse).path(TableName.parse("spend"))
+    for number in range(6):
+        write_deltalake(path, pa.table({"customer": [f"c{number}"]}), mode="overwrite")
+    log = path / "_delta_log"
+    for number in range(6):
+        file = log / f"{number:020d}.json"
+        lines = [json.loads(line) for line in file.read_text().splitlines()]
+        for line in lines:
+            if "commitInfo" in line:
+                line["commitInfo"]["timestamp"] = 1_790_000_000_000 + number * 60_000
+        file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (size,) = {
+        action["add"]["size"]
+        for file in log.glob("*.json")
+        for action in map(json.loads, file.read_text().splitlines())
+        if "add" in action
+    }
+
+    plan = planned(capsys)
+
+    # A file of that size is replaced each minute, and kept for the week that is the history of an incremental table.
+    assert plan["spend"]["disk"] == {
+        "history_seconds": 7 * 86_400, "history_bytes": size * 60 * 24 * 7, "growth_bytes_a_day": 0,
+        "commits_an_hour": 60.0,
+    }  # fmt: skip
+    assert plan["orders"]["disk"] is None
+    assert run(["plan"]) == 0
+    assert "grows a day" in capsys.readouterr().out

@@ -276,6 +276,41 @@ def test_a_writer_that_does_not_let_go_is_told_in_a_sentence(tmp_path, monkeypat
     impatient.close()
 
 
+def test_a_store_that_is_read_only_is_read_and_says_so_when_it_is_to_be_written(tmp_path):
+    file = tmp_path / "control.db"
+    made = ControlStore.open(f"sqlite:///{file}")
+    made.record_refresh(RECORD)
+
+    store = ControlStore.open(f"sqlite:///file:{file}?mode=ro&uri=true")
+
+    assert store.last_refreshes() == {ORDERS: RECORD}
+    with pytest.raises(StorageError, match="read-only. Make the file and its folder writable"):
+        store.record_refresh(RECORD)
+    store.close()
+    made.close()
+
+
+def test_a_store_that_is_taken_away_while_it_is_open_is_made_anew(url):
+    store = ControlStore.open(url)
+    store.record_refresh(RECORD)
+    if url.startswith("sqlite"):
+        Path(url.removeprefix("sqlite:///")).unlink()
+    else:
+        with create_engine(url).begin() as connection:
+            connection.execute(text("DROP SCHEMA public CASCADE"))
+            connection.execute(text("CREATE SCHEMA public"))
+        with pytest.raises(StorageError):
+            store.last_refreshes()
+
+    assert store.last_refreshes() == {}
+    store.record_refresh(RECORD)
+    other = ControlStore.open(url)
+    assert other.last_refreshes() == {ORDERS: RECORD}
+    assert other.identity() == store.identity()
+    other.close()
+    store.close()
+
+
 @pytest.mark.parametrize("url", ["nonsense", "nosuchdatabase://x/y"])
 def test_a_url_that_names_no_database_is_a_settings_error(url):
     with pytest.raises(SettingsError, match="SQLAlchemy URL"):

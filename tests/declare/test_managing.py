@@ -6,6 +6,7 @@ import pytest
 
 from freshline.declare.freshness import Freshness
 from freshline.declare.managing import (
+    AlterQuery,
     Create,
     Describe,
     Drop,
@@ -87,9 +88,10 @@ def test_another_statement_is_sparks(statement):
         (f"{ALTER} SET FRESHNESS INTERVAL '5' SECOND FOR INTERVAL '1' MONTH", "FRESHNESS_VALUE", "not a duration"),
         (f"{ALTER} SUSPEND FOR", "SYNTAX", "an interval, .* is expected where the statement ends"),
         (f"{ALTER} SET FRESHNESS", "SYNTAX", "an interval, .* is expected where the statement ends"),
-        (f"{ALTER} PAUSE", "SYNTAX", "SUSPEND, RESUME or REFRESH is expected where PAUSE stands"),
+        (f"{ALTER} PAUSE", "SYNTAX", "RESUME, REFRESH or AS is expected where PAUSE stands"),
         (f"{ALTER} RESUME now", "SYNTAX", "the end of the statement is expected where now stands"),
-        (f"{ALTER} AS SELECT 1", "NOT_BUILT", "is not built yet. Change the file"),
+        (f"{ALTER} AS", "SYNTAX", "a query is expected where the statement ends"),
+        (f"{ALTER} AS SELECT a FROM s FROM DATE 'soon'", "SYNTAX", "'soon' is no date"),
         (f"{ALTER} REFRESH CASCADE", "NOT_BUILT", "not built yet"),
         (f"{ALTER} REFRESH FULL PARTITION (ds = '1')", "SYNTAX", "leave out FULL or PARTITION"),
         (f"{ALTER} REFRESH PARTITION (ds BETWEEN 'a' AND 'b')", "NOT_BUILT", "Name each partition"),
@@ -104,7 +106,7 @@ def test_another_statement_is_sparks(statement):
         ("VERIFY MATERIALIZED TABLE t PARTITION (ds = '1')", "NOT_BUILT", "Verify the whole table"),
         ("SHOW MATERIALIZED VIEWS", "SYNTAX", "MATERIALIZED TABLES is expected"),
         (f"{ALTER} SUSPEND BECAUSE reasons", "SYNTAX", "a reason in quotes is expected"),
-        ("DROP MATERIALIZED TABLE t PURGE", "NOT_BUILT", "Drop it without, then remove its folder"),
+        ("DROP MATERIALIZED TABLE t PURGE now", "SYNTAX", "the end of the statement is expected"),
         ("DROP MATERIALIZED TABLE a.b.c", "NAME", "is not a name"),
     ],
 )
@@ -121,3 +123,22 @@ def test_the_line_of_a_mistake_is_told():
         read_managing("\n\nALTER MATERIALIZED TABLE t\n  SUSPEND FOR INTERVAL '0' HOUR")
 
     assert raised.value.where == "statement:4"
+
+
+@pytest.mark.parametrize(
+    ("text", "query", "start"),
+    [
+        ("SELECT a FROM s", "SELECT a FROM s", None),
+        ("SELECT a FROM s FROM NOW;", "SELECT a FROM s", "now"),
+        ("SELECT a\nFROM s from beginning", "SELECT a\nFROM s", "beginning"),
+        ("SELECT a FROM s FROM DATE '2026-11-01'", "SELECT a FROM s", "2026-11-01"),
+        ("SELECT a FROM now", "SELECT a FROM now", None),
+        ("SELECT a FROM (SELECT a FROM s) FROM NOW", "SELECT a FROM (SELECT a FROM s)", "now"),
+        ("SELECT (SELECT max(a) FROM s) AS a FROM now", "SELECT (SELECT max(a) FROM s) AS a FROM now", None),
+    ],
+)
+def test_a_start_is_told_from_the_query_before_it(text, query, start):
+    found = read_managing(f"{ALTER} AS {text}")
+
+    assert isinstance(found, AlterQuery)
+    assert (found.query, found.start) == (query, start)

@@ -124,7 +124,7 @@ def failpoints() -> set[str]:
         for file in LIBRARY.rglob("*.py")
         for node in ast.walk(ast.parse(text_of(file), str(file)))
         if isinstance(node, ast.Call)
-        and getattr(node.func, "attr", "") == "failpoint"
+        and (getattr(node.func, "attr", "") or getattr(node.func, "id", "")) == "failpoint"
         and node.args
         and isinstance(node.args[0], ast.Constant)
     }

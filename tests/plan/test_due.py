@@ -63,6 +63,22 @@ def test_what_has_no_data_timestamp_is_due(graph):
     assert due_tables(graph, {}, {}, NOW) == graph.order
 
 
+def test_after_the_clock_was_put_back_a_table_is_due_at_once_and_then_as_ever(graph):
+    back = NOW - timedelta(hours=1)
+    stamps = dict.fromkeys(graph.order, NOW)
+    assert due_tables(graph, stamps, {}, back) == graph.order
+    assert due_tables(graph, dict.fromkeys(graph.order, back), {}, back) == ()
+    # A commit that came while the logs were read is no jump.
+    assert due_tables(graph, stamps, {}, NOW - timedelta(seconds=2)) == ()
+
+
+def test_after_the_clock_was_put_forward_what_is_old_by_it_is_due(graph):
+    stamps = dict.fromkeys(graph.order, NOW)
+
+    # The source in place, of a day, is not; the others are once, and then have a data timestamp by the new clock.
+    assert due_tables(graph, stamps, {}, NOW + timedelta(hours=1)) == tuple(map(name, ("orders", "clean", "priced")))
+
+
 def test_what_is_due_takes_along_what_drives_it_and_leaves_dimensions(graph):
     assert with_driving(graph, [name("priced")]) == (name("orders"), name("clean"), name("priced"))
 

@@ -7,7 +7,7 @@ import pytest
 from freshline.declare.graph import Graph
 from freshline.declare.names import TableName
 from freshline.declare.project import read_declarations
-from freshline.plan.freshness_cost import explain_freshness
+from freshline.plan.freshness_cost import Measured, explain_freshness
 
 
 def name(text: str) -> TableName:
@@ -33,7 +33,7 @@ CPU = {name("orders"): 0.5, name("clean"): 1.0, name("daily"): 10.0}
 
 
 def test_a_table_by_a_timer_is_refreshed_once_a_period_and_pays_for_what_drives_it(graph):
-    found = explain_freshness(graph, name("daily"), SECONDS, CPU)
+    found = explain_freshness(graph, name("daily"), Measured(SECONDS, CPU))
 
     assert str(found.own.mode) == "batch"
     assert found.own.feasible
@@ -45,7 +45,7 @@ def test_a_table_by_a_timer_is_refreshed_once_a_period_and_pays_for_what_drives_
 
 
 def test_a_tighter_target_is_judged_with_its_inputs_as_fresh(graph):
-    found = explain_freshness(graph, name("daily"), SECONDS, CPU)
+    found = explain_freshness(graph, name("daily"), Measured(SECONDS, CPU))
     targets = {target.freshness.seconds: target for target in found.others}
 
     assert targets[5].feasible is False
@@ -57,7 +57,7 @@ def test_a_tighter_target_is_judged_with_its_inputs_as_fresh(graph):
 
 
 def test_what_was_never_measured_alone_has_no_cost(graph):
-    found = explain_freshness(graph, name("daily"), {}, {name("orders"): 0.5})
+    found = explain_freshness(graph, name("daily"), Measured({}, {name("orders"): 0.5}))
 
     assert found.own.cpu_seconds_an_hour is None
     assert found.own.feasible is None
@@ -65,11 +65,12 @@ def test_what_was_never_measured_alone_has_no_cost(graph):
 
 
 def test_the_json_names_the_critical_path_with_shares(graph):
-    found = explain_freshness(graph, name("DAILY"), SECONDS, CPU).as_json()
+    found = explain_freshness(graph, name("DAILY"), Measured(SECONDS, CPU)).as_json()
 
     assert found["critical_path"] == [
         {"table": "orders", "seconds": 1.0, "share": 0.1111},
         {"table": "clean", "seconds": 2.0, "share": 0.2222},
         {"table": "daily", "seconds": 6.0, "share": 0.6667},
     ]
-    assert found["predicted_lag_seconds"] == 3_600
+    assert (found["typical_lag_seconds"], found["predicted_lag_seconds"]) == (9 + 3_591.5 / 2, 3_600.5)
+    assert found["measured_refreshes"] == 0

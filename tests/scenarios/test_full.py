@@ -123,7 +123,7 @@ def test_nondeterministic(lab):
 def test_a_changed_declaration_waits_for_a_full_refresh(copied):
     copied.refresh("t")
     before = copied.rows("t")
-    copied.declare(f"CREATE MATERIALIZED TABLE t {HOURLY} AS SELECT id, id * 2 AS twice FROM s")
+    copied.declare(f"CREATE MATERIALIZED TABLE t {HOURLY} AS SELECT id * 2 AS id FROM s")
     copied.sql("INSERT INTO s VALUES (4)")
 
     failed = copied.refresh("t")
@@ -132,7 +132,7 @@ def test_a_changed_declaration_waits_for_a_full_refresh(copied):
     assert "freshline refresh t --full" in str(failed.error)
     assert copied.sql("SELECT * FROM t ORDER BY id") == before
     assert_full(copied, "REQUESTED", full=True)
-    assert copied.rows("t")[-1] == {"id": 4, "twice": 8}
+    assert copied.rows("t")[-1] == {"id": 8}
 
 
 def test_layout_and_comments_change_nothing(copied):

@@ -23,7 +23,7 @@ from freshline.cli.supervisor import check_port, end_left, record_file
 from freshline.declare.secret import read_dagster_token
 from freshline.declare.settings import Settings
 from freshline.engine.state_file import read_state, remove_state, state_file
-from freshline.errors import EngineError, FreshlineError, SettingsError
+from freshline.errors import EngineError, FreshlineError, SettingsError, StorageError
 from freshline.plan.project import open_project
 from freshline.report.table_text import padded
 
@@ -43,16 +43,17 @@ class Check:
 
 @click.command(epilog="\b\nExample:\n  freshline doctor --fix")
 @click.option("--fix", is_flag=True, help="Clear away what a killed engine or a killed `up` left behind.")
+@click.option("--rebuild", is_flag=True, help="Fill a control store that was lost from what the tables know.")
 @project_option
 @json_option
-def command(fix: bool, project: Path | None, as_json: bool) -> int:
+def command(fix: bool, rebuild: bool, project: Path | None, as_json: bool) -> int:
     """Check Python, Java, jars, declarations, disk, engine, control store and ports.
 
     Each line says ok, or what to do. Exit code 1 if there is a problem.
     """
     checks = []
     with Progress() as progress:
-        for check in examine(project, fix, progress):
+        for check in examine(project, fix, progress, rebuild=rebuild):
             checks.append(check)
             if not as_json:
                 progress.print(f"{'ok     ' if check.ok else 'problem'}  {padded(check.name, 13)}  {check.message}")
@@ -61,7 +62,9 @@ def command(fix: bool, project: Path | None, as_json: bool) -> int:
     return 0 if all(check.ok for check in checks) else FAILED
 
 
-def examine(project: Path | None, fix: bool, progress: Callable[[str], None]) -> Iterator[Check]:
+def examine(
+    project: Path | None, fix: bool, progress: Callable[[str], None], *, rebuild: bool = False
+) -> Iterator[Check]:
     """The checks one after the other; those of the project only where there is one with settings that can be read."""
     yield _python()
     yield _packages()
@@ -79,7 +82,7 @@ def examine(project: Path | None, fix: bool, progress: Callable[[str], None]) ->
         ("disk", _disk),
         ("up", lambda it: _up(it, fix)),
         ("engine", lambda it: _engine(it, fix)),
-        ("control store", _control_store),
+        ("control store", _rebuild if rebuild else _control_store),
         ("port", _port),
     ):
         progress(f"looking at {name}")
@@ -187,12 +190,31 @@ def _engine(settings: Settings, fix: bool) -> str:
 
 def _control_store(settings: Settings) -> str:
     from freshline.commit.control_store import ControlStore
+    from freshline.commit.delta_log import read_newest
+    from freshline.commit.warehouse import Warehouse
 
     store = ControlStore.open(settings.control_store)
     try:
-        return f"opens, {len(store.last_refreshes())} tables in it"
+        known = len(store.last_refreshes())
     finally:
         store.close()
+    tables = () if known else Warehouse(settings.warehouse).tables()
+    if any((newest := read_newest(path)) is not None and newest.receipt is not None for path in tables):
+        raise StorageError(
+            "it knows of no refresh, and the warehouse has tables that were refreshed: it was lost. Run "
+            "`freshline doctor --rebuild`.",
+        )
+    return f"opens, {known} tables in it"
+
+
+def _rebuild(settings: Settings) -> str:
+    from freshline.commit.rebuild import rebuild
+
+    running = running_engine(settings)
+    found = rebuild(settings, epoch_in_use=0 if running is None else int(running.health()["epoch"]))
+    if found.problems:
+        raise StorageError(str(found))
+    return str(found)
 
 
 def _port(settings: Settings) -> str:

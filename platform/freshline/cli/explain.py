@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from freshline.cli.options import json_option, open_settings, project_option
 from freshline.declare.settings import Settings
 from freshline.errors import RequestError
+
+if TYPE_CHECKING:
+    from freshline.declare.graph import Graph
+    from freshline.plan.freshness_cost import Measured
+
+# As many as the control store keeps of a table: looks, commits, full refreshes and decisions.
+_MOST_RECORDS = 800
 
 
 @click.command(epilog="\b\nExample:\n  freshline explain daily_spend --freshness")
@@ -60,27 +69,37 @@ def explain_promises(settings: Settings, tables: Sequence[str]) -> list[tuple[st
     Raises RequestError for a name that is not declared.
     """
     from freshline.commit.control_store import ControlStore
-    from freshline.declare.names import TableName
-    from freshline.declare.rules import nearest
-    from freshline.plan.freshness_cost import explain_freshness
+    from freshline.plan.freshness_cost import Measured
     from freshline.plan.intentions import apply_overrides
     from freshline.plan.project import open_project
 
     graph = open_project(settings)
-    seconds: dict[TableName, float] = {}
-    cpu: dict[TableName, float] = {}
-    if settings.has_control_store:
-        store = ControlStore.open(settings.control_store)
-        try:
+    measured = Measured({}, {})
+    with ExitStack() as stack:
+        if settings.has_control_store:
+            store = ControlStore.open(settings.control_store)
+            stack.callback(store.close)
             graph = apply_overrides(graph, store.intentions.read().at(datetime.now(UTC)))
-            seconds, cpu = store.seconds(), store.cpu_seconds()
-        finally:
-            store.close()
+            due = {name: taken for name in graph.order if (taken := store.seconds_of(name)) is not None}
+            measured = Measured(
+                store.seconds(),
+                store.cpu_seconds(),
+                due,
+                settings.parallel_refreshes,
+                lambda name: list(reversed(store.refreshes(name, limit=_MOST_RECORDS))),
+            )
+        return _explained(graph, measured, tables)
+
+
+def _explained(graph: Graph, measured: Measured, tables: Sequence[str]) -> list[tuple[str, object]]:
+    from freshline.declare.rules import nearest
+    from freshline.plan.freshness_cost import explain_freshness
+
     known = {str(name).lower(): name for name in graph.order}
     chosen = []
     for text in tables or [str(spec.name) for spec in graph.tables]:
         if text.lower() not in known:
             raise RequestError(f"{text} is not declared.{nearest(text, known)}", where=text)
         chosen.append(known[text.lower()])
-    found = [explain_freshness(graph, name, seconds, cpu) for name in chosen]
+    found = [explain_freshness(graph, name, measured) for name in chosen]
     return [(str(item), item.as_json()) for item in found]

@@ -22,6 +22,7 @@ from freshline.errors import CancelledError, FreshlineError
 COMMANDS: dict[str, tuple[str, str]] = {
     "init": ("freshline.cli.init", "Make a new project in a folder."),
     "plan": ("freshline.cli.plan", "Show what is declared, in which mode, and what has changed."),
+    "apply": ("freshline.cli.apply", "Take changed declarations up."),
     "refresh": ("freshline.cli.refresh", "Bring tables up to date."),
     "status": ("freshline.cli.status", "Show how fresh every table is."),
     "refreshes": ("freshline.cli.refreshes", "Show what was done and decided, and why."),

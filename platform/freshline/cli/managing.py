@@ -12,15 +12,17 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 import click
 
+from freshline.cli.apply import take_up
 from freshline.cli.ask import ask, connect
 from freshline.cli.describe import describe
 from freshline.cli.explain import explain, explain_promises
 from freshline.cli.progress import Progress
-from freshline.cli.refresh import show_outcomes
+from freshline.cli.refresh import exit_code, show_outcomes
 from freshline.cli.refreshes import read_refreshes, refreshes_text
 from freshline.cli.status import open_status, status_text
 from freshline.cli.verify import show_verifications
 from freshline.declare.managing import (
+    AlterQuery,
     Create,
     Describe,
     Drop,
@@ -60,20 +62,11 @@ def answer_managing(
         return 0
 
     match statement:
+        case Refresh() | Verify() | AlterQuery() | Drop(purge=True):
+            return _ask_engine(settings, client, statement, as_json)
         case SetFreshness() | ResetFreshness() | Suspend() | Resume() | Create() | Drop():
             changed = _change(settings, statement)
             return tell(changed.as_json(), "\n".join([changed.sentence, *getattr(changed, "warnings", ())]))
-        case Refresh(table, full, partitions):
-            named = [[list(pair) for pair in partition] for partition in partitions]
-            with Progress() as progress:
-                engine = client or connect(settings, progress)
-                # As `freshline refresh` does: exactly the named partitions, at positions that the table has.
-                arguments = {"tables": [str(table)], "full": full, "partitions": named, "upstreams": not named}
-                return show_outcomes(ask(engine, "refresh", progress, **arguments), progress, as_json)
-        case Verify(table):
-            with Progress() as progress:
-                engine = client or connect(settings, progress)
-                return show_verifications(ask(engine, "verify", progress, tables=[str(table)]), progress, as_json)
         case ShowTables():
             with open_status(settings, open_project(settings)) as read:
                 statuses, now = read()
@@ -99,6 +92,68 @@ def answer_managing(
             return tell([found], text)
         case other:
             assert_never(other)
+
+
+def _ask_engine(
+    settings: Settings,
+    client: EngineClient | None,
+    statement: Refresh | Verify | AlterQuery | Drop,
+    as_json: bool,
+) -> int:
+    """The statements that are worked on in the engine, which alone writes tables."""
+    match statement:
+        case Refresh(table, full, partitions):
+            named = [[list(pair) for pair in partition] for partition in partitions]
+            with Progress() as progress:
+                engine = client or connect(settings, progress)
+                # As `freshline refresh` does: exactly the named partitions, at positions that the table has.
+                arguments = {"tables": [str(table)], "full": full, "partitions": named, "upstreams": not named}
+                return show_outcomes(ask(engine, "refresh", progress, **arguments), progress, as_json)
+        case Verify(table):
+            with Progress() as progress:
+                engine = client or connect(settings, progress)
+                return show_verifications(ask(engine, "verify", progress, tables=[str(table)]), progress, as_json)
+        case AlterQuery():
+            return _alter_query(settings, client, statement, as_json)
+        case Drop():
+            return _purge(settings, client, statement, as_json)
+        case other:
+            assert_never(other)
+
+
+def _alter_query(settings: Settings, client: EngineClient | None, statement: AlterQuery, as_json: bool) -> int:
+    """Write the query, and have it taken up from where the statement says."""
+    from freshline.manage.declaration import alter_query
+
+    changed, asked = alter_query(statement, settings)
+    outcomes: list[dict[str, Any]] = []
+    with Progress() as progress:
+        if not as_json:
+            progress.print(changed.sentence)
+        if asked is not None:
+            outcomes = take_up(client or connect(settings, progress), {changed.table: asked}, progress, quiet=as_json)
+    if as_json:
+        click.echo(json.dumps({**changed.as_json(), "outcomes": outcomes}, indent=2))
+    return exit_code(outcomes)
+
+
+def _purge(settings: Settings, client: EngineClient | None, statement: Drop, as_json: bool) -> int:
+    """Declare a table no more, and have its data deleted."""
+    from freshline.manage.declaration import drop
+
+    dropped = drop(statement.table, settings, if_exists=statement.if_exists, purge=True)
+    folders: list[str] = []
+    with Progress() as progress:
+        if dropped.changed:
+            engine = client or connect(settings, progress)
+            for event in ask(engine, "purge", progress, table=str(dropped.table)):
+                folders += event["folders"] if event["type"] == "purged" else []
+        if not as_json:
+            told = f" Deleted: {', '.join(folders)}." if folders else ""
+            progress.print(f"{dropped.sentence}{told}")
+    if as_json:
+        click.echo(json.dumps({**dropped.as_json(), "deleted": folders}, indent=2))
+    return 0
 
 
 def _change(settings: Settings, statement: SetFreshness | ResetFreshness | Suspend | Resume | Create | Drop) -> Any:

@@ -20,15 +20,31 @@ from freshline.declare.graph import Graph
 from freshline.declare.names import TableName
 from freshline.declare.settings import Settings
 from freshline.declare.spec import SourceSpec
+from freshline.plan.disk import DiskForecast, forecast_disk, history_seconds
 from freshline.plan.feasible import judge_promises
 from freshline.plan.hold import HeldBy, held_tables
 from freshline.plan.intentions import FreshnessOverride, Intentions, Suspension, apply_overrides
 from freshline.plan.project import open_project
 from freshline.report.intention_text import intention_lines
-from freshline.report.table_text import freshness_text, table_text
+from freshline.report.table_text import bytes_text, freshness_text, table_text
 
 if TYPE_CHECKING:
+    from freshline.plan.definition import DefinitionChange
     from freshline.plan.record import Heartbeat, RefreshRecord
+
+HEADERS = [
+    "table",
+    "kind",
+    "mode",
+    "freshness",
+    "declaration",
+    "history",
+    "grows a day",
+    "reads",
+    "reason of the mode",
+]
+# By so many of the newest commits the disk is forecast.
+_COMMITS = 20
 
 
 @dataclass(frozen=True)
@@ -42,8 +58,19 @@ class Known:
 
 
 @dataclass(frozen=True)
+class Found:
+    """What the tables' logs tell: what changed in their declarations, and what they will take on disk."""
+
+    changes: Mapping[TableName, DefinitionChange]
+    disk: Mapping[TableName, DiskForecast]
+
+
+@dataclass(frozen=True)
 class PlanLine:
     """One source or table as it is declared; `declaration` is new, unchanged, or changed since the newest refresh.
+
+    `change` is how much a changed one changes what is stored (additive, breaking, destructive), None where that is not
+    told; `change_about` says what changed.
 
     Freshness and mode are those in force: of `override` where there is one.
     """
@@ -63,6 +90,9 @@ class PlanLine:
     paused: str | None = None
     feasible: bool | None = None
     feasible_reason: str = ""
+    change: str | None = None
+    change_about: tuple[str, ...] = ()
+    disk: DiskForecast | None = None
 
     def as_json(self) -> dict[str, Any]:
         """The object that `freshline plan --json` prints."""
@@ -82,6 +112,9 @@ class PlanLine:
             "paused": self.paused,
             "feasible": self.feasible,
             "feasible_reason": self.feasible_reason,
+            "change": self.change,
+            "change_about": list(self.change_about),
+            "disk": None if self.disk is None else self.disk.as_json(),
         }
 
 
@@ -97,12 +130,24 @@ def command(project: Path | None, as_json: bool) -> None:
     settings = open_settings(project)
     graph = open_project(settings)
     known = _known(settings)
-    lines = plan_lines(graph, refreshed_fingerprints(graph, settings, known.refreshes), known, datetime.now(UTC))
+    refreshed = refreshed_fingerprints(graph, settings, known.refreshes)
+    found = Found(_changes(graph, settings, refreshed), _disk(graph, settings, known))
+    lines = plan_lines(graph, refreshed, known, datetime.now(UTC), found)
     click.echo(json.dumps([line.as_json() for line in lines], indent=2) if as_json else plan_text(lines))
 
 
-def plan_lines(graph: Graph, refreshed: Mapping[TableName, str], known: Known, now: datetime) -> list[PlanLine]:
-    """The lines of the plan; `refreshed` has the fingerprint of the declaration at the newest refresh of each table."""
+def plan_lines(
+    graph: Graph,
+    refreshed: Mapping[TableName, str],
+    known: Known,
+    now: datetime,
+    found: Found | None = None,
+) -> list[PlanLine]:
+    """The lines of the plan; `refreshed` has the fingerprint of the declaration at the newest refresh of each table.
+
+    `found` is what the tables' logs tell beside it.
+    """
+    changes, disk = ({}, {}) if found is None else (found.changes, found.disk)
     intentions = known.intentions.at(now)
     graph = apply_overrides(graph, intentions)
     held = held_tables(graph, intentions, known.scheduler)
@@ -129,6 +174,9 @@ def plan_lines(graph: Graph, refreshed: Mapping[TableName, str], known: Known, n
                 paused=held[name].reason if name in held and held[name].by is HeldBy.PAUSED else None,
                 feasible=promises[name].feasible,
                 feasible_reason=promises[name].reason,
+                change=str(changes[name].kind) if name in changes else None,
+                change_about=changes[name].about if name in changes else (),
+                disk=disk.get(name),
             )
         )
     return lines
@@ -145,13 +193,25 @@ def plan_text(lines: list[PlanLine]) -> str:
             line.mode,
             freshness_text(line.freshness_seconds),
             line.declaration,
+            "-" if line.disk is None else bytes_text(line.disk.history_bytes),
+            "-" if line.disk is None else bytes_text(line.disk.growth_bytes_a_day),
             ", ".join(str(name) for name in line.reads) or "-",
             line.mode_reason,
         ]
         for line in lines
     ]
-    text = table_text(["table", "kind", "mode", "freshness", "declaration", "reads", "reason of the mode"], rows)
-    return "\n".join([text, *(told for line in lines for told in intention_lines(line))])
+    text = table_text(HEADERS, rows)
+    told = [_change_text(line) for line in lines if line.change is not None]
+    return "\n".join([text, *told, *(told for line in lines for told in intention_lines(line))])
+
+
+def _change_text(line: PlanLine) -> str:
+    then = {
+        "additive": "its next refresh takes it up",
+        "breaking": f"say from when on it holds: freshline apply {line.table} --from beginning, now or a date",
+        "destructive": f"change it back, or replace all of it: freshline apply {line.table} --from beginning --force",
+    }
+    return f"{line.table}: {line.change} change: {'; '.join(line.change_about)}; {then[str(line.change)]}"
 
 
 def refreshed_fingerprints(
@@ -162,7 +222,7 @@ def refreshed_fingerprints(
     found = {}
     for name in graph.order:
         record = records.get(name)
-        if record is not None and record.state == "SUCCEEDED":
+        if record is not None and record.state == "SUCCEEDED" and record.fingerprint:
             found[name] = record.fingerprint
         elif (warehouse.path(name) / "_delta_log").is_dir():
             fingerprint = _receipt_fingerprint(warehouse.path(name))
@@ -183,6 +243,36 @@ def _known(settings: Settings) -> Known:
         return Known(store.last_refreshes(), store.intentions.read(), store.seconds(), scheduler)
     finally:
         store.close()
+
+
+def _changes(graph: Graph, settings: Settings, refreshed: Mapping[TableName, str]) -> dict[TableName, DefinitionChange]:
+    """What changed in the declarations of tables since their newest receipt."""
+    differ = [spec for spec in graph.tables if refreshed.get(spec.name, spec.fingerprint) != spec.fingerprint]
+    if not differ:
+        return {}
+    from freshline.commit.definitions import change_of
+    from freshline.plan.definition import ChangeClass
+
+    found = {spec.name: change_of(Warehouse(settings.warehouse), spec) for spec in differ}
+    return {name: one for name, one in found.items() if one is not None and one.kind is not ChangeClass.UNCHANGED}
+
+
+def _disk(graph: Graph, settings: Settings, known: Known) -> dict[TableName, DiskForecast]:
+    """What the tables and log tables that were refreshed will take, where their newest commits tell."""
+    warehouse = Warehouse(settings.warehouse)
+    graph = apply_overrides(graph, known.intentions.at(datetime.now(UTC)))
+    there = [name for name in graph.order if (warehouse.path(name) / "_delta_log").is_dir()]
+    if not there:
+        return {}
+    from freshline.commit.delta_log import commit_sizes
+
+    found = {}
+    for name in there:
+        history = history_seconds(graph.spec(name), graph.mode(name))
+        forecast = forecast_disk(commit_sizes(warehouse.path(name), _COMMITS), history)
+        if forecast is not None:
+            found[name] = forecast
+    return found
 
 
 def _receipt_fingerprint(path: Path) -> str | None:

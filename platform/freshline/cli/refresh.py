@@ -97,6 +97,11 @@ def show_outcomes(events: Iterable[Mapping[str, Any]], progress: Progress, as_js
         click.echo(json.dumps(outcomes, indent=2))
     elif not outcomes:
         progress.print("nothing to do")
+    return exit_code(outcomes)
+
+
+def exit_code(outcomes: Iterable[Mapping[str, Any]]) -> int:
+    """0 where all went well."""
     return 0 if all(_is_fine(outcome) for outcome in outcomes) else FAILED
 
 

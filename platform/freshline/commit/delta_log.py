@@ -25,8 +25,11 @@ from deltalake.exceptions import DeltaError
 from freshline.declare.names import TableName
 from freshline.errors import SourceError
 from freshline.plan.changes import ChangeKind, Changes
+from freshline.plan.disk import CommitSize
+from freshline.plan.lag import lag_seconds
 from freshline.plan.position import TablePosition
 from freshline.plan.receipt import Receipt
+from freshline.plan.record import RefreshRecord
 
 COMMIT_FILE = re.compile(r"(\d{20})\.json\Z")
 # So begins the name under which freshline's transactions stand in a table's log; the table's id follows.
@@ -188,6 +191,58 @@ def read_receipts(path: Path, *, since: int = 0) -> Iterator[tuple[int, Receipt]
             yield version, receipt
 
 
+def read_refreshes(path: Path, most: int) -> list[RefreshRecord]:
+    """The newest refreshes that committed, at most so many, as the table's own commits tell of them, newest first."""
+    found: list[RefreshRecord] = []
+    for version, receipt in read_receipts(path):
+        commit = read_commit(path, version)
+        if commit is None or "timestamp" not in commit.info:
+            return found
+        at = datetime.fromtimestamp(int(commit.info["timestamp"]) / 1000, UTC)
+        found.append(
+            RefreshRecord(
+                table=receipt.table,
+                at=at,
+                state="SUCCEEDED",
+                strategy=receipt.strategy,
+                reason=receipt.reason,
+                seconds=receipt.seconds,
+                version=version,
+                fingerprint=receipt.fingerprint,
+                rows_in=receipt.rows_in,
+                rows_out=receipt.rows_out,
+                rejected=receipt.rejected,
+                committed=True,
+                data_timestamp=receipt.data_timestamp,
+                mode=receipt.mode,
+                lag_seconds=lag_seconds(receipt.data_timestamp, at),
+            )
+        )
+        if len(found) == most:
+            return found
+    return found
+
+
+def commit_sizes(path: Path, most: int) -> list[CommitSize]:
+    """The sizes of the newest commits that moved rows, at most so many; without those that made the table."""
+    newest = newest_version(path)
+    found: list[CommitSize] = []
+    # A table is made empty, as version 0, and filled, or both at once.
+    for version in range(-1 if newest is None else newest, 1, -1):
+        commit = read_commit(path, version)
+        if commit is None or len(found) == most:
+            break
+        if not commit.changes_data or "timestamp" not in commit.info:
+            continue
+        added, replaced = (
+            sum(int(action.get("size") or 0) for action in commit.data_actions(kind)) for kind in ("add", "remove")
+        )
+        feed = sum(int(action["cdc"].get("size") or 0) for action in commit.actions if "cdc" in action)
+        at = datetime.fromtimestamp(int(commit.info["timestamp"]) / 1000, UTC)
+        found.append(CommitSize(at, added, replaced, feed))
+    return found
+
+
 def open_table(path: Path, version: int | None = None) -> deltalake.DeltaTable:
     """The table in delta-rs. Raises SourceError where it cannot be opened."""
     try:
@@ -207,6 +262,13 @@ def table_id(path: Path) -> str:
 def newest_transaction(path: Path, app_id: str) -> int | None:
     """The stored version of an application's transaction; survives log cleanup, because checkpoints keep it."""
     return open_table(path).transaction_version(app_id)
+
+
+def newest_epoch(path: Path) -> int:
+    """The epoch of the engine that wrote a table last, 0 for one that no engine wrote."""
+    table = open_table(path)
+    version = table.transaction_version(f"{APPLICATION}{table.metadata().id}")
+    return 0 if version is None else int(version) >> 32
 
 
 def position_of(path: Path, version: int, identity: str | None = None) -> TablePosition:

@@ -12,16 +12,21 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
+from heapq import heappush, heappushpop
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
 from deltalake.exceptions import DeltaError
 
 from freshline.commit.control_store import ControlStore
+from freshline.declare.names import TableName
 from freshline.errors import StorageError
+from freshline.plan.rebuild import Sort, sort_of
 from freshline.plan.record import RefreshRecord
 
 LOG = logging.getLogger(__name__)
@@ -150,6 +155,55 @@ class RefreshLog:
                 configuration={"delta.checkpointInterval": "50"},
             )
         return DeltaTable(str(self._path))
+
+
+def read_newest_records(warehouse: Path, most: int) -> list[RefreshRecord]:
+    """Of each table the newest records of each sort in the refresh log, at most so many, in their order.
+
+    Empty where there is no log. Reads it as a whole, a part at a time. Raises StorageError for one that cannot be read.
+    """
+    path = warehouse / NAME
+    if not (path / "_delta_log").is_dir():
+        return []
+    newest: dict[tuple[TableName, Sort], list[tuple[datetime, int, RefreshRecord]]] = {}
+    number = 0
+    try:
+        for batch in DeltaTable(str(path)).to_pyarrow_dataset().to_batches():
+            for row in batch.to_pylist():
+                record, number = _record(row), number + 1
+                kept = newest.setdefault((record.table, sort_of(record)), [])
+                put = heappush if len(kept) < most else heappushpop
+                put(kept, (record.at, number, record))
+    except (DeltaError, OSError, pa.ArrowException) as error:
+        raise StorageError(f"the refresh log cannot be read: {error}", where=str(path)) from error
+    found = sorted((each for kept in newest.values() for each in kept), key=lambda each: each[:2])
+    return [record for _, _, record in found]
+
+
+def _record(row: Mapping[str, Any]) -> RefreshRecord:
+    return RefreshRecord(
+        table=TableName.parse(row["table"]),
+        at=row["at"],
+        state=row["state"],
+        strategy=row["strategy"],
+        reason=row["reason"],
+        seconds=row["seconds"],
+        version=row["version"],
+        fingerprint="",
+        rows_in=row["rows_in"],
+        rows_out=row["rows_out"],
+        rejected=row["rejected"],
+        committed=row["committed"],
+        data_timestamp=row["data_timestamp"],
+        error=None if row["error"] is None else json.loads(row["error"]),
+        mode=row["mode"],
+        cause=row["cause"],
+        cpu_seconds=row["cpu_seconds"],
+        predicted_seconds=row["predicted_seconds"],
+        full_seconds=row["full_seconds"],
+        lag_seconds=row["lag_seconds"],
+        late_rows=row["late_rows"],
+    )
 
 
 def rows_of(looks: Sequence[Looks]) -> pa.Table:

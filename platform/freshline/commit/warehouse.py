@@ -7,6 +7,7 @@ with a lookup join `<name>__parked` (the rows that wait for their dimension).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,8 +36,26 @@ class Warehouse:
     def files(self, name: TableName) -> Path:
         return self.path(TableName(name.namespace, f"{name.name}__file"))
 
+    def tables(self) -> Iterator[Path]:
+        """The folders of all Delta tables that are there, declared or not, those beside tables included."""
+        for folder in _folders(self.root):
+            if folder.name.startswith("_freshline_"):
+                continue  # what freshline keeps there beside tables
+            if _is_table(folder):
+                yield folder
+            else:
+                yield from (each for each in _folders(folder) if _is_table(each))
+
     def location(self, spec: Spec) -> Path:
         """The Delta table that queries read for a declaration: ours, or the one that is read in place."""
         if isinstance(spec, SourceSpec) and not spec.is_log:
             return Path(spec.path)
         return self.path(spec.name)
+
+
+def _folders(path: Path) -> list[Path]:
+    return sorted(each for each in path.iterdir() if each.is_dir()) if path.is_dir() else []
+
+
+def _is_table(path: Path) -> bool:
+    return (path / "_delta_log").is_dir()

@@ -143,9 +143,14 @@ def _has_columns_of(rows: DataFrame, path: Path) -> bool:
     return columns[0] == columns[1]
 
 
-def replace_partitions(rows: DataFrame, path: Path, receipt: Receipt, *, predicate: str) -> None:
+def replace_partitions(
+    rows: DataFrame, path: Path, receipt: Receipt, *, predicate: str, merge_schema: bool = False
+) -> None:
     """Replace exactly the rows that meet the predicate; Delta refuses rows of other partitions."""
-    _fenced(rows, path, receipt).mode("overwrite").option("replaceWhere", predicate).save(str(path))
+    writer = _fenced(rows, path, receipt).mode("overwrite").option("replaceWhere", predicate)
+    if merge_schema:
+        writer = writer.option("mergeSchema", "true")
+    writer.save(str(path))
 
 
 def insert_new_keys(rows: DataFrame, path: Path, receipt: Receipt, *, keys: Sequence[str]) -> bool:

@@ -6,8 +6,9 @@ ALTER MATERIALIZED TABLE t RESET FRESHNESS [CASCADE]
 ALTER MATERIALIZED TABLE t SUSPEND [FOR INTERVAL '2' HOUR] [BECAUSE '..']
 ALTER MATERIALIZED TABLE t RESUME
 ALTER MATERIALIZED TABLE t REFRESH [FULL] [PARTITION (ds = '2026-11-01')]..
+ALTER MATERIALIZED TABLE t AS SELECT .. [FROM NOW | FROM BEGINNING | FROM DATE '2026-11-01']
 CREATE [OR ALTER] MATERIALIZED TABLE t ..      CREATE [OR ALTER] SOURCE s ..
-DROP MATERIALIZED TABLE [IF EXISTS] t
+DROP MATERIALIZED TABLE [IF EXISTS] t [PURGE]
 SHOW MATERIALIZED TABLES    SHOW CREATE MATERIALIZED TABLE t    SHOW REFRESHES [FOR t]
 DESCRIBE [EXTENDED] t       EXPLAIN MATERIALIZED TABLE t        EXPLAIN FRESHNESS t
 VERIFY MATERIALIZED TABLE t
@@ -22,14 +23,18 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import date
 
 from freshline.declare.freshness import Freshness, parse_seconds
 from freshline.declare.names import TableName
 from freshline.declare.rules import breach
-from freshline.declare.tokens import Kind, Text, Tokens
+from freshline.declare.tokens import Kind, Text, Token, Tokens
 from freshline.errors import DeclarationError
 
 Partition = tuple[tuple[str, str], ...]
+# From when on a changed declaration holds, where it is no date.
+NOW = "now"
+BEGINNING = "beginning"
 
 # Where a statement is told to stand: it has no file.
 STATEMENT = "statement"
@@ -47,7 +52,7 @@ _OURS = {
     "VERIFY": re.compile(r"", re.IGNORECASE),
     "RESTORE": re.compile(r"SAVEPOINT\b", re.IGNORECASE),
 }
-_ACTIONS = "SET FRESHNESS, RESET FRESHNESS, SUSPEND, RESUME or REFRESH"
+_ACTIONS = "SET FRESHNESS, RESET FRESHNESS, SUSPEND, RESUME, REFRESH or AS"
 
 
 @dataclass(frozen=True)
@@ -94,6 +99,15 @@ class Refresh:
 
 
 @dataclass(frozen=True)
+class AlterQuery:
+    """Another query for a table; `start` says from when on it holds: `now`, `beginning` or a date, None unstated."""
+
+    table: TableName
+    query: str
+    start: str | None
+
+
+@dataclass(frozen=True)
 class Create:
     """Declare a table or source; `text` is the statement as it was written."""
 
@@ -104,10 +118,11 @@ class Create:
 
 @dataclass(frozen=True)
 class Drop:
-    """Declare the table no more; its data stays."""
+    """Declare the table no more; its data stays, unless it is to `purge`."""
 
     table: TableName
     if_exists: bool
+    purge: bool = False
 
 
 @dataclass(frozen=True)
@@ -164,6 +179,7 @@ Managing = (
     | Suspend
     | Resume
     | Refresh
+    | AlterQuery
     | Create
     | Drop
     | ShowTables
@@ -199,6 +215,30 @@ def read_managing(statement: str) -> Managing | None:
     text = Text(statement[:start] + blank + statement[first.end() :], STATEMENT)
     tokens = Tokens(text, [token for token in text.tokens() if token.word != ";"], "the statement")
     return _Reader(tokens, statement[start:].rstrip().rstrip(";").rstrip()).read(first[0].upper())
+
+
+def _cut_start(tokens: list[Token]) -> tuple[list[Token], str | None]:
+    """The tokens of a query, and the start that is stated behind it.
+
+    Only what follows a FROM of the query's own is one: a table may be called now.
+    """
+    for length, word in ((2, "NOW"), (2, "BEGINNING"), (3, "DATE")):
+        query, tail = tokens[:-length], tokens[-length:]
+        if [token.word for token in tail[:2]] == ["FROM", word] and _reads_from(query):
+            if length == 2:
+                return query, word.lower()
+            if tail[2].kind is Kind.STRING:
+                return query, tail[2].value
+    return tokens, None
+
+
+def _reads_from(query: list[Token]) -> bool:
+    depth = 0
+    for token in query:
+        depth += (token.word == "(") - (token.word == ")")
+        if token.word == "FROM" and not depth:
+            return True
+    return False
 
 
 class _Reader:
@@ -253,9 +293,24 @@ class _Reader:
             return Resume(table)
         if tokens.accept("REFRESH"):
             return self._refresh(table)
-        if tokens.at("AS"):
-            raise self._not_built("ALTER MATERIALIZED TABLE .. AS", "Change the file of its declaration.")
+        if tokens.accept("AS"):
+            return self._query(table)
         raise tokens.refuse(f"{_ACTIONS} is expected")
+
+    def _query(self, table: TableName) -> AlterQuery:
+        tokens = self._tokens
+        rest = tokens.rest()
+        if not rest:
+            raise tokens.refuse("a query is expected")
+        query, start = _cut_start(rest)
+        if start not in (None, NOW, BEGINNING):
+            try:
+                date.fromisoformat(str(start))
+            except ValueError as error:
+                raise breach("SYNTAX", f"{start!r} is no date. Write it as 2026-11-01.", tokens.here) from error
+        while tokens.token is not None:
+            tokens.advance()
+        return AlterQuery(table, tokens.text.text[query[0].start : query[-1].end], start)
 
     def _refresh(self, table: TableName) -> Refresh:
         tokens = self._tokens
@@ -314,11 +369,7 @@ class _Reader:
         tokens.expect("MATERIALIZED", "TABLE")
         if_exists = tokens.accept("IF", "EXISTS")
         table = tokens.table_name()
-        if tokens.at("PURGE"):
-            raise self._not_built(
-                "DROP .. PURGE", "Drop it without, then remove its folder of the warehouse with the engine stopped."
-            )
-        return Drop(table, if_exists)
+        return Drop(table, if_exists, tokens.accept("PURGE"))
 
     def _show(self) -> Managing:
         tokens = self._tokens

@@ -28,6 +28,7 @@ from pyspark.sql import SparkSession
 
 from freshline import __version__
 from freshline.commit.control_store import ControlStore
+from freshline.commit.purge import finish_purges
 from freshline.declare.project import find_project, read_settings
 from freshline.declare.settings import Settings
 from freshline.engine import spark
@@ -253,6 +254,9 @@ def run_engine(settings: Settings, *, loops: bool, report: Report) -> int:
             python_tables=python_tables,
             failpoint=read_failpoint(os.environ),
         )
+        for purged in finish_purges(runtime.warehouse, in_force.graph.order):
+            LOG.info("deleted what was left of %s, which was dropped", purged)
+            control.forget_check(purged)
         in_force.on_change(lambda graph: setattr(runtime, "graph", graph))
         engine = Engine(settings, runtime, in_force, jvm)
         ending.tell(engine)

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from datetime import date
 from functools import partial
 from typing import Any, TypeVar
 from uuid import uuid4
@@ -21,7 +22,9 @@ from uuid import uuid4
 from py4j.protocol import Py4JError
 
 from freshline.commit.delta_log import newest_version
+from freshline.commit.purge import purge_table
 from freshline.declare.graph import Graph
+from freshline.declare.managing import NOW
 from freshline.declare.names import TableName
 from freshline.declare.rules import nearest
 from freshline.declare.spec import SourceSpec
@@ -38,7 +41,7 @@ from freshline.run import Runtime, Verification, query, refresh_order, verify_ta
 
 LOG = logging.getLogger(__name__)
 
-KINDS = ("refresh", "verify", "sql", "tick")
+KINDS = ("refresh", "verify", "sql", "tick", "purge")
 SUCCEEDED, FAILED, CANCELLED, BLOCKED, SKIPPED = "SUCCEEDED", "FAILED", "CANCELLED", "BLOCKED", "SKIPPED"
 ASKER_GONE_SECONDS = 15.0
 KEPT_SECONDS = 600.0
@@ -118,6 +121,7 @@ class _Asked:
     partitions: tuple[Partition, ...] = ()
     upstreams: bool = True
     cause: str = MANUAL
+    start: str | None = None
 
 
 class Requests:
@@ -248,8 +252,25 @@ class Requests:
                 return self._run(request, graph, _Asked(cause=LIVE), self._due(graph))
             case "verify":
                 return self._verify(request)
+            case "purge":
+                return self._purge(request)
             case _:
                 return self._query(request)
+
+    def _purge(self, request: Request) -> str:
+        """Delete the data of a table that is declared no more."""
+        graph = self._in_force.look_strictly()
+        name = _name(request.arguments.get("table"))
+        if name in graph:
+            raise RequestError(f"{name} is declared: drop it first.", where=str(name))
+        runtime = self._runtime
+        # A refresh that runs ends before; none begins, since it is declared no more.
+        with runtime.lock(name):
+            folders = purge_table(runtime.warehouse, name, graph.order, runtime.failpoint)
+            runtime.control.forget_check(name)
+            runtime.control.intentions.forget_failures(name)
+        request.tell({"type": "purged", "table": str(name), "folders": [str(folder) for folder in folders]})
+        return SUCCEEDED
 
     def _refresh(self, request: Request) -> str:
         graph = self._in_force.look_strictly()
@@ -313,6 +334,7 @@ class Requests:
             full=asked.full and named,
             partitions=asked.partitions if named else (),
             cause=asked.cause,
+            start=asked.start if named else None,
             # A person waits for what was just put there; a scheduler comes again.
             wait_for_settle=isinstance(graph.spec(name), SourceSpec)
             and request.kind == "refresh"
@@ -469,7 +491,24 @@ def read_refresh(graph: Graph, arguments: Mapping[str, Any]) -> _Asked:
         tuple(_partition(item) for item in _list(arguments.get("partitions"))),
         bool(arguments.get("upstreams", True)),
         _cause(arguments.get("cause", MANUAL)),
+        _start(arguments.get("start")),
     )
+
+
+def _start(value: object) -> str | None:
+    if value is None or value == NOW:
+        return None if value is None else NOW
+    try:
+        return date.fromisoformat(str(value)).isoformat()
+    except ValueError as error:
+        raise RequestError(f"`start` is {NOW} or a date as 2026-11-01, not {value!r}") from error
+
+
+def _name(value: object) -> TableName:
+    try:
+        return TableName.parse(str(value))
+    except ValueError as error:
+        raise RequestError(str(error)) from error
 
 
 def _cause(value: object) -> str:

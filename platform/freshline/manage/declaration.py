@@ -8,17 +8,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 from freshline.commit.control_store import ControlStore
 from freshline.commit.warehouse import Warehouse
 from freshline.declare.graph import Graph
-from freshline.declare.managing import Create
+from freshline.declare.managing import AlterQuery, Create
 from freshline.declare.names import TableName
+from freshline.declare.query import SqlQuery
 from freshline.declare.settings import Settings
+from freshline.declare.spec import TableSpec
 from freshline.errors import DeclarationError, RequestError, StorageError
 from freshline.manage.decide import Clock, utc_now
 from freshline.plan.alter import find_table
+from freshline.plan.definition import ChangeClass, start_arguments
 from freshline.plan.project import open_project
 
 
@@ -63,19 +67,87 @@ def create(statement: Create, settings: Settings) -> DeclarationChange:
     new = open_project(settings, instead={file: text})
     _write(file, text)
     sentence = f"declared: {name}, in {_shown(settings, file)}."
-    if old is not None and name in old and old.spec(name).fingerprint != new.spec(name).fingerprint:
-        sentence += (
-            f" Its rows are those of the declaration before: freshline refresh {name} --full computes them anew."
-        )
+    spec = new.spec(name)
+    if isinstance(spec, TableSpec) and old is not None and name in old:
+        sentence += _change_sentence(settings, spec)
     return DeclarationChange(name, file, True, sentence)
 
 
-def drop(table: TableName, settings: Settings, *, if_exists: bool = False, clock: Clock = utc_now) -> DeclarationChange:
-    """Move the declaration of a table away, with what was decided about it; its data stays.
+def _change_sentence(settings: Settings, spec: TableSpec) -> str:
+    """What becomes of the rows that are there, where they follow another declaration."""
+    # delta-rs is imported when it is used, like all that is heavy.
+    from freshline.commit.definitions import change_of
 
-    Raises RequestError for a table that is not there (unless `if_exists`), is a source, or is read by others.
+    change = change_of(Warehouse(settings.warehouse), spec)
+    if change is None or change.kind is ChangeClass.UNCHANGED:
+        return ""
+    if change.kind is ChangeClass.ADDITIVE:
+        return f" The next refresh takes the change up: {change.text}."
+    return (
+        f" The change is {change.kind}: {change.text}. The rows stay as they are until `freshline apply {spec.name}` "
+        "says from when on it holds."
+    )
+
+
+def alter_query(
+    statement: AlterQuery, settings: Settings, *, force: bool = False
+) -> tuple[DeclarationChange, dict[str, Any] | None]:
+    """Write another query into the declaration of a table.
+
+    Returns what became of the declaration, and what to ask of the refresh that takes it up: None where there is nothing
+    to take up. Where a start has to be stated and is not, and where what is stored would go away, nothing is written.
+    Stopped after the file was written, the same statement goes on. Raises RequestError and DeclarationErrors.
+    """
+    # delta-rs is imported when it is used, like all that is heavy.
+    from freshline.commit.definitions import change_of
+
+    graph = open_project(settings)
+    name = find_table(graph, str(statement.table))
+    spec = graph.spec(name)
+    file = settings.root / spec.written_at.path
+    before = _text_of(file)
+    if (
+        before is None
+        or file.suffix != ".sql"
+        or not isinstance(spec, TableSpec)
+        or not isinstance(spec.query, SqlQuery)
+    ):
+        raise RequestError(f"{name} is declared in Python, in {_shown(settings, file)}. Change it there.")
+    begin = before.rfind(spec.query.text)
+    if begin < 0:
+        raise RequestError(f"its query is not found in {_shown(settings, file)}. Change it there.", where=str(name))
+    text = f"{before[:begin]}{_trimmed(statement.query)}{before[begin + len(spec.query.text) :]}"
+    new = open_project(settings, instead={file: text}).table(name)
+    change = change_of(Warehouse(settings.warehouse), new)
+    asked = None if change is None else start_arguments(name, change, statement.start, force=force)
+    written = new.fingerprint != spec.fingerprint
+    if written:
+        _write(file, text)
+    sentence = f"{name} has this query {'now' if written else 'already'}, in {_shown(settings, file)}."
+    if change is None:
+        return DeclarationChange(name, file, written, f"{sentence} It has no version yet."), None
+    if change.kind is ChangeClass.UNCHANGED:
+        return DeclarationChange(name, file, written, f"{sentence} Nothing is to be taken up."), None
+    return DeclarationChange(name, file, written, f"{sentence} The change is {change.kind}: {change.text}."), asked
+
+
+def drop(
+    table: TableName,
+    settings: Settings,
+    *,
+    if_exists: bool = False,
+    purge: bool = False,
+    clock: Clock = utc_now,
+) -> DeclarationChange:
+    """Move the declaration of a table away, with what was decided about it; its data stays, for an engine to `purge`.
+
+    Raises RequestError for a table that is not there (unless `if_exists`), is a source, or is read by others. Of one
+    that is to be purged the data is enough: so a drop that was stopped half way is finished by another.
     """
     graph = open_project(settings)
+    left = Warehouse(settings.warehouse)
+    if purge and table not in graph and any(path.is_dir() for path in (left.path(table), left.parked(table))):
+        return DeclarationChange(table, None, True, f"dropped: {table}. It was declared no more.")
     if if_exists and table not in graph:
         return DeclarationChange(table, None, False, f"there is no table {table}. Nothing is changed.")
     name = find_table(graph, str(table))
@@ -92,10 +164,8 @@ def drop(table: TableName, settings: Settings, *, if_exists: bool = False, clock
     except OSError as error:
         raise _refused(error, file) from error
     _forget(settings, name)
-    data = Warehouse(settings.warehouse).path(name)
-    return DeclarationChange(
-        name, away, True, f"dropped: {name}. Its declaration is in {away}, its data stays in {data}."
-    )
+    data = "." if purge else f", its data stays in {left.path(name)}."
+    return DeclarationChange(name, away, True, f"dropped: {name}. Its declaration is in {away}{data}")
 
 
 def declaration_text(settings: Settings, graph: Graph, name: TableName) -> str:

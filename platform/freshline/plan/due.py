@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from freshline.declare.freshness import Freshness
 from freshline.declare.graph import Graph
 from freshline.declare.names import TableName
+from freshline.plan.lag import is_future
 
 
 def critical_paths(graph: Graph, seconds: Mapping[TableName, float]) -> dict[TableName, float]:
@@ -35,12 +36,16 @@ def due_at(data_timestamp: datetime, freshness: Freshness, path_seconds: float) 
 def due_tables(
     graph: Graph, stamps: Mapping[TableName, datetime | None], seconds: Mapping[TableName, float], now: datetime
 ) -> tuple[TableName, ...]:
-    """The tables and sources that are due at `now`, in order; one that has no data timestamp is due."""
+    """The tables and sources that are due at `now`, in order; one that has no data timestamp is due.
+
+    One whose data timestamp is in the future is due too: the clock was put back since, and until it is there again
+    nobody would look at the table.
+    """
     paths = critical_paths(graph, seconds)
     found = []
     for name in graph.order:
         stamp = stamps.get(name)
-        if stamp is None or now >= due_at(stamp, graph.freshness(name), paths[name]):
+        if stamp is None or is_future(stamp, now) or now >= due_at(stamp, graph.freshness(name), paths[name]):
             found.append(name)
     return tuple(found)
 

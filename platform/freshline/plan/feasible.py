@@ -46,11 +46,6 @@ class Feasibility:
         return sum(hop.seconds or 0.0 for hop in self.path)
 
     @property
-    def predicted_lag_seconds(self) -> float:
-        """The longest lag while rows arrive all the time: just before a version is replaced by the next."""
-        return self.path_seconds + self.period_seconds
-
-    @property
     def shares(self) -> tuple[tuple[TableName, float], ...]:
         """Each hop with its part of the path, from 0 to 1."""
         total = self.path_seconds

@@ -6,8 +6,8 @@ newest ones took on average. Everything here comes from the arguments.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from freshline.declare.freshness import Freshness
@@ -15,6 +15,8 @@ from freshline.declare.graph import Graph, is_brought_in
 from freshline.declare.names import TableName
 from freshline.declare.spec import Mode
 from freshline.plan.feasible import Feasibility, judge_promises
+from freshline.plan.predicted_lag import PredictedLag, measure_lag, predict_lag
+from freshline.plan.record import RefreshRecord
 
 ALTERNATIVES = tuple(Freshness(seconds) for seconds in (5, 30, 60, 300, 1_800, 3_600, 21_600, 86_400))
 
@@ -49,6 +51,7 @@ class FreshnessExplained:
     """The promise in force, `own`, as it stands, and other targets, the tightest first."""
 
     judged: Feasibility
+    lag: PredictedLag
     own: Target
     others: tuple[Target, ...]
 
@@ -58,7 +61,9 @@ class FreshnessExplained:
             "table": str(self.judged.table),
             **self.own.as_json(),
             "feasible_reason": self.judged.reason,
-            "predicted_lag_seconds": round(self.judged.predicted_lag_seconds, 3),
+            "predicted_lag_seconds": round(self.lag.greatest, 3),
+            "typical_lag_seconds": round(self.lag.typical, 3),
+            "measured_refreshes": self.lag.refreshes,
             "critical_path": [
                 {
                     "table": str(hop.table),
@@ -76,7 +81,7 @@ class FreshnessExplained:
         lines = [
             f"{judged.table}: freshness {judged.freshness.describe()}, {own.mode}",
             f"  feasible: {feasible}: {judged.reason}",
-            f"  predicted lag, while rows arrive all the time: up to {judged.predicted_lag_seconds:.1f} s",
+            f"  predicted lag, while rows arrive all the time: {self._lag_text}",
             "  critical path, seconds of one refresh and share:",
         ]
         for hop, (_, share) in zip(judged.path, judged.shares, strict=True):
@@ -92,23 +97,44 @@ class FreshnessExplained:
             lines.append(f"  {mark} {target.freshness.describe():<12} {target.mode!s:<12} {count}  {shown}  {verdict}")
         return "\n".join(lines)
 
+    @property
+    def _lag_text(self) -> str:
+        lag = self.lag
+        basis = f"as in its newest {lag.refreshes} refreshes" if lag.refreshes else "by what refreshes take"
+        return f"{lag.typical:.1f} s on average, up to {lag.greatest:.1f} s, {basis}"
 
-def explain_freshness(
-    graph: Graph, name: TableName, seconds: Mapping[TableName, float], cpu: Mapping[TableName, float]
-) -> FreshnessExplained:
-    """Explain the promise of one table.
 
-    `graph` has the freshness in force. `seconds` is what one refresh of each table surely takes, `cpu` the CPU-seconds
-    that one takes on average; names that were never measured are missing.
+@dataclass(frozen=True)
+class Measured:
+    """What refreshes were measured to take; names that were never measured are missing.
+
+    `seconds` is what one refresh of each table surely takes, `due_seconds` what the engine counts on so as to begin
+    early enough, `cpu` the CPU-seconds that one takes on average. So many refreshes are made in `parallel`. `records`
+    of a name are its newest, the oldest first.
     """
+
+    seconds: Mapping[TableName, float]
+    cpu: Mapping[TableName, float]
+    due_seconds: Mapping[TableName, float] = field(default_factory=dict)
+    parallel: int = 1
+    records: Callable[[TableName], Sequence[RefreshRecord]] = lambda _: ()
+
+
+def explain_freshness(graph: Graph, name: TableName, measured: Measured) -> FreshnessExplained:
+    """Explain the promise of one table. `graph` has the freshness in force."""
     spec = graph.spec(name)
+    seconds, cpu = measured.seconds, measured.cpu
+    judged = judge_promises(graph, seconds)[spec.name]
+    lag = measure_lag(measured.records(spec.name), measured.records(judged.path[0].table), str(graph.mode(name)))
+    if lag is None:
+        lag = predict_lag(graph, judged.path, seconds, measured.due_seconds or seconds, measured.parallel)
     own = _target(graph, spec.name, graph.freshness(name), seconds, cpu)
     others = tuple(
         _target(graph, spec.name, freshness, seconds, cpu)
         for freshness in ALTERNATIVES
         if freshness != graph.freshness(name)
     )
-    return FreshnessExplained(judge_promises(graph, seconds)[spec.name], own, others)
+    return FreshnessExplained(judged, lag, own, others)
 
 
 def _target(

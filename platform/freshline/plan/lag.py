@@ -11,12 +11,15 @@ is then too early, never too late: read the checks first, then tables before wha
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from freshline.declare.names import TableName
 from freshline.plan.position import Position, TablePosition
+
+# A commit may come between the moment that a status holds for and the reading of its receipt.
+CLOCK_SLACK = timedelta(seconds=5)
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,26 @@ def data_timestamps(held: Mapping[TableName, Held]) -> dict[TableName, datetime 
         return max([min(handed_on), *([] if own is None else [own])])
 
     return {name: of(name) for name in held}
+
+
+def newest_stamp(stamps: Iterable[datetime], now: datetime) -> datetime | None:
+    """The newest of several data timestamps that all hold; None for none.
+
+    One in the future was taken before the clock was put back. By the clock as it is now it tells less than one of the
+    past, and counts only where there is no other.
+
+    >>> from datetime import UTC
+    >>> past, now, future = (datetime(2026, 11, 1, hour, tzinfo=UTC) for hour in (11, 12, 13))
+    >>> newest_stamp([past, future], now) == past, newest_stamp([future], now) == future
+    (True, True)
+    """
+    known = list(stamps)
+    return max([stamp for stamp in known if not is_future(stamp, now)] or known, default=None)
+
+
+def is_future(stamp: datetime, now: datetime) -> bool:
+    """Whether the clock was put back since a time was taken: further than two looks at it may be apart."""
+    return stamp > now + CLOCK_SLACK
 
 
 def is_newest(reached: Position | None, newest: TablePosition | None) -> bool:

@@ -21,6 +21,7 @@ CODES: dict[str, str] = {
     "REQUESTED": "a full refresh or these partitions were asked for",
     "NO_RECEIPT": "the table has no version yet, or its newest receipt is no longer in its log",
     "DEFINITION_CHANGED": "the declaration differs from the one in the newest receipt",
+    "STARTED": "the changed declaration holds from here on, and rows from before stay as they are",
     "FOREIGN_WRITE": "somebody else wrote to the table; a full refresh repairs it",
     "SOURCE_REPLACED": "an input is another table than before, or was rolled back",
     "SCHEMA_CHANGED": "an input has other columns than before",

@@ -29,7 +29,8 @@ class Receipt:
     the set of root positions behind it, by the roots' names. `replayed_from` is the seq of the last full refresh:
     what came after it, came by change sets. `maintenance` marks a commit that carries a receipt on without new rows.
     `rows_out` is None where only the commit's own metrics know it. `parked` is the version of the rows that wait for
-    their dimension, None where none ever did.
+    their dimension, None where none ever did. `kept_before` is the seq of the refresh from which on a changed
+    declaration holds: rows from before it may follow the one before; None where all rows follow this one.
     """
 
     table: TableName
@@ -51,6 +52,7 @@ class Receipt:
     seconds: float = 0.0
     maintenance: bool = False
     parked: int | None = None
+    kept_before: int | None = None
 
     @property
     def transaction_version(self) -> int:
@@ -92,6 +94,8 @@ class Receipt:
         }
         if self.parked is not None:
             value["parked"] = self.parked
+        if self.kept_before is not None:
+            value["kept_before"] = self.kept_before
         return json.dumps(value, separators=(",", ":"))
 
     @classmethod
@@ -132,6 +136,7 @@ class Receipt:
             maintenance=bool(value["maintenance"]),
             attempt=value["attempt"],
             parked=value.get("parked"),
+            kept_before=value.get("kept_before"),
         )
 
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import assert_never
 
+from freshline.declare.managing import NOW
 from freshline.declare.names import TableName
 from freshline.declare.query import SqlQuery
 from freshline.declare.spec import DeltaJoin, MergeKind, TableSpec
@@ -86,6 +87,14 @@ class Full:
 
 
 @dataclass(frozen=True)
+class Begin:
+    """Let a changed declaration hold from here on: from `now`, or for the partitions from a date on."""
+
+    start: str
+    reason: Reason
+
+
+@dataclass(frozen=True)
 class RefreshKeys:
     """Compute the rows of affected keys again, and write those that differ. `changed` are the inputs that changed.
 
@@ -98,7 +107,7 @@ class RefreshKeys:
     algebra: Algebra | None = None
 
 
-Step = Noop | Append | MergeRows | RefoldKeys | RefreshKeys | ReplacePartitions | ReplaceNamedPartitions | Full
+Step = Noop | Append | MergeRows | RefoldKeys | RefreshKeys | ReplacePartitions | ReplaceNamedPartitions | Begin | Full
 STRATEGIES = ("append", "merge", "keys", "partition", "full")
 
 
@@ -108,7 +117,8 @@ class Situation:
 
     `changes` are those of every input, dimensions of lookup joins included. `columns` are those of every input, where
     they are known. `parked_due` says that rows which missed their dimension are to be looked up again. `types` are
-    those of the columns of inputs, in lower case, where they are known.
+    those of the columns of inputs, in lower case, where they are known. `redefined` is what changed in the declaration,
+    where that can be taken up.
     """
 
     spec: TableSpec
@@ -119,6 +129,7 @@ class Situation:
     columns: Mapping[TableName, tuple[str, ...]] = field(default_factory=dict)
     parked_due: bool = False
     types: Mapping[TableName, Mapping[str, str]] = field(default_factory=dict)
+    redefined: str = ""
 
 
 @dataclass(frozen=True)
@@ -163,6 +174,8 @@ def strategy_of(step: Step) -> str:
             return "keys"
         case ReplacePartitions() | ReplaceNamedPartitions():
             return "partition"
+        case Begin(start):
+            return "append" if start == NOW else "partition"
         case Full():
             return "full"
     assert_never(step)
@@ -173,14 +186,9 @@ def find_candidates(situation: Situation) -> Candidates:
     spec, receipt, request = situation.spec, situation.receipt, situation.request
     if request.partitions:
         return _only(ReplaceNamedPartitions(request.partitions, Reason("REQUESTED")))
-    if request.full:
-        return _only(Full(Reason("REQUESTED")))
-    if receipt is None:
-        return _only(Full(Reason("NO_RECEIPT")))
-    if situation.foreign_write:
-        return _only(Full(Reason("FOREIGN_WRITE")))
-    if receipt.fingerprint != spec.fingerprint:
-        return _only(Full(Reason("DEFINITION_CHANGED")))
+    whole = _whole(situation)
+    if whole is not None or receipt is None:
+        return _only(whole or Full(Reason("NO_RECEIPT")))
     driving = {name: situation.changes[name] for name in spec.driving}
     for kind, code in (
         (ChangeKind.SOURCE_REPLACED, "SOURCE_REPLACED"),
@@ -209,6 +217,21 @@ def find_candidates(situation: Situation) -> Candidates:
     steps = [step for step in found.values() if not isinstance(step, Reason)]
     refused = {strategy: reason for strategy, reason in found.items() if isinstance(reason, Reason)}
     return Candidates((*steps, Full(_why_full(refused))), refused)
+
+
+def _whole(situation: Situation) -> Full | Begin | None:
+    """The step of a table that does not go on from its newest receipt; None for one that does."""
+    spec, receipt, request = situation.spec, situation.receipt, situation.request
+    if request.full:
+        return Full(Reason("REQUESTED"))
+    if receipt is None:
+        return Full(Reason("NO_RECEIPT"))
+    changed = receipt.fingerprint != spec.fingerprint
+    if changed and request.start is not None and isinstance(spec.query, SqlQuery):
+        return Begin(request.start, Reason("STARTED", situation.redefined))
+    if situation.foreign_write:
+        return Full(Reason("FOREIGN_WRITE"))
+    return Full(Reason("DEFINITION_CHANGED", situation.redefined)) if changed else None
 
 
 def _unchanged(situation: Situation) -> Candidates:
@@ -334,7 +357,12 @@ def _keys(situation: Situation, receipt: Receipt, changed: Mapping[TableName, Ch
     if isinstance(affected, Reason):
         return affected
     reason = Reason("AFFECTED_KEYS", ", ".join(affected.columns))
-    return RefreshKeys(affected, frozenset(changed), reason, _algebra(spec, schema, changed))
+    if receipt.kept_before is None:
+        return RefreshKeys(affected, frozenset(changed), reason, _algebra(spec, schema, changed))
+    # Of rows that follow an earlier declaration only the key is as in this one.
+    if not {column.lower() for column in affected.columns} <= {column.lower() for column in spec.primary_key}:
+        return Reason("UNSUPPORTED", "rows of an earlier declaration are kept, and are not found by a primary key")
+    return RefreshKeys(affected, frozenset(changed), reason)
 
 
 def _algebra(

@@ -25,7 +25,7 @@ from freshline.errors import FreshlineError
 from freshline.plan.feasible import judge_promises
 from freshline.plan.hold import HeldBy, Hold, held_tables
 from freshline.plan.intentions import FreshnessOverride, Suspension, apply_overrides
-from freshline.plan.lag import Held, data_timestamps, lag_seconds
+from freshline.plan.lag import Held, data_timestamps, lag_seconds, newest_stamp
 from freshline.plan.position import TablePosition, position_from_json
 from freshline.plan.record import Check, RefreshRecord
 
@@ -158,7 +158,7 @@ def read_status(
     # The order of reading matters: see freshline.plan.lag.
     checks = control.checks()
     found = {
-        name: _look(graph.specs[name], graph.driving(name), checks.get(name), warehouse, count_rows)
+        name: _look(graph.specs[name], graph.driving(name), checks.get(name), warehouse, count_rows, now)
         for name in reversed(graph.order)
     }
     records = control.last_refreshes()
@@ -232,6 +232,7 @@ def _look(
     check: Check | None,
     warehouse: Warehouse,
     count_rows: Callable[[Path, int], int | None],
+    now: datetime,
 ) -> _Look:
     checked = None if check is None else check.data_timestamp
     nothing = _Look(Held(None, checked, driving))
@@ -264,7 +265,7 @@ def _look(
                 None if receipt is None else receipt.seq,
             ),
             # What either says, stays true: later versions have at least what was there.
-            max(stamps, default=None),
+            newest_stamp(stamps, now),
             driving,
             {} if receipt is None else receipt.positions,
         )

@@ -97,6 +97,22 @@ def freshness_text(seconds: int) -> str:
     return f"{seconds} s"
 
 
+def bytes_text(size: int) -> str:
+    """A number of bytes in the unit that says it in at most three digits, one decimal below ten.
+
+    >>> [bytes_text(size) for size in (0, 999, 1_500, 43_000_000, -2_000_000_000)]
+    ['0 B', '999 B', '1.5 kB', '43 MB', '-2.0 GB']
+    """
+    if abs(size) < 1_000:
+        return f"{size} B"
+    value = float(size)
+    for unit in ("kB", "MB", "GB", "TB"):
+        value /= 1_000
+        if abs(value) < 999.5 or unit == "TB":
+            return f"{value:.{1 if abs(value) < 9.95 else 0}f} {unit}"
+    raise AssertionError("TB is the last unit")
+
+
 def count_text(count: int | None) -> str:
     """A number with thousands apart, `-` for an unknown one.
 

@@ -39,8 +39,9 @@ from freshline.commit.write import (
     write_and_read_back,
 )
 from freshline.declare.names import TableName
-from freshline.declare.spec import Mode, SourceSpec
+from freshline.declare.spec import SourceSpec
 from freshline.errors import DefinitionChangedError, FencedError, ForeignWriteError
+from freshline.plan.disk import HISTORY_SECONDS, history_seconds
 from freshline.plan.position import FileMark, FilesPosition
 from freshline.plan.reason import Reason
 from freshline.plan.receipt import Receipt
@@ -77,7 +78,6 @@ SMALL_BATCH_BYTES = 4 << 20
 SMALL_BATCH_ROWS = 20_000
 # Receipts carry the files read since the last flush; this many make a commit file of some tens of kilobytes.
 RECENT_FILES = 200
-HISTORY_SECONDS = 7 * 86400
 
 
 @dataclass(frozen=True)
@@ -239,9 +239,7 @@ def _lacks_columns(path: Path, spec: SourceSpec) -> bool:
 
 def _provide_log(runtime: Runtime, spark: SparkSession, spec: SourceSpec, path: Path) -> None:
     """Create the log table, or add columns that the declaration gained; refuse every other difference."""
-    history = spec.history_seconds or (
-        2 * 86400 if runtime.graph.mode(spec.name) is Mode.CONTINUOUS else HISTORY_SECONDS
-    )
+    history = history_seconds(spec, runtime.graph.mode(spec.name))
     schema = log_schema(spec)
     if not exists(path):
         create_table(spark, path, schema, history_seconds=history, statistics_on=statistics_columns(spec))

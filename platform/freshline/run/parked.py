@@ -26,12 +26,12 @@ from freshline.commit.write import create_table, overwrite_table, write_and_read
 from freshline.declare.query import SqlQuery
 from freshline.declare.spec import TableSpec
 from freshline.errors import FencedError, SourceError
+from freshline.plan.disk import HISTORY_SECONDS
 from freshline.plan.receipt import Receipt
 from freshline.refresh.inputs import Pinned, read_version, shadow_inputs
 from freshline.refresh.literal import quoted
 from freshline.refresh.settle import settle
 from freshline.run.compute import as_stored
-from freshline.run.log import HISTORY_SECONDS
 from freshline.run.runtime import Runtime
 
 TRIES_LEFT = "_freshline_tries_left"

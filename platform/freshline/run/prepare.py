@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from datetime import date
 from functools import partial
 from pathlib import Path
 from typing import assert_never
@@ -17,7 +18,7 @@ from typing import assert_never
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StringType, StructType
+from pyspark.sql.types import DateType, StringType, StructType
 
 from freshline.commit.delta_log import (
     count_rows,
@@ -35,19 +36,22 @@ from freshline.commit.write import (
     overwrite_table,
     replace_partitions,
 )
+from freshline.declare.managing import NOW
 from freshline.declare.names import TableName
 from freshline.declare.query import PythonQuery, SqlQuery
-from freshline.declare.spec import MergeKind, Mode, SourceSpec, TableSpec
+from freshline.declare.spec import MergeKind, SourceSpec, TableSpec
 from freshline.errors import (
     PartitionError,
 )
 from freshline.plan.changes import Changes
+from freshline.plan.disk import history_seconds
 from freshline.plan.position import Position, TablePosition
 from freshline.plan.reason import Reason
 from freshline.plan.receipt import Receipt
 from freshline.plan.shape import Origin, read_shape
 from freshline.plan.step import (
     Append,
+    Begin,
     Full,
     MergeRows,
     Noop,
@@ -99,7 +103,7 @@ from freshline.run.compute import (
     run_query,
     whole_inputs,
 )
-from freshline.run.log import HISTORY_SECONDS, commit_null_keys
+from freshline.run.log import commit_null_keys
 from freshline.run.parked import Met, meet
 from freshline.run.partitions import partition_condition, partition_key, read_partition
 from freshline.run.pin import Pins, pin_at
@@ -110,7 +114,6 @@ SMALL_DIFFERENCE = 0.2
 MOST_PARTITIONS = 5_000
 # Up to this many rows one task makes distinct; a shuffle would cost more than they do.
 ONE_TASK_ROWS = 100_000
-CONTINUOUS_HISTORY_SECONDS = 2 * 86400
 
 
 @dataclass(frozen=True)
@@ -126,6 +129,7 @@ class Work:
     rejected: int = 0
     met: Met | None = None
     cache_hits: int = 0
+    begins: bool = False
 
 
 def prepare(
@@ -160,6 +164,8 @@ def prepare(
             return _prepare_partitions(runtime, spark, spec, path, step, pins, changes, held, cancellation, mode)
         case ReplaceNamedPartitions():
             return _prepare_named(runtime, spark, spec, path, step, pins, receipt, held)
+        case Begin():
+            return _prepare_begin(runtime, spark, spec, path, step, pins, held, cancellation)
         case Full():
             return _prepare_full(runtime, spark, spec, path, pins, step.reason, held, cancellation, mode)
     assert_never(step)
@@ -502,6 +508,65 @@ def _prepare_named(
     )
 
 
+def _prepare_begin(
+    runtime: Runtime,
+    spark: SparkSession,
+    spec: TableSpec,
+    path: Path,
+    step: Begin,
+    pins: Pins,
+    held: ExitStack,
+    cancellation: Cancellation,
+) -> Work:
+    """Keep the rows that are there, or those of partitions before a date; columns that they lack are NULL in them."""
+    rows, view = compute_whole(runtime, spark, spec, pins.inputs, cancellation)
+    if view is not None and runtime.python_tables is not None:
+        held.callback(runtime.python_tables.drop, view)
+    if step.start == NOW:
+        empty = spark.createDataFrame([], rows.schema)
+        return Work(
+            lambda new: append_rows(empty, path, new, merge_schema=True),
+            "append",
+            step.reason,
+            0,
+            pins.positions,
+            {},
+            begins=True,
+        )
+    condition = _from_date(spec, rows.schema, step.start)
+    check_lookups(runtime, spark, spec, pins.inputs)
+    rows = rows.where(condition)
+    if spec.primary_key and spec.merge is None:
+        rows = _held(rows, held)
+        check_key(rows, spec)
+    return Work(
+        lambda new: replace_partitions(rows, path, new, predicate=condition, merge_schema=True),
+        "partition",
+        step.reason,
+        0,
+        pins.positions,
+        {},
+        begins=True,
+    )
+
+
+def _from_date(spec: TableSpec, schema: StructType, text: str) -> str:
+    """The condition of the partitions from a date on. Raises PartitionError."""
+    types = {field.name.lower(): field.dataType for field in schema}
+    columns = [column for column in spec.partitioned_by if isinstance(types.get(column.lower()), DateType)]
+    if len(columns) != 1 or len(spec.partitioned_by) != 1 or spec.lookup_attempts:
+        raise PartitionError(
+            "FROM DATE is for tables with PARTITIONED BY one column of the type DATE, whose rows wait for nothing. "
+            "Start it from the beginning or from now.",
+            where=str(spec.written_at),
+        )
+    try:
+        begin = date.fromisoformat(text)
+    except ValueError as error:
+        raise PartitionError(f"{text!r} is no date. Write it as 2026-11-01.", where=str(spec.name)) from error
+    return f"{quoted(columns[0])} >= DATE'{begin.isoformat()}'"
+
+
 def _prepare_full(
     runtime: Runtime,
     spark: SparkSession,
@@ -562,9 +627,7 @@ def _write_of_all(
 ) -> Callable[..., None]:
     """The write of all rows over what is stored; the table is created where there is none."""
     if not exists(path):
-        history = spec.history_seconds or (
-            CONTINUOUS_HISTORY_SECONDS if runtime.graph.mode(spec.name) is Mode.CONTINUOUS else HISTORY_SECONDS
-        )
+        history = history_seconds(spec, runtime.graph.mode(spec.name))
         create_table(
             spark,
             path,

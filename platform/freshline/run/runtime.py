@@ -14,14 +14,16 @@ from uuid import uuid4
 from pyspark.sql import SparkSession
 
 from freshline.commit.control_store import ControlStore
-from freshline.commit.delta_log import exists, newest_transaction, table_id
+from freshline.commit.definitions import keep_definition
+from freshline.commit.delta_log import newest_epoch
 from freshline.commit.refresh_log import RefreshLog
-from freshline.commit.small import application
 from freshline.commit.warehouse import Warehouse
 from freshline.declare.graph import Graph
 from freshline.declare.names import TableName
 from freshline.declare.query import PythonQuery
 from freshline.declare.settings import Settings
+from freshline.declare.spec import TableSpec
+from freshline.plan.definition import definition_of
 from freshline.plan.position import FileMark
 from freshline.refresh.cancellation import Cancellation
 from freshline.refresh.inputs import Pinned
@@ -99,6 +101,8 @@ class Runtime:
     cpu: CpuMeter = field(default_factory=CpuMeter)
     # Queries that Spark was found to read as the analysis of affected keys does, for these changed inputs.
     _understood: set[tuple[str, frozenset[TableName]]] = field(default_factory=set)
+    # Fingerprints of which it is known that what they stand for is kept.
+    _kept_definitions: set[str] = field(default_factory=set)
     _locks: dict[TableName, threading.Lock] = field(default_factory=dict)
     _guard: threading.Lock = field(default_factory=threading.Lock)
 
@@ -111,6 +115,12 @@ class Runtime:
         """The lock of one table: one refresh at a time."""
         with self._guard:
             return self._locks.setdefault(name, threading.Lock())
+
+    def keep_definition(self, spec: TableSpec) -> None:
+        """Keep beside the tables what the declaration of one means. Raises StorageError."""
+        if spec.fingerprint not in self._kept_definitions:
+            keep_definition(self.warehouse.root, definition_of(spec))
+            self._kept_definitions.add(spec.fingerprint)
 
     def is_understood(self, fingerprint: str, changed: frozenset[TableName]) -> bool:
         """Whether the analysis of affected keys was compared with Spark's own reading of the query."""
@@ -166,14 +176,6 @@ def open_runtime(
     warehouse = Warehouse(settings.warehouse)
     warehouse.root.mkdir(parents=True, exist_ok=True)
     if epoch is None:
-        epoch = control.take_epoch(1 + max((_table_epoch(warehouse, name) for name in graph.order), default=0))
+        # Of all tables that are there: one may be declared again later, under this epoch.
+        epoch = control.take_epoch(1 + max(map(newest_epoch, warehouse.tables()), default=0))
     return Runtime(settings, graph, warehouse, Sessions(spark), control, clock, epoch, python_tables, failpoint)
-
-
-def _table_epoch(warehouse: Warehouse, name: TableName) -> int:
-    found = 0
-    for path in (warehouse.path(name), warehouse.quarantine(name), warehouse.files(name), warehouse.parked(name)):
-        if exists(path):
-            version = newest_transaction(path, application(table_id(path)))
-            found = max(found, 0 if version is None else version >> 32)
-    return found

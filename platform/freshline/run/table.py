@@ -7,6 +7,7 @@ from the newest receipt in both cases.
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -18,6 +19,7 @@ from typing import assert_never
 from uuid import uuid4
 
 from freshline.commit.columns import input_columns, input_types
+from freshline.commit.definitions import read_definition
 from freshline.commit.delta_log import (
     Newest,
     classify,
@@ -32,7 +34,6 @@ from freshline.commit.write import (
     write_and_read_back,
 )
 from freshline.declare.names import TableName
-from freshline.declare.query import PythonQuery
 from freshline.declare.spec import SourceSpec, Spec, TableSpec
 from freshline.errors import (
     CancelledError,
@@ -45,6 +46,7 @@ from freshline.errors import (
     UpstreamChangedError,
 )
 from freshline.plan.changes import ChangeKind, Changes
+from freshline.plan.definition import ChangeClass, classify_change, definition_of, may_keep_rows
 from freshline.plan.lag import lag_seconds
 from freshline.plan.position import Position, TablePosition, position_from_json
 from freshline.plan.price import Price, budget_of, counts, price_of
@@ -54,6 +56,7 @@ from freshline.plan.record import RefreshRecord
 from freshline.plan.request import RefreshRequest
 from freshline.plan.step import (
     Append,
+    Begin,
     Full,
     MergeRows,
     Noop,
@@ -79,6 +82,8 @@ from freshline.run.parked import is_due
 from freshline.run.pin import Pins, pin_inputs
 from freshline.run.prepare import Work, prepare
 from freshline.run.runtime import Progress, Runtime
+
+LOG = logging.getLogger(__name__)
 
 ATTEMPTS = 3
 # The steps that read changes of inputs, and not only their newest versions.
@@ -111,7 +116,11 @@ def refresh_table(
         with runtime.cpu.measuring() as cpu:
             outcome = _outcome_of(runtime, spec, request, cancellation, progress)
         outcome = replace(outcome, seconds=time.monotonic() - started, cpu_seconds=cpu.seconds)
-        _record(runtime, outcome, spec.fingerprint, request.cause)
+        try:
+            _record(runtime, outcome, spec.fingerprint, request.cause)
+        except FreshlineError as error:
+            # What was committed tells of itself: a store that is away for a moment must not make a failure of it.
+            LOG.warning("%s: %s is not recorded: %s", name, outcome.state, error)
         return outcome
 
 
@@ -228,7 +237,7 @@ def _refresh(
         started = time.monotonic()
         newest = read_newest(path)
         receipt = None if newest is None else newest.receipt
-        _require_same_definition(spec, receipt, request)
+        redefined = _redefinition(runtime, spec, receipt, request)
         base = _base_positions(runtime, spec, receipt)
         pins = pin_inputs(runtime, spec, base)
         runtime.failpoint("table-pinned")
@@ -239,10 +248,11 @@ def _refresh(
         # A refresh that finds nothing new needs no types, and is to be quick.
         moved = any(change.kind is not ChangeKind.NOTHING for change in changes.values())
         types = input_types(runtime.graph, runtime.warehouse, spec) if moved else {}
-        step = choose_step(Situation(spec, receipt, foreign, changes, request, columns, due, types))
+        step = choose_step(Situation(spec, receipt, foreign, changes, request, columns, due, types, redefined))
         price: Price | None = None
         budget: float | None = None
-        if isinstance(step, PRICED) and request.strategy is None and not spec.incremental_strict:
+        kept = receipt is not None and receipt.kept_before is not None
+        if isinstance(step, PRICED) and request.strategy is None and not spec.incremental_strict and not kept:
             records = runtime.control.refreshes(spec.name, limit=PRICED_REFRESHES, looks=False)
             price = _price(spec, step, pins, changes, records, path)
             if price is not None and price.prefers_full:
@@ -251,7 +261,7 @@ def _refresh(
                 budget = budget_of(records, spec.fingerprint)
         if instead is not None and isinstance(step, BY_CHANGES):
             step, budget = Full(instead), None
-        _require_allowed(spec, step, changes)
+        _require_allowed(spec, step, changes, receipt)
         if pins.mixed:
             progress(f"{Reason('MIXED_CUT', ', '.join(pins.mixed))}")
         if isinstance(step, Noop) and not _far_ahead(receipt, pins, spec.lookups):
@@ -273,6 +283,7 @@ def _refresh(
                     progress(f"{work.met.waiting} rows wait for their dimension")
                 new = _receipt(runtime, spec, receipt, pins, work, mode, time.monotonic() - started)
                 limited.check()
+                runtime.keep_definition(spec)
                 runtime.failpoint("table-before-commit")
                 committed = write_and_read_back(partial(work.write, new), path, new)
                 runtime.failpoint("table-after-commit")
@@ -300,15 +311,40 @@ def _why_full(
     return Reason("HISTORY_GONE", failure.message) if isinstance(failure, SourceError) else None
 
 
-def _require_same_definition(spec: TableSpec, receipt: Receipt | None, request: RefreshRequest) -> None:
-    if receipt is None or receipt.fingerprint == spec.fingerprint or request.full:
-        return
-    if isinstance(spec.query, PythonQuery):
-        # A table in Python is computed whole by every refresh, so its new code replaces all rows of the old.
-        return
+def _redefinition(runtime: Runtime, spec: TableSpec, receipt: Receipt | None, request: RefreshRequest) -> str:
+    """What changed in the declaration since the newest receipt, where this refresh takes it up; empty for nothing.
+
+    Raises DefinitionChangedError where rows of the old and the new one must not mix.
+    """
+    if receipt is None:
+        return ""
+    if receipt.fingerprint == spec.fingerprint:
+        runtime.keep_definition(spec)
+        return ""
+    if request.full:
+        return ""
+    before = read_definition(runtime.warehouse.root, receipt.fingerprint)
+    change = classify_change(before, definition_of(spec))
+    if change.kind is ChangeClass.ADDITIVE and receipt.kept_before is None and request.start is None:
+        return change.text
+    if change.kind is ChangeClass.DESTRUCTIVE:
+        raise DefinitionChangedError(
+            f"the declaration changed since the newest refresh, and what is stored would go away: {change.text}. "
+            f"Change it back, or replace all of it with `freshline apply {spec.name} --from beginning --force`.",
+            where=str(spec.written_at),
+        )
+    if request.start is not None and before is not None:
+        if not may_keep_rows(before, definition_of(spec)):
+            raise DefinitionChangedError(
+                f"rows cannot be kept: the key or the partitions are computed in another way ({change.text}). Begin it "
+                f"at the beginning: `freshline apply {spec.name} --from beginning`.",
+                where=str(spec.written_at),
+            )
+        return change.text
     raise DefinitionChangedError(
-        "the declaration changed since the newest refresh, and rows of the old and the new one must not mix. "
-        f"Compute it from the beginning with `freshline refresh {spec.name} --full`.",
+        "the declaration changed since the newest refresh, and rows of the old and the new one must not mix: "
+        f"{change.text}. Say from when on it holds: `freshline apply {spec.name} --from beginning` (or "
+        f"`freshline refresh {spec.name} --full`) computes everything anew, `--from now` keeps what is there.",
         where=str(spec.written_at),
     )
 
@@ -356,7 +392,16 @@ def _classify(pins: Pins, base: Mapping[TableName, Position]) -> dict[TableName,
     return found
 
 
-def _require_allowed(spec: TableSpec, step: Step, changes: Mapping[TableName, Changes]) -> None:
+def _require_allowed(
+    spec: TableSpec, step: Step, changes: Mapping[TableName, Changes], receipt: Receipt | None
+) -> None:
+    kept = receipt is not None and receipt.kept_before is not None
+    if isinstance(step, Full) and kept and step.reason.code not in ("REQUESTED", "NO_RECEIPT"):
+        raise IncrementalError(
+            "rows from before the declaration's start are kept as they are, and this change needs a full refresh, "
+            f"which computes them anew: {step.reason}. Run `freshline refresh {spec.name} --full`.",
+            where=str(spec.written_at),
+        )
     if isinstance(step, Full) and spec.incremental_strict and step.reason.code not in ("REQUESTED", "NO_RECEIPT"):
         raise IncrementalError(
             f"`incremental = strict`, but this change needs a full refresh: {step.reason}. "
@@ -480,6 +525,11 @@ def _receipt(
         replayed_from=seq if work.strategy == "full" or previous is None else previous.replayed_from,
         seconds=seconds,
         parked=_parked(previous, work),
+        kept_before=seq
+        if work.begins
+        else None
+        if work.strategy == "full" or previous is None
+        else previous.kept_before,
     )
 
 
@@ -487,7 +537,8 @@ def _parked(previous: Receipt | None, work: Work) -> int | None:
     if work.met is not None:
         return work.met.parked
     # An empty commit carries on what the newest receipt says.
-    return previous.parked if previous is not None and work.strategy == "noop" else None
+    carried = work.strategy == "noop" or work.begins
+    return previous.parked if previous is not None and carried else None
 
 
 def _describe(step: Step) -> str:
@@ -502,6 +553,8 @@ def _describe(step: Step) -> str:
             return "computing affected keys again"
         case ReplacePartitions() | ReplaceNamedPartitions():
             return "computing partitions again"
+        case Begin():
+            return f"the declaration holds from {step.start} on"
         case Full():
             return f"computing everything ({step.reason.code})"
     assert_never(step)

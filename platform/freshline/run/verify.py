@@ -157,6 +157,8 @@ def _expected(
 ) -> _Expected:
     if receipt.fingerprint != spec.fingerprint:
         return _Expected(None, detail="the declaration changed since this version")
+    if receipt.kept_before is not None:
+        return _Expected(None, detail="rows from before the start of the declaration follow an earlier one")
     query = spec.query
     if isinstance(query, SqlQuery):
         volatile = read_shape(query, spec.partitioned_by).volatile

@@ -247,12 +247,14 @@ class Lab:
         partitions: Partition | Sequence[Partition] = (),
         upstreams: bool = True,
         strategy: str | None = None,
+        start: str | None = None,
     ) -> Outcome:
         """Refresh one table or source and tell what happened; a failure is in the outcome, not raised.
 
         What it reads is brought up to date first, unless `upstreams` is False; the error of one of these is raised.
         `strategy` forces one: append, merge, keys, partition or full; where it is not right the refresh fails.
-        `partitions` names partitions to replace, each a mapping of column to value.
+        `partitions` names partitions to replace, each a mapping of column to value. `start` is where a declaration that
+        changed begins: `now`, or a date as `2026-11-01`.
         """
         table = self.runtime.graph.spec(TableName.parse(name)).name
         for upstream in refresh_order(self.runtime.graph, [table], upstreams=upstreams):
@@ -262,7 +264,7 @@ class Lab:
                     raise outcome.error
         named = [partitions] if isinstance(partitions, Mapping) else partitions
         texts = tuple(tuple((column, str(value)) for column, value in item.items()) for item in named)
-        return self._refresh(table, RefreshRequest(full=full, partitions=texts, strategy=strategy))
+        return self._refresh(table, RefreshRequest(full=full, partitions=texts, strategy=strategy, start=start))
 
     def refresh_all(self) -> list[Outcome]:
         """Refresh every source and table in the order of the graph."""

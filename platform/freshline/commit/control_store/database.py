@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.resources
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -24,10 +25,17 @@ _WRITERS = 7_230_471_190
 
 
 class Database:
-    """A database of the newest format. Each `read` and `write` is one transaction."""
+    """A database of the newest format. Each `read` and `write` is one transaction.
+
+    Where the database was taken away, or emptied, while it is open, the next transaction finds what stands in its
+    place, or makes it: whoever went on with a deleted file would write what nobody reads.
+    """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        self._lock = threading.Lock()
+        self._file: tuple[int, int] | None = None
+        self._doubtful = False
 
     @classmethod
     def open(cls, url: str) -> Database:
@@ -55,6 +63,7 @@ class Database:
         except BaseException:
             engine.dispose()
             raise
+        database._file = database._found_file()
         return database
 
     def close(self) -> None:
@@ -64,12 +73,50 @@ class Database:
     @contextmanager
     def read(self) -> Iterator[Connection]:
         """A transaction that only reads."""
-        with self._translated(), self._engine.connect() as connection:
+        self._follow()
+        with self._reading() as connection:
             yield connection
 
     @contextmanager
     def write(self) -> Iterator[Connection]:
         """A transaction that writes all, or nothing when the block raises."""
+        self._follow()
+        with self._writing() as connection:
+            yield connection
+
+    def _follow(self) -> None:
+        """Open what stands in the place of a database that was taken away or emptied."""
+        if not self._doubtful and self._found_file() == self._file:
+            return
+        with self._lock:
+            found = self._found_file()
+            if self._doubtful or found != self._file:
+                # Connections in use go on to their end, on what they had opened.
+                self._engine.dispose()
+                self._provide()
+                self._file, self._doubtful = self._found_file(), False
+
+    def _found_file(self) -> tuple[int, int] | None:
+        """What tells SQLite's file from another of the same name; None where there is none, and for other databases.
+
+        A file that is open keeps its number, so a new one cannot have the same.
+        """
+        name = self._engine.url.database
+        if self._engine.dialect.name != "sqlite" or not name or name == ":memory:":
+            return None
+        try:
+            found = Path(name).stat()
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
+
+    @contextmanager
+    def _reading(self) -> Iterator[Connection]:
+        with self._translated(), self._engine.connect() as connection:
+            yield connection
+
+    @contextmanager
+    def _writing(self) -> Iterator[Connection]:
         with self._translated(), self._engine.connect() as connection:
             # SQLite: take the write lock at once and wait for it, instead of failing in the middle.
             connection = connection.execution_options(freshline_write=True)
@@ -99,7 +146,7 @@ class Database:
                 "Use the freshline that wrote it, or a newer one.",
                 where=self._place,
             )
-        with self.write() as connection:
+        with self._writing() as connection:
             # Several processes may meet an old store at once; the first takes the steps.
             there = set(inspect(connection).get_table_names())
             stored = connection.execute(select(func.max(FORMATS.c.format))).scalar() if FORMATS.name in there else None
@@ -111,7 +158,7 @@ class Database:
     def _format(self, there: set[str]) -> int:
         if FORMATS.name not in there:
             return 0
-        with self.read() as connection:
+        with self._reading() as connection:
             return int(connection.execute(select(func.max(FORMATS.c.format))).scalar() or 0)
 
     @contextmanager
@@ -119,6 +166,8 @@ class Database:
         try:
             yield
         except DBAPIError as error:
+            # Also where tables are gone: then the next transaction makes them anew.
+            self._doubtful = True
             raise StorageError(f"the control store {_what_happened(str(error.orig))}", where=self._place) from error
         except SQLAlchemyError as error:
             raise StorageError(f"the control store cannot be used: {_sentence(error)}.", where=self._place) from error

@@ -87,6 +87,11 @@ class ControlStore:
                 )
             )
 
+    def forget_check(self, name: TableName) -> None:
+        """A table of this name that is made later has been checked up to nowhere."""
+        with self._database.write() as connection:
+            connection.execute(delete(CHECKS).where(CHECKS.c.key == key_of(name)))
+
     def checks(self) -> dict[TableName, Check]:
         """The newest check of each table and source."""
         with self._database.read() as connection:
@@ -137,6 +142,33 @@ class ControlStore:
             remove_suspensions=remove_suspensions,
             also=remember,
         )
+
+    def restore(self, records: Sequence[RefreshRecord], epoch: int) -> int:
+        """Put what is known from elsewhere, in the order in which it happened, before what is here.
+
+        Returns how many records were not here. They get ids of 0 and below: whoever follows the records by their ids
+        has been told of them. What was restored before is replaced. No engine gets an epoch up to `epoch` any more.
+        """
+        with self._database.write() as connection:
+            connection.execute(delete(REFRESHES).where(REFRESHES.c.id <= 0))
+            rows = connection.execute(
+                select(REFRESHES.c.key, REFRESHES.c.at, REFRESHES.c.committed, REFRESHES.c.version)
+            ).all()
+            here = {(row.key, row.at) for row in rows}
+            # A commit and the record of it have different times.
+            versions = {(row.key, row.version) for row in rows if row.committed}
+            new = [
+                _values(one)
+                for one in records
+                if (key_of(one.table), text_of(one.at)) not in here
+                and not (one.committed and (key_of(one.table), one.version) in versions)
+            ]
+            for place, values in enumerate(new):
+                connection.execute(insert(REFRESHES).values(id=place + 1 - len(new), **values))
+            stored = connection.execute(select(func.max(EPOCHS.c.epoch))).scalar()
+            connection.execute(delete(EPOCHS))
+            connection.execute(insert(EPOCHS).values(epoch=max(int(stored or 0), epoch)))
+        return len(new)
 
     def last_refreshes(self) -> dict[TableName, RefreshRecord]:
         """The newest refresh of each table, committed or not."""
@@ -250,35 +282,37 @@ class ControlStore:
             ]
 
 
+def _values(record: RefreshRecord) -> dict[str, Any]:
+    return {
+        "key": key_of(record.table),
+        "name": str(record.table),
+        "at": text_of(record.at),
+        "state": record.state,
+        "strategy": record.strategy,
+        "reason": record.reason,
+        "seconds": record.seconds,
+        "version": record.version,
+        "fingerprint": record.fingerprint,
+        "rows_in": record.rows_in,
+        "rows_out": record.rows_out,
+        "rejected": record.rejected,
+        "committed": record.committed,
+        "data_timestamp": None if record.data_timestamp is None else text_of(record.data_timestamp),
+        "error": None if record.error is None else json.dumps(dict(record.error)),
+        "problems": json.dumps(list(record.problems)),
+        "mode": record.mode,
+        "cause": record.cause,
+        "cpu_seconds": record.cpu_seconds,
+        "predicted_seconds": record.predicted_seconds,
+        "full_seconds": record.full_seconds,
+        "lag_seconds": record.lag_seconds,
+        "late_rows": record.late_rows,
+    }
+
+
 def _insert_refresh(connection: Connection, record: RefreshRecord) -> None:
     key = key_of(record.table)
-    connection.execute(
-        insert(REFRESHES).values(
-            key=key,
-            name=str(record.table),
-            at=text_of(record.at),
-            state=record.state,
-            strategy=record.strategy,
-            reason=record.reason,
-            seconds=record.seconds,
-            version=record.version,
-            fingerprint=record.fingerprint,
-            rows_in=record.rows_in,
-            rows_out=record.rows_out,
-            rejected=record.rejected,
-            committed=record.committed,
-            data_timestamp=None if record.data_timestamp is None else text_of(record.data_timestamp),
-            error=None if record.error is None else json.dumps(dict(record.error)),
-            problems=json.dumps(list(record.problems)),
-            mode=record.mode,
-            cause=record.cause,
-            cpu_seconds=record.cpu_seconds,
-            predicted_seconds=record.predicted_seconds,
-            full_seconds=record.full_seconds,
-            lag_seconds=record.lag_seconds,
-            late_rows=record.late_rows,
-        )
-    )
+    connection.execute(insert(REFRESHES).values(**_values(record)))
     decided = REFRESHES.c.state.in_(DECISIONS)
     not_full = func.coalesce(REFRESHES.c.strategy, "") != "full"
     alike = (

@@ -284,11 +284,15 @@ class _Records:
     def __init__(self, store: ControlStore) -> None:
         self._store = store
         self._last: int | None = None
+        self._identity = ""
         self._histories: dict[TableName, History] = {}
 
     def read(self, now: datetime) -> Mapping[TableName, History]:
-        if self._last is None:
+        # In a store that took the place of a lost one the ids begin anew.
+        identity = self._store.identity()
+        if self._last is None or identity != self._identity:
             self._begin(now)
+            self._identity = identity
         while True:
             records = self._store.refreshes_after(self._last or 0, _PAGE)
             if not records:

@@ -1,0 +1,111 @@
+"""`freshline apply`: take up what changed in declarations, from where somebody says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from freshline.cli.ask import ask, connect
+from freshline.cli.options import json_option, open_settings, project_option
+from freshline.cli.progress import Progress
+from freshline.cli.refresh import exit_code, outcome_lines
+from freshline.declare.managing import BEGINNING, NOW
+from freshline.declare.names import TableName
+from freshline.declare.settings import Settings
+from freshline.engine.client import EngineClient
+from freshline.errors import RequestError
+from freshline.plan.project import open_project
+
+if TYPE_CHECKING:
+    from freshline.plan.definition import DefinitionChange
+
+
+@click.command(epilog="\b\nExample:\n  freshline apply daily_spend --from beginning")
+@click.argument("tables", nargs=-1, metavar="[TABLE]...")
+@click.option(
+    "--from",
+    "start",
+    metavar="START",
+    help="From when on changed declarations hold: beginning, now, or a date as 2026-11-01.",
+)
+@click.option("--force", is_flag=True, help="With --from beginning: also where what is stored goes away.")
+@project_option
+@json_option
+def command(tables: Sequence[str], start: str | None, force: bool, project: Path | None, as_json: bool) -> int:
+    """Take up the declarations that changed since the newest refresh of their table: all, or those of the named tables.
+
+    New columns need no start; what breaks asks for one, and what destroys is refused unless it is forced. All is judged
+    before anything is done. `freshline plan` shows it without doing it.
+    """
+    settings = open_settings(project)
+    changes = changed_tables(settings, tables)
+    from freshline.plan.definition import start_arguments
+
+    start = read_start(start)
+    asked = {name: start_arguments(name, change, start, force=force) for name, change in changes.items()}
+    outcomes: list[dict[str, Any]] = []
+    with Progress() as progress:
+        if not as_json:
+            for name, change in changes.items():
+                progress.print(f"{name}: {change.kind}: {change.text}")
+            if not changes:
+                progress.print("no declaration has changed")
+        if asked:
+            outcomes = take_up(connect(settings, progress), asked, progress, quiet=as_json)
+    if as_json:
+        found = [
+            {"table": str(name), "change": str(change.kind), "about": list(change.about)}
+            for name, change in changes.items()
+        ]
+        click.echo(json.dumps({"changes": found, "outcomes": outcomes}, indent=2))
+    return exit_code(outcomes)
+
+
+def read_start(text: str | None) -> str | None:
+    """The start as a request has it. Raises RequestError."""
+    if text is None or text.lower() in (NOW, BEGINNING):
+        return None if text is None else text.lower()
+    try:
+        return date.fromisoformat(text).isoformat()
+    except ValueError as error:
+        raise RequestError(f"{text!r} is no start: it is {BEGINNING}, {NOW}, or a date as 2026-11-01.") from error
+
+
+def changed_tables(settings: Settings, tables: Sequence[str]) -> dict[TableName, DefinitionChange]:
+    """What changed since their newest refresh, of the named tables or of all, in the order of refreshing."""
+    # delta-rs is imported when it is used, like all that is heavy.
+    from freshline.commit.definitions import change_of
+    from freshline.commit.warehouse import Warehouse
+    from freshline.plan.alter import find_table
+    from freshline.plan.definition import ChangeClass
+
+    graph = open_project(settings)
+    named = [find_table(graph, text) for text in tables]
+    found = {}
+    for spec in graph.tables:
+        if not named or spec.name in named:
+            change = change_of(Warehouse(settings.warehouse), spec)
+            if change is not None and change.kind is not ChangeClass.UNCHANGED:
+                found[spec.name] = change
+    return found
+
+
+def take_up(
+    engine: EngineClient, asked: Mapping[TableName, Mapping[str, Any]], progress: Progress, *, quiet: bool
+) -> list[dict[str, Any]]:
+    """Refresh the tables as it is asked of each, one after the other, and print each outcome unless `quiet`."""
+    outcomes: list[dict[str, Any]] = []
+    for name, arguments in asked.items():
+        for event in ask(engine, "refresh", progress, tables=[str(name)], **arguments):
+            if event["type"] != "outcome":
+                continue
+            outcomes.append(dict(event["outcome"]))
+            if not quiet:
+                for line in outcome_lines(event["outcome"]):
+                    progress.print(line)
+    return outcomes

@@ -1,0 +1,60 @@
+"""What declarations meant whose fingerprints are in receipts: one small file each, beside the tables.
+
+A file is named by its fingerprint and never changes. It is there before the first commit that names it, replaced in one
+step, so that whoever is stopped in between leaves a file that nobody reads.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from uuid import uuid4
+
+from freshline.commit.delta_log import read_newest
+from freshline.commit.warehouse import Warehouse
+from freshline.declare.spec import TableSpec
+from freshline.errors import StorageError
+from freshline.plan.definition import ChangeClass, Definition, DefinitionChange, classify_change, definition_of
+
+FOLDER = "_freshline_definitions"
+
+
+def keep_definition(warehouse: Path, definition: Definition) -> None:
+    """Keep what a fingerprint stands for. Raises StorageError where the warehouse cannot be written."""
+    file = _file(warehouse, definition.fingerprint)
+    try:
+        if file.exists():
+            return
+        file.parent.mkdir(parents=True, exist_ok=True)
+        part = file.with_name(f".{file.name}.{uuid4().hex}")
+        part.write_text(json.dumps(definition.as_json()), encoding="utf-8")
+        part.replace(file)
+    except OSError as error:
+        raise StorageError(
+            f"the warehouse cannot be written: {error.strerror or error}. Make it writable for this user.",
+            where=str(file),
+        ) from error
+
+
+def read_definition(warehouse: Path, fingerprint: str) -> Definition | None:
+    """What a fingerprint stood for; None where nobody kept it, or the file is damaged."""
+    try:
+        value = json.loads(_file(warehouse, fingerprint).read_text(encoding="utf-8"))
+        return Definition.from_json(value)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def change_of(warehouse: Warehouse, spec: TableSpec) -> DefinitionChange | None:
+    """How a declaration differs from the one that the table's rows follow; None for a table without a receipt."""
+    newest = read_newest(warehouse.path(spec.name))
+    if newest is None or newest.receipt is None:
+        return None
+    fingerprint = newest.receipt.fingerprint
+    if fingerprint == spec.fingerprint:
+        return DefinitionChange(ChangeClass.UNCHANGED)
+    return classify_change(read_definition(warehouse.root, fingerprint), definition_of(spec))
+
+
+def _file(warehouse: Path, fingerprint: str) -> Path:
+    return warehouse / FOLDER / f"{fingerprint}.json"

@@ -1,0 +1,256 @@
+"""What a declaration means for the rows, and what became of it when it changed (rule 14).
+
+A receipt names the fingerprint of the declaration that its rows follow. What that declaration said is kept beside the
+tables as a `Definition`, so that a change can be told apart: *additive*, where the query yields further columns and
+everything else is as it was; *breaking*, where rows of both would not be alike, so that somebody must say from when on
+the new one holds; *destructive*, where columns, the key or the partitioning of what is stored go away. Everything here
+comes from the arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from freshline.declare.managing import BEGINNING
+from freshline.declare.names import TableName
+from freshline.declare.query import SqlQuery
+from freshline.declare.query_parser import parse_sql
+from freshline.declare.spec import TableSpec
+from freshline.errors import FormatError, RequestError
+from freshline.plan.functions import is_aggregate, name_of
+
+FORMAT = 1
+# They make several rows of one.
+_GENERATORS = frozenset(
+    {"explode", "explode_outer", "posexplode", "posexplode_outer", "inline", "inline_outer", "stack"}
+)
+
+
+class ChangeClass(StrEnum):
+    """How much a changed declaration changes; members are in the order of what they ask of a person."""
+
+    UNCHANGED = "unchanged"
+    ADDITIVE = "additive"
+    BREAKING = "breaking"
+    DESTRUCTIVE = "destructive"
+
+
+@dataclass(frozen=True)
+class DefinitionChange:
+    """The class of a change, and what it is, as parts of a sentence."""
+
+    kind: ChangeClass
+    about: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        return "; ".join(self.about)
+
+
+@dataclass(frozen=True)
+class Definition:
+    """What a table's fingerprint stands for.
+
+    `query` is SQL, None for a table in Python. `arrival`: rows of the past cannot be computed again as they were.
+    `rest` is whatever else counts, as a text.
+    """
+
+    fingerprint: str
+    query: str | None
+    columns: tuple[str, ...]
+    primary_key: tuple[str, ...]
+    partitioned_by: tuple[str, ...]
+    arrival: bool
+    rest: str
+
+    def as_json(self) -> dict[str, Any]:
+        """The object that is kept beside the tables."""
+        return {
+            "freshline": FORMAT,
+            "fingerprint": self.fingerprint,
+            "query": self.query,
+            "columns": list(self.columns),
+            "primary_key": list(self.primary_key),
+            "partitioned_by": list(self.partitioned_by),
+            "arrival": self.arrival,
+            "rest": self.rest,
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Definition:
+        """The definition that was kept. Raises FormatError for one of a newer format."""
+        if int(value["freshline"]) > FORMAT:
+            raise FormatError(
+                f"a kept declaration has format {value['freshline']}, this freshline reads up to {FORMAT}. "
+                "Use the freshline that wrote it, or a newer one."
+            )
+        return cls(
+            value["fingerprint"],
+            value["query"],
+            tuple(value["columns"]),
+            tuple(value["primary_key"]),
+            tuple(value["partitioned_by"]),
+            bool(value["arrival"]),
+            value["rest"],
+        )
+
+
+def definition_of(spec: TableSpec) -> Definition:
+    """What the declaration of a table means."""
+    query, merge = spec.query, spec.merge
+    calls = [alias for _, alias in query.version_calls] if isinstance(query, SqlQuery) else []
+    return Definition(
+        fingerprint=spec.fingerprint,
+        query=query.render() if isinstance(query, SqlQuery) else None,
+        columns=tuple(column.lower() for column in spec.columns or ()),
+        primary_key=tuple(column.lower() for column in spec.primary_key),
+        partitioned_by=tuple(column.lower() for column in spec.partitioned_by),
+        # What was met or came first cannot be asked again.
+        arrival=bool(spec.lookups)
+        or (
+            merge is not None and (merge.order is None or merge.late == "ignore" or merge.upstream_deletes == "ignore")
+        ),
+        rest=repr((merge, spec.lookup_on_duplicate, sorted(map(str, spec.lookups)), calls)),
+    )
+
+
+def classify_change(before: Definition | None, after: Definition) -> DefinitionChange:
+    """What became of a declaration; `before` is None where nobody kept what the fingerprint stood for."""
+    if before is not None and before.fingerprint == after.fingerprint:
+        return DefinitionChange(ChangeClass.UNCHANGED)
+    if after.query is None:
+        return DefinitionChange(ChangeClass.ADDITIVE, ("its code changed, and every refresh computes it whole",))
+    if before is None:
+        return DefinitionChange(ChangeClass.BREAKING, ("what it said before is not known any more",))
+    lost = [column for column in before.columns if column not in after.columns]
+    destroyed = [f"column {column} goes away" for column in lost]
+    if before.primary_key != after.primary_key:
+        destroyed.append(f"PRIMARY KEY was {_names(before.primary_key)}, is {_names(after.primary_key)}")
+    if before.partitioned_by != after.partitioned_by:
+        destroyed.append(f"PARTITIONED BY was {_names(before.partitioned_by)}, is {_names(after.partitioned_by)}")
+    if destroyed:
+        return DefinitionChange(ChangeClass.DESTRUCTIVE, tuple(destroyed))
+    if before.query is None:
+        return DefinitionChange(ChangeClass.BREAKING, ("it was written in Python",))
+    broken = [] if before.rest == after.rest else ["options of the merge or the lookup joins changed"]
+    other = _otherwise_changed(before.query, after.query)
+    if other is not None:
+        broken.append(other)
+    new = [column for column in after.columns if column not in before.columns]
+    about = tuple(f"new column {column}" for column in new)
+    if not broken and after.arrival:
+        broken.append("rows of the past follow from when they arrived, and cannot be computed again as they were")
+    if broken:
+        return DefinitionChange(ChangeClass.BREAKING, (*broken, *about))
+    return DefinitionChange(ChangeClass.ADDITIVE, about or ("the order of its columns",))
+
+
+def may_keep_rows(before: Definition, after: Definition) -> bool:
+    """Whether rows of both may stand in one table.
+
+    Stored rows are found by key and partition, so both must compute these alike. The inputs that they come from may
+    differ: who keeps rows says that they are the same things.
+    """
+    found_by = {*after.primary_key, *after.partitioned_by}
+    if not found_by:
+        return True
+    if before.query is None or after.query is None:
+        return False
+    try:
+        old, new = parse_sql(before.query), parse_sql(after.query)
+    except SqlglotError:
+        return False
+    if not isinstance(old, exp.Select) or not isinstance(new, exp.Select):
+        return False
+    was, now = ({item.alias_or_name.lower(): item.unalias().sql() for item in tree.expressions} for tree in (old, new))
+    return all(column in was and was[column] == now.get(column) for column in found_by)
+
+
+def start_arguments(name: TableName, change: DefinitionChange, start: str | None, *, force: bool) -> dict[str, Any]:
+    """What to ask of the refresh that takes a changed declaration up, beside the table: `full` or `start`.
+
+    `start` is now, beginning, a date, or None where nobody said. Raises RequestError where a start must be stated, and
+    for what would destroy, unless it is computed from the beginning and `force` says that this is meant.
+    """
+    if change.kind is ChangeClass.UNCHANGED:
+        return {}
+    if change.kind is ChangeClass.DESTRUCTIVE and not (force and start == BEGINNING):
+        raise RequestError(
+            f"what is stored would go away: {change.text}. Change the declaration back, or replace all of it with "
+            f"`freshline apply {name} --from beginning --force`.",
+            where=str(name),
+        )
+    if start is None and change.kind is ChangeClass.BREAKING:
+        raise RequestError(
+            f"rows of both declarations would not be alike: {change.text}. Say from when on the new one holds: FROM "
+            "BEGINNING computes everything anew, FROM NOW keeps the rows that are there, FROM DATE '..' those of the "
+            "partitions before it.",
+            where=str(name),
+        )
+    if start == BEGINNING:
+        return {"full": True}
+    return {} if start is None else {"start": start}
+
+
+def _names(columns: tuple[str, ...]) -> str:
+    return f"({', '.join(columns)})" if columns else "none"
+
+
+def _otherwise_changed(before: str, after: str) -> str | None:
+    """What changed beside new columns in the outermost list; None where nothing did."""
+    try:
+        old, new = parse_sql(before), parse_sql(after)
+    except SqlglotError:
+        return "the query changed"
+    if not isinstance(old, exp.Select) or not isinstance(new, exp.Select):
+        return "the query changed"
+    if old.args.get("distinct") or old.args.get("limit") or any(item.is_star for item in old.expressions):
+        return "the query changed, and DISTINCT, LIMIT or * makes every column count"
+    kept = {item.alias_or_name.lower(): item for item in old.expressions}
+    added = [item for item in new.expressions if item.alias_or_name.lower() not in kept]
+    for item in new.expressions:
+        known = kept.get(item.alias_or_name.lower())
+        if known is not None and known != item:
+            return f"column {item.alias_or_name} is computed in another way"
+    if _without_list(old) != _without_list(new):
+        return "the query changed"
+    if _counts_places(new):
+        return "the query changed, and GROUP BY or ORDER BY names columns by their place"
+    named = {column.name.lower() for part in ("having", "qualify", "order") for column in _columns_in(old, part)}
+    for item in added:
+        if item.alias_or_name.lower() in named:
+            return f"{item.alias_or_name} is named in HAVING, QUALIFY or ORDER BY, where it may be another column now"
+        if any(name_of(node) in _GENERATORS or isinstance(node, exp.UDTF) for node in item.walk()):
+            return f"column {item.alias_or_name} makes several rows of one"
+        grouped = old.args.get("group") is not None or any(map(_has_aggregate, old.expressions))
+        if not grouped and _has_aggregate(item):
+            return f"column {item.alias_or_name} aggregates all rows"
+    return None
+
+
+def _has_aggregate(item: exp.Expr) -> bool:
+    return any(is_aggregate(node) for node in item.walk(prune=lambda node: isinstance(node, exp.Query)))
+
+
+def _without_list(tree: exp.Select) -> exp.Expr:
+    bare = tree.copy()
+    bare.set("expressions", [])
+    return bare
+
+
+def _counts_places(tree: exp.Select) -> bool:
+    group, order = tree.args.get("group"), tree.args.get("order")
+    if group is not None and (group.args.get("all") or any(item.is_int for item in group.expressions)):
+        return True
+    return order is not None and any(item.this.is_int for item in order.expressions)
+
+
+def _columns_in(tree: exp.Select, part: str) -> list[exp.Column]:
+    found = tree.args.get(part)
+    return [] if found is None else list(found.find_all(exp.Column))

@@ -1,0 +1,76 @@
+"""What a lost control store is filled with again, from what the refresh log and the tables' own commits tell.
+
+The log tells more of each refresh; commits tell of those that the engine had not yet appended to it. Everything here
+comes from the arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from freshline.declare.names import TableName
+from freshline.plan.record import DECISIONS, RefreshRecord
+
+Sort = tuple[bool, bool, bool]
+
+
+def sort_of(record: RefreshRecord) -> Sort:
+    """What is counted apart when old records are forgotten: decisions, what committed, full refreshes."""
+    return record.state in DECISIONS, record.committed, record.strategy == "full"
+
+
+def rebuilt_records(
+    logged: Iterable[RefreshRecord], committed: Iterable[RefreshRecord], kept: int
+) -> list[RefreshRecord]:
+    """The records in the order in which they happened, of each table the newest `kept` of each sort.
+
+    A refresh that both tell of is there once, as the log tells it, with the fingerprint of its receipt. What committed
+    nothing has the fingerprint of the table's newest receipt: the log has none.
+    """
+    receipts = {(record.table, record.version): record for record in committed}
+    newest: dict[TableName, RefreshRecord] = {}
+    for record in receipts.values():
+        known = newest.get(record.table)
+        if known is None or (record.version or 0) > (known.version or 0):
+            newest[record.table] = record
+    found: list[RefreshRecord] = []
+    told: set[tuple[TableName, int | None]] = set()
+    for record in logged:
+        known = newest.get(record.table)
+        if record.committed:
+            told.add((record.table, record.version))
+            known = receipts.get((record.table, record.version), known)
+        found.append(replace(record, fingerprint="" if known is None else known.fingerprint))
+    found += [record for key, record in receipts.items() if key not in told]
+    found.sort(key=lambda record: record.at)
+    return _newest_of_each(found, kept)
+
+
+def _newest_of_each(records: list[RefreshRecord], kept: int) -> list[RefreshRecord]:
+    counts: dict[tuple[TableName, Sort], int] = {}
+    left = []
+    for record in reversed(records):
+        key = (record.table, sort_of(record))
+        counts[key] = counts.get(key, 0) + 1
+        if counts[key] <= kept:
+            left.append(record)
+    left.reverse()
+    return left
+
+
+def newest_decisions(records: Iterable[RefreshRecord]) -> list[RefreshRecord]:
+    """Of each table the newest change of its freshness, and its suspension unless it was resumed later.
+
+    They are sentences for a person to read: whether one is still meant, no record tells.
+    """
+    altered: dict[TableName, RefreshRecord] = {}
+    suspended: dict[TableName, RefreshRecord] = {}
+    for record in records:
+        if record.state == "ALTERED":
+            altered[record.table] = record
+        elif record.state == "SUSPENDED":
+            suspended[record.table] = record
+        elif record.state == "RESUMED":
+            suspended.pop(record.table, None)
+    return sorted([*altered.values(), *suspended.values()], key=lambda record: record.at)

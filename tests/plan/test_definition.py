@@ -1,0 +1,89 @@
+"""Changed declarations are told apart by what they ask of a person."""
+
+from __future__ import annotations
+
+import pytest
+
+from freshline.declare.project import read_declarations
+from freshline.declare.spec import TableSpec
+from freshline.errors import FormatError
+from freshline.plan.definition import Definition, classify_change, definition_of
+
+SOURCE = (
+    "CREATE SOURCE s (id INT, k STRING, v INT, tags ARRAY<STRING>) "
+    "WITH ('connector' = 'files', 'format' = 'json', 'path' = 's')"
+)
+DIMENSION = "CREATE MATERIALIZED TABLE d (PRIMARY KEY (k)) AS SELECT k, max(v) AS top FROM s GROUP BY k"
+
+
+def defined(settings, query: str, header: str = "") -> Definition:
+    graph = read_declarations(
+        {"s.sql": SOURCE, "d.sql": DIMENSION, "t.sql": f"CREATE MATERIALIZED TABLE t {header} AS {query}"}, settings
+    )
+    (spec,) = [spec for spec in graph.tables if str(spec.name) == "t"]
+    assert isinstance(spec, TableSpec)
+    return definition_of(spec)
+
+
+LOOKUP = "SELECT s.id{} FROM s LEFT JOIN d FOR SYSTEM_TIME AS OF PROCTIME() AS f ON f.k = s.k"
+CASES = [
+    ("SELECT id FROM s", "SELECT id /* words */\nFROM s", "unchanged", ""),
+    ("SELECT id FROM s", "SELECT id, v FROM s", "additive", "new column v"),
+    ("SELECT id, k FROM s", "SELECT v * 2 AS w, id, k FROM s", "additive", "new column w"),
+    ("SELECT id, k FROM s", "SELECT k, id FROM s", "additive", "the order of its columns"),
+    (
+        "SELECT k, sum(v) AS n FROM s GROUP BY k",
+        "SELECT k, sum(v) AS n, max(v) AS m FROM s GROUP BY k",
+        "additive",
+        "m",
+    ),
+    ("SELECT id FROM s", "SELECT id, row_number() OVER (ORDER BY v) AS r FROM s", "additive", "new column r"),
+    ("SELECT id FROM s", "SELECT id FROM s WHERE v > 1", "breaking", "the query changed"),
+    ("SELECT id, v FROM s", "SELECT id, v + 1 AS v FROM s", "breaking", "column v is computed in another way"),
+    ("SELECT k, count(*) AS n FROM s GROUP BY 1", "SELECT v, k, count(*) AS n FROM s GROUP BY 1", "breaking", "place"),
+    ("SELECT DISTINCT k FROM s", "SELECT DISTINCT k, v FROM s", "breaking", "DISTINCT"),
+    ("SELECT id FROM s", "SELECT id, count(*) AS n FROM s", "breaking", "aggregates all rows"),
+    ("SELECT id FROM s", "SELECT id, explode(tags) AS tag FROM s", "breaking", "several rows of one"),
+    (
+        "SELECT id FROM s UNION ALL SELECT v FROM s",
+        "SELECT id, 1 AS x FROM s UNION ALL SELECT v, 2 FROM s",
+        "breaking",
+        "",
+    ),
+    (LOOKUP.format(""), LOOKUP.format(", f.top"), "breaking", "when they arrived"),
+    ("SELECT id, v FROM s", "SELECT id FROM s", "destructive", "column v goes away"),
+    ("SELECT id, v FROM s", "SELECT id, v AS w FROM s WHERE v > 1", "destructive", "column v goes away"),
+]
+
+
+@pytest.mark.parametrize(("before", "after", "kind", "about"), CASES)
+def test_a_change_of_the_query_has_a_class(settings, before, after, kind, about):
+    found = classify_change(defined(settings, before), defined(settings, after))
+
+    assert (str(found.kind), about in found.text) == (kind, True), found
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "kind"),
+    [
+        ("(PRIMARY KEY (id))", "(PRIMARY KEY (k))", "destructive"),
+        ("PARTITIONED BY (k)", "", "destructive"),
+        ("WITH ('lookup.on-duplicate' = 'error')", "WITH ('lookup.on-duplicate' = 'any')", "breaking"),
+    ],
+)
+def test_a_change_of_the_header_has_a_class(settings, before, after, kind):
+    query = LOOKUP.format(", s.k") if "lookup" in before else "SELECT id, k FROM s"
+
+    assert str(classify_change(defined(settings, query, before), defined(settings, query, after)).kind) == kind
+
+
+def test_what_nobody_kept_asks_for_its_start(settings):
+    assert str(classify_change(None, defined(settings, "SELECT id FROM s")).kind) == "breaking"
+
+
+def test_a_definition_comes_back_as_it_was_kept_and_a_newer_format_is_refused(settings):
+    made = defined(settings, "SELECT id FROM s")
+
+    assert Definition.from_json(made.as_json()) == made
+    with pytest.raises(FormatError, match="newer one"):
+        Definition.from_json({**made.as_json(), "freshline": 2})

@@ -1,0 +1,147 @@
+"""Declarations that change under a table with rows: what is taken up, what asks for its start, what is refused."""
+
+from __future__ import annotations
+
+from datetime import date
+
+import pytest
+
+from freshline.errors import DefinitionChangedError, IncrementalError, PartitionError
+from freshline.testing import Crash, Lab
+
+HEADER = "CREATE MATERIALIZED TABLE t {}FRESHNESS = INTERVAL '1' HOUR AS "
+
+
+@pytest.fixture
+def events(lab: Lab) -> Lab:
+    lab.source("s", "id INT, k STRING, v INT")
+    lab.sql("INSERT INTO s VALUES (1, 'a', 10), (2, 'b', 20)")
+    return lab
+
+
+def declare(lab: Lab, query: str, header: str = "") -> None:
+    lab.declare(HEADER.format(f"{header} " if header else "") + query)
+
+
+def test_a_new_column_is_taken_up_by_the_next_refresh_in_one_commit_for_all_rows(events):
+    declare(events, "SELECT id, k FROM s")
+    events.refresh("t")
+    events.sql("INSERT INTO s VALUES (3, 'c', 30)")
+    declare(events, "SELECT v * 2 AS twice, id, k FROM s")
+
+    taken = events.refresh("t")
+
+    assert taken.reason.startswith("DEFINITION_CHANGED(new column twice)")
+    assert events.rows("t") == [{"twice": 2 * v, "id": v // 10, "k": "abc"[v // 10 - 1]} for v in (10, 20, 30)]
+    assert events.diff("t") == []
+    assert events.refresh("t").reason.startswith("NOTHING_NEW")
+
+
+def test_a_crash_while_a_new_column_is_taken_up_leaves_the_old_rows_and_the_next_engine_takes_it_up(events):
+    declare(events, "SELECT id FROM s")
+    events.refresh("t")
+    before = events.rows("t")
+    declare(events, "SELECT id, v FROM s")
+    with events.crash_at("table-before-commit"), pytest.raises(Crash):
+        events.refresh("t")
+    assert events.rows("t") == before
+
+    events.restart(lose_control_store=True)
+
+    assert events.refresh("t").reason.startswith("DEFINITION_CHANGED(new column v)")
+    assert events.rows("t") == [{"id": 1, "v": 10}, {"id": 2, "v": 20}]
+
+
+def test_from_now_keeps_the_rows_that_are_there_and_computes_what_comes_by_the_new_query(events):
+    declare(events, "SELECT id, v FROM s")
+    events.refresh("t")
+    declare(events, "SELECT id, v + 1 AS v, k FROM s")
+    assert isinstance(events.refresh("t").error, DefinitionChangedError)
+
+    begun = events.refresh("t", start="now")
+    events.sql("INSERT INTO s VALUES (3, 'c', 30)")
+    added = events.refresh("t")
+
+    assert begun.reason.startswith("STARTED(column v is computed in another way; new column k)")
+    assert added.strategy == "append"
+    assert events.rows("t") == [
+        {"id": 1, "v": 10, "k": None},
+        {"id": 2, "v": 20, "k": None},
+        {"id": 3, "v": 31, "k": "c"},
+    ]
+    assert events.verify("t").unverified == 3
+    # What would compute the kept rows anew is not done unasked.
+    events.restart(lose_control_store=True)
+    events.sql("TRUNCATE TABLE s")
+    refused = events.refresh("t")
+    assert isinstance(refused.error, IncrementalError), refused
+    assert events.refresh("t", full=True).state == "SUCCEEDED"
+    events.sql("INSERT INTO s VALUES (4, 'd', 40)")
+    assert events.refresh("t").state == "SUCCEEDED"
+    assert events.diff("t") == []
+
+
+def test_from_now_a_group_that_changes_follows_the_new_query_as_a_whole(events):
+    declare(events, "SELECT k, sum(v) AS n FROM s GROUP BY k", "(PRIMARY KEY (k))")
+    events.refresh("t")
+    declare(events, "SELECT k, sum(v * 100) AS n FROM s GROUP BY k", "(PRIMARY KEY (k))")
+
+    events.refresh("t", start="now")
+    events.sql("INSERT INTO s VALUES (3, 'b', 1)")
+    events.refresh("t")
+
+    # Not the old sum with new rows on top.
+    assert events.rows("t") == [{"k": "a", "n": 10}, {"k": "b", "n": 2100}]
+
+
+def test_rows_are_not_kept_where_they_could_not_be_found_again(events):
+    declare(events, "SELECT id, v FROM s", "(PRIMARY KEY (id))")
+    events.refresh("t")
+    declare(events, "SELECT id + 1 AS id, v FROM s", "(PRIMARY KEY (id))")
+
+    refused = events.refresh("t", start="now")
+
+    assert isinstance(refused.error, DefinitionChangedError)
+    assert "the key or the partitions are computed in another way" in str(refused.error)
+
+
+def test_from_a_date_the_partitions_before_it_stay_as_they_are(lab):
+    lab.source("s", "id INT, ds DATE")
+    lab.sql("INSERT INTO s VALUES (1, DATE'2026-10-31'), (2, DATE'2026-11-01'), (3, DATE'2026-11-02')")
+    header = "PARTITIONED BY (ds)"
+    declare(lab, "SELECT id, ds FROM s", header)
+    lab.refresh("t")
+    declare(lab, "SELECT id * 10 AS id, ds, 'new' AS word FROM s", header)
+
+    assert isinstance(lab.refresh("t", start="tomorrow").error, PartitionError)
+    begun = lab.refresh("t", start="2026-11-01")
+
+    assert (begun.strategy, begun.state) == ("partition", "SUCCEEDED")
+    assert lab.rows("t") == [
+        {"id": 1, "ds": date(2026, 10, 31), "word": None},
+        {"id": 20, "ds": date(2026, 11, 1), "word": "new"},
+        {"id": 30, "ds": date(2026, 11, 2), "word": "new"},
+    ]
+
+
+def test_what_would_destroy_is_refused_from_any_start_but_a_stated_beginning(events):
+    declare(events, "SELECT id, v FROM s", "(PRIMARY KEY (id))")
+    events.refresh("t")
+    declare(events, "SELECT id FROM s", "(PRIMARY KEY (id))")
+
+    for start in (None, "now"):
+        refused = events.refresh("t", start=start)
+        assert isinstance(refused.error, DefinitionChangedError)
+        assert "column v goes away" in str(refused.error)
+    assert len(events.rows("t")[0]) == 2
+    assert events.refresh("t", full=True).state == "SUCCEEDED"
+    assert events.rows("t") == [{"id": 1}, {"id": 2}]
+
+
+def test_a_start_that_is_stated_for_what_did_not_change_changes_nothing(events):
+    declare(events, "SELECT id FROM s")
+    version = events.refresh("t").version
+
+    again = events.refresh("t", start="now")
+
+    assert (again.strategy, again.version) == ("noop", version)
