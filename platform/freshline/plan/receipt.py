@@ -20,6 +20,27 @@ FORMAT = 1
 
 
 @dataclass(frozen=True)
+class Violation:
+    """How many of the rows that a refresh computed do not meet a constraint, and some of them as JSON texts."""
+
+    rows: int
+    samples: tuple[str, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """The object that stands in receipts and outcomes."""
+        return {"rows": self.rows, "samples": list(self.samples)}
+
+
+def added_up(some: Mapping[str, Violation], more: Mapping[str, Violation]) -> dict[str, Violation]:
+    """The violations of several batches or refreshes together, with the samples of the first that has any."""
+    found = dict(some)
+    for name, violation in more.items():
+        before = found.get(name, Violation(0))
+        found[name] = Violation(before.rows + violation.rows, before.samples or violation.samples)
+    return found
+
+
+@dataclass(frozen=True)
 class Receipt:
     """One committed refresh.
 
@@ -29,7 +50,7 @@ class Receipt:
     the set of root positions behind it, by the roots' names. `replayed_from` is the seq of the last full refresh:
     what came after it, came by change sets. `maintenance` marks a commit that carries a receipt on without new rows.
     `rows_out` is None where only the commit's own metrics know it. `parked` is the version of the rows that wait for
-    their dimension, None where none ever did.
+    their dimension, None where none ever did. `violations` are those of each constraint that was not met.
     """
 
     table: TableName
@@ -51,6 +72,7 @@ class Receipt:
     seconds: float = 0.0
     maintenance: bool = False
     parked: int | None = None
+    violations: Mapping[str, Violation] = field(default_factory=dict)
 
     @property
     def transaction_version(self) -> int:
@@ -92,6 +114,8 @@ class Receipt:
         }
         if self.parked is not None:
             value["parked"] = self.parked
+        if self.violations:
+            value["violations"] = {name: each.as_json() for name, each in self.violations.items()}
         return json.dumps(value, separators=(",", ":"))
 
     @classmethod
@@ -132,6 +156,10 @@ class Receipt:
             maintenance=bool(value["maintenance"]),
             attempt=value["attempt"],
             parked=value.get("parked"),
+            violations={
+                name: Violation(int(each["rows"]), tuple(each["samples"]))
+                for name, each in value.get("violations", {}).items()
+            },
         )
 
 
