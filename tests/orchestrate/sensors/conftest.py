@@ -16,6 +16,7 @@ from dagster import (
     DagsterInstance,
     Definitions,
     SensorResult,
+    TableColumnLineage,
     build_sensor_context,
 )
 from dagster._core.definitions.run_request import InstigatorType
@@ -31,6 +32,7 @@ from freshline.declare.names import TableName
 from freshline.declare.project import read_declarations
 from freshline.declare.settings import Settings
 from freshline.orchestrate import definitions
+from freshline.orchestrate.lineage import read_lineages
 from freshline.orchestrate.sensors.batch import request_batch
 from freshline.orchestrate.sensors.supervisor import supervise
 from freshline.plan.intentions import Suspension
@@ -60,6 +62,10 @@ class Bench:
     loaded: Definitions
     now: datetime = field(default_factory=lambda: datetime.now(UTC).replace(microsecond=0))
     cursors: dict[str, str | None] = field(default_factory=dict)
+
+    @property
+    def lineages(self) -> dict[TableName, TableColumnLineage]:
+        return read_lineages(self.graph, self.settings)
 
     def commit(self, name: str, rows: int = 2) -> None:
         """A refresh that wrote, at the time of the bench."""
@@ -111,7 +117,9 @@ class Bench:
     def supervise(self, seconds: float = 10) -> SensorResult:
         """A tick of the supervisor, some seconds later."""
         self.now += timedelta(seconds=seconds)
-        return self._tick("supervisor", lambda context: supervise(context, self.settings, self.graph, self.now))
+        return self._tick(
+            "supervisor", lambda context: supervise(context, self.settings, self.graph, self.now, self.lineages)
+        )
 
     def request(self, seconds: float = 10) -> SensorResult:
         """A tick of the batch sensor, some seconds later."""

@@ -25,10 +25,10 @@ from dagster import (
     SensorEvaluationContext,
     SensorResult,
     SkipReason,
+    TableColumnLineage,
 )
 from dagster._core.definitions.data_version import DATA_VERSION_TAG
 
-from freshline.commit import delta_log
 from freshline.commit.control_store import KEPT_REFRESHES, ControlStore
 from freshline.commit.warehouse import Warehouse
 from freshline.declare.graph import Graph
@@ -38,7 +38,7 @@ from freshline.errors import FreshlineError
 from freshline.orchestrate.asset import asset_key
 from freshline.orchestrate.freshness import verdict
 from freshline.orchestrate.look import Look, beat, opened, switches, take_look
-from freshline.orchestrate.materialize import outcome_metadata
+from freshline.orchestrate.materialize import Materialization, outcome_metadata, version_metadata
 from freshline.orchestrate.scheduler import SUPERVISOR
 from freshline.orchestrate.sensors.revival import keep_engine
 from freshline.plan.batch import batch_tables
@@ -57,14 +57,17 @@ Event = AssetMaterialization | AssetObservation | AssetCheckEvaluation
 
 
 def supervisor_sensor(
-    settings: Settings, graph: Graph, clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+    settings: Settings,
+    graph: Graph,
+    clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    lineages: Mapping[TableName, TableColumnLineage] | None = None,
 ) -> SensorDefinition:
-    """The sensor of a project; `graph` is as declared."""
+    """The sensor of a project; `graph` is as declared, `lineages` are those of its columns."""
     batch = frozenset(batch_tables(graph))
     shown = [asset_key(name) for name in graph.kept if name not in batch]
 
     def evaluate(context: SensorEvaluationContext) -> SensorResult:
-        return supervise(context, settings, graph, clock())
+        return supervise(context, settings, graph, clock(), lineages or {})
 
     return SensorDefinition(
         name=SUPERVISOR,
@@ -78,7 +81,13 @@ def supervisor_sensor(
     )
 
 
-def supervise(context: SensorEvaluationContext, settings: Settings, graph: Graph, now: datetime) -> SensorResult:
+def supervise(
+    context: SensorEvaluationContext,
+    settings: Settings,
+    graph: Graph,
+    now: datetime,
+    lineages: Mapping[TableName, TableColumnLineage],
+) -> SensorResult:
     """One tick: tell that Dagster is there, see to the engine, and report what changed or is in its turn."""
     memory = Memory.from_json(context.cursor)
     sensors = switches(context)
@@ -95,7 +104,7 @@ def supervise(context: SensorEvaluationContext, settings: Settings, graph: Graph
             now,
             lambda status: _told_by_a_run(context.instance, status),
         )
-        reporter = Reporter(settings, control, look)
+        reporter = Reporter(settings, control, look, lineages)
         events = [reporter.event(notice) for notice in notices]
     events += [_decision(each) for each in decisions if each.table in look.graph]
     return SensorResult(
@@ -108,7 +117,14 @@ def supervise(context: SensorEvaluationContext, settings: Settings, graph: Graph
 class Reporter:
     """Turns notices into Dagster's events, with what the control store and the logs know of them."""
 
-    def __init__(self, settings: Settings, control: ControlStore, look: Look) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        control: ControlStore,
+        look: Look,
+        lineages: Mapping[TableName, TableColumnLineage],
+    ) -> None:
+        self._lineages = lineages
         self._warehouse = Warehouse(settings.warehouse)
         self._control = control
         self._look = look
@@ -135,20 +151,20 @@ class Reporter:
             turn_outcome(status, [each for each in recent if notice.since < each.at <= notice.until]), self._look.now
         )
         metadata["freshness_seconds"] = status.freshness_seconds
-        rows = self._rows(status)
-        if rows is not None:
-            metadata["dagster/row_count"] = rows
+        metadata |= self._of_version(status)
         tags = {} if status.version is None else {DATA_VERSION_TAG: str(status.version)}
         return AssetMaterialization(asset_key=asset_key(status.table), metadata=metadata, tags=tags)
 
-    def _rows(self, status: TableStatus) -> int | None:
+    def _of_version(self, status: TableStatus) -> dict[str, Any]:
         if status.version is None:
-            return None
+            return {}
+        spec = self._look.graph.spec(status.table)
         try:
-            return delta_log.count_rows(self._warehouse.location(self._look.graph.spec(status.table)), status.version)
+            asked = Materialization(spec, self._warehouse, self._lineages.get(status.table))
+            return version_metadata(asked, status.version)
         except (OSError, ValueError, FreshlineError):
-            # Cleaned up or replaced since it was looked at: the next turn counts what is there then.
-            return None
+            # Cleaned up or replaced since it was looked at: the next turn tells what is there then.
+            return {}
 
     def _observation(self, status: TableStatus, standing: Standing) -> AssetObservation:
         error: Mapping[str, Any] = status.error or {}
@@ -191,6 +207,10 @@ def turn_outcome(status: TableStatus, records: Sequence[RefreshRecord]) -> dict[
             "rejected": sum(record.rejected for record in wrote),
             "seconds": sum(record.seconds for record in wrote or ended),
         }
+        measured = [record.cpu_seconds for record in wrote or ended]
+        # A refresh beside which other work ran has no CPU of its own: a sum without it would be too small.
+        if all(each is not None for each in measured):
+            outcome["cpu_seconds"] = sum(each or 0.0 for each in measured)
     return outcome
 
 
