@@ -7,18 +7,17 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
 from dagster import (
-    AssetCheckKey,
+    AssetCheckExecutionContext,
     AssetCheckResult,
     AssetChecksDefinition,
     AssetsDefinition,
     AssetSpec,
-    DagsterInstance,
     Definitions,
     SensorDefinition,
     TableColumnLineage,
@@ -34,12 +33,12 @@ from freshline.declare.spec import SourceSpec
 from freshline.engine.client import EngineClient
 from freshline.errors import DeclarationError, DeclarationErrors, FreshlineError
 from freshline.orchestrate.asset import asset_spec
+from freshline.orchestrate.checks import check_specs, evaluate_checks
 from freshline.orchestrate.executable import executable_asset, executable_checks
-from freshline.orchestrate.freshness import DESCRIPTION, check_now, check_spec
 from freshline.orchestrate.lineage import lineage_metadata, read_lineages
 from freshline.orchestrate.look import opened
 from freshline.orchestrate.materialize import Materialization, Requests
-from freshline.orchestrate.sensors import batch_sensor, supervisor_sensor
+from freshline.orchestrate.sensors import batch_sensor, janitor_sensor, supervisor_sensor, verify_sensor
 from freshline.plan.intentions import apply_overrides
 from freshline.plan.project import open_project
 
@@ -101,15 +100,16 @@ def assets(
 
 
 def checks(graph: Graph, settings: Settings) -> list[AssetChecksDefinition]:
-    """The check `freshness` of each table and log table."""
-    specs = [check_spec(name) for name in graph.kept]
+    """The checks of each table and log table, in one step."""
+    specs = check_specs(graph)
     if not specs:
         return []
+    connect = partial(_connect, settings)
 
-    def evaluate(asked: Collection[AssetCheckKey], instance: DagsterInstance) -> Iterator[AssetCheckResult]:
-        return check_now(settings, graph, asked, instance, datetime.now(UTC))
+    def evaluate(context: AssetCheckExecutionContext) -> Iterator[AssetCheckResult]:
+        return evaluate_checks(settings, graph, connect, context, datetime.now(UTC))
 
-    return [executable_checks(specs, "freshline_freshness", DESCRIPTION, evaluate)]
+    return [executable_checks(specs, "freshline_checks", "Judges tables as they stand", evaluate)]
 
 
 def sensors(
@@ -118,7 +118,12 @@ def sensors(
     """What keeps the tables; none in a project that has none yet."""
     if not graph.kept:
         return []
-    return [supervisor_sensor(settings, graph, lineages=lineages), batch_sensor(settings, graph)]
+    found = [
+        supervisor_sensor(settings, graph, lineages=lineages),
+        batch_sensor(settings, graph),
+        janitor_sensor(graph),
+    ]
+    return [*found, verify_sensor(settings, graph)] if graph.tables else found
 
 
 def _connect(settings: Settings, progress: Callable[[str], None]) -> Requests:

@@ -82,7 +82,7 @@ def materialize(asked: Materialization, connect: Connect, context: AssetExecutio
         # For this table alone, because Dagster has a step of its own for each selected upstream and orders them.
         request = engine.run("refresh", tables=[str(asked.name)], upstreams=False, cause=cause)
         # Closed here and not by the garbage collector: an interruption must cancel the request before the step ends.
-        with closing(_closable(request)) as events:
+        with closing(closable(request)) as events:
             for event in events:
                 match event["type"]:
                     case "progress":
@@ -189,7 +189,8 @@ def failure(error: Mapping[str, Any], outcome: Mapping[str, Any] | None = None) 
     )
 
 
-def _closable(events: Iterator[dict[str, Any]]) -> Generator[dict[str, Any], None, None]:
+def closable(events: Iterator[dict[str, Any]]) -> Generator[dict[str, Any], None, None]:
+    """The events, in an iterator that can be closed."""
     yield from events
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from dagster import (
     AssetCheckEvaluation,
+    AssetCheckKey,
     AssetMaterialization,
     AssetObservation,
     AssetSelection,
@@ -28,6 +29,8 @@ from dagster import (
     TableColumnLineage,
 )
 from dagster._core.definitions.data_version import DATA_VERSION_TAG
+from dagster._core.events import DagsterEventType
+from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecord
 
 from freshline.commit.control_store import KEPT_REFRESHES, ControlStore
 from freshline.commit.warehouse import Warehouse
@@ -36,14 +39,24 @@ from freshline.declare.names import TableName
 from freshline.declare.settings import Settings
 from freshline.errors import FreshlineError
 from freshline.orchestrate.asset import asset_key
+from freshline.orchestrate.checks import quick_verdicts, read_facts
 from freshline.orchestrate.freshness import verdict
 from freshline.orchestrate.look import Look, beat, opened, switches, take_look
 from freshline.orchestrate.materialize import Materialization, outcome_metadata, version_metadata
-from freshline.orchestrate.scheduler import SUPERVISOR
+from freshline.orchestrate.scheduler import ENGINE, SUPERVISOR
 from freshline.orchestrate.sensors.revival import keep_engine
 from freshline.plan.batch import batch_tables
 from freshline.plan.record import RefreshRecord
-from freshline.report.notices import Memory, Notice, NoticeKind, Standing, decide_notices, turn_seconds
+from freshline.report.notices import (
+    CHECK_SECONDS,
+    EVENTS_A_TICK,
+    Memory,
+    Notice,
+    NoticeKind,
+    Standing,
+    decide_notices,
+    turn_seconds,
+)
 from freshline.report.status import TableStatus
 
 INTERVAL_SECONDS = 10
@@ -106,12 +119,42 @@ def supervise(
         )
         reporter = Reporter(settings, control, look, lineages)
         events = [reporter.event(notice) for notice in notices]
+        events += changed_checks(context.instance, settings, control, look, [notice.table for notice in notices])
     events += [_decision(each) for each in decisions if each.table in look.graph]
     return SensorResult(
         asset_events=events,
         cursor=after.to_json(),
         skip_reason=SkipReason(_told(look, len(events), engine)),
     )
+
+
+def changed_checks(
+    instance: DagsterInstance, settings: Settings, control: ControlStore, look: Look, tables: Sequence[TableName]
+) -> list[Event]:
+    """The checks of tables that are told of anyway, where they say something else than Dagster has, or it is old.
+
+    Dagster keeps each for ever; what it has last is read from its own storage, so nothing needs to be remembered.
+    """
+    engine = control.heartbeats.read().get(ENGINE)
+    found: list[Event] = []
+    for name in dict.fromkeys(tables):
+        verdicts = list(quick_verdicts(read_facts(settings, control, look, name, engine), settings))
+        keys = [AssetCheckKey(asset_key(name), each.check) for each in verdicts]
+        last = instance.event_log_storage.get_latest_asset_check_execution_by_key(keys)
+        for key, each in zip(keys, verdicts, strict=True):
+            record = last.get(key)
+            old = record is None or look.now.timestamp() - record.create_timestamp >= CHECK_SECONDS
+            if old or _passed(record) is not each.passed:
+                found.append(each.evaluation())
+    return found[:EVENTS_A_TICK]
+
+
+def _passed(record: AssetCheckExecutionRecord | None) -> bool | None:
+    """What Dagster shows of a check; None for one that a run began and did not end."""
+    evaluation = None if record is None or record.event is None else record.event.dagster_event
+    if evaluation is None or evaluation.event_type is not DagsterEventType.ASSET_CHECK_EVALUATION:
+        return None
+    return evaluation.asset_check_evaluation_data.passed
 
 
 class Reporter:
