@@ -41,7 +41,7 @@ from freshline.errors import FreshlineError, SourceError
 from freshline.orchestrate.asset import asset_key
 from freshline.orchestrate.freshness import CHECK, DESCRIPTION, Verdict, verdict
 from freshline.orchestrate.look import Look, opened, take_look
-from freshline.orchestrate.materialize import Connect, closable, failure
+from freshline.orchestrate.materialize import PROCESS, Connect, closable, failure, own_process
 from freshline.orchestrate.scheduler import ENGINE, sensor_states
 from freshline.plan.batch import batch_tables
 from freshline.plan.receipt import Violation, added_up
@@ -228,6 +228,7 @@ def evaluate_checks(
     settings: Settings, graph: Graph, connect: Connect, context: AssetCheckExecutionContext, now: datetime
 ) -> Iterator[AssetCheckResult]:
     """The checks that a run asks for, those that need no engine first. Raises Failure where the engine cannot tell."""
+    context.instance.add_run_tags(context.run.run_id, {PROCESS: own_process()})
     asked: dict[TableName, set[str]] = {}
     for key in context.selected_asset_check_keys:
         asked.setdefault(_name_of(graph, key), set()).add(key.name)
