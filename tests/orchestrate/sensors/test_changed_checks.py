@@ -91,7 +91,7 @@ def test_one_table_after_the_other_is_verified_the_one_of_longest_ago_first(benc
         bench.commit(name)
     sensor = verify_sensor(bench.settings, bench.graph, lambda: bench.now)
     cursor, chosen = None, []
-    for hours in (0, 1, 6, 6, 6):
+    for hours in (0, 0.5, 1, 1, 6, 6, 6):
         bench.now += timedelta(hours=hours)
         context = build_sensor_context(
             instance=bench.instance, cursor=cursor, repository_def=bench.loaded.get_repository_def()

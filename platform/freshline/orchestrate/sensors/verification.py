@@ -1,13 +1,14 @@
 """`freshline_verify`: requests the check `verify` of one table after the other, now and then.
 
-A recompute costs what a full refresh does, so it is one table at a time, one every six hours, and none of those that
-are too large for it. Switched off, tables are verified only by whom that asks for it.
+A recompute costs what a full refresh does, so it is one table at a time, one every six hours, the first an hour after
+the sensor began, and none of those that are too large for it. Switched off, tables are verified when somebody asks.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from dagster import (
@@ -38,7 +39,31 @@ NAME = "freshline_verify"
 TAG = "freshline/verify"
 INTERVAL_SECONDS = 600
 EVERY = timedelta(hours=6)
+FIRST_AFTER = timedelta(hours=1)
 MOST_ROWS = 5_000_000
+
+
+@dataclass(frozen=True)
+class Cursor:
+    """When the sensor began, and when each table was asked for last."""
+
+    began: datetime
+    asked: Mapping[TableName, datetime] = field(default_factory=dict)
+
+    def to_json(self) -> str:
+        """A text for the cursor of the sensor."""
+        asked = {str(name): at.timestamp() for name, at in self.asked.items()}
+        return json.dumps({"began": self.began.timestamp(), "asked": asked}, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str | None) -> Cursor | None:
+        """What was written; None where there is nothing that can be read: then the sensor begins."""
+        try:
+            value = json.loads(text or "")
+            asked = {TableName.parse(name): datetime.fromtimestamp(at, UTC) for name, at in value["asked"].items()}
+            return cls(datetime.fromtimestamp(value["began"], UTC), asked)
+        except (KeyError, ValueError, TypeError, AttributeError):
+            return None
 
 
 def verify_sensor(
@@ -64,18 +89,20 @@ def request_verification(
     context: SensorEvaluationContext, settings: Settings, graph: Graph, now: datetime
 ) -> SensorResult:
     """One tick: request the check of the table that was verified longest ago, if it is time for one."""
-    asked = _asked(context.cursor)
+    cursor = Cursor.from_json(context.cursor) or Cursor(now)
+    asked = cursor.asked
     # A clock that was set back must not stop it for long.
     newest = max((at for at in asked.values() if at <= now), default=None)
-    if newest is not None and now - newest < EVERY:
-        again = newest + EVERY
-        return SensorResult(skip_reason=SkipReason(f"the next table is verified at {again:%Y-%m-%d %H:%M}Z"))
+    again = min(cursor.began, now) + FIRST_AFTER if newest is None else newest + EVERY
+    if now < again:
+        waiting = SkipReason(f"the next table is verified at {again:%Y-%m-%d %H:%M}Z")
+        return SensorResult(skip_reason=waiting, cursor=cursor.to_json())
     if context.instance.get_run_records(RunsFilter(statuses=UNFINISHED, tags={TAG: "true"}), limit=1):
         return SensorResult(skip_reason=SkipReason("a verification is in progress"))
     chosen = choose(_sizes(settings, graph, context, now), asked)
     if chosen is None:
         return SensorResult(skip_reason=SkipReason("no table has data that can be verified now"))
-    after = {name: at for name, at in asked.items() if name in graph} | {chosen: now}
+    after = Cursor(cursor.began, {name: at for name, at in asked.items() if name in graph} | {chosen: now})
     return SensorResult(
         run_requests=[
             RunRequest(
@@ -85,7 +112,7 @@ def request_verification(
                 tags={TAG: "true"},
             )
         ],
-        cursor=json.dumps({str(name): at.timestamp() for name, at in after.items()}, separators=(",", ":")),
+        cursor=after.to_json(),
     )
 
 
@@ -114,10 +141,3 @@ def _sizes(
             # Another version stands there by now; the next tick counts that.
             continue
     return found
-
-
-def _asked(cursor: str | None) -> dict[TableName, datetime]:
-    try:
-        return {TableName.parse(name): datetime.fromtimestamp(at, UTC) for name, at in json.loads(cursor or "").items()}
-    except (ValueError, TypeError, AttributeError):
-        return {}
