@@ -6,8 +6,10 @@ import itertools
 import json
 import os
 import platform
+import socket
 import subprocess
 import sys
+from datetime import UTC, datetime
 
 from dagster import (
     AssetCheckKey,
@@ -288,6 +290,35 @@ def test_a_run_that_was_killed_before_it_could_name_itself_is_found_by_what_dags
         "goes on": DagsterRunStatus.STARTED,
         "far": DagsterRunStatus.STARTED,
     }
+
+
+def test_a_run_whose_code_server_was_killed_before_it_could_start_it_ends(bench):
+    kept(bench)
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            ports = {"there": listening.getsockname()[1], "gone": free.getsockname()[1]}
+        runs = {
+            name: bench.instance.add_run(
+                DagsterRun(
+                    job_name="__ASSET_JOB",
+                    asset_selection=frozenset([AssetKey("hourly")]),
+                    status=DagsterRunStatus.STARTING,
+                    tags={GRPC_INFO_TAG: json.dumps({"host": "localhost", "port": port})},
+                )
+            ).run_id
+            for name, port in ports.items()
+        }
+        bench.now = datetime.now(UTC)
+        bench.request(10)
+        assert {bench.instance.get_run_by_id(run).status for run in runs.values()} == {DagsterRunStatus.STARTING}
+
+        bench.request(60)
+
+    found = {name: bench.instance.get_run_by_id(run).status for name, run in runs.items()}
+    assert found == {"there": DagsterRunStatus.STARTING, "gone": DagsterRunStatus.FAILURE}
 
 
 def test_a_run_of_checks_alone_that_was_killed_ends_too(bench):
