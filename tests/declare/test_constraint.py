@@ -66,6 +66,14 @@ def test_names_are_told_apart_in_any_letter_case():
     assert "declared twice" in message
 
 
+def test_a_name_is_one_that_a_check_can_have():
+    ((rule, _, message),) = refused(
+        "CREATE MATERIALIZED TABLE t (CONSTRAINT `a b` EXPECT (id > 0)) AS SELECT id FROM s"
+    )
+    assert rule == "CONSTRAINT"
+    assert "CONSTRAINT `a b`: a name begins with a letter" in message
+
+
 def test_the_meaning_changes_with_what_is_left_out_only():
     def fingerprint(constraint):
         return table(f"{constraint}PRIMARY KEY (id)").fingerprint

@@ -13,7 +13,7 @@ from freshline.declare.clauses import Written
 from freshline.declare.columns import unknown_columns
 from freshline.declare.expression import parse_expression
 from freshline.declare.location import Location
-from freshline.declare.names import TableName
+from freshline.declare.names import PART, TableName
 from freshline.declare.rules import Problems, nearest
 from freshline.declare.spec import Constraint
 from freshline.declare.volatile import find_volatile
@@ -29,6 +29,13 @@ def check_constraints(
         if constraint.name.lower() in seen:
             problems.add("CONSTRAINT", f"CONSTRAINT {constraint.name} is declared twice. Name one otherwise.", at)
         seen.add(constraint.name.lower())
+        if not PART.match(constraint.name):
+            problems.add(
+                "CONSTRAINT",
+                f"CONSTRAINT `{constraint.name}`: a name begins with a letter or underscore and has up to 128 letters, "
+                "digits and underscores. Take another.",
+                at,
+            )
         try:
             volatile = find_volatile(parse_expression(constraint.condition, several=False))
         except ValueError as error:
