@@ -11,6 +11,7 @@ FreshlineError                      code, retry_helps, where
 │   └── EngineHeldError             another engine holds the warehouse
 ├── RefreshError                    one attempt at one table failed
 │   ├── DuplicateKeyError           two rows for one primary key
+│   ├── ConstraintError             rows do not meet a constraint ON VIOLATION FAIL
 │   ├── LookupKeyError              two dimension rows for one lookup key
 │   ├── QueryError                  Spark refuses the query
 │   ├── PartitionError              a partition that was named cannot be refreshed
@@ -145,6 +146,27 @@ class DuplicateKeyError(RefreshError):
         super().__init__(
             f"the query yields more than one row for PRIMARY KEY ({', '.join(self.key)}), for example {shown}. "
             "Aggregate or filter the query to one row a key, or declare a wider key.",
+            where=table,
+        )
+
+
+class ConstraintError(RefreshError):
+    """Rows do not meet a constraint that is declared ON VIOLATION FAIL.
+
+    `rows` is how many do not, `samples` holds some of them as JSON texts.
+    """
+
+    code = "CONSTRAINT"
+
+    def __init__(self, table: str, constraint: str, condition: str, rows: int, samples: Sequence[str]) -> None:
+        self.table = table
+        self.constraint = constraint
+        self.rows = rows
+        self.samples = tuple(samples)
+        super().__init__(
+            f"CONSTRAINT {constraint} EXPECT ({condition}) is not met by {rows} rows, for example "
+            f"{'; '.join(self.samples)}. Correct the rows where they come from, or declare what becomes of them with "
+            "ON VIOLATION DROP ROW or QUARANTINE.",
             where=table,
         )
 

@@ -11,7 +11,8 @@ from freshline.declare.freshness import Freshness
 from freshline.declare.names import TableName
 from freshline.declare.python_file import load_function
 from freshline.declare.query import PythonInput, PythonQuery, SqlQuery
-from freshline.declare.spec import Downstream, Mode, SourceSpec, TableSpec
+from freshline.declare.spec import Constraint, Downstream, Mode, OnViolation, SourceSpec, TableSpec
+from freshline.errors import DeclarationErrors
 
 T = TableName(None, "t")
 
@@ -362,3 +363,27 @@ def test_the_function_is_loaded_for_whoever_computes_it(shop, monkeypatch):
         assert function.__module__ not in sys.modules
     finally:
         sys.modules.pop("late_module", None)
+
+
+def test_constraints_are_conditions_by_name(shop):
+    shop.declare(
+        "t.py",
+        "import freshline\n\n@freshline.table(constraints={'named': 'customer IS NOT NULL', "
+        "'positive': ('id > 0', 'drop row')})\ndef t(orders):\n    return orders\n",
+    )
+
+    assert table(shop).constraints == (
+        Constraint("named", "customer IS NOT NULL"),
+        Constraint("positive", "id > 0", OnViolation.DROP_ROW),
+    )
+
+
+@pytest.mark.parametrize("given", ["['id > 0']", "{'c': ('id > 0', 'IGNORE')}", "{'c': 1}", "{'a b': 'id > 0'}"])
+def test_constraints_that_are_none_are_refused(shop, given):
+    shop.declare(
+        "t.py", f"import freshline\n\n@freshline.table(constraints={given})\ndef t(orders):\n    return orders\n"
+    )
+
+    with pytest.raises(DeclarationErrors) as raised:
+        shop.read()
+    assert [error.rule for error in raised.value.errors] == ["PYTHON_DECLARATION"]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from freshline.declare.clauses import SourceClauses, TableClauses
+from freshline.declare.clauses import SourceClauses, TableClauses, Written
 from freshline.declare.freshness import Freshness
-from freshline.declare.spec import Downstream, Watermark
+from freshline.declare.spec import Constraint, Downstream, OnViolation, Watermark
 from freshline.declare.statement import read_statement
 from freshline.declare.tokens import Text
 from freshline.errors import DeclarationError, DeclarationErrors
@@ -171,8 +171,8 @@ def test_a_column_may_carry_the_key_itself():
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("CREATE MATERIALIZED TABLE t (CONSTRAINT c EXPECT (a > 0) ON VIOLATION FAIL) AS SELECT 1", "CONSTRAINT"),
-        ("CREATE SOURCE s (a INT, CONSTRAINT c EXPECT (a > 0)) WITH ('connector' = 'files')", "CONSTRAINT"),
+        ("CREATE MATERIALIZED TABLE t (CONSTRAINT c CHECK (a > 0)) AS SELECT 1", "CONSTRAINT .. CHECK"),
+        ("CREATE SOURCE s (a INT, CONSTRAINT c UNIQUE (a)) WITH ('connector' = 'files')", "CONSTRAINT .. UNIQUE"),
     ],
 )
 def test_a_clause_that_is_not_built_is_refused_with_a_sentence(text, said):
@@ -293,6 +293,35 @@ def test_another_watermark_is_refused(clause, rule, said):
     assert said in found[2]
 
 
+def test_constraints_are_conditions_with_what_becomes_of_a_row():
+    found = table(
+        "CREATE MATERIALIZED TABLE t (\n CONSTRAINT a EXPECT (x > 0),\n"
+        " constraint `b` expect (f(x, (1)) or y in (1, 2)) on violation drop row,\n"
+        " CONSTRAINT c EXPECT (z = ')') ON VIOLATION QUARANTINE,\n"
+        " CONSTRAINT d EXPECT (TRUE) ON VIOLATION FAIL\n) AS SELECT 1"
+    ).constraints
+    assert [(each.value, each.line) for each in found] == [
+        (Constraint("a", "x > 0", OnViolation.WARN), 2),
+        (Constraint("b", "f(x, (1)) or y in (1, 2)", OnViolation.DROP_ROW), 3),
+        (Constraint("c", "z = ')'", OnViolation.QUARANTINE), 4),
+        (Constraint("d", "TRUE", OnViolation.FAIL), 5),
+    ]
+    assert source("CREATE SOURCE s (a INT, CONSTRAINT c EXPECT (a > 0)) WITH ('x' = 'y')").constraints == (
+        Written(Constraint("c", "a > 0"), 1),
+    )
+
+
+@pytest.mark.parametrize("clause", ["CONSTRAINT c EXPECT (a > 0", "CONSTRAINT c EXPECT a", "CONSTRAINT EXPECT (a)"])
+def test_a_constraint_that_is_not_one_is_a_mistake_of_grammar(clause):
+    assert error(f"CREATE MATERIALIZED TABLE t ({clause}) AS SELECT 1")[0] == "SYNTAX"
+
+
+def test_what_becomes_of_a_row_is_one_of_four():
+    rule, _, message = error("CREATE MATERIALIZED TABLE t (CONSTRAINT c EXPECT (a) ON VIOLATION IGNORE) AS SELECT 1")
+    assert rule == "SYNTAX"
+    assert "WARN, DROP ROW, QUARANTINE, FAIL is expected where IGNORE stands" in message
+
+
 def test_an_option_is_written_once():
     rule, where, message = error("CREATE MATERIALIZED TABLE t WITH ('owner' = 'a',\n'OWNER' = 'b') AS SELECT 1")
     assert (rule, where) == ("DUPLICATE_CLAUSE", "assets/t.sql:2")
@@ -301,7 +330,7 @@ def test_an_option_is_written_once():
 
 def test_what_is_wrong_with_several_values_is_told_at_once():
     found = errors(
-        "CREATE SOURCE s (\n a TEXT,\n b INT,\n B INT,\n CONSTRAINT c EXPECT (b > 0)\n) FRESHNESS = 0 WITH ('x' = 'y')"
+        "CREATE SOURCE s (\n a TEXT,\n b INT,\n B INT,\n CONSTRAINT c CHECK (b > 0)\n) FRESHNESS = 0 WITH ('x' = 'y')"
     )
     assert [(rule, where) for rule, where, _ in found] == [
         ("COLUMN_TYPE", "assets/t.sql:2"),

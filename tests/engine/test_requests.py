@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -237,6 +239,29 @@ def test_a_cancelled_request_ends_when_its_work_has_let_go(bench):
     assert events[-1] == {"type": "done", "state": "CANCELLED", "error": None}
     assert [str(job.table) for job in bench.jobs] == ["a"]  # nothing new was begun
     assert bench.control.open_requests() == []
+
+
+def test_a_request_whose_process_was_killed_is_cancelled_at_the_next_look(bench):
+    begun = threading.Event()
+
+    def refresh(job: Job) -> Outcome:
+        begun.set()
+        assert job.cancellation.wait(10)
+        return replace(succeeded(job), state="CANCELLED")
+
+    bench.refresh = refresh
+    asker = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    request = bench.requests.submit("refresh", {}, asker.pid)
+    assert begun.wait(10)
+    bench.requests.look_after()
+    assert not request.cancellation.cancelled
+    asker.kill()
+    asker.wait()
+
+    bench.requests.look_after()
+
+    assert request.cancellation.cancelled
+    assert bench.wait(request)[-1]["state"] == "CANCELLED"
 
 
 def test_a_request_whose_asker_has_gone_is_cancelled(bench):

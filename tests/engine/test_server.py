@@ -30,7 +30,7 @@ class Control:
     def health(self) -> Mapping[str, Any]:
         return {"pid": 1, "loops": self.loops}
 
-    def submit(self, kind: str, arguments: Mapping[str, Any]) -> Request:
+    def submit(self, kind: str, arguments: Mapping[str, Any], asker: int | None = None) -> Request:
         if kind == "nonsense":
             raise RequestError("there is no request 'nonsense'")
         request = Request(kind, arguments)

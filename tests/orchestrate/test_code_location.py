@@ -70,23 +70,33 @@ def test_what_is_promised_has_a_policy_of_its_freshness_and_two_turns_of_reports
     }
 
 
-def test_what_is_promised_has_the_check_freshness_which_never_blocks(project):
-    graph = load(project()).resolve_asset_graph()
+def test_each_table_has_the_checks_that_can_be_told_of_it_and_none_blocks(project):
+    root = project(
+        judged="CREATE MATERIALIZED TABLE judged (CONSTRAINT named EXPECT (event_id <> '') ON VIOLATION QUARANTINE) "
+        "FRESHNESS = INTERVAL '1' DAY AS SELECT event_id FROM touch_event;"
+    )
+    graph = load(root).resolve_asset_graph()
 
-    assert {(key.asset_key.to_user_string(), key.name) for key in graph.asset_check_keys} == {
-        ("touch_event", "freshness"),
-        ("first_touch", "freshness"),
-        ("sales/campaign", "freshness"),
+    found = {}
+    for key in graph.asset_check_keys:
+        found.setdefault(key.asset_key.to_user_string(), set()).add(key.name)
+    assert found == {
+        "touch_event": {"freshness", "quarantine_rate", "alive"},
+        "first_touch": {"freshness", "unique_key", "alive", "verify"},
+        "sales/campaign": {"freshness", "unique_key", "verify"},
+        "judged": {"freshness", "constraint_named", "quarantine_rate", "verify"},
     }
     assert not any(graph.get_check_spec(key).blocking for key in graph.asset_check_keys)
 
 
-def test_two_sensors_run_from_the_start(project):
+def test_the_sensors_run_from_the_start(project):
     loaded = load(project())
 
     assert {sensor.name: sensor.default_status for sensor in loaded.sensors} == {
         "freshline_supervisor": DefaultSensorStatus.RUNNING,
         "freshline_batch": DefaultSensorStatus.RUNNING,
+        "freshline_verify": DefaultSensorStatus.RUNNING,
+        "freshline_janitor": DefaultSensorStatus.RUNNING,
     }
 
 
@@ -95,6 +105,30 @@ def test_a_project_without_tables_has_no_sensors(tmp_path):
     (tmp_path / "assets").mkdir()
 
     assert not load(tmp_path).sensors
+
+
+def test_each_asset_shows_from_which_columns_its_own_are_computed(project):
+    root = project(
+        counted="CREATE MATERIALIZED TABLE counted AS SELECT t.customer_id AS who, count(*) AS n, "
+        "max(greatest(t.event_ts, f.event_ts)) AS latest FROM touch_event t JOIN first_touch f "
+        "ON f.customer_id = t.customer_id WHERE t.event_id <> '' GROUP BY t.customer_id;"
+    )
+
+    shown = specs(load(root))
+    lineage = {
+        column: sorted((dep.asset_key.to_user_string(), dep.column_name) for dep in deps)
+        for column, deps in shown["counted"].metadata["dagster/column_lineage"].deps_by_column.items()
+    }
+    assert lineage == {
+        "who": [("touch_event", "customer_id")],
+        "latest": [("first_touch", "event_ts"), ("touch_event", "event_ts")],
+    }
+    # It is read once, and then known by the declaration.
+    assert (
+        specs(load(root))["counted"].metadata["dagster/column_lineage"]
+        == shown["counted"].metadata["dagster/column_lineage"]
+    )
+    assert "dagster/column_lineage" not in shown["touch_event"].metadata
 
 
 def test_the_code_reference_leads_to_the_declaring_file(project):
@@ -117,7 +151,7 @@ def test_tables_and_logs_can_be_materialized_and_sources_in_place_cannot(project
 def test_every_table_has_a_step_of_its_own_in_the_order_of_the_graph(project):
     job = load(project()).resolve_implicit_global_asset_job_def()
 
-    assert {node.name for node in job.nodes} == {"touch_event", "first_touch", "sales__campaign", "freshline_freshness"}
+    assert {node.name for node in job.nodes} == {"touch_event", "first_touch", "sales__campaign", "freshline_checks"}
     assert job.executor_def.name == "in_process"
     assert job.graph.dependency_structure.all_upstream_outputs_from_node("first_touch")[0].node_name == "touch_event"
 

@@ -37,6 +37,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "alerts": ("freshline.cli.alerts", "List what is wrong, and what was."),
     "up": ("freshline.cli.up", "Start the engine and the Dagster UI."),
     "down": ("freshline.cli.down", "End everything that up or engine start began."),
+    "logs": ("freshline.cli.logs", "Show what the engine, Dagster and the watch say."),
     "engine": ("freshline.cli.engine", "Start, stop or look at the engine."),
     "doctor": ("freshline.cli.doctor", "Check what freshline needs on this machine."),
     "demo": ("freshline.cli.demo", "Run the reference deployment on generated events."),

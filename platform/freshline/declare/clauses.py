@@ -13,7 +13,7 @@ from freshline.declare.freshness import Freshness
 from freshline.declare.location import Location
 from freshline.declare.names import TableName
 from freshline.declare.query import PythonQuery
-from freshline.declare.spec import Column, Downstream, Spec, Watermark
+from freshline.declare.spec import Column, Constraint, Downstream, Spec, Watermark
 
 T = TypeVar("T")
 
@@ -48,6 +48,7 @@ class TableClauses:
     freshness: Written[Freshness | Downstream] | None = None
     mode: Written[str] | None = None
     watermark: Written[Watermark] | None = None
+    constraints: tuple[Written[Constraint], ...] = ()
     options: Mapping[str, Written[str]] = field(default_factory=dict)
 
 
@@ -62,6 +63,7 @@ class SourceClauses:
     comment: str | None = None
     freshness: Written[Freshness | Downstream] | None = None
     watermark: Written[Watermark] | None = None
+    constraints: tuple[Written[Constraint], ...] = ()
     options: Mapping[str, Written[str]] = field(default_factory=dict)
 
 

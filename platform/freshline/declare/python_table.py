@@ -19,10 +19,10 @@ from typing import Any, TypeVar, overload
 from freshline.declare.clauses import QueryText, SourceClauses, TableClauses, Written
 from freshline.declare.freshness import Freshness, parse_seconds
 from freshline.declare.location import Location
-from freshline.declare.names import TableName
+from freshline.declare.names import PART, TableName
 from freshline.declare.query import PythonInput, PythonQuery
 from freshline.declare.rules import Problems, breach
-from freshline.declare.spec import Downstream, Watermark
+from freshline.declare.spec import Constraint, Downstream, OnViolation, Watermark
 from freshline.errors import DeclarationError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -73,6 +73,7 @@ def table(
     partitioned_by: str | Sequence[str] = (),
     cluster_by: str | Sequence[str] = (),
     watermark: tuple[str, timedelta | str] | None = None,
+    constraints: Mapping[str, str | tuple[str, str]] | None = None,
     comment: str | None = None,
     mode: str | None = None,
     options: Mapping[str, Any] | None = None,
@@ -89,6 +90,7 @@ def table(
     partitioned_by: str | Sequence[str] = (),
     cluster_by: str | Sequence[str] = (),
     watermark: tuple[str, timedelta | str] | None = None,
+    constraints: Mapping[str, str | tuple[str, str]] | None = None,
     comment: str | None = None,
     mode: str | None = None,
     options: Mapping[str, Any] | None = None,
@@ -106,6 +108,7 @@ def table(
     partitioned_by: str | Sequence[str] = (),
     cluster_by: str | Sequence[str] = (),
     watermark: tuple[str, timedelta | str] | None = None,
+    constraints: Mapping[str, str | tuple[str, str]] | None = None,
     comment: str | None = None,
     mode: str | None = None,
     options: Mapping[str, Any] | None = None,
@@ -119,6 +122,8 @@ def table(
     `freshness` is a timedelta, a text such as "30 seconds" or "PT5M", or "DOWNSTREAM"; without it the project's default
     holds. `name` is by default the function's name, in the namespace of the file's folder. `mode` is "auto",
     "continuous", "incremental" or "batch"; `watermark` is a column and how much older than the newest a row may be;
+    `constraints` are conditions by name, each alone or with what becomes of a row that does not meet it, such as
+    {"positive": ("amount > 0", "DROP ROW")};
     `options` are those of WITH.
     """
     line = _calling_line()
@@ -130,6 +135,7 @@ def table(
         "partitioned_by": partitioned_by,
         "cluster_by": cluster_by,
         "watermark": watermark,
+        "constraints": constraints or {},
         "comment": comment,
         "mode": mode,
         "options": options or {},
@@ -241,6 +247,7 @@ class _NoteReader:
             freshness=self.freshness(),
             mode=None if mode is None else Written(str(getattr(mode, "value", mode)).upper(), self.note.line),
             watermark=self.watermark(),
+            constraints=self.constraints(),
             options=self.options(),
         )
 
@@ -253,18 +260,19 @@ class _NoteReader:
         if columns is None or name is None:
             return None
         try:
-            found, key, watermark = read_columns(Text(columns.text, self.at.path, columns.line))
+            found = read_columns(Text(columns.text, self.at.path, columns.line))
         except DeclarationError as error:
             self.problems.extend(error)
             return None
         return SourceClauses(
             name=name,
             written_at=self.at,
-            columns=found,
-            primary_key=self.names("primary_key") or key,
+            columns=found.columns,
+            primary_key=self.names("primary_key") or found.primary_key,
             comment=self.comment(),
             freshness=self.freshness(),
-            watermark=watermark,
+            watermark=found.watermark,
+            constraints=found.constraints,
             options=self.options(),
         )
 
@@ -280,6 +288,24 @@ class _NoteReader:
                 "WATERMARK", f'watermark is a column and a delay, as ("at", "5 minutes"): {error}', self.at
             )
             return None
+
+    def constraints(self) -> tuple[Written[Constraint], ...]:
+        given = self.note.given["constraints"]
+        if not isinstance(given, Mapping):
+            self.refuse(f"constraints is {given!r}. It is a mapping of names to conditions.")
+            return ()
+        found = []
+        for name, said in given.items():
+            condition, on_violation = said if isinstance(said, tuple) and len(said) == 2 else (said, "WARN")
+            words = " ".join(str(getattr(on_violation, "value", on_violation)).upper().split())
+            if not isinstance(condition, str) or words not in set(OnViolation) or not PART.match(str(name)):
+                self.refuse(
+                    f"constraint {name!r} is {said!r}. It is a condition, or a condition and one of "
+                    f"{', '.join(OnViolation)}, under a name of letters, digits and underscores."
+                )
+            else:
+                found.append(Written(Constraint(str(name), condition, OnViolation(words)), self.note.line))
+        return tuple(found)
 
     def name(self, default_name: TableName) -> TableName | None:
         given, function = self.note.given["name"], self.note.function

@@ -23,6 +23,7 @@ RULES: dict[str, str] = {
     "PATH_COLLISION": "Two names must not lie in the same folder of the warehouse.",
     "DUPLICATE_CLAUSE": "A clause or option is written once.",
     "WATERMARK": "A watermark is for a column of the type TIMESTAMP, less an interval.",
+    "CONSTRAINT": "A constraint is one condition over the columns of a row, under a name of its own.",
     "NOT_BUILT": "A clause or option that this version does not have is refused, never ignored.",
     "FRESHNESS_VALUE": "A freshness is a positive whole number of seconds, minutes, hours or days.",
     "FRESHNESS_UPSTREAM": "A table cannot be fresher than what drives it.",

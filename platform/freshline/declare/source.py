@@ -13,7 +13,7 @@ from freshline.declare.location import Location
 from freshline.declare.names import REFUSED_IN_COLUMN, RESERVED_COLUMN
 from freshline.declare.options import SOURCE_OPTIONS, SOURCE_OPTIONS_NOT_BUILT, Options
 from freshline.declare.rules import Problems, breach, nearest
-from freshline.declare.spec import Column, SourceSpec, Watermark
+from freshline.declare.spec import Column, Constraint, SourceSpec, Watermark
 
 CONNECTORS = ("files", "delta")
 CONNECTORS_NOT_BUILT = (
@@ -83,6 +83,7 @@ def declare_source(clauses: SourceClauses) -> Declaration:
         header=True if header is None else header,
         null_value=options.raw("null-value"),
         watermark=_watermark(clauses, problems),
+        constraints=_constraints(clauses, connector, problems),
         settle_seconds=2.0 if settle is None else float(settle),
         deduplicate_seconds=deduplicate,
         max_record_bytes=options.whole("max-record-bytes", 1, 1024**3) or 4 * 1024 * 1024,
@@ -100,6 +101,26 @@ def declare_source(clauses: SourceClauses) -> Declaration:
     if spec.freshness is not None and clauses.freshness is not None:
         lines["FRESHNESS"] = clauses.freshness.line
     return Declaration(spec, lines)
+
+
+def _constraints(clauses: SourceClauses, connector: str | None, problems: Problems) -> tuple[Constraint, ...]:
+    if not clauses.constraints:
+        return ()
+    # Loads the parser, which a project that was read before does without.
+    from freshline.declare.constraint import check_constraint_columns, check_constraints
+
+    at = clauses.written_at
+    for written in clauses.constraints if connector == "delta" else ():
+        problems.add(
+            "CONSTRAINT",
+            f"CONSTRAINT {written.value.name}: a source that is read in place is not written, so no row of it can be "
+            "judged. Declare the constraint on a table that reads it.",
+            Location(at.path, written.line),
+        )
+    checked = check_constraints(clauses.constraints, at, problems)
+    columns = tuple(column.value.name for column in clauses.columns if column.value.metadata is None)
+    check_constraint_columns(clauses.constraints, columns, at.path, problems)
+    return checked
 
 
 def _watermark(clauses: SourceClauses, problems: Problems) -> Watermark | None:

@@ -67,6 +67,37 @@ class Watermark:
     delay_seconds: int = 0
 
 
+class OnViolation(StrEnum):
+    """What becomes of a row that does not meet a constraint."""
+
+    WARN = "WARN"  # it is written and counted
+    DROP_ROW = "DROP ROW"  # it is left out and counted
+    QUARANTINE = "QUARANTINE"  # it is left out, kept in the quarantine table, and counted
+    FAIL = "FAIL"  # the refresh fails
+
+    @property
+    def leaves_out(self) -> bool:
+        """Whether the table goes without such a row."""
+        return self in (OnViolation.DROP_ROW, OnViolation.QUARANTINE)
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """`CONSTRAINT name EXPECT (condition)`: a row meets it where the condition is true, neither false nor NULL.
+
+    The condition is Spark SQL over the columns of the table, or of the source's record.
+    """
+
+    name: str
+    condition: str
+    on_violation: OnViolation = OnViolation.WARN
+
+    @property
+    def clause(self) -> str:
+        """As it is declared."""
+        return f"CONSTRAINT {self.name} EXPECT ({self.condition}) ON VIOLATION {self.on_violation}"
+
+
 @dataclass(frozen=True)
 class Merge:
     """How rows of one key become one row.
@@ -105,6 +136,7 @@ class SourceSpec:
     header: bool = True
     null_value: str | None = None
     watermark: Watermark | None = None
+    constraints: tuple[Constraint, ...] = ()
     settle_seconds: float = 2.0
     deduplicate_seconds: float | None = 7 * 86400.0  # None: for ever
     max_record_bytes: int = 4 * 1024 * 1024
@@ -165,6 +197,7 @@ class TableSpec:
     comment: str | None = None
     merge: Merge | None = None
     watermark: Watermark | None = None
+    constraints: tuple[Constraint, ...] = ()
     incremental_strict: bool = False
     non_driving: tuple[TableName, ...] = ()
     lookup_on_duplicate: str = "error"
@@ -209,6 +242,8 @@ class TableSpec:
             if merge is None
             else (merge.kind, merge.order, merge.tie_breaker, merge.late, merge.delete_when, merge.upstream_deletes),
             self.lookup_on_duplicate,
+            # Which rows there are follows from those only that leave rows out.
+            *[c.condition for c in self.constraints if c.on_violation.leaves_out],
         )
 
 

@@ -8,18 +8,29 @@ so that nothing that was declared is ever ignored.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from freshline.declare.clauses import QueryText, SourceClauses, TableClauses, Written
 from freshline.declare.column_types import normalise_type
 from freshline.declare.freshness import Freshness, parse_seconds
 from freshline.declare.location import Location
 from freshline.declare.rules import Problems, breach, nearest
-from freshline.declare.spec import Column, Downstream, Watermark
+from freshline.declare.spec import Column, Constraint, Downstream, OnViolation, Watermark
 from freshline.declare.tokens import Kind, Text, Token, Tokens
 from freshline.errors import DeclarationError
 
 TABLE_CLAUSES = ("COMMENT", "PARTITIONED", "CLUSTER", "WITH", "FRESHNESS", "REFRESH_MODE", "AS")
 SOURCE_CLAUSES = ("COMMENT", "WITH", "FRESHNESS")
+
+
+@dataclass(frozen=True)
+class ColumnList:
+    """Columns with their primary key, watermark and constraints."""
+
+    columns: tuple[Written[Column], ...]
+    primary_key: Written[tuple[str, ...]] | None
+    watermark: Written[Watermark] | None
+    constraints: tuple[Written[Constraint], ...]
 
 
 def read_statement(text: Text) -> TableClauses | SourceClauses:
@@ -45,14 +56,12 @@ def read_statement(text: Text) -> TableClauses | SourceClauses:
     return _Header(text, statements[0]).read()
 
 
-def read_columns(
-    text: Text,
-) -> tuple[tuple[Written[Column], ...], Written[tuple[str, ...]] | None, Written[Watermark] | None]:
-    """Columns as they stand between the parentheses of CREATE SOURCE, their primary key, and their watermark."""
+def read_columns(text: Text) -> ColumnList:
+    """What stands between the parentheses of CREATE SOURCE."""
     header = _Header(text, text.tokens())
     header.column_list(closing=False)
     header.problems.raise_all()
-    return tuple(header.columns), header.primary_key, header.watermark
+    return ColumnList(tuple(header.columns), header.primary_key, header.watermark, tuple(header.constraints))
 
 
 def _split(text: Text) -> list[list[Token]]:
@@ -76,6 +85,7 @@ class _Header:
         self.columns: list[Written[Column]] = []
         self.primary_key: Written[tuple[str, ...]] | None = None
         self.watermark: Written[Watermark] | None = None
+        self.constraints: list[Written[Constraint]] = []
         self._seen: dict[str, int] = {}
         self._comment: str | None = None
         self._freshness: Written[Freshness | Downstream] | None = None
@@ -147,6 +157,7 @@ class _Header:
             freshness=self._freshness,
             mode=mode,
             watermark=self.watermark,
+            constraints=tuple(self.constraints),
             options=self._options,
         )
 
@@ -157,8 +168,8 @@ class _Header:
             if not self._constraint():
                 raise breach(
                     "SYNTAX",
-                    "PRIMARY KEY (..) or WATERMARK FOR .. is expected between the parentheses: a materialized table "
-                    "takes its columns from its query.",
+                    "PRIMARY KEY (..), WATERMARK FOR .. or CONSTRAINT .. EXPECT is expected between the parentheses: a "
+                    "materialized table takes its columns from its query.",
                     tokens.here,
                 )
             if not tokens.accept(","):
@@ -199,6 +210,7 @@ class _Header:
             comment=self._comment,
             freshness=self._freshness,
             watermark=self.watermark,
+            constraints=tuple(self.constraints),
             options=self._options,
         )
 
@@ -278,7 +290,7 @@ class _Header:
     # -- both
 
     def _constraint(self) -> bool:
-        """Read PRIMARY KEY and WATERMARK, refuse CONSTRAINT; False where a column stands."""
+        """Read PRIMARY KEY, WATERMARK and CONSTRAINT .. EXPECT, refuse others; False where a column stands."""
         tokens = self.tokens
         if tokens.at("PRIMARY", "KEY") or (tokens.at("CONSTRAINT") and tokens.word(2) == "PRIMARY"):
             if tokens.accept("CONSTRAINT"):
@@ -297,10 +309,40 @@ class _Header:
         if tokens.at("WATERMARK", "FOR"):
             self._watermark()
             return True
-        if tokens.at("CONSTRAINT") and tokens.word(2) in ("EXPECT", "CHECK", "FOREIGN", "UNIQUE"):
-            self._not_built("CONSTRAINT")
+        if tokens.at("CONSTRAINT") and tokens.word(2) == "EXPECT":
+            self._expectation()
+            return True
+        if tokens.at("CONSTRAINT") and tokens.word(2) in ("CHECK", "FOREIGN", "UNIQUE"):
+            self._not_built(f"CONSTRAINT .. {tokens.word(2)}")
             return True
         return False
+
+    def _expectation(self) -> None:
+        """CONSTRAINT name EXPECT (condition) [ON VIOLATION WARN | DROP ROW | QUARANTINE | FAIL]."""
+        tokens = self.tokens
+        line = tokens.line
+        tokens.expect("CONSTRAINT")
+        name = tokens.identifier("the name of the constraint")
+        tokens.expect("EXPECT")
+        tokens.expect("(")
+        start = tokens.offset
+        depth = 0
+        while depth or not tokens.at(")"):
+            if tokens.token is None:
+                raise tokens.refuse(") is expected")
+            word = tokens.word()
+            depth += (word == "(") - (word == ")")
+            tokens.advance()
+        condition = self.text.text[start : tokens.offset].strip()
+        tokens.expect(")")
+        on_violation = OnViolation.WARN
+        if tokens.accept("ON"):
+            tokens.expect("VIOLATION")
+            found = next((each for each in OnViolation if tokens.accept(*each.split())), None)
+            if found is None:
+                raise tokens.refuse(f"{', '.join(OnViolation)} is expected")
+            on_violation = found
+        self.constraints.append(Written(Constraint(name, condition, on_violation), line))
 
     def _watermark(self) -> None:
         """WATERMARK FOR column AS column [- INTERVAL '5' MINUTE]."""

@@ -10,16 +10,17 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from sqlglot import exp
-from sqlglot.errors import SqlglotError
 
 from freshline.declare.clauses import Declaration, QueryText, TableClauses, Written
 from freshline.declare.columns import output_columns, unknown_columns
+from freshline.declare.constraint import check_constraint_columns, check_constraints
+from freshline.declare.expression import kind_of_node, parse_expression
 from freshline.declare.freshness import Freshness
 from freshline.declare.location import Location
 from freshline.declare.names import TableName
 from freshline.declare.options import TABLE_OPTIONS, TABLE_OPTIONS_NOT_BUILT, Options
 from freshline.declare.query import PythonQuery, SqlQuery
-from freshline.declare.query_parser import parse_query, parse_structure, parse_trees
+from freshline.declare.query_parser import parse_query, parse_structure
 from freshline.declare.rules import Problems, nearest
 from freshline.declare.spec import DeltaJoin, Merge, MergeKind, Mode, TableSpec
 from freshline.declare.tokens import Text
@@ -74,6 +75,7 @@ def declare_table(clauses: TableClauses) -> Declaration:
         if merge is not None and isinstance(query, SqlQuery):
             _check_merge_query(query, at, problems)
     _check_clustering(clauses, problems)
+    constraints = check_constraints(clauses.constraints, at, problems)
     history = options.seconds("history")
     warn_after, fail_after = options.alert_seconds()
     owner, group = options.text("owner"), options.text("group")
@@ -93,6 +95,7 @@ def declare_table(clauses: TableClauses) -> Declaration:
         comment=clauses.comment,
         merge=merge,
         watermark=None if clauses.watermark is None else clauses.watermark.value,
+        constraints=constraints,
         incremental_strict=incremental == "strict",
         non_driving=non_driving,
         lookup_on_duplicate=on_duplicate or "error",
@@ -159,6 +162,12 @@ def resolve_table(
             "PARTITIONED BY names every column of the query. Leave at least one out.",
             declaration.at("PARTITIONED BY"),
         )
+    check_constraint_columns(
+        [Written(one, declaration.at(f"CONSTRAINT {one.name.lower()}").line) for one in spec.constraints],
+        columns,
+        spec.written_at.path,
+        problems,
+    )
     if spec.merge is not None:
         _check_merge_columns(resolved, spec.query, inputs, declaration, problems)
     problems.raise_all()
@@ -208,6 +217,7 @@ def _lines(clauses: TableClauses) -> dict[str, int]:
         "REFRESH_MODE": clauses.mode,
     }
     lines = {clause: value.line for clause, value in written.items() if value is not None}
+    lines |= {f"CONSTRAINT {one.value.name.lower()}": one.line for one in clauses.constraints}
     if isinstance(clauses.query, QueryText):
         lines["AS"] = clauses.query.line
     return lines
@@ -356,46 +366,9 @@ def _expression(options: Options, key: str, problems: Problems) -> None:
     if text is None or (key == "merge.order" and text.lower() == ARRIVAL):
         return
     try:
-        _parse_expression(text, several=key == "merge.tie-breaker")
+        parse_expression(text, several=key == "merge.tie-breaker")
     except ValueError as error:
         problems.add("MERGE_EXPRESSION", f"option '{key}' is '{text}': {error}", options.at(key))
-
-
-def _parse_expression(text: str, *, several: bool) -> exp.Expr:
-    """The tree of one expression over a row (or of a list of them); raises ValueError with a sentence."""
-    refused = ValueError(f"it is not {'a list of SQL expressions' if several else 'one SQL expression'}. Correct it.")
-    try:
-        # A comment to the end of the line would hide what follows the expression wherever it is put: here it hides the
-        # parenthesis, and is refused.
-        trees = parse_trees(f"SELECT ({text})")
-    except SqlglotError as error:
-        raise refused from error
-    tree = trees[0] if len(trees) == 1 else None
-    if not isinstance(tree, exp.Select) or len(tree.expressions) != 1 or set(_given(tree)) != {"expressions"}:
-        raise refused
-    expression: exp.Expr = tree.expressions[0]
-    for node in expression.find_all(exp.Query, exp.AggFunc, exp.Window, exp.Star, exp.UDTF):
-        raise ValueError(f"it contains {_kind(node)}; it is computed from one row. Remove that.")
-    items = expression.expressions if isinstance(expression, exp.Tuple) else [expression]
-    if not isinstance(expression, (exp.Paren, exp.Tuple)) or (isinstance(expression, exp.Tuple) and not several):
-        raise refused
-    if not items or any(isinstance(item.unnest(), (exp.Alias, exp.Ordered)) for item in items) or text.endswith(","):
-        raise refused
-    return expression
-
-
-def _given(node: exp.Expr) -> list[str]:
-    return [key for key, value in node.args.items() if value]
-
-
-def _kind(node: exp.Expr) -> str:
-    if isinstance(node, exp.Query):
-        return "a subquery"
-    if isinstance(node, exp.AggFunc):
-        return f"the aggregate {node.sql_name().lower()}"
-    if isinstance(node, exp.Window):
-        return "a window"
-    return node.key.upper()
 
 
 _CLAUSES = {
@@ -427,7 +400,7 @@ def _check_merge_query(query: SqlQuery, at: Location, problems: Problems) -> Non
         found.extend(word for key, word in _CLAUSES.items() if tree.args.get(key))
         found.extend(
             dict.fromkeys(
-                _kind(node) if not isinstance(node, (exp.UDTF, exp.Explode)) else "explode"
+                kind_of_node(node) if not isinstance(node, (exp.UDTF, exp.Explode)) else "explode"
                 for item in (*tree.expressions, tree.args.get("where"))
                 if item is not None
                 for node in item.find_all(exp.Query, exp.AggFunc, exp.Window, exp.UDTF, exp.Explode)
@@ -464,7 +437,7 @@ def _check_merge_columns(
     ):
         if text is None:
             continue
-        expression = _parse_expression(text, several=key == "merge.tie-breaker")
+        expression = parse_expression(text, several=key == "merge.tie-breaker")
         known = inputs.get(reference.name)
         for column in unknown_columns(expression, reference.alias, reference.name, known, spec.columns or ()):
             near = nearest(column.split(".")[-1], [*(known or ()), *(spec.columns or ())])

@@ -146,7 +146,7 @@ class EngineClient:
 
     def submit(self, kind: str, **arguments: Any) -> str:
         """Make a request; returns its id. Its events must be polled, or it is cancelled."""
-        return str(self._ask("POST", "/requests", {"kind": kind, "arguments": arguments})["id"])
+        return str(self._ask("POST", "/requests", {"kind": kind, "arguments": arguments, "asker": os.getpid()})["id"])
 
     def events(self, request_id: str) -> Iterator[dict[str, Any]]:
         """The events of a request as they come, `done` last. Raises EngineError when the engine ends before."""

@@ -95,8 +95,8 @@ class Engine:
             "suspended": [str(name) for name in self._in_force.intentions.suspensions],
         }
 
-    def submit(self, kind: str, arguments: Mapping[str, Any]) -> Request:
-        return self._requests.submit(kind, arguments)
+    def submit(self, kind: str, arguments: Mapping[str, Any], asker: int | None) -> Request:
+        return self._requests.submit(kind, arguments, asker)
 
     def find(self, request_id: str) -> Request:
         return self._requests.find(request_id)

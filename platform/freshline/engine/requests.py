@@ -29,6 +29,7 @@ from freshline.declare.names import TableName
 from freshline.declare.rules import nearest
 from freshline.declare.spec import SourceSpec
 from freshline.engine.in_force import InForce
+from freshline.engine.process import ProcessId
 from freshline.engine.work import Job, Work
 from freshline.errors import CancelledError, EngineError, FreshlineError, RefreshError, RequestError
 from freshline.plan.hold import Hold, intended_holds
@@ -57,7 +58,8 @@ Partition = tuple[tuple[str, str], ...]
 class Request:
     """One request, its events and its cancellation."""
 
-    def __init__(self, kind: str, arguments: Mapping[str, Any]) -> None:
+    def __init__(self, kind: str, arguments: Mapping[str, Any], asker: ProcessId | None = None) -> None:
+        self.asker = asker
         self.id = uuid4().hex
         self.kind = kind
         self.arguments = arguments
@@ -151,13 +153,16 @@ class Requests:
         for left in self._runtime.control.open_requests():
             self._runtime.control.finish_request(left.id, FAILED, error, self._runtime.clock())
 
-    def submit(self, kind: str, arguments: Mapping[str, Any]) -> Request:
-        """Accept a request. Raises RequestError for one that cannot be served, EngineError while the engine stops."""
+    def submit(self, kind: str, arguments: Mapping[str, Any], asker: int | None = None) -> Request:
+        """Accept a request of the process with the number `asker`, if that is known.
+
+        Raises RequestError for one that cannot be served, EngineError while the engine stops.
+        """
         if kind not in KINDS:
             raise RequestError(f"there is no request {kind!r}. There are {', '.join(KINDS)}.")
         if self._stopping:
             raise EngineError("the engine is stopping and takes no more requests. Ask again when it has ended.")
-        request = Request(kind, arguments)
+        request = Request(kind, arguments, None if asker is None else ProcessId.of(asker))
         self._runtime.control.create_request(request.id, kind, json.dumps(arguments), self._runtime.clock())
         with self._lock:
             self._requests[request.id] = request
@@ -192,7 +197,7 @@ class Requests:
                 if now - request.ended_at > KEPT_SECONDS:
                     with self._lock:
                         del self._requests[request.id]
-            elif now - request.asked_at > ASKER_GONE_SECONDS and not request.cancellation.cancelled:
+            elif not request.cancellation.cancelled and _has_lost_its_asker(request, now):
                 LOG.warning("request %s (%s) is cancelled: its asker has gone", request.id, request.kind)
                 request.interrupt()
 
@@ -480,6 +485,12 @@ def read_names(graph: Graph, arguments: Mapping[str, Any]) -> tuple[TableName, .
             )
         names[graph.spec(name).name] = None
     return tuple(names)
+
+
+def _has_lost_its_asker(request: Request, now: float) -> bool:
+    """Whether its process has ended, or nobody has asked about it for long: that is how one elsewhere is found out."""
+    ended = request.asker is not None and not request.asker.alive
+    return ended or now - request.asked_at > ASKER_GONE_SECONDS
 
 
 def read_refresh(graph: Graph, arguments: Mapping[str, Any]) -> _Asked:

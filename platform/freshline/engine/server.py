@@ -39,7 +39,7 @@ class Control(Protocol):
     """What the server needs of an engine."""
 
     def health(self) -> Mapping[str, Any]: ...
-    def submit(self, kind: str, arguments: Mapping[str, Any]) -> Request: ...
+    def submit(self, kind: str, arguments: Mapping[str, Any], asker: int | None) -> Request: ...
     def find(self, request_id: str) -> Request: ...
     def status(self) -> list[dict[str, Any]]: ...
     def set_loops(self, on: bool) -> None: ...
@@ -142,9 +142,10 @@ def application(control: Control) -> Starlette:
     async def submit(http: HttpRequest) -> Response:
         body = await _body(http)
         kind, arguments = body.get("kind"), body.get("arguments", {})
-        if not isinstance(kind, str) or not isinstance(arguments, dict):
-            raise RequestError("a request is {kind: text, arguments: object}")
-        request = await run_in_threadpool(control.submit, kind, arguments)
+        asker = body.get("asker")
+        if not isinstance(kind, str) or not isinstance(arguments, dict) or not isinstance(asker, int | None):
+            raise RequestError("a request is {kind: text, arguments: object, asker: id of a process}")
+        request = await run_in_threadpool(control.submit, kind, arguments, asker)
         return JSONResponse({"id": request.id})
 
     async def events(http: HttpRequest) -> Response:

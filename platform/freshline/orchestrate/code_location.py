@@ -7,20 +7,20 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
 from dagster import (
-    AssetCheckKey,
+    AssetCheckExecutionContext,
     AssetCheckResult,
     AssetChecksDefinition,
     AssetsDefinition,
     AssetSpec,
-    DagsterInstance,
     Definitions,
     SensorDefinition,
+    TableColumnLineage,
     in_process_executor,
 )
 
@@ -33,11 +33,12 @@ from freshline.declare.spec import SourceSpec
 from freshline.engine.client import EngineClient
 from freshline.errors import DeclarationError, DeclarationErrors, FreshlineError
 from freshline.orchestrate.asset import asset_spec
+from freshline.orchestrate.checks import check_specs, evaluate_checks
 from freshline.orchestrate.executable import executable_asset, executable_checks
-from freshline.orchestrate.freshness import DESCRIPTION, check_now, check_spec
+from freshline.orchestrate.lineage import lineage_metadata, read_lineages
 from freshline.orchestrate.look import opened
 from freshline.orchestrate.materialize import Materialization, Requests
-from freshline.orchestrate.sensors import batch_sensor, supervisor_sensor
+from freshline.orchestrate.sensors import batch_sensor, janitor_sensor, supervisor_sensor, verify_sensor
 from freshline.plan.intentions import apply_overrides
 from freshline.plan.project import open_project
 
@@ -52,10 +53,11 @@ def definitions(project: Path | str | None = None) -> Definitions:
     """
     settings = read_settings(find_project(None if project is None else Path(project)), os.environ)
     graph = _in_force(open_project(settings), settings)
+    lineages = read_lineages(graph, settings)
     return Definitions(
-        assets=assets(graph, settings),
+        assets=assets(graph, settings, lineages),
         asset_checks=checks(graph, settings),
-        sensors=sensors(graph, settings),
+        sensors=sensors(graph, settings, lineages),
         # A refresh runs in the engine: a process for each step would only cost its start.
         executor=in_process_executor,
     )
@@ -74,13 +76,15 @@ def _in_force(graph: Graph, settings: Settings) -> Graph:
         return graph
 
 
-def assets(graph: Graph, settings: Settings) -> list[AssetsDefinition | AssetSpec]:
+def assets(
+    graph: Graph, settings: Settings, lineages: Mapping[TableName, TableColumnLineage]
+) -> list[AssetsDefinition | AssetSpec]:
     """The assets in the order of the graph; a source that is read in place is external."""
     specs: dict[TableName, AssetSpec] = {}
     errors: list[DeclarationError] = []
     for name in graph.order:
         try:
-            specs[name] = asset_spec(graph, name, settings)
+            specs[name] = asset_spec(graph, name, settings).merge_attributes(metadata=lineage_metadata(lineages, name))
         except DeclarationError as error:
             errors.append(error)
     if errors:
@@ -90,26 +94,36 @@ def assets(graph: Graph, settings: Settings) -> list[AssetsDefinition | AssetSpe
     return [
         spec
         if _in_place(graph, name)
-        else executable_asset(spec, Materialization(graph.spec(name), warehouse), connect)
+        else executable_asset(spec, Materialization(graph.spec(name), warehouse, lineages.get(name)), connect)
         for name, spec in specs.items()
     ]
 
 
 def checks(graph: Graph, settings: Settings) -> list[AssetChecksDefinition]:
-    """The check `freshness` of each table and log table."""
-    specs = [check_spec(name) for name in graph.kept]
+    """The checks of each table and log table, in one step."""
+    specs = check_specs(graph)
     if not specs:
         return []
+    connect = partial(_connect, settings)
 
-    def evaluate(asked: Collection[AssetCheckKey], instance: DagsterInstance) -> Iterator[AssetCheckResult]:
-        return check_now(settings, graph, asked, instance, datetime.now(UTC))
+    def evaluate(context: AssetCheckExecutionContext) -> Iterator[AssetCheckResult]:
+        return evaluate_checks(settings, graph, connect, context, datetime.now(UTC))
 
-    return [executable_checks(specs, "freshline_freshness", DESCRIPTION, evaluate)]
+    return [executable_checks(specs, "freshline_checks", "Judges tables as they stand", evaluate)]
 
 
-def sensors(graph: Graph, settings: Settings) -> list[SensorDefinition]:
+def sensors(
+    graph: Graph, settings: Settings, lineages: Mapping[TableName, TableColumnLineage]
+) -> list[SensorDefinition]:
     """What keeps the tables; none in a project that has none yet."""
-    return [supervisor_sensor(settings, graph), batch_sensor(settings, graph)] if graph.kept else []
+    if not graph.kept:
+        return []
+    found = [
+        supervisor_sensor(settings, graph, lineages=lineages),
+        batch_sensor(settings, graph),
+        janitor_sensor(graph),
+    ]
+    return [*found, verify_sensor(settings, graph)] if graph.tables else found
 
 
 def _connect(settings: Settings, progress: Callable[[str], None]) -> Requests:

@@ -4,19 +4,17 @@ Without `from __future__ import annotations`: Dagster looks at the annotation of
 from text.
 """
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from dagster import (
     AssetCheckExecutionContext,
-    AssetCheckKey,
     AssetCheckResult,
     AssetChecksDefinition,
     AssetCheckSpec,
     AssetExecutionContext,
     AssetsDefinition,
     AssetSpec,
-    DagsterInstance,
     In,
     MaterializeResult,
     Nothing,
@@ -60,13 +58,13 @@ def executable_checks(
     specs: Sequence[AssetCheckSpec],
     name: str,
     description: str,
-    evaluate: Callable[[Collection[AssetCheckKey], DagsterInstance], Iterator[AssetCheckResult]],
+    evaluate: Callable[[AssetCheckExecutionContext], Iterator[AssetCheckResult]],
 ) -> AssetChecksDefinition:
     """One step that evaluates any of the checks; in a run that materializes their tables too, it comes after them.
 
     Built from an op for the reason that an asset is.
     """
-    inputs = {f"checks_{number}": spec.asset_key for number, spec in enumerate(specs)}
+    inputs = {f"checks_{number}": key for number, key in enumerate(dict.fromkeys(spec.asset_key for spec in specs))}
     outputs = {f"check_{number}": spec for number, spec in enumerate(specs)}
 
     @op(
@@ -76,7 +74,7 @@ def executable_checks(
         out={output: Out(None, is_required=False) for output in outputs},
     )
     def check(context: AssetCheckExecutionContext) -> Any:
-        yield from evaluate(context.selected_asset_check_keys, context.instance)
+        yield from evaluate(context)
 
     made: AssetChecksDefinition = AssetChecksDefinition.create(
         keys_by_input_name=inputs, node_def=check, check_specs_by_output_name=outputs, can_subset=True

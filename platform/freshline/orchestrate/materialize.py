@@ -21,6 +21,7 @@ from dagster import (
     Failure,
     MaterializeResult,
     MetadataValue,
+    TableColumnLineage,
 )
 
 from freshline.commit import delta_log
@@ -55,10 +56,11 @@ Connect = Callable[[Callable[[str], None]], Requests]
 
 @dataclass(frozen=True)
 class Materialization:
-    """The table or log table that Materialize on one asset asks for, and where it lies."""
+    """The table or log table that Materialize on one asset asks for, where it lies, and where its columns come from."""
 
     spec: Spec
     warehouse: Warehouse
+    lineage: TableColumnLineage | None = None
 
     @property
     def name(self) -> TableName:
@@ -80,7 +82,7 @@ def materialize(asked: Materialization, connect: Connect, context: AssetExecutio
         # For this table alone, because Dagster has a step of its own for each selected upstream and orders them.
         request = engine.run("refresh", tables=[str(asked.name)], upstreams=False, cause=cause)
         # Closed here and not by the garbage collector: an interruption must cancel the request before the step ends.
-        with closing(_closable(request)) as events:
+        with closing(closable(request)) as events:
             for event in events:
                 match event["type"]:
                     case "progress":
@@ -124,18 +126,30 @@ def result(asked: Materialization, outcome: Mapping[str, Any], now: datetime) ->
     version = outcome["version"]
     metadata: dict[str, Any] = outcome_metadata(outcome, now)
     if version is not None:
-        path = asked.warehouse.location(asked.spec)
-        rows = delta_log.count_rows(path, version)
-        if rows is not None:
-            metadata["dagster/row_count"] = rows
-        schema = column_schema(asked.spec, path, version=version)
-        if schema is not None:
-            metadata["dagster/column_schema"] = schema
+        metadata |= version_metadata(asked, version)
     return MaterializeResult(
         asset_key=asset_key(asked.name),
         metadata=metadata,
         data_version=None if version is None else DataVersion(str(version)),
     )
+
+
+def version_metadata(asked: Materialization, version: int) -> dict[str, Any]:
+    """What the log tells of one version: how many rows there are, of which columns, and where these come from.
+
+    Columns and their lineage stand in every event, because the UI shows those of the newest one.
+    """
+    path = asked.warehouse.location(asked.spec)
+    metadata: dict[str, Any] = {}
+    rows = delta_log.count_rows(path, version)
+    if rows is not None:
+        metadata["dagster/row_count"] = rows
+    schema = column_schema(asked.spec, path, version=version)
+    if schema is not None:
+        metadata["dagster/column_schema"] = schema
+    if asked.lineage is not None:
+        metadata["dagster/column_lineage"] = asked.lineage
+    return metadata
 
 
 def outcome_metadata(outcome: Mapping[str, Any], now: datetime) -> dict[str, Any]:
@@ -145,8 +159,11 @@ def outcome_metadata(outcome: Mapping[str, Any], now: datetime) -> dict[str, Any
         for key in ("version", "strategy", "reason", "mode", "refreshes", "rows_in", "rows_out", "rejected")
         if outcome.get(key) is not None
     }
-    if outcome.get("seconds") is not None:
-        metadata["seconds"] = round(float(outcome["seconds"]), 3)
+    for key in ("seconds", "cpu_seconds"):
+        if outcome.get(key) is not None:
+            metadata[key] = round(float(outcome[key]), 3)
+    if outcome.get("violations"):
+        metadata["violations"] = sum(int(each["rows"]) for each in outcome["violations"].values())
     if outcome.get("data_timestamp"):
         stamp = datetime.fromisoformat(outcome["data_timestamp"])
         lag = lag_seconds(stamp, now)
@@ -172,7 +189,8 @@ def failure(error: Mapping[str, Any], outcome: Mapping[str, Any] | None = None) 
     )
 
 
-def _closable(events: Iterator[dict[str, Any]]) -> Generator[dict[str, Any], None, None]:
+def closable(events: Iterator[dict[str, Any]]) -> Generator[dict[str, Any], None, None]:
+    """The events, in an iterator that can be closed."""
     yield from events
 
 

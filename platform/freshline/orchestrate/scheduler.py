@@ -21,8 +21,9 @@ from freshline.errors import StorageError
 
 SUPERVISOR = "freshline_supervisor"
 BATCH = "freshline_batch"
-# The name of the heartbeat in the control store.
+# The names of heartbeats in the control store.
 SCHEDULER = "scheduler"
+ENGINE = "engine"
 
 RUNNING = "RUNNING"
 STOPPED = "STOPPED"

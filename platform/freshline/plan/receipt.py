@@ -20,6 +20,27 @@ FORMAT = 1
 
 
 @dataclass(frozen=True)
+class Violation:
+    """How many of the rows that a refresh computed do not meet a constraint, and some of them as JSON texts."""
+
+    rows: int
+    samples: tuple[str, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """The object that stands in receipts and outcomes."""
+        return {"rows": self.rows, "samples": list(self.samples)}
+
+
+def added_up(some: Mapping[str, Violation], more: Mapping[str, Violation]) -> dict[str, Violation]:
+    """The violations of several batches or refreshes together, with the samples of the first that has any."""
+    found = dict(some)
+    for name, violation in more.items():
+        before = found.get(name, Violation(0))
+        found[name] = Violation(before.rows + violation.rows, before.samples or violation.samples)
+    return found
+
+
+@dataclass(frozen=True)
 class Receipt:
     """One committed refresh.
 
@@ -30,7 +51,8 @@ class Receipt:
     what came after it, came by change sets. `maintenance` marks a commit that carries a receipt on without new rows.
     `rows_out` is None where only the commit's own metrics know it. `parked` is the version of the rows that wait for
     their dimension, None where none ever did. `kept_before` is the seq of the refresh from which on a changed
-    declaration holds: rows from before it may follow the one before; None where all rows follow this one.
+    declaration holds: rows from before it may follow the one before; None where all rows follow this one. `violations`
+    are those of each constraint that was not met.
     """
 
     table: TableName
@@ -53,6 +75,7 @@ class Receipt:
     maintenance: bool = False
     parked: int | None = None
     kept_before: int | None = None
+    violations: Mapping[str, Violation] = field(default_factory=dict)
 
     @property
     def transaction_version(self) -> int:
@@ -96,6 +119,8 @@ class Receipt:
             value["parked"] = self.parked
         if self.kept_before is not None:
             value["kept_before"] = self.kept_before
+        if self.violations:
+            value["violations"] = {name: each.as_json() for name, each in self.violations.items()}
         return json.dumps(value, separators=(",", ":"))
 
     @classmethod
@@ -137,6 +162,10 @@ class Receipt:
             attempt=value["attempt"],
             parked=value.get("parked"),
             kept_before=value.get("kept_before"),
+            violations={
+                name: Violation(int(each["rows"]), tuple(each["samples"]))
+                for name, each in value.get("violations", {}).items()
+            },
         )
 
 

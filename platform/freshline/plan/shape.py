@@ -17,14 +17,10 @@ from sqlglot import exp
 from freshline.declare.names import TableName
 from freshline.declare.query import SqlQuery
 from freshline.declare.query_parser import parse_sql
+from freshline.declare.volatile import find_volatile
 from freshline.plan.functions import is_aggregate
 from freshline.plan.reason import Reason
 
-VOLATILE = frozenset(
-    "rand random randn uuid shuffle current_timestamp now current_date curdate current_time localtimestamp "
-    "unix_timestamp monotonically_increasing_id spark_partition_id input_file_name input_file_block_start "
-    "input_file_block_length randstr uniform reflect try_reflect java_method".split()
-)
 DIALECT = "spark"
 
 
@@ -105,7 +101,7 @@ def read_shape(query: SqlQuery, partitioned_by: tuple[str, ...]) -> Shape:
     """The shape of a query; pure and cached."""
     views = {name.view.lower(): name for name in query.reads}
     tree = parse_sql(query.render())
-    volatile = _volatile(tree)
+    volatile = find_volatile(tree)
     lookups = query.lookups
     branches: tuple[Branch, ...] = ()
     not_monotone: Reason | None = None
@@ -168,20 +164,6 @@ def _names(names: frozenset[TableName] | Sequence[TableName] | set[TableName]) -
 def _fragment(node: exp.Expr) -> str:
     text = node.sql(dialect=DIALECT)
     return text if len(text) <= 60 else text[:57] + "..."
-
-
-def _volatile(tree: exp.Expr) -> str | None:
-    for node in tree.walk():
-        if isinstance(node, exp.Anonymous):
-            name = str(node.this).lower()
-        elif isinstance(node, exp.Func):
-            name = node.sql_name().lower()
-        else:
-            continue
-        if name in VOLATILE:
-            # A seed makes rand repeatable for one layout of files only, so it is refused too.
-            return name
-    return None
 
 
 # -- insert-monotone queries ---------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from pyspark.sql.types import StructType
 from freshline.declare.query import SqlQuery
 from freshline.declare.spec import Merge, MergeKind, TableSpec
 from freshline.plan.stored_order import stored_order, ties_of
+from freshline.refresh.constraints import leave_out
 from freshline.refresh.inputs import ARRIVAL
 from freshline.refresh.keys import DELETE as REMOVE
 from freshline.refresh.keys import INSERT, OP, UPDATE
@@ -43,10 +44,16 @@ def order_items(merge: Merge) -> tuple[str, ...]:
 
 
 def read_rows(spark: SparkSession, spec: TableSpec, *, arrival: bool = False) -> DataFrame:
-    """The query's rows with order struct and delete mark, over whatever the session's views hold.
+    """The rows that are folded, with order struct and delete mark, over whatever the session's views hold.
 
-    With `arrival` the log's arrival columns come along, for a view that has them.
+    A row that a constraint leaves out is not folded, as if it had not come; a delete always is. With `arrival` the
+    log's arrival columns come along, for a view that has them.
     """
+    return leave_out(read_unjudged(spark, spec, arrival=arrival), spec.constraints, but=F.col(DELETE))
+
+
+def read_unjudged(spark: SparkSession, spec: TableSpec, *, arrival: bool = False) -> DataFrame:
+    """As `read_rows`, with the rows that constraints leave out."""
     assert spec.merge is not None
     assert isinstance(spec.query, SqlQuery)
     assert spec.columns is not None
@@ -74,6 +81,11 @@ def has_key(spec: TableSpec) -> Column:
     for key in spec.primary_key:
         condition = condition & F.col(quoted(key)).isNotNull()
     return condition
+
+
+def not_judged(spec: TableSpec) -> Column:
+    """Whether constraints pass over a row of the fold: a delete, or one without a key."""
+    return F.col(DELETE) | ~has_key(spec)
 
 
 def fold_rows(rows: DataFrame, spec: TableSpec) -> DataFrame:

@@ -34,8 +34,9 @@ from pyspark.sql.types import (
 )
 from pyspark.sql.window import Window
 
-from freshline.declare.spec import SourceSpec
+from freshline.declare.spec import OnViolation, SourceSpec
 from freshline.plan.position import FileMark
+from freshline.refresh.constraints import VIOLATED, first_violated, violated
 from freshline.refresh.inputs import FILE, HASH, INGESTED_AT, RECORD, SEQ
 from freshline.refresh.literal import quoted
 
@@ -55,6 +56,13 @@ REJECTIONS: dict[str, str] = {
     "NULL_KEY": "a column of the primary key is NULL",
     "KEY_CONFLICT": "another record with this primary key and other values arrived before",
 }
+
+# What is left out and counted, and not kept in quarantine.
+REDELIVERED = "REDELIVERED"
+DROPPED = "DROPPED"
+LEFT_OUT = (REDELIVERED, DROPPED)
+# The error of a record that violates a constraint, before its name.
+CONSTRAINT = "CONSTRAINT("
 
 # The header of a CSV file longer than this is no header.
 HEADER_BYTES = 1 << 20
@@ -92,7 +100,8 @@ class Records:
     """Parsed records of some files.
 
     `rows` has the columns FILE, RECORD, LINE (NULL where only the order is known), RAW (NULL for good records of a
-    source without a key), ERROR (NULL for good records) and one column for each declared record column.
+    source without a key), ERROR (NULL for good records) and one column for each declared record column; where
+    constraints are declared also VIOLATED, the names of those that a record violates.
     """
 
     rows: DataFrame
@@ -306,11 +315,22 @@ def _finished(rows: DataFrame, error: Column, record: str | None, spec: SourceSp
     null_key = F.lit(False)
     for key in spec.primary_key:
         null_key = null_key | F.col(quoted(key)).isNull()
-    final = F.coalesce(F.col(ERROR), F.when(null_key, F.lit("NULL_KEY")))
+    broken = F.coalesce(F.col(ERROR), F.when(null_key, F.lit("NULL_KEY")))
+    final = broken
+    marked: list[Column] = []
+    if spec.constraints:
+        # What is no record, or has no key, has nothing that a constraint could be about.
+        nothing = F.array().cast("array<string>")
+        typed = typed.withColumn(VIOLATED, F.when(broken.isNull(), violated(spec.constraints)).otherwise(nothing))
+        dropped = first_violated(spec.constraints, OnViolation.DROP_ROW)
+        quarantine = first_violated(spec.constraints, OnViolation.QUARANTINE)
+        rejected = F.concat(F.lit(CONSTRAINT), quarantine, F.lit(")"))
+        final = F.coalesce(broken, rejected, F.when(dropped.isNotNull(), F.lit(DROPPED)))
+        marked = [F.col(VIOLATED)]
     # A good record of a source without a key is never needed raw again.
     raw = F.col("value") if spec.primary_key else F.when(final.isNotNull(), F.col("value"))
     names = [F.col(quoted(field.name)) for field in record_schema(spec).fields]
-    return typed.select(FILE, RECORD, LINE, raw.cast("binary").alias(RAW), final.alias(ERROR), *names)
+    return typed.select(FILE, RECORD, LINE, raw.cast("binary").alias(RAW), final.alias(ERROR), *marked, *names)
 
 
 def record_hash(spec: SourceSpec) -> Column:
@@ -336,7 +356,7 @@ def mark_duplicates(rows: DataFrame, spec: SourceSpec) -> DataFrame:
     place = rows.withColumn("_freshline_place", F.row_number().over(good)).withColumn(
         "_freshline_first", F.first(HASH).over(good)
     )
-    again = F.when(F.col("_freshline_first") == F.col(HASH), F.lit("REDELIVERED")).otherwise(F.lit("KEY_CONFLICT"))
+    again = F.when(F.col("_freshline_first") == F.col(HASH), F.lit(REDELIVERED)).otherwise(F.lit("KEY_CONFLICT"))
     error = F.when(F.col(ERROR).isNotNull(), F.col(ERROR)).when(F.col("_freshline_place") > 1, again)
     return place.withColumn(ERROR, error).drop("_freshline_place", "_freshline_first")
 
@@ -347,15 +367,18 @@ def mark_known(rows: DataFrame, known: DataFrame, spec: SourceSpec) -> DataFrame
     `known` has the key columns and `_freshline_known`, the hash of the stored record.
     """
     joined = rows.join(F.broadcast(known), list(spec.primary_key), "left")
-    again = F.when(F.col("_freshline_known") == F.col(HASH), F.lit("REDELIVERED")).otherwise(F.lit("KEY_CONFLICT"))
+    again = F.when(F.col("_freshline_known") == F.col(HASH), F.lit(REDELIVERED)).otherwise(F.lit("KEY_CONFLICT"))
     found = F.col(ERROR).isNull() & F.col("_freshline_known").isNotNull()
     return joined.withColumn(ERROR, F.when(found, again).otherwise(F.col(ERROR))).drop("_freshline_known")
 
 
-def quarantined(rows: DataFrame, seq: int, now: datetime) -> DataFrame:
+def quarantined(rows: DataFrame, spec: SourceSpec, seq: int, now: datetime) -> DataFrame:
     """The rejected records as rows of the quarantine table."""
-    message = F.element_at(F.create_map(*[F.lit(x) for pair in REJECTIONS.items() for x in pair]), F.col(ERROR))
-    return rows.where(F.col(ERROR).isNotNull() & (F.col(ERROR) != "REDELIVERED")).select(
+    said = REJECTIONS | {
+        f"{CONSTRAINT}{each.name})": f"EXPECT ({each.condition}) is not met" for each in spec.constraints
+    }
+    message = F.element_at(F.create_map(*[F.lit(x) for pair in said.items() for x in pair]), F.col(ERROR))
+    return rows.where(F.col(ERROR).isNotNull() & ~F.col(ERROR).isin(*LEFT_OUT)).select(
         F.lit(seq).cast("bigint").alias(SEQ),
         F.col(FILE).alias("file"),
         F.col(LINE).alias("line"),

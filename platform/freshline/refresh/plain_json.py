@@ -28,11 +28,11 @@ STOPPED = "FRESHLINE_RECORD_IN_DOUBT"
 
 
 def may_be_plain(spec: SourceSpec, marks: Sequence[FileMark]) -> bool:
-    """Whether the short way is open: flat JSON records, no key, few files, none empty or packed."""
+    """Whether the short way is open: flat JSON records, no key, no constraints, few files, none empty or packed."""
     nested = any(isinstance(field.dataType, ArrayType | MapType | StructType) for field in record_schema(spec).fields)
     packed = any(mark.path.endswith(".gz") or mark.size == 0 for mark in marks)
     few = len(marks) <= SINGLE_FILE_TASKS
-    return spec.format == "json" and not spec.primary_key and not nested and not packed and few
+    return spec.format == "json" and not spec.primary_key and not spec.constraints and not nested and not packed and few
 
 
 def count_plain_lines(spark: SparkSession, spec: SourceSpec, root: Path, marks: Sequence[FileMark]) -> int | None:

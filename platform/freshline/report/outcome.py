@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from freshline.declare.names import TableName
 from freshline.errors import FreshlineError
+from freshline.plan.receipt import Violation
 
 
 @dataclass(frozen=True)
@@ -20,7 +22,7 @@ class Outcome:
     `rows_out` the rows written, `rejected` those that went to quarantine. `problems` are errors that did not stop
     the refresh, such as a landing file that changed after it was read. `cache_hits` is how many inputs of a join were
     still kept from an earlier refresh. `late_rows` are those that came behind the watermark of a log table; they are in
-    it like all others; None without a watermark.
+    it like all others; None without a watermark. `violations` are those of each constraint that was not met.
 
     `cpu_seconds` are those of the engine's processes, None where other work ran beside it; `predicted_seconds` is what
     the strategy and `full_seconds` what a full refresh was expected to take, None where that did not count.
@@ -46,6 +48,7 @@ class Outcome:
     cpu_seconds: float | None = None
     predicted_seconds: float | None = None
     full_seconds: float | None = None
+    violations: Mapping[str, Violation] = field(default_factory=dict)
 
     @property
     def ok(self) -> bool:
@@ -71,6 +74,7 @@ class Outcome:
             "predicted_seconds": self.predicted_seconds,
             "full_seconds": self.full_seconds,
             "cache_hits": self.cache_hits,
+            "violations": {name: each.as_json() for name, each in self.violations.items()},
             "data_timestamp": None if self.data_timestamp is None else self.data_timestamp.isoformat(),
             "error": None if self.error is None else self.error.as_json(),
             "problems": [problem.as_json() for problem in self.problems],

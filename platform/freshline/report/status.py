@@ -20,7 +20,7 @@ from freshline.commit.control_store import ControlStore
 from freshline.commit.warehouse import Warehouse
 from freshline.declare.graph import Graph
 from freshline.declare.names import TableName
-from freshline.declare.spec import SourceSpec, Spec, TableSpec
+from freshline.declare.spec import OnViolation, SourceSpec, Spec, TableSpec
 from freshline.errors import FreshlineError
 from freshline.plan.feasible import judge_promises
 from freshline.plan.hold import HeldBy, Hold, held_tables
@@ -240,7 +240,7 @@ def _look(
         path = warehouse.location(spec)
         newest = delta_log.read_newest(path)
         quarantined = None
-        if isinstance(spec, SourceSpec) and spec.is_log:
+        if is_quarantining(spec):
             rejected = warehouse.quarantine(spec.name)
             version = delta_log.newest_version(rejected)
             quarantined = 0 if version is None else count_rows(rejected, version)
@@ -282,6 +282,13 @@ def _look(
     except FreshlineError as error:
         # One table that cannot be read must not hide the others; its line says what is wrong.
         return replace(nothing, error=error.as_json())
+
+
+def is_quarantining(spec: Spec) -> bool:
+    """Whether there may be a quarantine table beside it."""
+    if isinstance(spec, SourceSpec):
+        return spec.is_log
+    return any(each.on_violation is OnViolation.QUARANTINE for each in spec.constraints)
 
 
 def _event_time(spec: Spec, path: Path, version: int) -> datetime | None:

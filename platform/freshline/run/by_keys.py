@@ -27,7 +27,7 @@ from freshline.plan.reason import Reason
 from freshline.plan.step import RefoldKeys, RefreshKeys
 from freshline.refresh.algebra import drop_views as drop_algebra_views
 from freshline.refresh.algebra import follow
-from freshline.refresh.fold import fold_rows, has_key, read_rows, winning_rows
+from freshline.refresh.fold import fold_rows, has_key, not_judged, read_unjudged, winning_rows
 from freshline.refresh.inputs import (
     Pinned,
     read_net_images,
@@ -51,7 +51,8 @@ from freshline.refresh.keys import (
 )
 from freshline.refresh.literal import quoted
 from freshline.refresh.settle import settle
-from freshline.run.compute import as_stored, check_key, check_key_against, is_unique_by_query, run_query
+from freshline.run.compute import as_stored, check_key, check_key_against, is_unique_by_query, run_query, run_unjudged
+from freshline.run.judge import Judge
 from freshline.run.pin import Pins
 from freshline.run.runtime import Runtime
 
@@ -85,6 +86,7 @@ class _Look:
     changes: Mapping[TableName, Changes]
     inputs: Mapping[tuple[Reading, str], DataFrame]
     target: DataFrame
+    judge: Judge
     held: ExitStack
 
 
@@ -96,6 +98,7 @@ def find_changes(
     step: RefreshKeys,
     pins: Pins,
     changes: Mapping[TableName, Changes],
+    judge: Judge,
     held: ExitStack,
 ) -> tuple[Changed | Reason, int]:
     """How the stored rows change, or why a full refresh is right; and how many inputs were kept from an earlier one."""
@@ -112,7 +115,7 @@ def find_changes(
             inputs[Reading.OLD, relation] = read_whole(spark, Pinned(pinned.spec, pinned.path, before))
     version = newest_version(path)
     assert version is not None
-    look = _Look(runtime, spark, spec, step, pins, changes, inputs, read_version(spark, path, version), held)
+    look = _Look(runtime, spark, spec, step, pins, changes, inputs, read_version(spark, path, version), judge, held)
     shadow_inputs({name: inputs[Reading.NEW, name.view.lower()] for name in pins.inputs})
     found: Changed | Reason | None = None
     try:
@@ -214,7 +217,8 @@ def _by_keys(look: _Look) -> Changed | Reason:
     reason, found_by = Reason("AFFECTED_KEYS", ", ".join(step.affected.columns)), spec.primary_key
     if keys.count == 0:
         return Changed(keys, None, 0, reason, found_by)
-    rows = keys.restrict(run_query(spark, spec, pins.inputs)).select(*[F.col(quoted(name)) for name in target.columns])
+    computed = look.judge.rows(keys.restrict(run_unjudged(spark, spec, pins.inputs)), again=True)
+    rows = computed.select(*[F.col(quoted(name)) for name in target.columns])
     new, many = settle(rows, expected=keys.count)
     old = keys.restrict(target)
     if spec.primary_key:
@@ -231,16 +235,23 @@ def _by_keys(look: _Look) -> Changed | Reason:
 
 
 def refold(
-    spark: SparkSession, spec: TableSpec, path: Path, step: RefoldKeys, pinned: Pinned, change: Changes
+    spark: SparkSession,
+    spec: TableSpec,
+    path: Path,
+    step: RefoldKeys,
+    pinned: Pinned,
+    change: Changes,
+    judge: Judge,
 ) -> Changed:
     """How the rows of a merge type change whose keys are folded again, over all rows that the input has of them."""
     version = newest_version(path)
     assert version is not None
     target = read_version(spark, path, version)
     shadow_inputs({step.input: read_net_images(spark, pinned, change)})
-    touched = read_rows(spark, spec).where(has_key(spec)).select(*[F.col(quoted(key)) for key in spec.primary_key])
+    touched = read_unjudged(spark, spec).where(has_key(spec)).select(*[F.col(quoted(key)) for key in spec.primary_key])
     keys = keys_of(touched.distinct())
     shadow_inputs({step.input: read_whole(spark, pinned)})
-    new = winning_rows(fold_rows(keys.restrict(read_rows(spark, spec)), spec), spec)
+    every = judge.rows(keys.restrict(read_unjudged(spark, spec)), again=True, but=not_judged(spec))
+    new = winning_rows(fold_rows(every, spec), spec)
     changed, count = settle(difference_by_key(new, keys.restrict(target), spec.primary_key))
     return Changed(keys, changed, count, step.reason, spec.primary_key)

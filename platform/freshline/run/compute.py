@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -14,6 +15,7 @@ from freshline.declare.spec import TableSpec
 from freshline.errors import DuplicateKeyError, LookupKeyError
 from freshline.plan.shape import groups_by
 from freshline.refresh.cancellation import Cancellation
+from freshline.refresh.constraints import leave_out
 from freshline.refresh.fold import fold_all
 from freshline.refresh.inputs import Pinned, read_whole, shadow_inputs
 from freshline.refresh.literal import quoted
@@ -45,6 +47,11 @@ def _any_row(rows: DataFrame, join: LookupJoin) -> DataFrame:
 
 
 def run_query(spark: SparkSession, spec: TableSpec, pins: Mapping[TableName, Pinned]) -> DataFrame:
+    """The table's rows over the views of the session: what the query yields and no constraint leaves out."""
+    return leave_out(run_unjudged(spark, spec, pins), spec.constraints)
+
+
+def run_unjudged(spark: SparkSession, spec: TableSpec, pins: Mapping[TableName, Pinned]) -> DataFrame:
     """The query over the views of the session; `version_of` gives the pinned versions."""
     assert isinstance(spec.query, SqlQuery)
     versions = {join.alias.lower(): pins[join.table].position.version for join in spec.query.lookup_joins}
@@ -69,16 +76,23 @@ def compute_whole(
     spec: TableSpec,
     pins: Mapping[TableName, Pinned],
     cancellation: Cancellation,
+    *,
+    judge: Callable[[DataFrame], DataFrame] | None = None,
 ) -> tuple[DataFrame, str | None]:
-    """All rows of the table at the pinned versions; the name of the view to drop afterwards, for a Python table."""
+    """All rows of the table at the pinned versions; the name of the view to drop afterwards, for a Python table.
+
+    `judge` takes the place of leaving out the rows that violate constraints; not for a merge, whose rows are judged
+    before they are folded.
+    """
+    judged = partial(leave_out, constraints=spec.constraints) if judge is None else judge
     if isinstance(spec.query, PythonQuery):
         assert runtime.python_tables is not None, "tables in Python need the engine's worker"
         view = runtime.python_tables.compute(spec.query, list(pins.values()), cancellation)
-        return as_stored(spark.table(f"global_temp.{view}"), spec), view
+        return judged(as_stored(spark.table(f"global_temp.{view}"), spec)), view
     shadow_inputs(whole_inputs(spark, spec, pins))
     if spec.merge is not None:
         return as_stored(fold_all(spark, spec), spec), None
-    return run_query(spark, spec, pins), None
+    return judged(run_unjudged(spark, spec, pins)), None
 
 
 def check_lookups(runtime: Runtime, spark: SparkSession, spec: TableSpec, pins: Mapping[TableName, Pinned]) -> None:

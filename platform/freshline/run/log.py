@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from uuid import uuid4
@@ -21,6 +21,7 @@ from pyspark import StorageLevel
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from freshline.commit.delta_log import (
     count_all,
@@ -39,19 +40,22 @@ from freshline.commit.write import (
     write_and_read_back,
 )
 from freshline.declare.names import TableName
-from freshline.declare.spec import SourceSpec
+from freshline.declare.spec import SourceSpec, Spec
 from freshline.errors import DefinitionChangedError, FencedError, ForeignWriteError
 from freshline.plan.disk import HISTORY_SECONDS, history_seconds
 from freshline.plan.position import FileMark, FilesPosition
 from freshline.plan.reason import Reason
-from freshline.plan.receipt import Receipt
+from freshline.plan.receipt import Receipt, Violation, added_up
 from freshline.plan.request import RefreshRequest
 from freshline.refresh.cancellation import Cancellation
+from freshline.refresh.constraints import count_violations
 from freshline.refresh.execution import suited_to
 from freshline.refresh.ingest import (
+    DROPPED,
     ERROR,
     FILES_SCHEMA,
     QUARANTINE_SCHEMA,
+    REDELIVERED,
     accepted,
     end_reading,
     log_schema,
@@ -82,11 +86,13 @@ RECENT_FILES = 200
 
 @dataclass(frozen=True)
 class _Batch:
-    """One committed batch: its receipt, its version, and how many records went where."""
+    """One committed batch: its receipt, its version, how many records went where, and what they violate."""
 
     committed: Committed
     rejected: int
     redelivered: int
+    dropped: int = 0
+    violations: Mapping[str, Violation] = field(default_factory=dict)
 
 
 def refresh_log(
@@ -110,7 +116,8 @@ def refresh_log(
     if oldest is not None:
         stamp = min(stamp, datetime.fromtimestamp(oldest / 1e9, UTC))
     mode = str(runtime.graph.mode(spec.name))
-    rows_out = rejected = redelivered = late = 0
+    rows_out = rejected = redelivered = dropped = late = 0
+    violations: dict[str, Violation] = {}
     version = newest_version(path)
     committed = False
     if unread.new or version is None or _lacks_columns(path, spec):
@@ -131,6 +138,8 @@ def refresh_log(
                 rows_out += batch.committed.rows_out
                 rejected += batch.rejected
                 redelivered += batch.redelivered
+                dropped += batch.dropped
+                violations = added_up(violations, batch.violations)
                 version, committed = batch.committed.version, True
     newest = read_newest(path)
     receipt = newest.receipt if newest is not None else receipt
@@ -144,7 +153,7 @@ def refresh_log(
         strategy="append" if committed else "noop",
         reason=str(reason),
         version=version,
-        rows_in=rows_out + rejected + redelivered,
+        rows_in=rows_out + rejected + redelivered + dropped,
         rows_out=rows_out,
         rejected=rejected,
         late_rows=None if spec.watermark is None else late,
@@ -153,6 +162,7 @@ def refresh_log(
         data_timestamp=stamp,
         committed=committed,
         problems=unread.changed,
+        violations=violations,
     )
 
 
@@ -246,23 +256,23 @@ def _provide_log(runtime: Runtime, spark: SparkSession, spec: SourceSpec, path: 
         return
     stored = {f.name.lower(): f for f in spark.read.format("delta").load(str(path)).schema.fields}
     added = []
-    for field in schema.fields:
-        old = stored.pop(field.name.lower(), None)
+    for wanted in schema.fields:
+        old = stored.pop(wanted.name.lower(), None)
         if old is None:
-            added.append(field)
-        elif old.dataType != field.dataType:
+            added.append(wanted)
+        elif old.dataType != wanted.dataType:
             raise DefinitionChangedError(
-                f"column {field.name} is stored as {old.dataType.simpleString()} and now declared "
-                f"{field.dataType.simpleString()}. Declare the column under a new name, or a source under a new name.",
+                f"column {wanted.name} is stored as {old.dataType.simpleString()} and now declared "
+                f"{wanted.dataType.simpleString()}. Declare the column under a new name, or a source under a new name.",
                 where=str(spec.written_at),
             )
-    if any(field.name == HASH for field in added) or HASH in stored:
+    if any(wanted.name == HASH for wanted in added) or HASH in stored:
         raise DefinitionChangedError(
             "PRIMARY KEY was added to or taken from a source whose log has rows. Declare a source under a new name.",
             where=str(spec.written_at),
         )
     if added:
-        names = ", ".join(f"{quoted(field.name)} {field.dataType.simpleString()}" for field in added)
+        names = ", ".join(f"{quoted(wanted.name)} {wanted.dataType.simpleString()}" for wanted in added)
         spark.sql(f"ALTER TABLE delta.{quoted(str(path))} ADD COLUMNS ({names})")
 
 
@@ -280,11 +290,11 @@ def _ingest(
     known, previous = _known_files(runtime, spec, path)
     position = FilesPosition(0, ()) if previous is None else _position(previous, spec.name)
     position = _flush(runtime, spark, spec, position, previous)
-    seq = _next_seq(runtime, spark, spec, previous, mode)
+    seq = next_seq(runtime, spark, spec, previous, mode)
     now = runtime.clock()
     attempt = uuid4().hex
 
-    def receipt(good: int, rejected: int, redelivered: int) -> Receipt:
+    def receipt(good: int, rejected: int, left_out: int) -> Receipt:
         return Receipt(
             table=spec.name,
             fingerprint=spec.fingerprint,
@@ -295,7 +305,7 @@ def _ingest(
             reason=str(Reason("NEW_FILES", str(len(marks)))),
             data_timestamp=stamp,
             positions={spec.name: FilesPosition(position.flushed_seq, (*position.recent, *marks))},
-            rows_in=good + rejected + redelivered,
+            rows_in=good + rejected + left_out,
             rows_out=good,
             rejected=rejected,
             attempt=attempt,
@@ -319,7 +329,7 @@ def _ingest(
 
 @dataclass(frozen=True)
 class _Portion:
-    """Files that become one batch. `receipt` makes its receipt from the rows that are good, rejected, redelivered."""
+    """Files that become one batch. `receipt` makes its receipt from the rows that are good, rejected, left out."""
 
     spec: SourceSpec
     path: Path
@@ -378,15 +388,17 @@ def _commit_checked(runtime: Runtime, spark: SparkSession, portion: _Portion, ca
             if few is not None
             else {row[ERROR]: row["count"] for row in marked.groupBy(ERROR).count().collect()}
         )
-        redelivered = counts.pop("REDELIVERED", 0)
+        violations = _violations(marked, spec)
+        redelivered = counts.pop(REDELIVERED, 0)
+        dropped = counts.pop(DROPPED, 0)
         good = counts.pop(None, 0)
         rejected = sum(counts.values())
-        receipt = portion.receipt(good, rejected, redelivered)
+        receipt = replace(portion.receipt(good, rejected, redelivered + dropped), violations=violations)
         cancellation.check()
         if rejected:
             runtime.failpoint("log-before-quarantine")
-            rows_out = quarantined(marked, portion.seq, portion.now)
-            _commit_quarantine(runtime, spark, spec, rows_out, receipt, count=_count(few))
+            rows_out = quarantined(marked, spec, portion.seq, portion.now)
+            commit_quarantine(runtime, spark, spec, rows_out, receipt, count=_count(few))
             runtime.failpoint("log-after-quarantine")
         committed = _commit_log(
             runtime,
@@ -399,7 +411,15 @@ def _commit_checked(runtime: Runtime, spark: SparkSession, portion: _Portion, ca
     finally:
         if few is None:
             rows.unpersist()
-    return _Batch(committed, rejected, redelivered)
+    return _Batch(committed, rejected, redelivered, dropped, violations)
+
+
+def _violations(marked: DataFrame, spec: SourceSpec) -> dict[str, Violation]:
+    """What the records violate; one that is there already, or in quarantine for another reason, violates nothing."""
+    if not spec.constraints:
+        return {}
+    judged = marked.where(F.coalesce(~F.col(ERROR).isin(REDELIVERED, "KEY_CONFLICT"), F.lit(True)))
+    return count_violations(judged, spec.constraints, str(spec.name))
 
 
 def _commit_log(
@@ -443,7 +463,7 @@ def _mark_redelivered(spark: SparkSession, spec: SourceSpec, path: Path, rows: D
     return mark_known(marked, known, spec) if known.limit(1).count() else marked
 
 
-def _next_seq(runtime: Runtime, spark: SparkSession, spec: SourceSpec, previous: Receipt | None, mode: str) -> int:
+def next_seq(runtime: Runtime, spark: SparkSession, spec: Spec, previous: Receipt | None, mode: str) -> int:
     """One above every number used so far; takes away what a batch that never finished left in the quarantine table."""
     log_seq = 0 if previous is None else previous.seq
     path = runtime.warehouse.quarantine(spec.name)
@@ -452,21 +472,31 @@ def _next_seq(runtime: Runtime, spark: SparkSession, spec: SourceSpec, previous:
         return log_seq + 1
     left = newest.receipt.seq
     stamp = runtime.clock()
-    receipt = _side_receipt(runtime, spec, left + 1, mode, "rows of an unfinished batch are taken away", stamp)
+    receipt = side_receipt(runtime, spec, left + 1, mode, "rows of an unfinished batch are taken away", stamp)
     with fenced_session(spark, path, receipt):
         spark.sql(f"DELETE FROM delta.{quoted(str(path))} WHERE {SEQ} > {log_seq}")
     return left + 2
 
 
-def _commit_quarantine(
-    runtime: Runtime, spark: SparkSession, spec: SourceSpec, rows: DataFrame, receipt: Receipt, *, count: int | None
+def commit_quarantine(
+    runtime: Runtime,
+    spark: SparkSession,
+    spec: Spec,
+    rows: DataFrame,
+    receipt: Receipt,
+    *,
+    count: int | None,
+    schema: StructType = QUARANTINE_SCHEMA,
 ) -> None:
+    """Keep what could not be a row, under the number of the batch or refresh that goes on without it."""
     path = runtime.warehouse.quarantine(spec.name)
     if not exists(path):
-        create_table(spark, path, QUARANTINE_SCHEMA, history_seconds=HISTORY_SECONDS)
-    side = replace(receipt, positions={}, rows_out=receipt.rejected, rejected=0)
+        create_table(spark, path, schema, history_seconds=HISTORY_SECONDS)
+    side = replace(receipt, positions={}, rows_out=receipt.rejected, rejected=0, violations={})
     if write_and_read_back(lambda: append_rows(rows, path, side, count=count), path, side) is None:
-        raise FencedError("another batch wrote to the quarantine table meanwhile. Ask again.", where=str(spec.name))
+        raise FencedError(
+            "another writer's rows came to the quarantine table meanwhile. Ask again.", where=str(spec.name)
+        )
 
 
 def _flush(
@@ -483,7 +513,7 @@ def _flush(
         rows = spark.createDataFrame(
             [(previous.seq, mark.path, mark.size, mark.modified_ns) for mark in position.recent], FILES_SCHEMA
         )
-        receipt = _side_receipt(runtime, spec, previous.seq, previous.mode, "files read", runtime.clock())
+        receipt = side_receipt(runtime, spec, previous.seq, previous.mode, "files read", runtime.clock())
         if (
             write_and_read_back(lambda: append_rows(rows, path, receipt, count=len(position.recent)), path, receipt)
             is None
@@ -493,7 +523,7 @@ def _flush(
     return FilesPosition(previous.seq, ())
 
 
-def _side_receipt(runtime: Runtime, spec: SourceSpec, seq: int, mode: str, reason: str, stamp: datetime) -> Receipt:
+def side_receipt(runtime: Runtime, spec: Spec, seq: int, mode: str, reason: str, stamp: datetime) -> Receipt:
     return Receipt(
         table=spec.name,
         fingerprint=spec.fingerprint,
@@ -533,6 +563,6 @@ def commit_null_keys(
         # No fence: one engine writes, and a repeat finds its rows by their number. The receipt on top stays the log's.
         newest = read_newest(path)
         base = None if newest is None else newest.receipt
-        receipt = _side_receipt(runtime, spec, up_to if base is None else base.seq, mode, error, runtime.clock())
+        receipt = side_receipt(runtime, spec, up_to if base is None else base.seq, mode, error, runtime.clock())
         fresh.write.format("delta").mode("append").option("userMetadata", receipt.to_json()).save(str(path))
     return count

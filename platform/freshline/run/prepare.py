@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import partial
 from pathlib import Path
@@ -47,7 +47,7 @@ from freshline.plan.changes import Changes
 from freshline.plan.disk import history_seconds
 from freshline.plan.position import Position, TablePosition
 from freshline.plan.reason import Reason
-from freshline.plan.receipt import Receipt
+from freshline.plan.receipt import Receipt, Violation
 from freshline.plan.shape import Origin, read_shape
 from freshline.plan.step import (
     Append,
@@ -70,7 +70,9 @@ from freshline.refresh.fold import (
     drop_beaten,
     fold_rows,
     has_key,
+    not_judged,
     read_rows,
+    read_unjudged,
     update_condition,
     winning_rows,
 )
@@ -100,10 +102,11 @@ from freshline.run.compute import (
     check_lookups,
     compute_whole,
     is_unique_by_query,
-    run_query,
+    run_unjudged,
     whole_inputs,
 )
-from freshline.run.log import commit_null_keys
+from freshline.run.judge import Judge
+from freshline.run.log import commit_null_keys, next_seq
 from freshline.run.parked import Met, meet
 from freshline.run.partitions import partition_condition, partition_key, read_partition
 from freshline.run.pin import Pins, pin_at
@@ -118,7 +121,10 @@ ONE_TASK_ROWS = 100_000
 
 @dataclass(frozen=True)
 class Work:
-    """What a step has to write: the statement, and what the receipt says of it. `write` None: nothing would change."""
+    """What a step has to write: the statement, and what the receipt says of it. `write` None: nothing would change.
+
+    `seq` is the number of the refresh.
+    """
 
     write: Callable[[Receipt], None] | None
     strategy: str
@@ -130,6 +136,8 @@ class Work:
     met: Met | None = None
     cache_hits: int = 0
     begins: bool = False
+    seq: int = 1
+    violations: Mapping[str, Violation] = field(default_factory=dict)
 
 
 def prepare(
@@ -146,28 +154,59 @@ def prepare(
 ) -> Work:
     """Compute what the step writes; caches that it needs are let go of by `held`."""
     path = runtime.warehouse.path(spec.name)
+    # Before anything is computed: rows that an unfinished refresh rejected are not known yet.
+    seq = next_seq(runtime, spark, spec, receipt, mode)
+    judge = Judge(runtime, spark, spec, pins, held)
+    work = _prepare(runtime, spark, spec, path, step, pins, changes, receipt, judge, held, cancellation, mode)
+    if work.write is None and judge.violations:
+        # Nothing changes in the table, and yet its receipt counts what was left out, and up to where.
+        work = replace(_carry(spark, path, pins, Noop(work.reason)), rows_in=work.rows_in, rejected=work.rejected)
+    if work.write is None:
+        return work
+    return replace(
+        work,
+        write=judge.write(work.write),
+        rejected=work.rejected + judge.rejected,
+        seq=seq,
+        violations=judge.violations,
+    )
+
+
+def _prepare(
+    runtime: Runtime,
+    spark: SparkSession,
+    spec: TableSpec,
+    path: Path,
+    step: Step,
+    pins: Pins,
+    changes: Mapping[TableName, Changes],
+    receipt: Receipt | None,
+    judge: Judge,
+    held: ExitStack,
+    cancellation: Cancellation,
+    mode: str,
+) -> Work:
     match step:
         case Noop():
             return _carry(spark, path, pins, step)
         case Append():
-            return _prepare_append(runtime, spark, spec, path, step, pins, changes, receipt, held)
+            return _prepare_append(runtime, spark, spec, path, step, pins, changes, receipt, judge, held)
         case MergeRows():
-            return _prepare_merge(runtime, spark, spec, path, step, pins, changes, mode)
+            return _prepare_merge(runtime, spark, spec, path, step, pins, changes, judge, mode)
         case RefoldKeys():
             change = changes[step.input]
-            return _change(
-                spark, path, refold(spark, spec, path, step, pins.inputs[step.input], change), change.rows, pins
-            )
+            found = refold(spark, spec, path, step, pins.inputs[step.input], change, judge)
+            return _change(spark, path, found, change.rows, pins)
         case RefreshKeys():
-            return _prepare_keys(runtime, spark, spec, path, step, pins, changes, held, cancellation, mode)
+            return _prepare_keys(runtime, spark, spec, path, step, pins, changes, judge, held, cancellation, mode)
         case ReplacePartitions():
-            return _prepare_partitions(runtime, spark, spec, path, step, pins, changes, held, cancellation, mode)
+            return _prepare_partitions(runtime, spark, spec, path, step, pins, changes, judge, held, cancellation, mode)
         case ReplaceNamedPartitions():
-            return _prepare_named(runtime, spark, spec, path, step, pins, receipt, held)
+            return _prepare_named(runtime, spark, spec, path, step, pins, receipt, judge, held)
         case Begin():
-            return _prepare_begin(runtime, spark, spec, path, step, pins, held, cancellation)
+            return _prepare_begin(runtime, spark, spec, path, step, pins, judge, held, cancellation)
         case Full():
-            return _prepare_full(runtime, spark, spec, path, pins, step.reason, held, cancellation, mode)
+            return _prepare_full(runtime, spark, spec, path, pins, step.reason, judge, held, cancellation, mode)
     assert_never(step)
 
 
@@ -186,6 +225,7 @@ def _prepare_append(
     pins: Pins,
     changes: Mapping[TableName, Changes],
     receipt: Receipt | None,
+    judge: Judge,
     held: ExitStack,
 ) -> Work:
     whole = [name for name in pins.inputs if name not in step.as_changes]
@@ -200,7 +240,8 @@ def _prepare_append(
         met = _meet(runtime, spark, spec, pins, frames, receipt)
         rows = met.rows
     else:
-        rows = run_query(spark, spec, pins.inputs)
+        rows = run_unjudged(spark, spec, pins.inputs)
+    rows = judge.rows(rows, again=False)
     if spec.primary_key:
         rows = _held(rows, held)
         if met is None and rows.limit(1).count() == 0:
@@ -249,6 +290,7 @@ def _prepare_merge(
     step: MergeRows,
     pins: Pins,
     changes: Mapping[TableName, Changes],
+    judge: Judge,
     mode: str,
 ) -> Work:
     merge = spec.merge
@@ -258,8 +300,9 @@ def _prepare_merge(
     change = changes[step.input]
     new = read_upserted(spark, pinned, change) if step.updates else None
     shadow_inputs({step.input: read_inserted(spark, pinned, change, arrival=pinned.is_log) if new is None else new})
-    rows = read_rows(spark, spec, arrival=pinned.is_log)
+    rows = read_unjudged(spark, spec, arrival=pinned.is_log)
     rejected = _quarantine_null_keys(runtime, spark, spec, pinned, rows, mode)
+    rows = judge.rows(rows, again=False, but=not_judged(spec))
     folded = fold_rows(rows, spec)
     stored = stored_order(spec)
     settled_by_table = merge.kind is MergeKind.FIRST_ROW and (merge.order is None or merge.late == "ignore")
@@ -357,13 +400,14 @@ def _prepare_keys(
     step: RefreshKeys,
     pins: Pins,
     changes: Mapping[TableName, Changes],
+    judge: Judge,
     held: ExitStack,
     cancellation: Cancellation,
     mode: str,
 ) -> Work:
-    found, hits = find_changes(runtime, spark, spec, path, step, pins, changes, held)
+    found, hits = find_changes(runtime, spark, spec, path, step, pins, changes, judge, held)
     if isinstance(found, Reason):
-        return _prepare_full(runtime, spark, spec, path, pins, found, held, cancellation, mode)
+        return _prepare_full(runtime, spark, spec, path, pins, found, judge, held, cancellation, mode)
     rows_in = sum(changes[name].rows for name in step.changed)
     return replace(_change(spark, path, found, rows_in, pins), cache_hits=hits)
 
@@ -399,6 +443,7 @@ def _prepare_partitions(
     step: ReplacePartitions,
     pins: Pins,
     changes: Mapping[TableName, Changes],
+    judge: Judge,
     held: ExitStack,
     cancellation: Cancellation,
     mode: str,
@@ -415,7 +460,7 @@ def _prepare_partitions(
         return Work(None, "noop", Reason("NO_NET_CHANGE"), change.rows, pins.positions, {})
     if len(touched) > MOST_PARTITIONS:
         reason = Reason("UNSUPPORTED", f"more than {MOST_PARTITIONS} partitions changed")
-        return _prepare_full(runtime, spark, spec, path, pins, reason, held, cancellation, mode)
+        return _prepare_full(runtime, spark, spec, path, pins, reason, judge, held, cancellation, mode)
     values = [tuple(from_spark(value, kind) for value, kind in zip(row, kinds, strict=True)) for row in touched]
     frames = whole_inputs(spark, spec, pins.inputs)
     frames[step.input] = frames[step.input].where(
@@ -423,7 +468,7 @@ def _prepare_partitions(
     )
     shadow_inputs(frames)
     predicate = partition_predicate([quoted(column) for column in spec.partitioned_by], values)
-    rows = run_query(spark, spec, pins.inputs).where(predicate)
+    rows = judge.rows(run_unjudged(spark, spec, pins.inputs).where(predicate), again=True)
     if spec.primary_key and not is_unique_by_query(spec):
         rows = _held(rows, held)
         check_key(rows, spec)
@@ -462,6 +507,7 @@ def _prepare_named(
     step: ReplaceNamedPartitions,
     pins: Pins,
     receipt: Receipt | None,
+    judge: Judge,
     held: ExitStack,
 ) -> Work:
     if receipt is None:
@@ -487,7 +533,7 @@ def _prepare_named(
         frames[shape.origin.input] = frames[shape.origin.input].where(over)
     shadow_inputs(frames)
     check_lookups(runtime, spark, spec, inputs)
-    rows = run_query(spark, spec, inputs).where(predicate)
+    rows = judge.rows(run_unjudged(spark, spec, inputs).where(predicate), again=True)
     if spec.primary_key and not is_unique_by_query(spec):
         rows = _held(rows, held)
         check_key(rows, spec)
@@ -515,11 +561,13 @@ def _prepare_begin(
     path: Path,
     step: Begin,
     pins: Pins,
+    judge: Judge,
     held: ExitStack,
     cancellation: Cancellation,
 ) -> Work:
     """Keep the rows that are there, or those of partitions before a date; columns that they lack are NULL in them."""
-    rows, view = compute_whole(runtime, spark, spec, pins.inputs, cancellation)
+    # Judged below, once it is known which of the rows are written.
+    rows, view = compute_whole(runtime, spark, spec, pins.inputs, cancellation, judge=lambda every: every)
     if view is not None and runtime.python_tables is not None:
         held.callback(runtime.python_tables.drop, view)
     if step.start == NOW:
@@ -536,6 +584,13 @@ def _prepare_begin(
     condition = _from_date(spec, rows.schema, step.start)
     check_lookups(runtime, spark, spec, pins.inputs)
     rows = rows.where(condition)
+    if spec.merge is None:
+        rows = judge.rows(rows, again=True)
+    else:
+        # What is folded is judged, which is more than the rows of a date.
+        (name,) = spec.driving
+        every = read_unjudged(spark, spec, arrival=pins.inputs[name].is_log)
+        judge.rows(every, again=True, but=not_judged(spec))
     if spec.primary_key and spec.merge is None:
         rows = _held(rows, held)
         check_key(rows, spec)
@@ -574,11 +629,17 @@ def _prepare_full(
     path: Path,
     pins: Pins,
     reason: Reason,
+    judge: Judge,
     held: ExitStack,
     cancellation: Cancellation,
     mode: str,
 ) -> Work:
-    rows, view = compute_whole(runtime, spark, spec, pins.inputs, cancellation)
+    if spec.lookup_attempts:
+        # The rows are those that met their dimension, or gave up: they are judged below.
+        rows, view = compute_whole(runtime, spark, spec, pins.inputs, cancellation)
+    else:
+        judging = partial(judge.rows, again=True)
+        rows, view = compute_whole(runtime, spark, spec, pins.inputs, cancellation, judge=judging)
     if view is not None and runtime.python_tables is not None:
         held.callback(runtime.python_tables.drop, view)
     check_lookups(runtime, spark, spec, pins.inputs)
@@ -588,10 +649,11 @@ def _prepare_full(
         (driving,) = spec.driving
         frames = whole_inputs(spark, spec, pins.inputs, only=[driving])
         met = _meet(runtime, spark, spec, pins, frames, None)
-        rows = met.rows
+        rows = judge.rows(met.rows, again=True)
     if spec.merge is not None:
         (name,) = spec.driving
-        every = read_rows(spark, spec, arrival=pins.inputs[name].is_log)
+        every = read_unjudged(spark, spec, arrival=pins.inputs[name].is_log)
+        judge.rows(every, again=True, but=not_judged(spec))
         rejected = _quarantine_null_keys(runtime, spark, spec, pins.inputs[name], every, mode)
     elif spec.primary_key and not is_unique_by_query(spec):
         rows = _held(rows, held)

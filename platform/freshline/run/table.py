@@ -491,6 +491,7 @@ def _succeeded(spec: TableSpec, committed: Committed, work: Work, mode: str) -> 
         data_timestamp=committed.receipt.data_timestamp,
         committed=True,
         cache_hits=work.cache_hits,
+        violations=work.violations,
     )
 
 
@@ -504,13 +505,12 @@ def _priced(outcome: Outcome, price: Price | None) -> Outcome:
 def _receipt(
     runtime: Runtime, spec: TableSpec, previous: Receipt | None, pins: Pins, work: Work, mode: str, seconds: float
 ) -> Receipt:
-    seq = 1 if previous is None else previous.seq + 1
     moves = work.positions is pins.positions or work.positions == pins.positions
     return Receipt(
         table=spec.name,
         fingerprint=spec.fingerprint,
         epoch=runtime.epoch,
-        seq=seq,
+        seq=work.seq,
         mode=mode,
         strategy=work.strategy,
         reason=str(work.reason),
@@ -522,14 +522,15 @@ def _receipt(
         attempt=uuid4().hex,
         cut=pins.cut if moves or previous is None else previous.cut,
         partitions=work.partitions,
-        replayed_from=seq if work.strategy == "full" or previous is None else previous.replayed_from,
+        replayed_from=work.seq if work.strategy == "full" or previous is None else previous.replayed_from,
         seconds=seconds,
         parked=_parked(previous, work),
-        kept_before=seq
+        kept_before=work.seq
         if work.begins
         else None
         if work.strategy == "full" or previous is None
         else previous.kept_before,
+        violations=work.violations,
     )
 
 

@@ -323,13 +323,13 @@ class Lab:
         return _in_order(_values(found.toArrow()))
 
     def quarantine(self, name: str) -> list[Row]:
-        """The rejected records of a files source, oldest batch first."""
+        """The rejected records of a files source, or rows of a table, oldest batch first."""
         path = self.runtime.warehouse.quarantine(TableName.parse(name))
         if newest_version(path) is None:
             return []
         table = open_table(path)
         rows: list[Row] = type(table)(str(path)).to_pyarrow_table().to_pylist()
-        return sorted(rows, key=lambda row: (row["_freshline_seq"], row["file"], row["line"] or 0, row["error"]))
+        return sorted(rows, key=_place)
 
     def receipt(self, name: str) -> Receipt | None:
         """The newest receipt in a table's log, None where there is none."""
@@ -348,6 +348,11 @@ class Lab:
     def _is_written_here(self, name: TableName) -> bool:
         spec = self.runtime.graph.spec(name)
         return isinstance(spec, SourceSpec) and not spec.is_log
+
+
+def _place(row: Row) -> tuple[int, str, int, str, str]:
+    """Where a row of a quarantine table belongs: those of tables have no file."""
+    return (row["_freshline_seq"], row.get("file") or "", row.get("line") or 0, row["error"], str(row["raw"]))
 
 
 def _text(value: str) -> str:

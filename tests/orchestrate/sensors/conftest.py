@@ -16,6 +16,7 @@ from dagster import (
     DagsterInstance,
     Definitions,
     SensorResult,
+    TableColumnLineage,
     build_sensor_context,
 )
 from dagster._core.definitions.run_request import InstigatorType
@@ -31,6 +32,8 @@ from freshline.declare.names import TableName
 from freshline.declare.project import read_declarations
 from freshline.declare.settings import Settings
 from freshline.orchestrate import definitions
+from freshline.orchestrate.freshness import CHECK
+from freshline.orchestrate.lineage import read_lineages
 from freshline.orchestrate.sensors.batch import request_batch
 from freshline.orchestrate.sensors.supervisor import supervise
 from freshline.plan.intentions import Suspension
@@ -61,12 +64,17 @@ class Bench:
     now: datetime = field(default_factory=lambda: datetime.now(UTC).replace(microsecond=0))
     cursors: dict[str, str | None] = field(default_factory=dict)
 
-    def commit(self, name: str, rows: int = 2) -> None:
+    @property
+    def lineages(self) -> dict[TableName, TableColumnLineage]:
+        return read_lineages(self.graph, self.settings)
+
+    def commit(self, name: str, rows: int = 2, **changes: object) -> None:
         """A refresh that wrote, at the time of the bench."""
         table = TableName.parse(name)
         receipt = Receipt(
             table=table, fingerprint="f", epoch=1, seq=1, mode="continuous", strategy="append", reason="2 new files",
             data_timestamp=self.now, rows_in=rows, rows_out=rows, attempt="a", seconds=0.5, positions={},
+            **changes,  # type: ignore[arg-type]
         )  # fmt: skip
         path = Warehouse(self.settings.warehouse).location(self.graph.spec(table))
         write_deltalake(
@@ -111,7 +119,9 @@ class Bench:
     def supervise(self, seconds: float = 10) -> SensorResult:
         """A tick of the supervisor, some seconds later."""
         self.now += timedelta(seconds=seconds)
-        return self._tick("supervisor", lambda context: supervise(context, self.settings, self.graph, self.now))
+        return self._tick(
+            "supervisor", lambda context: supervise(context, self.settings, self.graph, self.now, self.lineages)
+        )
 
     def request(self, seconds: float = 10) -> SensorResult:
         """A tick of the batch sensor, some seconds later."""
@@ -130,12 +140,19 @@ class Bench:
 
 
 @pytest.fixture
-def bench(settings: Settings) -> Iterator[Bench]:
+def declarations() -> dict[str, str]:
+    """What a module declares in place of DECLARATIONS."""
+    return {}
+
+
+@pytest.fixture
+def bench(settings: Settings, declarations: dict[str, str]) -> Iterator[Bench]:
+    declared = {**DECLARATIONS, **declarations}
     (settings.root / "pyproject.toml").write_text("[tool.freshline]\n")
     settings.declarations.mkdir()
-    for name, text in DECLARATIONS.items():
+    for name, text in declared.items():
         (settings.declarations / f"{name}.sql").write_text(text)
-    graph = read_declarations({f"{name}.sql": text for name, text in DECLARATIONS.items()}, settings)
+    graph = read_declarations({f"{name}.sql": text for name, text in declared.items()}, settings)
     control = ControlStore.open(settings.control_store)
     with DagsterInstance.local_temp(str(settings.root), overrides={"telemetry": {"enabled": False}}) as instance:
         yield Bench(settings, graph, control, instance, definitions(settings.root))
@@ -143,8 +160,12 @@ def bench(settings: Settings) -> Iterator[Bench]:
 
 
 def of(result: SensorResult, kind: type[Event], key: str) -> list[Event]:
-    """The events of one kind for one table."""
-    return [event for event in result.asset_events if isinstance(event, kind) and event.asset_key == AssetKey(key)]
+    """The events of one kind for one table; of its checks those of `freshness`."""
+    return [
+        event
+        for event in result.asset_events
+        if isinstance(event, kind) and event.asset_key == AssetKey(key) and getattr(event, "check_name", CHECK) == CHECK
+    ]
 
 
 @pytest.fixture

@@ -3,14 +3,32 @@
 from __future__ import annotations
 
 import itertools
+import json
+import os
+import platform
+import socket
+import subprocess
+import sys
+from datetime import UTC, datetime
 
 import pytest
-from dagster import AssetCheckKey, AssetKey, AssetObservation, DagsterRun, DagsterRunStatus, build_sensor_context
+from dagster import (
+    AssetCheckKey,
+    AssetKey,
+    AssetObservation,
+    DagsterRun,
+    DagsterRunStatus,
+    MetadataValue,
+    build_sensor_context,
+)
 from dagster import job as job_of_somebody
+from dagster._core.events import EngineEventData
 from dagster._core.remote_origin import InProcessCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
 from dagster._core.scheduler.instigation import InstigatorStatus
+from dagster._core.storage.tags import GRPC_INFO_TAG
 from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
 
+from freshline.engine.process import ProcessId
 from freshline.orchestrate.materialize import PROCESS, SCHEDULED, own_process
 from freshline.orchestrate.scheduler import SUPERVISOR
 from freshline.orchestrate.sensors import batch_sensor
@@ -246,3 +264,80 @@ def test_the_sensor_itself_yields_requests_that_dagster_can_resolve(bench):
 
     assert {request.job_name for request in data.run_requests} == {"__ASSET_JOB"}
     assert all(request.tags[SCHEDULED] == "true" for request in data.run_requests)
+
+
+def test_a_run_that_was_killed_before_it_could_name_itself_is_found_by_what_dagster_noted(bench):
+    kept(bench)
+    local = {GRPC_INFO_TAG: json.dumps({"host": "localhost", "port": 1})}
+    elsewhere = {GRPC_INFO_TAG: json.dumps({"host": "another", "port": 1})}
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    found = {}
+    for name, tags, pid in (("gone", local, ended.pid), ("goes on", local, os.getpid()), ("far", elsewhere, ended.pid)):
+        run = bench.instance.add_run(
+            DagsterRun(
+                job_name="__ASSET_JOB",
+                asset_selection=frozenset([AssetKey("hourly")]),
+                status=DagsterRunStatus.STARTED,
+                tags=tags,
+            )
+        )
+        noted = EngineEventData({"pid": MetadataValue.text(str(pid))})
+        bench.instance.report_engine_event("Started process for run", run, noted)
+        found[name] = run.run_id
+
+    bench.request(10)
+
+    assert {name: bench.instance.get_run_by_id(run).status for name, run in found.items()} == {
+        "gone": DagsterRunStatus.FAILURE,
+        "goes on": DagsterRunStatus.STARTED,
+        "far": DagsterRunStatus.STARTED,
+    }
+
+
+def test_a_run_whose_code_server_was_killed_before_it_could_start_it_ends(bench):
+    kept(bench)
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            ports = {"there": listening.getsockname()[1], "gone": free.getsockname()[1]}
+        runs = {
+            name: bench.instance.add_run(
+                DagsterRun(
+                    job_name="__ASSET_JOB",
+                    asset_selection=frozenset([AssetKey("hourly")]),
+                    status=DagsterRunStatus.STARTING,
+                    tags={GRPC_INFO_TAG: json.dumps({"host": "localhost", "port": port})},
+                )
+            ).run_id
+            for name, port in ports.items()
+        }
+        bench.now = datetime.now(UTC)
+        bench.request(10)
+        assert {bench.instance.get_run_by_id(run).status for run in runs.values()} == {DagsterRunStatus.STARTING}
+
+        bench.request(60)
+
+    found = {name: bench.instance.get_run_by_id(run).status for name, run in runs.items()}
+    assert found == {"there": DagsterRunStatus.STARTING, "gone": DagsterRunStatus.FAILURE}
+
+
+def test_a_run_of_checks_alone_that_was_killed_ends_too(bench):
+    kept(bench)
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    process = ProcessId.of(ended.pid)
+    ended.wait()
+    run = bench.instance.add_run(
+        DagsterRun(
+            job_name="__ASSET_JOB",
+            asset_check_selection=frozenset([AssetCheckKey(AssetKey("live"), "verify")]),
+            status=DagsterRunStatus.STARTED,
+            tags={PROCESS: f"{platform.node()} {process.pid} {process.started}"},
+        )
+    )
+
+    bench.request(10)
+
+    assert bench.instance.get_run_by_id(run.run_id).status is DagsterRunStatus.FAILURE

@@ -21,9 +21,9 @@ from freshline.engine.lock import read_holder
 from freshline.engine.state_file import read_state
 from freshline.engine.up_record import MARK, UpRecord, record_file
 from freshline.errors import EngineError
+from freshline.orchestrate.scheduler import ENGINE
 from freshline.plan.record import Heartbeat
 
-ENGINE = "engine"
 # The heartbeat by which starts are counted: it outlives a code server, which a memory would not.
 STARTS = "engine-start"
 _FIRST_PAUSE = timedelta(seconds=60)

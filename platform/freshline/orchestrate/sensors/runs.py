@@ -1,18 +1,34 @@
 """Dagster's runs that refresh tables: which go on, and which only look as if they did.
 
 The default launcher of Dagster does not notice a run whose process was killed: it stays STARTED for ever, and a sensor
-that waits for it would never request the table again. Each run of ours names its process, so it is found out here.
+that waits for it would never request the table again. Each run of ours names its process, so it is found out here. One
+that is killed before it could is known by the process that Dagster itself notes of runs on this machine.
 """
 
 from __future__ import annotations
 
+import json
+import socket
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
-from dagster import AssetKey, DagsterInstance, DagsterRun, DagsterRunStatus, RepositoryDefinition, RunRecord, RunsFilter
+from dagster import (
+    AssetKey,
+    DagsterEventType,
+    DagsterInstance,
+    DagsterRun,
+    DagsterRunStatus,
+    RepositoryDefinition,
+    RunRecord,
+    RunsFilter,
+)
+from dagster._core.launcher import DefaultRunLauncher
+from dagster._core.storage.tags import GRPC_INFO_TAG
 
 from freshline.declare.names import TableName
+from freshline.engine.process import ProcessId
 from freshline.orchestrate.asset import asset_key
 from freshline.orchestrate.materialize import PROCESS, SCHEDULED, process_ended
 
@@ -27,6 +43,11 @@ UNFINISHED = [
 ASSET_JOB = "__ASSET_JOB"
 # A run's process is there within a minute on a slow machine.
 _START = timedelta(minutes=10)
+# Dagster notes the process in the first few.
+_ENGINE_EVENTS = 5
+# Before that, a run is in the hands of the code server that is to start it.
+_NOTED_AFTER = timedelta(seconds=30)
+_PROBE_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
@@ -47,9 +68,9 @@ def in_progress(
     for record in instance.get_run_records(RunsFilter(statuses=UNFINISHED)):
         run = record.dagster_run
         touched = _touched(run, repository, by_key)
-        if not touched:
+        if not touched and not any(key.asset_key in by_key for key in run.asset_check_selection or ()):
             continue
-        why = gone(record, now)
+        why = gone(record, now) or _lost(instance, record, now)
         if why is not None:
             if run.status is DagsterRunStatus.CANCELING:
                 instance.report_run_canceled(run, why)
@@ -69,9 +90,59 @@ def gone(record: RunRecord, now: datetime) -> str | None:
     if SCHEDULED not in run.tags or run.status is DagsterRunStatus.QUEUED:
         # What somebody else runs may take its time before a table of ours, and a queue may be long.
         return None
-    began = record.create_timestamp
-    began = began if began.tzinfo is not None else began.replace(tzinfo=UTC)
-    return f"it has not begun within {_START.seconds // 60} minutes" if now - began > _START else None
+    return f"it has not begun within {_START.seconds // 60} minutes" if now - _made_at(record) > _START else None
+
+
+def _lost(instance: DagsterInstance, record: RunRecord, now: datetime) -> str | None:
+    """Why a run of this machine never ends, by what Dagster noted of it; None where it may end."""
+    run = record.dagster_run
+    server = _local_server(instance, run)
+    if PROCESS in run.tags or server is None:
+        return None
+    events = instance.get_records_for_run(run.run_id, of_type=DagsterEventType.ENGINE_EVENT, limit=_ENGINE_EVENTS)
+    for noted_at in events.records:
+        event = noted_at.event_log_entry.dagster_event
+        noted = None if event is None else event.engine_event_data.metadata.get("pid")
+        text = None if noted is None else str(noted.value)
+        if text is None or not text.isdigit():
+            continue
+        process = ProcessId.of(int(text))
+        # A process that began after the event is another one, which got the number.
+        if process is None or not process.alive or process.started > noted_at.timestamp + 1:
+            return f"its process ({text}) has ended without a word"
+        return None
+    if now - _made_at(record) > _NOTED_AFTER and not _answers(server):
+        return "the code server that was to start it has ended"
+    return None
+
+
+def _local_server(instance: DagsterInstance, run: DagsterRun) -> Mapping[str, Any] | None:
+    """The code server of this machine beside which the run is a process; None where it runs elsewhere."""
+    if not isinstance(instance.run_launcher, DefaultRunLauncher):
+        return None
+    try:
+        server = json.loads(run.tags.get(GRPC_INFO_TAG, "{}"))
+    except ValueError:
+        return None
+    return server if isinstance(server, dict) and server.get("host") in ("localhost", "127.0.0.1") else None
+
+
+def _answers(server: Mapping[str, Any]) -> bool:
+    """Whether somebody listens where the code server did."""
+    path = server.get("socket")
+    family = socket.AF_UNIX if path else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.settimeout(_PROBE_SECONDS)
+        try:
+            probe.connect(path or ("127.0.0.1", int(server.get("port") or 0)))
+        except (OSError, ValueError):
+            return False
+    return True
+
+
+def _made_at(record: RunRecord) -> datetime:
+    made = record.create_timestamp
+    return made if made.tzinfo is not None else made.replace(tzinfo=UTC)
 
 
 def _touched(

@@ -15,6 +15,7 @@ from typing import Any
 
 from dagster import (
     AssetCheckEvaluation,
+    AssetCheckKey,
     AssetMaterialization,
     AssetObservation,
     AssetSelection,
@@ -25,10 +26,12 @@ from dagster import (
     SensorEvaluationContext,
     SensorResult,
     SkipReason,
+    TableColumnLineage,
 )
 from dagster._core.definitions.data_version import DATA_VERSION_TAG
+from dagster._core.events import DagsterEventType
+from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecord
 
-from freshline.commit import delta_log
 from freshline.commit.control_store import KEPT_REFRESHES, ControlStore
 from freshline.commit.warehouse import Warehouse
 from freshline.declare.graph import Graph
@@ -36,14 +39,24 @@ from freshline.declare.names import TableName
 from freshline.declare.settings import Settings
 from freshline.errors import FreshlineError
 from freshline.orchestrate.asset import asset_key
+from freshline.orchestrate.checks import quick_verdicts, read_facts
 from freshline.orchestrate.freshness import verdict
 from freshline.orchestrate.look import Look, beat, opened, switches, take_look
-from freshline.orchestrate.materialize import outcome_metadata
-from freshline.orchestrate.scheduler import SUPERVISOR
+from freshline.orchestrate.materialize import Materialization, outcome_metadata, version_metadata
+from freshline.orchestrate.scheduler import ENGINE, SUPERVISOR
 from freshline.orchestrate.sensors.revival import keep_engine
 from freshline.plan.batch import batch_tables
 from freshline.plan.record import RefreshRecord
-from freshline.report.notices import Memory, Notice, NoticeKind, Standing, decide_notices, turn_seconds
+from freshline.report.notices import (
+    CHECK_SECONDS,
+    EVENTS_A_TICK,
+    Memory,
+    Notice,
+    NoticeKind,
+    Standing,
+    decide_notices,
+    turn_seconds,
+)
 from freshline.report.status import TableStatus
 
 INTERVAL_SECONDS = 10
@@ -57,14 +70,17 @@ Event = AssetMaterialization | AssetObservation | AssetCheckEvaluation
 
 
 def supervisor_sensor(
-    settings: Settings, graph: Graph, clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+    settings: Settings,
+    graph: Graph,
+    clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    lineages: Mapping[TableName, TableColumnLineage] | None = None,
 ) -> SensorDefinition:
-    """The sensor of a project; `graph` is as declared."""
+    """The sensor of a project; `graph` is as declared, `lineages` are those of its columns."""
     batch = frozenset(batch_tables(graph))
     shown = [asset_key(name) for name in graph.kept if name not in batch]
 
     def evaluate(context: SensorEvaluationContext) -> SensorResult:
-        return supervise(context, settings, graph, clock())
+        return supervise(context, settings, graph, clock(), lineages or {})
 
     return SensorDefinition(
         name=SUPERVISOR,
@@ -78,7 +94,13 @@ def supervisor_sensor(
     )
 
 
-def supervise(context: SensorEvaluationContext, settings: Settings, graph: Graph, now: datetime) -> SensorResult:
+def supervise(
+    context: SensorEvaluationContext,
+    settings: Settings,
+    graph: Graph,
+    now: datetime,
+    lineages: Mapping[TableName, TableColumnLineage],
+) -> SensorResult:
     """One tick: tell that Dagster is there, see to the engine, and report what changed or is in its turn."""
     memory = Memory.from_json(context.cursor)
     sensors = switches(context)
@@ -95,8 +117,9 @@ def supervise(context: SensorEvaluationContext, settings: Settings, graph: Graph
             now,
             lambda status: _told_by_a_run(context.instance, status),
         )
-        reporter = Reporter(settings, control, look)
+        reporter = Reporter(settings, control, look, lineages)
         events = [reporter.event(notice) for notice in notices]
+        events += changed_checks(context.instance, settings, control, look, [notice.table for notice in notices])
     events += [_decision(each) for each in decisions if each.table in look.graph]
     return SensorResult(
         asset_events=events,
@@ -105,10 +128,46 @@ def supervise(context: SensorEvaluationContext, settings: Settings, graph: Graph
     )
 
 
+def changed_checks(
+    instance: DagsterInstance, settings: Settings, control: ControlStore, look: Look, tables: Sequence[TableName]
+) -> list[Event]:
+    """The checks of tables that are told of anyway, where they say something else than Dagster has, or it is old.
+
+    Dagster keeps each for ever; what it has last is read from its own storage, so nothing needs to be remembered.
+    """
+    engine = control.heartbeats.read().get(ENGINE)
+    found: list[Event] = []
+    for name in dict.fromkeys(tables):
+        verdicts = list(quick_verdicts(read_facts(settings, control, look, name, engine), settings))
+        keys = [AssetCheckKey(asset_key(name), each.check) for each in verdicts]
+        last = instance.event_log_storage.get_latest_asset_check_execution_by_key(keys)
+        for key, each in zip(keys, verdicts, strict=True):
+            record = last.get(key)
+            old = record is None or look.now.timestamp() - record.create_timestamp >= CHECK_SECONDS
+            if old or _passed(record) is not each.passed:
+                found.append(each.evaluation())
+    return found[:EVENTS_A_TICK]
+
+
+def _passed(record: AssetCheckExecutionRecord | None) -> bool | None:
+    """What Dagster shows of a check; None for one that a run began and did not end."""
+    evaluation = None if record is None or record.event is None else record.event.dagster_event
+    if evaluation is None or evaluation.event_type is not DagsterEventType.ASSET_CHECK_EVALUATION:
+        return None
+    return evaluation.asset_check_evaluation_data.passed
+
+
 class Reporter:
     """Turns notices into Dagster's events, with what the control store and the logs know of them."""
 
-    def __init__(self, settings: Settings, control: ControlStore, look: Look) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        control: ControlStore,
+        look: Look,
+        lineages: Mapping[TableName, TableColumnLineage],
+    ) -> None:
+        self._lineages = lineages
         self._warehouse = Warehouse(settings.warehouse)
         self._control = control
         self._look = look
@@ -135,20 +194,20 @@ class Reporter:
             turn_outcome(status, [each for each in recent if notice.since < each.at <= notice.until]), self._look.now
         )
         metadata["freshness_seconds"] = status.freshness_seconds
-        rows = self._rows(status)
-        if rows is not None:
-            metadata["dagster/row_count"] = rows
+        metadata |= self._of_version(status)
         tags = {} if status.version is None else {DATA_VERSION_TAG: str(status.version)}
         return AssetMaterialization(asset_key=asset_key(status.table), metadata=metadata, tags=tags)
 
-    def _rows(self, status: TableStatus) -> int | None:
+    def _of_version(self, status: TableStatus) -> dict[str, Any]:
         if status.version is None:
-            return None
+            return {}
+        spec = self._look.graph.spec(status.table)
         try:
-            return delta_log.count_rows(self._warehouse.location(self._look.graph.spec(status.table)), status.version)
+            asked = Materialization(spec, self._warehouse, self._lineages.get(status.table))
+            return version_metadata(asked, status.version)
         except (OSError, ValueError, FreshlineError):
-            # Cleaned up or replaced since it was looked at: the next turn counts what is there then.
-            return None
+            # Cleaned up or replaced since it was looked at: the next turn tells what is there then.
+            return {}
 
     def _observation(self, status: TableStatus, standing: Standing) -> AssetObservation:
         error: Mapping[str, Any] = status.error or {}
@@ -191,6 +250,10 @@ def turn_outcome(status: TableStatus, records: Sequence[RefreshRecord]) -> dict[
             "rejected": sum(record.rejected for record in wrote),
             "seconds": sum(record.seconds for record in wrote or ended),
         }
+        measured = [record.cpu_seconds for record in wrote or ended]
+        # A refresh beside which other work ran has no CPU of its own: a sum without it would be too small.
+        if all(each is not None for each in measured):
+            outcome["cpu_seconds"] = sum(each or 0.0 for each in measured)
     return outcome
 
 

@@ -1,0 +1,143 @@
+"""`freshline_verify`: requests the check `verify` of one table after the other, now and then.
+
+A recompute costs what a full refresh does, so it is one table at a time, one every six hours, the first an hour after
+the sensor began, and none of those that are too large for it. Switched off, tables are verified when somebody asks.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from dagster import (
+    AssetCheckKey,
+    AssetSelection,
+    DefaultSensorStatus,
+    RunRequest,
+    RunsFilter,
+    SensorDefinition,
+    SensorEvaluationContext,
+    SensorResult,
+    SkipReason,
+)
+
+from freshline.commit.delta_log import count_rows
+from freshline.commit.warehouse import Warehouse
+from freshline.declare.graph import Graph
+from freshline.declare.names import TableName
+from freshline.declare.settings import Settings
+from freshline.errors import FreshlineError
+from freshline.orchestrate.asset import asset_key
+from freshline.orchestrate.checks import VERIFY
+from freshline.orchestrate.look import opened, take_look
+from freshline.orchestrate.scheduler import sensor_states
+from freshline.orchestrate.sensors.runs import UNFINISHED
+
+NAME = "freshline_verify"
+TAG = "freshline/verify"
+INTERVAL_SECONDS = 600
+EVERY = timedelta(hours=6)
+FIRST_AFTER = timedelta(hours=1)
+MOST_ROWS = 5_000_000
+
+
+@dataclass(frozen=True)
+class Cursor:
+    """When the sensor began, and when each table was asked for last."""
+
+    began: datetime
+    asked: Mapping[TableName, datetime] = field(default_factory=dict)
+
+    def to_json(self) -> str:
+        """A text for the cursor of the sensor."""
+        asked = {str(name): at.timestamp() for name, at in self.asked.items()}
+        return json.dumps({"began": self.began.timestamp(), "asked": asked}, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str | None) -> Cursor | None:
+        """What was written; None where there is nothing that can be read: then the sensor begins."""
+        try:
+            value = json.loads(text or "")
+            asked = {TableName.parse(name): datetime.fromtimestamp(at, UTC) for name, at in value["asked"].items()}
+            return cls(datetime.fromtimestamp(value["began"], UTC), asked)
+        except (KeyError, ValueError, TypeError, AttributeError):
+            return None
+
+
+def verify_sensor(
+    settings: Settings, graph: Graph, clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+) -> SensorDefinition:
+    """The sensor of a project; `graph` is as declared."""
+    checks = [AssetCheckKey(asset_key(table.name), VERIFY) for table in graph.tables]
+
+    def evaluate(context: SensorEvaluationContext) -> SensorResult:
+        return request_verification(context, settings, graph, clock())
+
+    return SensorDefinition(
+        name=NAME,
+        evaluation_fn=evaluate,
+        minimum_interval_seconds=INTERVAL_SECONDS,
+        default_status=DefaultSensorStatus.RUNNING,
+        asset_selection=AssetSelection.checks(*checks),
+        description="Verifies one table every six hours: a recompute must equal what is stored.",
+    )
+
+
+def request_verification(
+    context: SensorEvaluationContext, settings: Settings, graph: Graph, now: datetime
+) -> SensorResult:
+    """One tick: request the check of the table that was verified longest ago, if it is time for one."""
+    cursor = Cursor.from_json(context.cursor) or Cursor(now)
+    asked = cursor.asked
+    # A clock that was set back must not stop it for long.
+    newest = max((at for at in asked.values() if at <= now), default=None)
+    again = min(cursor.began, now) + FIRST_AFTER if newest is None else newest + EVERY
+    if now < again:
+        waiting = SkipReason(f"the next table is verified at {again:%Y-%m-%d %H:%M}Z")
+        return SensorResult(skip_reason=waiting, cursor=cursor.to_json())
+    if context.instance.get_run_records(RunsFilter(statuses=UNFINISHED, tags={TAG: "true"}), limit=1):
+        return SensorResult(skip_reason=SkipReason("a verification is in progress"))
+    chosen = choose(_sizes(settings, graph, context, now), asked)
+    if chosen is None:
+        return SensorResult(skip_reason=SkipReason("no table has data that can be verified now"))
+    after = Cursor(cursor.began, {name: at for name, at in asked.items() if name in graph} | {chosen: now})
+    return SensorResult(
+        run_requests=[
+            RunRequest(
+                run_key=f"{chosen}/{now.timestamp():.0f}",
+                asset_selection=[],
+                asset_check_keys=[AssetCheckKey(asset_key(chosen), VERIFY)],
+                tags={TAG: "true"},
+            )
+        ],
+        cursor=after.to_json(),
+    )
+
+
+def choose(sizes: Mapping[TableName, int | None], asked: Mapping[TableName, datetime]) -> TableName | None:
+    """The table that was asked for longest ago, of those that are not too large."""
+    possible = [name for name, rows in sizes.items() if rows is not None and rows <= MOST_ROWS]
+    never = datetime.min.replace(tzinfo=UTC)
+    return min(possible, key=lambda name: (asked.get(name, never), str(name)), default=None)
+
+
+def _sizes(
+    settings: Settings, graph: Graph, context: SensorEvaluationContext, now: datetime
+) -> dict[TableName, int | None]:
+    """The rows of each table that stands well."""
+    warehouse = Warehouse(settings.warehouse)
+    with opened(settings) as control:
+        look = take_look(settings, graph, control, sensor_states(context.instance), now)
+    found: dict[TableName, int | None] = {}
+    for table in graph.tables:
+        status = look.statuses[table.name]
+        if status.version is None or status.error is not None:
+            continue
+        try:
+            found[table.name] = count_rows(warehouse.path(table.name), status.version)
+        except FreshlineError:
+            # Another version stands there by now; the next tick counts that.
+            continue
+    return found
