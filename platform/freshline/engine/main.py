@@ -34,6 +34,7 @@ from freshline.engine import spark
 from freshline.engine.declarations import Declarations
 from freshline.engine.failpoint import read_failpoint
 from freshline.engine.in_force import InForce
+from freshline.engine.kafka import provide_kafka
 from freshline.engine.lock import WarehouseLock
 from freshline.engine.loops import Loops
 from freshline.engine.process import ProcessId
@@ -252,6 +253,7 @@ def run_engine(settings: Settings, *, loops: bool, report: Report) -> int:
             control,
             python_tables=python_tables,
             failpoint=read_failpoint(os.environ),
+            provide_kafka=lambda: provide_kafka(settings, session, progress=_jar_progress(progress)),
         )
         in_force.on_change(lambda graph: setattr(runtime, "graph", graph))
         engine = Engine(settings, runtime, in_force, jvm)

@@ -1,4 +1,4 @@
-"""One refresh of a log table: complete landing files, in batches, each batch one fenced commit.
+"""One refresh of the log table of a source of files: complete landing files, in batches, each batch one fenced commit.
 
 Order within a batch, so that a stop at any point loses and repeats nothing: rejected rows go to the quarantine
 table first, with the batch's number; then the log's commit, whose receipt names the files. A batch that
@@ -21,6 +21,7 @@ from pyspark import StorageLevel
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from freshline.commit.delta_log import (
     count_all,
@@ -41,7 +42,7 @@ from freshline.commit.write import (
 from freshline.declare.names import TableName
 from freshline.declare.spec import Mode, SourceSpec
 from freshline.errors import DefinitionChangedError, FencedError, ForeignWriteError
-from freshline.plan.position import FileMark, FilesPosition
+from freshline.plan.position import FileMark, FilesPosition, TopicPosition
 from freshline.plan.reason import Reason
 from freshline.plan.receipt import Receipt
 from freshline.plan.request import RefreshRequest
@@ -51,6 +52,7 @@ from freshline.refresh.ingest import (
     ERROR,
     FILES_SCHEMA,
     QUARANTINE_SCHEMA,
+    QUEUE_QUARANTINE_SCHEMA,
     accepted,
     end_reading,
     log_schema,
@@ -81,7 +83,7 @@ HISTORY_SECONDS = 7 * 86400
 
 
 @dataclass(frozen=True)
-class _Batch:
+class Batch:
     """One committed batch: its receipt, its version, and how many records went where."""
 
     committed: Committed
@@ -102,7 +104,7 @@ def refresh_log(
     root = Path(spec.path)
     path = runtime.warehouse.path(spec.name)
     listing = _list(runtime, spec, root, request, cancellation, progress)
-    known, receipt = _known_files(runtime, spec, path)
+    known, receipt = known_files(runtime, spec, path)
     unread = find_unread(root, listing.complete, known.marks)
     waiting = find_unread(root, listing.unsettled, known.marks).new
     oldest = min((mark.modified_ns for mark in waiting), default=None)
@@ -113,9 +115,9 @@ def refresh_log(
     rows_out = rejected = redelivered = late = 0
     version = newest_version(path)
     committed = False
-    if unread.new or version is None or _lacks_columns(path, spec):
+    if unread.new or version is None or lacks_columns(path, spec):
         with runtime.working(cancellation, pool=request.cause, what=f"ingest {spec.name}") as spark:
-            _provide_log(runtime, spark, spec, path)
+            provide_log(runtime, spark, spec, path)
             version = newest_version(path)
             batches = _batches(unread.new)
             for number, marks in enumerate(batches, 1):
@@ -124,7 +126,7 @@ def refresh_log(
                     [stamp, *(datetime.fromtimestamp(mark.modified_ns / 1e9, UTC) for mark in left)], default=stamp
                 )
                 progress(f"reading {len(marks)} files ({number} of {len(batches)})")
-                watermark = _watermark(spec, path)
+                watermark = watermark_of(spec, path)
                 batch = _ingest(runtime, spark, spec, path, marks, batch_stamp, mode, cancellation)
                 if watermark is not None and spec.watermark is not None:
                     late += count_before(path, batch.committed.version, spec.watermark.column, watermark)
@@ -156,7 +158,7 @@ def refresh_log(
     )
 
 
-def _watermark(spec: SourceSpec, path: Path) -> datetime | None:
+def watermark_of(spec: SourceSpec, path: Path) -> datetime | None:
     """The time before which a row is late: the newest event so far, less the delay."""
     version = newest_version(path)
     if spec.watermark is None or version is None:
@@ -187,7 +189,8 @@ def _list(
     return listing
 
 
-def _known_files(runtime: Runtime, spec: SourceSpec, path: Path) -> tuple[KnownFiles, Receipt | None]:
+def newest_batch(spec: SourceSpec, path: Path) -> Receipt | None:
+    """The receipt of the newest batch, None before the first. Raises an error for a log that holds other rows."""
     newest = read_newest(path)
     receipt = None if newest is None else newest.receipt
     if newest is not None and newest.foreign:
@@ -197,6 +200,17 @@ def _known_files(runtime: Runtime, spec: SourceSpec, path: Path) -> tuple[KnownF
             "then restart the engine.",
             where=str(spec.name),
         )
+    if receipt is not None and isinstance(receipt.positions.get(spec.name), TopicPosition) != (spec.kafka is not None):
+        raise DefinitionChangedError(
+            "the connector was changed, and the log has rows of the other one. Declare a source under a new name.",
+            where=str(spec.written_at),
+        )
+    return receipt
+
+
+def known_files(runtime: Runtime, spec: SourceSpec, path: Path) -> tuple[KnownFiles, Receipt | None]:
+    """The files that a log table has read, and the receipt of its newest batch."""
+    receipt = newest_batch(spec, path)
     attempt = None if receipt is None else receipt.attempt
     cached = runtime.known_files.get(spec.name)
     if cached is not None and cached.attempt == attempt:
@@ -232,12 +246,12 @@ def _batches(marks: Sequence[FileMark]) -> list[list[FileMark]]:
     return batches
 
 
-def _lacks_columns(path: Path, spec: SourceSpec) -> bool:
+def lacks_columns(path: Path, spec: SourceSpec) -> bool:
     stored = {field.name.lower() for field in open_table(path).schema().fields}
     return any(column.name.lower() not in stored for column in spec.record_columns)
 
 
-def _provide_log(runtime: Runtime, spark: SparkSession, spec: SourceSpec, path: Path) -> None:
+def provide_log(runtime: Runtime, spark: SparkSession, spec: SourceSpec, path: Path) -> None:
     """Create the log table, or add columns that the declaration gained; refuse every other difference."""
     history = spec.history_seconds or (
         2 * 86400 if runtime.graph.mode(spec.name) is Mode.CONTINUOUS else HISTORY_SECONDS
@@ -277,12 +291,12 @@ def _ingest(
     stamp: datetime,
     mode: str,
     cancellation: Cancellation,
-) -> _Batch:
+) -> Batch:
     started = time.monotonic()
-    known, previous = _known_files(runtime, spec, path)
+    known, previous = known_files(runtime, spec, path)
     position = FilesPosition(0, ()) if previous is None else _position(previous, spec.name)
     position = _flush(runtime, spark, spec, position, previous)
-    seq = _next_seq(runtime, spark, spec, previous, mode)
+    seq = next_seq(runtime, spark, spec, previous, mode)
     now = runtime.clock()
     attempt = uuid4().hex
 
@@ -305,14 +319,15 @@ def _ingest(
             seconds=time.monotonic() - started,
         )
 
-    portion = _Portion(spec, path, marks, seq, now, receipt)
     small = sum(mark.size for mark in marks) <= SMALL_BATCH_BYTES
+    portion = Portion(spec, path, seq, now, small, receipt)
     stored = count_all([path]) if spec.primary_key else []
     with suited_to(spark, [*stored, SMALL_BATCH_ROWS if small else None]):
         try:
-            batch = _commit_plain(runtime, spark, portion, cancellation)
+            batch = _commit_plain(runtime, spark, portion, marks, cancellation)
             if batch is None:
-                batch = _commit_checked(runtime, spark, portion, cancellation)
+                rows = read_records(spark, spec, Path(spec.path), marks).rows
+                batch = commit_checked(runtime, spark, portion, rows, cancellation)
         finally:
             end_reading(spark)
     runtime.known_files[spec.name] = KnownFiles(attempt, {**known.marks, **{mark.path: mark for mark in marks}})
@@ -320,33 +335,40 @@ def _ingest(
 
 
 @dataclass(frozen=True)
-class _Portion:
-    """Files that become one batch. `receipt` makes its receipt from the rows that are good, rejected, redelivered."""
+class Portion:
+    """What becomes one batch. `receipt` makes its receipt from the rows that are good, rejected, redelivered.
+
+    `small` says that it may be looked at in the driver's own memory.
+    """
 
     spec: SourceSpec
     path: Path
-    marks: Sequence[FileMark]
     seq: int
     now: datetime
+    small: bool
     receipt: Callable[[int, int, int], Receipt]
 
 
 def _commit_plain(
-    runtime: Runtime, spark: SparkSession, portion: _Portion, cancellation: Cancellation
-) -> _Batch | None:
+    runtime: Runtime,
+    spark: SparkSession,
+    portion: Portion,
+    marks: Sequence[FileMark],
+    cancellation: Cancellation,
+) -> Batch | None:
     """Commit records that leave no doubt, read the short way; None where the long way must be taken."""
     spec, root = portion.spec, Path(portion.spec.path)
-    if not may_be_plain(spec, portion.marks):
+    if not may_be_plain(spec, marks):
         return None
-    lines = count_plain_lines(spark, spec, root, portion.marks)
+    lines = count_plain_lines(spark, spec, root, marks)
     if lines is None:
         return None
-    rows = accepted(read_plain(spark, spec, root, portion.marks), spec, portion.seq, portion.now)
+    rows = accepted(read_plain(spark, spec, root, marks), spec, portion.seq, portion.now)
     try:
         few = few_rows(rows, SMALL_BATCH_ROWS) if lines <= SMALL_BATCH_ROWS else None
         rows = rows if few is None else few[0]
         committed = _commit_log(runtime, portion, rows, portion.receipt(lines, 0, 0), cancellation, count=_count(few))
-        return _Batch(committed, 0, 0)
+        return Batch(committed, 0, 0)
     except (PySparkException, Py4JJavaError) as error:
         # What a task raises comes back as either, by how deep Spark has wrapped it.
         if STOPPED not in str(error):
@@ -358,14 +380,15 @@ def _count(few: tuple[DataFrame, int] | None) -> int | None:
     return None if few is None else few[1]
 
 
-def _commit_checked(runtime: Runtime, spark: SparkSession, portion: _Portion, cancellation: Cancellation) -> _Batch:
-    """Commit records that were looked at one by one: the rejected ones to the quarantine table, then the good ones."""
+def commit_checked(
+    runtime: Runtime, spark: SparkSession, portion: Portion, rows: DataFrame, cancellation: Cancellation
+) -> Batch:
+    """Commit parsed records that are looked at one by one: rejected ones to the quarantine table, then good ones."""
     spec = portion.spec
-    rows = read_records(spark, spec, Path(spec.path), portion.marks).rows
     if spec.primary_key:
         rows = rows.withColumn(HASH, record_hash(spec))
     few = None
-    if sum(mark.size for mark in portion.marks) <= SMALL_BATCH_BYTES:
+    if portion.small:
         # In one task nothing needs to be shuffled, and the log gets one file.
         rows = rows.coalesce(1)
         few = few_rows(rows, SMALL_BATCH_ROWS)
@@ -401,12 +424,12 @@ def _commit_checked(runtime: Runtime, spark: SparkSession, portion: _Portion, ca
     finally:
         if few is None:
             rows.unpersist()
-    return _Batch(committed, rejected, redelivered)
+    return Batch(committed, rejected, redelivered)
 
 
 def _commit_log(
     runtime: Runtime,
-    portion: _Portion,
+    portion: Portion,
     rows: DataFrame,
     receipt: Receipt,
     cancellation: Cancellation,
@@ -445,7 +468,7 @@ def _mark_redelivered(spark: SparkSession, spec: SourceSpec, path: Path, rows: D
     return mark_known(marked, known, spec) if known.limit(1).count() else marked
 
 
-def _next_seq(runtime: Runtime, spark: SparkSession, spec: SourceSpec, previous: Receipt | None, mode: str) -> int:
+def next_seq(runtime: Runtime, spark: SparkSession, spec: SourceSpec, previous: Receipt | None, mode: str) -> int:
     """One above every number used so far; takes away what a batch that never finished left in the quarantine table."""
     log_seq = 0 if previous is None else previous.seq
     path = runtime.warehouse.quarantine(spec.name)
@@ -465,10 +488,14 @@ def _commit_quarantine(
 ) -> None:
     path = runtime.warehouse.quarantine(spec.name)
     if not exists(path):
-        create_table(spark, path, QUARANTINE_SCHEMA, history_seconds=HISTORY_SECONDS)
+        create_table(spark, path, _quarantine_schema(spec), history_seconds=HISTORY_SECONDS)
     side = replace(receipt, positions={}, rows_out=receipt.rejected, rejected=0)
     if write_and_read_back(lambda: append_rows(rows, path, side, count=count), path, side) is None:
         raise FencedError("another batch wrote to the quarantine table meanwhile. Ask again.", where=str(spec.name))
+
+
+def _quarantine_schema(spec: SourceSpec) -> StructType:
+    return QUARANTINE_SCHEMA if spec.kafka is None else QUEUE_QUARANTINE_SCHEMA
 
 
 def _flush(
@@ -529,7 +556,7 @@ def commit_null_keys(
         if last is not None:
             fresh = rows.where(F.col(SEQ) > last)
     else:
-        create_table(spark, path, QUARANTINE_SCHEMA, history_seconds=HISTORY_SECONDS)
+        create_table(spark, path, _quarantine_schema(spec), history_seconds=HISTORY_SECONDS)
     count = fresh.count()
     if count:
         # No fence: one engine writes, and a repeat finds its rows by their number. The receipt on top stays the log's.

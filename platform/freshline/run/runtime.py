@@ -26,6 +26,7 @@ from freshline.plan.position import FileMark
 from freshline.refresh.cancellation import Cancellation
 from freshline.refresh.inputs import Pinned
 from freshline.refresh.kept import KeptRows
+from freshline.refresh.topic import TopicClient
 from freshline.run.cpu import CpuMeter
 
 Clock = Callable[[], datetime]
@@ -57,6 +58,14 @@ class KnownFiles:
     marks: dict[str, FileMark]
 
 
+@dataclass(frozen=True)
+class PortionMemory:
+    """What is remembered of reading a topic: how many records the next portion may have, and when the last was read."""
+
+    size: int
+    read_at: datetime | None = None
+
+
 class Sessions:
     """Sessions of one JVM, each used by one refresh at a time, so that views and confs cannot meet."""
 
@@ -82,7 +91,8 @@ class Runtime:
     """Everything that the functions of `freshline.run` need.
 
     `graph` may be replaced by a newer one between refreshes. `epoch` is this writer's. `failpoint` is called with the
-    name of each point at which a test may want to stop the process; it does nothing otherwise.
+    name of each point at which a test may want to stop the process; it does nothing otherwise. `provide_kafka` makes
+    Kafka's classes known to the JVM, and may be called more than once.
     """
 
     settings: Settings
@@ -94,7 +104,9 @@ class Runtime:
     epoch: int
     python_tables: PythonTables | None
     failpoint: Callable[[str], None]
+    provide_kafka: Callable[[], None] = lambda: None
     known_files: dict[TableName, KnownFiles] = field(default_factory=dict)
+    portions: dict[TableName, PortionMemory] = field(default_factory=dict)
     kept: KeptRows = field(default_factory=KeptRows)
     cpu: CpuMeter = field(default_factory=CpuMeter)
     # Queries that Spark was found to read as the analysis of affected keys does, for these changed inputs.
@@ -106,6 +118,12 @@ class Runtime:
     def refresh_log(self) -> RefreshLog:
         """The refresh log of the warehouse."""
         return RefreshLog(self.control, self.warehouse.root)
+
+    @cached_property
+    def topics(self) -> TopicClient:
+        """Asks Kafka's brokers. Raises JarError where the client's jars cannot be had."""
+        self.provide_kafka()
+        return TopicClient(self.sessions.root)
 
     def lock(self, name: TableName) -> threading.Lock:
         """The lock of one table: one refresh at a time."""
@@ -157,6 +175,7 @@ def open_runtime(
     epoch: int | None = None,
     python_tables: PythonTables | None = None,
     failpoint: Callable[[str], None] = lambda name: None,
+    provide_kafka: Callable[[], None] = lambda: None,
 ) -> Runtime:
     """Make a runtime; without `epoch` a new one is taken.
 
@@ -167,7 +186,9 @@ def open_runtime(
     warehouse.root.mkdir(parents=True, exist_ok=True)
     if epoch is None:
         epoch = control.take_epoch(1 + max((_table_epoch(warehouse, name) for name in graph.order), default=0))
-    return Runtime(settings, graph, warehouse, Sessions(spark), control, clock, epoch, python_tables, failpoint)
+    return Runtime(
+        settings, graph, warehouse, Sessions(spark), control, clock, epoch, python_tables, failpoint, provide_kafka
+    )
 
 
 def _table_epoch(warehouse: Warehouse, name: TableName) -> int:

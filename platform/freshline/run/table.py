@@ -79,6 +79,7 @@ from freshline.run.parked import is_due
 from freshline.run.pin import Pins, pin_inputs
 from freshline.run.prepare import Work, prepare
 from freshline.run.runtime import Progress, Runtime
+from freshline.run.topic import refresh_topic
 
 ATTEMPTS = 3
 # The steps that read changes of inputs, and not only their newest versions.
@@ -135,6 +136,8 @@ def _outcome_of(
                     where=str(name),
                 )
             )
+        if spec.kafka is not None:
+            return refresh_topic(runtime, spec, request, cancellation=cancellation, progress=progress)
         if spec.is_log:
             return refresh_log(runtime, spec, request, cancellation=cancellation, progress=progress)
         return _check_source(runtime, spec)

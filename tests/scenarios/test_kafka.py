@@ -1,0 +1,262 @@
+"""A Kafka source: a log table of what its topic has, each record once, through a real broker."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from freshline.plan.position import TopicPosition
+from freshline.testing import Crash
+from tests.kafka import Record
+
+COLUMNS = "id INT, a STRING"
+
+
+def ids(lab, name="s"):
+    return sorted(row["id"] for row in lab.rows(name))
+
+
+def offsets(lab, name="s"):
+    position = lab.receipt(name).positions
+    (found,) = position.values()
+    assert isinstance(found, TopicPosition)
+    return dict(found.offsets)
+
+
+def test_records_become_typed_rows_with_what_kafka_knows_of_them(lab, kafka):
+    topic = kafka.new(partitions=2, retention_ms="-1")
+    lab.kafka(
+        "s",
+        "id INT, a STRING, p INT METADATA FROM 'partition', o BIGINT METADATA FROM 'offset', "
+        "t STRING METADATA FROM 'topic', at TIMESTAMP METADATA FROM 'timestamp', k BINARY METADATA FROM 'key', "
+        "h ARRAY<STRUCT<key: STRING, value: BINARY>> METADATA FROM 'headers', "
+        "i TIMESTAMP METADATA FROM 'ingested_at'",
+        servers=kafka.servers,
+        topic=topic,
+    )
+    at = datetime(2026, 11, 1, 12, 30, tzinfo=UTC)
+    kafka.send(
+        topic,
+        [
+            Record({"id": 1, "a": "x"}, b"k1", 0, (("trace", b"\x00\x01"),), int(at.timestamp() * 1000)),
+            Record({"id": 2, "other": 5}, None, 1, (), int(at.timestamp() * 1000)),
+        ],
+    )
+    outcome = lab.refresh("s")
+
+    assert (outcome.state, outcome.rows_out, outcome.reason.split(":")[0]) == ("SUCCEEDED", 2, "NEW_RECORDS(2)")
+    first, second = lab.rows("s")
+    assert first == {
+        "id": 1, "a": "x", "p": 0, "o": 0, "t": topic, "at": at, "k": b"k1",
+        "h": [{"key": "trace", "value": b"\x00\x01"}], "i": lab.clock(),
+    }  # fmt: skip
+    assert (second["id"], second["a"], second["p"], second["o"], second["k"], second["h"]) == (
+        2,
+        None,
+        1,
+        0,
+        None,
+        None,
+    )
+    assert offsets(lab) == {0: 1, 1: 1}
+
+    assert lab.refresh("s").strategy == "noop"
+    kafka.send(topic, [Record({"id": 3}, partition=1)])
+    assert lab.refresh("s").rows_out == 1
+    assert (ids(lab), offsets(lab)) == ([1, 2, 3], {0: 1, 1: 2})
+
+
+def test_what_is_no_record_goes_to_quarantine_with_its_place(lab, kafka):
+    topic = kafka.new()
+    lab.kafka("s", COLUMNS, servers=kafka.servers, topic=topic, primary_key=("id",), max_record_bytes="100")
+    bad = [
+        b'{"id": 1',
+        b"\xff\xfe",
+        b'{"id": 1} {"id": 2}',
+        b'{"id": "x"}',
+        b"",
+        None,
+        {"a": "y"},
+        {"id": 2, "a": "z" * 99},
+    ]
+    kafka.send(topic, [{"id": 7, "a": "good"}, *[Record(value, key=b"k") for value in bad], {"id": 8}])
+    outcome = lab.refresh("s")
+
+    assert (outcome.rows_out, outcome.rejected, ids(lab)) == (2, 8, [7, 8])
+    rejected = lab.quarantine("s")
+    assert [(row["offset"], row["error"]) for row in sorted(rejected, key=lambda row: row["offset"])] == [
+        (1, "NOT_JSON"),
+        (2, "NOT_UTF8"),
+        (3, "NOT_JSON"),
+        (4, "NOT_JSON"),
+        (5, "NOT_JSON"),
+        (6, "NULL_VALUE"),
+        (7, "NULL_KEY"),
+        (8, "TOO_LARGE"),
+    ]
+    row = next(row for row in rejected if row["offset"] == 2)
+    assert (row["topic"], row["partition"], row["raw"], row["key"], row["file"]) == (topic, 0, b"\xff\xfe", b"k", None)
+
+
+def test_a_redelivered_key_is_dropped_and_another_record_with_it_is_a_conflict(lab, kafka):
+    topic = kafka.new()
+    lab.kafka("s", COLUMNS, servers=kafka.servers, topic=topic, primary_key=("id",))
+    kafka.send(topic, [{"id": 1, "a": "x"}, {"id": 1, "a": "x"}])
+    lab.refresh("s")
+    kafka.send(topic, [{"id": 1, "a": "x"}, {"id": 1, "a": "other"}, {"id": 2, "a": "x"}])
+    lab.refresh("s")
+
+    assert ids(lab) == [1, 2]
+    assert [(row["error"], row["offset"]) for row in lab.quarantine("s")] == [("KEY_CONFLICT", 3)]
+
+
+@pytest.mark.parametrize(
+    "point", ["log-before-quarantine", "log-after-quarantine", "log-before-commit", "log-after-commit"]
+)
+def test_a_stop_at_any_point_loses_and_repeats_nothing(lab, kafka, point):
+    topic = kafka.new(partitions=2)
+    lab.kafka("s", COLUMNS, servers=kafka.servers, topic=topic)
+    kafka.send(topic, [{"id": 1}])
+    lab.refresh("s")
+    kafka.send(topic, [{"id": 2}, b"bad", {"id": 3}])
+    with lab.crash_at(point), pytest.raises(Crash):
+        lab.refresh("s")
+    lab.restart(lose_control_store=True)
+    kafka.send(topic, [{"id": 4}])
+    lab.refresh("s")
+
+    assert ids(lab) == [1, 2, 3, 4]
+    assert [row["error"] for row in lab.quarantine("s")] == ["NOT_JSON"]
+
+
+def test_records_of_an_aborted_transaction_are_never_seen_and_open_ones_are_waited_for(lab, kafka):
+    topic = kafka.new()
+    lab.kafka("s", COLUMNS, servers=kafka.servers, topic=topic)
+    kafka.send(topic, [{"id": 1}])
+    aborted = kafka.send(topic, [{"id": 2}], transaction="a")
+    aborted.abortTransaction()
+    aborted.close()
+    opened = kafka.send(topic, [{"id": 3}], transaction="b")
+    kafka.send(topic, [{"id": 4}])
+    lab.refresh("s")
+    before = ids(lab)
+    opened.commitTransaction()
+    opened.close()
+    lab.refresh("s")
+
+    assert before == [1]
+    assert ids(lab) == [1, 3, 4]
+    # The mark at the end of a transaction is an offset without a record: it is passed, and not looked for again.
+    assert lab.refresh("s").strategy == "noop"
+
+
+def test_a_source_begins_where_it_is_told_to_and_takes_new_partitions_up_from_their_beginning(lab, kafka):
+    topic = kafka.new(retention_ms="-1")
+    moment = datetime(2026, 11, 1, tzinfo=UTC)
+    stamps = [int((moment + timedelta(hours=hours)).timestamp() * 1000) for hours in (-1, 1)]
+    kafka.send(topic, [Record({"id": number}, timestamp_ms=stamp) for number, stamp in enumerate(stamps)])
+    lab.kafka("all_of_it", COLUMNS, servers=kafka.servers, topic=topic)
+    lab.kafka("since", COLUMNS, servers=kafka.servers, topic=topic, starting="2026-11-01 00:00:00")
+    lab.kafka("from_now", COLUMNS, servers=kafka.servers, topic=topic, starting="latest")
+    lab.refresh_all()
+    kafka.grow(topic, 3)
+    kafka.send(topic, [Record({"id": 10 + partition}, partition=partition) for partition in range(3)])
+    lab.refresh_all()
+
+    assert ids(lab, "all_of_it") == [0, 1, 10, 11, 12]
+    assert ids(lab, "since") == [1, 10, 11, 12]
+    assert ids(lab, "from_now") == [10, 11, 12]
+
+
+def test_expired_records_are_told_of_and_passed_only_when_that_is_declared(lab, kafka):
+    topic = kafka.new()
+    lab.kafka("s", COLUMNS, servers=kafka.servers, topic=topic)
+    kafka.send(topic, [{"id": 0}, {"id": 1}])
+    lab.refresh("s")
+    kafka.send(topic, [{"id": 2}, {"id": 3}, {"id": 4}])
+    kafka.expire(topic, before={0: 4})
+    lost = lab.refresh("s")
+    lab.kafka("s", COLUMNS, servers=kafka.servers, topic=topic, accept_gap="0:2-4")
+    lab.refresh("s")
+
+    assert (lost.state, lost.error.code, lost.error.retry_helps) == ("FAILED", "OFFSETS_LOST", False)
+    assert "'accept-gap' = '0:2-4'" in lost.error.message
+    assert ids(lab) == [0, 1, 4]
+
+
+def test_a_topic_that_was_made_anew_is_told_of_and_read_only_when_that_is_declared(lab, kafka):
+    topic = kafka.new()
+    lab.kafka("s", COLUMNS, servers=kafka.servers, topic=topic)
+    kafka.send(topic, [{"id": 0}])
+    lab.refresh("s")
+    kafka.delete(topic)
+    gone = lab.refresh("s")
+    kafka.create(topic)
+    kafka.send(topic, [{"id": 1}, {"id": 2}])
+    replaced = lab.refresh("s")
+    accepted = replaced.error.message.rpartition("'accept-topic' = '")[2].rstrip("'.")
+    lab.kafka("s", COLUMNS, servers=kafka.servers, topic=topic, accept_topic=accepted)
+    lab.refresh("s")
+
+    assert (gone.error.code, replaced.error.code) == ("TOPIC", "TOPIC_REPLACED")
+    assert ids(lab) == [0, 1, 2]
+
+
+def test_what_is_behind_a_limit_comes_later_and_the_data_is_as_old_as_it_is(lab, kafka):
+    topic = kafka.new()
+    lab.kafka("s", COLUMNS, servers=kafka.servers, topic=topic, rate_limit="10")
+    kafka.send(topic, [{"id": number} for number in range(35)])
+    start = lab.clock()
+    first = lab.refresh("s")
+    at_once = lab.refresh("s")
+    lab.clock.advance(seconds=2)
+    second = lab.refresh("s")
+    lab.clock.advance(seconds=60)
+    last = lab.refresh("s")
+
+    assert [outcome.rows_out for outcome in (first, at_once, second, last)] == [10, 0, 20, 5]
+    assert (first.data_timestamp, second.data_timestamp) == (None, None)
+    assert last.data_timestamp == start + timedelta(seconds=62)
+    assert ids(lab) == list(range(35))
+
+
+def test_brokers_that_are_away_are_a_matter_of_trying_again(lab, kafka):
+    topic = kafka.new()
+    lab.kafka("s", COLUMNS, servers=kafka.servers, topic=topic)
+    kafka.send(topic, [{"id": 1}])
+    lab.refresh("s")
+    kafka.send(topic, [{"id": 2}])
+    kafka.broker.kill()
+    try:
+        away = lab.refresh("s")
+    finally:
+        kafka.broker.start()
+    again = lab.refresh("s")
+
+    assert (away.state, away.error.code, away.error.retry_helps) == ("FAILED", "BROKER", True)
+    assert again.state == "SUCCEEDED", again.error
+    assert ids(lab) == [1, 2]
+
+
+def test_tables_are_kept_up_over_a_topic(lab, kafka):
+    topic = kafka.new(partitions=2)
+    lab.kafka("s", "id INT, v INT, at INT", servers=kafka.servers, topic=topic)
+    lab.declare(
+        "CREATE MATERIALIZED TABLE newest (PRIMARY KEY (id)) "
+        "WITH ('merge' = 'last_row', 'merge.sequence' = 'at', 'merge.tie-breaker' = 'v') "
+        "AS SELECT id, v, at FROM s"
+    )
+    lab.declare("CREATE MATERIALIZED TABLE total AS SELECT id, sum(v) AS v, count(*) AS n FROM s GROUP BY id")
+    for step in range(3):
+        kafka.send(
+            topic, [{"id": number % 3, "v": step * 10 + number, "at": step * 10 + number} for number in range(9)]
+        )
+        kafka.send(topic, [{"id": None, "v": 1, "at": step}])
+        assert all(outcome.state == "SUCCEEDED" for outcome in lab.refresh_all())
+
+    assert [(row["id"], row["v"]) for row in lab.rows("newest")] == [(0, 26), (1, 27), (2, 28)]
+    assert [row["n"] for row in lab.rows("total")] == [3, 9, 9, 9]
+    assert lab.verify("newest").equal
+    assert lab.verify("total").equal
+    assert [(row["error"], row["topic"]) for row in lab.quarantine("s")] == [("NULL_KEY(newest)", topic)] * 3
