@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from freshline.errors import OffsetsLostError, RequestError
 from freshline.plan.position import TopicPosition
+from freshline.plan.union import UnionToken
+from freshline.run import query
 from freshline.testing import Crash
 from tests.kafka import Record
 
@@ -260,3 +264,147 @@ def test_tables_are_kept_up_over_a_topic(lab, kafka):
     assert lab.verify("newest").equal
     assert lab.verify("total").equal
     assert [(row["error"], row["topic"]) for row in lab.quarantine("s")] == [("NULL_KEY(newest)", topic)] * 3
+
+
+def union_ids(lab, name="s", token=None):
+    rows, token = lab.union(name, token)
+    return [row["id"] for row in rows], token
+
+
+def test_a_union_read_has_what_the_log_has_not_and_is_repeatable(lab, kafka, spark):
+    topic = kafka.new(partitions=2)
+    lab.kafka("s", "id INT, o BIGINT METADATA FROM 'offset'", servers=kafka.servers, topic=topic)
+    kafka.send(topic, [Record({"id": number}, partition=number % 2) for number in range(4)])
+    lab.refresh("s")
+    kafka.send(topic, [Record(value, partition=0) for value in ({"id": 4}, b"bad", {"id": 5})])
+    found, token = union_ids(lab)
+    kafka.send(topic, [Record({"id": 6 + number}, partition=number % 2) for number in range(4)])
+    again = union_ids(lab, token=UnionToken.parse(token.as_json()))
+    wider, _ = union_ids(lab)
+    lab.refresh("s")
+    ingested = union_ids(lab, token=token)
+    kafka.expire(topic, before={0: 8, 1: 4})
+    expired = union_ids(lab, token=token)
+    spark.sql(f"OPTIMIZE delta.`{lab.path('s')}`")
+    compacted = union_ids(lab, token=token)
+
+    assert found == list(range(6))
+    assert again == ingested == expired == compacted == (found, token)
+    assert wider == list(range(10))
+    assert (token.start.offsets, token.end.offsets) == ({0: 2, 1: 2}, {0: 5, 1: 2})
+
+
+def test_a_union_read_needs_records_that_are_in_the_log_or_in_the_topic(lab, kafka):
+    topic = kafka.new()
+    lab.kafka("s", COLUMNS, servers=kafka.servers, topic=topic)
+    with pytest.raises(RequestError, match="no version yet"):
+        lab.union("s")
+    kafka.send(topic, [{"id": 1}])
+    lab.refresh("s")
+    kafka.send(topic, [{"id": 2}, {"id": 3}])
+    _, token = lab.union("s")
+    kafka.expire(topic, before={0: 2})
+
+    with pytest.raises(OffsetsLostError):
+        lab.union("s", token)
+
+
+def test_a_union_read_of_a_source_with_a_key_drops_what_an_ingest_would_drop(lab, kafka):
+    topic = kafka.new(partitions=2)
+    lab.kafka("s", COLUMNS, servers=kafka.servers, topic=topic, primary_key=("id",))
+    kafka.send(topic, [Record({"id": 1, "a": "x"}, partition=0)])
+    lab.refresh("s")
+    first = [{"id": 1, "a": "x"}, {"id": 2, "a": "x"}]
+    second = [{"id": 2, "a": "y"}, {"id": None}, {"id": 3}]
+    kafka.send(topic, [*(Record(value, partition=0) for value in first), *(Record(v, partition=1) for v in second)])
+    found, token = lab.union("s")
+    lab.refresh("s")
+
+    assert [(row["id"], row["a"]) for row in found] == [(1, "x"), (2, "x"), (3, None)]
+    assert lab.union("s", token) == (found, token)
+    assert lab.rows("s") == found
+
+
+@pytest.mark.parametrize(
+    "merge",
+    [
+        "'merge' = 'first_row'",
+        "'merge' = 'first_row', 'merge.order' = 'at', 'merge.tie-breaker' = 'v'",
+        "'merge' = 'first_row', 'merge.order' = 'at', 'merge.tie-breaker' = 'v', 'merge.late' = 'ignore'",
+        "'merge' = 'last_row', 'merge.sequence' = 'at', 'merge.tie-breaker' = 'v'",
+        "'merge' = 'last_row', 'merge.sequence' = 'at', 'merge.tie-breaker' = 'v', 'merge.delete-when' = 'gone'",
+        "'merge' = 'last_row', 'merge.sequence' = '-at', 'merge.tie-breaker' = '-v', 'merge.delete-when' = 'gone'",
+    ],
+)
+def test_a_union_read_of_a_table_with_a_merge_is_the_table_that_a_refresh_would_make(lab, kafka, merge):
+    topic = kafka.new()
+    lab.kafka("s", "id INT, v INT, at INT, gone BOOLEAN", servers=kafka.servers, topic=topic)
+    lab.declare(
+        f"CREATE MATERIALIZED TABLE m (PRIMARY KEY (id)) WITH ({merge}) AS SELECT id, v, at FROM s WHERE v <> 99"
+    )
+    events = [
+        {"id": (number * 7) % 5, "v": number, "at": (number * 11) % 6, "gone": number % 4 == 0} for number in range(30)
+    ]
+    kafka.send(topic, events[:10])
+    lab.refresh("m")
+    # Part of what the table has not folded is in the log, the rest in the topic.
+    kafka.send(topic, events[10:20])
+    lab.refresh("s")
+    kafka.send(topic, [*events[20:], {"id": 1, "v": 99, "at": 0}])
+    found, token = lab.union("m")
+    lab.refresh("m")
+
+    assert lab.rows("m") == found
+    assert lab.union("m", token) == (found, token)
+    assert lab.union("m")[0] == found
+
+
+def test_a_union_read_of_files_takes_what_was_not_ingested(lab):
+    lab.files("s", "id INT, f STRING METADATA FROM 'file', i TIMESTAMP METADATA FROM 'ingested_at'")
+    lab.land("s", "a.json", [{"id": 1}, {"id": 2}])
+    lab.refresh("s")
+    lab.land("s", "b.json", [{"id": 3}])
+    path = lab.land("s", "c.json", '{"id": 4}\nbad\n')
+    found, token = lab.union("s")
+    lab.land("s", "d.json", [{"id": 5}])
+    again = lab.union("s", token)
+    lab.refresh("s")
+    path.unlink()
+
+    assert [(row["id"], row["f"], row["i"] is None) for row in found] == [
+        (1, "a.json", False),
+        (2, "a.json", False),
+        (3, "b.json", True),
+        (4, "c.json", True),
+    ]
+    assert again == lab.union("s", token) == (found, token)
+
+
+def test_union_read_is_a_table_in_sql(lab):
+    lab.files("n.s", "id INT, a STRING")
+    lab.land("n.s", "a.json", [{"id": 1, "a": "x"}])
+    lab.refresh("n.s")
+    lab.land("n.s", "b.json", [{"id": 2, "a": "y"}])
+    result = query(
+        lab.runtime,
+        "SELECT s.id FROM union_read('n.s') WHERE s.a = 'y' AND NOT EXISTS (SELECT 1 FROM n.s x WHERE x.id = s.id)",
+    )
+    (token,) = result.tokens
+    lab.land("n.s", "c.json", [{"id": 3, "a": "y"}])
+    text = json.dumps(token.as_json())
+    both = query(
+        lab.runtime,
+        f"SELECT u.id, w.id AS other FROM union_read('n.s', '{text}') u "
+        "FULL JOIN union_read('n.s') AS w ON u.id = w.id ORDER BY 2",
+    )
+
+    assert result.rows == ('{"id":2}',)
+    assert both.rows == ('{"id":1,"other":1}', '{"id":2,"other":2}', '{"id":null,"other":3}')
+    assert len(both.tokens) == 2
+    for statement, said in [
+        ("SELECT * FROM union_read('n.x')", "there is no table or source n.x"),
+        ("SELECT * FROM union_read(n.s)", "takes a table's name as a text"),
+        ("SELECT * FROM union_read('n.s', 'x')", "no token of a union read"),
+    ]:
+        with pytest.raises(RequestError, match=said):
+            query(lab.runtime, statement)
