@@ -103,6 +103,7 @@ def test_what_is_no_record_goes_to_quarantine_with_its_place(lab, kafka):
     assert (row["topic"], row["partition"], row["raw"], row["key"], row["file"]) == (topic, 0, b"\xff\xfe", b"k", None)
 
 
+@pytest.mark.long
 def test_a_redelivered_key_is_dropped_and_another_record_with_it_is_a_conflict(lab, kafka):
     topic = kafka.new()
     lab.kafka("s", COLUMNS, servers=kafka.servers, topic=topic, primary_key=("id",))
@@ -116,7 +117,13 @@ def test_a_redelivered_key_is_dropped_and_another_record_with_it_is_a_conflict(l
 
 
 @pytest.mark.parametrize(
-    "point", ["log-before-quarantine", "log-after-quarantine", "log-before-commit", "log-after-commit"]
+    "point",
+    [
+        "log-after-quarantine",
+        pytest.param("log-before-quarantine", marks=pytest.mark.long),
+        pytest.param("log-before-commit", marks=pytest.mark.long),
+        pytest.param("log-after-commit", marks=pytest.mark.long),
+    ],
 )
 def test_a_stop_at_any_point_loses_and_repeats_nothing(lab, kafka, point):
     topic = kafka.new(partitions=2)
@@ -155,6 +162,32 @@ def test_records_of_an_aborted_transaction_are_never_seen_and_open_ones_are_wait
     assert lab.refresh("s").strategy == "noop"
 
 
+def test_many_records_are_read_in_one_pass_and_one_by_one_where_some_are_no_rows(lab, kafka, spark):
+    topic = kafka.new(partitions=2)
+    lab.kafka("s", COLUMNS, servers=kafka.servers, topic=topic)
+
+    def send_many(start):
+        rows = spark.range(start, start + 21_000).selectExpr("concat('{\"id\": ', id, '}') AS value")
+        rows.write.format("kafka").option("kafka.bootstrap.servers", kafka.servers).option("topic", topic).save()
+
+    send_many(0)
+    clean = lab.refresh("s")
+    kafka.send(topic, [b"bad"])
+    send_many(21_000)
+    broken = lab.refresh("s")
+    send_many(42_000)
+    careful = lab.refresh("s")
+
+    assert [(o.state, o.rows_out, o.rows_in, o.rejected) for o in (clean, broken, careful)] == [
+        ("SUCCEEDED", 21_000, 21_000, 0),
+        ("SUCCEEDED", 21_000, 21_001, 1),
+        ("SUCCEEDED", 21_000, 21_000, 0),
+    ]
+    assert ids(lab) == list(range(63_000))
+    assert [row["raw"] for row in lab.quarantine("s")] == [b"bad"]
+
+
+@pytest.mark.long
 def test_a_source_begins_where_it_is_told_to_and_takes_new_partitions_up_from_their_beginning(lab, kafka):
     topic = kafka.new(retention_ms="-1")
     moment = datetime(2026, 11, 1, tzinfo=UTC)
@@ -225,6 +258,7 @@ def test_what_is_behind_a_limit_comes_later_and_the_data_is_as_old_as_it_is(lab,
     assert ids(lab) == list(range(35))
 
 
+@pytest.mark.long
 def test_brokers_that_are_away_are_a_matter_of_trying_again(lab, kafka):
     topic = kafka.new()
     lab.kafka("s", COLUMNS, servers=kafka.servers, topic=topic)
@@ -243,6 +277,7 @@ def test_brokers_that_are_away_are_a_matter_of_trying_again(lab, kafka):
     assert ids(lab) == [1, 2]
 
 
+@pytest.mark.long
 def test_tables_are_kept_up_over_a_topic(lab, kafka):
     topic = kafka.new(partitions=2)
     lab.kafka("s", "id INT, v INT, at INT", servers=kafka.servers, topic=topic)
@@ -283,7 +318,7 @@ def test_a_union_read_has_what_the_log_has_not_and_is_repeatable(lab, kafka, spa
     wider, _ = union_ids(lab)
     lab.refresh("s")
     ingested = union_ids(lab, token=token)
-    kafka.expire(topic, before={0: 8, 1: 4})
+    kafka.expire(topic, before={0: 7, 1: 4})
     expired = union_ids(lab, token=token)
     spark.sql(f"OPTIMIZE delta.`{lab.path('s')}`")
     compacted = union_ids(lab, token=token)
@@ -294,6 +329,7 @@ def test_a_union_read_has_what_the_log_has_not_and_is_repeatable(lab, kafka, spa
     assert (token.start.offsets, token.end.offsets) == ({0: 2, 1: 2}, {0: 5, 1: 2})
 
 
+@pytest.mark.long
 def test_a_union_read_needs_records_that_are_in_the_log_or_in_the_topic(lab, kafka):
     topic = kafka.new()
     lab.kafka("s", COLUMNS, servers=kafka.servers, topic=topic)
@@ -328,12 +364,20 @@ def test_a_union_read_of_a_source_with_a_key_drops_what_an_ingest_would_drop(lab
 @pytest.mark.parametrize(
     "merge",
     [
-        "'merge' = 'first_row'",
-        "'merge' = 'first_row', 'merge.order' = 'at', 'merge.tie-breaker' = 'v'",
-        "'merge' = 'first_row', 'merge.order' = 'at', 'merge.tie-breaker' = 'v', 'merge.late' = 'ignore'",
-        "'merge' = 'last_row', 'merge.sequence' = 'at', 'merge.tie-breaker' = 'v'",
         "'merge' = 'last_row', 'merge.sequence' = 'at', 'merge.tie-breaker' = 'v', 'merge.delete-when' = 'gone'",
-        "'merge' = 'last_row', 'merge.sequence' = '-at', 'merge.tie-breaker' = '-v', 'merge.delete-when' = 'gone'",
+        *(
+            pytest.param(options, marks=pytest.mark.long)
+            for options in (
+                "'merge' = 'first_row'",
+                "'merge' = 'first_row', 'merge.order' = 'at', 'merge.tie-breaker' = 'v'",
+                "'merge' = 'first_row', 'merge.order' = 'at', 'merge.tie-breaker' = 'v', 'merge.late' = 'ignore'",
+                "'merge' = 'last_row', 'merge.sequence' = 'at', 'merge.tie-breaker' = 'v'",
+                (
+                    "'merge' = 'last_row', 'merge.sequence' = '-at', 'merge.tie-breaker' = '-v', "
+                    "'merge.delete-when' = 'gone'"
+                ),
+            )
+        ),
     ],
 )
 def test_a_union_read_of_a_table_with_a_merge_is_the_table_that_a_refresh_would_make(lab, kafka, merge):

@@ -367,7 +367,7 @@ def _commit_plain(
     try:
         few = few_rows(rows, SMALL_BATCH_ROWS) if lines <= SMALL_BATCH_ROWS else None
         rows = rows if few is None else few[0]
-        committed = _commit_log(runtime, portion, rows, portion.receipt(lines, 0, 0), cancellation, count=_count(few))
+        committed = commit_log(runtime, portion, rows, portion.receipt(lines, 0, 0), cancellation, count=_count(few))
         return Batch(committed, 0, 0)
     except (PySparkException, Py4JJavaError) as error:
         # What a task raises comes back as either, by how deep Spark has wrapped it.
@@ -413,7 +413,7 @@ def commit_checked(
             rows_out = quarantined(marked, portion.seq, portion.now)
             _commit_quarantine(runtime, spark, spec, rows_out, receipt, count=_count(few))
             runtime.failpoint("log-after-quarantine")
-        committed = _commit_log(
+        committed = commit_log(
             runtime,
             portion,
             accepted(marked, spec, portion.seq, portion.now),
@@ -427,7 +427,7 @@ def commit_checked(
     return Batch(committed, rejected, redelivered)
 
 
-def _commit_log(
+def commit_log(
     runtime: Runtime,
     portion: Portion,
     rows: DataFrame,
@@ -436,6 +436,7 @@ def _commit_log(
     *,
     count: int | None,
 ) -> Committed:
+    """Commit the rows of a batch; raises FencedError where another batch was committed in its place."""
     cancellation.check()
     runtime.failpoint("log-before-commit")
     committed = write_and_read_back(
@@ -447,7 +448,7 @@ def _commit_log(
             "another batch was committed to this log meanwhile; nothing was written. Ask again.",
             where=str(portion.spec.name),
         )
-    return replace(committed, rows_out=receipt.rows_out or 0)
+    return committed if receipt.rows_out is None else replace(committed, rows_out=receipt.rows_out)
 
 
 def _mark_redelivered(spark: SparkSession, spec: SourceSpec, path: Path, rows: DataFrame, now: datetime) -> DataFrame:

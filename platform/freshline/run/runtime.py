@@ -60,10 +60,15 @@ class KnownFiles:
 
 @dataclass(frozen=True)
 class PortionMemory:
-    """What is remembered of reading a topic: how many records the next portion may have, and when the last was read."""
+    """What is remembered of reading a topic.
+
+    `size` is how many records the next portion may have, `read_at` when the last was read, and `clean` whether all of
+    its records were good.
+    """
 
     size: int
     read_at: datetime | None = None
+    clean: bool = True
 
 
 class Sessions:

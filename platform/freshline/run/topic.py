@@ -16,7 +16,8 @@ from uuid import uuid4
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from freshline.commit.delta_log import count_all, count_before, newest_version
 from freshline.declare.names import TableName
@@ -39,7 +40,8 @@ from freshline.plan.topic import (
 )
 from freshline.refresh.cancellation import Cancellation
 from freshline.refresh.execution import suited_to
-from freshline.refresh.ingest import parse_records
+from freshline.refresh.ingest import ERROR, accepted, parse_records
+from freshline.refresh.plain_json import STOPPED
 from freshline.refresh.topic import Brokers, read_range, resolve_brokers
 from freshline.report.outcome import Outcome
 from freshline.run.log import (
@@ -47,6 +49,7 @@ from freshline.run.log import (
     Batch,
     Portion,
     commit_checked,
+    commit_log,
     lacks_columns,
     newest_batch,
     next_seq,
@@ -104,11 +107,13 @@ def refresh_topic(
                 begun = time.monotonic()
                 watermark = watermark_of(spec, path)
                 position = advanced(position, look, portion)
-                batch = _ingest(runtime, spark, spec, brokers, portion, position, at, mode, cancellation)
+                batch = _ingest(
+                    runtime, spark, spec, brokers, portion, position, at, mode, cancellation, clean=memory.clean
+                )
                 if watermark is not None and spec.watermark is not None:
                     late += count_before(path, batch.committed.version, spec.watermark.column, watermark)
                 size = next_portion_size(memory.size, portion.offsets, time.monotonic() - begun)
-                runtime.portions[spec.name] = PortionMemory(size, runtime.clock())
+                runtime.portions[spec.name] = PortionMemory(size, runtime.clock(), clean=batch.rejected == 0)
                 receipt, whole = batch.committed.receipt, rest
                 rows_out += batch.committed.rows_out
                 rejected += batch.rejected
@@ -212,13 +217,16 @@ def _ingest(
     stamp: datetime | None,
     mode: str,
     cancellation: Cancellation,
+    *,
+    clean: bool,
 ) -> Batch:
+    """Commit one portion. `clean` says that its records are expected to be good."""
     started = time.monotonic()
     path: Path = runtime.warehouse.path(spec.name)
     seq = next_seq(runtime, spark, spec, newest_batch(spec, path), mode)
     attempt = uuid4().hex
 
-    def receipt(good: int, rejected: int, redelivered: int) -> Receipt:
+    def receipt(good: int | None, rejected: int, redelivered: int) -> Receipt:
         # The records are read. Were they those of a topic that was made anew meanwhile, offsets would say nothing.
         topic_id, _ = runtime.topics.ends(brokers)
         if topic_id != position.topic_id:
@@ -226,6 +234,8 @@ def _ingest(
                 f"topic {brokers.topic} was deleted and made anew while it was read; nothing of it was committed.",
                 where=str(spec.name),
             )
+        # Where nobody counted, the commit's own metrics have the rows.
+        read = portion.offsets if good is None else good + rejected + redelivered
         return Receipt(
             table=spec.name,
             fingerprint=spec.fingerprint,
@@ -233,10 +243,10 @@ def _ingest(
             seq=seq,
             mode=mode,
             strategy="append",
-            reason=str(Reason("NEW_RECORDS", str(good + rejected + redelivered))),
+            reason=str(Reason("NEW_RECORDS", str(read))),
             data_timestamp=stamp,
             positions={spec.name: position},
-            rows_in=good + rejected + redelivered,
+            rows_in=read,
             rows_out=good,
             rejected=rejected,
             attempt=attempt,
@@ -248,10 +258,12 @@ def _ingest(
     stored = count_all([path]) if spec.primary_key else []
     with suited_to(spark, [*stored, SMALL_BATCH_ROWS if small else None]):
         rows = parse_records(read_range(spark, brokers, portion), spec).rows
+        batch_of = Portion(spec, path, seq, runtime.clock(), small, receipt)
         try:
-            return commit_checked(
-                runtime, spark, Portion(spec, path, seq, runtime.clock(), small, receipt), rows, cancellation
-            )
+            committed = None
+            if clean and not small and not spec.primary_key:
+                committed = _commit_certain(runtime, batch_of, rows, receipt(None, 0, 0), cancellation)
+            return committed or commit_checked(runtime, spark, batch_of, rows, cancellation)
         except (PySparkException, Py4JJavaError) as error:
             cancellation.check()
             if "kafka" not in str(error).lower():
@@ -266,3 +278,20 @@ def _ingest(
                 "it is tried again.",
                 where=str(spec.name),
             ) from error
+
+
+def _commit_certain(
+    runtime: Runtime, portion: Portion, rows: DataFrame, receipt: Receipt, cancellation: Cancellation
+) -> Batch | None:
+    """Commit records in one pass that ends at the first one that is no row; None where it ended, and nothing is there.
+
+    Without a key no record needs to be compared with others, so that nothing has to be counted or kept beforehand.
+    """
+    certain = rows.where(F.assert_true(F.col(ERROR).isNull(), F.lit(STOPPED)).isNull())
+    good = accepted(certain, portion.spec, portion.seq, portion.now)
+    try:
+        return Batch(commit_log(runtime, portion, good, receipt, cancellation, count=None), 0, 0)
+    except (PySparkException, Py4JJavaError) as error:
+        if STOPPED not in str(error):
+            raise
+        return None
