@@ -99,11 +99,15 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 @pytest.fixture(scope="session")
 def kafka(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Topics]:
     """A Kafka broker of this run. A test that ends it starts it again."""
+    from freshline.declare.project_settings import read_settings
     from freshline.engine.kafka import provide_kafka
     from resources.broker import new_broker
     from tests.kafka import Topics
 
-    settings = settings_in(tmp_path_factory.mktemp("kafka"))
+    folder = tmp_path_factory.mktemp("kafka")
+    (folder / "pyproject.toml").write_text("[tool.freshline]\n", encoding="utf-8")
+    # By the environment: jars may have to come from a mirror or a folder.
+    settings = read_settings(folder, os.environ)
     provide_kafka(settings, spark)
     broker = new_broker(settings, settings.root / "broker")
     broker.start()

@@ -240,6 +240,21 @@ def test_a_topic_that_was_made_anew_is_told_of_and_read_only_when_that_is_declar
     assert ids(lab) == [0, 1, 2]
 
 
+@pytest.mark.long
+def test_the_time_of_a_record_may_be_the_time_of_its_event(lab, kafka):
+    topic = kafka.new(retention_ms="-1")
+    columns = "id INT, sent TIMESTAMP METADATA FROM 'timestamp', WATERMARK FOR sent AS sent - INTERVAL '1' MINUTE"
+    lab.kafka("s", columns, servers=kafka.servers, topic=topic)
+    moment = datetime(2026, 11, 1, tzinfo=UTC)
+    for seconds in (0, 300, 10):
+        stamp = int((moment + timedelta(seconds=seconds)).timestamp() * 1000)
+        kafka.send(topic, [Record({"id": seconds}, timestamp_ms=stamp)])
+        outcome = lab.refresh("s")
+
+    assert outcome.late_rows == 1
+    assert lab.status()[0].event_timestamp == moment + timedelta(seconds=300)
+
+
 def test_what_is_behind_a_limit_comes_later_and_the_data_is_as_old_as_it_is(lab, kafka):
     topic = kafka.new()
     lab.kafka("s", COLUMNS, servers=kafka.servers, topic=topic, rate_limit="10")

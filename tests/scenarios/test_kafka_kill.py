@@ -169,8 +169,8 @@ def send_and_kill(story: Story, settings: Settings, chance: random.Random) -> No
         sending = threading.Thread(target=story.send, args=(chunk * CHUNK,))
         sending.start()
         who = BEFORE_KILLS.get(chunk)
-        if who is not None:
-            time.sleep(chance.uniform(0.0, 2.0))  # the moment of the kill is what varies
+        # The pace of what arrives, and the moment of the kill, which is what varies.
+        time.sleep(0.5 if who is None else chance.uniform(0.0, 10.0))
         if who == "engine":
             kill_engine(settings)
         elif who == "broker":

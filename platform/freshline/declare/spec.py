@@ -84,6 +84,20 @@ class Merge:
     upstream_deletes: str = "retract"
 
 
+# Where a log table has what a source knows beside the record.
+METADATA_COLUMNS: Mapping[str, str] = {
+    "ingested_at": "_freshline_ingested_at",
+    "file": "_freshline_file",
+    "record": "_freshline_record",
+    "topic": "_freshline_topic",
+    "partition": "_freshline_partition",
+    "offset": "_freshline_record",
+    "timestamp": "_freshline_timestamp",
+    "key": "_freshline_key",
+    "headers": "_freshline_headers",
+}
+
+
 @dataclass(frozen=True)
 class KafkaTopic:
     """The topic of a Kafka source, as it is declared.
@@ -140,6 +154,11 @@ class SourceSpec:
     def is_log(self) -> bool:
         """Whether rows arrive in a log table of ours (else the source is read in place)."""
         return self.connector != "delta"
+
+    def stored_column(self, name: str) -> str:
+        """Where the log table has a declared column."""
+        metadata = next((one.metadata for one in self.columns if one.name.lower() == name.lower()), None)
+        return METADATA_COLUMNS[metadata] if metadata is not None and self.is_log else name
 
     @property
     def record_columns(self) -> tuple[Column, ...]:

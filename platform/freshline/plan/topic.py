@@ -14,7 +14,7 @@ from freshline.declare.spec import KafkaTopic
 from freshline.errors import OffsetsLostError, TopicReplacedError
 from freshline.plan.position import TopicPosition
 
-FIRST_PORTION = 100_000
+FIRST_PORTION = 20_000
 LEAST_PORTION = 1_000
 GREATEST_PORTION = 2_000_000
 # A portion that takes this long is committed often enough, and large enough to be worth its commit.

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from freshline.declare.names import TableName
-from freshline.declare.spec import Column, SourceSpec, Spec
+from freshline.declare.spec import METADATA_COLUMNS, Column, SourceSpec, Spec
 from freshline.errors import SourceError
 from freshline.plan.affected.algebra import SIGN
 from freshline.plan.changes import ChangeKind, Changes
@@ -37,17 +37,6 @@ TIMESTAMP = "_freshline_timestamp"
 KEY = "_freshline_key"
 HEADERS = "_freshline_headers"
 OF_QUEUE = (TOPIC, PARTITION, TIMESTAMP, KEY, HEADERS)
-METADATA_COLUMNS: Mapping[str, str] = {
-    "ingested_at": INGESTED_AT,
-    "file": FILE,
-    "record": RECORD,
-    "topic": TOPIC,
-    "partition": PARTITION,
-    "offset": RECORD,
-    "timestamp": TIMESTAMP,
-    "key": KEY,
-    "headers": HEADERS,
-}
 
 
 @dataclass(frozen=True)

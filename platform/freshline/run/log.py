@@ -129,7 +129,8 @@ def refresh_log(
                 watermark = watermark_of(spec, path)
                 batch = _ingest(runtime, spark, spec, path, marks, batch_stamp, mode, cancellation)
                 if watermark is not None and spec.watermark is not None:
-                    late += count_before(path, batch.committed.version, spec.watermark.column, watermark)
+                    column = spec.stored_column(spec.watermark.column)
+                    late += count_before(path, batch.committed.version, column, watermark)
                 rows_out += batch.committed.rows_out
                 rejected += batch.rejected
                 redelivered += batch.redelivered
@@ -163,7 +164,7 @@ def watermark_of(spec: SourceSpec, path: Path) -> datetime | None:
     version = newest_version(path)
     if spec.watermark is None or version is None:
         return None
-    newest = greatest_time(path, version, spec.watermark.column)
+    newest = greatest_time(path, version, spec.stored_column(spec.watermark.column))
     return None if newest is None else newest - timedelta(seconds=spec.watermark.delay_seconds)
 
 

@@ -111,7 +111,8 @@ def refresh_topic(
                     runtime, spark, spec, brokers, portion, position, at, mode, cancellation, clean=memory.clean
                 )
                 if watermark is not None and spec.watermark is not None:
-                    late += count_before(path, batch.committed.version, spec.watermark.column, watermark)
+                    column = spec.stored_column(spec.watermark.column)
+                    late += count_before(path, batch.committed.version, column, watermark)
                 size = next_portion_size(memory.size, portion.offsets, time.monotonic() - begun)
                 runtime.portions[spec.name] = PortionMemory(size, runtime.clock(), clean=batch.rejected == 0)
                 receipt, whole = batch.committed.receipt, rest

@@ -240,6 +240,8 @@ class Lab:
         land later are newer, at the clock's time.
         """
         spec = self.runtime.graph.source(TableName.parse(name))
+        if spec.connector != "files":
+            raise RequestError("only a source of files has a landing folder", where=name)
         path = Path(spec.path) / file_name
         path.parent.mkdir(parents=True, exist_ok=True)
         data = content if isinstance(content, bytes) else _file_text(content, spec).encode()
