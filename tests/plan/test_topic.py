@@ -117,8 +117,9 @@ def test_no_partition_is_left_behind():
 
 def test_portions_become_as_large_as_their_time_allows():
     assert next_portion_size(FIRST_PORTION, FIRST_PORTION, 1.0) == 4 * FIRST_PORTION
-    assert next_portion_size(FIRST_PORTION, FIRST_PORTION, 20.0) == FIRST_PORTION // 2
-    assert next_portion_size(FIRST_PORTION, FIRST_PORTION, 4_000.0) == FIRST_PORTION // 4
+    large = 16 * LEAST_PORTION
+    assert next_portion_size(large, large, 20.0) == large // 2
+    assert next_portion_size(large, large, 4_000.0) == large // 4
     assert next_portion_size(FIRST_PORTION, 10, 1.0) == FIRST_PORTION
     assert next_portion_size(LEAST_PORTION, LEAST_PORTION, 1e6) == LEAST_PORTION
     assert next_portion_size(GREATEST_PORTION, GREATEST_PORTION, 0.1) == GREATEST_PORTION

@@ -31,6 +31,7 @@ from tests.kafka import Topics
 
 EVENTS, CHUNK, KEYS, PARTITIONS = 200_000, 4_000, 200, 3
 BEFORE_KILLS = {8: "engine", 14: "broker", 21: "engine", 28: "broker", 35: "engine", 42: "broker"}
+READ_SECONDS = 180.0
 SUMS = "count(*) AS n, count(DISTINCT event_id) AS u, sum(v) AS s"
 
 
@@ -164,7 +165,15 @@ class Story:
             assert newest(read_union("newest", token=token, project=root).rows) == rows
 
 
-def send_and_kill(story: Story, settings: Settings, chance: random.Random) -> None:
+def wait_for_reads(reads: Reads, more: int) -> None:
+    """Wait until union reads have succeeded again."""
+    wanted, deadline = len(reads.tables) + more, time.monotonic() + READ_SECONDS
+    while len(reads.tables) < wanted:
+        assert time.monotonic() < deadline, "no union read succeeds any more"
+        time.sleep(0.2)
+
+
+def send_and_kill(story: Story, reads: Reads, settings: Settings, chance: random.Random) -> None:
     for chunk in range(EVENTS // CHUNK):
         sending = threading.Thread(target=story.send, args=(chunk * CHUNK,))
         sending.start()
@@ -179,6 +188,8 @@ def send_and_kill(story: Story, settings: Settings, chance: random.Random) -> No
         sending.join()
         if who == "engine":
             EngineClient.connect(settings, start=True, loops=True)
+        if who is not None:
+            wait_for_reads(reads, 2)
 
 
 @pytest.mark.spark
@@ -196,7 +207,7 @@ def test_six_kills_of_broker_and_engine_lose_and_repeat_nothing(tmp_path, kafka,
     with ThreadPoolExecutor(1) as threads:
         reading = threads.submit(read_every_second, root, over, reads)
         try:
-            send_and_kill(story, settings, chance)
+            send_and_kill(story, reads, settings, chance)
         finally:
             over.set()
         reading.result()

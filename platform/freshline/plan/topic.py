@@ -15,7 +15,8 @@ from freshline.errors import OffsetsLostError, TopicReplacedError
 from freshline.plan.position import TopicPosition
 
 FIRST_PORTION = 20_000
-LEAST_PORTION = 1_000
+# What a batch costs beside its records does not shrink with them: smaller ones would only fall further behind.
+LEAST_PORTION = 20_000
 GREATEST_PORTION = 2_000_000
 # A portion that takes this long is committed often enough, and large enough to be worth its commit.
 PORTION_SECONDS = 10.0
