@@ -192,10 +192,16 @@ def send_and_kill(story: Story, reads: Reads, settings: Settings, chance: random
             wait_for_reads(reads, 2)
 
 
+@pytest.fixture
+def root(tmp_path):
+    """The folder of a project whose engine does not outlive the test."""
+    yield tmp_path / "shop"
+    kill_engine(read_settings(tmp_path / "shop", {}))
+
+
 @pytest.mark.spark
 @pytest.mark.long
-def test_six_kills_of_broker_and_engine_lose_and_repeat_nothing(tmp_path, kafka, spark):
-    root = tmp_path / "shop"
+def test_six_kills_of_broker_and_engine_lose_and_repeat_nothing(root, kafka, spark):
     topic = kafka.new(partitions=PARTITIONS)
     declare(root, kafka.servers, topic)
     settings = read_settings(root, {})
