@@ -18,7 +18,7 @@ from pathlib import Path
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from freshline.commit.delta_log import newest_version, position_of, read_newest, receipt_at, table_id
+from freshline.commit.delta_log import newest_version, position_of, receipt_at, table_id
 from freshline.declare.names import TableName
 from freshline.declare.spec import MergeKind, SourceSpec, TableSpec
 from freshline.errors import FileChangedError, RequestError, SourceError
@@ -67,7 +67,7 @@ from freshline.refresh.literal import quoted
 from freshline.refresh.settle import settle
 from freshline.refresh.topic import Brokers, read_range
 from freshline.run.compute import as_stored
-from freshline.run.log import known_files
+from freshline.run.log import known_files, newest_batch
 from freshline.run.prepare import older_rows
 from freshline.run.runtime import Runtime
 from freshline.run.topic import brokers_of, covers, look_behind, topic_position
@@ -197,12 +197,14 @@ def _tail(
     They have no time of ingest: they are not in the version that was read.
     """
     seq = token.log.seq or 0
+    # How far the log is before its rows: what arrives between the two must not be looked for in rows that lack it.
+    known, receipt = (None, newest_batch(log, path)) if log.kafka is not None else known_files(runtime, log, path)
     whole = read_log(spark, Pinned(log, path, token.log))
-    later = whole.where(F.col(SEQ) > seq)
-    if isinstance(token.end, TopicPosition):
-        found = _topic_tail(runtime, spark, log, token, whole, later, cancellation)
+    if known is None:
+        position = topic_position(receipt, log.name)
+        found = _topic_tail(runtime, spark, log, token, position, whole, cancellation)
     else:
-        found = _files_tail(runtime, spark, log, path, token, whole, later, held)
+        found = _files_tail(spark, log, token, known.marks, whole, held)
     parts = [_in_batch(part, log, seq + 1) for part in found]
     return reduce(lambda left, right: left.unionByName(right), parts) if parts else None
 
@@ -212,8 +214,8 @@ def _topic_tail(
     spark: SparkSession,
     log: SourceSpec,
     token: UnionToken,
+    position: TopicPosition | None,
     whole: DataFrame,
-    later: DataFrame,
     cancellation: Cancellation,
 ) -> list[DataFrame]:
     start, end = token.start, token.end
@@ -223,8 +225,6 @@ def _topic_tail(
         return []
     where = str(log.name)
     brokers = brokers_of(runtime, log)
-    newest = read_newest(runtime.warehouse.path(log.name))
-    position = topic_position(None if newest is None else newest.receipt, log.name)
     tail = split_topic(start, end, position, earliest=_earliest(runtime, log, brokers, end.topic_id), where=where)
     found = []
     in_log = [
@@ -233,7 +233,7 @@ def _topic_tail(
         if offset > start.offsets.get(partition, 0)
     ]
     if in_log:
-        found.append(later.where(reduce(or_, in_log)))
+        found.append(whole.where((F.col(SEQ) > (token.log.seq or 0)) & reduce(or_, in_log)))
     if tail.unread.offsets:
         look = look_behind(runtime, brokers, lambda look: covers(look, end), cancellation)
         require_unread(tail, look, end.topic_id, where=where)
@@ -258,13 +258,11 @@ def _earliest(runtime: Runtime, log: SourceSpec, brokers: Brokers, topic_id: str
 
 
 def _files_tail(
-    runtime: Runtime,
     spark: SparkSession,
     log: SourceSpec,
-    path: Path,
     token: UnionToken,
+    read: Mapping[str, FileMark],
     whole: DataFrame,
-    later: DataFrame,
     held: ExitStack,
 ) -> list[DataFrame]:
     assert isinstance(token.end, FilesPosition)
@@ -272,16 +270,16 @@ def _files_tail(
     if not marks:
         return []
     root = Path(log.path)
-    known, _ = known_files(runtime, log, path)
     intact = frozenset(mark.path for mark in marks if _is_intact(root, mark))
-    logged, opened = split_files(marks, known.marks, intact, prefer_files=bool(log.primary_key))
+    logged, opened = split_files(marks, read, intact, prefer_files=bool(log.primary_key))
     gone = [mark.path for mark in opened if mark.path not in intact]
     if gone:
         raise FileChangedError(
             "the file is not what it was when the union read was planned, and its rows are not in the log. Read anew.",
             where=str(root / gone[0]),
         )
-    found = [later.where(F.col(FILE).isin(list(logged)))] if logged else []
+    later = F.col(SEQ) > (token.log.seq or 0)
+    found = [whole.where(later & F.col(FILE).isin(list(logged)))] if logged else []
     if opened:
         held.callback(end_reading, spark)
         rows = read_records(spark, log, root, opened).rows
