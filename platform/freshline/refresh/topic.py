@@ -28,8 +28,8 @@ from freshline.plan.topic import Offsets, TopicLook, TopicRange
 T = TypeVar("T")
 
 # How long brokers may take to answer one question, in milliseconds.
-_ANSWER_MS = 10_000
-_REQUEST_MS = 4_000
+_ANSWER_MS = 6_000
+_REQUEST_MS = 3_000
 _ADMIN = {"default.api.timeout.ms": str(_ANSWER_MS), "request.timeout.ms": str(_REQUEST_MS)}
 _REFUSED = ("AuthenticationException", "AuthorizationException", "ConfigException", "InvalidTopicException")
 _UNKNOWN = "UnknownTopicOrPartitionException"
