@@ -8,8 +8,10 @@ within a batch is that of files: rejected records to the quarantine table, then 
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from uuid import uuid4
@@ -22,7 +24,7 @@ from pyspark.sql import functions as F
 from freshline.commit.delta_log import count_all, count_before, newest_version
 from freshline.declare.names import TableName
 from freshline.declare.spec import SourceSpec
-from freshline.errors import BrokerError, TopicReplacedError
+from freshline.errors import BrokerError, FencedError, TopicReplacedError
 from freshline.plan.position import TopicPosition
 from freshline.plan.reason import Reason
 from freshline.plan.receipt import Receipt
@@ -63,6 +65,24 @@ LIVE_SECONDS = 20.0
 # A broker that has just started knows the ends of its topics only after a while.
 SETTLE_SECONDS = 10.0
 _LOOK_SECONDS = 0.2
+# What Kafka's client, and Spark's reader of its records, say of what they were not given.
+_OF_BROKERS = re.compile(
+    r"org\.apache\.kafka\.(?:common|clients)\S*(?:Exception|Error)|KAFKA_DATA_LOSS|data may have been lost|Cannot fetch"
+)
+
+
+@dataclass(frozen=True)
+class _Step:
+    """One portion: the position that it begins at, the one that it leads to, and the data timestamp that it brings.
+
+    `clean` says that its records are expected to be good.
+    """
+
+    portion: TopicRange
+    before: TopicPosition | None
+    after: TopicPosition
+    stamp: datetime | None
+    clean: bool
 
 
 def refresh_topic(
@@ -106,10 +126,9 @@ def refresh_topic(
                 at = receipt.data_timestamp if left and receipt is not None else None if left else stamp
                 begun = time.monotonic()
                 watermark = watermark_of(spec, path)
-                position = advanced(position, look, portion)
-                batch = _ingest(
-                    runtime, spark, spec, brokers, portion, position, at, mode, cancellation, clean=memory.clean
-                )
+                step = _Step(portion, position, advanced(position, look, portion), at, memory.clean)
+                batch = _ingest(runtime, spark, spec, brokers, step, mode, cancellation)
+                position = step.after
                 if watermark is not None and spec.watermark is not None:
                     column = spec.stored_column(spec.watermark.column)
                     late += count_before(path, batch.committed.version, column, watermark)
@@ -213,18 +232,20 @@ def _ingest(
     spark: SparkSession,
     spec: SourceSpec,
     brokers: Brokers,
-    portion: TopicRange,
-    position: TopicPosition,
-    stamp: datetime | None,
+    step: _Step,
     mode: str,
     cancellation: Cancellation,
-    *,
-    clean: bool,
 ) -> Batch:
-    """Commit one portion. `clean` says that its records are expected to be good."""
+    """Commit one portion. Raises FencedError where the log is not where the portion begins."""
     started = time.monotonic()
     path: Path = runtime.warehouse.path(spec.name)
-    seq = next_seq(runtime, spark, spec, newest_batch(spec, path), mode)
+    portion, position = step.portion, step.after
+    newest = newest_batch(spec, path)
+    if topic_position(newest, spec.name) != step.before:
+        raise FencedError(
+            "another batch was committed to this log meanwhile; nothing was written. Ask again.", where=str(spec.name)
+        )
+    seq = next_seq(runtime, spark, spec, newest, mode)
     attempt = uuid4().hex
 
     def receipt(good: int | None, rejected: int, redelivered: int) -> Receipt:
@@ -245,7 +266,7 @@ def _ingest(
             mode=mode,
             strategy="append",
             reason=str(Reason("NEW_RECORDS", str(read))),
-            data_timestamp=stamp,
+            data_timestamp=step.stamp,
             positions={spec.name: position},
             rows_in=read,
             rows_out=good,
@@ -262,12 +283,12 @@ def _ingest(
         batch_of = Portion(spec, path, seq, runtime.clock(), small, receipt)
         try:
             committed = None
-            if clean and not small and not spec.primary_key:
+            if step.clean and not small and not spec.primary_key:
                 committed = _commit_certain(runtime, batch_of, rows, receipt(None, 0, 0), cancellation)
             return committed or commit_checked(runtime, spark, batch_of, rows, cancellation)
         except (PySparkException, Py4JJavaError) as error:
             cancellation.check()
-            if "kafka" not in str(error).lower():
+            if not _OF_BROKERS.search(str(error)):
                 raise
             # The brokers themselves say what is wrong: gone, or no longer what was looked at.
             look = runtime.topics.look(brokers)
