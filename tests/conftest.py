@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from freshline.testing import Lab
+    from tests.kafka import Topics
 
 # A test that takes one of these starts a JVM, here or in a process of its own.
 SPARK_FIXTURES = frozenset({"spark", "engine"})
@@ -93,6 +94,25 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     )
     yield session
     stop_session(session)
+
+
+@pytest.fixture(scope="session")
+def kafka(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Topics]:
+    """A Kafka broker of this run. A test that ends it starts it again."""
+    from freshline.declare.project_settings import read_settings
+    from freshline.engine.kafka import provide_kafka
+    from resources.broker import new_broker
+    from tests.kafka import Topics
+
+    folder = tmp_path_factory.mktemp("kafka")
+    (folder / "pyproject.toml").write_text("[tool.freshline]\n", encoding="utf-8")
+    # By the environment: jars may have to come from a mirror or a folder.
+    settings = read_settings(folder, os.environ)
+    provide_kafka(settings, spark)
+    broker = new_broker(settings, settings.root / "broker")
+    broker.start()
+    yield Topics(broker, spark)
+    broker.kill()
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from evaluation import evaluate
 from joins import Kept, delta_join, lookup_join
+from kafka import kafka_ingest, union_read
 from measure import Comparison, Cost, compare, cost_of, middle
 from project import Project, refresh, same
 from pyspark.sql import DataFrame, SparkSession
@@ -325,6 +326,8 @@ BENCHMARKS: dict[str, Callable[[SparkSession, Path], Figure | Iterator[Figure]]]
     "first_row_growth": first_row_growth,
     "delta_join": delta_join,
     "lookup_join": lookup_join,
+    "kafka_ingest": kafka_ingest,
+    "union_read": union_read,
 }
 # These grow with a scale that is given on the command line.
 SCALED = ("tpch",)

@@ -16,7 +16,11 @@ FreshlineError                      code, retry_helps, where
 │   ├── QueryError                  Spark refuses the query
 │   ├── PartitionError              a partition that was named cannot be refreshed
 │   ├── SourceError                 a source cannot be read, or is not what it was
-│   │   └── FileChangedError        a landing file changed after it was read
+│   │   ├── FileChangedError        a landing file changed after it was read
+│   │   ├── BrokerError             the Kafka brokers do not answer
+│   │   ├── TopicError              a topic is not there, or the brokers refuse it
+│   │   ├── TopicReplacedError      a topic is not the one that was read
+│   │   └── OffsetsLostError        records of a topic are gone that were not read yet
 │   ├── ForeignWriteError           somebody else wrote to a log table
 │   ├── UpstreamChangedError        an upstream deleted or updated rows and the declaration says `error`
 │   ├── DefinitionChangedError      the declaration changed in a way that needs a stated start
@@ -212,6 +216,33 @@ class FileChangedError(SourceError):
     """A landing file has another size or modification time than when it was read."""
 
     code = "FILE_CHANGED"
+    retry_helps = False
+
+
+class BrokerError(SourceError):
+    """The brokers of a Kafka source cannot be reached, or do not answer in time."""
+
+    code = "BROKER"
+
+
+class TopicError(SourceError):
+    """A topic is not there, or the brokers refuse what was asked of them."""
+
+    code = "TOPIC"
+    retry_helps = False
+
+
+class TopicReplacedError(SourceError):
+    """A topic was deleted and made anew, has fewer partitions, or is one of another cluster."""
+
+    code = "TOPIC_REPLACED"
+    retry_helps = False
+
+
+class OffsetsLostError(SourceError):
+    """Records of a topic that were not read yet are gone: they expired, or its offsets were reset."""
+
+    code = "OFFSETS_LOST"
     retry_helps = False
 
 

@@ -158,7 +158,7 @@ def test_doctor_prints_a_line_a_check(shop: Path, fake_engine: FakeEngine, capsy
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--kafka"], "not built yet"),
+        (["--kafka", "--keep"], "leave out --keep"),
         (["--once", "--keep"], "leave out --keep"),
         (["--json"], "goes with --once"),
         (["--once"], "FRESHLINE_ENV is demo, which is not an environment of this project"),

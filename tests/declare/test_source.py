@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from freshline.declare.names import TableName
-from freshline.declare.spec import Column, SourceSpec
+from freshline.declare.spec import Column, KafkaTopic, SourceSpec
 
 S = TableName(None, "s")
+KAFKA = "'connector' = 'kafka', 'format' = 'json', 'topic' = 't', 'bootstrap.servers' = 'h:1'"
 FILES = "'connector' = 'files', 'format' = 'json', 'path' = 'landing/s'"
 
 
@@ -64,6 +65,38 @@ def test_a_delta_table_is_read_in_place(project):
 def test_a_path_with_a_scheme_is_kept(project):
     declare(project, "'connector' = 'delta', 'path' = 's3://bucket/table'")
     assert spec(project).path == "s3://bucket/table"
+
+
+def test_a_source_of_a_topic_has_its_defaults(project):
+    declare(project, KAFKA)
+    source = spec(project)
+
+    assert (source.connector, source.path, source.is_log) == ("kafka", "", True)
+    assert source.kafka == KafkaTopic("t", "h:1")
+
+
+def test_every_option_of_a_source_of_a_topic(project):
+    declare(
+        project,
+        "'connector' = 'kafka', 'format' = 'json', 'topic' = '${env:TOPIC}', 'bootstrap.servers' = '${file:brokers}', "
+        "'starting' = '2026-11-01 02:00:00+02:00', 'rate-limit' = '500', 'accept-gap' = '0:5-9, 3:0-12', "
+        "'accept-topic' = 'abc', 'deduplicate' = '1 day', 'max-record-bytes' = '1000', 'history' = '1 day', "
+        "'kafka.security.protocol' = 'SASL_SSL', 'kafka.sasl.jaas.config' = '${file:secret}'",
+        columns="id INT, PRIMARY KEY (id), o BIGINT METADATA FROM 'offset', p INT METADATA FROM 'partition', "
+        "t STRING METADATA FROM 'topic', at TIMESTAMP METADATA FROM 'timestamp', k BINARY METADATA FROM 'key', "
+        "h ARRAY<STRUCT<key: STRING, value: BINARY>> METADATA FROM 'headers'",
+    )
+
+    # Nothing of what the references stand for is in the declaration.
+    assert spec(project).kafka == KafkaTopic(
+        topic="${env:TOPIC}",
+        servers="${file:brokers}",
+        starting="2026-11-01T00:00:00+00:00",
+        rate_limit=500,
+        accepted_gaps=((0, 5, 9), (3, 0, 12)),
+        accepted_topic="abc",
+        client={"security.protocol": "SASL_SSL", "sasl.jaas.config": "${file:secret}"},
+    )
 
 
 def test_metadata_columns_are_told_from_those_of_the_record(project):
@@ -125,13 +158,8 @@ def test_a_reference_to_nothing_is_told_with_its_line(project, path, said):
         ("'format' = 'json', 'path' = 'x'", "OPTION_NEEDS", "needs WITH ('connector'"),
         ("'connector' = 'files', 'format' = 'json'", "OPTION_NEEDS", "needs the option 'path'"),
         ("'connector' = 'files', 'path' = 'x'", "OPTION_NEEDS", "needs the option 'format'"),
-        (
-            "'connector' = 'kafka', 'path' = 'x'",
-            "NOT_BUILT",
-            "'connector' = 'kafka' is not built yet. Built is files or delta",
-        ),
         ("'connector' = 'jdbc', 'url' = 'x'", "NOT_BUILT", "not built yet"),
-        ("'connector' = 'file', 'path' = 'x'", "OPTION_VALUE", "Accepted is files or delta"),
+        ("'connector' = 'file', 'path' = 'x'", "OPTION_VALUE", "Accepted is files, delta or kafka"),
         ("'connector' = 'files', 'format' = 'avro', 'path' = 'x'", "NOT_BUILT", "not built yet"),
         ("'connector' = 'files', 'format' = 'yaml', 'path' = 'x'", "OPTION_VALUE", "Accepted is json or csv"),
         ("'connector' = 'files', 'format' = 'json', 'path' = ''", "OPTION_VALUE", "not empty"),
@@ -142,11 +170,23 @@ def test_a_reference_to_nothing_is_told_with_its_line(project, path, said):
         (FILES + ", 'deduplicate' = '1 day'", "OPTION_NEEDS", "a PRIMARY KEY, which names the event"),
         (FILES + ", 'max-record-bytes' = '0'", "OPTION_VALUE", "a whole number from 1"),
         (FILES + ", 'max-record-bytes' = '1e6'", "OPTION_VALUE", "a whole number from 1"),
-        (FILES + ", 'rate-limit' = '5'", "NOT_BUILT", "option 'rate-limit' is not built yet"),
+        (FILES + ", 'rate-limit' = '5'", "OPTION_NEEDS", "needs connector = kafka"),
+        (FILES + ", 'kafka.client.id' = 'x'", "OPTION_NEEDS", "needs connector = kafka"),
+        (KAFKA + ", 'path' = 'x'", "OPTION_NEEDS", "needs connector = files or delta"),
+        (KAFKA + ", 'settle' = '1 second'", "OPTION_NEEDS", "needs connector = files"),
+        (KAFKA.replace("'topic' = 't', ", ""), "OPTION_NEEDS", "needs the option 'topic'"),
+        (KAFKA.replace("'json'", "'csv'"), "NOT_BUILT", "Built for Kafka is json"),
+        (KAFKA + ", 'starting' = 'yesterday'", "OPTION_VALUE", "earliest, latest or a time"),
+        (KAFKA + ", 'rate-limit' = '0'", "OPTION_VALUE", "a whole number from 1"),
+        (KAFKA + ", 'accept-gap' = '0:9-3'", "OPTION_VALUE", "partition:from-to"),
+        (KAFKA + ", 'kafka.group.id' = 'x'", "OPTION_VALUE", "freshline sets group.id itself"),
+        (KAFKA + ", 'kafka.ssl.key.password' = 'geheim'", "REFERENCE", "is a secret"),
+        (KAFKA + ", 'kafka.sasl.jaas.config' = 'a b password=x'", "REFERENCE", "is a secret"),
+        (KAFKA + ", 'kafka.client.id' = 'a-${env:X}'", "REFERENCE", "a reference is the whole value"),
         (FILES + ", 'pth' = '5'", "UNKNOWN_OPTION", "Did you mean path?"),
         (FILES + ", 'merge' = 'first_row'", "UNKNOWN_OPTION", "there is no option 'merge'"),
         (FILES + ", 'owner' = '${env:X}'", "REFERENCE", "cannot take a reference"),
-        ("'connector' = 'delta', 'path' = 'x', 'format' = 'json'", "OPTION_NEEDS", "needs connector = files"),
+        ("'connector' = 'delta', 'path' = 'x', 'format' = 'json'", "OPTION_NEEDS", "needs connector = files or kafka"),
         ("'connector' = 'delta', 'path' = 'x', 'settle' = '1 second'", "OPTION_NEEDS", "needs connector = files"),
         ("'connector' = 'files', 'format' = 'csv', 'header' = 'yes', 'path' = 'x'", "OPTION_VALUE", "true or false"),
     ],
@@ -169,7 +209,7 @@ def test_an_option_that_cannot_be_is_told(project, options, rule, said):
         ("id INT,\n`a b` INT", "COLUMN_NAME", 3, "Delta refuses"),
         ("id INT,\nat TIMESTAMP METADATA FROM 'time'", "METADATA", 3, "there is no METADATA 'time'"),
         ("id INT,\nat STRING METADATA FROM 'ingested_at'", "METADATA", 3, "is TIMESTAMP, not STRING"),
-        ("id INT,\nat BIGINT METADATA FROM 'offset'", "NOT_BUILT", 3, "queues, which are not built yet"),
+        ("id INT,\nat BIGINT METADATA FROM 'offset'", "METADATA", 3, "A source of files has ingested_at, file, record"),
         ("at TIMESTAMP METADATA FROM 'ingested_at'", "METADATA", 1, "all columns are METADATA"),
     ],
 )

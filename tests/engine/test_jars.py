@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from freshline.declare.settings import Settings
-from freshline.engine.jars import Jar, jar_cache, main, provide_jars, read_lock
+from freshline.engine.jars import Jar, jar_cache, main, provide_jars, read_kafka_lock, read_lock
 from freshline.errors import JarError
 
 CONTENT = b"not really a jar" * 1_000
@@ -220,3 +220,15 @@ def test_the_command_takes_the_projects_settings_and_ends_with_one_line_on_a_mis
     assert said.out == ""
     assert said.err.count("\n") == 1
     assert f"{tmp_path / 'jars' / 'delta-spark_4.2_2.13-4.4.0.jar'} is missing" in said.err
+
+
+def test_what_only_kafka_sources_need_is_in_a_lock_of_its_own():
+    coordinates = [jar.coordinate for jar in read_kafka_lock()]
+
+    assert [text.split(":")[1] for text in coordinates] == [
+        "spark-sql-kafka-0-10_2.13",
+        "spark-token-provider-kafka-0-10_2.13",
+        "kafka-clients",
+        "commons-pool2",
+    ]
+    assert not set(coordinates) & {jar.coordinate for jar in read_lock()}

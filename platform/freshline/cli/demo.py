@@ -11,6 +11,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from freshline.report.status import TableStatus
 
 ENVIRONMENT = "demo"
+DECLARATIONS = "FRESHLINE_DECLARATIONS"
 SEED = 7
 PORTIONS, TOUCHES, ORDERS, CUSTOMER_CHANGES = 10, 10_000, 3_000, 2_000
 TOUCHES_A_SECOND = 40.0
@@ -78,7 +81,7 @@ class Generator(Protocol):
     metavar="N",
     help="Port of the Dagster UI, 0 for any free one.  [default: the setting dagster-port]",
 )
-@click.option("--kafka", is_flag=True, help="Not built yet: events through Kafka topics.")
+@click.option("--kafka", is_flag=True, help="Events through Kafka topics, on a broker that the demo starts.")
 @project_option
 @json_option
 def command(
@@ -89,8 +92,8 @@ def command(
     The engine with its loops, events for some minutes, the Dagster UI and a live table; Ctrl-C ends all of it. For a
     while enriched_orders is to be five seconds fresh in place of five minutes. At the end its orders are counted.
     """
-    if kafka:
-        raise RequestError("events through Kafka are not built yet. Leave out --kafka: events arrive as files.")
+    if kafka and keep:
+        raise RequestError("--kafka begins with an empty broker: leave out --keep.")
     if once and keep:
         raise RequestError("--once makes a fixed amount of events from the beginning: leave out --keep.")
     if as_json and not once:
@@ -99,13 +102,17 @@ def command(
     # For the processes that are started.
     os.environ["FRESHLINE_ENV"] = ENVIRONMENT
     graph = open_project(settings)
-    with interruptible():
+    with interruptible(), ExitStack() as held:
         with Progress() as progress:
             progress("ending the demo before")
             end_all(settings, progress)
             if not keep:
                 wipe(settings)
-        generator = load_generator(settings, graph)
+            if kafka:
+                settings, generator = load_topics(settings, graph, progress, held)
+                graph = open_project(settings)
+            else:
+                generator = load_generator(settings, graph)
         if once:
             return run_once(settings, graph, generator, as_json)
         return run_live(settings, graph, generator, minutes, port)
@@ -139,6 +146,23 @@ def load_generator(settings: Settings, graph: Graph) -> Generator:
     assert isinstance(touches, SourceSpec)
     assert isinstance(campaigns, SourceSpec)
     return cast(Generator, module.Generator(Path(touches.path).parent, Path(campaigns.path), SEED))
+
+
+def load_topics(
+    settings: Settings, graph: Graph, progress: Callable[[str], None], held: ExitStack
+) -> tuple[Settings, Generator]:
+    """The generator over topics of a broker that ends with `held`, and the settings with topics as sources."""
+    declarations = settings.state / "assets"
+    before = os.environ.get(DECLARATIONS)
+    # For the processes that are started; put back for who calls this in a process of its own.
+    os.environ[DECLARATIONS] = str(declarations)
+    held.callback(lambda: os.environ.pop(DECLARATIONS) if before is None else os.environ.update({DECLARATIONS: before}))
+    events = load_generator(settings, graph)
+    module = importlib.import_module("resources.topics")
+    topics = replace(settings, declarations=declarations)
+    generator = module.open_topics(topics, lambda: events, progress)
+    held.callback(generator.close)
+    return topics, cast(Generator, generator)
 
 
 def run_once(settings: Settings, graph: Graph, generator: Generator, as_json: bool) -> int:

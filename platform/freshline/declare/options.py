@@ -48,6 +48,12 @@ SOURCE_OPTIONS = (
     "connector",
     "format",
     "path",
+    "topic",
+    "bootstrap.servers",
+    "starting",
+    "rate-limit",
+    "accept-gap",
+    "accept-topic",
     "settle",
     "header",
     "null-value",
@@ -59,7 +65,9 @@ SOURCE_OPTIONS = (
     "owner",
     "group",
 )
-SOURCE_OPTIONS_NOT_BUILT = ("rate-limit",)
+SOURCE_OPTIONS_NOT_BUILT = ()
+# Options that begin like this are handed to the client of Kafka as they are, without these letters.
+KAFKA_OPTION = "kafka."
 
 _REFERENCE = re.compile(r"\$\{[^}]*\}")
 
@@ -74,14 +82,16 @@ class Options:
         problems: Problems,
         known: tuple[str, ...],
         not_built: tuple[str, ...],
+        passed_on: tuple[str, ...] = (),
     ) -> None:
+        """`passed_on` are the first letters of options that somebody else knows."""
         self._options = options
         self._written_at = written_at
         self._problems = problems
         for key in options:
             if key in not_built:
                 problems.add("NOT_BUILT", f"option '{key}' is not built yet. Remove it.", self.at(key))
-            elif key not in known:
+            elif key not in known and not key.startswith(passed_on):
                 problems.add(
                     "UNKNOWN_OPTION",
                     f"there is no option '{key}'.{nearest(key, known)} Options are {', '.join(known)}.",
@@ -94,6 +104,14 @@ class Options:
     def at(self, key: str) -> Location:
         written = self._options.get(key)
         return Location(self._written_at.path, written.line if written else self._written_at.line)
+
+    def beginning(self, letters: str) -> dict[str, str]:
+        """The options that begin with these letters, without them, as they are written."""
+        return {
+            key.removeprefix(letters): written.value
+            for key, written in self._options.items()
+            if key.startswith(letters)
+        }
 
     def refuse(self, key: str, expected: str) -> None:
         self._problems.add(
@@ -183,9 +201,9 @@ class Options:
         return met
 
     def refuse_references(self, *, but: tuple[str, ...] = ()) -> None:
-        """References are resolved where they are used, which is nowhere else than in the options `but`."""
+        """References are resolved where they are used, which is nowhere else than in options that begin like `but`."""
         for key, written in self._options.items():
-            if key not in but and _REFERENCE.search(written.value):
+            if not key.startswith(but) and _REFERENCE.search(written.value):
                 self._problems.add(
                     "REFERENCE",
                     f"option '{key}' cannot take a reference such as ${{env:NAME}}. Write the value.",

@@ -43,6 +43,7 @@ VARIABLES = {
     "FRESHLINE_JAR_DIRECTORY": "jar-directory",
     "FRESHLINE_JAR_CACHE": "jar-cache",
     "FRESHLINE_WAREHOUSE": "warehouse",
+    "FRESHLINE_DECLARATIONS": "declarations",
 }
 
 

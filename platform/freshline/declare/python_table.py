@@ -158,7 +158,7 @@ def source(
     *,
     columns: str,
     connector: str,
-    path: str,
+    path: str | None = None,
     name: str | None = None,
     format: str | None = None,  # noqa: A002 - the name of the option in WITH
     freshness: timedelta | str | None = None,
@@ -180,7 +180,7 @@ def source(
         "options": {
             **({} if format is None else {"format": format}),
             "connector": connector,
-            "path": path,
+            **({} if path is None else {"path": path}),
             **(options or {}),
         },
     }

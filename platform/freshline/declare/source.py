@@ -5,19 +5,20 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 
 from freshline.declare.clauses import Declaration, SourceClauses
 from freshline.declare.freshness import Freshness
 from freshline.declare.location import Location
 from freshline.declare.names import REFUSED_IN_COLUMN, RESERVED_COLUMN
-from freshline.declare.options import SOURCE_OPTIONS, SOURCE_OPTIONS_NOT_BUILT, Options
+from freshline.declare.options import KAFKA_OPTION, SOURCE_OPTIONS, SOURCE_OPTIONS_NOT_BUILT, Options
 from freshline.declare.rules import Problems, breach, nearest
-from freshline.declare.spec import Column, Constraint, SourceSpec, Watermark
+from freshline.declare.secret import REFERENCE
+from freshline.declare.spec import Column, Constraint, KafkaTopic, SourceSpec, Watermark
 
-CONNECTORS = ("files", "delta")
+CONNECTORS = ("files", "delta", "kafka")
 CONNECTORS_NOT_BUILT = (
-    "kafka",
     "jdbc",
     "postgres",
     "mysql",
@@ -31,12 +32,40 @@ CONNECTORS_NOT_BUILT = (
 )
 FORMATS = ("json", "csv")
 FORMATS_NOT_BUILT = ("avro", "protobuf", "parquet", "debezium", "debezium-json", "orc", "xml", "text")
-# What a file source knows beside the record, with the types in which it knows it.
-METADATA = {"ingested_at": "TIMESTAMP", "file": "STRING", "record": "BIGINT"}
-METADATA_NOT_BUILT = ("topic", "partition", "offset", "timestamp", "key", "headers")
-FILES_ONLY = ("format", "settle", "header", "null-value", "deduplicate", "max-record-bytes", "history")
+# What a source knows beside the record, with the types in which it knows it.
+METADATA: Mapping[str, Mapping[str, str]] = {
+    "files": {"ingested_at": "TIMESTAMP", "file": "STRING", "record": "BIGINT"},
+    "kafka": {
+        "ingested_at": "TIMESTAMP",
+        "topic": "STRING",
+        "partition": "INT",
+        "offset": "BIGINT",
+        "timestamp": "TIMESTAMP",
+        "key": "BINARY",
+        "headers": "ARRAY<STRUCT<key: STRING, value: BINARY>>",
+    },
+    "delta": {},
+}
+LOG_ONLY = ("format", "deduplicate", "max-record-bytes", "history")
+FILES_ONLY = ("settle", "header", "null-value")
+KAFKA_ONLY = ("topic", "bootstrap.servers", "starting", "rate-limit", "accept-gap", "accept-topic")
+# Properties of Kafka's client that freshline or Spark sets: another value would lose or repeat records.
+KAFKA_OWN = (
+    "bootstrap.servers",
+    "group.id",
+    "group.instance.id",
+    "auto.offset.reset",
+    "key.deserializer",
+    "value.deserializer",
+    "enable.auto.commit",
+    "isolation.level",
+    "interceptor.classes",
+)
+# Properties that hold a secret are references.
+KAFKA_SECRET = re.compile(r"(password|jaas\.config|secret|keystore\.key|token)\Z")
 
 _REFERENCE = re.compile(r"\$\{([^}]*)\}")
+_GAP = re.compile(r"([0-9]{1,9}):([0-9]{1,18})-([0-9]{1,18})")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 
 
@@ -45,23 +74,15 @@ def declare_source(clauses: SourceClauses) -> Declaration:
     problems = Problems()
     at = clauses.written_at
     _check_connector(clauses)
-    options = Options(clauses.options, at, problems, SOURCE_OPTIONS, SOURCE_OPTIONS_NOT_BUILT)
-    options.refuse_references(but=("path",))
+    options = Options(clauses.options, at, problems, SOURCE_OPTIONS, SOURCE_OPTIONS_NOT_BUILT, (KAFKA_OPTION,))
+    options.refuse_references(but=("path", "topic", "bootstrap.servers", KAFKA_OPTION))
     connector = options.choice("connector", CONNECTORS)
     if "connector" not in options:
-        problems.add("OPTION_NEEDS", "a source needs WITH ('connector' = 'files') or 'delta'.", at)
+        problems.add("OPTION_NEEDS", "a source needs WITH ('connector' = 'files'), 'kafka' or 'delta'.", at)
     path = options.text("path")
-    if "path" not in options:
-        problems.add("OPTION_NEEDS", "a source needs the option 'path': where its data is.", at)
     file_format = options.choice("format", FORMATS, FORMATS_NOT_BUILT)
-    if connector == "files" and "format" not in options:
-        problems.add("OPTION_NEEDS", "a source of files needs the option 'format': json or csv.", at)
-    if connector == "delta":
-        for key in FILES_ONLY:
-            options.needs(key, "connector = files", False)
-    elif file_format is not None:
-        options.needs("header", "format = csv", file_format == "csv")
-        options.needs("null-value", "format = csv", file_format == "csv")
+    _check_options(options, connector, file_format, problems, at)
+    kafka = _declare_kafka(options, file_format, problems, at) if connector == "kafka" else None
     deduplicate: float | None = 7 * 86400.0
     if options.needs("deduplicate", "a PRIMARY KEY, which names the event", clauses.primary_key is not None):
         forever = (options.raw("deduplicate") or "").strip().lower() == "forever"
@@ -93,6 +114,7 @@ def declare_source(clauses: SourceClauses) -> Declaration:
         owner=options.text("owner"),
         group=options.text("group"),
         options=options.as_written,
+        kafka=kafka,
     )
     problems.raise_all()
     lines = dict(options.lines)
@@ -121,6 +143,95 @@ def _constraints(clauses: SourceClauses, connector: str | None, problems: Proble
     columns = tuple(column.value.name for column in clauses.columns if column.value.metadata is None)
     check_constraint_columns(clauses.constraints, columns, at.path, problems)
     return checked
+
+
+def _check_options(
+    options: Options, connector: str | None, record_format: str | None, problems: Problems, at: Location
+) -> None:
+    """Each connector has what it needs, and no option of another one."""
+    if connector == "kafka":
+        options.needs("path", "connector = files or delta", False)
+    else:
+        if "path" not in options:
+            problems.add("OPTION_NEEDS", "a source needs the option 'path': where its data is.", at)
+        for key in (*KAFKA_ONLY, *(f"{KAFKA_OPTION}{name}" for name in options.beginning(KAFKA_OPTION))):
+            options.needs(key, "connector = kafka", False)
+    if connector == "files" and "format" not in options:
+        problems.add("OPTION_NEEDS", "a source of files needs the option 'format': json or csv.", at)
+    if connector == "delta":
+        for key in LOG_ONLY:
+            options.needs(key, "connector = files or kafka", False)
+    if connector in ("delta", "kafka"):
+        for key in FILES_ONLY:
+            options.needs(key, "connector = files", False)
+    elif record_format is not None:
+        options.needs("header", "format = csv", record_format == "csv")
+        options.needs("null-value", "format = csv", record_format == "csv")
+
+
+def _declare_kafka(options: Options, record_format: str | None, problems: Problems, at: Location) -> KafkaTopic:
+    for key, what in (("topic", "the topic's name"), ("bootstrap.servers", "the brokers, as host:port")):
+        if key not in options:
+            problems.add("OPTION_NEEDS", f"a source of Kafka needs the option '{key}': {what}.", at)
+    if "format" not in options:
+        problems.add("OPTION_NEEDS", "a source of Kafka needs the option 'format': json.", at)
+    elif record_format not in (None, "json"):
+        problems.add("NOT_BUILT", "'format' = 'csv' is of files. Built for Kafka is json.", options.at("format"))
+    client = options.beginning(KAFKA_OPTION)
+    for name, value in client.items():
+        key = f"{KAFKA_OPTION}{name}"
+        if name in KAFKA_OWN:
+            problems.add(
+                "OPTION_VALUE", f"option '{key}': freshline sets {name} itself. Remove the option.", options.at(key)
+            )
+        elif KAFKA_SECRET.search(name) and not REFERENCE.match(value):
+            problems.add(
+                "REFERENCE",
+                f"option '{key}' is a secret and is not written in a declaration. "
+                "Write ${env:NAME} or ${file:path}, which names where it is.",
+                options.at(key),
+            )
+    for key in ("topic", "bootstrap.servers", *(f"{KAFKA_OPTION}{name}" for name in client)):
+        text = options.raw(key) or ""
+        if "${" in text and not REFERENCE.match(text):
+            problems.add(
+                "REFERENCE",
+                f"option '{key}': a reference is the whole value, ${{env:NAME}} or ${{file:path}}.",
+                options.at(key),
+            )
+    return KafkaTopic(
+        topic=options.text("topic") or "",
+        servers=options.text("bootstrap.servers") or "",
+        starting=_starting(options),
+        rate_limit=options.whole("rate-limit", 1, 10**9),
+        accepted_gaps=_accepted_gaps(options),
+        accepted_topic=options.text("accept-topic"),
+        client=client,
+    )
+
+
+def _starting(options: Options) -> str:
+    text = options.text("starting")
+    if text is None or text.lower() in ("earliest", "latest"):
+        return (text or "earliest").lower()
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        options.refuse("starting", "earliest, latest or a time such as 2026-11-01 00:00:00 (UTC unless it says)")
+        return "earliest"
+    return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).astimezone(UTC).isoformat()
+
+
+def _accepted_gaps(options: Options) -> tuple[tuple[int, int, int], ...]:
+    text = options.text("accept-gap")
+    found = []
+    for part in [] if text is None else text.split(","):
+        match = _GAP.fullmatch(part.strip())
+        if match is None or int(match[2]) >= int(match[3]):
+            options.refuse("accept-gap", "what OFFSETS_LOST shows, partition:from-to, several with commas")
+            return ()
+        found.append((int(match[1]), int(match[2]), int(match[3])))
+    return tuple(found)
 
 
 def _watermark(clauses: SourceClauses, problems: Problems) -> Watermark | None:
@@ -157,7 +268,7 @@ def _check_connector(clauses: SourceClauses) -> None:
 
 
 def resolve_path(declaration: Declaration, root: Path, environment: str, environ: Mapping[str, str]) -> str:
-    """The absolute path, or the URI, of a source, with its references resolved.
+    """The absolute path, or the URI, of a source, with its references resolved; empty for a topic.
 
     Raises DeclarationError for a reference to something that is not there.
     """
@@ -187,6 +298,9 @@ def resolve_path(declaration: Declaration, root: Path, environment: str, environ
             at,
         )
 
+    if spec.kafka is not None:
+        # Its references may be secrets: they are resolved where they are used, and kept nowhere.
+        return ""
     path = _REFERENCE.sub(resolve, spec.path)
     if _SCHEME.match(path):
         return path
@@ -218,7 +332,7 @@ def _check_columns(clauses: SourceClauses, connector: str | None, problems: Prob
                 f"column {column.name}: names that begin with {RESERVED_COLUMN} are freshline's own. Take another.",
                 here,
             )
-        if connector == "files" and REFUSED_IN_COLUMN.search(column.name):
+        if connector in ("files", "kafka") and REFUSED_IN_COLUMN.search(column.name):
             problems.add(
                 "COLUMN_NAME",
                 f"column `{column.name}` has a character that Delta refuses in names (blank , ; {{ }} ( ) =). "
@@ -252,20 +366,17 @@ def _check_columns(clauses: SourceClauses, connector: str | None, problems: Prob
 
 def _check_metadata(column: Column, connector: str | None, problems: Problems, here: Location) -> None:
     key = (column.metadata or "").lower()
-    if connector == "delta":
-        problems.add("METADATA", f"column {column.name}: connector delta knows nothing beside the record.", here)
-    elif key in METADATA_NOT_BUILT:
-        problems.add(
-            "NOT_BUILT", f"column {column.name}: METADATA FROM '{key}' is of queues, which are not built yet.", here
-        )
-    elif key not in METADATA:
+    known = METADATA[connector or "files"]
+    if not known:
+        problems.add("METADATA", f"column {column.name}: connector {connector} knows nothing beside the record.", here)
+    elif key not in known:
         problems.add(
             "METADATA",
-            f"column {column.name}: there is no METADATA '{column.metadata}'.{nearest(key, METADATA)} "
-            f"Files have {', '.join(METADATA)}.",
+            f"column {column.name}: there is no METADATA '{column.metadata}'.{nearest(key, known)} "
+            f"A source of {connector or 'files'} has {', '.join(known)}.",
             here,
         )
-    elif column.type != METADATA[key]:
+    elif column.type.upper() != known[key].upper():
         problems.add(
-            "METADATA", f"column {column.name}: METADATA FROM '{key}' is {METADATA[key]}, not {column.type}.", here
+            "METADATA", f"column {column.name}: METADATA FROM '{key}' is {known[key]}, not {column.type}.", here
         )

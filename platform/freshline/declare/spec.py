@@ -115,13 +115,47 @@ class Merge:
     upstream_deletes: str = "retract"
 
 
+# Where a log table has what a source knows beside the record.
+METADATA_COLUMNS: Mapping[str, str] = {
+    "ingested_at": "_freshline_ingested_at",
+    "file": "_freshline_file",
+    "record": "_freshline_record",
+    "topic": "_freshline_topic",
+    "partition": "_freshline_partition",
+    "offset": "_freshline_record",
+    "timestamp": "_freshline_timestamp",
+    "key": "_freshline_key",
+    "headers": "_freshline_headers",
+}
+
+
+@dataclass(frozen=True)
+class KafkaTopic:
+    """The topic of a Kafka source, as it is declared.
+
+    `topic`, `servers` and the values of `client` (properties of Kafka's own client) may be references, which are
+    resolved where they are used. `starting` is `earliest`, `latest` or a moment in UTC as ISO 8601 has it. `rate_limit`
+    is in records a second, None for no limit. `accepted_gaps` are ranges of offsets (from, to) by partition that may be
+    missing, `accepted_topic` the id of a topic that may take the place of the one that was read.
+    """
+
+    topic: str
+    servers: str
+    starting: str = "earliest"
+    rate_limit: int | None = None
+    accepted_gaps: tuple[tuple[int, int, int], ...] = ()
+    accepted_topic: str | None = None
+    client: Mapping[str, str] = field(default_factory=dict)
+
+
 @dataclass(frozen=True)
 class SourceSpec:
     """A system outside, and the columns that queries see of it.
 
-    `connector` is `files` or `delta`. `path` is absolute. `options` are the texts of WITH as written (defaults
-    not filled in), the typed ones stand beside them. `warn_after_seconds` and `fail_after_seconds` are the lags above
-    which there is an alert, None for those of its freshness. For `files` the rows arrive in the log table of this name.
+    `connector` is `files`, `kafka` or `delta`. `path` is absolute, and empty for `kafka`, whose topic is in `kafka`.
+    `options` are the texts of WITH as written (defaults not filled in), the typed ones stand beside them.
+    `warn_after_seconds` and `fail_after_seconds` are the lags above which there is an alert, None for those of its
+    freshness. For `files` and `kafka` the rows arrive in the log table of this name.
     """
 
     name: TableName
@@ -146,11 +180,17 @@ class SourceSpec:
     owner: str | None = None
     group: str | None = None
     options: Mapping[str, str] = field(default_factory=dict)
+    kafka: KafkaTopic | None = None
 
     @property
     def is_log(self) -> bool:
         """Whether rows arrive in a log table of ours (else the source is read in place)."""
         return self.connector != "delta"
+
+    def stored_column(self, name: str) -> str:
+        """Where the log table has a declared column."""
+        metadata = next((one.metadata for one in self.columns if one.name.lower() == name.lower()), None)
+        return METADATA_COLUMNS[metadata] if metadata is not None and self.is_log else name
 
     @property
     def record_columns(self) -> tuple[Column, ...]:
@@ -170,6 +210,7 @@ class SourceSpec:
             self.deduplicate_seconds,
             self.header,
             self.null_value,
+            *([] if self.kafka is None else [self.kafka.topic]),
         )
 
 

@@ -1,7 +1,8 @@
-"""The jars that Spark needs beside its own, by a lock.
+"""The jars that Spark needs beside its own, by locks.
 
-`jars_lock.json` names each jar by coordinate, size and SHA-256. They are fetched once from Maven Central, or from the
-mirror of the setting `maven-mirror`, into a cache of the user, or taken from the folder of the setting
+`jars_lock.json` names each jar that every session needs by coordinate, size and SHA-256, `kafka_jars_lock.json` those
+that only Kafka sources need, which are fetched when the first one is read. They are fetched once from Maven Central, or
+from the mirror of the setting `maven-mirror`, into a cache of the user, or taken from the folder of the setting
 `jar-directory`; then nothing is fetched. Their sums are checked at every start, and a file with another sum is named
 and refused, never replaced in silence: it may be the trace of somebody who should not have been there.
 
@@ -61,8 +62,17 @@ class Jar:
 
 
 def read_lock() -> tuple[Jar, ...]:
-    """The lock that is part of this package."""
-    text = resources.files("freshline.engine").joinpath("jars_lock.json").read_text(encoding="utf-8")
+    """The lock of what every session needs."""
+    return parse_lock(resources.files("freshline.engine").joinpath("jars_lock.json").read_text(encoding="utf-8"))
+
+
+def read_kafka_lock() -> tuple[Jar, ...]:
+    """The lock of what Kafka sources need beside that."""
+    return parse_lock(resources.files("freshline.engine").joinpath("kafka_jars_lock.json").read_text(encoding="utf-8"))
+
+
+def parse_lock(text: str) -> tuple[Jar, ...]:
+    """The jars that the text of a lock file names."""
     return tuple(Jar(**line) for line in json.loads(text)["jars"])
 
 
@@ -213,10 +223,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="python -m freshline.engine.jars", description="Fetch the jars of the lock, or check those that are there."
     )
     parser.add_argument("--project", type=Path, default=None, help="folder of the project (default: the one here)")
+    parser.add_argument("--kafka", action="store_true", help="also those that Kafka sources need")
     chosen = parser.parse_args(arguments)
     try:
         settings = read_settings(find_project(chosen.project), os.environ)
-        for file in provide_jars(settings, progress=_print_progress):
+        lock = [*read_lock(), *(read_kafka_lock() if chosen.kafka else ())]
+        for file in provide_jars(settings, lock=lock, progress=_print_progress):
             print(file)
     except FreshlineError as error:
         print(f"freshline: {error}", file=sys.stderr)

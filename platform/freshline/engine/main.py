@@ -35,6 +35,7 @@ from freshline.engine import spark
 from freshline.engine.declarations import Declarations
 from freshline.engine.failpoint import read_failpoint
 from freshline.engine.in_force import InForce
+from freshline.engine.kafka import provide_kafka
 from freshline.engine.lock import WarehouseLock
 from freshline.engine.loops import Loops
 from freshline.engine.process import ProcessId
@@ -253,6 +254,7 @@ def run_engine(settings: Settings, *, loops: bool, report: Report) -> int:
             control,
             python_tables=python_tables,
             failpoint=read_failpoint(os.environ),
+            provide_kafka=lambda: provide_kafka(settings, session, progress=_jar_progress(progress)),
         )
         for purged in finish_purges(runtime.warehouse, in_force.graph.order):
             LOG.info("deleted what was left of %s, which was dropped", purged)

@@ -24,7 +24,7 @@ from freshline.declare.settings import Settings
 from freshline.declare.spec import SourceSpec
 from freshline.errors import CancelledError, QueryError
 from freshline.refresh.cancellation import Cancellation
-from freshline.refresh.inputs import METADATA_COLUMNS, SEQ, Pinned
+from freshline.refresh.inputs import SEQ, Pinned
 
 LOG = logging.getLogger(__name__)
 
@@ -199,10 +199,7 @@ def _input(parameter: str, pinned: Pinned) -> dict[str, Any]:
     spec = pinned.spec
     columns = None
     if isinstance(spec, SourceSpec):
-        columns = [
-            [METADATA_COLUMNS[column.metadata] if column.metadata and spec.is_log else column.name, column.name]
-            for column in spec.columns
-        ]
+        columns = [[spec.stored_column(column.name), column.name] for column in spec.columns]
     return {
         "parameter": parameter,
         "path": str(Path(pinned.path)),

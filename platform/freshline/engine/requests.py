@@ -440,6 +440,7 @@ class Requests:
                 "columns": [list(column) for column in result.columns],
                 "rows": list(result.rows),
                 "truncated": result.truncated,
+                "tokens": [token.as_json() for token in result.tokens],
             }
         )
         return SUCCEEDED

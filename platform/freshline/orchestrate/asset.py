@@ -105,7 +105,8 @@ def freshness_policy(graph: Graph, name: TableName) -> FreshnessPolicy | None:
 def kinds(spec: Spec) -> set[str]:
     """At most three, because a node of the graph has room for no more."""
     if isinstance(spec, SourceSpec):
-        return {"spark", "deltalake", spec.format} if spec.is_log else {"deltalake"}
+        outside = "kafka" if spec.kafka is not None else spec.format
+        return {"spark", "deltalake", outside} if spec.is_log else {"deltalake"}
     return {"spark", "deltalake", "python" if isinstance(spec.query, PythonQuery) else "sql"}
 
 
@@ -182,11 +183,11 @@ def _columns(spec: Spec, location: Path) -> Mapping[str, Any]:
 
 
 def _source_metadata(spec: SourceSpec) -> Mapping[str, Any]:
-    return {
-        "connector": spec.connector,
-        "format": spec.format if spec.is_log else None,
-        "path": MetadataValue.path(spec.path),
-    }
+    known = {"connector": spec.connector, "format": spec.format if spec.is_log else None}
+    if spec.kafka is not None:
+        # As they are written: what a reference stands for is nobody's here.
+        return {**known, "topic": spec.kafka.topic, "bootstrap.servers": spec.kafka.servers}
+    return {**known, "path": MetadataValue.path(spec.path)}
 
 
 def _table_metadata(spec: TableSpec) -> Mapping[str, Any]:

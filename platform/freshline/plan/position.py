@@ -51,7 +51,29 @@ class FilesPosition:
         }
 
 
-Position = TablePosition | FilesPosition
+@dataclass(frozen=True)
+class TopicPosition:
+    """How far a log table has read a Kafka topic.
+
+    `offsets` are the next ones by partition: everything before was read. A topic that was deleted and made anew has
+    another `topic_id`.
+    """
+
+    cluster_id: str
+    topic: str
+    topic_id: str
+    offsets: Mapping[int, int]
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "cluster_id": self.cluster_id,
+            "topic": self.topic,
+            "topic_id": self.topic_id,
+            "offsets": {str(partition): self.offsets[partition] for partition in sorted(self.offsets)},
+        }
+
+
+Position = TablePosition | FilesPosition | TopicPosition
 
 
 def position_from_json(value: Mapping[str, Any]) -> Position:
@@ -60,5 +82,8 @@ def position_from_json(value: Mapping[str, Any]) -> Position:
         return FilesPosition(
             int(value["flushed_seq"]), tuple(FileMark(str(p), int(s), int(m)) for p, s, m in value["recent"])
         )
+    if "offsets" in value:
+        offsets = {int(partition): int(offset) for partition, offset in value["offsets"].items()}
+        return TopicPosition(str(value["cluster_id"]), str(value["topic"]), str(value["topic_id"]), offsets)
     seq = value.get("seq")
     return TablePosition(str(value["table_id"]), int(value["version"]), None if seq is None else int(seq))

@@ -1,4 +1,4 @@
-"""Landing files become typed rows; what cannot be a row is kept with its raw bytes.
+"""Landing files and records of a topic become typed rows; what cannot be a row is kept with its raw bytes.
 
 Each record is read as a line of text and parsed once. A record that is not UTF-8, not of the declared types, too large,
 without its key or at odds with an earlier record of the same key is rejected, with a code that says why; the rest
@@ -23,6 +23,7 @@ from pyspark.sql.types import (
     BinaryType,
     BooleanType,
     DateType,
+    IntegerType,
     LongType,
     MapType,
     NumericType,
@@ -37,7 +38,19 @@ from pyspark.sql.window import Window
 from freshline.declare.spec import OnViolation, SourceSpec
 from freshline.plan.position import FileMark
 from freshline.refresh.constraints import VIOLATED, first_violated, violated
-from freshline.refresh.inputs import FILE, HASH, INGESTED_AT, RECORD, SEQ
+from freshline.refresh.inputs import (
+    FILE,
+    HASH,
+    HEADERS,
+    INGESTED_AT,
+    KEY,
+    OF_QUEUE,
+    PARTITION,
+    RECORD,
+    SEQ,
+    TIMESTAMP,
+    TOPIC,
+)
 from freshline.refresh.literal import quoted
 
 RAW = "_freshline_raw"
@@ -53,6 +66,7 @@ REJECTIONS: dict[str, str] = {
     "NOT_CSV": "the line does not have the declared number of columns, or a value is not of its declared type",
     "EMPTY_FILE": "the file is empty",
     "HEADER_MISMATCH": "the first line of the file does not name the declared columns",
+    "NULL_VALUE": "the record of the topic has no value (a tombstone)",
     "NULL_KEY": "a column of the primary key is NULL",
     "KEY_CONFLICT": "another record with this primary key and other values arrived before",
 }
@@ -85,6 +99,16 @@ QUARANTINE_SCHEMA = StructType(
         StructField("quarantined_at", TimestampType()),
     ]
 )
+# Records of a queue have their own place in it.
+QUEUE_QUARANTINE_SCHEMA = StructType(
+    [
+        *QUARANTINE_SCHEMA.fields,
+        StructField("topic", StringType()),
+        StructField("partition", IntegerType()),
+        StructField("offset", LongType()),
+        StructField("key", BinaryType()),
+    ]
+)
 FILES_SCHEMA = StructType(
     [
         StructField(SEQ, LongType()),
@@ -93,6 +117,16 @@ FILES_SCHEMA = StructType(
         StructField("modified_ns", LongType()),
     ]
 )
+
+
+HEADER_TYPE = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+QUEUE_FIELDS = [
+    StructField(TOPIC, StringType()),
+    StructField(PARTITION, IntegerType()),
+    StructField(TIMESTAMP, TimestampType()),
+    StructField(KEY, BinaryType()),
+    StructField(HEADERS, ArrayType(HEADER_TYPE)),
+]
 
 
 @dataclass(frozen=True)
@@ -116,7 +150,8 @@ def log_schema(spec: SourceSpec) -> StructType:
         StructField(RECORD, LongType()),
     ]
     key = [StructField(HASH, LongType())] if spec.primary_key else []
-    return StructType(stored + key + record_schema(spec).fields)
+    queue = QUEUE_FIELDS if spec.kafka is not None else []
+    return StructType(stored + queue + key + record_schema(spec).fields)
 
 
 def statistics_columns(spec: SourceSpec) -> tuple[str, ...]:
@@ -126,7 +161,8 @@ def statistics_columns(spec: SourceSpec) -> tuple[str, ...]:
     in no order, so their bounds skip nothing; keeping them was a sixth of what an append costs.
     """
     ordered = (DateType, TimestampType, TimestampNTZType, NumericType)
-    return (SEQ, INGESTED_AT, *(f.name for f in record_schema(spec).fields if isinstance(f.dataType, ordered)))
+    queue = (RECORD, PARTITION, TIMESTAMP) if spec.kafka is not None else ()
+    return (SEQ, INGESTED_AT, *queue, *(f.name for f in record_schema(spec).fields if isinstance(f.dataType, ordered)))
 
 
 def record_schema(spec: SourceSpec) -> StructType:
@@ -157,7 +193,7 @@ def read_records(spark: SparkSession, spec: SourceSpec, root: Path, marks: Seque
         if spec.format == "csv":
             frames.append(_parse_csv(lines, spec, tuple(column.name for column in spec.record_columns)))
         else:
-            frames.append(_parse_json(lines, spec))
+            frames.append(_parse_json(lines.where(F.trim("value") != ""), spec))
     for files, error in ((empty, "EMPTY_FILE"), (damaged, "NOT_GZIP")):
         if files:
             rows = spark.createDataFrame([(mark.path, 0) for mark in files], f"{FILE} STRING, {RECORD} BIGINT")
@@ -167,6 +203,22 @@ def read_records(spark: SparkSession, spec: SourceSpec, root: Path, marks: Seque
     for frame in frames[1:]:
         rows = rows.unionByName(frame)
     return Records(rows)
+
+
+def parse_records(records: DataFrame, spec: SourceSpec) -> Records:
+    """Parse records of a topic, which have Kafka's own columns."""
+    rows = records.select(
+        F.col("value").cast("string").alias("value"),
+        F.concat_ws("-", "topic", "partition").alias(FILE),
+        F.col("offset").alias(RECORD),
+        F.lit(None).cast("bigint").alias(LINE),
+        F.col("topic").alias(TOPIC),
+        F.col("partition").alias(PARTITION),
+        F.col("timestamp").alias(TIMESTAMP),
+        F.col("key").alias(KEY),
+        F.col("headers").alias(HEADERS),
+    )
+    return Records(_parse_json(rows, spec))
 
 
 def _is_gzip(path: Path) -> bool:
@@ -262,7 +314,7 @@ def _parse_json(lines: DataFrame, spec: SourceSpec) -> DataFrame:
     wrapped = StructType([StructField("v", ArrayType(fields)), StructField("c", StringType())])
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "c"}
     text = F.concat(F.lit('{"v":['), F.col("value"), F.lit(f',{{"{END}":true}}]}}'))
-    read = lines.where(F.trim("value") != "").withColumn(PARSED, F.from_json(text, wrapped, options))
+    read = lines.withColumn(PARSED, F.from_json(text, wrapped, options))
     whole = F.col(f"{PARSED}.c").isNull() & (F.size(f"{PARSED}.v") == 2) & F.get(f"{PARSED}.v", F.lit(1))[END]
     parsed = read.withColumn("_freshline_whole", F.coalesce(whole, F.lit(False))).withColumn(
         PARSED, F.get(f"{PARSED}.v", F.lit(0))
@@ -307,11 +359,13 @@ def _finished(rows: DataFrame, error: Column, record: str | None, spec: SourceSp
         for field in record_schema(spec).fields
     ]
     checked = (
-        F.when(~F.is_valid_utf8("value"), F.lit("NOT_UTF8"))
+        F.when(F.col("value").isNull(), F.lit("NULL_VALUE"))
+        .when(~F.is_valid_utf8("value"), F.lit("NOT_UTF8"))
         .when(F.octet_length("value") > spec.max_record_bytes, F.lit("TOO_LARGE"))
         .otherwise(error)
     )
-    typed = rows.select(FILE, RECORD, LINE, F.col("value"), checked.alias(ERROR), *columns)
+    queue = OF_QUEUE if spec.kafka is not None else ()
+    typed = rows.select(FILE, RECORD, LINE, *queue, F.col("value"), checked.alias(ERROR), *columns)
     null_key = F.lit(False)
     for key in spec.primary_key:
         null_key = null_key | F.col(quoted(key)).isNull()
@@ -330,7 +384,7 @@ def _finished(rows: DataFrame, error: Column, record: str | None, spec: SourceSp
     # A good record of a source without a key is never needed raw again.
     raw = F.col("value") if spec.primary_key else F.when(final.isNotNull(), F.col("value"))
     names = [F.col(quoted(field.name)) for field in record_schema(spec).fields]
-    return typed.select(FILE, RECORD, LINE, raw.cast("binary").alias(RAW), final.alias(ERROR), *marked, *names)
+    return typed.select(FILE, RECORD, LINE, *queue, raw.cast("binary").alias(RAW), final.alias(ERROR), *marked, *names)
 
 
 def record_hash(spec: SourceSpec) -> Column:
@@ -374,25 +428,38 @@ def mark_known(rows: DataFrame, known: DataFrame, spec: SourceSpec) -> DataFrame
 
 def quarantined(rows: DataFrame, spec: SourceSpec, seq: int, now: datetime) -> DataFrame:
     """The rejected records as rows of the quarantine table."""
+    queue = TOPIC in rows.columns
+    none = F.lit(None)
+    place = [
+        (none.cast("string") if queue else F.col(FILE)).alias("file"),
+        (none.cast("bigint") if queue else F.col(LINE)).alias("line"),
+    ]
+    more = [
+        F.col(TOPIC).alias("topic"),
+        F.col(PARTITION).alias("partition"),
+        F.col(RECORD).alias("offset"),
+        F.col(KEY).alias("key"),
+    ]
     said = REJECTIONS | {
         f"{CONSTRAINT}{each.name})": f"EXPECT ({each.condition}) is not met" for each in spec.constraints
     }
     message = F.element_at(F.create_map(*[F.lit(x) for pair in said.items() for x in pair]), F.col(ERROR))
     return rows.where(F.col(ERROR).isNotNull() & ~F.col(ERROR).isin(*LEFT_OUT)).select(
         F.lit(seq).cast("bigint").alias(SEQ),
-        F.col(FILE).alias("file"),
-        F.col(LINE).alias("line"),
+        *place,
         F.col(RAW).alias("raw"),
         F.col(ERROR).alias("error"),
         message.alias("message"),
         F.lit(now).alias("quarantined_at"),
+        *(more if queue else []),
     )
 
 
 def accepted(rows: DataFrame, spec: SourceSpec, seq: int, now: datetime) -> DataFrame:
     """The good records as rows of the log table."""
     key = [F.col(HASH)] if spec.primary_key else []
+    queue = OF_QUEUE if spec.kafka is not None else ()
     names = [F.col(quoted(column.name)) for column in spec.record_columns]
     return rows.where(F.col(ERROR).isNull()).select(
-        F.lit(seq).cast("bigint").alias(SEQ), F.lit(now).alias(INGESTED_AT), FILE, RECORD, *key, *names
+        F.lit(seq).cast("bigint").alias(SEQ), F.lit(now).alias(INGESTED_AT), FILE, RECORD, *queue, *key, *names
     )

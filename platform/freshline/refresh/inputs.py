@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from freshline.declare.names import TableName
-from freshline.declare.spec import Column, SourceSpec, Spec
+from freshline.declare.spec import METADATA_COLUMNS, Column, SourceSpec, Spec
 from freshline.errors import SourceError
 from freshline.plan.affected.algebra import SIGN
 from freshline.plan.changes import ChangeKind, Changes
@@ -30,7 +30,13 @@ RECORD = "_freshline_record"
 INGESTED_AT = "_freshline_ingested_at"
 HASH = "_freshline_hash"
 ARRIVAL = (SEQ, FILE, RECORD)
-METADATA_COLUMNS: Mapping[str, str] = {"ingested_at": INGESTED_AT, "file": FILE, "record": RECORD}
+# What a queue knows of a record beside its place; there FILE is topic-partition, and RECORD the offset.
+TOPIC = "_freshline_topic"
+PARTITION = "_freshline_partition"
+TIMESTAMP = "_freshline_timestamp"
+KEY = "_freshline_key"
+HEADERS = "_freshline_headers"
+OF_QUEUE = (TOPIC, PARTITION, TIMESTAMP, KEY, HEADERS)
 
 
 @dataclass(frozen=True)
@@ -53,10 +59,10 @@ class Pinned:
 def read_whole(spark: SparkSession, pinned: Pinned, *, arrival: bool = False) -> DataFrame:
     """All rows of an input at its position; with `arrival` a log table's arrival columns too."""
     if pinned.is_log:
-        rows = _log(spark, pinned).where(F.col(SEQ) <= (pinned.position.seq or 0))
+        rows = read_log(spark, pinned).where(F.col(SEQ) <= (pinned.position.seq or 0))
     else:
         rows = read_version(spark, pinned.path, pinned.position.version)
-    return _declared(rows, pinned, arrival=arrival)
+    return declared_columns(rows, pinned, arrival=arrival)
 
 
 def read_version(spark: SparkSession, path: Path, version: int) -> DataFrame:
@@ -69,14 +75,14 @@ def read_version(spark: SparkSession, path: Path, version: int) -> DataFrame:
 
 def read_inserted(spark: SparkSession, pinned: Pinned, changes: Changes, *, arrival: bool = False) -> DataFrame:
     """The rows that an input gained between two positions; right for ranges of the kinds NOTHING and APPEND."""
-    return _declared(_inserted(spark, pinned, changes), pinned, arrival=arrival)
+    return declared_columns(_inserted(spark, pinned, changes), pinned, arrival=arrival)
 
 
 def read_upserted(spark: SparkSession, pinned: Pinned, changes: Changes) -> DataFrame:
     """Every row that came into an input between two positions, or that a row was changed into."""
     assert changes.before is not None
     came = F.col("_change_type").isin("insert", "update_postimage")
-    return _declared(_change_feed(spark, pinned, changes.before).where(came), pinned, arrival=False)
+    return declared_columns(_change_feed(spark, pinned, changes.before).where(came), pinned, arrival=False)
 
 
 def _inserted(spark: SparkSession, pinned: Pinned, changes: Changes) -> DataFrame:
@@ -85,7 +91,7 @@ def _inserted(spark: SparkSession, pinned: Pinned, changes: Changes) -> DataFram
         start = 0 if before is None or before.seq is None else before.seq
         rows = _added(spark, pinned, changes)
         if rows is None:
-            rows = _log(spark, pinned)
+            rows = read_log(spark, pinned)
         return rows.where((F.col(SEQ) > start) & (F.col(SEQ) <= (pinned.position.seq or 0)))
     if before is None or before.version == pinned.position.version:
         return read_version(spark, pinned.path, pinned.position.version).where(F.lit(before is None))
@@ -95,7 +101,7 @@ def _inserted(spark: SparkSession, pinned: Pinned, changes: Changes) -> DataFram
     return _change_feed(spark, pinned, before).where(F.col("_change_type") == "insert")
 
 
-def _log(spark: SparkSession, pinned: Pinned) -> DataFrame:
+def read_log(spark: SparkSession, pinned: Pinned) -> DataFrame:
     """A log table as it is now: its rows are told apart by their batch number."""
     small = read_small(spark, pinned.path, None)
     return spark.read.format("delta").load(str(pinned.path)) if small is None else small
@@ -158,7 +164,8 @@ def column_names(spec: Spec, rows: DataFrame) -> tuple[str, ...]:
     return tuple(name for name in rows.columns if not name.startswith(("_freshline_", "_change_", "_commit_")))
 
 
-def _declared(rows: DataFrame, pinned: Pinned, *, arrival: bool) -> DataFrame:
+def declared_columns(rows: DataFrame, pinned: Pinned, *, arrival: bool) -> DataFrame:
+    """What queries see of an input's stored rows; with `arrival` a log table's arrival columns too."""
     spec = pinned.spec
     if not isinstance(spec, SourceSpec):
         return rows.select(*[F.col(quoted(name)) for name in column_names(spec, rows)])

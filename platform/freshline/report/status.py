@@ -293,7 +293,10 @@ def is_quarantining(spec: Spec) -> bool:
 
 def _event_time(spec: Spec, path: Path, version: int) -> datetime | None:
     """The newest time of an event, where a watermark says which column has it."""
-    return None if spec.watermark is None else _greatest_time(path, version, spec.watermark.column)
+    if spec.watermark is None:
+        return None
+    column = spec.watermark.column
+    return _greatest_time(path, version, spec.stored_column(column) if isinstance(spec, SourceSpec) else column)
 
 
 # A version never changes, and status is asked for every second.

@@ -1,4 +1,4 @@
-"""One refresh of a log table: complete landing files, in batches, each batch one fenced commit.
+"""One refresh of the log table of a source of files: complete landing files, in batches, each batch one fenced commit.
 
 Order within a batch, so that a stop at any point loses and repeats nothing: rejected rows go to the quarantine
 table first, with the batch's number; then the log's commit, whose receipt names the files. A batch that
@@ -43,7 +43,7 @@ from freshline.declare.names import TableName
 from freshline.declare.spec import SourceSpec, Spec
 from freshline.errors import DefinitionChangedError, FencedError, ForeignWriteError
 from freshline.plan.disk import HISTORY_SECONDS, history_seconds
-from freshline.plan.position import FileMark, FilesPosition
+from freshline.plan.position import FileMark, FilesPosition, TopicPosition
 from freshline.plan.reason import Reason
 from freshline.plan.receipt import Receipt, Violation, added_up
 from freshline.plan.request import RefreshRequest
@@ -55,6 +55,7 @@ from freshline.refresh.ingest import (
     ERROR,
     FILES_SCHEMA,
     QUARANTINE_SCHEMA,
+    QUEUE_QUARANTINE_SCHEMA,
     REDELIVERED,
     accepted,
     end_reading,
@@ -85,7 +86,7 @@ RECENT_FILES = 200
 
 
 @dataclass(frozen=True)
-class _Batch:
+class Batch:
     """One committed batch: its receipt, its version, how many records went where, and what they violate."""
 
     committed: Committed
@@ -108,7 +109,7 @@ def refresh_log(
     root = Path(spec.path)
     path = runtime.warehouse.path(spec.name)
     listing = _list(runtime, spec, root, request, cancellation, progress)
-    known, receipt = _known_files(runtime, spec, path)
+    known, receipt = known_files(runtime, spec, path)
     unread = find_unread(root, listing.complete, known.marks)
     waiting = find_unread(root, listing.unsettled, known.marks).new
     oldest = min((mark.modified_ns for mark in waiting), default=None)
@@ -120,9 +121,9 @@ def refresh_log(
     violations: dict[str, Violation] = {}
     version = newest_version(path)
     committed = False
-    if unread.new or version is None or _lacks_columns(path, spec):
+    if unread.new or version is None or lacks_columns(path, spec):
         with runtime.working(cancellation, pool=request.cause, what=f"ingest {spec.name}") as spark:
-            _provide_log(runtime, spark, spec, path)
+            provide_log(runtime, spark, spec, path)
             version = newest_version(path)
             batches = _batches(unread.new)
             for number, marks in enumerate(batches, 1):
@@ -131,10 +132,11 @@ def refresh_log(
                     [stamp, *(datetime.fromtimestamp(mark.modified_ns / 1e9, UTC) for mark in left)], default=stamp
                 )
                 progress(f"reading {len(marks)} files ({number} of {len(batches)})")
-                watermark = _watermark(spec, path)
+                watermark = watermark_of(spec, path)
                 batch = _ingest(runtime, spark, spec, path, marks, batch_stamp, mode, cancellation)
                 if watermark is not None and spec.watermark is not None:
-                    late += count_before(path, batch.committed.version, spec.watermark.column, watermark)
+                    column = spec.stored_column(spec.watermark.column)
+                    late += count_before(path, batch.committed.version, column, watermark)
                 rows_out += batch.committed.rows_out
                 rejected += batch.rejected
                 redelivered += batch.redelivered
@@ -166,12 +168,12 @@ def refresh_log(
     )
 
 
-def _watermark(spec: SourceSpec, path: Path) -> datetime | None:
+def watermark_of(spec: SourceSpec, path: Path) -> datetime | None:
     """The time before which a row is late: the newest event so far, less the delay."""
     version = newest_version(path)
     if spec.watermark is None or version is None:
         return None
-    newest = greatest_time(path, version, spec.watermark.column)
+    newest = greatest_time(path, version, spec.stored_column(spec.watermark.column))
     return None if newest is None else newest - timedelta(seconds=spec.watermark.delay_seconds)
 
 
@@ -197,7 +199,8 @@ def _list(
     return listing
 
 
-def _known_files(runtime: Runtime, spec: SourceSpec, path: Path) -> tuple[KnownFiles, Receipt | None]:
+def newest_batch(spec: SourceSpec, path: Path) -> Receipt | None:
+    """The receipt of the newest batch, None before the first. Raises an error for a log that holds other rows."""
     newest = read_newest(path)
     receipt = None if newest is None else newest.receipt
     if newest is not None and newest.foreign:
@@ -207,6 +210,17 @@ def _known_files(runtime: Runtime, spec: SourceSpec, path: Path) -> tuple[KnownF
             "then restart the engine.",
             where=str(spec.name),
         )
+    if receipt is not None and isinstance(receipt.positions.get(spec.name), TopicPosition) != (spec.kafka is not None):
+        raise DefinitionChangedError(
+            "the connector was changed, and the log has rows of the other one. Declare a source under a new name.",
+            where=str(spec.written_at),
+        )
+    return receipt
+
+
+def known_files(runtime: Runtime, spec: SourceSpec, path: Path) -> tuple[KnownFiles, Receipt | None]:
+    """The files that a log table has read, and the receipt of its newest batch."""
+    receipt = newest_batch(spec, path)
     attempt = None if receipt is None else receipt.attempt
     cached = runtime.known_files.get(spec.name)
     if cached is not None and cached.attempt == attempt:
@@ -242,12 +256,12 @@ def _batches(marks: Sequence[FileMark]) -> list[list[FileMark]]:
     return batches
 
 
-def _lacks_columns(path: Path, spec: SourceSpec) -> bool:
+def lacks_columns(path: Path, spec: SourceSpec) -> bool:
     stored = {field.name.lower() for field in open_table(path).schema().fields}
     return any(column.name.lower() not in stored for column in spec.record_columns)
 
 
-def _provide_log(runtime: Runtime, spark: SparkSession, spec: SourceSpec, path: Path) -> None:
+def provide_log(runtime: Runtime, spark: SparkSession, spec: SourceSpec, path: Path) -> None:
     """Create the log table, or add columns that the declaration gained; refuse every other difference."""
     history = history_seconds(spec, runtime.graph.mode(spec.name))
     schema = log_schema(spec)
@@ -285,9 +299,9 @@ def _ingest(
     stamp: datetime,
     mode: str,
     cancellation: Cancellation,
-) -> _Batch:
+) -> Batch:
     started = time.monotonic()
-    known, previous = _known_files(runtime, spec, path)
+    known, previous = known_files(runtime, spec, path)
     position = FilesPosition(0, ()) if previous is None else _position(previous, spec.name)
     position = _flush(runtime, spark, spec, position, previous)
     seq = next_seq(runtime, spark, spec, previous, mode)
@@ -313,14 +327,15 @@ def _ingest(
             seconds=time.monotonic() - started,
         )
 
-    portion = _Portion(spec, path, marks, seq, now, receipt)
     small = sum(mark.size for mark in marks) <= SMALL_BATCH_BYTES
+    portion = Portion(spec, path, seq, now, small, receipt)
     stored = count_all([path]) if spec.primary_key else []
     with suited_to(spark, [*stored, SMALL_BATCH_ROWS if small else None]):
         try:
-            batch = _commit_plain(runtime, spark, portion, cancellation)
+            batch = _commit_plain(runtime, spark, portion, marks, cancellation)
             if batch is None:
-                batch = _commit_checked(runtime, spark, portion, cancellation)
+                rows = read_records(spark, spec, Path(spec.path), marks).rows
+                batch = commit_checked(runtime, spark, portion, rows, cancellation)
         finally:
             end_reading(spark)
     runtime.known_files[spec.name] = KnownFiles(attempt, {**known.marks, **{mark.path: mark for mark in marks}})
@@ -328,33 +343,40 @@ def _ingest(
 
 
 @dataclass(frozen=True)
-class _Portion:
-    """Files that become one batch. `receipt` makes its receipt from the rows that are good, rejected, left out."""
+class Portion:
+    """What becomes one batch. `receipt` makes its receipt from the rows that are good, rejected, left out.
+
+    `small` says that it may be looked at in the driver's own memory.
+    """
 
     spec: SourceSpec
     path: Path
-    marks: Sequence[FileMark]
     seq: int
     now: datetime
+    small: bool
     receipt: Callable[[int, int, int], Receipt]
 
 
 def _commit_plain(
-    runtime: Runtime, spark: SparkSession, portion: _Portion, cancellation: Cancellation
-) -> _Batch | None:
+    runtime: Runtime,
+    spark: SparkSession,
+    portion: Portion,
+    marks: Sequence[FileMark],
+    cancellation: Cancellation,
+) -> Batch | None:
     """Commit records that leave no doubt, read the short way; None where the long way must be taken."""
     spec, root = portion.spec, Path(portion.spec.path)
-    if not may_be_plain(spec, portion.marks):
+    if not may_be_plain(spec, marks):
         return None
-    lines = count_plain_lines(spark, spec, root, portion.marks)
+    lines = count_plain_lines(spark, spec, root, marks)
     if lines is None:
         return None
-    rows = accepted(read_plain(spark, spec, root, portion.marks), spec, portion.seq, portion.now)
+    rows = accepted(read_plain(spark, spec, root, marks), spec, portion.seq, portion.now)
     try:
         few = few_rows(rows, SMALL_BATCH_ROWS) if lines <= SMALL_BATCH_ROWS else None
         rows = rows if few is None else few[0]
-        committed = _commit_log(runtime, portion, rows, portion.receipt(lines, 0, 0), cancellation, count=_count(few))
-        return _Batch(committed, 0, 0)
+        committed = commit_log(runtime, portion, rows, portion.receipt(lines, 0, 0), cancellation, count=_count(few))
+        return Batch(committed, 0, 0)
     except (PySparkException, Py4JJavaError) as error:
         # What a task raises comes back as either, by how deep Spark has wrapped it.
         if STOPPED not in str(error):
@@ -366,14 +388,15 @@ def _count(few: tuple[DataFrame, int] | None) -> int | None:
     return None if few is None else few[1]
 
 
-def _commit_checked(runtime: Runtime, spark: SparkSession, portion: _Portion, cancellation: Cancellation) -> _Batch:
-    """Commit records that were looked at one by one: the rejected ones to the quarantine table, then the good ones."""
+def commit_checked(
+    runtime: Runtime, spark: SparkSession, portion: Portion, rows: DataFrame, cancellation: Cancellation
+) -> Batch:
+    """Commit parsed records that are looked at one by one: rejected ones to the quarantine table, then good ones."""
     spec = portion.spec
-    rows = read_records(spark, spec, Path(spec.path), portion.marks).rows
     if spec.primary_key:
         rows = rows.withColumn(HASH, record_hash(spec))
     few = None
-    if sum(mark.size for mark in portion.marks) <= SMALL_BATCH_BYTES:
+    if portion.small:
         # In one task nothing needs to be shuffled, and the log gets one file.
         rows = rows.coalesce(1)
         few = few_rows(rows, SMALL_BATCH_ROWS)
@@ -400,7 +423,7 @@ def _commit_checked(runtime: Runtime, spark: SparkSession, portion: _Portion, ca
             rows_out = quarantined(marked, spec, portion.seq, portion.now)
             commit_quarantine(runtime, spark, spec, rows_out, receipt, count=_count(few))
             runtime.failpoint("log-after-quarantine")
-        committed = _commit_log(
+        committed = commit_log(
             runtime,
             portion,
             accepted(marked, spec, portion.seq, portion.now),
@@ -411,7 +434,7 @@ def _commit_checked(runtime: Runtime, spark: SparkSession, portion: _Portion, ca
     finally:
         if few is None:
             rows.unpersist()
-    return _Batch(committed, rejected, redelivered, dropped, violations)
+    return Batch(committed, rejected, redelivered, dropped, violations)
 
 
 def _violations(marked: DataFrame, spec: SourceSpec) -> dict[str, Violation]:
@@ -422,15 +445,16 @@ def _violations(marked: DataFrame, spec: SourceSpec) -> dict[str, Violation]:
     return count_violations(judged, spec.constraints, str(spec.name))
 
 
-def _commit_log(
+def commit_log(
     runtime: Runtime,
-    portion: _Portion,
+    portion: Portion,
     rows: DataFrame,
     receipt: Receipt,
     cancellation: Cancellation,
     *,
     count: int | None,
 ) -> Committed:
+    """Commit the rows of a batch; raises FencedError where another batch was committed in its place."""
     cancellation.check()
     runtime.failpoint("log-before-commit")
     committed = write_and_read_back(
@@ -442,7 +466,7 @@ def _commit_log(
             "another batch was committed to this log meanwhile; nothing was written. Ask again.",
             where=str(portion.spec.name),
         )
-    return replace(committed, rows_out=receipt.rows_out or 0)
+    return committed if receipt.rows_out is None else replace(committed, rows_out=receipt.rows_out)
 
 
 def _mark_redelivered(spark: SparkSession, spec: SourceSpec, path: Path, rows: DataFrame, now: datetime) -> DataFrame:
@@ -491,12 +515,16 @@ def commit_quarantine(
     """Keep what could not be a row, under the number of the batch or refresh that goes on without it."""
     path = runtime.warehouse.quarantine(spec.name)
     if not exists(path):
-        create_table(spark, path, schema, history_seconds=HISTORY_SECONDS)
+        create_table(spark, path, _quarantine_schema(spec, schema), history_seconds=HISTORY_SECONDS)
     side = replace(receipt, positions={}, rows_out=receipt.rejected, rejected=0, violations={})
     if write_and_read_back(lambda: append_rows(rows, path, side, count=count), path, side) is None:
         raise FencedError(
             "another writer's rows came to the quarantine table meanwhile. Ask again.", where=str(spec.name)
         )
+
+
+def _quarantine_schema(spec: Spec, schema: StructType) -> StructType:
+    return QUEUE_QUARANTINE_SCHEMA if isinstance(spec, SourceSpec) and spec.kafka is not None else schema
 
 
 def _flush(
@@ -557,7 +585,7 @@ def commit_null_keys(
         if last is not None:
             fresh = rows.where(F.col(SEQ) > last)
     else:
-        create_table(spark, path, QUARANTINE_SCHEMA, history_seconds=HISTORY_SECONDS)
+        create_table(spark, path, _quarantine_schema(spec, QUARANTINE_SCHEMA), history_seconds=HISTORY_SECONDS)
     count = fresh.count()
     if count:
         # No fence: one engine writes, and a repeat finds its rows by their number. The receipt on top stays the log's.

@@ -308,7 +308,8 @@ def _prepare_merge(
     settled_by_table = merge.kind is MergeKind.FIRST_ROW and (merge.order is None or merge.late == "ignore")
     ties_resolved = False
     if not settled_by_table and (merge.delete_when is not None or stored.order is None or stored.ties is None):
-        folded = drop_beaten(folded, _older_rows(spark, spec, pinned, change, folded), spec)
+        before = Pinned(pinned.spec, pinned.path, change.before or TablePosition(pinned.position.table_id, 0, 0))
+        folded = drop_beaten(folded, older_rows(spark, spec, before, folded), spec)
         ties_resolved = stored.ties is None or stored.order is None
     # Computed once, read twice by MERGE, which refuses a cached source; the blocks go with the last reference.
     folded, count = settle(folded)
@@ -342,15 +343,14 @@ def _insert_new_keys(
         otherwise(receipt=receipt)
 
 
-def _older_rows(spark: SparkSession, spec: TableSpec, pinned: Pinned, change: Changes, folded: DataFrame) -> DataFrame:
-    """Rows of the change set's keys that were read before, as far as the stored row cannot speak for them.
+def older_rows(spark: SparkSession, spec: TableSpec, before: Pinned, folded: DataFrame) -> DataFrame:
+    """Rows of the change set's keys in what was read `before`, as far as the stored row cannot speak for them.
 
     A key that is absent may have been deleted by a later event, so deletes are looked up; a tie that the table cannot
     break is broken by the rows of equal order; where the order is not stored at all, every older row counts.
     """
     assert spec.merge is not None
-    before = Pinned(pinned.spec, pinned.path, change.before or TablePosition(pinned.position.table_id, 0, 0))
-    shadow_inputs({pinned.name: read_whole(spark, before, arrival=pinned.is_log)})
+    shadow_inputs({before.name: read_whole(spark, before, arrival=before.is_log)})
     older = read_rows(spark, spec).where(has_key(spec))
     stored = stored_order(spec)
     keys = [F.col(quoted(key)) for key in spec.primary_key]
@@ -378,14 +378,26 @@ def _quarantine_null_keys(
         return without.count()
     assert spec.columns is not None
     raw = F.to_json(F.struct(*[F.col(quoted(name)) for name in spec.columns])).cast("binary")
+    none, queue = F.lit(None), pinned.spec.kafka is not None
+    places = [
+        (none.cast("string") if queue else F.col(FILE)).alias("file"),
+        (none.cast("bigint") if queue else F.col(RECORD)).alias("line"),
+    ]
+    # The place in a queue is topic-partition, and a topic's name may hold hyphens.
+    in_queue = [
+        F.regexp_replace(FILE, "-[0-9]+$", "").alias("topic"),
+        F.substring_index(FILE, "-", -1).cast("int").alias("partition"),
+        F.col(RECORD).alias("offset"),
+        none.cast("binary").alias("key"),
+    ]
     records = without.select(
         F.col(SEQ),
-        F.col(FILE).alias("file"),
-        F.col(RECORD).alias("line"),
+        *places,
         raw.alias("raw"),
         F.lit(f"NULL_KEY({spec.name})").alias("error"),
         F.lit(f"a column of PRIMARY KEY ({', '.join(spec.primary_key)}) is NULL").alias("message"),
         F.lit(runtime.clock()).alias("quarantined_at"),
+        *(in_queue if queue else []),
     )
     if records.limit(1).count() == 0:
         return 0

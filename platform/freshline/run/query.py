@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import reduce
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from sqlglot import TokenType, exp
 from sqlglot.dialects.spark import Spark
@@ -18,13 +20,16 @@ from freshline.commit.delta_log import newest_version, position_of
 from freshline.commit.refresh_log import NAME as REFRESH_LOG_NAME
 from freshline.declare.names import TableName
 from freshline.declare.query_parser import parse_trees
+from freshline.declare.rules import nearest
 from freshline.errors import RequestError
 from freshline.plan.request import MANUAL
+from freshline.plan.union import UnionToken
 from freshline.refresh.cancellation import Cancellation
 from freshline.refresh.inputs import Pinned, drop_views, read_whole, shadow_inputs
 from freshline.refresh.literal import quoted
 from freshline.run.failure import translate_statement
 from freshline.run.runtime import Runtime
+from freshline.run.union import read_union
 
 ROW_LIMIT = 10_000
 # What queries read beside the declared tables.
@@ -38,29 +43,45 @@ ALIASES = frozenset({TokenType.ALIAS, TokenType.VAR, TokenType.IDENTIFIER})
 class QueryResult:
     """`columns` are pairs of name and Spark type; each of `rows` is one JSON object, decimals with all their digits.
 
-    `truncated` says that the query has more rows than the limit.
+    `tokens` are those of the union reads in the statement, in order. `truncated` says that the query has more rows
+    than the limit.
     """
 
     columns: tuple[tuple[str, str], ...]
     rows: tuple[str, ...]
     truncated: bool = False
+    tokens: tuple[UnionToken, ...] = ()
+
+
+@dataclass(frozen=True)
+class UnionCall:
+    """`union_read('table')` or `union_read('table', 'token')` in a statement, and the view that takes its place."""
+
+    table: str
+    token: str | None
+    view: str
 
 
 def query(
     runtime: Runtime, statement: str, *, limit: int | None = None, cancellation: Cancellation | None = None
 ) -> QueryResult:
-    """Run one SELECT (or WITH, VALUES) over the tables' newest versions.
+    """Run one SELECT (or WITH, VALUES) over the tables' newest versions, and over what `union_read` adds to them.
 
     Raises RequestError for anything that would write, and for what Spark refuses; EngineError where Spark has ended.
     """
+    statement, unions = resolve_unions(statement)
     _require_query(statement)
     try:
-        return _answer(runtime, statement, ROW_LIMIT if limit is None else limit, cancellation or Cancellation())
+        return _answer(
+            runtime, statement, unions, ROW_LIMIT if limit is None else limit, cancellation or Cancellation()
+        )
     except (PySparkException, Py4JError, ConnectionError) as error:
         raise translate_statement(error) from error
 
 
-def _answer(runtime: Runtime, statement: str, most: int, cancellation: Cancellation) -> QueryResult:
+def _answer(
+    runtime: Runtime, statement: str, unions: Sequence[UnionCall], most: int, cancellation: Cancellation
+) -> QueryResult:
     names = [
         name
         for name in runtime.graph.order
@@ -71,7 +92,8 @@ def _answer(runtime: Runtime, statement: str, most: int, cancellation: Cancellat
     if logged:
         used.remove(REFRESH_LOG)
         runtime.refresh_log.flush()
-    with runtime.working(cancellation, pool=MANUAL, what="sql") as spark:
+    with runtime.working(cancellation, pool=MANUAL, what="sql") as spark, ExitStack() as held:
+        tokens = [_read_union(runtime, spark, call, held, cancellation) for call in unions]
         frames = {}
         for name in used:
             spec = runtime.graph.spec(name)
@@ -98,7 +120,57 @@ def _answer(runtime: Runtime, statement: str, most: int, cancellation: Cancellat
         finally:
             drop_views(spark, list(frames))
     objects = tuple("{" + ",".join(piece[:-1] for piece in row["t"]) + "}" for row in texts[:most])
-    return QueryResult(columns, objects, len(texts) > most)
+    return QueryResult(columns, objects, len(texts) > most, tuple(tokens))
+
+
+def _read_union(
+    runtime: Runtime, spark: SparkSession, call: UnionCall, held: ExitStack, cancellation: Cancellation
+) -> UnionToken:
+    """Make the view of one union read; it goes when the statement is answered."""
+    try:
+        name = TableName.parse(call.table)
+    except ValueError as error:
+        raise RequestError(str(error)) from error
+    if name not in runtime.graph:
+        known = [str(other) for other in runtime.graph.order]
+        raise RequestError(f"union_read: there is no table or source {name}.{nearest(call.table, known)}")
+    token = None if call.token is None else UnionToken.parse(call.token)
+    read = read_union(runtime, spark, runtime.graph.spec(name).name, token, held=held, cancellation=cancellation)
+    read.rows.createOrReplaceTempView(call.view)
+    held.callback(spark.catalog.dropTempView, call.view)
+    return read.token
+
+
+def resolve_unions(statement: str) -> tuple[str, list[UnionCall]]:
+    """The statement with each `union_read(..)` in it replaced by a view, which is called as the table is.
+
+    >>> resolve_unions("SELECT * FROM union_read('b.t')")[0]
+    'SELECT * FROM `freshline_union_0` AS `t`'
+    """
+    try:
+        tokens = Spark().tokenize(statement)
+    except SqlglotError as error:
+        raise RequestError(f"the statement cannot be parsed: {_first_line(str(error))}") from error
+    calls: list[UnionCall] = []
+    edits: list[tuple[int, int, str]] = []
+    for place, word in enumerate(tokens):
+        following = tokens[place + 1 : place + 6]
+        if word.text.lower() != "union_read" or not following or following[0].token_type is not TokenType.L_PAREN:
+            continue
+        kinds = [token.token_type for token in following]
+        texts = [token.text for token in following]
+        if kinds[:3] == [TokenType.L_PAREN, TokenType.STRING, TokenType.R_PAREN]:
+            call, end = UnionCall(texts[1], None, f"freshline_union_{len(calls)}"), place + 3
+        elif kinds[:5] == [TokenType.L_PAREN, TokenType.STRING, TokenType.COMMA, TokenType.STRING, TokenType.R_PAREN]:
+            call, end = UnionCall(texts[1], texts[3], f"freshline_union_{len(calls)}"), place + 5
+        else:
+            raise RequestError("union_read takes a table's name as a text, and then the text of a token or nothing")
+        after = tokens[end + 1].token_type if end + 1 < len(tokens) else None
+        alias = "" if after in ALIASES else f" AS {quoted(call.table.rpartition('.')[2])}"
+        edits.append((word.start, tokens[end].end + 1, quoted(call.view) + alias))
+        calls.append(call)
+    text = reduce(lambda out, edit: out[: edit[0]] + edit[2] + out[edit[1] :], sorted(edits, reverse=True), statement)
+    return text, calls
 
 
 def _key(name: str) -> str:

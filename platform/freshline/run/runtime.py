@@ -28,6 +28,7 @@ from freshline.plan.position import FileMark
 from freshline.refresh.cancellation import Cancellation
 from freshline.refresh.inputs import Pinned
 from freshline.refresh.kept import KeptRows
+from freshline.refresh.topic import TopicClient
 from freshline.run.cpu import CpuMeter
 
 Clock = Callable[[], datetime]
@@ -59,6 +60,19 @@ class KnownFiles:
     marks: dict[str, FileMark]
 
 
+@dataclass(frozen=True)
+class PortionMemory:
+    """What is remembered of reading a topic.
+
+    `size` is how many records the next portion may have, `read_at` when the last was read, and `clean` whether all of
+    its records were good.
+    """
+
+    size: int
+    read_at: datetime | None = None
+    clean: bool = True
+
+
 class Sessions:
     """Sessions of one JVM, each used by one refresh at a time, so that views and confs cannot meet."""
 
@@ -84,7 +98,8 @@ class Runtime:
     """Everything that the functions of `freshline.run` need.
 
     `graph` may be replaced by a newer one between refreshes. `epoch` is this writer's. `failpoint` is called with the
-    name of each point at which a test may want to stop the process; it does nothing otherwise.
+    name of each point at which a test may want to stop the process; it does nothing otherwise. `provide_kafka` makes
+    Kafka's classes known to the JVM, and may be called more than once.
     """
 
     settings: Settings
@@ -96,7 +111,9 @@ class Runtime:
     epoch: int
     python_tables: PythonTables | None
     failpoint: Callable[[str], None]
+    provide_kafka: Callable[[], None] = lambda: None
     known_files: dict[TableName, KnownFiles] = field(default_factory=dict)
+    portions: dict[TableName, PortionMemory] = field(default_factory=dict)
     kept: KeptRows = field(default_factory=KeptRows)
     cpu: CpuMeter = field(default_factory=CpuMeter)
     # Queries that Spark was found to read as the analysis of affected keys does, for these changed inputs.
@@ -110,6 +127,12 @@ class Runtime:
     def refresh_log(self) -> RefreshLog:
         """The refresh log of the warehouse."""
         return RefreshLog(self.control, self.warehouse.root)
+
+    @cached_property
+    def topics(self) -> TopicClient:
+        """Asks Kafka's brokers. Raises JarError where the client's jars cannot be had."""
+        self.provide_kafka()
+        return TopicClient(self.sessions.root)
 
     def lock(self, name: TableName) -> threading.Lock:
         """The lock of one table: one refresh at a time."""
@@ -167,6 +190,7 @@ def open_runtime(
     epoch: int | None = None,
     python_tables: PythonTables | None = None,
     failpoint: Callable[[str], None] = lambda name: None,
+    provide_kafka: Callable[[], None] = lambda: None,
 ) -> Runtime:
     """Make a runtime; without `epoch` a new one is taken.
 
@@ -178,4 +202,6 @@ def open_runtime(
     if epoch is None:
         # Of all tables that are there: one may be declared again later, under this epoch.
         epoch = control.take_epoch(1 + max(map(newest_epoch, warehouse.tables()), default=0))
-    return Runtime(settings, graph, warehouse, Sessions(spark), control, clock, epoch, python_tables, failpoint)
+    return Runtime(
+        settings, graph, warehouse, Sessions(spark), control, clock, epoch, python_tables, failpoint, provide_kafka
+    )

@@ -82,6 +82,7 @@ from freshline.run.parked import is_due
 from freshline.run.pin import Pins, pin_inputs
 from freshline.run.prepare import Work, prepare
 from freshline.run.runtime import Progress, Runtime
+from freshline.run.topic import refresh_topic
 
 LOG = logging.getLogger(__name__)
 
@@ -144,6 +145,8 @@ def _outcome_of(
                     where=str(name),
                 )
             )
+        if spec.kafka is not None:
+            return refresh_topic(runtime, spec, request, cancellation=cancellation, progress=progress)
         if spec.is_log:
             return refresh_log(runtime, spec, request, cancellation=cancellation, progress=progress)
         return _check_source(runtime, spec)

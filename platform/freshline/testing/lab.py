@@ -11,7 +11,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -27,6 +27,7 @@ from freshline.declare.names import TableName
 from freshline.declare.spec import SourceSpec
 from freshline.declare.statement import read_statement
 from freshline.declare.tokens import Text
+from freshline.engine.kafka import provide_kafka
 from freshline.errors import FreshlineError, RequestError
 from freshline.plan.due import due_tables, with_driving
 from freshline.plan.explain import Explanation, explain_table
@@ -35,6 +36,7 @@ from freshline.plan.intentions import apply_overrides
 from freshline.plan.project import open_project
 from freshline.plan.receipt import Receipt
 from freshline.plan.request import RefreshRequest
+from freshline.plan.union import UnionToken
 from freshline.refresh.cancellation import Cancellation
 from freshline.refresh.inputs import Pinned, drop_views, read_whole, shadow_inputs
 from freshline.refresh.literal import quoted, sql_literal
@@ -42,6 +44,7 @@ from freshline.report.outcome import Outcome
 from freshline.report.status import TableStatus, read_status
 from freshline.run import Runtime, Verification, open_runtime, refresh_order, refresh_table, verify_table
 from freshline.run.query import resolve_names
+from freshline.run.union import read_union
 from freshline.testing.clock import LabClock
 from freshline.testing.crash import Crash
 from freshline.testing.session import lab_settings, shared_session
@@ -125,6 +128,7 @@ class Lab:
             control,
             clock=self.clock,
             failpoint=lambda name: self._failpoint(name),
+            provide_kafka=lambda: provide_kafka(self.settings, self._root),
         )
 
     # -- declarations
@@ -188,6 +192,17 @@ class Lab:
         )
         return folder
 
+    def kafka(
+        self, name: str, columns: str, *, servers: str, topic: str, primary_key: Sequence[str] = (), **options: str
+    ) -> TableName:
+        """Declare a source of a topic of your own brokers.
+
+        `options` are those of the declaration, with `_` for `-`: `rate_limit="100"`.
+        """
+        written = {key.replace("_", "-"): value for key, value in options.items()}
+        given = {"connector": "kafka", "format": "json", "topic": topic, "bootstrap.servers": servers}
+        return self._declare_source(name, columns, primary_key, {**given, **written})
+
     def _declare_source(
         self, name: str, columns: str, primary_key: Sequence[str], options: Mapping[str, str]
     ) -> TableName:
@@ -225,6 +240,8 @@ class Lab:
         land later are newer, at the clock's time.
         """
         spec = self.runtime.graph.source(TableName.parse(name))
+        if spec.connector != "files":
+            raise RequestError("only a source of files has a landing folder", where=name)
         path = Path(spec.path) / file_name
         path.parent.mkdir(parents=True, exist_ok=True)
         data = content if isinstance(content, bytes) else _file_text(content, spec).encode()
@@ -321,6 +338,13 @@ class Lab:
             raise RequestError("it has no version yet. Refresh it first.", where=name)
         found = read_whole(self._spark, Pinned(spec, path, position_of(path, version)))
         return _in_order(_values(found.toArrow()))
+
+    def union(self, name: str, token: UnionToken | None = None) -> tuple[list[Row], UnionToken]:
+        """The rows of a union read, in the order of `rows`, and its token; with a token the same rows again."""
+        spec = self.runtime.graph.spec(TableName.parse(name))
+        with ExitStack() as held:
+            read = read_union(self.runtime, self._spark, spec.name, token, held=held, cancellation=Cancellation())
+            return _in_order(_values(read.rows.toArrow())), read.token
 
     def quarantine(self, name: str) -> list[Row]:
         """The rejected records of a files source, or rows of a table, oldest batch first."""

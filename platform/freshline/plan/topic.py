@@ -1,0 +1,183 @@
+"""Which records of a Kafka topic a log table reads next.
+
+A look at the topic is compared with the position in the newest receipt. What is there between the two is read in
+portions of bounded size; what should be there and is not, is an error, because going on would lose rows unseen.
+Everything here comes from the arguments: no broker and no clock is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from freshline.declare.spec import KafkaTopic
+from freshline.errors import OffsetsLostError, TopicReplacedError
+from freshline.plan.position import TopicPosition
+
+FIRST_PORTION = 20_000
+# What a batch costs beside its records does not shrink with them: smaller ones would only fall further behind.
+LEAST_PORTION = 20_000
+GREATEST_PORTION = 2_000_000
+# A portion that takes this long is committed often enough, and large enough to be worth its commit.
+PORTION_SECONDS = 10.0
+# A source that nobody looked at for hours may not fetch all of that time's allowance at once.
+MOST_SECONDS_OF_RATE = 60.0
+
+Offsets = Mapping[int, int]
+
+
+@dataclass(frozen=True)
+class TopicLook:
+    """What a topic was at one moment.
+
+    `earliest` are the offsets of the oldest records that it still has, `ends` those behind the newest that readers of
+    committed records may see, both by partition.
+    """
+
+    cluster_id: str
+    topic: str
+    topic_id: str
+    earliest: Offsets
+    ends: Offsets
+
+
+@dataclass(frozen=True)
+class TopicRange:
+    """Records from the offsets `start` up to, and without, the offsets `end`; both have the same partitions."""
+
+    start: Offsets
+    end: Offsets
+
+    @property
+    def offsets(self) -> int:
+        """How many offsets there are, which is at least how many records."""
+        return sum(self.end[partition] - self.start[partition] for partition in self.end)
+
+
+def find_range(
+    declared: KafkaTopic, look: TopicLook, position: TopicPosition | None, first: Offsets | None, *, where: str
+) -> TopicRange:
+    """Everything that the topic has and the log has not.
+
+    `first` are the offsets at which a source begins that has no position yet. Partitions that the topic gained are
+    read from their beginning. Raises TopicReplacedError and OffsetsLostError.
+    """
+    if position is None:
+        begin = {partition: 0 if first is None else first.get(partition, 0) for partition in look.ends}
+        start = {partition: max(offset, look.earliest[partition]) for partition, offset in begin.items()}
+        # A time or `latest` was asked of the topic before its ends were; nothing before it is read later.
+        return TopicRange(start, {partition: max(look.ends[partition], at) for partition, at in start.items()})
+    position = _accept_topic(declared, look, position, where)
+    gone = sorted(set(position.offsets) - set(look.ends))
+    if gone:
+        raise TopicReplacedError(
+            f"topic {look.topic} had partition {gone[0]}, and now it has {len(look.ends)} partitions. Kafka takes no "
+            "partition away, so these are other brokers' records. Correct bootstrap.servers, or declare a source "
+            "under a new name.",
+            where=where,
+        )
+    start = {partition: position.offsets.get(partition, 0) for partition in look.ends}
+    start = _pass_gaps(declared, look, start, known=set(position.offsets), where=where)
+    return TopicRange(start, dict(look.ends))
+
+
+def _accept_topic(declared: KafkaTopic, look: TopicLook, position: TopicPosition, where: str) -> TopicPosition:
+    if look.topic_id == position.topic_id:
+        return position
+    if declared.accepted_topic == look.topic_id:
+        return TopicPosition(look.cluster_id, look.topic, look.topic_id, {})
+    cluster = (
+        f"is one of cluster {look.cluster_id}, and rows of cluster {position.cluster_id} were read"
+        if look.cluster_id != position.cluster_id
+        else "was deleted and made anew"
+        if look.topic == position.topic
+        else f"takes the place of topic {position.topic}"
+    )
+    raise TopicReplacedError(
+        f"topic {look.topic} {cluster}: its id is {look.topic_id}, and {position.topic_id} was read. The rows that are "
+        "there stay. Declare a source under a new name, or, to go on with the records of this topic from their "
+        f"beginning, add 'accept-topic' = '{look.topic_id}'.",
+        where=where,
+    )
+
+
+def _pass_gaps(
+    declared: KafkaTopic, look: TopicLook, start: dict[int, int], *, known: set[int], where: str
+) -> dict[int, int]:
+    accepted = set(declared.accepted_gaps)
+    lost: list[tuple[int, int, int]] = []
+    for partition, offset in sorted(start.items()):
+        if look.ends[partition] < offset:
+            raise OffsetsLostError(
+                f"topic {look.topic} ends at offset {look.ends[partition]} in partition {partition}, and was read up "
+                f"to {offset}: its newest records were lost. If they come back, so will this source. Otherwise declare "
+                "a source under a new name.",
+                where=where,
+            )
+        if look.earliest[partition] > offset:
+            gap = (partition, offset, look.earliest[partition])
+            if partition not in known and offset == 0 and look.earliest[partition] == look.ends[partition]:
+                # Nothing that is there to be read is missing from a partition that nobody has read.
+                start[partition] = look.earliest[partition]
+            elif any(p == partition and low <= offset and high >= gap[2] for p, low, high in accepted):
+                start[partition] = gap[2]
+            else:
+                lost.append(gap)
+    if lost:
+        shown = ", ".join(f"{partition}:{low}-{high}" for partition, low, high in lost)
+        partition, low, high = lost[0]
+        raise OffsetsLostError(
+            f"topic {look.topic}: the records from offset {low} to {high - 1} of partition {partition} expired before "
+            f"they were read. Keep records longer (retention.ms, retention.bytes). To go on without them, add "
+            f"'accept-gap' = '{shown}'.",
+            where=where,
+        )
+    return start
+
+
+def take_portion(whole: TopicRange, most: int) -> TopicRange:
+    """The first records of a range, at most so many (and one of each partition, so that it always goes on).
+
+    Partitions are taken from in the proportion of what they have, so that none is left behind.
+    """
+    total = whole.offsets
+    if total <= most:
+        return whole
+    end = {}
+    for partition, start in whole.start.items():
+        left = whole.end[partition] - start
+        end[partition] = start + min(left, max(1, left * most // total)) if left else start
+    return TopicRange(whole.start, end)
+
+
+def next_portion_size(size: int, offsets: int, seconds: float) -> int:
+    """How many records the next portion may have, so that it takes about PORTION_SECONDS.
+
+    `size` is what the last one might have had, `offsets` what it had. Grows and shrinks at most fourfold at a time.
+    """
+    if offsets < size // 2 and seconds < PORTION_SECONDS:
+        # It says little about a full one.
+        return size
+    wanted = int(offsets * PORTION_SECONDS / max(seconds, 0.001))
+    return max(LEAST_PORTION, min(GREATEST_PORTION, size * 4, max(size // 4, wanted)))
+
+
+def allowed_by_rate(rate: int | None, seconds: float | None) -> int | None:
+    """How many records a `rate-limit` allows, `seconds` after the last batch (None: there was none).
+
+    None: any number.
+    """
+    if rate is None:
+        return None
+    return int(rate * (1.0 if seconds is None else max(0.0, min(seconds, MOST_SECONDS_OF_RATE))))
+
+
+def advanced(position: TopicPosition | None, look: TopicLook, read: TopicRange) -> TopicPosition:
+    """The position when a range was read."""
+    before = position.offsets if position is not None and position.topic_id == look.topic_id else {}
+    return TopicPosition(look.cluster_id, look.topic, look.topic_id, {**before, **read.end})
+
+
+def rest_of(whole: TopicRange, read: TopicRange) -> TopicRange:
+    """What a portion leaves of a range."""
+    return replace(whole, start=read.end)
