@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from sqlglot import ErrorLevel, exp, parse, parse_one
 
+from freshline.declare.volatile import VOLATILE
 from freshline.plan.functions import AGGREGATES, UNORDERED, is_aggregate, is_unordered
-from freshline.plan.shape import VOLATILE
 
 # Spark counts these among its aggregates only by what they do.
 GROUPED_ELSEWHERE = {"schema_of_variant_agg", "vector_avg", "vector_sum"}
