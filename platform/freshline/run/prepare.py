@@ -165,7 +165,7 @@ def prepare(
         case ReplaceNamedPartitions():
             return _prepare_named(runtime, spark, spec, path, step, pins, receipt, held)
         case Begin():
-            return _prepare_begin(runtime, spark, spec, path, step, pins, held, cancellation)
+            return _prepare_begin(runtime, spark, spec, path, step, pins, receipt, held, cancellation)
         case Full():
             return _prepare_full(runtime, spark, spec, path, pins, step.reason, held, cancellation, mode)
     assert_never(step)
@@ -515,11 +515,19 @@ def _prepare_begin(
     path: Path,
     step: Begin,
     pins: Pins,
+    receipt: Receipt | None,
     held: ExitStack,
     cancellation: Cancellation,
 ) -> Work:
-    """Keep the rows that are there, or those of partitions before a date; columns that they lack are NULL in them."""
-    rows, view = compute_whole(runtime, spark, spec, pins.inputs, cancellation)
+    """Keep the rows that are there, or those of partitions before a date; columns that they lack are NULL in them.
+
+    The positions stay: what the table has not read yet follows the new declaration, and the next refresh brings it in.
+    """
+    assert receipt is not None, "what has no receipt is computed from the beginning"
+    positions = {name: receipt.positions.get(name, pinned.position) for name, pinned in pins.inputs.items()}
+    # Nothing is computed from now on, only what the rows will look like.
+    inputs = pins.inputs if step.start == NOW else pin_at(runtime, spec, positions)
+    rows, view = compute_whole(runtime, spark, spec, inputs, cancellation)
     if view is not None and runtime.python_tables is not None:
         held.callback(runtime.python_tables.drop, view)
     if step.start == NOW:
@@ -529,12 +537,12 @@ def _prepare_begin(
             "append",
             step.reason,
             0,
-            pins.positions,
-            {},
+            positions,
+            receipt.partitions,
             begins=True,
         )
     condition = _from_date(spec, rows.schema, step.start)
-    check_lookups(runtime, spark, spec, pins.inputs)
+    check_lookups(runtime, spark, spec, inputs)
     rows = rows.where(condition)
     if spec.primary_key and spec.merge is None:
         rows = _held(rows, held)
@@ -544,8 +552,8 @@ def _prepare_begin(
         "partition",
         step.reason,
         0,
-        pins.positions,
-        {},
+        positions,
+        receipt.partitions,
         begins=True,
     )
 

@@ -502,7 +502,7 @@ def _receipt(
     runtime: Runtime, spec: TableSpec, previous: Receipt | None, pins: Pins, work: Work, mode: str, seconds: float
 ) -> Receipt:
     seq = 1 if previous is None else previous.seq + 1
-    moves = work.positions is pins.positions or work.positions == pins.positions
+    moves = not work.begins and (work.positions is pins.positions or work.positions == pins.positions)
     return Receipt(
         table=spec.name,
         fingerprint=spec.fingerprint,
