@@ -1,8 +1,8 @@
 """The lag of the reference deployment's enriched_orders, beside what EXPLAIN FRESHNESS said before.
 
 Its declarations and its generator in a temporary project, a real engine with its loops, 40 touches and the orders that
-go with them a second. For each freshness: the table is given it, settles for some cycles, the prediction is read, and
-then the lag is sampled from the status, as `freshline status --json` shows it, for some more cycles.
+go with them a second. For each freshness: the table is given it, settles for some refreshes, the prediction is read,
+and then the lag is sampled from the status, as `freshline status --json` shows it, for some more cycles.
 Run alone: `python platform/benchmarks/lag.py --freshness 5 30 60`.
 """
 
@@ -70,8 +70,11 @@ class LagCompared:
         )
 
 
-def compare(folder: Path, freshnesses: Sequence[int], settle: float, cycles: float) -> list[LagCompared]:
-    """One comparison for each freshness, after the other; `settle` and `cycles` are counted in freshnesses."""
+def compare(folder: Path, freshnesses: Sequence[int], refreshes: int, cycles: float) -> list[LagCompared]:
+    """One comparison for each freshness, after the other.
+
+    The prediction is read after so many `refreshes` under it, and lag is sampled for so many freshnesses, its `cycles`.
+    """
     settings = _project(folder)
     generator = _generator(settings)
     generator.prepare()
@@ -84,7 +87,7 @@ def compare(folder: Path, freshnesses: Sequence[int], settle: float, cycles: flo
         _wait_for_versions(settings)
         for freshness in freshnesses:
             set_freshness(TABLE, f"{freshness} seconds", cascade=True, project=settings)
-            time.sleep(max(20.0, settle * freshness))
+            _settle(settings, refreshes)
             told = explain_promises(settings, [TABLE])[0][1]
             assert isinstance(told, dict)
             lags = _sample(settings, max(40.0, cycles * freshness))
@@ -132,6 +135,23 @@ def _wait_for_versions(settings: Settings) -> None:
     raise SystemExit(f"{TABLE} has no version after five minutes")
 
 
+def _settle(settings: Settings, refreshes: int) -> None:
+    """Wait until the table was refreshed so often since its freshness was changed."""
+    deadline = time.monotonic() + 1_800
+    while time.monotonic() < deadline:
+        store = ControlStore.open(settings.control_store)
+        try:
+            records = store.refreshes(TableName.parse(TABLE), limit=100)
+        finally:
+            store.close()
+        states = [record.state if record.state == "ALTERED" else record.committed for record in records]
+        since = states[: states.index("ALTERED")]
+        if sum(state is True for state in since) >= refreshes:
+            return
+        time.sleep(1.0)
+    raise SystemExit(f"{TABLE} was not refreshed {refreshes} times in half an hour")
+
+
 def _sample(settings: Settings, seconds: float) -> list[float]:
     found: list[float] = []
     deadline = time.monotonic() + seconds
@@ -153,7 +173,7 @@ def _lags(settings: Settings) -> list[float | None]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--freshness", nargs="*", type=int, default=[5, 30, 60, 300], help="seconds, in this order")
-    parser.add_argument("--settle", type=float, default=1.0, help="freshnesses before the prediction is read")
+    parser.add_argument("--refreshes", type=int, default=5, help="refreshes before the prediction is read")
     parser.add_argument("--cycles", type=float, default=2.0, help="freshnesses for which lag is sampled")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     parser.add_argument("--keep", type=Path, help="an empty folder for the project, which is kept")
@@ -161,7 +181,7 @@ def main() -> int:
     # Ended from outside, it ends its engine too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     with tempfile.TemporaryDirectory(prefix="freshline-lag-") as temporary:
-        found = compare(given.keep or Path(temporary), given.freshness, given.settle, given.cycles)
+        found = compare(given.keep or Path(temporary), given.freshness, given.refreshes, given.cycles)
     if given.json:
         given.json.write_text(json.dumps([asdict(one) for one in found], indent=1))
     return 0 if all(one.met for one in found) else 1

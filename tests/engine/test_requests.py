@@ -12,7 +12,9 @@ from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from deltalake import CommitProperties, write_deltalake
 
 from freshline.commit.control_store import ControlStore
 from freshline.commit.warehouse import Warehouse
@@ -24,6 +26,7 @@ from freshline.engine.work import Job, Work
 from freshline.errors import EngineError, QueryError, RequestError
 from freshline.manage.decide import Desk
 from freshline.plan.alter import decide_suspension
+from freshline.plan.receipt import Receipt
 from freshline.plan.request import LIVE
 from freshline.report.outcome import Outcome
 
@@ -56,7 +59,11 @@ class Bench:
         self.refresh: Callable[[Job], Outcome] = succeeded
         self.work = Work(self._do, 2, lambda job, outcome: None)
         runtime: Any = SimpleNamespace(
-            control=control, warehouse=Warehouse(settings.warehouse), clock=lambda: datetime.now(UTC)
+            control=control,
+            warehouse=Warehouse(settings.warehouse),
+            clock=lambda: datetime.now(UTC),
+            lock=lambda name: threading.Lock(),
+            failpoint=lambda point: None,
         )
         declarations: Any = SimpleNamespace(graph=self.graph, look_strictly=lambda: self.graph)
         in_force = InForce(declarations, control, lambda: datetime.now(UTC))
@@ -310,3 +317,44 @@ def test_an_engine_that_stops_takes_no_more(bench):
 
     with pytest.raises(EngineError, match="stopping"):
         bench.requests.submit("refresh", {})
+
+
+def test_the_data_of_a_table_that_is_declared_no_more_is_deleted_with_what_was_checked_of_it(bench, settings):
+    gone = TableName.parse("sales.gone")
+    path = Warehouse(settings.warehouse).path(gone)
+    receipt = Receipt(
+        table=gone, fingerprint="f", epoch=1, seq=1, mode="batch", strategy="full", reason="", data_timestamp=None,
+        positions={}, rows_in=1, rows_out=1, attempt="a",
+    )  # fmt: skip
+    write_deltalake(
+        path,
+        pa.table({"k": ["a"]}),
+        commit_properties=CommitProperties(custom_metadata={"userMetadata": receipt.to_json()}),
+    )
+    bench.control.record_check(gone, datetime.now(UTC), '{"seq": 1}')
+
+    events = bench.wait(bench.requests.submit("purge", {"table": "sales.gone"}))
+
+    assert events[-2:] == [
+        {"type": "purged", "table": "sales.gone", "folders": [str(path)]},
+        {"type": "done", "state": "SUCCEEDED", "error": None},
+    ]
+    assert not path.exists()
+    assert bench.control.checks() == {}
+
+
+@pytest.mark.parametrize(("table", "said"), [("b", "b is declared: drop it first"), ("a.b.c", "is not a name")])
+def test_what_is_declared_is_not_purged(bench, table, said):
+    (event,) = bench.wait(bench.requests.submit("purge", {"table": table}))
+
+    assert (event["state"], said in event["error"]["message"]) == ("FAILED", True)
+
+
+@pytest.mark.parametrize(("start", "said"), [("now", None), ("2026-11-01", None), ("soon", "is now or a date")])
+def test_the_start_of_a_changed_declaration_is_checked(bench, start, said):
+    events = bench.ask(tables=["b"], start=start, upstreams=False)
+
+    if said is None:
+        assert [(job.table, job.request.start) for job in bench.jobs] == [(TableName.parse("b"), start)]
+    else:
+        assert said in events[-1]["error"]["message"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from freshline.declare.project import read_declarations
@@ -75,6 +77,19 @@ def test_a_change_of_the_header_has_a_class(settings, before, after, kind):
     query = LOOKUP.format(", s.k") if "lookup" in before else "SELECT id, k FROM s"
 
     assert str(classify_change(defined(settings, query, before), defined(settings, query, after)).kind) == kind
+
+
+def test_whatever_else_a_fingerprint_counts_is_not_taken_for_a_new_column(settings):
+    header = "(PRIMARY KEY (k)) WITH ('merge' = 'first_row', 'merge.order' = '{}', 'merge.tie-breaker' = 'v')"
+    first = defined(settings, "SELECT k, id, v FROM s", header.format("id"))
+    wider = defined(settings, "SELECT k, id, v, tags FROM s", header.format("id"))
+    last = defined(settings, "SELECT k, id, v, tags FROM s", header.format("-id"))
+
+    assert [str(classify_change(first, one).kind) for one in (wider, last, replace(first, fingerprint="x"))] == [
+        "additive",
+        "breaking",
+        "breaking",
+    ]
 
 
 def test_what_nobody_kept_asks_for_its_start(settings):

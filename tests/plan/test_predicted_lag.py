@@ -105,6 +105,15 @@ def test_refreshes_that_were_made_tell_how_high_and_how_long_the_lag_was():
     assert measure_lag(records, [], "incremental") is None
 
 
+def test_a_long_cycle_counts_for_as_long_as_it_is():
+    ends = [0.0, 10.0, 20.0, 60.0]
+
+    found = measure_lag([record(end, end - 4) for end in ends], [], "continuous")
+
+    # Ten seconds from 4 to 14, twice, and forty from 4 to 44.
+    assert found == PredictedLag((10 * 9 + 10 * 9 + 40 * 24) / 60, 44.0, 3)
+
+
 def test_another_freshness_a_person_and_a_quiet_source_do_not_count():
     records = [record(10.0 * n, 10.0 * n - 4) for n in range(8)]
     altered = record(75.0, 0.0, state="ALTERED", data_timestamp=None)

@@ -56,10 +56,12 @@ def test_from_now_keeps_the_rows_that_are_there_and_computes_what_comes_by_the_n
     declare(events, "SELECT id, v FROM s")
     events.refresh("t")
     declare(events, "SELECT id, v + 1 AS v, k FROM s")
+    # What arrives before somebody says from when on is not lost.
+    events.sql("INSERT INTO s VALUES (3, 'c', 30)")
     assert isinstance(events.refresh("t").error, DefinitionChangedError)
 
     begun = events.refresh("t", start="now")
-    events.sql("INSERT INTO s VALUES (3, 'c', 30)")
+    events.sql("INSERT INTO s VALUES (4, 'd', 40)")
     added = events.refresh("t")
 
     assert begun.reason.startswith("STARTED(column v is computed in another way; new column k)")
@@ -68,15 +70,16 @@ def test_from_now_keeps_the_rows_that_are_there_and_computes_what_comes_by_the_n
         {"id": 1, "v": 10, "k": None},
         {"id": 2, "v": 20, "k": None},
         {"id": 3, "v": 31, "k": "c"},
+        {"id": 4, "v": 41, "k": "d"},
     ]
-    assert events.verify("t").unverified == 3
+    assert events.verify("t").unverified == 4
     # What would compute the kept rows anew is not done unasked.
     events.restart(lose_control_store=True)
     events.sql("TRUNCATE TABLE s")
     refused = events.refresh("t")
     assert isinstance(refused.error, IncrementalError), refused
     assert events.refresh("t", full=True).state == "SUCCEEDED"
-    events.sql("INSERT INTO s VALUES (4, 'd', 40)")
+    events.sql("INSERT INTO s VALUES (5, 'e', 50)")
     assert events.refresh("t").state == "SUCCEEDED"
     assert events.diff("t") == []
 
@@ -112,6 +115,7 @@ def test_from_a_date_the_partitions_before_it_stay_as_they_are(lab):
     declare(lab, "SELECT id, ds FROM s", header)
     lab.refresh("t")
     declare(lab, "SELECT id * 10 AS id, ds, 'new' AS word FROM s", header)
+    lab.sql("INSERT INTO s VALUES (4, DATE'2026-10-31'), (5, DATE'2026-11-02')")
 
     assert isinstance(lab.refresh("t", start="tomorrow").error, PartitionError)
     begun = lab.refresh("t", start="2026-11-01")
@@ -121,6 +125,14 @@ def test_from_a_date_the_partitions_before_it_stay_as_they_are(lab):
         {"id": 1, "ds": date(2026, 10, 31), "word": None},
         {"id": 20, "ds": date(2026, 11, 1), "word": "new"},
         {"id": 30, "ds": date(2026, 11, 2), "word": "new"},
+    ]
+    lab.refresh("t")
+    assert [(row["id"], row["word"]) for row in lab.rows("t")] == [
+        (1, None),
+        (20, "new"),
+        (30, "new"),
+        (40, "new"),
+        (50, "new"),
     ]
 
 

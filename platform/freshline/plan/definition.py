@@ -10,7 +10,7 @@ comes from the arguments.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -116,8 +116,16 @@ def definition_of(spec: TableSpec) -> Definition:
         or (
             merge is not None and (merge.order is None or merge.late == "ignore" or merge.upstream_deletes == "ignore")
         ),
-        rest=repr((merge, spec.lookup_on_duplicate, sorted(map(str, spec.lookups)), calls)),
+        rest=repr((_rest(spec), sorted(map(str, spec.lookups)), calls)),
     )
+
+
+def _rest(spec: TableSpec) -> str:
+    """The fingerprint of whatever counts beside query, columns, key and partitions."""
+    if not isinstance(spec.query, SqlQuery):
+        return ""
+    bare = replace(spec.query, meaning="")
+    return replace(spec, query=bare, columns=None, primary_key=(), partitioned_by=()).fingerprint
 
 
 def classify_change(before: Definition | None, after: Definition) -> DefinitionChange:
@@ -138,7 +146,7 @@ def classify_change(before: Definition | None, after: Definition) -> DefinitionC
         return DefinitionChange(ChangeClass.DESTRUCTIVE, tuple(destroyed))
     if before.query is None:
         return DefinitionChange(ChangeClass.BREAKING, ("it was written in Python",))
-    broken = [] if before.rest == after.rest else ["options of the merge or the lookup joins changed"]
+    broken = [] if before.rest == after.rest else ["options that rows follow from changed"]
     other = _otherwise_changed(before.query, after.query)
     if other is not None:
         broken.append(other)
@@ -148,6 +156,8 @@ def classify_change(before: Definition | None, after: Definition) -> DefinitionC
         broken.append("rows of the past follow from when they arrived, and cannot be computed again as they were")
     if broken:
         return DefinitionChange(ChangeClass.BREAKING, (*broken, *about))
+    if not about and before.columns == after.columns:
+        return DefinitionChange(ChangeClass.BREAKING, ("what rows follow from changed",))
     return DefinitionChange(ChangeClass.ADDITIVE, about or ("the order of its columns",))
 
 

@@ -122,11 +122,12 @@ def measure_lag(records: Sequence[RefreshRecord], looks: Sequence[RefreshRecord]
     teeth = teeth[-MOST_TEETH:]
     if len(teeth) < LEAST_TEETH:
         return None
-    middles = sorted((foot + height) / 2 for foot, height in teeth)
+    # Over time, not over refreshes: a long cycle is long to look at.
+    passed = sum(height - foot for foot, height in teeth)
+    area = sum((height + foot) / 2 * (height - foot) for foot, height in teeth)
     heights = sorted(height for _, height in teeth)
-    return PredictedLag(
-        middles[(len(middles) - 1) // 2], heights[-(-95 * len(heights) // 100) - 1], refreshes=len(teeth)
-    )
+    greatest = heights[-(-95 * len(heights) // 100) - 1]
+    return PredictedLag(area / passed if passed else greatest, greatest, refreshes=len(teeth))
 
 
 def _any_between(moments: Sequence[datetime], begin: datetime, end: datetime) -> bool:

@@ -204,7 +204,7 @@ def _prepare(
         case ReplaceNamedPartitions():
             return _prepare_named(runtime, spark, spec, path, step, pins, receipt, judge, held)
         case Begin():
-            return _prepare_begin(runtime, spark, spec, path, step, pins, judge, held, cancellation)
+            return _prepare_begin(runtime, spark, spec, path, step, pins, receipt, judge, held, cancellation)
         case Full():
             return _prepare_full(runtime, spark, spec, path, pins, step.reason, judge, held, cancellation, mode)
     assert_never(step)
@@ -573,13 +573,21 @@ def _prepare_begin(
     path: Path,
     step: Begin,
     pins: Pins,
+    receipt: Receipt | None,
     judge: Judge,
     held: ExitStack,
     cancellation: Cancellation,
 ) -> Work:
-    """Keep the rows that are there, or those of partitions before a date; columns that they lack are NULL in them."""
+    """Keep the rows that are there, or those of partitions before a date; columns that they lack are NULL in them.
+
+    The positions stay: what the table has not read yet follows the new declaration, and the next refresh brings it in.
+    """
+    assert receipt is not None, "what has no receipt is computed from the beginning"
+    positions = {name: receipt.positions.get(name, pinned.position) for name, pinned in pins.inputs.items()}
+    # Nothing is computed from now on, only what the rows will look like.
+    inputs = pins.inputs if step.start == NOW else pin_at(runtime, spec, positions)
     # Judged below, once it is known which of the rows are written.
-    rows, view = compute_whole(runtime, spark, spec, pins.inputs, cancellation, judge=lambda every: every)
+    rows, view = compute_whole(runtime, spark, spec, inputs, cancellation, judge=lambda every: every)
     if view is not None and runtime.python_tables is not None:
         held.callback(runtime.python_tables.drop, view)
     if step.start == NOW:
@@ -589,19 +597,19 @@ def _prepare_begin(
             "append",
             step.reason,
             0,
-            pins.positions,
-            {},
+            positions,
+            receipt.partitions,
             begins=True,
         )
     condition = _from_date(spec, rows.schema, step.start)
-    check_lookups(runtime, spark, spec, pins.inputs)
+    check_lookups(runtime, spark, spec, inputs)
     rows = rows.where(condition)
     if spec.merge is None:
         rows = judge.rows(rows, again=True)
     else:
         # What is folded is judged, which is more than the rows of a date.
         (name,) = spec.driving
-        every = read_unjudged(spark, spec, arrival=pins.inputs[name].is_log)
+        every = read_unjudged(spark, spec, arrival=inputs[name].is_log)
         judge.rows(every, again=True, but=not_judged(spec))
     if spec.primary_key and spec.merge is None:
         rows = _held(rows, held)
@@ -611,8 +619,8 @@ def _prepare_begin(
         "partition",
         step.reason,
         0,
-        pins.positions,
-        {},
+        positions,
+        receipt.partitions,
         begins=True,
     )
 

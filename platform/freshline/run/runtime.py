@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -23,6 +24,7 @@ from freshline.declare.names import TableName
 from freshline.declare.query import PythonQuery
 from freshline.declare.settings import Settings
 from freshline.declare.spec import TableSpec
+from freshline.errors import SourceError
 from freshline.plan.definition import definition_of
 from freshline.plan.position import FileMark
 from freshline.refresh.cancellation import Cancellation
@@ -30,6 +32,8 @@ from freshline.refresh.inputs import Pinned
 from freshline.refresh.kept import KeptRows
 from freshline.refresh.topic import TopicClient
 from freshline.run.cpu import CpuMeter
+
+LOG = logging.getLogger(__name__)
 
 Clock = Callable[[], datetime]
 Progress = Callable[[str], None]
@@ -200,8 +204,22 @@ def open_runtime(
     warehouse = Warehouse(settings.warehouse)
     warehouse.root.mkdir(parents=True, exist_ok=True)
     if epoch is None:
-        # Of all tables that are there: one may be declared again later, under this epoch.
-        epoch = control.take_epoch(1 + max(map(newest_epoch, warehouse.tables()), default=0))
+        epoch = control.take_epoch(1 + _greatest_epoch(warehouse, graph))
     return Runtime(
         settings, graph, warehouse, Sessions(spark), control, clock, epoch, python_tables, failpoint, provide_kafka
     )
+
+
+def _greatest_epoch(warehouse: Warehouse, graph: Graph) -> int:
+    """Of all tables that are there: one that is not declared now may be declared again later, under this epoch."""
+    places = (warehouse.path, warehouse.quarantine, warehouse.files, warehouse.parked)
+    declared = {place(name) for name in graph.order for place in places}
+    found = 0
+    for path in warehouse.tables():
+        try:
+            found = max(found, newest_epoch(path))
+        except SourceError as error:
+            if path in declared:
+                raise
+            LOG.warning("what stands in the warehouse and is not declared is left alone: %s", error)
+    return found

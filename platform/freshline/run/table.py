@@ -508,7 +508,7 @@ def _priced(outcome: Outcome, price: Price | None) -> Outcome:
 def _receipt(
     runtime: Runtime, spec: TableSpec, previous: Receipt | None, pins: Pins, work: Work, mode: str, seconds: float
 ) -> Receipt:
-    moves = work.positions is pins.positions or work.positions == pins.positions
+    moves = not work.begins and (work.positions is pins.positions or work.positions == pins.positions)
     return Receipt(
         table=spec.name,
         fingerprint=spec.fingerprint,
