@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from freshline.declare.project import read_settings
@@ -58,6 +59,32 @@ def test_a_location_that_does_not_load_shows_file_and_line(webserver):
 
     assert errors["freshline"] == {}
     assert "assets/broken.sql:2" in json.dumps(errors["broken"])
+
+
+def code_servers(root: Path) -> list[psutil.Process]:
+    """The code servers of one location."""
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        line = process.info["cmdline"] or []
+        if "grpc" in line and str(root) in line:
+            found.append(process)
+    return found
+
+
+@pytest.mark.slow
+def test_a_code_server_that_was_killed_comes_back(project):
+    root = project()
+    with served(root) as webserver:
+        before = code_servers(root)
+        assert before
+        for process in before:
+            process.kill()
+
+        # Steps of runs are asked of the code server itself.
+        wait_until(lambda: bool(set(code_servers(root)) - set(before)), 60.0, root / "webserver.log")
+        asked = "mutation { reloadWorkspace { ... on Workspace { locationEntries { loadStatus } } } }"
+        assert webserver.ask(asked)["reloadWorkspace"]["locationEntries"] == [{"loadStatus": "LOADED"}]
+    assert "has ended; the location is loaded again" in (root / "webserver.log").read_text()
 
 
 LAUNCH = """mutation ($asset: [AssetKeyInput!]!) {

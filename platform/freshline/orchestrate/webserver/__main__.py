@@ -28,6 +28,7 @@ from freshline.declare.settings import Settings
 from freshline.errors import FreshlineError
 from freshline.orchestrate.webserver.access import Access
 from freshline.orchestrate.webserver.guard import Guard
+from freshline.orchestrate.webserver.locations import kept_locations
 from freshline.orchestrate.webserver.login import Login
 
 # As dagster-webserver's own options have them.
@@ -70,12 +71,15 @@ def access_of(settings: Settings, port: int, token: str | None) -> Access:
 def _serve(settings: Settings, access: Access) -> None:
     with get_instance_for_cli() as instance:
         instance.optimize_for_webserver(_STATEMENT_MILLISECONDS, _POOL_RECYCLE_SECONDS, _POOL_MAX_OVERFLOW)
-        with WorkspaceProcessContext(
-            instance,
-            WorkspaceFileTarget([str(settings.root / "workspace.yaml")]),
-            version=dagster_version,
-            read_only=access.read_only,
-        ) as process:
+        with (
+            WorkspaceProcessContext(
+                instance,
+                WorkspaceFileTarget([str(settings.root / "workspace.yaml")]),
+                version=dagster_version,
+                read_only=access.read_only,
+            ) as process,
+            kept_locations(process),
+        ):
             app = create_app_from_workspace_process_context(process, live_data_poll_rate=_LIVE_DATA_MILLISECONDS)
             uvicorn.run(
                 Guard(app, access, lambda: datetime.now(UTC)),

@@ -1,0 +1,216 @@
+"""Runs of Dagster whose processes are killed: the run ends as failed, nothing of it commits, one retry succeeds.
+
+Twenty times a table is materialized through the webserver, and one process of those that have a part in it is killed at
+some moment: the run's own, a code server, the daemon, or the engine. The table computes for some seconds, so that most
+kills meet it at work.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from freshline.cli.processes import marked
+from freshline.commit.delta_log import newest_version
+from freshline.declare.project import read_settings
+from freshline.engine.state_file import read_state
+from freshline.engine.up_record import UpRecord, record_file
+
+SOURCE = (
+    "CREATE SOURCE event (event_id STRING, n BIGINT) "
+    "WITH ('connector' = 'files', 'format' = 'json', 'path' = 'in', 'settle' = '0 seconds')"
+)
+# Every row waits a little: a refresh takes some seconds and little CPU.
+SLOW = (
+    "CREATE MATERIALIZED TABLE slow FRESHNESS = INTERVAL '10' DAY AS "
+    "SELECT event_id, n, reflect('java.lang.Thread', 'sleep', CAST(n AS BIGINT)) AS waited FROM event"
+)
+KILLS = 20
+ENDS_SECONDS = 90.0
+# After this much of silence nothing that was under way can still commit.
+QUIET_SECONDS = 15.0
+LAUNCH = """mutation { launchPipelineExecution(executionParams: { mode: "default", selector: {
+  repositoryLocationName: "LOCATION", repositoryName: "__repository__", jobName: "__ASSET_JOB",
+  assetSelection: [{path: ["slow"]}], assetCheckSelection: [] } }) {
+  __typename ... on LaunchRunSuccess { run { runId } } ... on PythonError { message } } }"""
+STATUS = "query ($run: ID!) { runOrError(runId: $run) { ... on Run { status startTime } } }"
+LOCATIONS = "{ workspaceOrError { ... on Workspace { locationEntries { name } } } }"
+
+
+class Project:
+    """A project with its `up`, asked as the UI asks it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.command("init", str(root), at=None)
+        for file in (root / "assets").glob("*.sql"):
+            file.unlink()
+        (root / "pyproject.toml").write_text("[tool.freshline]\ndagster-port = 0\n")
+        (root / "assets" / "event.sql").write_text(SOURCE)
+        (root / "assets" / "slow.sql").write_text(SLOW)
+        (root / "in").mkdir()
+        (root / "in" / "1.json").write_text(
+            "".join(json.dumps({"event_id": f"e{n}", "n": 60}) + "\n" for n in range(100))
+        )
+        self.settings = read_settings(root, {})
+
+    def command(self, *arguments: str, at: str | None = "--project") -> str:
+        line = [sys.executable, "-m", "freshline.cli.main", *arguments, *([] if at is None else [at, str(self.root)])]
+        told = subprocess.run(line, capture_output=True, text=True, timeout=600)
+        assert told.returncode == 0, f"{arguments}: {told.stdout[-2000:]} {told.stderr[-2000:]}"
+        return told.stdout
+
+    def record(self) -> UpRecord:
+        found = UpRecord.read(record_file(self.settings))
+        assert found is not None
+        return found
+
+    def ask(self, query: str, **variables: Any) -> Any:
+        """Ask the webserver; it may be on its way back."""
+        body = json.dumps({"query": query, "variables": variables}).encode()
+        deadline = time.monotonic() + ENDS_SECONDS
+        while True:
+            request = urllib.request.Request(f"{self.record().url}/graphql", body, {"Content-Type": "application/json"})
+            try:
+                with urllib.request.urlopen(request, timeout=30) as answer:
+                    told = json.load(answer)
+                if "errors" not in told:
+                    return told["data"]
+                problem: object = told["errors"]
+            except (urllib.error.URLError, ConnectionError, TimeoutError) as error:
+                problem = error
+            assert time.monotonic() < deadline, problem
+            time.sleep(1)
+
+    def launch(self) -> str:
+        (location,) = self.ask(LOCATIONS)["workspaceOrError"]["locationEntries"]
+        deadline = time.monotonic() + ENDS_SECONDS
+        while True:
+            launched = self.ask(LAUNCH.replace("LOCATION", location["name"]))["launchPipelineExecution"]
+            if "run" in launched:
+                return str(launched["run"]["runId"])
+            # The code server that was killed is not back yet.
+            assert time.monotonic() < deadline, launched
+            time.sleep(1)
+
+    def status(self, run: str) -> str:
+        return str(self.ask(STATUS, run=run)["runOrError"]["status"])
+
+    def wait(self, met: Callable[[], bool], what: str, seconds: float) -> float:
+        begin = time.monotonic()
+        while not met():
+            assert time.monotonic() - begin < seconds, f"after {seconds:.0f} s not yet: {what}"
+            time.sleep(0.5)
+        return time.monotonic() - begin
+
+    def ended(self, run: str) -> bool:
+        return self.status(run) in ("SUCCESS", "FAILURE", "CANCELED")
+
+    def version(self) -> int | None:
+        return newest_version(self.settings.warehouse / "slow")
+
+    def processes(self) -> list[psutil.Process]:
+        """Everything that runs for this project, whoever its parent is."""
+        return [
+            process
+            for process in psutil.process_iter(["cmdline"])
+            if str(self.root) in " ".join(process.info["cmdline"] or ()) and process.pid != os.getpid()
+        ]
+
+
+def of_dagster(project: Project, word: str) -> list[psutil.Process]:
+    """Processes of Dagster that have a word in their command lines."""
+    found = marked(f"{project.record().mark}/dagster")
+    return [process for process in found if any(word in part for part in process.cmdline())]
+
+
+def runs(project: Project) -> list[psutil.Process]:
+    """The processes of runs: children that a code server makes of itself, without a command line of their own."""
+    servers = {process.pid for process in of_dagster(project, "grpc")}
+    return [
+        process
+        for process in marked(f"{project.record().mark}/dagster")
+        if process.ppid() in servers and "resource_tracker" not in " ".join(process.cmdline())
+    ]
+
+
+def engines(project: Project) -> list[psutil.Process]:
+    state = read_state(project.settings.state)
+    return [] if state is None or not state.alive else [psutil.Process(state.process.pid)]
+
+
+VICTIMS: dict[str, Callable[[Project], list[psutil.Process]]] = {
+    "the run": runs,
+    "the code servers": lambda project: of_dagster(project, "grpc"),
+    "the daemon": lambda project: [psutil.Process(dict(project.record().children)["dagster-daemon"].pid)],
+    "the engine": engines,
+    "the run and the code servers": lambda project: [*runs(project), *of_dagster(project, "grpc")],
+}
+
+
+@pytest.mark.spark
+@pytest.mark.long
+def test_a_run_that_is_killed_anywhere_ends_and_leaves_nothing_behind(tmp_path):
+    seed = random.SystemRandom().randrange(10_000)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    project = Project(tmp_path / "shop")
+    project.command("refresh")
+    project.command("up", "--detach")
+    try:
+        first = project.launch()
+        project.wait(lambda: project.ended(first), "the first run has ended", 240)
+        assert project.status(first) == "SUCCESS"
+        victims = [list(VICTIMS)[number % len(VICTIMS)] for number in range(KILLS)]
+        chance.shuffle(victims)
+        for number, what in enumerate(victims):
+            (project.root / "in" / f"more{number}.json").write_text(
+                json.dumps({"event_id": f"m{number}", "n": 60}) + "\n"
+            )
+            project.command("refresh", "event")
+            run = project.launch()
+            project.wait(lambda run=run: project.status(run) not in ("NOT_STARTED", "QUEUED"), "the run begins", 120)
+            time.sleep(chance.uniform(0, 12))  # the moment of the kill is what varies
+            for process in VICTIMS[what](project):
+                with_signal(process)
+            killed = time.monotonic()
+            project.wait(lambda run=run: project.ended(run), f"the run ends after {what} was killed", ENDS_SECONDS)
+            status, took = project.status(run), time.monotonic() - killed
+            print(f"{number}: {what} killed: {status} after {took:.0f} s", flush=True)
+            if status == "FAILURE":
+                # The engine looks for the processes of askers about once a second.
+                time.sleep(2)
+                version = project.version()
+                time.sleep(QUIET_SECONDS)
+                assert project.version() == version, what
+            again = project.launch()
+            project.wait(lambda again=again: project.ended(again), "the retry ends", 240)
+            assert project.status(again) == "SUCCESS", what
+        verified = json.loads(
+            project.command("sql", "--json", "SELECT count(*) AS n, count(DISTINCT event_id) AS u FROM slow")
+        )
+        assert verified == [{"n": 100 + KILLS, "u": 100 + KILLS}]
+    finally:
+        project.command("down")
+    psutil.wait_procs(project.processes(), timeout=30)
+    assert project.processes() == []
+
+
+def with_signal(process: psutil.Process) -> None:
+    try:
+        process.send_signal(signal.SIGKILL)
+    except psutil.NoSuchProcess:
+        return  # it had ended by itself
