@@ -16,6 +16,7 @@ from freshline.declare.freshness import Freshness
 from freshline.declare.location import Location
 from freshline.declare.names import TableName
 from freshline.declare.query import PythonQuery, SqlQuery
+from freshline.declare.time_partition import TimePartitions
 
 
 class Mode(StrEnum):
@@ -162,6 +163,7 @@ class TableSpec:
     primary_key: tuple[str, ...] = ()
     partitioned_by: tuple[str, ...] = ()
     cluster_by: tuple[str, ...] = ()
+    time_partitions: TimePartitions | None = None
     comment: str | None = None
     merge: Merge | None = None
     watermark: Watermark | None = None
@@ -198,7 +200,7 @@ class TableSpec:
     @property
     def fingerprint(self) -> str:
         """Changes when, and only when, the meaning of the declaration changes (rule 14)."""
-        merge = self.merge
+        merge, times = self.merge, self.time_partitions
         return _fingerprint(
             "table",
             str(self.name).lower(),
@@ -209,6 +211,8 @@ class TableSpec:
             if merge is None
             else (merge.kind, merge.order, merge.tie_breaker, merge.late, merge.delete_when, merge.upstream_deletes),
             self.lookup_on_duplicate,
+            # Where the first partition begins decides what is missing, not what the rows of one are.
+            *([] if times is None else [(times.unit, times.time_zone)]),
         )
 
 

@@ -16,6 +16,7 @@ from dagster import (
     AssetExecutionContext,
     AssetsDefinition,
     AssetSpec,
+    BackfillPolicy,
     DagsterInstance,
     In,
     MaterializeResult,
@@ -53,6 +54,8 @@ def executable_asset(spec: AssetSpec, asked: Materialization, connect: Connect) 
         node_def=refresh,
         keys_by_input_name=inputs,
         keys_by_output_name={OUTPUT: spec.key},
+        # The engine has the chunks: a run for each partition would cost more than the partition.
+        backfill_policy=BackfillPolicy.single_run() if spec.partitions_def is not None else None,
     )
 
 

@@ -14,9 +14,11 @@ from typing import Any
 
 from freshline.declare.names import TableName
 from freshline.errors import FormatError
+from freshline.plan.partition import Span, spans_as_json, spans_from_json
 from freshline.plan.position import Position, TablePosition, position_from_json
 
-FORMAT = 1
+# The newest format that is read. Without spans a receipt is written in format 1, which every freshline reads.
+FORMAT = 2
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,9 @@ class Receipt:
     the set of root positions behind it, by the roots' names. `replayed_from` is the seq of the last full refresh:
     what came after it, came by change sets. `maintenance` marks a commit that carries a receipt on without new rows.
     `rows_out` is None where only the commit's own metrics know it. `parked` is the version of the rows that wait for
-    their dimension, None where none ever did.
+    their dimension, None where none ever did. `spans` are the stretches of time that a table with time partitions holds
+    (see `freshline.plan.partition`), None for any other table. `replaced` are the keys of time partitions that this
+    commit replaced because they were named, `backfill` is the backfill that it belongs to.
     """
 
     table: TableName
@@ -51,6 +55,14 @@ class Receipt:
     seconds: float = 0.0
     maintenance: bool = False
     parked: int | None = None
+    spans: tuple[Span, ...] | None = None
+    replaced: tuple[str, ...] = ()
+    backfill: str | None = None
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether partitions hold rows of other positions than the receipt's."""
+        return bool(self.partitions) or any(span.positions is not None for span in self.spans or ())
 
     @property
     def transaction_version(self) -> int:
@@ -64,12 +76,12 @@ class Receipt:
 
     def carried(self, attempt: str) -> Receipt:
         """The same receipt for a commit that moves no rows."""
-        return replace(self, maintenance=True, attempt=attempt)
+        return replace(self, maintenance=True, attempt=attempt, replaced=(), backfill=None)
 
     def to_json(self) -> str:
         """One line of JSON, for `userMetadata`."""
         value = {
-            "freshline": FORMAT,
+            "freshline": 1 if self.spans is None else FORMAT,
             "table": str(self.table),
             "fingerprint": self.fingerprint,
             "epoch": self.epoch,
@@ -92,6 +104,12 @@ class Receipt:
         }
         if self.parked is not None:
             value["parked"] = self.parked
+        if self.spans is not None:
+            value["time"] = spans_as_json(self.spans)
+        if self.replaced:
+            value["replaced"] = list(self.replaced)
+        if self.backfill is not None:
+            value["backfill"] = self.backfill
         return json.dumps(value, separators=(",", ":"))
 
     @classmethod
@@ -132,6 +150,9 @@ class Receipt:
             maintenance=bool(value["maintenance"]),
             attempt=value["attempt"],
             parked=value.get("parked"),
+            spans=spans_from_json(value["time"]) if "time" in value else None,
+            replaced=tuple(value.get("replaced", ())),
+            backfill=value.get("backfill"),
         )
 
 

@@ -16,7 +16,7 @@ class RefreshRequest:
     `full` recomputes everything. `partitions` names partitions to replace, each as pairs of column and value text.
     `strategy` asks for one strategy and no other. `cause` is who asks: `manual`, `live` or `backfill`, which is also
     the order they are served in and the scheduler pool they run in. `wait_for_settle` makes a log table wait for files
-    that are still being written.
+    that are still being written. `backfill` is the backfill that the partitions are replaced for.
     """
 
     full: bool = False
@@ -24,3 +24,4 @@ class RefreshRequest:
     cause: str = MANUAL
     wait_for_settle: bool = False
     strategy: str | None = None
+    backfill: str | None = None

@@ -24,6 +24,7 @@ class Outcome:
 
     `cpu_seconds` are those of the engine's processes, None where other work ran beside it; `predicted_seconds` is what
     the strategy and `full_seconds` what a full refresh was expected to take, None where that did not count.
+    `partitions` are the keys of the time partitions that were written, also of those that have no rows.
     """
 
     table: TableName
@@ -46,6 +47,7 @@ class Outcome:
     cpu_seconds: float | None = None
     predicted_seconds: float | None = None
     full_seconds: float | None = None
+    partitions: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -71,6 +73,7 @@ class Outcome:
             "predicted_seconds": self.predicted_seconds,
             "full_seconds": self.full_seconds,
             "cache_hits": self.cache_hits,
+            "partitions": list(self.partitions),
             "data_timestamp": None if self.data_timestamp is None else self.data_timestamp.isoformat(),
             "error": None if self.error is None else self.error.as_json(),
             "problems": [problem.as_json() for problem in self.problems],

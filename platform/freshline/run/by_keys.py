@@ -23,6 +23,7 @@ from freshline.declare.spec import DeltaJoin, TableSpec
 from freshline.plan.affected.algebra import Algebra
 from freshline.plan.affected.values import Reading
 from freshline.plan.changes import Changes
+from freshline.plan.partition import Interval
 from freshline.plan.reason import Reason
 from freshline.plan.step import RefoldKeys, RefreshKeys
 from freshline.refresh.algebra import drop_views as drop_algebra_views
@@ -86,6 +87,7 @@ class _Look:
     inputs: Mapping[tuple[Reading, str], DataFrame]
     target: DataFrame
     held: ExitStack
+    intervals: tuple[Interval, ...] | None
 
 
 def find_changes(
@@ -97,8 +99,12 @@ def find_changes(
     pins: Pins,
     changes: Mapping[TableName, Changes],
     held: ExitStack,
+    intervals: tuple[Interval, ...] | None = None,
 ) -> tuple[Changed | Reason, int]:
-    """How the stored rows change, or why a full refresh is right; and how many inputs were kept from an earlier one."""
+    """How the stored rows change, or why a full refresh is right; and how many inputs were kept from an earlier one.
+
+    `intervals` are those of the time partitions that the table has, None for a table without.
+    """
     inputs: dict[tuple[Reading, str], DataFrame] = {}
     hits = 0
     for name, pinned in pins.inputs.items():
@@ -112,7 +118,7 @@ def find_changes(
             inputs[Reading.OLD, relation] = read_whole(spark, Pinned(pinned.spec, pinned.path, before))
     version = newest_version(path)
     assert version is not None
-    look = _Look(runtime, spark, spec, step, pins, changes, inputs, read_version(spark, path, version), held)
+    look = _Look(runtime, spark, spec, step, pins, changes, inputs, read_version(spark, path, version), held, intervals)
     shadow_inputs({name: inputs[Reading.NEW, name.view.lower()] for name in pins.inputs})
     found: Changed | Reason | None = None
     try:
@@ -214,7 +220,8 @@ def _by_keys(look: _Look) -> Changed | Reason:
     reason, found_by = Reason("AFFECTED_KEYS", ", ".join(step.affected.columns)), spec.primary_key
     if keys.count == 0:
         return Changed(keys, None, 0, reason, found_by)
-    rows = keys.restrict(run_query(spark, spec, pins.inputs)).select(*[F.col(quoted(name)) for name in target.columns])
+    whole = run_query(spark, spec, pins.inputs, look.intervals)
+    rows = keys.restrict(whole).select(*[F.col(quoted(name)) for name in target.columns])
     new, many = settle(rows, expected=keys.count)
     old = keys.restrict(target)
     if spec.primary_key:

@@ -39,6 +39,7 @@ from freshline.orchestrate.asset import asset_key
 from freshline.orchestrate.freshness import verdict
 from freshline.orchestrate.look import Look, beat, opened, switches, take_look
 from freshline.orchestrate.materialize import outcome_metadata
+from freshline.orchestrate.partitions import PartitionBars, newest_done
 from freshline.orchestrate.scheduler import SUPERVISOR
 from freshline.orchestrate.sensors.revival import keep_engine
 from freshline.plan.batch import batch_tables
@@ -52,6 +53,9 @@ DECISIONS = ("ALTERED", "INFEASIBLE")
 # All that the store keeps of one table.
 _RECORDS = 2 * KEPT_REFRESHES
 _DECISIONS_A_TICK = 50
+
+# Which versions were looked at, as long as the code server lives: what was told is known to Dagster itself.
+BARS = PartitionBars()
 
 Event = AssetMaterialization | AssetObservation | AssetCheckEvaluation
 
@@ -97,6 +101,8 @@ def supervise(context: SensorEvaluationContext, settings: Settings, graph: Graph
         )
         reporter = Reporter(settings, control, look)
         events = [reporter.event(notice) for notice in notices]
+        bars = {name: asset_key(name) for name in look.graph.kept}
+        events += list(BARS.events(look.graph, bars, Warehouse(settings.warehouse), context.instance))
     events += [_decision(each) for each in decisions if each.table in look.graph]
     return SensorResult(
         asset_events=events,
@@ -139,7 +145,10 @@ class Reporter:
         if rows is not None:
             metadata["dagster/row_count"] = rows
         tags = {} if status.version is None else {DATA_VERSION_TAG: str(status.version)}
-        return AssetMaterialization(asset_key=asset_key(status.table), metadata=metadata, tags=tags)
+        partition = newest_done(self._look.graph.spec(status.table), self._warehouse)
+        return AssetMaterialization(
+            asset_key=asset_key(status.table), metadata=metadata, tags=tags, partition=partition
+        )
 
     def _rows(self, status: TableStatus) -> int | None:
         if status.version is None:
