@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from dagster import AssetKey, DagsterInstance, DagsterRun, DagsterRunStatus, RepositoryDefinition, RunRecord, RunsFilter
+from dagster._core.storage.tags import ASSET_PARTITION_RANGE_START_TAG, PARTITION_NAME_TAG
 
 from freshline.declare.names import TableName
 from freshline.orchestrate.asset import asset_key
 from freshline.orchestrate.materialize import PROCESS, SCHEDULED, process_ended
+from freshline.orchestrate.partitions import BACKFILL_RUN
 
 UNFINISHED = [
     DagsterRunStatus.NOT_STARTED,
@@ -56,9 +58,15 @@ def in_progress(
             else:
                 instance.report_run_failed(run, why)
             continue
-        busy |= touched
+        if not is_backfill(run):
+            busy |= touched
         scheduled += SCHEDULED in run.tags
     return InProgress(frozenset(busy), scheduled)
+
+
+def is_backfill(run: DagsterRun) -> bool:
+    """Whether a run replaces partitions: the engine lets what is scheduled go before them, so it need not wait."""
+    return any(tag in run.tags for tag in (BACKFILL_RUN, ASSET_PARTITION_RANGE_START_TAG, PARTITION_NAME_TAG))
 
 
 def gone(record: RunRecord, now: datetime) -> str | None:
