@@ -23,6 +23,9 @@ from freshline.report.table_text import padded
 @click.option("--to", "last", metavar="KEY", help="The last partition, included.  [default: the newest of the table]")
 @click.option("--cascade", is_flag=True, help="Bring up to date what reads the table too, behind it.")
 @click.option("--again", is_flag=True, help="Replace partitions that are done, too.")
+@click.option(
+    "--id", "name", metavar="NAME", help="Name the backfill: what one of this name has committed is not done again."
+)
 @click.option("--dry-run", is_flag=True, help="Show what would be done, and why; do nothing.")
 @project_option
 @json_option
@@ -32,6 +35,7 @@ def command(
     last: str | None,
     cascade: bool,
     again: bool,
+    name: str | None,
     dry_run: bool,
     project: Path | None,
     as_json: bool,
@@ -48,6 +52,7 @@ def command(
         "cascade": cascade,
         "again": again,
         "dry_run": dry_run,
+        **({} if name is None else {"id": name, "resume": True}),
     }
     with Progress() as progress:
         events = ask_on(lambda: connect(settings, progress), "backfill", progress, **arguments)
