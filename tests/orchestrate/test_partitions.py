@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from dagster import AssetKey, DagsterInstance, DagsterRun, DagsterRunStatus, materialize
+from dagster import AssetKey, DagsterInstance, DagsterRun, DagsterRunStatus, Definitions, materialize
 from dagster._core.definitions.partitions.context import partition_loading_context
 from deltalake import write_deltalake
 from hypothesis import given
@@ -25,7 +25,7 @@ from freshline.errors import EngineError
 from freshline.orchestrate.asset import asset_spec
 from freshline.orchestrate.executable import executable_asset
 from freshline.orchestrate.materialize import Materialization
-from freshline.orchestrate.partitions import backfill_of, partitions_definition
+from freshline.orchestrate.partitions import backfill_of, partitions_definition, read_partitioned
 from tests.orchestrate.test_materialize import DONE, Engine, failure_of
 
 RANGE = {"dagster/asset_partition_range_start": "2026-02-27", "dagster/asset_partition_range_end": "2026-03-01"}
@@ -244,6 +244,22 @@ def test_what_the_engine_brought_in_by_itself_is_told_by_partition(asset):
     with DagsterInstance.ephemeral() as instance:
         materialize([asset(Engine(told, DONE))], instance=instance)
         assert bar(instance) == {"2026-02-01", "2026-02-02"}
+
+
+def test_a_scheduled_run_of_partitioned_tables_that_read_each_other_needs_no_partitions(graph, asset, tmp_path):
+    project = read_settings(tmp_path, {})
+    paris = graph.tables[1]
+    asked = Materialization(paris, Warehouse(project.warehouse), read_partitioned(graph, paris.name))
+    events = (outcome("2026-02-01"), outcome("2026-02-01", table="paris", version=None), DONE)
+    daily_engine, paris_engine = Engine(*events, *events), Engine(*events, *events)
+    below = executable_asset(asset_spec(graph, paris.name, project), asked, lambda progress: paris_engine)
+
+    job = Definitions(assets=[asset(daily_engine), below]).resolve_implicit_global_asset_job_def()
+    with DagsterInstance.ephemeral() as instance:
+        for _ in range(2):
+            assert job.execute_in_process(instance=instance, raise_on_error=False).success
+
+    assert [given["tables"] for _, given in paris_engine.asked] == [["daily", "paris"]] * 2
 
 
 def test_tables_of_other_time_zones_load_beside_each_other(graph, tmp_path):

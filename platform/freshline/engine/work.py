@@ -75,9 +75,10 @@ class Work:
 
     @property
     def busy(self) -> frozenset[TableName]:
-        """The tables that are being refreshed or wait for it."""
+        """The tables that are being refreshed or wait for it; backfills apart, which what is live goes before."""
         with self._changed:
-            return frozenset(self._running) | {job.table for _, _, job in self._waiting}
+            jobs = [*self._running.values(), *(job for _, _, job in self._waiting)]
+            return frozenset(job.table for job in jobs if job.request.cause != BACKFILL)
 
     def wait_until_idle(self, seconds: float) -> bool:
         """Wait until nothing runs or waits, at most `seconds`; whether that is so."""

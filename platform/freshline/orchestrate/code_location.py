@@ -37,6 +37,7 @@ from freshline.orchestrate.executable import executable_asset, executable_checks
 from freshline.orchestrate.freshness import DESCRIPTION, check_now, check_spec
 from freshline.orchestrate.look import opened
 from freshline.orchestrate.materialize import Materialization, Requests
+from freshline.orchestrate.partitions import read_partitioned
 from freshline.orchestrate.sensors import batch_sensor, supervisor_sensor
 from freshline.plan.intentions import apply_overrides
 from freshline.plan.project import open_project
@@ -90,7 +91,9 @@ def assets(graph: Graph, settings: Settings) -> list[AssetsDefinition | AssetSpe
     return [
         spec
         if _in_place(graph, name)
-        else executable_asset(spec, Materialization(graph.spec(name), warehouse), connect)
+        else executable_asset(
+            spec, Materialization(graph.spec(name), warehouse, read_partitioned(graph, name)), connect
+        )
         for name, spec in specs.items()
     ]
 

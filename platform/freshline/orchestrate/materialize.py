@@ -63,10 +63,15 @@ Connect = Callable[[Callable[[str], None]], Requests]
 
 @dataclass(frozen=True)
 class Materialization:
-    """The table or log table that Materialize on one asset asks for, and where it lies."""
+    """The table or log table that Materialize on one asset asks for, and where it lies.
+
+    `behind` are partitioned tables that a partitioned one reads. Dagster cannot map partitions in a run without any, so
+    they are no inputs of the step; the engine is asked for them first.
+    """
 
     spec: Spec
     warehouse: Warehouse
+    behind: tuple[TableName, ...] = ()
 
     @property
     def name(self) -> TableName:
@@ -90,7 +95,8 @@ def materialize(asked: Materialization, connect: Connect, context: AssetExecutio
         engine = connect(_each_step_once(context.log.info))
         cause = LIVE if SCHEDULED in context.run.tags else MANUAL
         # For this table alone, because Dagster has a step of its own for each selected upstream and orders them.
-        request = engine.run("refresh", tables=[str(asked.name)], upstreams=False, cause=cause)
+        tables = [str(name) for name in (*asked.behind, asked.name)]
+        request = engine.run("refresh", tables=tables, upstreams=False, cause=cause)
         # Closed here and not by the garbage collector: an interruption must cancel the request before the step ends.
         with closing(_closable(request)) as events:
             for event in events:
@@ -98,7 +104,8 @@ def materialize(asked: Materialization, connect: Connect, context: AssetExecutio
                     case "progress":
                         context.log.info(_sentence({"where": event.get("table"), "message": event["message"]}))
                     case "outcome":
-                        outcome = event["outcome"]
+                        if event["outcome"]["table"] == str(asked.name):
+                            outcome = event["outcome"]
                     case "done":
                         done = event
                     case other:

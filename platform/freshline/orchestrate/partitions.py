@@ -72,6 +72,14 @@ def dependency(spec: Spec, upstream: Spec, key: AssetKey) -> AssetDep:
     return AssetDep(key)
 
 
+def read_partitioned(graph: Graph, name: TableName) -> tuple[TableName, ...]:
+    """The partitioned tables that a partitioned table reads; none for one without partitions."""
+    if _times(graph.spec(name)) is None:
+        return ()
+    upstreams = [graph.spec(read) for read in graph.reads(name)]
+    return tuple(upstream.name for upstream in upstreams if _times(upstream) is not None)
+
+
 def _times(spec: Spec) -> TimePartitions | None:
     return spec.time_partitions if isinstance(spec, TableSpec) else None
 
