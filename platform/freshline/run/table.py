@@ -331,9 +331,10 @@ def _require_same_definition(spec: TableSpec, receipt: Receipt | None, request: 
     if isinstance(spec.query, PythonQuery):
         # A table in Python is computed whole by every refresh, so its new code replaces all rows of the old.
         return
+    by_partitions = "" if spec.time_partitions is None else f", or by partitions with `freshline backfill {spec.name}`"
     raise DefinitionChangedError(
         "the declaration changed since the newest refresh, and rows of the old and the new one must not mix. "
-        f"Compute it from the beginning with `freshline refresh {spec.name} --full`.",
+        f"Compute it from the beginning with `freshline refresh {spec.name} --full`{by_partitions}.",
         where=str(spec.written_at),
     )
 
