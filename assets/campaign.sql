@@ -3,6 +3,10 @@ CREATE MATERIALIZED TABLE campaign (
 )
 COMMENT 'The campaigns of each day, one partition a day'
 PARTITIONED BY (ds)
+WITH (
+  'partition.unit' = 'day',
+  'partition.start' = '2025-01-01'
+)
 FRESHNESS = INTERVAL '6' HOUR
 AS SELECT
   campaign_id,

@@ -166,6 +166,25 @@ class TestWithAnEngine:
             ("refresh", {**common, "partitions": [[["ds", "2026-11-01"], ["n", "5"]]], "upstreams": False}),
         ]
 
+    def test_a_range_or_a_cascade_is_a_backfill_of_what_is_named(
+        self, shop: Path, fake_engine: FakeEngine, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        sql(
+            capsys,
+            "ALTER MATERIALIZED TABLE spend REFRESH PARTITION (ds BETWEEN '2026-11-01' AND '2026-11-03') CASCADE",
+        )
+        sql(capsys, "ALTER MATERIALIZED TABLE spend REFRESH PARTITION (ds = '2026-11-01') CASCADE")
+        sql(capsys, "ALTER MATERIALIZED TABLE spend REFRESH CASCADE")
+
+        given = [{key: value for key, value in arguments.items() if key != "id"} for _, arguments in fake_engine.asked]
+        common = {"tables": ["spend"], "full": False, "partitions": [], "ranges": [], "cascade": True, "again": True}
+        assert {kind for kind, _ in fake_engine.asked} == {"backfill"}
+        assert given == [
+            {**common, "ranges": [["ds", "2026-11-01", "2026-11-03"]]},
+            {**common, "partitions": [[["ds", "2026-11-01"]]]},
+            common,
+        ]
+
     def test_a_verification_that_differs_is_exit_code_1(
         self, shop: Path, fake_engine: FakeEngine, capsys: pytest.CaptureFixture[str]
     ) -> None:

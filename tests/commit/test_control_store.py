@@ -185,6 +185,18 @@ def test_seconds_are_the_95th_percentile_of_what_committed(store):
     assert store.seconds_of(TableName.parse("never")) is None
 
 
+def test_what_a_backfill_takes_and_that_it_failed_says_nothing_about_the_table(store):
+    store.record_refresh(RECORD)
+    store.record_refresh(replace(RECORD, seconds=500.0, cause="backfill"))
+    store.record_refresh(replace(RECORD, state="FAILED", committed=False, strategy=None, cause="backfill"))
+
+    assert store.seconds_of(ORDERS) == RECORD.seconds
+    assert store.seconds(ORDERS) == {ORDERS: RECORD.seconds}
+    assert store.last_refreshes()[ORDERS].state == "SUCCEEDED"
+    store.record_refresh(replace(RECORD, state="FAILED", committed=False, strategy=None, cause="manual"))
+    assert store.last_refreshes()[ORDERS].state == "FAILED"
+
+
 def test_a_request_is_open_until_it_has_ended(store):
     store.create_request("a", "refresh", "{}", NOW)
     store.create_request("b", "sql", '{"statement": "SELECT 1"}', NOW + timedelta(seconds=1))

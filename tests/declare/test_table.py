@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from freshline.declare.names import TableName
 from freshline.declare.spec import Merge, MergeKind, Mode, TableSpec
+from freshline.declare.time_partition import PartitionUnit, TimePartitions
 
 T = TableName(None, "t")
 
@@ -268,15 +271,7 @@ def test_what_does_not_fit_the_query_is_told(shop, keys, header, rule, line, sai
     assert said in found[0][2]
 
 
-@pytest.mark.parametrize(
-    "option",
-    [
-        "partition.unit",
-        "partition.start",
-        "partition.time-zone",
-        "requires-history",
-    ],
-)
+@pytest.mark.parametrize("option", ["requires-history"])
 def test_an_option_of_the_list_that_is_not_built_is_refused(shop, option):
     shop.table("t", "SELECT id FROM orders", header=f"WITH ('{option}' = 'x')")
     rule, where, message = shop.error()
@@ -345,3 +340,58 @@ def test_the_sides_of_a_join_are_kept_up_to_their_sizes(shop, options, sizes):
     spec = shop.read().table(TableName.parse("t"))
 
     assert (spec.left_cache_rows, spec.right_cache_rows) == sizes
+
+
+DAYS = "'partition.unit' = 'day', 'partition.start' = '2026-01-01'"
+
+
+def test_time_partitions_are_declared_by_their_options(shop):
+    shop.table("t", "SELECT id, at FROM orders", header=f"PARTITIONED BY (at) WITH ({DAYS})")
+    found = spec(shop)
+
+    assert found.time_partitions == TimePartitions(PartitionUnit.DAY, "2026-01-01", "UTC")
+    again = replace(found, time_partitions=TimePartitions(PartitionUnit.DAY, "2020-01-01", "UTC"))
+    assert again.fingerprint == found.fingerprint
+    other = replace(found, time_partitions=TimePartitions(PartitionUnit.DAY, "2026-01-01", "Europe/Paris"))
+    assert len({other.fingerprint, found.fingerprint, replace(found, time_partitions=None).fingerprint}) == 3
+
+
+@pytest.mark.parametrize(
+    ("header", "rule", "said"),
+    [
+        (f"WITH ({DAYS})", "OPTION_NEEDS", "needs PARTITIONED BY one column"),
+        (f"PARTITIONED BY (at, id) WITH ({DAYS})", "OPTION_NEEDS", "needs PARTITIONED BY one column"),
+        ("PARTITIONED BY (at) WITH ('partition.unit' = 'day')", "OPTION_NEEDS", "needs 'partition.start'"),
+        ("PARTITIONED BY (at) WITH ('partition.start' = '2026-01-01')", "OPTION_NEEDS", "needs 'partition.unit'"),
+        ("PARTITIONED BY (at) WITH ('partition.time-zone' = 'UTC')", "OPTION_NEEDS", "needs 'partition.unit'"),
+        (
+            "PARTITIONED BY (at) WITH ('partition.unit' = 'year', 'partition.start' = '2026-01-01')",
+            "OPTION_VALUE",
+            "hour, day, week or month",
+        ),
+        (
+            "PARTITIONED BY (at) WITH ('partition.unit' = 'day', 'partition.start' = '2026-02-30')",
+            "OPTION_VALUE",
+            "no date that there is",
+        ),
+        (
+            f"PARTITIONED BY (at) WITH ({DAYS}, 'partition.time-zone' = 'Mars')",
+            "OPTION_VALUE",
+            "there is no time zone 'Mars'",
+        ),
+        (
+            (
+                f"PARTITIONED BY (at) WITH ({DAYS}, 'merge' = 'last_row', 'merge.sequence' = 'at', "
+                "'merge.tie-breaker' = 'id')"
+            ),
+            "NOT_BUILT",
+            "a merge type, a lookup join, or written in Python is not built yet",
+        ),
+    ],
+)
+def test_time_partitions_that_cannot_be_are_refused(shop, header, rule, said):
+    shop.table("t", "SELECT id, at FROM orders", header=header, keys="PRIMARY KEY (id)" if "merge" in header else "")
+
+    found = shop.error()
+
+    assert (found[0], said in found[2]) == (rule, True), found

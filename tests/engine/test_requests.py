@@ -130,10 +130,11 @@ def test_who_asks_is_the_cause_and_a_scheduler_does_not_wait_for_files_to_settle
     ]
 
 
-def test_partitions_are_those_of_the_named_table(bench):
-    bench.ask(tables=["b"], partitions=[[["ds", "2026-11-01"]]])
+def test_partitions_of_a_table_without_are_refused_before_any_work(bench):
+    events = bench.ask(tables=["b"], partitions=[[["ds", "2026-11-01"]]])
 
-    assert [job.request.partitions for job in bench.jobs] == [(), ((("ds", "2026-11-01"),),)]
+    assert (events[-1]["state"], events[-1]["error"]["code"]) == ("FAILED", "PARTITION")
+    assert bench.jobs == []
 
 
 def test_what_reads_a_table_that_failed_is_blocked_and_the_rest_goes_on(bench):
@@ -214,7 +215,7 @@ def test_what_cannot_be_asked_is_told_before_any_work(bench, arguments, sentence
 
 
 def test_an_unknown_kind_is_no_request(bench):
-    with pytest.raises(RequestError, match="refresh, verify, sql, tick"):
+    with pytest.raises(RequestError, match="refresh, backfill, verify, sql, tick"):
         bench.requests.submit("dance", {})
 
 

@@ -125,3 +125,21 @@ def test_closing_leaves_what_was_not_begun():
     bench.work.close(10.0)
 
     assert not waiting.outcome.done()
+
+
+def test_a_table_that_is_only_backfilled_is_not_busy_so_that_live_refreshes_come_between():
+    bench = Bench(threads=2)
+    gate = bench.hold("t")
+    name = TableName.parse("t")
+    first = bench.work.submit(job("t", BACKFILL))
+    bench.wait_for(1)
+
+    assert (bench.work.running, bench.work.busy) == ({name}, frozenset())
+    live = bench.work.submit(job("t", LIVE))
+    assert bench.work.busy == {name}
+    next_one = bench.work.submit(job("t", BACKFILL))
+    gate.set()
+    for each in (first, live, next_one):
+        each.outcome.result(10)
+    assert [cause for _, cause in bench.begun] == [BACKFILL, LIVE, BACKFILL]
+    bench.work.close(5)

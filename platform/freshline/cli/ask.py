@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from typing import Any, cast
 
 from freshline.cli.failures import CommandError
 from freshline.cli.progress import Progress
 from freshline.declare.settings import Settings
-from freshline.engine.client import EngineClient
+from freshline.engine.client import EngineClient, run_resumed
 from freshline.engine.state_file import read_state
 from freshline.errors import CancelledError, EngineError
 
@@ -45,7 +45,18 @@ def ask(client: EngineClient, kind: str, progress: Progress, **arguments: Any) -
     Leaving the loop early, Ctrl-C included, cancels the request. Raises CommandError with the engine's error,
     CancelledError when somebody else cancelled it, and EngineError when the engine ended before it had answered.
     """
-    with closing(cast(Generator[dict[str, Any]], client.run(kind, **arguments))) as events:
+    return _answers(client.run(kind, **arguments), progress)
+
+
+def ask_on(
+    connect_again: Callable[[], EngineClient], kind: str, progress: Progress, **arguments: Any
+) -> Iterator[dict[str, Any]]:
+    """The same for what the next engine goes on with when one ends in between."""
+    return _answers(run_resumed(lambda _: connect_again(), kind, progress, **arguments), progress)
+
+
+def _answers(asked: Iterator[dict[str, Any]], progress: Progress) -> Iterator[dict[str, Any]]:
+    with closing(cast(Generator[dict[str, Any]], asked)) as events:
         for event in events:
             if event["type"] == "progress":
                 table = event.get("table")

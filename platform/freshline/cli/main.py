@@ -24,6 +24,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "plan": ("freshline.cli.plan", "Show what is declared, in which mode, and what has changed."),
     "apply": ("freshline.cli.apply", "Take changed declarations up."),
     "refresh": ("freshline.cli.refresh", "Bring tables up to date."),
+    "backfill": ("freshline.cli.backfill", "Bring partitions of a table in, one by one."),
     "status": ("freshline.cli.status", "Show how fresh every table is."),
     "refreshes": ("freshline.cli.refreshes", "Show what was done and decided, and why."),
     "alter": ("freshline.cli.alter", "Give a table another freshness."),

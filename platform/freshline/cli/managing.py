@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, assert_never
 import click
 
 from freshline.cli.apply import take_up
-from freshline.cli.ask import ask, connect
+from freshline.cli.ask import ask, ask_on, connect
+from freshline.cli.backfill import show_backfill
 from freshline.cli.describe import describe
 from freshline.cli.explain import explain, explain_promises
 from freshline.cli.progress import Progress
@@ -62,6 +63,8 @@ def answer_managing(
         return 0
 
     match statement:
+        case Refresh() if statement.ranges or statement.cascade:
+            return _backfill(settings, client, statement, as_json)
         case Refresh() | Verify() | AlterQuery() | Drop(purge=True):
             return _ask_engine(settings, client, statement, as_json)
         case SetFreshness() | ResetFreshness() | Suspend() | Resume() | Create() | Drop():
@@ -154,6 +157,25 @@ def _purge(settings: Settings, client: EngineClient | None, statement: Drop, as_
     if as_json:
         click.echo(json.dumps({**dropped.as_json(), "deleted": folders}, indent=2))
     return 0
+
+
+def _backfill(settings: Settings, client: EngineClient | None, statement: Refresh, as_json: bool) -> int:
+    """Ranges of partitions, and what reads the table: planned, shown, and then done."""
+    arguments = {
+        "tables": [str(statement.table)],
+        "full": statement.full,
+        "partitions": [[list(pair) for pair in partition] for partition in statement.partitions],
+        "ranges": [[item.column, item.first, item.last] for item in statement.ranges],
+        "cascade": statement.cascade,
+        # What is named is replaced, whether or not it is done.
+        "again": True,
+    }
+    connected = [client] if client is not None else []
+    with Progress() as progress:
+        events = ask_on(
+            lambda: connected.pop() if connected else connect(settings, progress), "backfill", progress, **arguments
+        )
+        return show_backfill(events, progress, as_json)
 
 
 def _change(settings: Settings, statement: SetFreshness | ResetFreshness | Suspend | Resume | Create | Drop) -> Any:

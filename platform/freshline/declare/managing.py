@@ -5,7 +5,7 @@ ALTER MATERIALIZED TABLE t SET FRESHNESS INTERVAL '5' SECOND [FOR INTERVAL '48' 
 ALTER MATERIALIZED TABLE t RESET FRESHNESS [CASCADE]
 ALTER MATERIALIZED TABLE t SUSPEND [FOR INTERVAL '2' HOUR] [BECAUSE '..']
 ALTER MATERIALIZED TABLE t RESUME
-ALTER MATERIALIZED TABLE t REFRESH [FULL] [PARTITION (ds = '2026-11-01')]..
+ALTER MATERIALIZED TABLE t REFRESH [FULL] [PARTITION (ds = 'a')].. [PARTITION (ds BETWEEN 'a' AND 'b')].. [CASCADE]
 ALTER MATERIALIZED TABLE t AS SELECT .. [FROM NOW | FROM BEGINNING | FROM DATE '2026-11-01']
 CREATE [OR ALTER] MATERIALIZED TABLE t ..      CREATE [OR ALTER] SOURCE s ..
 DROP MATERIALIZED TABLE [IF EXISTS] t [PURGE]
@@ -90,12 +90,23 @@ class Resume:
 
 
 @dataclass(frozen=True)
+class PartitionRange:
+    """The time partitions from one key to another, both included."""
+
+    column: str
+    first: str
+    last: str
+
+
+@dataclass(frozen=True)
 class Refresh:
-    """Bring a table up to date, or replace these partitions of it."""
+    """Bring a table up to date, or replace these partitions of it; with `cascade`, what reads it too."""
 
     table: TableName
     full: bool
     partitions: tuple[Partition, ...]
+    ranges: tuple[PartitionRange, ...] = ()
+    cascade: bool = False
 
 
 @dataclass(frozen=True)
@@ -316,38 +327,43 @@ class _Reader:
         tokens = self._tokens
         full = tokens.accept("FULL")
         partitions: list[Partition] = []
+        ranges: list[PartitionRange] = []
         while tokens.accept("PARTITION"):
             if full:
                 raise breach("SYNTAX", "FULL replaces all partitions: leave out FULL or PARTITION.", tokens.here)
             tokens.expect("(")
-            pairs = [self._pair()]
-            while tokens.accept(","):
-                pairs.append(self._pair())
+            column = tokens.identifier("a column")
+            if tokens.accept("BETWEEN"):
+                first = self._value()
+                tokens.expect("AND")
+                ranges.append(PartitionRange(column, first, self._value()))
+            else:
+                pairs = [self._pair(column)]
+                while tokens.accept(","):
+                    pairs.append(self._pair(tokens.identifier("a column")))
+                partitions.append(tuple(pairs))
             tokens.expect(")")
-            partitions.append(tuple(pairs))
-        if tokens.at("CASCADE"):
-            raise self._not_built("REFRESH .. CASCADE", "Refresh the tables that read it after it.")
-        return Refresh(table, full, tuple(partitions))
+        return Refresh(table, full, tuple(partitions), tuple(ranges), tokens.accept("CASCADE"))
 
-    def _pair(self) -> tuple[str, str]:
+    def _pair(self, column: str) -> tuple[str, str]:
+        self._tokens.expect("=")
+        return column, self._value()
+
+    def _value(self) -> str:
         tokens = self._tokens
-        column = tokens.identifier("a column")
-        if tokens.at("BETWEEN"):
-            raise self._not_built("PARTITION (.. BETWEEN ..)", "Name each partition.")
-        tokens.expect("=")
         token = tokens.token
         if token is not None and token.kind is Kind.STRING:
-            return column, tokens.string("a value")
-        if token is None or token.word in (")", ","):
+            return tokens.string("a value")
+        if token is None or token.word in (")", ",", "AND"):
             raise tokens.refuse("a value is expected")
         start = token.start
         # A number may have a sign, and a date its word: DATE '2026-11-01' means the text.
         if tokens.at("DATE") or tokens.at("TIMESTAMP"):
             tokens.advance()
-            return column, tokens.string("a value")
-        while tokens.token is not None and tokens.word() not in (")", ","):
+            return tokens.string("a value")
+        while tokens.token is not None and tokens.word() not in (")", ",", "AND"):
             tokens.advance()
-        return column, tokens.text.text[start : tokens.previous.end]
+        return tokens.text.text[start : tokens.previous.end]
 
     def _create(self) -> Create:
         tokens = self._tokens

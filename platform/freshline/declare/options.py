@@ -33,17 +33,15 @@ TABLE_OPTIONS = (
     "incremental",
     "history",
     "non-driving",
+    "partition.unit",
+    "partition.start",
+    "partition.time-zone",
     "alert.warn-after",
     "alert.fail-after",
     "owner",
     "group",
 )
-TABLE_OPTIONS_NOT_BUILT = (
-    "partition.unit",
-    "partition.start",
-    "partition.time-zone",
-    "requires-history",
-)
+TABLE_OPTIONS_NOT_BUILT = ("requires-history",)
 SOURCE_OPTIONS = (
     "connector",
     "format",

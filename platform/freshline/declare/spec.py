@@ -16,6 +16,7 @@ from freshline.declare.freshness import Freshness
 from freshline.declare.location import Location
 from freshline.declare.names import TableName
 from freshline.declare.query import PythonQuery, SqlQuery
+from freshline.declare.time_partition import TimePartitions
 
 
 class Mode(StrEnum):
@@ -235,6 +236,7 @@ class TableSpec:
     primary_key: tuple[str, ...] = ()
     partitioned_by: tuple[str, ...] = ()
     cluster_by: tuple[str, ...] = ()
+    time_partitions: TimePartitions | None = None
     comment: str | None = None
     merge: Merge | None = None
     watermark: Watermark | None = None
@@ -272,7 +274,7 @@ class TableSpec:
     @property
     def fingerprint(self) -> str:
         """Changes when, and only when, the meaning of the declaration changes (rule 14)."""
-        merge = self.merge
+        merge, times = self.merge, self.time_partitions
         return _fingerprint(
             "table",
             str(self.name).lower(),
@@ -285,6 +287,8 @@ class TableSpec:
             self.lookup_on_duplicate,
             # Which rows there are follows from those only that leave rows out.
             *[c.condition for c in self.constraints if c.on_violation.leaves_out],
+            # Where the first partition begins decides what is missing, not what the rows of one are.
+            *([] if times is None else [(times.unit, times.time_zone)]),
         )
 
 

@@ -23,6 +23,7 @@ from freshline.declare.query import PythonQuery, SqlQuery
 from freshline.declare.query_parser import parse_query, parse_structure
 from freshline.declare.rules import Problems, nearest
 from freshline.declare.spec import DeltaJoin, Merge, MergeKind, Mode, TableSpec
+from freshline.declare.time_partition import PartitionUnit, TimePartitions, read_time_partitions
 from freshline.declare.tokens import Text
 from freshline.errors import DeclarationError
 
@@ -37,6 +38,7 @@ JOIN_OPTIONS = (
 )
 MOST_CACHED_ROWS = 1_000_000
 LOOKUP_OPTIONS = ("lookup.on-duplicate", "lookup.retry-on-miss.attempts", "lookup.retry-on-miss.delay")
+PARTITION_OPTIONS = ("partition.start", "partition.time-zone")
 MERGE_OPTIONS = ("merge.order", "merge.sequence", "merge.tie-breaker", "merge.late", "merge.delete-when")
 
 
@@ -76,6 +78,7 @@ def declare_table(clauses: TableClauses) -> Declaration:
             _check_merge_query(query, at, problems)
     _check_clustering(clauses, problems)
     constraints = check_constraints(clauses.constraints, at, problems)
+    times = _time_partitions(clauses, query, options, problems)
     history = options.seconds("history")
     warn_after, fail_after = options.alert_seconds()
     owner, group = options.text("owner"), options.text("group")
@@ -92,6 +95,7 @@ def declare_table(clauses: TableClauses) -> Declaration:
         primary_key=_value(clauses.primary_key),
         partitioned_by=_value(clauses.partitioned_by),
         cluster_by=_value(clauses.cluster_by),
+        time_partitions=times,
         comment=clauses.comment,
         merge=merge,
         watermark=None if clauses.watermark is None else clauses.watermark.value,
@@ -269,6 +273,41 @@ def _check_non_driving(
             "'non-driving' leaves no input that drives the table. Name fewer of them.",
             options.at("non-driving"),
         )
+
+
+def _time_partitions(
+    clauses: TableClauses,
+    query: SqlQuery | PythonQuery | None,
+    options: Options,
+    problems: Problems,
+) -> TimePartitions | None:
+    """The partitions in time that the options declare, None for a table without, or where something is wrong."""
+    unit = options.choice("partition.unit", tuple(PartitionUnit))
+    for key in PARTITION_OPTIONS:
+        options.needs(key, "'partition.unit'", "partition.unit" in options)
+    if "partition.unit" not in options:
+        return None
+    if not options.needs("partition.unit", "PARTITIONED BY one column", len(_value(clauses.partitioned_by)) == 1):
+        return None
+    start, zone = options.text("partition.start"), options.text("partition.time-zone") or "UTC"
+    if start is None:
+        options.needs("partition.unit", "'partition.start', the first partition", "partition.start" in options)
+        return None
+    if isinstance(query, PythonQuery) or "merge" in options or (query is not None and query.lookups):
+        problems.add(
+            "NOT_BUILT",
+            "'partition.unit' of a table with a merge type, a lookup join, or written in Python is not built yet. "
+            "Remove the options that begin with 'partition.'.",
+            options.at("partition.unit"),
+        )
+        return None
+    if unit is None:
+        return None
+    try:
+        return read_time_partitions(PartitionUnit(unit), start, zone)
+    except ValueError as error:
+        problems.add("OPTION_VALUE", f"{error}.", options.at("partition.start"))
+        return None
 
 
 def _cache_sizes(options: Options) -> tuple[int, int]:

@@ -14,10 +14,11 @@ import select
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, cast
+from uuid import uuid4
 
 from freshline.declare.settings import Settings
 from freshline.engine.lock import read_holder
@@ -41,6 +42,7 @@ Progress = Callable[[str], None]
 _START_SECONDS = 240.0  # jars over a slow line, then a JVM on a busy machine
 _ANSWER_SECONDS = 30.0
 _POLL_SECONDS = 10.0
+_MOST_IN_VAIN = 3
 _STEP_SECONDS = 0.1
 
 _ERRORS: Mapping[str, type[FreshlineError]] = {
@@ -56,6 +58,12 @@ _ERRORS: Mapping[str, type[FreshlineError]] = {
         StorageError,
     )
 }
+
+
+class Asks(Protocol):
+    """What is needed of an engine's client: the events of one request. Closing them early cancels it."""
+
+    def run(self, kind: str, **arguments: Any) -> Iterator[dict[str, Any]]: ...
 
 
 class EngineClient:
@@ -220,6 +228,33 @@ class EngineClient:
         if response.status >= 400:
             raise error_from_json(value.get("error", {}) if isinstance(value, dict) else {})
         return value
+
+
+def run_resumed(
+    connect: Callable[[Progress], Asks], kind: str, progress: Progress, **arguments: Any
+) -> Iterator[dict[str, Any]]:
+    """The events of a request that the next engine goes on with when one ends in between.
+
+    It has the same `id` there, by which what was committed is not done again. Raises EngineError when engines end
+    again and again without getting further. Leaving the events before `done` cancels the request.
+    """
+    arguments = {"id": uuid4().hex, **arguments}
+    vain = 0
+    while True:
+        asked = cast(Generator[dict[str, Any]], connect(progress).run(kind, **arguments))
+        try:
+            with closing(asked) as events:
+                for event in events:
+                    if event["type"] == "outcome":
+                        vain = 0
+                    yield event
+            return
+        except EngineError:
+            vain += 1
+            if vain > _MOST_IN_VAIN:
+                raise
+            progress("the engine ended; the next one goes on where it stopped")
+            arguments["resume"] = True
 
 
 def error_from_json(value: Mapping[str, Any]) -> FreshlineError:

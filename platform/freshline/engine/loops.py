@@ -37,7 +37,7 @@ from freshline.plan.alter import decide_suspension
 from freshline.plan.due import due_tables, poll_seconds, with_driving
 from freshline.plan.failures import count_failure, is_to_suspend, suspension_reason
 from freshline.plan.hold import Hold, intended_holds
-from freshline.plan.request import LIVE, RefreshRequest
+from freshline.plan.request import BACKFILL, LIVE, RefreshRequest
 from freshline.refresh.cancellation import Cancellation
 from freshline.report.outcome import Outcome
 from freshline.report.status import RowCounts, TableStatus, read_status
@@ -193,7 +193,8 @@ class Loops:
             memory = self._memory
             if name not in memory.graph:
                 return
-            memory.underway.pop(name, None)
+            if job.request.cause != BACKFILL:
+                memory.underway.pop(name, None)
             if outcome is None or outcome.state == "FAILED":
                 if job.request.cause == LIVE:
                     self._failed(name, outcome, now)

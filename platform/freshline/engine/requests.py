@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from functools import partial
 from typing import Any, TypeVar
@@ -28,6 +28,7 @@ from freshline.declare.managing import NOW
 from freshline.declare.names import TableName
 from freshline.declare.rules import nearest
 from freshline.declare.spec import SourceSpec
+from freshline.engine.backfills import Backfills, read_backfill, read_partition_values
 from freshline.engine.in_force import InForce
 from freshline.engine.process import ProcessId
 from freshline.engine.work import Job, Work
@@ -42,7 +43,7 @@ from freshline.run import Runtime, Verification, query, refresh_order, verify_ta
 
 LOG = logging.getLogger(__name__)
 
-KINDS = ("refresh", "verify", "sql", "tick", "purge")
+KINDS = ("refresh", "backfill", "verify", "sql", "tick", "purge")
 SUCCEEDED, FAILED, CANCELLED, BLOCKED, SKIPPED = "SUCCEEDED", "FAILED", "CANCELLED", "BLOCKED", "SKIPPED"
 ASKER_GONE_SECONDS = 15.0
 KEPT_SECONDS = 600.0
@@ -141,6 +142,7 @@ class Requests:
         self._in_force = in_force
         self._work = work
         self._due = due
+        self._backfills = Backfills(runtime, work, lambda: in_force.held)
         self._requests: dict[str, Request] = {}
         self._lock = threading.Lock()
         self._stopping = False
@@ -255,6 +257,8 @@ class Requests:
             case "tick":
                 graph = self._in_force.look_strictly()
                 return self._run(request, graph, _Asked(cause=LIVE), self._due(graph))
+            case "backfill":
+                return self._backfill(request)
             case "verify":
                 return self._verify(request)
             case "purge":
@@ -280,7 +284,20 @@ class Requests:
     def _refresh(self, request: Request) -> str:
         graph = self._in_force.look_strictly()
         asked = read_refresh(graph, request.arguments)
+        if asked.partitions and asked.names:
+            # Named partitions are replaced one by one, however they were named.
+            return self._backfill(request)
         return self._run(request, graph, asked, refresh_order(graph, asked.names, upstreams=asked.upstreams))
+
+    def _backfill(self, request: Request) -> str:
+        graph = self._in_force.look_strictly()
+        names = read_names(graph, request.arguments)
+        if len(names) != 1:
+            raise RequestError("partitions are those of one table: name that table, and no other.")
+        manual = request.kind == "refresh"
+        cause = _cause(request.arguments.get("cause", MANUAL if manual else BACKFILL))
+        asked = read_backfill(graph, request.arguments, names[0], request.id, cause)
+        return self._backfills.run(request, graph, replace(asked, again=True) if manual else asked)
 
     def _run(self, request: Request, graph: Graph, asked: _Asked, order: Sequence[TableName]) -> str:
         """Refresh these, each when everything before it that it depends on has ended."""
@@ -500,7 +517,7 @@ def read_refresh(graph: Graph, arguments: Mapping[str, Any]) -> _Asked:
     return _Asked(
         names,
         bool(arguments.get("full", False)),
-        tuple(_partition(item) for item in _list(arguments.get("partitions"))),
+        tuple(read_partition_values(item) for item in _list(arguments.get("partitions"))),
         bool(arguments.get("upstreams", True)),
         _cause(arguments.get("cause", MANUAL)),
         _start(arguments.get("start")),
@@ -535,12 +552,3 @@ def _list(value: object) -> Iterable[object]:
     if not isinstance(value, list):
         raise RequestError("`partitions` is a list of partitions, each a list of [column, value]")
     return value
-
-
-def _partition(value: object) -> Partition:
-    pairs = []
-    for pair in _list(value):
-        if not isinstance(pair, list) or len(pair) != 2 or not all(isinstance(item, str) for item in pair):
-            raise RequestError("a partition is a list of [column, value], both texts")
-        pairs.append((pair[0], pair[1]))
-    return tuple(pairs)

@@ -1,7 +1,8 @@
 """The refreshes that are asked for, in the order in which they run (rule 9).
 
 Manual ones before live ones before backfills, each kind in the order in which it was asked; never two of one table at
-once. A job that waits for its table does not keep others waiting.
+once. A job that waits for its table does not keep others waiting. Backfills have at most half of the threads, so that
+what is live finds one.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ class Work:
         self._running: dict[TableName, Job] = {}
         self._numbers = itertools.count()
         self._closed = False
+        self._most_backfills = max(1, threads // 2)
         self._threads = [
             threading.Thread(target=self._run, name=f"refresh-{number}", daemon=True) for number in range(threads)
         ]
@@ -73,9 +75,10 @@ class Work:
 
     @property
     def busy(self) -> frozenset[TableName]:
-        """The tables that are being refreshed or wait for it."""
+        """The tables that are being refreshed or wait for it; backfills apart, which what is live goes before."""
         with self._changed:
-            return frozenset(self._running) | {job.table for _, _, job in self._waiting}
+            jobs = [*self._running.values(), *(job for _, _, job in self._waiting)]
+            return frozenset(job.table for job in jobs if job.request.cause != BACKFILL)
 
     def wait_until_idle(self, seconds: float) -> bool:
         """Wait until nothing runs or waits, at most `seconds`; whether that is so."""
@@ -112,7 +115,9 @@ class Work:
             self._do(job)
 
     def _next(self) -> tuple[int, int, Job] | None:
-        free = (entry for entry in self._waiting if entry[2].table not in self._running)
+        backfills = sum(job.request.cause == BACKFILL for job in self._running.values())
+        most = BACKFILL if backfills < self._most_backfills else LIVE
+        free = (entry for entry in self._waiting if entry[2].table not in self._running and entry[0] <= _RANKS[most])
         return min(free, key=lambda entry: entry[:2], default=None)
 
     def _do(self, job: Job) -> None:

@@ -34,6 +34,7 @@ from freshline.declare.settings import Settings
 from freshline.declare.spec import SourceSpec, Spec, TableSpec
 from freshline.errors import DeclarationError, SourceError
 from freshline.orchestrate.columns import column_schema
+from freshline.orchestrate.partitions import dependency, partitions_definition
 from freshline.report.notices import silence_seconds
 from freshline.report.status import kind_of
 
@@ -76,7 +77,11 @@ def asset_spec(graph: Graph, name: TableName, settings: Settings) -> AssetSpec:
     return AssetSpec(
         key=asset_key(spec.name),
         # As the inputs' own declarations spell them: names are equal in any letter case, asset keys are not.
-        deps=[asset_key(graph.spec(read).name) for read in graph.reads(name)],
+        deps=[
+            dependency(spec, upstream, asset_key(upstream.name))
+            for upstream in (graph.spec(read) for read in graph.reads(name))
+        ],
+        partitions_def=partitions_definition(graph, spec),
         description=description(spec, settings.root),
         metadata=_metadata(graph, spec, settings),
         group_name=group(spec),

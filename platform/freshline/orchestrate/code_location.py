@@ -38,6 +38,7 @@ from freshline.orchestrate.executable import executable_asset, executable_checks
 from freshline.orchestrate.lineage import lineage_metadata, read_lineages
 from freshline.orchestrate.look import opened
 from freshline.orchestrate.materialize import Materialization, Requests
+from freshline.orchestrate.partitions import read_partitioned
 from freshline.orchestrate.sensors import batch_sensor, janitor_sensor, supervisor_sensor, verify_sensor
 from freshline.plan.intentions import apply_overrides
 from freshline.plan.project import open_project
@@ -94,7 +95,11 @@ def assets(
     return [
         spec
         if _in_place(graph, name)
-        else executable_asset(spec, Materialization(graph.spec(name), warehouse, lineages.get(name)), connect)
+        else executable_asset(
+            spec,
+            Materialization(graph.spec(name), warehouse, lineages.get(name), read_partitioned(graph, name)),
+            connect,
+        )
         for name, spec in specs.items()
     ]
 

@@ -15,6 +15,7 @@ from dagster import (
     AssetExecutionContext,
     AssetsDefinition,
     AssetSpec,
+    BackfillPolicy,
     In,
     MaterializeResult,
     Nothing,
@@ -22,7 +23,7 @@ from dagster import (
     op,
 )
 
-from freshline.orchestrate.asset import step_name
+from freshline.orchestrate.asset import asset_key, step_name
 from freshline.orchestrate.materialize import Connect, Materialization, materialize
 
 OUTPUT = "result"
@@ -34,7 +35,9 @@ def executable_asset(spec: AssetSpec, asked: Materialization, connect: Connect) 
     Built from an op, because the asset decorators would name step, inputs and outputs after the tables, and Dagster
     forbids some names and takes `a.b_c` and `a_b.c` for one.
     """
-    inputs = {f"reads_{number}": dep.asset_key for number, dep in enumerate(spec.deps)}
+    apart = {asset_key(name) for name in asked.behind}
+    keys = [dep.asset_key for dep in spec.deps if dep.asset_key not in apart]
+    inputs = {f"reads_{number}": key for number, key in enumerate(keys)}
 
     @op(
         name=step_name(asked.name),
@@ -51,6 +54,8 @@ def executable_asset(spec: AssetSpec, asked: Materialization, connect: Connect) 
         node_def=refresh,
         keys_by_input_name=inputs,
         keys_by_output_name={OUTPUT: spec.key},
+        # The engine has the chunks: a run for each partition would cost more than the partition.
+        backfill_policy=BackfillPolicy.single_run() if spec.partitions_def is not None else None,
     )
 
 

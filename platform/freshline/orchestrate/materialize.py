@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import platform
 import re
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -27,13 +27,21 @@ from dagster import (
 from freshline.commit import delta_log
 from freshline.commit.warehouse import Warehouse
 from freshline.declare.names import TableName
-from freshline.declare.spec import Spec
+from freshline.declare.spec import Spec, TableSpec
+from freshline.engine.client import run_resumed
 from freshline.engine.process import ProcessId
 from freshline.errors import EngineError, FreshlineError
 from freshline.orchestrate.asset import asset_key
 from freshline.orchestrate.columns import column_schema
+from freshline.orchestrate.partitions import (
+    BACKFILL_RUN,
+    TOLD_AT_ONCE,
+    asked_range,
+    backfill_of,
+    partition_event,
+)
 from freshline.plan.lag import lag_seconds
-from freshline.plan.request import LIVE, MANUAL
+from freshline.plan.request import BACKFILL, LIVE, MANUAL
 
 SECONDS = re.compile(r" \(\d+ s\)\Z")
 # The tag of a run that a sensor requested: its refreshes count as scheduled ones.
@@ -56,11 +64,16 @@ Connect = Callable[[Callable[[str], None]], Requests]
 
 @dataclass(frozen=True)
 class Materialization:
-    """The table or log table that Materialize on one asset asks for, where it lies, and where its columns come from."""
+    """The table or log table that Materialize on one asset asks for, where it lies, and where its columns come from.
+
+    `behind` are partitioned tables that a partitioned one reads. Dagster cannot map partitions in a run without any, so
+    they are no inputs of the step; the engine is asked for them first.
+    """
 
     spec: Spec
     warehouse: Warehouse
     lineage: TableColumnLineage | None = None
+    behind: tuple[TableName, ...] = ()
 
     @property
     def name(self) -> TableName:
@@ -73,6 +86,10 @@ def materialize(asked: Materialization, connect: Connect, context: AssetExecutio
     Progress goes to the log of the run. Raises Failure, with the engine's sentence, unless the refresh succeeded;
     an interruption passes through after the request was cancelled.
     """
+    partitions = asked.spec.time_partitions if isinstance(asked.spec, TableSpec) else None
+    keys = None if partitions is None else asked_range(context, partitions)
+    if keys is not None:
+        return materialize_partitions(asked, connect, context, *keys)
     outcome: Mapping[str, Any] | None = None
     done: Mapping[str, Any] = {}
     try:
@@ -80,7 +97,8 @@ def materialize(asked: Materialization, connect: Connect, context: AssetExecutio
         engine = connect(_each_step_once(context.log.info))
         cause = LIVE if SCHEDULED in context.run.tags else MANUAL
         # For this table alone, because Dagster has a step of its own for each selected upstream and orders them.
-        request = engine.run("refresh", tables=[str(asked.name)], upstreams=False, cause=cause)
+        tables = [str(name) for name in (*asked.behind, asked.name)]
+        request = engine.run("refresh", tables=tables, upstreams=False, cause=cause)
         # Closed here and not by the garbage collector: an interruption must cancel the request before the step ends.
         with closing(closable(request)) as events:
             for event in events:
@@ -88,7 +106,8 @@ def materialize(asked: Materialization, connect: Connect, context: AssetExecutio
                     case "progress":
                         context.log.info(_sentence({"where": event.get("table"), "message": event["message"]}))
                     case "outcome":
-                        outcome = event["outcome"]
+                        if event["outcome"]["table"] == str(asked.name):
+                            outcome = event["outcome"]
                     case "done":
                         done = event
                     case other:
@@ -103,7 +122,99 @@ def materialize(asked: Materialization, connect: Connect, context: AssetExecutio
     context.log.info(_told(outcome))
     for problem in outcome.get("problems", ()):
         context.log.warning(_sentence(problem))
+    for key in outcome.get("partitions", ())[-TOLD_AT_ONCE:]:
+        # What the engine brought in by itself; of more, the sensor tells at its next ticks.
+        context.log_event(partition_event(asset_key(asked.name), key, {}, outcome["version"]))
     return result(asked, outcome, datetime.now(UTC))
+
+
+def materialize_partitions(
+    asked: Materialization, connect: Connect, context: AssetExecutionContext, first: str, last: str
+) -> MaterializeResult[Any]:
+    """Replace the partitions from one key to another, each in a commit of its own, and tell of each when it is done.
+
+    Raises Failure with the first reason when one or more of them failed, after the others were done.
+    """
+    backfill, resume = backfill_of(context.run, context.instance)
+    outcomes: list[Mapping[str, Any]] = []
+    ended: Mapping[str, Any] = {"failed": [], "left": []}
+    done: Mapping[str, Any] = {}
+    arguments = {
+        "tables": [str(asked.name)],
+        "ranges": [[None, first, last]],
+        # Dagster selects: also what is done may be wanted again.
+        "again": True,
+        "id": backfill,
+        "resume": resume,
+        "cause": MANUAL if first == last else BACKFILL,
+    }
+    try:
+        context.instance.add_run_tags(context.run.run_id, {PROCESS: own_process(), BACKFILL_RUN: backfill})
+        progress = _each_step_once(context.log.info)
+        request = run_resumed(connect, "backfill", progress, **arguments)
+        with closing(closable(request)) as events:
+            for event in events:
+                match event["type"]:
+                    case "progress":
+                        context.log.info(_sentence({"where": event.get("table"), "message": event["message"]}))
+                    case "plan":
+                        _tell_plan(context, event["chunks"])
+                    case "outcome":
+                        outcomes.append(event["outcome"])
+                        _tell_partition(asked, context, event["outcome"], single=first == last)
+                    case "backfill":
+                        ended = event
+                    case "done":
+                        done = event
+                    case other:
+                        raise EngineError(f"the engine sent an event of type {other!r}, which is not known here")
+    except FreshlineError as error:
+        raise failure(error.as_json()) from error
+    if ended["failed"]:
+        shown = ", ".join(str(each["partition"]) for each in ended["failed"])
+        first_error = ended["failed"][0]["error"]
+        message = f"{len(ended['failed'])} partitions failed ({shown}). The first: {first_error['message']}"
+        raise failure({**first_error, "message": message})
+    if done.get("state") != "SUCCEEDED":
+        raise failure(done.get("error") or {"code": "ENGINE", "message": _unanswered(asked.name, done.get("state"))})
+    return result(asked, _summed(asked, outcomes), datetime.now(UTC))
+
+
+def _tell_plan(context: AssetExecutionContext, chunks: Sequence[Mapping[str, Any]]) -> None:
+    skipped = [str(chunk["partition"]) for chunk in chunks if chunk["action"] == "skip"]
+    context.log.info(f"{len(chunks) - len(skipped)} partitions are replaced")
+    if skipped:
+        context.log.info(f"{len(skipped)} stay, an earlier run of this backfill has committed them")
+
+
+def _tell_partition(
+    asked: Materialization, context: AssetExecutionContext, outcome: Mapping[str, Any], *, single: bool
+) -> None:
+    """Dagster hears of a partition now, so that the bar is true whatever becomes of the run."""
+    context.log.info(_told(outcome))
+    if outcome["state"] != "SUCCEEDED" or outcome.get("partition") is None:
+        return
+    metadata = {**outcome_metadata(outcome, datetime.now(UTC)), "dagster/partition_row_count": outcome["rows_out"]}
+    if not single:
+        event = partition_event(asset_key(asked.name), outcome["partition"], metadata, outcome["version"])
+        context.log_event(event)
+    context.add_asset_metadata({"dagster/partition_row_count": outcome["rows_out"]}, partition_key=outcome["partition"])
+
+
+def _summed(asked: Materialization, outcomes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """One outcome of a run: what its partitions came to together."""
+    path = asked.warehouse.location(asked.spec)
+    if not outcomes:
+        return {"version": delta_log.newest_version(path), "reason": "every partition is done", "strategy": "noop"}
+    last = outcomes[-1]
+    return {
+        **{key: last.get(key) for key in ("version", "mode", "strategy", "reason")},
+        "rows_in": sum(outcome["rows_in"] for outcome in outcomes),
+        "rows_out": sum(outcome["rows_out"] for outcome in outcomes),
+        "rejected": sum(outcome["rejected"] for outcome in outcomes),
+        "seconds": sum(outcome["seconds"] for outcome in outcomes),
+        "refreshes": len(outcomes),
+    }
 
 
 def own_process() -> str:

@@ -19,6 +19,7 @@ CODES: dict[str, str] = {
     "PARKED_ROWS": "rows that missed their dimension are looked up again",
     "NEW_FILES": "complete files were found in the landing directory",
     "NEW_RECORDS": "the topic had records that were not read yet",
+    "PARTITIONS_MISSING": "partitions that have begun are not in the table yet, or are of an older declaration",
     "REQUESTED": "a full refresh or these partitions were asked for",
     "NO_RECEIPT": "the table has no version yet, or its newest receipt is no longer in its log",
     "DEFINITION_CHANGED": "the declaration differs from the one in the newest receipt",

@@ -14,9 +14,11 @@ from typing import Any
 
 from freshline.declare.names import TableName
 from freshline.errors import FormatError
+from freshline.plan.partition import Span, spans_as_json, spans_from_json
 from freshline.plan.position import Position, TablePosition, position_from_json
 
-FORMAT = 1
+# The newest format that is read. Without spans a receipt is written in format 1, which every freshline reads.
+FORMAT = 2
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,9 @@ class Receipt:
     `rows_out` is None where only the commit's own metrics know it. `parked` is the version of the rows that wait for
     their dimension, None where none ever did. `kept_before` is the seq of the refresh from which on a changed
     declaration holds: rows from before it may follow the one before; None where all rows follow this one. `violations`
-    are those of each constraint that was not met.
+    are those of each constraint that was not met. `spans` are the stretches of time that a table with time partitions
+    holds (see `freshline.plan.partition`), None for any other table. `replaced` are the keys of time partitions that
+    this commit replaced because they were named, `backfill` is the backfill that it belongs to.
     """
 
     table: TableName
@@ -76,6 +80,14 @@ class Receipt:
     parked: int | None = None
     kept_before: int | None = None
     violations: Mapping[str, Violation] = field(default_factory=dict)
+    spans: tuple[Span, ...] | None = None
+    replaced: tuple[str, ...] = ()
+    backfill: str | None = None
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether partitions hold rows of other positions than the receipt's."""
+        return bool(self.partitions) or any(span.positions is not None for span in self.spans or ())
 
     @property
     def transaction_version(self) -> int:
@@ -89,12 +101,12 @@ class Receipt:
 
     def carried(self, attempt: str) -> Receipt:
         """The same receipt for a commit that moves no rows."""
-        return replace(self, maintenance=True, attempt=attempt)
+        return replace(self, maintenance=True, attempt=attempt, replaced=(), backfill=None)
 
     def to_json(self) -> str:
         """One line of JSON, for `userMetadata`."""
         value = {
-            "freshline": FORMAT,
+            "freshline": 1 if self.spans is None else FORMAT,
             "table": str(self.table),
             "fingerprint": self.fingerprint,
             "epoch": self.epoch,
@@ -121,6 +133,12 @@ class Receipt:
             value["kept_before"] = self.kept_before
         if self.violations:
             value["violations"] = {name: each.as_json() for name, each in self.violations.items()}
+        if self.spans is not None:
+            value["time"] = spans_as_json(self.spans)
+        if self.replaced:
+            value["replaced"] = list(self.replaced)
+        if self.backfill is not None:
+            value["backfill"] = self.backfill
         return json.dumps(value, separators=(",", ":"))
 
     @classmethod
@@ -166,6 +184,9 @@ class Receipt:
                 name: Violation(int(each["rows"]), tuple(each["samples"]))
                 for name, each in value.get("violations", {}).items()
             },
+            spans=spans_from_json(value["time"]) if "time" in value else None,
+            replaced=tuple(value.get("replaced", ())),
+            backfill=value.get("backfill"),
         )
 
 

@@ -18,6 +18,7 @@ class RefreshRequest:
     the order they are served in and the scheduler pool they run in. `wait_for_settle` makes a log table wait for files
     that are still being written. `start` says from when on a changed declaration holds: `now`, or a date as
     `2026-11-01`; it counts only where the declaration changed. From the beginning is `full`.
+    `backfill` is the backfill that the partitions are replaced for.
     """
 
     full: bool = False
@@ -26,3 +27,4 @@ class RefreshRequest:
     wait_for_settle: bool = False
     strategy: str | None = None
     start: str | None = None
+    backfill: str | None = None

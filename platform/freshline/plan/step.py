@@ -5,7 +5,7 @@ Doing nothing is a step, with a reason. Running and explaining read the same ste
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import assert_never
 
@@ -18,6 +18,7 @@ from freshline.plan.affected.algebra import Algebra, find_algebra
 from freshline.plan.affected.analysis import find_affected
 from freshline.plan.affected.values import Affected
 from freshline.plan.changes import ChangeKind, Changes
+from freshline.plan.partition import Interval
 from freshline.plan.reason import Reason
 from freshline.plan.receipt import Receipt
 from freshline.plan.request import RefreshRequest
@@ -80,6 +81,14 @@ class ReplaceNamedPartitions:
 
 
 @dataclass(frozen=True)
+class FillPartitions:
+    """Compute these stretches of time, which are missing or of an older declaration, where the others stand already."""
+
+    intervals: tuple[Interval, ...]
+    reason: Reason
+
+
+@dataclass(frozen=True)
 class Full:
     """Compute everything again and overwrite."""
 
@@ -107,7 +116,18 @@ class RefreshKeys:
     algebra: Algebra | None = None
 
 
-Step = Noop | Append | MergeRows | RefoldKeys | RefreshKeys | ReplacePartitions | ReplaceNamedPartitions | Begin | Full
+Step = (
+    Noop
+    | Append
+    | MergeRows
+    | RefoldKeys
+    | RefreshKeys
+    | ReplacePartitions
+    | ReplaceNamedPartitions
+    | FillPartitions
+    | Begin
+    | Full
+)
 STRATEGIES = ("append", "merge", "keys", "partition", "full")
 
 
@@ -118,7 +138,7 @@ class Situation:
     `changes` are those of every input, dimensions of lookup joins included. `columns` are those of every input, where
     they are known. `parked_due` says that rows which missed their dimension are to be looked up again. `types` are
     those of the columns of inputs, in lower case, where they are known. `redefined` is what changed in the declaration,
-    where that can be taken up.
+    where that can be taken up. `gaps` are the stretches of time that the table should have by now and does not.
     """
 
     spec: TableSpec
@@ -130,6 +150,7 @@ class Situation:
     parked_due: bool = False
     types: Mapping[TableName, Mapping[str, str]] = field(default_factory=dict)
     redefined: str = ""
+    gaps: tuple[Interval, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -172,7 +193,7 @@ def strategy_of(step: Step) -> str:
             return "merge"
         case RefreshKeys() | RefoldKeys():
             return "keys"
-        case ReplacePartitions() | ReplaceNamedPartitions():
+        case ReplacePartitions() | ReplaceNamedPartitions() | FillPartitions():
             return "partition"
         case Begin(start):
             return "append" if start == NOW else "partition"
@@ -199,8 +220,8 @@ def find_candidates(situation: Situation) -> Candidates:
         if hit:
             return _only(Full(Reason(code, "; ".join(f"{item.name}: {item.detail or kind}" for item in hit))))
     changed = {name: changes for name, changes in driving.items() if changes.kind is not ChangeKind.NOTHING}
-    if not changed:
-        return _unchanged(situation)
+    if situation.gaps or not changed:
+        return _gaps_or_nothing(situation)
     if not isinstance(spec.query, SqlQuery):
         return _only(Full(Reason("UDF_NOT_DECLARED")))
     shape = read_shape(spec.query, spec.partitioned_by)
@@ -234,14 +255,22 @@ def _whole(situation: Situation) -> Full | Begin | None:
     return Full(Reason("DEFINITION_CHANGED", situation.redefined)) if changed else None
 
 
-def _unchanged(situation: Situation) -> Candidates:
-    """Where nothing that drives the table changed."""
+def _gaps_or_nothing(situation: Situation) -> Candidates:
+    """Where partitions are missing, which come before all changes, or nothing that drives the table changed."""
     spec = situation.spec
+    if situation.gaps:
+        return _only(FillPartitions(situation.gaps, Reason("PARTITIONS_MISSING", _shown(situation.gaps))))
     if situation.parked_due:
         return Candidates((Append(frozenset(spec.driving), Reason("PARKED_ROWS")), Full(Reason("REQUESTED"))), {})
     dimensions = [name for name in spec.lookups if situation.changes[name].kind is not ChangeKind.NOTHING]
     about = Reason("DIMENSIONS_ONLY", ", ".join(map(str, dimensions))) if dimensions else Reason("NOTHING_NEW")
     return _only(Noop(about))
+
+
+def _shown(gaps: Sequence[Interval]) -> str:
+    """The gaps in UTC, the first ones only."""
+    texts = [f"{start:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M}" for start, end in gaps[:3]]
+    return ", ".join(texts) + (f" and {len(gaps) - 3} more" if len(gaps) > 3 else "")
 
 
 def _only(step: Step) -> Candidates:
@@ -306,7 +335,7 @@ def _without_feed(changed: Mapping[TableName, Changes]) -> Reason | None:
 def _append(spec: TableSpec, receipt: Receipt, changed: Mapping[TableName, Changes], shape: Shape) -> Append | Reason:
     # Partitions that were refreshed apart from the rest hold rows beyond the receipt's positions: to append what came
     # since those would bring in such rows twice. Below a lookup join they were computed at the receipt's positions.
-    if receipt.partitions and not spec.lookups:
+    if receipt.is_apart and not spec.lookups:
         return Reason("UNSUPPORTED", "partitions were refreshed apart from the rest")
     if not all(changes.kind is ChangeKind.APPEND for changes in changed.values()):
         return Reason("UNSUPPORTED", "updates or deletes of an input")
@@ -336,7 +365,7 @@ def _keys(situation: Situation, receipt: Receipt, changed: Mapping[TableName, Ch
     if spec.lookups:
         # A row keeps the dimension that it met, so it cannot be computed again from what is there now.
         return Reason("UNSUPPORTED", "updates or deletes below a lookup join")
-    if receipt.partitions:
+    if receipt.is_apart:
         return Reason("UNSUPPORTED", "partitions were refreshed apart from the rest")
     if spec.delta_join is DeltaJoin.NONE:
         return Reason("UNSUPPORTED", "delta-join.strategy = NONE")
@@ -370,8 +399,9 @@ def _algebra(
 ) -> Algebra | None:
     """How the table's aggregates follow from changed rows, where the groups are the rows that its key tells apart."""
     assert isinstance(spec.query, SqlQuery)
-    if spec.constraints:
-        # A group that a constraint leaves out has no stored values to follow from.
+    if spec.constraints or spec.time_partitions is not None:
+        # A group that a constraint leaves out has no stored values to follow from, and groups of partitions that the
+        # table does not have yet would come as new ones.
         return None
     found = find_algebra(spec.query.render(), schema, frozenset(name.view.lower() for name in changed))
     if found is None:

@@ -26,6 +26,7 @@ class Outcome:
 
     `cpu_seconds` are those of the engine's processes, None where other work ran beside it; `predicted_seconds` is what
     the strategy and `full_seconds` what a full refresh was expected to take, None where that did not count.
+    `partitions` are the keys of the time partitions that were written, also of those that have no rows.
     """
 
     table: TableName
@@ -49,6 +50,7 @@ class Outcome:
     predicted_seconds: float | None = None
     full_seconds: float | None = None
     violations: Mapping[str, Violation] = field(default_factory=dict)
+    partitions: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -75,6 +77,7 @@ class Outcome:
             "full_seconds": self.full_seconds,
             "cache_hits": self.cache_hits,
             "violations": {name: each.as_json() for name, each in self.violations.items()},
+            "partitions": list(self.partitions),
             "data_timestamp": None if self.data_timestamp is None else self.data_timestamp.isoformat(),
             "error": None if self.error is None else self.error.as_json(),
             "problems": [problem.as_json() for problem in self.problems],

@@ -23,6 +23,7 @@ from freshline.declare.spec import DeltaJoin, TableSpec
 from freshline.plan.affected.algebra import Algebra
 from freshline.plan.affected.values import Reading
 from freshline.plan.changes import Changes
+from freshline.plan.partition import Interval
 from freshline.plan.reason import Reason
 from freshline.plan.step import RefoldKeys, RefreshKeys
 from freshline.refresh.algebra import drop_views as drop_algebra_views
@@ -88,6 +89,7 @@ class _Look:
     target: DataFrame
     judge: Judge
     held: ExitStack
+    intervals: tuple[Interval, ...] | None
 
 
 def find_changes(
@@ -100,8 +102,12 @@ def find_changes(
     changes: Mapping[TableName, Changes],
     judge: Judge,
     held: ExitStack,
+    intervals: tuple[Interval, ...] | None = None,
 ) -> tuple[Changed | Reason, int]:
-    """How the stored rows change, or why a full refresh is right; and how many inputs were kept from an earlier one."""
+    """How the stored rows change, or why a full refresh is right; and how many inputs were kept from an earlier one.
+
+    `intervals` are those of the time partitions that the table has, None for a table without.
+    """
     inputs: dict[tuple[Reading, str], DataFrame] = {}
     hits = 0
     for name, pinned in pins.inputs.items():
@@ -115,7 +121,8 @@ def find_changes(
             inputs[Reading.OLD, relation] = read_whole(spark, Pinned(pinned.spec, pinned.path, before))
     version = newest_version(path)
     assert version is not None
-    look = _Look(runtime, spark, spec, step, pins, changes, inputs, read_version(spark, path, version), judge, held)
+    target = read_version(spark, path, version)
+    look = _Look(runtime, spark, spec, step, pins, changes, inputs, target, judge, held, intervals)
     shadow_inputs({name: inputs[Reading.NEW, name.view.lower()] for name in pins.inputs})
     found: Changed | Reason | None = None
     try:
@@ -217,7 +224,8 @@ def _by_keys(look: _Look) -> Changed | Reason:
     reason, found_by = Reason("AFFECTED_KEYS", ", ".join(step.affected.columns)), spec.primary_key
     if keys.count == 0:
         return Changed(keys, None, 0, reason, found_by)
-    computed = look.judge.rows(keys.restrict(run_unjudged(spark, spec, pins.inputs)), again=True)
+    whole = run_unjudged(spark, spec, pins.inputs, look.intervals)
+    computed = look.judge.rows(keys.restrict(whole), again=True)
     rows = computed.select(*[F.col(quoted(name)) for name in target.columns])
     new, many = settle(rows, expected=keys.count)
     old = keys.restrict(target)

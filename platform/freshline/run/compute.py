@@ -13,6 +13,7 @@ from freshline.declare.names import TableName
 from freshline.declare.query import LookupJoin, PythonQuery, SqlQuery
 from freshline.declare.spec import TableSpec
 from freshline.errors import DuplicateKeyError, LookupKeyError
+from freshline.plan.partition import Interval
 from freshline.plan.shape import groups_by
 from freshline.refresh.cancellation import Cancellation
 from freshline.refresh.constraints import leave_out
@@ -20,6 +21,7 @@ from freshline.refresh.fold import fold_all
 from freshline.refresh.inputs import Pinned, read_whole, shadow_inputs
 from freshline.refresh.literal import quoted
 from freshline.run.runtime import Runtime
+from freshline.run.spans import within
 
 
 def whole_inputs(
@@ -51,11 +53,17 @@ def run_query(spark: SparkSession, spec: TableSpec, pins: Mapping[TableName, Pin
     return leave_out(run_unjudged(spark, spec, pins), spec.constraints)
 
 
-def run_unjudged(spark: SparkSession, spec: TableSpec, pins: Mapping[TableName, Pinned]) -> DataFrame:
-    """The query over the views of the session; `version_of` gives the pinned versions."""
+def run_unjudged(
+    spark: SparkSession, spec: TableSpec, pins: Mapping[TableName, Pinned], intervals: Sequence[Interval] | None = None
+) -> DataFrame:
+    """The query over the views of the session; `version_of` gives the pinned versions.
+
+    With `intervals`, only those of its rows that belong to these time partitions.
+    """
     assert isinstance(spec.query, SqlQuery)
     versions = {join.alias.lower(): pins[join.table].position.version for join in spec.query.lookup_joins}
-    return as_stored(spark.sql(spec.query.render(versions=versions)), spec)
+    rows = as_stored(spark.sql(spec.query.render(versions=versions)), spec)
+    return rows if intervals is None else rows.where(within(spec, rows.schema, intervals))
 
 
 def as_stored(rows: DataFrame, spec: TableSpec) -> DataFrame:

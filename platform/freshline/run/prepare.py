@@ -39,12 +39,11 @@ from freshline.commit.write import (
 from freshline.declare.managing import NOW
 from freshline.declare.names import TableName
 from freshline.declare.query import PythonQuery, SqlQuery
-from freshline.declare.spec import MergeKind, SourceSpec, TableSpec
-from freshline.errors import (
-    PartitionError,
-)
+from freshline.declare.spec import MergeKind, Mode, SourceSpec, TableSpec
+from freshline.errors import DefinitionChangedError, PartitionError
 from freshline.plan.changes import Changes
 from freshline.plan.disk import history_seconds
+from freshline.plan.partition import Interval, Span, put_span
 from freshline.plan.position import Position, TablePosition
 from freshline.plan.reason import Reason
 from freshline.plan.receipt import Receipt, Violation
@@ -52,6 +51,7 @@ from freshline.plan.shape import Origin, read_shape
 from freshline.plan.step import (
     Append,
     Begin,
+    FillPartitions,
     Full,
     MergeRows,
     Noop,
@@ -111,6 +111,7 @@ from freshline.run.parked import Met, meet
 from freshline.run.partitions import partition_condition, partition_key, read_partition
 from freshline.run.pin import Pins, pin_at
 from freshline.run.runtime import Runtime
+from freshline.run.spans import interval_condition, read_time_partition, wanted_end, within
 
 # Up to this share of a table a difference is merged; beyond it an overwrite is cheaper, for readers too.
 SMALL_DIFFERENCE = 0.2
@@ -123,7 +124,10 @@ ONE_TASK_ROWS = 100_000
 class Work:
     """What a step has to write: the statement, and what the receipt says of it. `write` None: nothing would change.
 
-    `seq` is the number of the refresh.
+    `whole` says that the write brings the table as a whole to `positions`; partitions that were named do not. `spans`
+    are those of a table with time partitions after it, None for those before, at the new positions. `brought_in` are
+    the stretches of time that are there as a whole now, `replaced` the keys of partitions that were named. `seq` is the
+    number of the refresh.
     """
 
     write: Callable[[Receipt], None] | None
@@ -138,6 +142,10 @@ class Work:
     begins: bool = False
     seq: int = 1
     violations: Mapping[str, Violation] = field(default_factory=dict)
+    whole: bool = True
+    spans: tuple[Span, ...] | None = None
+    brought_in: tuple[Interval, ...] = ()
+    replaced: tuple[str, ...] = ()
 
 
 def prepare(
@@ -198,15 +206,25 @@ def _prepare(
             found = refold(spark, spec, path, step, pins.inputs[step.input], change, judge)
             return _change(spark, path, found, change.rows, pins)
         case RefreshKeys():
-            return _prepare_keys(runtime, spark, spec, path, step, pins, changes, judge, held, cancellation, mode)
+            return _prepare_keys(
+                runtime, spark, spec, path, step, pins, changes, receipt, judge, held, cancellation, mode
+            )
         case ReplacePartitions():
-            return _prepare_partitions(runtime, spark, spec, path, step, pins, changes, judge, held, cancellation, mode)
+            return _prepare_partitions(
+                runtime, spark, spec, path, step, pins, changes, receipt, judge, held, cancellation, mode
+            )
+        case ReplaceNamedPartitions() if spec.time_partitions is not None:
+            return _prepare_time(runtime, spark, spec, path, step, pins, changes, receipt, judge, held)
         case ReplaceNamedPartitions():
             return _prepare_named(runtime, spark, spec, path, step, pins, receipt, judge, held)
+        case FillPartitions():
+            return _prepare_fill(runtime, spark, spec, path, step, changes, receipt, judge, held)
         case Begin():
             return _prepare_begin(runtime, spark, spec, path, step, pins, receipt, judge, held, cancellation)
         case Full():
-            return _prepare_full(runtime, spark, spec, path, pins, step.reason, judge, held, cancellation, mode)
+            return _prepare_full(
+                runtime, spark, spec, path, pins, step.reason, receipt, judge, held, cancellation, mode
+            )
     assert_never(step)
 
 
@@ -240,7 +258,7 @@ def _prepare_append(
         met = _meet(runtime, spark, spec, pins, frames, receipt)
         rows = met.rows
     else:
-        rows = run_unjudged(spark, spec, pins.inputs)
+        rows = run_unjudged(spark, spec, pins.inputs, _covered(spec, receipt))
     rows = judge.rows(rows, again=False)
     if spec.primary_key:
         rows = _held(rows, held)
@@ -259,6 +277,13 @@ def _prepare_append(
         {},
         met=met,
     )
+
+
+def _covered(spec: TableSpec, receipt: Receipt | None) -> tuple[Interval, ...] | None:
+    """The stretches of time that the table holds; None for one without time partitions."""
+    if spec.time_partitions is None or receipt is None:
+        return None
+    return tuple(span.interval for span in receipt.spans or ())
 
 
 def _meet(
@@ -412,14 +437,16 @@ def _prepare_keys(
     step: RefreshKeys,
     pins: Pins,
     changes: Mapping[TableName, Changes],
+    receipt: Receipt | None,
     judge: Judge,
     held: ExitStack,
     cancellation: Cancellation,
     mode: str,
 ) -> Work:
-    found, hits = find_changes(runtime, spark, spec, path, step, pins, changes, judge, held)
+    intervals = _covered(spec, receipt)
+    found, hits = find_changes(runtime, spark, spec, path, step, pins, changes, judge, held, intervals)
     if isinstance(found, Reason):
-        return _prepare_full(runtime, spark, spec, path, pins, found, judge, held, cancellation, mode)
+        return _prepare_full(runtime, spark, spec, path, pins, found, receipt, judge, held, cancellation, mode)
     rows_in = sum(changes[name].rows for name in step.changed)
     return replace(_change(spark, path, found, rows_in, pins), cache_hits=hits)
 
@@ -455,6 +482,7 @@ def _prepare_partitions(
     step: ReplacePartitions,
     pins: Pins,
     changes: Mapping[TableName, Changes],
+    receipt: Receipt | None,
     judge: Judge,
     held: ExitStack,
     cancellation: Cancellation,
@@ -465,14 +493,18 @@ def _prepare_partitions(
     kinds = [schema[column].dataType for column in spec.partitioned_by]
     expressions = _stored_expressions(spec, schema, Origin(step.input, step.expressions))
     parts = [for_literal(F.expr(text), kind) for text, kind in zip(expressions, kinds, strict=True)]
-    images = read_net_images(spark, pinned, change).select(*parts)
+    images = read_net_images(spark, pinned, change)
+    covered = _covered(spec, receipt)
+    if covered is not None:
+        images = images.where(interval_condition(spec, f"({expressions[0]})", kinds[0], covered))
+    images = images.select(*parts)
     distinct = images.coalesce(1).distinct() if change.rows <= ONE_TASK_ROWS else images.distinct()
     touched = distinct.limit(MOST_PARTITIONS + 1).collect()
     if not touched:
         return Work(None, "noop", Reason("NO_NET_CHANGE"), change.rows, pins.positions, {})
     if len(touched) > MOST_PARTITIONS:
         reason = Reason("UNSUPPORTED", f"more than {MOST_PARTITIONS} partitions changed")
-        return _prepare_full(runtime, spark, spec, path, pins, reason, judge, held, cancellation, mode)
+        return _prepare_full(runtime, spark, spec, path, pins, reason, receipt, judge, held, cancellation, mode)
     values = [tuple(from_spark(value, kind) for value, kind in zip(row, kinds, strict=True)) for row in touched]
     frames = whole_inputs(spark, spec, pins.inputs)
     frames[step.input] = frames[step.input].where(
@@ -563,6 +595,7 @@ def _prepare_named(
         0,
         receipt.positions,
         partitions,
+        whole=False,
     )
 
 
@@ -642,6 +675,126 @@ def _from_date(spec: TableSpec, schema: StructType, text: str) -> str:
     return f"{quoted(columns[0])} >= DATE'{begin.isoformat()}'"
 
 
+def _prepare_time(
+    runtime: Runtime,
+    spark: SparkSession,
+    spec: TableSpec,
+    path: Path,
+    step: ReplaceNamedPartitions,
+    pins: Pins,
+    changes: Mapping[TableName, Changes],
+    receipt: Receipt | None,
+    judge: Judge,
+    held: ExitStack,
+) -> Work:
+    """The write of time partitions that were named; the first ones make the table."""
+    named = [read_time_partition(spec, partition, runtime.clock()) for partition in step.partitions]
+    if receipt is None:
+        inputs, positions, own = pins.inputs, pins.positions, False
+    else:
+        # A batch table has positions a partition. One that is kept by change sets computes where it stands, so that the
+        # next change set fits all of its partitions.
+        own = runtime.graph.mode(spec.name) is Mode.BATCH
+        positions = {name: change.before for name, change in changes.items() if change.before is not None}
+        inputs = pins.inputs if own else pin_at(runtime, spec, positions)
+        if own and len(receipt.spans or ()) == 0:
+            positions, own = pins.positions, False
+    intervals = tuple((partition.start, partition.end) for partition in named)
+    write = _write_of_intervals(runtime, spark, spec, path, inputs, intervals, receipt, judge, held)
+    spans = (receipt.spans if receipt is not None else None) or ()
+    computed = {name: item.position for name, item in inputs.items()}
+    for start, end in intervals:
+        spans = put_span(spans, Span(start, end, spec.fingerprint, computed if own and computed != positions else None))
+    return Work(
+        write,
+        "partition",
+        step.reason,
+        0,
+        positions,
+        {},
+        whole=False,
+        spans=spans,
+        brought_in=intervals,
+        replaced=tuple(partition.key for partition in named),
+    )
+
+
+def _prepare_fill(
+    runtime: Runtime,
+    spark: SparkSession,
+    spec: TableSpec,
+    path: Path,
+    step: FillPartitions,
+    changes: Mapping[TableName, Changes],
+    receipt: Receipt | None,
+    judge: Judge,
+    held: ExitStack,
+) -> Work:
+    """The write of what is missing, at the positions that the other partitions have: what came since comes next."""
+    assert receipt is not None
+    positions: dict[TableName, Position] = {
+        name: change.before for name, change in changes.items() if change.before is not None
+    }
+    inputs = pin_at(runtime, spec, positions)
+    write = _write_of_intervals(runtime, spark, spec, path, inputs, step.intervals, receipt, judge, held)
+    spans = receipt.spans or ()
+    for start, end in step.intervals:
+        spans = put_span(spans, Span(start, end, spec.fingerprint))
+    return Work(write, "partition", step.reason, 0, positions, {}, spans=spans, brought_in=step.intervals)
+
+
+def _write_of_intervals(
+    runtime: Runtime,
+    spark: SparkSession,
+    spec: TableSpec,
+    path: Path,
+    inputs: Mapping[TableName, Pinned],
+    intervals: Sequence[Interval],
+    receipt: Receipt | None,
+    judge: Judge,
+    held: ExitStack,
+) -> Callable[[Receipt], None]:
+    """The write of exactly the rows of these stretches of time; the condition is pushed into the input it is about."""
+    assert isinstance(spec.query, SqlQuery)
+    frames = whole_inputs(spark, spec, inputs)
+    shadow_inputs(frames)
+    schema = run_unjudged(spark, spec, inputs).schema
+    origin = read_shape(spec.query, spec.partitioned_by).origin
+    if origin is not None:
+        (expression,) = _stored_expressions(spec, schema, origin)
+        (column,) = spec.partitioned_by
+        kind = next(field.dataType for field in schema.fields if field.name.lower() == column.lower())
+        condition = interval_condition(spec, f"({expression})", kind, intervals)
+        frames[origin.input] = frames[origin.input].where(condition)
+        shadow_inputs(frames)
+    # With the condition pushed down there is no other row; Delta refuses one, rather than that it is left out unseen.
+    rows = judge.rows(run_unjudged(spark, spec, inputs, None if origin is not None else intervals), again=True)
+    predicate = within(spec, schema, intervals)
+    if exists(path):
+        _require_same_columns(spec, path, schema)
+        if receipt is None and (count_rows(path) or 0) > 0:
+            raise PartitionError(
+                f"the table has rows and no receipt. Run `freshline refresh {spec.name} --full`.", where=str(spec.name)
+            )
+    if spec.primary_key and not is_unique_by_query(spec):
+        rows = _held(rows, held)
+        check_key(rows, spec)
+        if exists(path):
+            _check_keys_apart(spark, rows, spec, path, predicate)
+    _create(runtime, spark, spec, path, schema)
+    return lambda new: replace_partitions(rows, path, new, predicate=predicate)
+
+
+def _require_same_columns(spec: TableSpec, path: Path, schema: StructType) -> None:
+    stored = StructType.fromJson(json.loads(open_table(path).schema().to_json()))
+    if [(f.name, f.dataType) for f in stored.fields] != [(f.name, f.dataType) for f in schema.fields]:
+        raise DefinitionChangedError(
+            "the declaration has other columns than the table, so its partitions cannot be replaced one by one. "
+            f"Compute it from the beginning with `freshline refresh {spec.name} --full`.",
+            where=str(spec.written_at),
+        )
+
+
 def _prepare_full(
     runtime: Runtime,
     spark: SparkSession,
@@ -649,17 +802,29 @@ def _prepare_full(
     path: Path,
     pins: Pins,
     reason: Reason,
+    receipt: Receipt | None,
     judge: Judge,
     held: ExitStack,
     cancellation: Cancellation,
     mode: str,
 ) -> Work:
+    spans: tuple[Span, ...] | None = None
+    if spec.time_partitions is not None:
+        # Partitions that were named before they were wanted stay in the table.
+        ends = [span.end for span in (receipt.spans if receipt else None) or ()]
+        last = max([wanted_end(runtime, spec), *ends])
+        spans = put_span((), Span(spec.time_partitions.first.start, last, spec.fingerprint))
+
+    def judged(every: DataFrame) -> DataFrame:
+        if spans is not None:
+            every = every.where(within(spec, every.schema, [span.interval for span in spans]))
+        return judge.rows(every, again=True)
+
     if spec.lookup_attempts:
         # The rows are those that met their dimension, or gave up: they are judged below.
         rows, view = compute_whole(runtime, spark, spec, pins.inputs, cancellation)
     else:
-        judging = partial(judge.rows, again=True)
-        rows, view = compute_whole(runtime, spark, spec, pins.inputs, cancellation, judge=judging)
+        rows, view = compute_whole(runtime, spark, spec, pins.inputs, cancellation, judge=judged)
     if view is not None and runtime.python_tables is not None:
         held.callback(runtime.python_tables.drop, view)
     check_lookups(runtime, spark, spec, pins.inputs)
@@ -669,7 +834,7 @@ def _prepare_full(
         (driving,) = spec.driving
         frames = whole_inputs(spark, spec, pins.inputs, only=[driving])
         met = _meet(runtime, spark, spec, pins, frames, None)
-        rows = judge.rows(met.rows, again=True)
+        rows = judged(met.rows)
     if spec.merge is not None:
         (name,) = spec.driving
         every = read_unjudged(spark, spec, arrival=pins.inputs[name].is_log)
@@ -683,7 +848,18 @@ def _prepare_full(
     write = _write_of_difference(runtime, spark, spec, path, rows) or _write_of_all(
         runtime, spark, spec, path, rows, counts
     )
-    return Work(lambda new: write(receipt=new), "full", reason, rows_in, pins.positions, {}, rejected, met)
+    return Work(
+        lambda new: write(receipt=new),
+        "full",
+        reason,
+        rows_in,
+        pins.positions,
+        {},
+        rejected,
+        met,
+        spans=spans,
+        brought_in=tuple(span.interval for span in spans or ()),
+    )
 
 
 def _write_of_difference(
@@ -708,17 +884,7 @@ def _write_of_all(
     counts: Mapping[TableName, int | None],
 ) -> Callable[..., None]:
     """The write of all rows over what is stored; the table is created where there is none."""
-    if not exists(path):
-        history = history_seconds(spec, runtime.graph.mode(spec.name))
-        create_table(
-            spark,
-            path,
-            rows.schema,
-            partitioned_by=spec.partitioned_by,
-            cluster_by=spec.cluster_by,
-            history_seconds=history,
-        )
-        runtime.failpoint("table-created")
+    _create(runtime, spark, spec, path, rows.schema)
     few = few_rows(rows) if all(count is not None and count <= FEW_ROWS for count in counts.values()) else None
     return partial(
         overwrite_table,
@@ -728,6 +894,22 @@ def _write_of_all(
         cluster_by=spec.cluster_by,
         few=few is not None,
     )
+
+
+def _create(runtime: Runtime, spark: SparkSession, spec: TableSpec, path: Path, schema: StructType) -> None:
+    """Make the table, empty, where there is none."""
+    if exists(path):
+        return
+    history = history_seconds(spec, runtime.graph.mode(spec.name))
+    create_table(
+        spark,
+        path,
+        schema,
+        partitioned_by=spec.partitioned_by,
+        cluster_by=spec.cluster_by,
+        history_seconds=history,
+    )
+    runtime.failpoint("table-created")
 
 
 def _is_followed(runtime: Runtime, spec: TableSpec, path: Path, rows: DataFrame) -> bool:

@@ -27,6 +27,7 @@ from freshline.commit.delta_log import (
     count_rows,
     newest_version,
     position_of,
+    read_commit,
     read_newest,
 )
 from freshline.commit.write import (
@@ -48,6 +49,7 @@ from freshline.errors import (
 from freshline.plan.changes import ChangeKind, Changes
 from freshline.plan.definition import ChangeClass, classify_change, definition_of, may_keep_rows
 from freshline.plan.lag import lag_seconds
+from freshline.plan.partition import Interval, Span, find_gaps, settle_spans
 from freshline.plan.position import Position, TablePosition, position_from_json
 from freshline.plan.price import Price, budget_of, counts, price_of
 from freshline.plan.reason import Reason
@@ -57,6 +59,7 @@ from freshline.plan.request import RefreshRequest
 from freshline.plan.step import (
     Append,
     Begin,
+    FillPartitions,
     Full,
     MergeRows,
     Noop,
@@ -82,6 +85,7 @@ from freshline.run.parked import is_due
 from freshline.run.pin import Pins, pin_inputs
 from freshline.run.prepare import Work, prepare
 from freshline.run.runtime import Progress, Runtime
+from freshline.run.spans import wanted_end, written_partitions
 from freshline.run.topic import refresh_topic
 
 LOG = logging.getLogger(__name__)
@@ -233,6 +237,22 @@ def _refresh(
     cancellation: Cancellation,
     progress: Progress,
 ) -> Outcome:
+    """One refresh; partitions that are missing come first, in a commit of their own."""
+    outcome, filling = _commit(runtime, spec, request, cancellation, progress)
+    while filling:
+        last, filling = _commit(runtime, spec, request, cancellation, progress)
+        outcome = _together(outcome, last)
+    return outcome
+
+
+def _commit(
+    runtime: Runtime,
+    spec: TableSpec,
+    request: RefreshRequest,
+    cancellation: Cancellation,
+    progress: Progress,
+) -> tuple[Outcome, bool]:
+    """At most one commit, and whether it only brought in what was missing, so that another is to follow."""
     path = runtime.warehouse.path(spec.name)
     mode = str(runtime.graph.mode(spec.name))
     instead: Reason | None = None
@@ -251,7 +271,8 @@ def _refresh(
         # A refresh that finds nothing new needs no types, and is to be quick.
         moved = any(change.kind is not ChangeKind.NOTHING for change in changes.values())
         types = input_types(runtime.graph, runtime.warehouse, spec) if moved else {}
-        step = choose_step(Situation(spec, receipt, foreign, changes, request, columns, due, types, redefined))
+        gaps = _gaps(runtime, spec, receipt) if not (request.partitions or instead) else ()
+        step = choose_step(Situation(spec, receipt, foreign, changes, request, columns, due, types, redefined, gaps))
         price: Price | None = None
         budget: float | None = None
         kept = receipt is not None and receipt.kept_before is not None
@@ -262,13 +283,13 @@ def _refresh(
                 step = Full(Reason("COST", str(price)))
             else:
                 budget = budget_of(records, spec.fingerprint)
-        if instead is not None and isinstance(step, BY_CHANGES):
+        if instead is not None and isinstance(step, (*BY_CHANGES, FillPartitions)):
             step, budget = Full(instead), None
         _require_allowed(spec, step, changes, receipt)
         if pins.mixed:
             progress(f"{Reason('MIXED_CUT', ', '.join(pins.mixed))}")
         if isinstance(step, Noop) and not _far_ahead(receipt, pins, spec.lookups):
-            return _noop(runtime, spec, newest, pins, step.reason, mode)
+            return _noop(runtime, spec, newest, pins, step.reason, mode), False
         progress(_describe(step))
         limited = Limited(cancellation, budget)
         try:
@@ -281,10 +302,11 @@ def _refresh(
                 held.enter_context(suited_to(spark, count_all([path, *(item.path for item in pins.inputs.values())])))
                 work = prepare(runtime, spark, spec, step, pins, changes, receipt, held, limited, mode)
                 if work.write is None:
-                    return _noop(runtime, spec, newest, pins, work.reason, mode, work)
+                    return _noop(runtime, spec, newest, pins, work.reason, mode, work), False
                 if work.met is not None and work.met.waiting:
                     progress(f"{work.met.waiting} rows wait for their dimension")
-                new = _receipt(runtime, spec, receipt, pins, work, mode, time.monotonic() - started)
+                taken = time.monotonic() - started
+                new = _receipt(runtime, spec, receipt, pins, work, mode, taken, request.backfill)
                 limited.check()
                 runtime.keep_definition(spec)
                 runtime.failpoint("table-before-commit")
@@ -297,7 +319,7 @@ def _refresh(
             progress(f"{instead.code}: planning again")
             continue
         if committed is not None:
-            return _priced(_succeeded(spec, committed, work, mode), price)
+            return _priced(_succeeded(spec, path, committed, work, mode), price), isinstance(step, FillPartitions)
         progress("another refresh was committed meanwhile; planning again")
     raise FencedError(f"{ATTEMPTS} refreshes of this table were overtaken by others. Ask again.", where=str(spec.name))
 
@@ -308,6 +330,9 @@ def _why_full(
     """Why everything is to be computed after a step failed: it took too long, or changed rows are no longer there."""
     if limited.exceeded and not cancellation.cancelled:
         return Reason("BUDGET_EXCEEDED", f"{limited.seconds:.0f} s")
+    if isinstance(step, FillPartitions):
+        failure = translate(error, spec, cancellation)
+        return Reason("HISTORY_GONE", failure.message) if isinstance(failure, SourceError) else None
     if isinstance(error, FreshlineError) or not isinstance(step, BY_CHANGES):
         return None
     failure = translate(error, spec, cancellation)
@@ -326,6 +351,9 @@ def _redefinition(runtime: Runtime, spec: TableSpec, receipt: Receipt | None, re
         return ""
     if request.full:
         return ""
+    if request.partitions and spec.time_partitions is not None and receipt.spans is not None:
+        # Its receipt tells which partitions are of which declaration, so a backfill may replace them one by one.
+        return ""
     before = read_definition(runtime.warehouse.root, receipt.fingerprint)
     change = classify_change(before, definition_of(spec))
     if change.kind is ChangeClass.ADDITIVE and receipt.kept_before is None and request.start is None:
@@ -336,6 +364,12 @@ def _redefinition(runtime: Runtime, spec: TableSpec, receipt: Receipt | None, re
             f"Change it back, or replace all of it with `freshline apply {spec.name} --from beginning --force`.",
             where=str(spec.written_at),
         )
+    if request.start is not None and spec.time_partitions is not None:
+        raise DefinitionChangedError(
+            f"a table with time partitions is taken over partition by partition: {change.text}. Replace them with "
+            f"`freshline backfill {spec.name} --from .. --to ..`, or all at once with `--from beginning`.",
+            where=str(spec.written_at),
+        )
     if request.start is not None and before is not None:
         if not may_keep_rows(before, definition_of(spec)):
             raise DefinitionChangedError(
@@ -344,11 +378,36 @@ def _redefinition(runtime: Runtime, spec: TableSpec, receipt: Receipt | None, re
                 where=str(spec.written_at),
             )
         return change.text
+    keeping = (
+        "`--from now` keeps what is there"
+        if spec.time_partitions is None
+        else f"`freshline backfill {spec.name}` replaces partition by partition"
+    )
     raise DefinitionChangedError(
         "the declaration changed since the newest refresh, and rows of the old and the new one must not mix: "
         f"{change.text}. Say from when on it holds: `freshline apply {spec.name} --from beginning` (or "
-        f"`freshline refresh {spec.name} --full`) computes everything anew, `--from now` keeps what is there.",
+        f"`freshline refresh {spec.name} --full`) computes everything anew, {keeping}.",
         where=str(spec.written_at),
+    )
+
+
+def _gaps(runtime: Runtime, spec: TableSpec, receipt: Receipt | None) -> tuple[Interval, ...]:
+    """What a table with time partitions should have by now, and has not."""
+    if spec.time_partitions is None or receipt is None:
+        return ()
+    first = spec.time_partitions.first.start
+    return find_gaps(receipt.spans or (), spec.fingerprint, first, wanted_end(runtime, spec))
+
+
+def _together(filled: Outcome, last: Outcome) -> Outcome:
+    """One outcome of a refresh that first brought in what was missing."""
+    if not last.committed:
+        return replace(filled, data_timestamp=last.data_timestamp)
+    return replace(
+        last,
+        rows_in=filled.rows_in + last.rows_in,
+        rows_out=filled.rows_out + last.rows_out,
+        partitions=tuple(dict.fromkeys((*filled.partitions, *last.partitions))),
     )
 
 
@@ -478,7 +537,11 @@ def _noop(
     )
 
 
-def _succeeded(spec: TableSpec, committed: Committed, work: Work, mode: str) -> Outcome:
+def _succeeded(spec: TableSpec, path: Path, committed: Committed, work: Work, mode: str) -> Outcome:
+    partitions: tuple[str, ...] = ()
+    if spec.time_partitions is not None:
+        commit = read_commit(path, committed.version)
+        partitions = written_partitions(spec, () if commit is None else commit.actions, work.brought_in)
     return Outcome(
         table=spec.name,
         kind="table",
@@ -495,6 +558,7 @@ def _succeeded(spec: TableSpec, committed: Committed, work: Work, mode: str) -> 
         committed=True,
         cache_hits=work.cache_hits,
         violations=work.violations,
+        partitions=partitions,
     )
 
 
@@ -506,9 +570,16 @@ def _priced(outcome: Outcome, price: Price | None) -> Outcome:
 
 
 def _receipt(
-    runtime: Runtime, spec: TableSpec, previous: Receipt | None, pins: Pins, work: Work, mode: str, seconds: float
+    runtime: Runtime,
+    spec: TableSpec,
+    previous: Receipt | None,
+    pins: Pins,
+    work: Work,
+    mode: str,
+    seconds: float,
+    backfill: str | None,
 ) -> Receipt:
-    moves = not work.begins and (work.positions is pins.positions or work.positions == pins.positions)
+    moves = not work.begins and work.whole and (work.positions is pins.positions or work.positions == pins.positions)
     return Receipt(
         table=spec.name,
         fingerprint=spec.fingerprint,
@@ -517,7 +588,8 @@ def _receipt(
         mode=mode,
         strategy=work.strategy,
         reason=str(work.reason),
-        data_timestamp=pins.data_timestamp if moves or previous is None else previous.data_timestamp,
+        # Some partitions are not the table: what only they have says nothing about how far it lags.
+        data_timestamp=pins.data_timestamp if moves else None if previous is None else previous.data_timestamp,
         positions=work.positions,
         rows_in=work.rows_in,
         rows_out=None,
@@ -534,7 +606,18 @@ def _receipt(
         if work.strategy == "full" or previous is None
         else previous.kept_before,
         violations=work.violations,
+        spans=_spans(spec, previous, work),
+        replaced=work.replaced,
+        backfill=backfill,
     )
+
+
+def _spans(spec: TableSpec, previous: Receipt | None, work: Work) -> tuple[Span, ...] | None:
+    if spec.time_partitions is None:
+        return None
+    if work.spans is not None:
+        return work.spans
+    return settle_spans((previous.spans if previous is not None else None) or ())
 
 
 def _parked(previous: Receipt | None, work: Work) -> int | None:
@@ -559,6 +642,8 @@ def _describe(step: Step) -> str:
             return "computing partitions again"
         case Begin():
             return f"the declaration holds from {step.start} on"
+        case FillPartitions():
+            return "computing partitions that are missing"
         case Full():
             return f"computing everything ({step.reason.code})"
     assert_never(step)

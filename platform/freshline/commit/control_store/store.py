@@ -25,6 +25,7 @@ from freshline.commit.control_store.schema import CHECKS, EPOCHS, IDENTITIES, RE
 from freshline.declare.names import TableName
 from freshline.plan.intentions import FreshnessOverride, Suspension
 from freshline.plan.record import DECISIONS, Check, RefreshRecord, RequestRecord
+from freshline.plan.request import BACKFILL
 
 KEPT_REFRESHES = 200
 KEPT_REQUESTS = 1000
@@ -171,8 +172,9 @@ class ControlStore:
         return len(new)
 
     def last_refreshes(self) -> dict[TableName, RefreshRecord]:
-        """The newest refresh of each table, committed or not."""
-        refreshes = REFRESHES.c.state.not_in(DECISIONS)
+        """The newest refresh of each table, committed or not; that a backfill failed says nothing about the table."""
+        backfill = func.coalesce(REFRESHES.c.cause, "") == BACKFILL
+        refreshes = REFRESHES.c.state.not_in(DECISIONS) & ~(backfill & (REFRESHES.c.state != "SUCCEEDED"))
         newest = select(func.max(REFRESHES.c.id)).where(refreshes).group_by(REFRESHES.c.key)
         with self._database.read() as connection:
             rows = connection.execute(select(REFRESHES).where(REFRESHES.c.id.in_(newest))).mappings().all()
@@ -357,7 +359,11 @@ def _record(row: Any) -> RefreshRecord:
 
 def _newest_seconds(name: TableName | None) -> Select[Any]:
     """Name, version and seconds of the newest commits of one table, or of each."""
-    counted: list[ColumnElement[bool]] = [REFRESHES.c.committed.is_(True)]
+    # What one partition of a backfill takes is no measure of what keeping the table fresh does.
+    counted: list[ColumnElement[bool]] = [
+        REFRESHES.c.committed.is_(True),
+        func.coalesce(REFRESHES.c.cause, "") != BACKFILL,
+    ]
     if name is not None:
         counted.append(REFRESHES.c.key == key_of(name))
     place = func.row_number().over(partition_by=REFRESHES.c.key, order_by=REFRESHES.c.id.desc()).label("place")

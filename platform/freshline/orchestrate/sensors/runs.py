@@ -25,12 +25,13 @@ from dagster import (
     RunsFilter,
 )
 from dagster._core.launcher import DefaultRunLauncher
-from dagster._core.storage.tags import GRPC_INFO_TAG
+from dagster._core.storage.tags import ASSET_PARTITION_RANGE_START_TAG, GRPC_INFO_TAG, PARTITION_NAME_TAG
 
 from freshline.declare.names import TableName
 from freshline.engine.process import ProcessId
 from freshline.orchestrate.asset import asset_key
 from freshline.orchestrate.materialize import PROCESS, SCHEDULED, process_ended
+from freshline.orchestrate.partitions import BACKFILL_RUN
 
 UNFINISHED = [
     DagsterRunStatus.NOT_STARTED,
@@ -77,9 +78,15 @@ def in_progress(
             else:
                 instance.report_run_failed(run, why)
             continue
-        busy |= touched
+        if not is_backfill(run):
+            busy |= touched
         scheduled += SCHEDULED in run.tags
     return InProgress(frozenset(busy), scheduled)
+
+
+def is_backfill(run: DagsterRun) -> bool:
+    """Whether a run replaces partitions: the engine lets what is scheduled go before them, so it need not wait."""
+    return any(tag in run.tags for tag in (BACKFILL_RUN, ASSET_PARTITION_RANGE_START_TAG, PARTITION_NAME_TAG))
 
 
 def gone(record: RunRecord, now: datetime) -> str | None:

@@ -43,6 +43,7 @@ from freshline.orchestrate.checks import quick_verdicts, read_facts
 from freshline.orchestrate.freshness import verdict
 from freshline.orchestrate.look import Look, beat, opened, switches, take_look
 from freshline.orchestrate.materialize import Materialization, outcome_metadata, version_metadata
+from freshline.orchestrate.partitions import PartitionBars, newest_done
 from freshline.orchestrate.scheduler import ENGINE, SUPERVISOR
 from freshline.orchestrate.sensors.revival import keep_engine
 from freshline.plan.batch import batch_tables
@@ -65,6 +66,9 @@ DECISIONS = ("ALTERED", "INFEASIBLE")
 # All that the store keeps of one table.
 _RECORDS = 2 * KEPT_REFRESHES
 _DECISIONS_A_TICK = 50
+
+# Which versions were looked at, as long as the code server lives: what was told is known to Dagster itself.
+BARS = PartitionBars()
 
 Event = AssetMaterialization | AssetObservation | AssetCheckEvaluation
 
@@ -120,6 +124,8 @@ def supervise(
         reporter = Reporter(settings, control, look, lineages)
         events = [reporter.event(notice) for notice in notices]
         events += changed_checks(context.instance, settings, control, look, [notice.table for notice in notices])
+        bars = {name: asset_key(name) for name in look.graph.kept}
+        events += list(BARS.events(look.graph, bars, Warehouse(settings.warehouse), context.instance))
     events += [_decision(each) for each in decisions if each.table in look.graph]
     return SensorResult(
         asset_events=events,
@@ -196,7 +202,10 @@ class Reporter:
         metadata["freshness_seconds"] = status.freshness_seconds
         metadata |= self._of_version(status)
         tags = {} if status.version is None else {DATA_VERSION_TAG: str(status.version)}
-        return AssetMaterialization(asset_key=asset_key(status.table), metadata=metadata, tags=tags)
+        partition = newest_done(self._look.graph.spec(status.table), self._warehouse)
+        return AssetMaterialization(
+            asset_key=asset_key(status.table), metadata=metadata, tags=tags, partition=partition
+        )
 
     def _of_version(self, status: TableStatus) -> dict[str, Any]:
         if status.version is None:

@@ -1,0 +1,333 @@
+"""Backfills: partitions of one table replaced one by one, each in a commit of its own, behind everything else.
+
+What is done is told by the table's own log: a backfill that was stopped, however, goes on with what its log does not
+have yet. Nothing of it is kept anywhere else, so there is nothing that could be lost or be wrong. The next chunk is
+asked for when the one before has ended, so that whatever else waits for the table comes first; and one partition that
+fails does not keep the others from being done.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import wait
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Protocol
+
+from freshline.declare.graph import Graph
+from freshline.declare.names import TableName
+from freshline.declare.spec import TableSpec
+from freshline.declare.time_partition import TimePartition
+from freshline.engine.work import Job, Work
+from freshline.errors import CancelledError, FreshlineError, PartitionError, RefreshError, RequestError
+from freshline.plan.backfill import Action, Asked, Chunk, plan_backfill
+from freshline.plan.hold import intended_holds
+from freshline.plan.partition import PartitionState
+from freshline.plan.request import BACKFILL, RefreshRequest
+from freshline.refresh.cancellation import Cancellation
+from freshline.report.outcome import Outcome
+from freshline.run import Runtime
+from freshline.run.partition_states import committed_keys, read_states
+from freshline.run.spans import partitions_of, read_time_partition, wanted_end
+
+SUCCEEDED, FAILED, CANCELLED = "SUCCEEDED", "FAILED", "CANCELLED"
+MOST_PARTITIONS = 100_000
+_INTERRUPT_SECONDS = 0.5
+_MOMENT = timedelta(microseconds=1)
+
+Values = tuple[tuple[str, str], ...]
+
+
+class Teller(Protocol):
+    """The request that a backfill is done for."""
+
+    @property
+    def cancellation(self) -> Cancellation: ...
+    def tell(self, event: dict[str, Any]) -> None: ...
+    def progress(self, message: str, table: TableName | None = None) -> None: ...
+    def interrupt(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class BackfillRequest:
+    """The checked arguments of a backfill.
+
+    `values` name partitions one by one, `ranges` time partitions from one key to another (None: the first, the last
+    that should be there). `id` is the backfill's name in receipts; with `resume`, what has it is not done again.
+    """
+
+    table: TableName
+    id: str
+    values: tuple[Values, ...] = ()
+    ranges: tuple[tuple[str | None, str | None, str | None], ...] = ()
+    again: bool = False
+    cascade: bool = False
+    full: bool = False
+    dry_run: bool = False
+    resume: bool = False
+    cause: str = BACKFILL
+
+
+@dataclass
+class _Run:
+    """How far a backfill is."""
+
+    done: list[Chunk] = field(default_factory=list)
+    failed: list[tuple[Chunk, Mapping[str, Any]]] = field(default_factory=list)
+    left: list[Chunk] = field(default_factory=list)
+    seconds: float = 0.0
+
+
+class Backfills:
+    """Plans and runs the backfills of one engine."""
+
+    def __init__(self, runtime: Runtime, work: Work, held: Callable[[], Any]) -> None:
+        """`held` gives the tables that are held now."""
+        self._runtime = runtime
+        self._work = work
+        self._held = held
+        self._running: dict[TableName, str] = {}
+        self._lock = threading.Lock()
+
+    def run(self, teller: Teller, graph: Graph, asked: BackfillRequest) -> str:
+        """Tell the plan, do it unless it is only asked for, and return the state. Raises before any work."""
+        chunks = self.plan(graph, asked, teller.cancellation)
+        shown = [self._shown(chunk) for chunk in chunks]
+        teller.tell({"type": "plan", "id": asked.id, "chunks": shown})
+        if asked.dry_run:
+            return SUCCEEDED
+        run = _Run(left=[chunk for chunk in chunks if chunk.action is not Action.SKIP])
+        failed: set[TableName] = set()
+        while run.left and not teller.cancellation.cancelled:
+            chunk = run.left[0]
+            blocked = next((name for name in graph.upstream(chunk.table) if name in failed), None)
+            hold = intended_holds(self._held()).get(chunk.table) if chunk.table != asked.table else None
+            if blocked is not None or hold is not None:
+                why = (
+                    f"{blocked}, which it reads, was not done" if blocked is not None else "it is left alone: suspended"
+                )
+                error = RefreshError(f"{why}. Refresh it when that has changed.", where=str(chunk.table)).as_json()
+                run.failed.append((chunk, error))
+            else:
+                outcome = self._do(teller, asked, chunk, run)
+                if outcome.state == CANCELLED:
+                    break
+                teller.tell({"type": "outcome", "outcome": {**outcome.as_json(), "partition": chunk.key}})
+                self._note(run, chunk, outcome, failed)
+            run.left.pop(0)
+        teller.tell({"type": "backfill", "id": asked.id, **self._result(graph, asked, run)})
+        if run.left:
+            return CANCELLED
+        return FAILED if run.failed else SUCCEEDED
+
+    def plan(self, graph: Graph, asked: BackfillRequest, cancellation: Cancellation) -> list[Chunk]:
+        """The chunks of a backfill. Raises PartitionError and RequestError for what cannot be asked."""
+        spec = graph.spec(asked.table)
+        if not isinstance(spec, TableSpec):
+            raise PartitionError(
+                f"{spec.name} is a source: it has no partitions and cannot be computed again", where=str(spec.name)
+            )
+        if spec.time_partitions is None:
+            return self._plan_values(graph, spec, asked)
+        partitions = _partitions(self._runtime, spec, asked)
+        states: Mapping[str, PartitionState] = {}
+        if partitions:
+            states = read_states(self._runtime, spec, partitions, cancellation)
+        finished = committed_keys(self._runtime, spec.name, asked.id) if asked.resume else frozenset[str]()
+        wanted = Asked(
+            spec.name,
+            tuple(partitions),
+            again=asked.again,
+            cascade=asked.cascade,
+            full=asked.full,
+            finished=finished,
+        )
+        return plan_backfill(graph, wanted, states, self._runtime.clock())
+
+    def _plan_values(self, graph: Graph, spec: TableSpec, asked: BackfillRequest) -> list[Chunk]:
+        if asked.ranges:
+            partitions_of(spec)
+        columns = {column.lower() for column in spec.partitioned_by}
+        for values in asked.values:
+            if not columns:
+                raise PartitionError("the table has no partitions. Refresh the whole table.", where=str(spec.name))
+            if not values:
+                raise PartitionError("no partition is named", where=str(spec.name))
+            for column, _ in values:
+                if column.lower() not in columns:
+                    raise PartitionError(
+                        f"{column} is not a partition column. The table is PARTITIONED BY "
+                        f"({', '.join(spec.partitioned_by)}).",
+                        where=str(spec.name),
+                    )
+        wanted = Asked(spec.name, values=asked.values, cascade=asked.cascade, full=asked.full)
+        return plan_backfill(graph, wanted, {}, self._runtime.clock())
+
+    def _shown(self, chunk: Chunk) -> dict[str, object]:
+        with self._lock:
+            running = chunk.key is not None and self._running.get(chunk.table) == chunk.key
+        shown = chunk.as_json()
+        return {**shown, "state": str(PartitionState.RUNNING)} if running else shown
+
+    def _do(self, teller: Teller, asked: BackfillRequest, chunk: Chunk, run: _Run) -> Outcome:
+        """One chunk, from its turn to its end."""
+        teller.progress(_progress(chunk, run), chunk.table)
+        request = RefreshRequest(
+            full=chunk.full,
+            partitions=(chunk.values,) if chunk.values else (),
+            cause=asked.cause,
+            backfill=asked.id,
+        )
+        cancellation = teller.cancellation
+        job = Job(chunk.table, request, cancellation, lambda message: teller.progress(message, chunk.table))
+        with self._noted(chunk):
+            self._work.submit(job)
+            while not wait([job.outcome], timeout=_INTERRUPT_SECONDS).done:
+                if cancellation.cancelled:
+                    # Spark forgets an interruption that comes before the job it is meant for.
+                    teller.interrupt()
+        failure = job.outcome.exception()
+        if failure is None:
+            return job.outcome.result()
+        known = isinstance(failure, FreshlineError)
+        error = failure if known else RefreshError(f"{type(failure).__name__}: {failure}", where=str(chunk.table))
+        assert isinstance(error, FreshlineError)
+        state = CANCELLED if isinstance(error, CancelledError) else FAILED
+        return Outcome(
+            chunk.table, "table", state, None, f"{error.code}: {error.message}", None, 0, 0, 0.0, error=error
+        )
+
+    @contextmanager
+    def _noted(self, chunk: Chunk) -> Iterator[None]:
+        if chunk.key is None:
+            yield
+            return
+        with self._lock:
+            self._running[chunk.table] = chunk.key
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._running.pop(chunk.table, None)
+
+    def _note(self, run: _Run, chunk: Chunk, outcome: Outcome, failed: set[TableName]) -> None:
+        run.seconds += outcome.seconds
+        if outcome.state == SUCCEEDED:
+            run.done.append(chunk)
+            return
+        error = RefreshError(outcome.reason, where=str(chunk.table)) if outcome.error is None else outcome.error
+        run.failed.append((chunk, error.as_json()))
+        failed.add(chunk.table)
+
+    def _result(self, graph: Graph, asked: BackfillRequest, run: _Run) -> dict[str, Any]:
+        """What was done, what failed with its reason, what is left; and what another declaration made stale since."""
+        result: dict[str, Any] = {
+            "done": [_name(chunk) for chunk in run.done],
+            "failed": [{**_name(chunk), "error": dict(error)} for chunk, error in run.failed],
+            "left": [_name(chunk) for chunk in run.left],
+            "stale": [],
+        }
+        now = self._runtime.graph
+        fingerprint = graph.spec(asked.table).fingerprint
+        if asked.table in now and now.spec(asked.table).fingerprint != fingerprint:
+            spec = now.table(asked.table)
+            keys = {chunk.key for chunk in run.done if chunk.table == asked.table}
+            if spec.time_partitions is not None and keys:
+                partitions = [item for item in _every(self._runtime, spec) if item.key in keys]
+                states = read_states(self._runtime, spec, partitions, Cancellation())
+                result["stale"] = [key for key, state in states.items() if state is PartitionState.STALE]
+        return result
+
+
+def _name(chunk: Chunk) -> dict[str, Any]:
+    return {"table": str(chunk.table), "partition": chunk.key}
+
+
+def _progress(chunk: Chunk, run: _Run) -> str:
+    """What is done now, how far it is, and how long it may take."""
+    ended = len(run.done) + len(run.failed)
+    text = f"{chunk.key or 'refreshing'}, {ended + 1} of {ended + len(run.left)}"
+    if run.failed:
+        text += f", {len(run.failed)} failed"
+    if run.done:
+        text += f", about {len(run.left) * run.seconds / len(run.done):.0f} s left"
+    return text
+
+
+def _every(runtime: Runtime, spec: TableSpec) -> list[TimePartition]:
+    return partitions_of(spec).begun(runtime.clock())
+
+
+def _partitions(runtime: Runtime, spec: TableSpec, asked: BackfillRequest) -> list[TimePartition]:
+    """The time partitions that are asked for, each once. Raises PartitionError."""
+    now = runtime.clock()
+    partitions = partitions_of(spec)
+    (own,) = spec.partitioned_by
+    found = {item.start: item for item in (read_time_partition(spec, values, now) for values in asked.values)}
+    for column, first, last in asked.ranges:
+        if column is not None and column.lower() != own.lower():
+            raise PartitionError(
+                f"{column} is not a partition column. The table is PARTITIONED BY ({own}).", where=str(spec.name)
+            )
+        begin = partitions.start if first is None else first
+        end = partitions.at(wanted_end(runtime, spec) - _MOMENT).key if last is None else last
+        try:
+            inside = partitions.between(begin, end, now)
+        except ValueError as error:
+            raise PartitionError(f"{error}.", where=str(spec.name)) from None
+        if len(inside) > MOST_PARTITIONS:
+            raise PartitionError(
+                f"from {begin} to {end} there are {len(inside)} partitions; a backfill takes at most "
+                f"{MOST_PARTITIONS}. Ask for fewer.",
+                where=str(spec.name),
+            )
+        found |= {item.start: item for item in inside}
+    return [found[start] for start in sorted(found)]
+
+
+def read_backfill(
+    graph: Graph, arguments: Mapping[str, Any], name: TableName, own_id: str, cause: str
+) -> BackfillRequest:
+    """The arguments of a backfill of one table. Raises RequestError for what is no such."""
+    identity = arguments.get("id")
+    if identity is not None and (not isinstance(identity, str) or not 0 < len(identity) <= 100):
+        raise RequestError("`id` names a backfill: a text of at most 100 characters")
+    ranges = []
+    for item in _list(arguments, "ranges"):
+        texts = isinstance(item, list) and len(item) == 3 and all(e is None or isinstance(e, str) for e in item)
+        if not texts:
+            raise RequestError("a range is [column, first, last], texts or null")
+        ranges.append((item[0], item[1], item[2]))
+    return BackfillRequest(
+        graph.spec(name).name,
+        own_id if identity is None else identity,
+        tuple(read_partition_values(item) for item in _list(arguments, "partitions")),
+        tuple(ranges),
+        again=bool(arguments.get("again", False)),
+        cascade=bool(arguments.get("cascade", False)),
+        full=bool(arguments.get("full", False)),
+        dry_run=bool(arguments.get("dry_run", False)),
+        resume=bool(arguments.get("resume", False)),
+        cause=cause,
+    )
+
+
+def read_partition_values(value: object) -> Values:
+    """One partition: pairs of column and text. Raises RequestError."""
+    pairs = []
+    for pair in value if isinstance(value, list) else [None]:
+        if not isinstance(pair, list) or len(pair) != 2 or not all(isinstance(item, str) for item in pair):
+            raise RequestError("a partition is a list of [column, value], both texts")
+        pairs.append((pair[0], pair[1]))
+    return tuple(pairs)
+
+
+def _list(arguments: Mapping[str, Any], key: str) -> Sequence[Any]:
+    value = arguments.get(key)
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise RequestError(f"`{key}` is a list")
+    return value

@@ -1,0 +1,168 @@
+"""Time partitions as Dagster sees them: their definition, what a run asks for, and events that make the bar true.
+
+A run asks the engine for a backfill, in the words of the command line. Dagster hears of each partition when it is done,
+and not when the run is: a run that fails or is killed leaves the bar as it should be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, timedelta
+from pathlib import Path
+from typing import Any
+
+from dagster import (
+    AllPartitionMapping,
+    AssetDep,
+    AssetExecutionContext,
+    AssetKey,
+    AssetMaterialization,
+    DagsterInstance,
+    DagsterRun,
+    DagsterRunStatus,
+    TimeWindowPartitionsDefinition,
+)
+from dagster._core.definitions.data_version import DATA_VERSION_TAG
+
+from freshline.commit.delta_log import read_newest
+from freshline.commit.warehouse import Warehouse
+from freshline.declare.graph import Graph
+from freshline.declare.names import TableName
+from freshline.declare.spec import Mode, Spec, TableSpec
+from freshline.declare.time_partition import PartitionUnit, TimePartitions
+from freshline.plan.partition import find_gaps
+
+# The tag of a run that names its backfill, which a run that is tried again goes on with.
+BACKFILL_RUN = "freshline/backfill"
+# More are told at the next ticks: an event takes two kilobytes of Dagster's storage.
+TOLD_AT_ONCE = 200
+
+_CRON = {
+    PartitionUnit.HOUR: "0 * * * *",
+    PartitionUnit.DAY: "0 0 * * *",
+    PartitionUnit.WEEK: "0 0 * * 1",
+    PartitionUnit.MONTH: "0 0 1 * *",
+}
+_MOMENT = timedelta(microseconds=1)
+
+
+def partitions_definition(graph: Graph, spec: Spec) -> TimeWindowPartitionsDefinition | None:
+    """The partitions of a table, the open one among them where a refresh brings it in; None for one without."""
+    if not isinstance(spec, TableSpec) or spec.time_partitions is None:
+        return None
+    partitions = spec.time_partitions
+    open_too = graph.mode(spec.name) is not Mode.BATCH or graph.freshness(spec.name).seconds < partitions.unit.seconds
+    return TimeWindowPartitionsDefinition(
+        start=partitions.start,
+        fmt="%Y-%m-%d-%H:%M" if partitions.unit is PartitionUnit.HOUR else "%Y-%m-%d",
+        cron_schedule=_CRON[partitions.unit],
+        timezone=partitions.time_zone,
+        end_offset=1 if open_too else 0,
+    )
+
+
+def dependency(spec: Spec, upstream: Spec, key: AssetKey) -> AssetDep:
+    """A table on one that it reads: partition on partition where both are of one time zone, else on all of it.
+
+    Dagster refuses to map partitions of one time zone to those of another.
+    """
+    own, above = _times(spec), _times(upstream)
+    if own is not None and above is not None and own.time_zone != above.time_zone:
+        return AssetDep(key, partition_mapping=AllPartitionMapping())
+    return AssetDep(key)
+
+
+def read_partitioned(graph: Graph, name: TableName) -> tuple[TableName, ...]:
+    """The partitioned tables that a partitioned table reads; none for one without partitions."""
+    if _times(graph.spec(name)) is None:
+        return ()
+    upstreams = [graph.spec(read) for read in graph.reads(name)]
+    return tuple(upstream.name for upstream in upstreams if _times(upstream) is not None)
+
+
+def _times(spec: Spec) -> TimePartitions | None:
+    return spec.time_partitions if isinstance(spec, TableSpec) else None
+
+
+def asked_range(context: AssetExecutionContext, partitions: TimePartitions) -> tuple[str, str] | None:
+    """The first and last key that a run asks for; None for a run without partitions."""
+    if not context.has_partition_key and not context.has_partition_key_range:
+        return None
+    window = context.partition_time_window
+    last = partitions.at(window.end.astimezone(UTC) - _MOMENT)
+    return partitions.at(window.start.astimezone(UTC)).key, last.key
+
+
+def backfill_of(run: DagsterRun, instance: DagsterInstance) -> tuple[str, bool]:
+    """The name of a run's backfill, and whether an earlier run began it and did not end it."""
+    parent = None if run.parent_run_id is None else instance.get_run_by_id(run.parent_run_id)
+    unfinished = (DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED)
+    if parent is not None and parent.status in unfinished and BACKFILL_RUN in parent.tags:
+        return parent.tags[BACKFILL_RUN], True
+    return run.run_id, False
+
+
+def partition_event(
+    key: AssetKey, partition: str, metadata: Mapping[str, Any], version: int | None
+) -> AssetMaterialization:
+    """The materialization of one partition."""
+    tags = {} if version is None else {DATA_VERSION_TAG: str(version)}
+    return AssetMaterialization(asset_key=key, partition=partition, metadata=dict(metadata), tags=tags)
+
+
+def done_partitions(spec: TableSpec, warehouse: Warehouse) -> tuple[tuple[str, ...], int | None]:
+    """The partitions that the table has as they are declared now, and its version; only its newest receipt is read."""
+    newest = read_newest(warehouse.path(spec.name))
+    receipt = None if newest is None else newest.receipt
+    if newest is None or receipt is None or spec.time_partitions is None:
+        return (), None
+    found: dict[str, None] = {}
+    for span in receipt.spans or ():
+        if span.fingerprint != spec.fingerprint:
+            continue
+        for item in spec.time_partitions.inside(span.start, span.end):
+            whole = span.start <= item.start and item.end <= span.end
+            if whole or not find_gaps(receipt.spans or (), spec.fingerprint, item.start, item.end):
+                found[item.key] = None
+    return tuple(found), newest.version
+
+
+class PartitionBars:
+    """Tells Dagster of partitions that are done and that it does not know of, whoever did them."""
+
+    def __init__(self) -> None:
+        self._told: dict[Path, int] = {}
+
+    def events(
+        self,
+        graph: Graph,
+        key_of: Mapping[TableName, AssetKey],
+        warehouse: Warehouse,
+        instance: DagsterInstance,
+    ) -> Iterator[AssetMaterialization]:
+        """Materializations without a run, at most TOLD_AT_ONCE. A table whose version was looked at is not again."""
+        left = TOLD_AT_ONCE
+        for spec in graph.tables:
+            if spec.time_partitions is None or spec.name not in key_of or left <= 0:
+                continue
+            key, path = key_of[spec.name], warehouse.path(spec.name)
+            done, version = done_partitions(spec, warehouse)
+            if version is None or self._told.get(path) == version:
+                continue
+            known = instance.get_materialized_partitions(key)
+            missing = [partition for partition in done if partition not in known]
+            for partition in missing[:left]:
+                yield partition_event(key, partition, {"version": version}, version)
+            if len(missing) <= left:
+                self._told[path] = version
+            left -= len(missing)
+
+
+def newest_done(spec: Spec, warehouse: Warehouse) -> str | None:
+    """The newest partition that is done: the one that an event about the table as a whole is told of."""
+    if not isinstance(spec, TableSpec) or spec.time_partitions is None:
+        return None
+    newest = read_newest(warehouse.path(spec.name))
+    receipt = None if newest is None else newest.receipt
+    last = max((span.end for span in (receipt.spans if receipt is not None else None) or ()), default=None)
+    return None if last is None else spec.time_partitions.at(last - _MOMENT).key

@@ -1,0 +1,172 @@
+"""The plan of a backfill: which tables and partitions, in which order, and why each.
+
+A backfill is a list of chunks. A chunk is one refresh of one table, with at most one commit: the replacement of one
+partition, or the refresh of a table below, which finds by itself what changed. Everything here comes from the
+arguments, so the same plan is shown and run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from enum import StrEnum
+
+from sqlglot import exp
+
+from freshline.declare.graph import Graph
+from freshline.declare.names import TableName
+from freshline.declare.query import SqlQuery
+from freshline.declare.query_parser import parse_sql
+from freshline.declare.spec import Mode, TableSpec
+from freshline.declare.time_partition import PartitionUnit, TimePartition
+from freshline.plan.partition import Interval, PartitionState
+from freshline.plan.shape import read_shape
+
+NAMED = "it is named"
+
+
+class Action(StrEnum):
+    """What a backfill does with a partition or a table."""
+
+    REPLACE = "replace"
+    REFRESH = "refresh"
+    SKIP = "skip"
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """One step. `values` are the partition's columns and texts, none for a table as a whole; `key` is its name."""
+
+    table: TableName
+    action: Action
+    why: str
+    values: tuple[tuple[str, str], ...] = ()
+    key: str | None = None
+    state: PartitionState | None = None
+    full: bool = False
+
+    def as_json(self) -> dict[str, object]:
+        return {
+            "table": str(self.table),
+            "partition": self.key,
+            "state": None if self.state is None else str(self.state),
+            "action": str(self.action),
+            "why": self.why,
+        }
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is asked for: partitions of one table, in time or by values, or the table as a whole.
+
+    With `again`, partitions that are done are replaced too. `finished` are the keys that an earlier attempt of the same
+    backfill has committed. With `cascade`, what reads the table is brought up to date behind it.
+    """
+
+    table: TableName
+    partitions: tuple[TimePartition, ...] = ()
+    values: tuple[tuple[tuple[str, str], ...], ...] = ()
+    again: bool = False
+    cascade: bool = False
+    full: bool = False
+    finished: Collection[str] = field(default_factory=frozenset)
+
+
+def plan_backfill(graph: Graph, asked: Asked, states: Mapping[str, PartitionState], now: datetime) -> list[Chunk]:
+    """The chunks in the order in which they run: partitions from the oldest on, tables upstreams first."""
+    spec = graph.table(asked.table)
+    chunks: list[Chunk] = []
+    touched: dict[TableName, list[Interval]] = {}
+    if asked.partitions:
+        (column,) = spec.partitioned_by
+        chunks = [_chunk(asked, spec, column, item, states) for item in sorted(asked.partitions)]
+        touched[spec.name] = [(item.start, item.end) for item in asked.partitions]
+    elif asked.values:
+        chunks = [
+            Chunk(spec.name, Action.REPLACE, NAMED, item, "/".join(f"{column}={text}" for column, text in item))
+            for item in asked.values
+        ]
+    else:
+        chunks = [Chunk(spec.name, Action.REFRESH, NAMED, full=asked.full)]
+    if asked.cascade:
+        below = graph.downstream(spec.name)
+        for name in graph.order:
+            if name in below:
+                chunks += _below(graph, graph.table(name), {spec.name, *below}, touched, now)
+    return chunks
+
+
+def _chunk(
+    asked: Asked, spec: TableSpec, column: str, partition: TimePartition, states: Mapping[str, PartitionState]
+) -> Chunk:
+    state = states.get(partition.key, PartitionState.MISSING)
+    chunk = Chunk(spec.name, Action.REPLACE, f"it is {state}", ((column, partition.key),), partition.key, state)
+    if partition.key in asked.finished:
+        return replace(chunk, action=Action.SKIP, why="an earlier attempt of this backfill has committed it")
+    if asked.again:
+        return replace(chunk, why=NAMED)
+    return replace(chunk, action=Action.SKIP) if state is PartitionState.DONE else chunk
+
+
+def _below(
+    graph: Graph,
+    spec: TableSpec,
+    changing: Collection[TableName],
+    touched: dict[TableName, list[Interval]],
+    now: datetime,
+) -> list[Chunk]:
+    """What is done to a table that reads one of those that change."""
+    reads = [name for name in spec.reads if name in changing and name not in spec.lookups]
+    if not reads:
+        # Rows keep the dimension that they met.
+        return []
+    shown = " and ".join(str(name) for name in reads)
+    upstream = _follows(graph, spec, reads)
+    if upstream is None or upstream not in touched or spec.time_partitions is None:
+        return [Chunk(spec.name, Action.REFRESH, f"reads {shown}; which of its rows change, it finds by itself")]
+    (column,) = spec.partitioned_by
+    found = {
+        partition.start: partition
+        for start, end in touched[upstream]
+        for partition in spec.time_partitions.inside(start, end)
+        if partition.start <= now
+    }
+    ordered = [found[start] for start in sorted(found)]
+    touched[spec.name] = [(item.start, item.end) for item in ordered]
+    return [
+        Chunk(
+            spec.name,
+            Action.REPLACE,
+            f"its {column} follows from {upstream}.{graph.table(upstream).partitioned_by[0]}",
+            ((column, item.key),),
+            item.key,
+        )
+        for item in ordered
+    ]
+
+
+def _follows(graph: Graph, spec: TableSpec, reads: Sequence[TableName]) -> TableName | None:
+    """The one input whose partitions tell those of the table; None where only the changed rows do.
+
+    A table that is kept by change sets computes a partition where it stands, without what is new above it: it is
+    refreshed, and not replaced by partitions.
+    """
+    if len(reads) != 1 or spec.time_partitions is None or not isinstance(spec.query, SqlQuery):
+        return None
+    if graph.mode(spec.name) is not Mode.BATCH:
+        return None
+    upstream = graph.spec(reads[0])
+    origin = read_shape(spec.query, spec.partitioned_by).origin
+    if not isinstance(upstream, TableSpec) or upstream.time_partitions is None or origin is None:
+        return None
+    same_zone = upstream.time_partitions.time_zone == spec.time_partitions.time_zone
+    # A date says nothing about the hours in it.
+    coarser = spec.time_partitions.unit is not PartitionUnit.HOUR
+    if origin.input != upstream.name or not same_zone or not coarser:
+        return None
+    tree = parse_sql(f"SELECT {origin.expressions[0]}").expressions[0]
+    while isinstance(tree, exp.Paren):
+        tree = tree.this
+    plain = isinstance(tree, exp.Column) and tree.name.lower() == upstream.partitioned_by[0].lower()
+    return upstream.name if plain else None

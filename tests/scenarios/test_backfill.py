@@ -1,0 +1,145 @@
+"""A backfill of days: it resumes by the table's own log, and one day that cannot be done keeps no other from it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from freshline.commit.delta_log import read_receipts
+from freshline.declare.names import TableName
+from freshline.engine.backfills import BackfillRequest, Backfills
+from freshline.engine.requests import Request
+from freshline.engine.work import Work
+from freshline.plan.request import BACKFILL, RefreshRequest
+from freshline.refresh.cancellation import Cancellation
+from freshline.run import refresh_table
+from freshline.testing import Crash, Lab
+
+T, BELOW = TableName.parse("t"), TableName.parse("below")
+NOON = datetime(2026, 1, 6, 12, tzinfo=UTC)
+DAYS = [f"2026-01-0{day}" for day in range(1, 7)]
+DAILY = "PARTITIONED BY (ds) WITH ('partition.unit' = 'day', 'partition.start' = '2026-01-01')"
+
+
+@pytest.fixture
+def days(spark):
+    """Six days of a source that is partitioned like the table over it, and a table below."""
+    with Lab(spark, start=NOON) as lab:
+        lab.sql(
+            f"CREATE TABLE raw (ds DATE, id INT, n INT) USING delta PARTITIONED BY (ds) "
+            f"LOCATION '{lab.settings.root / 'raw'}' TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')"
+        )
+        lab.sql("INSERT INTO raw SELECT date_add(DATE'2026-01-01', id DIV 4), id, id * id FROM range(24)")
+        lab.declare(
+            "CREATE SOURCE s (ds DATE, id INT, n INT) "
+            f"WITH ('connector' = 'delta', 'path' = '{lab.settings.root / 'raw'}')"
+        )
+        lab.declare(
+            f"CREATE MATERIALIZED TABLE t (PRIMARY KEY (ds)) {DAILY} FRESHNESS = INTERVAL '6' HOUR AS "
+            "SELECT ds, count(*) AS c, sum(n) AS n FROM s GROUP BY ds"
+        )
+        lab.declare(
+            f"CREATE MATERIALIZED TABLE below {DAILY} FRESHNESS = INTERVAL '6' HOUR AS SELECT ds, n * 2 AS n FROM t"
+        )
+        yield lab
+
+
+def backfill(lab: Lab, name: str = "b", **asked: Any) -> tuple[str, list[dict[str, Any]]]:
+    """Ask for a backfill as the engine does; its state and its events."""
+
+    def refresh(job):
+        return refresh_table(lab.runtime, job.table, job.request, cancellation=job.cancellation, progress=job.progress)
+
+    work = Work(refresh, 2, lambda job, outcome: None)
+    request = Request("backfill", {})
+    asked.setdefault("ranges", ((None, DAYS[0], DAYS[-1]),))
+    state = Backfills(lab.runtime, work, dict).run(request, lab.runtime.graph, BackfillRequest(T, name, **asked))
+    work.close(5)
+    return state, request.events(0)[0]
+
+
+def one(events: list[dict[str, Any]], kind: str) -> dict[str, Any]:
+    (found,) = [event for event in events if event["type"] == kind]
+    return found
+
+
+def actions(events: list[dict[str, Any]]) -> dict[str, str]:
+    return {each["partition"]: each["action"] for each in one(events, "plan")["chunks"] if each["table"] == "t"}
+
+
+def commits(lab: Lab) -> Counter[str]:
+    """How often each partition of t was replaced by name."""
+    return Counter(key for _, receipt in read_receipts(lab.path("t")) for key in receipt.replaced)
+
+
+def test_a_backfill_goes_on_where_it_was_killed_and_late_rows_make_their_day_stale(days):
+    for number, key in enumerate(DAYS[:3]):
+        request = RefreshRequest(partitions=((("ds", key),),), cause=BACKFILL, backfill="b")
+        with days.crash_at("table-after-commit" if number < 2 else "table-before-commit"), pytest.raises(Crash):
+            refresh_table(days.runtime, T, request, cancellation=Cancellation(), progress=lambda message: None)
+    days.restart(lose_control_store=True)
+
+    state, events = backfill(days, again=True, resume=True)
+
+    assert state == "SUCCEEDED"
+    assert actions(events) == {**dict.fromkeys(DAYS[:2], "skip"), **dict.fromkeys(DAYS[2:], "replace")}
+    assert commits(days) == Counter(DAYS)
+    assert days.diff("t") == []
+    assert days.receipt("t").data_timestamp is None
+    assert days.status()[1].lag_seconds is None, "a backfill says nothing about how far the table lags"
+
+    assert set(actions(backfill(days, dry_run=True)[1]).values()) == {"skip"}
+    days.sql("INSERT INTO raw VALUES (DATE'2026-01-02', 100, 1000)")
+    days.sql("UPDATE raw SET n = n + 1 WHERE id = 20")
+    state, events = backfill(days, "c", cascade=True)
+    assert [key for key, action in actions(events).items() if action == "replace"] == [DAYS[1], DAYS[5]]
+    assert state == "SUCCEEDED"
+    # What reads it was made by these two.
+    assert [str(row["ds"]) for row in days.rows("below")] == [DAYS[1], DAYS[5]]
+    days.refresh("below")
+    days.sql("DELETE FROM raw WHERE ds = DATE'2026-01-03'")
+    state, events = backfill(days, "d", cascade=True)
+    assert state == "SUCCEEDED"
+    assert [(each["table"], each["partition"]) for each in one(events, "backfill")["done"]] == [
+        ("t", DAYS[2]),
+        ("below", DAYS[2]),
+    ]
+    assert days.diff("t") == days.diff("below") == []
+    assert DAYS[2] not in {str(row["ds"]) for row in days.rows("below")}
+
+
+def test_a_day_whose_files_are_gone_fails_with_its_reason_and_the_others_are_done(days):
+    for file in Path(days.settings.root / "raw" / "ds=2026-01-03").glob("*.parquet"):
+        file.unlink()
+
+    state, events = backfill(days)
+
+    assert state == "FAILED"
+    result = one(events, "backfill")
+    assert [each["partition"] for each in result["done"]] == [*DAYS[:2], *DAYS[3:]]
+    (failed,) = result["failed"]
+    assert failed["partition"] == DAYS[2]
+    assert failed["error"]["code"] == "SOURCE"
+    assert days.verify("t").error is None
+    assert len(days.rows("t")) == 5
+
+
+def test_partitions_of_another_declaration_are_told_as_stale(days):
+    backfill(days)
+    days.declare(
+        f"CREATE MATERIALIZED TABLE t (PRIMARY KEY (ds)) {DAILY} FRESHNESS = INTERVAL '6' HOUR AS "
+        "SELECT ds, count(*) AS c, sum(n) + 1 AS n FROM s GROUP BY ds"
+    )
+
+    _, events = backfill(days, "e", ranges=((None, DAYS[0], DAYS[1]),))
+    (_, seen) = backfill(days, "f", dry_run=True)
+
+    assert len(one(events, "backfill")["done"]) == 2
+    assert {each["partition"]: each["state"] for each in one(seen, "plan")["chunks"]} == {
+        **dict.fromkeys(DAYS[:2], "done"),
+        **dict.fromkeys(DAYS[2:], "stale"),
+    }
