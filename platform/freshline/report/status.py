@@ -266,7 +266,7 @@ def _look(
             # What either says, stays true: later versions have at least what was there.
             max(stamps, default=None),
             driving,
-            {} if receipt is None else receipt.positions,
+            {} if receipt is None or receipt.is_partial else receipt.positions,
         )
         return _Look(
             held,
