@@ -189,7 +189,7 @@ def test_live_refreshes_of_the_table_come_between_two_partitions(bench):
     assert order == [BACKFILL, MANUAL, LIVE, BACKFILL, BACKFILL]
 
 
-def test_backfills_leave_half_of_the_threads_to_what_is_live(bench):
+def test_backfills_have_half_as_many_threads_and_leave_the_others_to_what_is_live(bench):
     begun, release = threading.Semaphore(0), threading.Event()
 
     def refresh(job: Job) -> Outcome:

@@ -22,6 +22,7 @@ from freshline.declare.names import TableName
 from freshline.declare.project import read_declarations
 from freshline.declare.project_settings import read_settings
 from freshline.plan.intentions import FreshnessOverride, Suspension
+from freshline.plan.partition import Span
 from freshline.plan.position import Position, TablePosition
 from freshline.plan.receipt import Receipt
 from freshline.plan.record import RefreshRecord
@@ -61,11 +62,12 @@ class Project:
         stamp: datetime | None = None,
         positions: dict[TableName, Position] | None = None,
         maintenance: bool = False,
+        spans: tuple[Span, ...] | None = None,
     ) -> None:
         receipt = Receipt(
             table=name, fingerprint="f", epoch=1, seq=seq, mode="batch", strategy="append", reason="new rows",
             data_timestamp=stamp, positions=positions or {}, rows_in=rows, rows_out=rows, attempt="a", seconds=1.5,
-            maintenance=maintenance,
+            maintenance=maintenance, spans=spans,
         )  # fmt: skip
         self.write(self.path(name), rows, receipt.to_json())
 
@@ -371,3 +373,13 @@ def test_a_table_that_somebody_replaced_has_its_new_id(project: Project) -> None
 
     assert newest is not None
     assert newest.table_id == "another"
+
+
+def test_a_table_that_only_has_some_partitions_tells_no_lag(project):
+    fresh(project)
+    positions = {ORDERS: project.position(ORDERS, seq=1), PRICES: project.position(PRICES)}
+    project.commit(SPEND, 9, 1, positions=positions, spans=(Span(before(60), before(30), "f"),))
+    assert project.status()[SPEND].lag_seconds is None
+
+    project.commit(SPEND, 10, 1, stamp=before(4), positions=positions, spans=(Span(before(60), NOW, "f"),))
+    assert project.status()[SPEND].lag_seconds is not None

@@ -33,7 +33,7 @@ def days(spark):
             f"CREATE TABLE raw (ds DATE, id INT, n INT) USING delta PARTITIONED BY (ds) "
             f"LOCATION '{lab.settings.root / 'raw'}' TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')"
         )
-        lab.sql("INSERT INTO raw SELECT date_add(DATE'2026-01-01', id DIV 4), id, id * id FROM range(24)")
+        lab.sql("INSERT INTO raw SELECT date_add(DATE'2026-01-01', CAST(id DIV 4 AS INT)), id, id * id FROM range(24)")
         lab.declare(
             "CREATE SOURCE s (ds DATE, id INT, n INT) "
             f"WITH ('connector' = 'delta', 'path' = '{lab.settings.root / 'raw'}')"

@@ -57,6 +57,7 @@ class Shop:
         )
         self.settings = read_settings(root, {})
         self.written = 0
+        self.commands: list[subprocess.Popen[str]] = []
         self.stopped = threading.Event()
         self.thread = threading.Thread(target=self._arrive, daemon=True)
         for day in range(DAYS):
@@ -80,12 +81,14 @@ class Shop:
                 self.land(source, f"live-{turn:05d}", [datetime.now(UTC)] * RATE)
 
     def command(self, *arguments: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, "-m", "freshline.cli.main", *arguments, "--project", str(self.root)],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
         )
+        self.commands.append(process)
+        return process
 
     def run(self, *arguments: str) -> str:
         process = self.command(*arguments)
@@ -135,6 +138,10 @@ class Shop:
 
     def end(self) -> None:
         self.stopped.set()
+        for command in self.commands:
+            # One that lives would start the next engine.
+            command.kill()
+            command.communicate()
         state, holder = read_state(self.settings.state), read_holder(self.settings.warehouse)
         for process in (state and state.process, state and state.jvm, holder and holder.process, holder and holder.jvm):
             if process is not None:

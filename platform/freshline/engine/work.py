@@ -1,8 +1,8 @@
 """The refreshes that are asked for, in the order in which they run (rule 9).
 
 Manual ones before live ones before backfills, each kind in the order in which it was asked; never two of one table at
-once. A job that waits for its table does not keep others waiting. Backfills have at most half of the threads, so that
-what is live finds one.
+once. A job that waits for its table does not keep others waiting. Backfills have threads of their own, half as many:
+what is live never waits for one to end, unless it is of the same table.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Job:
 
 
 class Work:
-    """A few threads that run jobs.
+    """A few threads that run jobs, and half as many more (one at least) that backfills have for themselves.
 
     `refresh` does one; it is called in one thread for one table at a time. `told` gets each job with its outcome, in
     the thread that did it; a job that raised, which is a mistake in freshline, has none.
@@ -53,9 +53,11 @@ class Work:
         self._running: dict[TableName, Job] = {}
         self._numbers = itertools.count()
         self._closed = False
+        self._most = threads
         self._most_backfills = max(1, threads // 2)
         self._threads = [
-            threading.Thread(target=self._run, name=f"refresh-{number}", daemon=True) for number in range(threads)
+            threading.Thread(target=self._run, name=f"refresh-{number}", daemon=True)
+            for number in range(threads + self._most_backfills)
         ]
         for thread in self._threads:
             thread.start()
@@ -116,8 +118,12 @@ class Work:
 
     def _next(self) -> tuple[int, int, Job] | None:
         backfills = sum(job.request.cause == BACKFILL for job in self._running.values())
-        most = BACKFILL if backfills < self._most_backfills else LIVE
-        free = (entry for entry in self._waiting if entry[2].table not in self._running and entry[0] <= _RANKS[most])
+        has_room = {True: backfills < self._most_backfills, False: len(self._running) - backfills < self._most}
+        free = (
+            entry
+            for entry in self._waiting
+            if entry[2].table not in self._running and has_room[entry[2].request.cause == BACKFILL]
+        )
         return min(free, key=lambda entry: entry[:2], default=None)
 
     def _do(self, job: Job) -> None:

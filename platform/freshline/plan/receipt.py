@@ -90,6 +90,11 @@ class Receipt:
         return bool(self.partitions) or any(span.positions is not None for span in self.spans or ())
 
     @property
+    def is_partial(self) -> bool:
+        """Whether the table only has partitions that were named: then it holds no version of what it reads yet."""
+        return self.spans is not None and self.data_timestamp is None
+
+    @property
     def transaction_version(self) -> int:
         """The version of the Delta transaction: the fence is closed for everything that is not above it."""
         return transaction_version(self.epoch, self.seq)

@@ -267,7 +267,7 @@ def _look(
             # What either says, stays true: later versions have at least what was there.
             newest_stamp(stamps, now),
             driving,
-            {} if receipt is None else receipt.positions,
+            {} if receipt is None or receipt.is_partial else receipt.positions,
         )
         return _Look(
             held,
