@@ -249,7 +249,7 @@ def test_what_the_engine_brought_in_by_itself_is_told_by_partition(asset):
 def test_a_scheduled_run_of_partitioned_tables_that_read_each_other_needs_no_partitions(graph, asset, tmp_path):
     project = read_settings(tmp_path, {})
     paris = graph.tables[1]
-    asked = Materialization(paris, Warehouse(project.warehouse), read_partitioned(graph, paris.name))
+    asked = Materialization(paris, Warehouse(project.warehouse), behind=read_partitioned(graph, paris.name))
     events = (outcome("2026-02-01"), outcome("2026-02-01", table="paris", version=None), DONE)
     daily_engine, paris_engine = Engine(*events, *events), Engine(*events, *events)
     below = executable_asset(asset_spec(graph, paris.name, project), asked, lambda progress: paris_engine)
