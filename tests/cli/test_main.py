@@ -118,7 +118,14 @@ def test_a_command_outside_of_a_project_says_so(
 ) -> None:
     monkeypatch.chdir(tmp_path)
 
-    needed = {"sql": ["SELECT 1"], "alter": ["t", "--reset"], "suspend": ["t"], "resume": ["t"]}
+    needed = {
+        "sql": ["SELECT 1"],
+        "alter": ["t", "--reset"],
+        "suspend": ["t"],
+        "resume": ["t"],
+        "savepoint": ["list"],
+        "consumers": ["list"],
+    }
 
     assert run([name, *needed.get(name, [])]) == 1
     err = capsys.readouterr().err

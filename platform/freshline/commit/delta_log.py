@@ -74,6 +74,12 @@ class Commit:
         return None if version is None else int(version)
 
     @property
+    def is_restore(self) -> bool:
+        """Whether it brought earlier rows back."""
+        receipt = self.receipt
+        return self.restored_version is not None or (receipt is not None and receipt.restored is not None)
+
+    @property
     def metrics(self) -> dict[str, int]:
         """Delta's operation metrics that are whole numbers."""
         found = self.info.get("operationMetrics") or {}
@@ -312,6 +318,15 @@ def classify(name: TableName, path: Path, before: TablePosition | None, after: T
         else:
             gone = f"commit {version} is no longer in its log"
             return Changes(name, before, after, ChangeKind.HISTORY_GONE, detail=gone)
+    back = [(c.version, r.restored) for c in commits if (r := c.receipt) is not None and r.restored is not None]
+    if log and back:
+        # What a restore took away of a log is told by no row of it.
+        ahead = [version for version, seq in back if before.seq is None or before.seq > seq]
+        if ahead:
+            detail = f"version {ahead[0]} brought back a savepoint from before what was read"
+            return Changes(name, before, after, ChangeKind.SOURCE_REPLACED, log=True, detail=detail)
+        kept = sum(changed_rows(commit) for commit in commits if not commit.is_restore)
+        return Changes(name, before, after, ChangeKind.APPEND, log=True, rows=kept)
     added = [add for commit in commits for add in commit.data_actions("add")]
     rows = sum(changed_rows(commit) for commit in commits)
     old, new = open_table(path, before.version), open_table(path, after.version)

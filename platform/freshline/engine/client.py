@@ -32,6 +32,9 @@ from freshline.errors import (
     JarError,
     JavaError,
     RequestError,
+    RestoreBusyError,
+    SavepointError,
+    SavepointGoneError,
     SettingsError,
     StorageError,
 )
@@ -52,6 +55,9 @@ _ERRORS: Mapping[str, type[FreshlineError]] = {
         JarError,
         JavaError,
         RequestError,
+        RestoreBusyError,
+        SavepointError,
+        SavepointGoneError,
         SettingsError,
         StorageError,
     )

@@ -29,7 +29,8 @@ class Receipt:
     the set of root positions behind it, by the roots' names. `replayed_from` is the seq of the last full refresh:
     what came after it, came by change sets. `maintenance` marks a commit that carries a receipt on without new rows.
     `rows_out` is None where only the commit's own metrics know it. `parked` is the version of the rows that wait for
-    their dimension, None where none ever did.
+    their dimension, None where none ever did. `restored` is the seq whose rows a restore brought back; None in all
+    other receipts.
     """
 
     table: TableName
@@ -51,6 +52,7 @@ class Receipt:
     seconds: float = 0.0
     maintenance: bool = False
     parked: int | None = None
+    restored: int | None = None
 
     @property
     def transaction_version(self) -> int:
@@ -64,7 +66,7 @@ class Receipt:
 
     def carried(self, attempt: str) -> Receipt:
         """The same receipt for a commit that moves no rows."""
-        return replace(self, maintenance=True, attempt=attempt)
+        return replace(self, maintenance=True, attempt=attempt, restored=None)
 
     def to_json(self) -> str:
         """One line of JSON, for `userMetadata`."""
@@ -92,6 +94,8 @@ class Receipt:
         }
         if self.parked is not None:
             value["parked"] = self.parked
+        if self.restored is not None:
+            value["restored"] = self.restored
         return json.dumps(value, separators=(",", ":"))
 
     @classmethod
@@ -132,6 +136,7 @@ class Receipt:
             maintenance=bool(value["maintenance"]),
             attempt=value["attempt"],
             parked=value.get("parked"),
+            restored=value.get("restored"),
         )
 
 

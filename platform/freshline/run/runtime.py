@@ -97,6 +97,8 @@ class Runtime:
     known_files: dict[TableName, KnownFiles] = field(default_factory=dict)
     kept: KeptRows = field(default_factory=KeptRows)
     cpu: CpuMeter = field(default_factory=CpuMeter)
+    # Held by what concerns all tables at once, before the lock of any of them.
+    whole: threading.RLock = field(default_factory=threading.RLock)
     # Queries that Spark was found to read as the analysis of affected keys does, for these changed inputs.
     _understood: set[tuple[str, frozenset[TableName]]] = field(default_factory=set)
     _locks: dict[TableName, threading.Lock] = field(default_factory=dict)

@@ -196,9 +196,14 @@ def _rows_at(
 def _chain(runtime: Runtime, spec: TableSpec, receipt: Receipt) -> list[Receipt]:
     """The receipts since the last full refresh, oldest first, as far as the log still has them."""
     found = []
+    upper: int | None = None
     for _, item in read_receipts(runtime.warehouse.path(spec.name)):
         if item.seq < receipt.replayed_from:
             break
+        if upper is not None and item.seq > upper:
+            # A restore took it back.
+            continue
+        upper = item.restored
         found.append(item)
     return list(reversed(found))
 
@@ -211,7 +216,7 @@ def _replay_lookups(runtime: Runtime, spark: SparkSession, spec: TableSpec, rece
     unverified = 0
     previous: Receipt | None = None
     for item in chain:
-        if item.strategy == "noop":
+        if item.strategy in ("noop", "restore"):
             previous = item
             continue
         try:
