@@ -14,6 +14,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
+from ageing import ageing, savepoint
 from evaluation import evaluate
 from joins import Kept, delta_join, lookup_join
 from measure import Comparison, Cost, compare, cost_of, middle
@@ -325,6 +326,8 @@ BENCHMARKS: dict[str, Callable[[SparkSession, Path], Figure | Iterator[Figure]]]
     "first_row_growth": first_row_growth,
     "delta_join": delta_join,
     "lookup_join": lookup_join,
+    "ageing": ageing,
+    "savepoint": savepoint,
 }
 # These grow with a scale that is given on the command line.
 SCALED = ("tpch",)

@@ -18,6 +18,8 @@ HOURLY = "FRESHNESS = INTERVAL '1' HOUR"
 TABLES = ("latest", "joined", "total", "met")
 POINTS = ["restore-begun", "restore-table", "restore-done"]
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def small(lab):
@@ -109,7 +111,6 @@ def test_stopped_at_any_point_a_savepoint_is_there_or_not_and_a_restore_is_finis
     assert small.diff("latest") == []
 
 
-@pytest.mark.long
 def test_a_restored_graph_goes_on_as_if_nothing_had_happened_since(shop):
     for number in (0, 1):
         land(shop, number)
@@ -154,7 +155,6 @@ def test_a_restored_graph_goes_on_as_if_nothing_had_happened_since(shop):
     assert_equal(shop)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("point", POINTS)
 def test_a_restore_that_is_stopped_is_finished_by_whoever_comes_next(shop, point):
     land(shop, 0)
@@ -186,7 +186,6 @@ def restored_once(lab, name):
     return sum('"restored\\":' in file.read_text() for file in log.glob("*.json")) == 1
 
 
-@pytest.mark.long
 def test_tables_that_were_not_saved_follow_a_restore(shop):
     land(shop, 0)
     refresh(shop)

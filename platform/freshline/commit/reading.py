@@ -80,8 +80,10 @@ def net_changes(changes: pa.Table) -> pa.Table:
     sign = pc.if_else(pc.is_in(changes[CHANGE], pa.array(_CAME)), 1, -1)
     if any(pa.types.is_nested(field.type) for field in rows.schema):
         return _net_nested(rows, sign)
-    grouped = rows.append_column("n", sign).group_by(names).aggregate([("n", "sum")])
-    return _repeated(grouped.select(names), grouped["n_sum"].to_pylist())
+    # Under names of their own: a column may be called as the count is.
+    own = [f"c{number}" for number in range(len(names))]
+    grouped = rows.rename_columns(own).append_column("net", sign).group_by(own).aggregate([("net", "sum")])
+    return _repeated(grouped.select(own).rename_columns(names), grouped["net_sum"].to_pylist())
 
 
 def _net_nested(rows: pa.Table, sign: pa.ChunkedArray) -> pa.Table:
