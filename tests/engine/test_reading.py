@@ -5,10 +5,12 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from freshline.commit.delta_log import table_id
+from freshline.commit.reading import net_changes
 from freshline.commit.savepoints import keep_savepoint
 from freshline.commit.warehouse import Warehouse
 from freshline.declare.names import TableName
@@ -168,3 +170,23 @@ def test_what_is_not_there_is_told(project):
     with pytest.raises(ReadError):
         register_consumer("d", "t", version=1, project=project)
     assert [consumer.name for consumer in consumers(project=project)] == ["c"]
+
+
+def test_changes_of_partitions_whatever_their_names(project):
+    path = str(project.warehouse / "t")
+    names = ["a b", "a:b", "ü%", "x/y", "o'k", None, "%20"]
+    stored = pa.table({"id": list(range(7)), "a": names}, pa.schema([("id", pa.int32()), ("a", pa.string())]))
+    write_deltalake(path, stored, mode="overwrite", schema_mode="overwrite", partition_by=["a"])
+    before = DeltaTable(path).version()
+    DeltaTable(path).delete("id = 2")
+    DeltaTable(path).restore(before)
+
+    raw = read_changes("t", before, project=project)
+
+    assert raw.select(["id", "a", "_change_type"]).to_pylist()[:2] == [
+        {"id": 2, "a": "ü%", "_change_type": "delete"},
+        {"id": 2, "a": "ü%", "_change_type": "insert"},
+    ]
+    assert net_changes(raw).num_rows == 0
+    inserted = read_changes("t", before - 1, before, project=project).filter(pc.field("_change_type") == "insert")
+    assert sorted(map(str, inserted["a"].to_pylist())) == sorted(map(str, names))

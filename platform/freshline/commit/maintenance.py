@@ -135,8 +135,9 @@ def unneeded_files(path: Path, kept: Kept) -> list[str]:
         full=True,
         keep_versions=sorted({*kept.points, kept.floor}),
     )
-    needed = _needed_files(path, table, kept)
-    return sorted({unquote(file) for file in found} - needed)
+    # A file's own name is unique: however its folder is written, one that is needed is not among them.
+    needed = {Path(file).name for file in _needed_files(path, table, kept)}
+    return sorted(file for file in set(found) if Path(file).name not in needed)
 
 
 def _needed_files(path: Path, newest: DeltaTable, kept: Kept) -> set[str]:

@@ -7,14 +7,18 @@ is no longer there is an error, never fewer rows.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from deltalake.exceptions import DeltaError
 
-from freshline.commit.delta_log import newest_version, open_table
+from freshline.commit.delta_log import Commit, newest_version, open_table, read_commit
 from freshline.commit.maintenance import list_checkpoints, read_commits
 from freshline.errors import ReadError
 from freshline.plan.read import History
@@ -42,7 +46,7 @@ def read_rows(path: Path, table: str, version: int, columns: Sequence[str] | Non
     wanted = list(columns) if columns is not None else [f.name for f in opened.schema().fields if not _is_own(f.name)]
     try:
         found: pa.Table = opened.to_pyarrow_table(columns=wanted)
-    except (DeltaError, FileNotFoundError, pa.ArrowException) as error:
+    except (DeltaError, OSError, pa.ArrowException) as error:
         raise _gone(table, f"version {version}", error) from error
     return found
 
@@ -54,17 +58,68 @@ def read_changes(path: Path, table: str, after: int, to: int) -> pa.Table:
     `_commit_version` and `_commit_timestamp`. Raises ReadError where a file of them is gone.
     """
     opened = open_table(path, to)
+    partitioned_by = opened.metadata().partition_columns
     kept = [field for field in pa.schema(opened.schema().to_arrow()) if not _is_own(field.name)]
     more = [pa.field(CHANGE, pa.string()), pa.field(VERSION, pa.int64()), pa.field(TIME, pa.timestamp("us", "UTC"))]
     schema = pa.schema([*kept, *more])
-    if after >= to:
-        return schema.empty_table()
+    parts = [schema.empty_table()]
+    for version in range(after + 1, to + 1):
+        commit = read_commit(path, version)
+        if commit is None:
+            raise _gone(table, f"the changes of version {version}", "its commit is no longer in the log")
+        at = datetime.fromtimestamp(int(commit.info.get("timestamp", 0)) / 1000, UTC)
+        for action, kind in _changed_files(commit):
+            if action.get("deletionVector") is not None:
+                raise ReadError(
+                    f"version {version} marks rows as deleted in its files; read its changes with Spark, as "
+                    '`freshline sql "SELECT * FROM read_changes(..)"` does.',
+                    where=table,
+                )
+            rows = _read_file(path, table, action, partitioned_by)
+            kinds = rows[CHANGE] if kind is None else pa.array([kind] * rows.num_rows, pa.string())
+            said = {
+                CHANGE: kinds,
+                VERSION: pa.array([version] * rows.num_rows, pa.int64()),
+                TIME: pa.array([at] * rows.num_rows, pa.timestamp("us", "UTC")),
+            }
+            parts.append(pa.table([_column(rows, field, said) for field in schema], schema=schema))
+    return pa.concat_tables(parts)
+
+
+def _changed_files(commit: Commit) -> list[tuple[dict[str, Any], str | None]]:
+    """The files that hold a commit's changes, each with what happened to its rows; None where the rows say so."""
+    written = [(action["cdc"], None) for action in commit.actions if "cdc" in action]
+    if written:
+        return list(written)
+    came = [(action, "insert") for action in commit.data_actions("add")]
+    return [*((action, "delete") for action in commit.data_actions("remove")), *came]
+
+
+def _read_file(path: Path, table: str, action: Mapping[str, Any], partitioned_by: Sequence[str]) -> pa.Table:
+    """The rows of one file; the values by which it is partitioned stand in the log."""
     try:
-        found = pa.table(opened.load_cdf(starting_version=after + 1, ending_version=to).read_all())
-    except (DeltaError, FileNotFoundError, pa.ArrowException) as error:
-        raise _gone(table, f"the changes of versions {after + 1} to {to}", error) from error
-    # delta-rs hands out views of texts, which Arrow cannot sort yet.
-    return found.select(schema.names).cast(schema).sort_by([(VERSION, "ascending")])
+        rows = pq.ParquetFile(path / unquote(str(action["path"]))).read()
+    except (OSError, pa.ArrowException) as error:
+        raise _gone(table, f"a file of changes, {action['path']},", error) from error
+    values = action.get("partitionValues") or {}
+    # A file from before the table was partitioned so has the column itself.
+    for name in set(partitioned_by) - set(rows.column_names):
+        value = values.get(name)
+        rows = rows.append_column(name, pa.array([value or None] * rows.num_rows, pa.string()))
+    return rows
+
+
+def _column(rows: pa.Table, field: pa.Field, said: Mapping[str, Any]) -> Any:
+    if field.name in said:
+        return said[field.name]
+    if field.name not in rows.column_names:
+        # The file was written before the table had the column.
+        return pa.nulls(rows.num_rows, field.type)
+    column = rows[field.name]
+    if pa.types.is_string(column.type) and pa.types.is_timestamp(field.type):
+        # In the log a time has no zone and is in UTC.
+        return column.cast(pa.timestamp("us")).cast(field.type)
+    return column.cast(field.type)
 
 
 def net_changes(changes: pa.Table) -> pa.Table:
@@ -108,7 +163,7 @@ def _is_own(name: str) -> bool:
     return name.lower().startswith(OWN)
 
 
-def _gone(table: str, what: str, error: Exception) -> ReadError:
+def _gone(table: str, what: str, error: Exception | str) -> ReadError:
     return ReadError(
         f"{what} cannot be read: {str(error).splitlines()[0]}. Its files may have been removed; read the newest rows.",
         where=table,

@@ -47,6 +47,7 @@ from freshline.run.parked import read_parked
 from freshline.run.partitions import named_partition, partition_condition, read_partition
 from freshline.run.pin import pin_at
 from freshline.run.runtime import Progress, Runtime
+from freshline.run.savepoint import finish_restore
 
 RELATIVE = 1e-9
 SAMPLES = 5
@@ -111,6 +112,7 @@ def verify_table(runtime: Runtime, name: TableName, *, cancellation: Cancellatio
     if not isinstance(spec, TableSpec):
         raise RequestError(f"{name} is a source; tables are verified", where=str(name))
     path = runtime.warehouse.path(name)
+    finish_restore(runtime)
     # While it is verified the table stands still: its newest receipt and version belong together.
     with runtime.lock(name):
         newest = read_newest(path)
