@@ -240,6 +240,12 @@ def count_rows(path: Path, version: int | None = None) -> int | None:
     return int(sum(counts)) - int(deleted)
 
 
+def count_files(path: Path, version: int) -> tuple[int, int]:
+    """How many files a version has, and their bytes."""
+    actions = deltalake.DeltaTable(str(path), version=version).get_add_actions(flatten=True)
+    return actions.num_rows, sum(actions["size_bytes"].to_pylist()) if actions.num_rows else 0
+
+
 def greatest_time(path: Path, version: int, column: str) -> datetime | None:
     """The greatest value of a TIMESTAMP column by the statistics of a version, to the millisecond.
 
