@@ -6,10 +6,14 @@ join with rows that wait, and a table that is read in place.
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
-from freshline.commit.delta_log import newest_version
+from freshline.commit.delta_log import newest_version, read_newest
+from freshline.commit.maintenance import compact_files, keep_commits
 from freshline.commit.savepoints import read_restoration, read_savepoints
+from freshline.commit.small import open_small
 from freshline.errors import RestoreBusyError, SavepointError, SavepointGoneError
 from freshline.run import create_savepoint, drop_savepoint, query, restore_savepoint
 from freshline.testing import Crash
@@ -247,3 +251,30 @@ def _files_at(lab, saved):
         path.rsplit("/", 1)[-1]
         for path in DeltaTable(str(lab.path("latest")), version=table.version.version).file_uris()
     ]
+
+
+def test_a_table_that_spark_alone_can_write_is_brought_back_and_kept(lab):
+    lab.source("s", "k INT, n INT")
+    lab.sql("INSERT INTO s VALUES (1, 1)")
+    lab.declare(f"CREATE MATERIALIZED TABLE t (PRIMARY KEY (k)) CLUSTER BY (k) {HOURLY} AS SELECT k, n FROM s")
+    refresh(lab)
+    lab.create_savepoint("calm")
+    lab.sql("INSERT INTO s VALUES (2, 2)")
+    refresh(lab)
+    path = lab.path("t")
+    assert open_small(path) is None
+
+    lab.restore_savepoint("calm")
+
+    assert (lab.rows("t"), lab.receipt("t").restored) == ([{"k": 1, "n": 1}], 1)
+    assert refresh(lab)["t"].rows_out == 1
+    before = read_newest(path)
+    session = lab.runtime.sessions.root.newSession()
+    assert compact_files(lambda: session, path, before.receipt.carried("compacted"))
+    after = read_newest(path)
+    assert (after.receipt.seq, after.receipt.maintenance, after.foreign) == (before.receipt.seq, True, False)
+    assert keep_commits(lambda: session, path, before.receipt.carried("kept"), timedelta(days=9))
+    assert not read_newest(path).foreign
+    lab.sql("INSERT INTO s VALUES (3, 3)")
+    assert refresh(lab)["t"].strategy in ("append", "keys")
+    assert lab.diff("t") == []

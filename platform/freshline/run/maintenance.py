@@ -85,7 +85,10 @@ def history_of(runtime: Runtime, spec: Spec) -> timedelta:
     """How long versions and changes of a table are kept for whoever asks."""
     if spec.history_seconds is not None:
         return timedelta(seconds=spec.history_seconds)
-    continuous = runtime.graph.mode(spec.name) is Mode.CONTINUOUS
+    graph = runtime.graph
+    # A freshness for the length of a sale must not cost the history of a week.
+    declared = graph.freshness(spec.name) == graph.declared_freshness(spec.name)
+    continuous = graph.mode(spec.name) is Mode.CONTINUOUS and declared
     return timedelta(seconds=CONTINUOUS_HISTORY_SECONDS if continuous else HISTORY_SECONDS)
 
 
