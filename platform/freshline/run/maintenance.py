@@ -196,12 +196,16 @@ def _remove(runtime: Runtime, path: Path, needs: Needs, history: timedelta, eage
     # The newest receipt must stay in the log, whatever else is old.
     receipt_at = newest.version if newest.receipt_version is None else newest.receipt_version
     kept = what_to_keep(commits, Needs(needs.points, needs.readers | {receipt_at}), history, runtime.clock())
-    files = unneeded_files(path, kept)
-    size = sum((path / file).stat().st_size for file in files if (path / file).exists())
     removed = Removed()
-    if files and (eager or len(files) >= LEAST_REMOVED_FILES or size >= LEAST_REMOVED_BYTES):
-        removed = remove_files(path, files)
-        runtime.failpoint("maintenance-removed")
+    cleaned = runtime.cleaned_up_to.get(path)
+    # Looking reads every commit that is kept: only where enough may have become unneeded since.
+    if eager or cleaned is None or kept.floor - cleaned >= LEAST_REMOVED_FILES:
+        files = unneeded_files(path, kept)
+        size = sum((path / file).stat().st_size for file in files if (path / file).exists())
+        if files and (eager or len(files) >= LEAST_REMOVED_FILES or size >= LEAST_REMOVED_BYTES):
+            removed = remove_files(path, files)
+            runtime.failpoint("maintenance-removed")
+        runtime.cleaned_up_to[path] = kept.floor
     versions = [version for version, _ in commits]
     old = commits_to_remove(versions, list_checkpoints(path), kept.log_floor)
     if not old and sum(version < kept.log_floor for version in versions) >= 2 * LEAST_COMMITS:
