@@ -8,7 +8,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from freshline.commit.delta_log import classify, newest_version, position_of, read_newest, read_receipts
-from freshline.commit.maintenance import read_sizes
+from freshline.commit.maintenance import compact_files, keep_commits, newest_receipt, read_sizes
 from freshline.commit.reading import net_changes, read_changes
 from freshline.declare.names import TableName
 from freshline.engine.reading import open_reader, register_consumer
@@ -148,3 +148,19 @@ def test_a_table_that_somebody_else_wrote_to_is_left_alone(tables):
 
     assert maintain_table(tables.runtime, T, eager=True) == []
     assert newest_version(path) == version
+
+
+def test_a_receipt_is_never_carried_above_a_newer_one(tables):
+    path = tables.path("t")
+    version, receipt = newest_receipt(path)
+    for number in range(1, 31):
+        tables.commit("t", [number])
+    newest = tables.receipt("t")
+
+    assert not compact_files(no_spark, path, receipt.carried("old"), version)
+    assert not keep_commits(no_spark, path, receipt.carried("old"), version, timedelta(days=99))
+    assert tables.receipt("t") == newest
+
+
+def no_spark():
+    raise AssertionError("this needs no Spark")

@@ -270,10 +270,10 @@ def test_a_table_that_spark_alone_can_write_is_brought_back_and_kept(lab):
     assert refresh(lab)["t"].rows_out == 1
     before = read_newest(path)
     session = lab.runtime.sessions.root.newSession()
-    assert compact_files(lambda: session, path, before.receipt.carried("compacted"))
+    assert compact_files(lambda: session, path, before.receipt.carried("compacted"), before.version)
     after = read_newest(path)
     assert (after.receipt.seq, after.receipt.maintenance, after.foreign) == (before.receipt.seq, True, False)
-    assert keep_commits(lambda: session, path, before.receipt.carried("kept"), timedelta(days=9))
+    assert keep_commits(lambda: session, path, before.receipt.carried("kept"), after.version, timedelta(days=9))
     assert not read_newest(path).foreign
     lab.sql("INSERT INTO s VALUES (3, 3)")
     assert refresh(lab)["t"].strategy in ("append", "keys")

@@ -69,10 +69,13 @@ def read_commits(path: Path) -> list[tuple[int, datetime]]:
     return sorted(found)
 
 
-def compact_files(spark: Callable[[], SparkSession], path: Path, receipt: Receipt) -> bool:
-    """Put small files together; whether anything was committed. `receipt` is the newest one, carried on."""
+def compact_files(spark: Callable[[], SparkSession], path: Path, receipt: Receipt, at: int) -> bool:
+    """Put small files together; whether anything was committed. `receipt` is that of version `at`, carried on."""
     before = newest_version(path)
     table = open_small(path)
+    if before != at or (table is not None and table.version() != at):
+        # Somebody committed since the receipt was read; it must not stand above theirs.
+        return False
     if table is not None and read_sizes(path).small_bytes <= MOST_REWRITTEN_BYTES:
         try:
             table.optimize.compact(
@@ -90,7 +93,7 @@ def compact_files(spark: Callable[[], SparkSession], path: Path, receipt: Receip
     return newest_version(path) != before
 
 
-def keep_commits(spark: Callable[[], SparkSession], path: Path, receipt: Receipt, allowed: timedelta) -> bool:
+def keep_commits(spark: Callable[[], SparkSession], path: Path, receipt: Receipt, at: int, allowed: timedelta) -> bool:
     """Let Delta's readers go back so far, and its writers remove no commit; whether that had to be written."""
     configuration = open_table(path).metadata().configuration
     wanted = {RETENTION: f"interval {int(allowed.total_seconds())} seconds", CLEANUP: "false"}
@@ -98,6 +101,8 @@ def keep_commits(spark: Callable[[], SparkSession], path: Path, receipt: Receipt
     if not different:
         return False
     table = open_small(path)
+    if newest_version(path) != at or (table is not None and table.version() != at):
+        return False
     if table is not None:
         try:
             table.alter.set_table_properties(

@@ -173,13 +173,13 @@ def _maintain(
         commits = read_commits(path)
         times = dict(commits)
         oldest = min((times[version] for version in needs.points | needs.readers if version in times), default=None)
-        keep_commits(spark, path, newest[1].carried(uuid4().hex), retention(history, oldest, now))
+        keep_commits(spark, path, newest[1].carried(uuid4().hex), newest[0], retention(history, oldest, now))
         before = read_sizes(path)
         after = before
         if is_worth_compacting(before):
             # Read again: the properties may have been a commit.
             carried = newest_receipt(path)
-            if carried is not None and compact_files(spark, path, carried[1].carried(uuid4().hex)):
+            if carried is not None and compact_files(spark, path, carried[1].carried(uuid4().hex), carried[0]):
                 runtime.failpoint("maintenance-compacted")
                 after = read_sizes(path)
         removed = _remove(runtime, path, needs, history, eager)
