@@ -68,7 +68,8 @@ def _answer(
         client = client or connect(settings, progress)
         # One row more than is shown tells whether there are more.
         asked = limit + 1 if limit else ALL_ROWS
-        for event in ask(client, "sql", progress, statement=statement, limit=asked, snapshot=snapshot):
+        more = {"snapshot": True} if snapshot else {}
+        for event in ask(client, "sql", progress, statement=statement, limit=asked, **more):
             if event["type"] == "rows":
                 columns = [(name, kind) for name, kind in event["columns"]]
                 rows.extend(event["rows"])
