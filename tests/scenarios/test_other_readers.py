@@ -62,12 +62,12 @@ def test_every_table_is_read_alike(deployment):
         for column, distinct in zip(texts[:2], expected[1:], strict=True):
             database = duckdb.connect()
             database.register("stored", arrow)
-            found = database.sql(f'SELECT count(*) FROM (SELECT DISTINCT "{column}" FROM stored)').fetchone()
-            assert found == (distinct,), (name, column)
+            found = database.sql(f'SELECT count(*) FROM (SELECT DISTINCT "{column}" FROM stored)').fetchall()
+            assert found == [(distinct,)], (name, column)
             assert frame[column].n_unique() == distinct, (name, column)
     path = paths["sale_order"]
     (total,) = spark.read.format("delta").load(str(path)).selectExpr("sum(total_amount)").collect()[0]
     database = duckdb.connect()
     database.register("sale_order", DeltaTable(str(path)).to_pyarrow_table())
-    assert database.sql("SELECT sum(total_amount) FROM sale_order").fetchone() == (total,)
+    assert database.sql("SELECT sum(total_amount) FROM sale_order").fetchall() == [(total,)]
     assert polars.read_delta(str(path))["total_amount"].sum() == total
