@@ -69,21 +69,24 @@ lint: $(SETUP)
 types: $(SETUP)
 	$(BIN)/mypy
 
-# The stories need one JVM for all of them, which keeps one core busy; the other core has the rest. With ARGS: one session.
+# The stories need one JVM for all of them, which keeps one core busy; what else uses Spark or starts processes has another,
+# and waits a lot; the rest runs beside them. With ARGS: one session.
 test: lint types
 ifeq ($(strip $(ARGS)),)
-	@others=$$(mktemp); trap 'rm -f "$$others"' EXIT; trap 'kill $$! 2>/dev/null' INT TERM; \
+	@others=$$(mktemp); fast=$$(mktemp); trap 'rm -f "$$others" "$$fast"' EXIT; \
+	trap 'kill $$slow $$quick 2>/dev/null' INT TERM; \
 	echo "the stories, and beside them all other tests, whose lines follow"; \
-	$(BIN)/pytest -m "not long" $(STORIES:%=--ignore=%) >"$$others" 2>&1 & \
+	$(BIN)/pytest -m "not long and (spark or slow)" $(STORIES:%=--ignore=%) >"$$others" 2>&1 & slow=$$!; \
+	$(BIN)/pytest -m "not long and not spark and not slow" $(STORIES:%=--ignore=%) >"$$fast" 2>&1 & quick=$$!; \
 	$(BIN)/pytest -m "not long" $(STORIES); stories=$$?; \
-	wait $$!; rest=$$?; cat "$$others"; \
+	wait $$quick; rest=$$?; wait $$slow || rest=$$?; cat "$$fast" "$$others"; \
 	[ $$stories -eq 0 ] && [ $$rest -eq 0 ]
 else
 	$(BIN)/pytest -m "not long" $(ARGS)
 endif
 
 test-fast: $(SETUP)
-	$(BIN)/pytest -m "not spark and not slow and not long" $(ARGS)
+	$(BIN)/pytest -n 2 --dist loadfile -m "not spark and not slow and not long" $(ARGS)
 
 test-long: $(SETUP)
 	$(BIN)/pytest -m long $(ARGS)

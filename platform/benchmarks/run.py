@@ -14,6 +14,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
+from ageing import ageing, savepoint
 from evaluation import evaluate
 from joins import Kept, delta_join, lookup_join
 from kafka import kafka_ingest, union_read
@@ -328,6 +329,8 @@ BENCHMARKS: dict[str, Callable[[SparkSession, Path], Figure | Iterator[Figure]]]
     "lookup_join": lookup_join,
     "kafka_ingest": kafka_ingest,
     "union_read": union_read,
+    "ageing": ageing,
+    "savepoint": savepoint,
 }
 # These grow with a scale that is given on the command line.
 SCALED = ("tpch",)

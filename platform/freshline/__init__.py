@@ -1,9 +1,11 @@
 """Materialized tables for Dagster, on Spark and Delta Lake.
 
 Declare a table: a query, and how fresh it must be. The names here are those with which declarations are written in
-Python, those that change what tables promise (`set_freshness`, `reset_freshness`, `suspend`, `resume`), and
-`read_union`, which reads a table with what has not arrived in it yet. They load what they need when they are first
-used, so that `import freshline` costs nothing.
+Python, those that change what tables promise (`set_freshness`, `reset_freshness`, `suspend`, `resume`), savepoints
+(`create_savepoint`, `restore_savepoint`, `drop_savepoint`, `savepoints`), and those that read tables (`read_rows`,
+`read_changes`, `read_snapshot`, `open_reader`, and `read_union`, which reads a table with what has not arrived in it
+yet) and keep changes for who has yet to read them (`register_consumer`, `drop_consumer`, `consumers`). They load what
+they need when they are first used, so that `import freshline` costs nothing.
 """
 
 from __future__ import annotations
@@ -15,6 +17,17 @@ if TYPE_CHECKING:
     from freshline.declare.python_table import read as read
     from freshline.declare.python_table import source as source
     from freshline.declare.python_table import table as table
+    from freshline.engine.reading import consumers as consumers
+    from freshline.engine.reading import drop_consumer as drop_consumer
+    from freshline.engine.reading import open_reader as open_reader
+    from freshline.engine.reading import read_changes as read_changes
+    from freshline.engine.reading import read_rows as read_rows
+    from freshline.engine.reading import read_snapshot as read_snapshot
+    from freshline.engine.reading import register_consumer as register_consumer
+    from freshline.engine.savepoints import create_savepoint as create_savepoint
+    from freshline.engine.savepoints import drop_savepoint as drop_savepoint
+    from freshline.engine.savepoints import restore_savepoint as restore_savepoint
+    from freshline.engine.savepoints import savepoints as savepoints
     from freshline.engine.union import read_union as read_union
     from freshline.manage.freshness import reset_freshness as reset_freshness
     from freshline.manage.freshness import set_freshness as set_freshness
@@ -24,11 +37,22 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _MODULES = {
+    "consumers": "freshline.engine.reading",
+    "create_savepoint": "freshline.engine.savepoints",
+    "drop_consumer": "freshline.engine.reading",
+    "drop_savepoint": "freshline.engine.savepoints",
     "lookup": "freshline.declare.python_table",
+    "open_reader": "freshline.engine.reading",
     "read": "freshline.declare.python_table",
+    "read_changes": "freshline.engine.reading",
+    "read_rows": "freshline.engine.reading",
+    "read_snapshot": "freshline.engine.reading",
+    "register_consumer": "freshline.engine.reading",
     "read_union": "freshline.engine.union",
     "reset_freshness": "freshline.manage.freshness",
+    "restore_savepoint": "freshline.engine.savepoints",
     "resume": "freshline.manage.suspension",
+    "savepoints": "freshline.engine.savepoints",
     "set_freshness": "freshline.manage.freshness",
     "source": "freshline.declare.python_table",
     "suspend": "freshline.manage.suspension",
@@ -36,11 +60,22 @@ _MODULES = {
 }
 __all__ = [
     "__version__",
+    "consumers",
+    "create_savepoint",
+    "drop_consumer",
+    "drop_savepoint",
     "lookup",
+    "open_reader",
     "read",
+    "read_changes",
+    "read_rows",
+    "read_snapshot",
     "read_union",
+    "register_consumer",
     "reset_freshness",
+    "restore_savepoint",
     "resume",
+    "savepoints",
     "set_freshness",
     "source",
     "suspend",

@@ -30,7 +30,13 @@ FreshlineError                      code, retry_helps, where
 ├── DeliveryError                   an alert's channel did not take a message
 ├── CancelledError                  the request was cancelled; nothing of it was committed
 ├── RequestError                    a request or statement that cannot be served
-│   └── FreshnessError              a freshness that what drives the table does not deliver
+│   ├── FreshnessError              a freshness that what drives the table does not deliver
+│   ├── ReadError                   a version, time or change that is not there, or no longer
+│   ├── ConsumerError               a consumer whose name is in use, unknown or no name
+│   │   └── ConsumerExpiredError    a consumer that did not come for too long
+│   └── SavepointError              a savepoint whose name is in use, unknown or no name
+│       ├── SavepointGoneError      a version that the savepoint needs is no longer there
+│       └── RestoreBusyError        refreshes did not end in time for a restore
 └── FormatError                     written by a newer freshline
 ```
 
@@ -322,6 +328,43 @@ class FreshnessError(RequestError):
 
     def as_json(self) -> dict[str, object]:
         return {**super().as_json(), "inputs": dict(self.inputs)}
+
+
+class ReadError(RequestError):
+    """A version, a time or changes that a table does not have, or has no longer."""
+
+    code = "READ"
+
+
+class ConsumerError(RequestError):
+    """A consumer that cannot be registered, found or moved as it was asked for."""
+
+    code = "CONSUMER"
+
+
+class ConsumerExpiredError(ConsumerError):
+    """A consumer that did not come for so long that its changes are kept no more."""
+
+    code = "CONSUMER_EXPIRED"
+
+
+class SavepointError(RequestError):
+    """A savepoint that cannot be made, found or restored as it was asked for; nothing was changed."""
+
+    code = "SAVEPOINT"
+
+
+class SavepointGoneError(SavepointError):
+    """A version that a savepoint needs is no longer there; nothing was restored."""
+
+    code = "SAVEPOINT_GONE"
+
+
+class RestoreBusyError(SavepointError):
+    """Tables were refreshed for longer than a restore waits; nothing was restored."""
+
+    code = "RESTORE_BUSY"
+    retry_helps = True
 
 
 class FormatError(FreshlineError):

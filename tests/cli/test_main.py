@@ -118,8 +118,14 @@ def test_a_command_outside_of_a_project_says_so(
 ) -> None:
     monkeypatch.chdir(tmp_path)
 
-    needed = {"sql": ["SELECT 1"], "alter": ["t", "--reset"]} | {
-        each: ["t"] for each in ("suspend", "resume", "backfill")
+    needed = {
+        "sql": ["SELECT 1"],
+        "alter": ["t", "--reset"],
+        "suspend": ["t"],
+        "resume": ["t"],
+        "backfill": ["t"],
+        "savepoint": ["list"],
+        "consumers": ["list"],
     }
 
     assert run([name, *needed.get(name, [])]) == 1

@@ -254,6 +254,14 @@ def test_sql_prints_a_table_or_the_rows_as_json(
     assert capsys.readouterr().out == '[{"customer":"ada","total":27.250000000000000001}]\n'
 
 
+def test_sql_over_versions_that_agree_says_so_to_the_engine(shop: Path, fake_engine: FakeEngine) -> None:
+    fake_engine.answers["sql"] = [rows([["n", "int"]], '{"n":1}')]
+
+    assert run(["sql", "--snapshot", "SELECT 1 AS n"]) == 0
+
+    assert fake_engine.asked == [("sql", {"statement": "SELECT 1 AS n", "limit": 2**31 - 2, "snapshot": True})]
+
+
 def test_a_limit_is_told_when_there_are_more_rows(
     shop: Path, fake_engine: FakeEngine, capsys: pytest.CaptureFixture[str]
 ) -> None:

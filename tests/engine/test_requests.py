@@ -29,6 +29,7 @@ from freshline.plan.alter import decide_suspension
 from freshline.plan.receipt import Receipt
 from freshline.plan.request import LIVE
 from freshline.report.outcome import Outcome
+from tests.run.small_tables import SmallTables
 
 SOURCE = "CREATE SOURCE {name} (id BIGINT) WITH ('connector' = 'files', 'format' = 'json', 'path' = '{name}')"
 TABLE = "CREATE MATERIALIZED TABLE {name} FRESHNESS = INTERVAL '1' HOUR AS SELECT id FROM {reads}"
@@ -359,3 +360,34 @@ def test_the_start_of_a_changed_declaration_is_checked(bench, start, said):
         assert [(job.table, job.request.start) for job in bench.jobs] == [(TableName.parse("b"), start)]
     else:
         assert said in events[-1]["error"]["message"]
+
+
+def test_savepoints_are_made_and_dropped_and_a_wrong_wish_is_told(settings):
+    tables = SmallTables(settings, {"a": SOURCE.format(name="a"), "b": TABLE.format(name="b", reads="a")})
+    tables.commit("b", [1])
+    declarations: Any = SimpleNamespace(graph=tables.runtime.graph, look_strictly=lambda: tables.runtime.graph)
+    in_force = InForce(declarations, tables.runtime.control, lambda: datetime.now(UTC))
+    work = Work(succeeded, 1, lambda job, outcome: None)
+    requests = Requests(tables.runtime, in_force, work, lambda graph: ())
+
+    def ask(**arguments: Any) -> list[dict[str, Any]]:
+        request = requests.submit("savepoint", arguments)
+        assert requests.wait(10)
+        return request.events(0)[0]
+
+    made = ask(action="create", name="calm")
+    assert made[0]["savepoint"]["action"] == "create"
+    assert [table["table"] for table in made[0]["savepoint"]["tables"]] == ["b"]
+    tables.commit("b", [2])
+    restored = ask(action="restore", name="calm")[-2]["savepoint"]
+    assert (list(restored["restored"]), tables.ids("b")) == (["b"], [1])
+    assert ask(action="drop", name="calm")[-1]["state"] == "SUCCEEDED"
+    for arguments, said in (
+        ({"action": "drop", "name": "calm"}, "there is no savepoint calm"),
+        ({"action": "forget", "name": "calm"}, "create, restore or drop, not 'forget'"),
+        ({"action": "create"}, "has a `name`"),
+        ({"action": "create", "name": "x", "tables": ["bb"]}, "there is no table or source bb. Did you mean b?"),
+    ):
+        (done,) = ask(**arguments)
+        assert (done["state"], said in done["error"]["message"]) == ("FAILED", True), done
+    work.close(5)

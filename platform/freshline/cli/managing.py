@@ -1,6 +1,6 @@
 """Statements that manage tables, as `freshline sql` takes them: each does what a command does.
 
-Nothing here asks the engine but REFRESH and VERIFY.
+Nothing here asks the engine but REFRESH, VERIFY, and CREATE, RESTORE and DROP SAVEPOINT.
 """
 
 from __future__ import annotations
@@ -20,22 +20,27 @@ from freshline.cli.explain import explain, explain_promises
 from freshline.cli.progress import Progress
 from freshline.cli.refresh import exit_code, show_outcomes
 from freshline.cli.refreshes import read_refreshes, refreshes_text
+from freshline.cli.savepoint import read_savepoints, savepoint_text, savepoints_text
 from freshline.cli.status import open_status, status_text
 from freshline.cli.verify import show_verifications
 from freshline.declare.managing import (
     AlterQuery,
     Create,
+    CreateSavepoint,
     Describe,
     Drop,
+    DropSavepoint,
     Explain,
     ExplainFreshness,
     Managing,
     Refresh,
     ResetFreshness,
+    RestoreSavepoint,
     Resume,
     SetFreshness,
     ShowCreate,
     ShowRefreshes,
+    ShowSavepoints,
     ShowTables,
     Suspend,
     Verify,
@@ -70,6 +75,8 @@ def answer_managing(
         case SetFreshness() | ResetFreshness() | Suspend() | Resume() | Create() | Drop():
             changed = _change(settings, statement)
             return tell(changed.as_json(), "\n".join([changed.sentence, *getattr(changed, "warnings", ())]))
+        case CreateSavepoint() | RestoreSavepoint() | DropSavepoint() | ShowSavepoints():
+            return tell(*_savepoint(settings, client, statement))
         case ShowTables():
             with open_status(settings, open_project(settings)) as read:
                 statuses, now = read()
@@ -176,6 +183,30 @@ def _backfill(settings: Settings, client: EngineClient | None, statement: Refres
             lambda: connected.pop() if connected else connect(settings, progress), "backfill", progress, **arguments
         )
         return show_backfill(events, progress, as_json)
+
+
+def _savepoint(
+    settings: Settings,
+    client: EngineClient | None,
+    statement: CreateSavepoint | RestoreSavepoint | DropSavepoint | ShowSavepoints,
+) -> tuple[object, str]:
+    """What came of a statement about savepoints, as JSON and as text."""
+    arguments: dict[str, Any]
+    match statement:
+        case ShowSavepoints():
+            savepoints = read_savepoints(settings)
+            return savepoints, savepoints_text(savepoints)
+        case CreateSavepoint(name, tables):
+            arguments = {"action": "create", "name": name, "tables": [str(table) for table in tables]}
+        case RestoreSavepoint(name):
+            arguments = {"action": "restore", "name": name}
+        case DropSavepoint(name):
+            arguments = {"action": "drop", "name": name}
+        case other:
+            assert_never(other)
+    with Progress() as progress:
+        (done,) = ask(client or connect(settings, progress), "savepoint", progress, **arguments)
+    return done["savepoint"], savepoint_text(done["savepoint"])
 
 
 def _change(settings: Settings, statement: SetFreshness | ResetFreshness | Suspend | Resume | Create | Drop) -> Any:

@@ -29,9 +29,10 @@ ALL_ROWS = 2**31 - 2  # the most that Spark can be asked for
     metavar="N",
     help=f"Print at most N rows, 0 for all.  [default: {SHOWN_ROWS} on a terminal, else all]",
 )
+@click.option("--snapshot", is_flag=True, help="Over the newest versions of all tables that agree.")
 @project_option
 @json_option
-def command(statement: str | None, limit: int | None, project: Path | None, as_json: bool) -> int:
+def command(statement: str | None, limit: int | None, snapshot: bool, project: Path | None, as_json: bool) -> int:
     """Query tables and sources by name, in Spark SQL; or manage them: ALTER, CREATE, DROP, SHOW, DESCRIBE, EXPLAIN.
 
     Without a statement: a shell that reads statements up to a semicolon, from the terminal or from a pipe; \\q ends it.
@@ -40,17 +41,19 @@ def command(statement: str | None, limit: int | None, project: Path | None, as_j
     if limit is None:
         limit = SHOWN_ROWS if sys.stdout.isatty() and not as_json else 0
     if statement is not None:
-        return _answer(settings, None, one_statement(statement), limit, as_json)
+        return _answer(settings, None, one_statement(statement), limit, as_json, snapshot)
     if not sys.stdin.isatty():
-        return max((_answer(settings, None, text, limit, as_json) for text in read_pipe()), default=0)
+        return max((_answer(settings, None, text, limit, as_json, snapshot) for text in read_pipe()), default=0)
     with Progress() as progress:
         client = connect(settings, progress)
     statements = read_terminal(settings.state / "sql_history")
-    converse(statements, lambda text: _answer(settings, client, text, limit, as_json))
+    converse(statements, lambda text: _answer(settings, client, text, limit, as_json, snapshot))
     return 0
 
 
-def _answer(settings: Settings, client: EngineClient | None, statement: str, limit: int, as_json: bool) -> int:
+def _answer(
+    settings: Settings, client: EngineClient | None, statement: str, limit: int, as_json: bool, snapshot: bool
+) -> int:
     if any(word in statement.upper() for word in MANAGING):
         from freshline.declare.managing import read_managing
 
@@ -65,7 +68,8 @@ def _answer(settings: Settings, client: EngineClient | None, statement: str, lim
         client = client or connect(settings, progress)
         # One row more than is shown tells whether there are more.
         asked = limit + 1 if limit else ALL_ROWS
-        for event in ask(client, "sql", progress, statement=statement, limit=asked):
+        more = {"snapshot": True} if snapshot else {}
+        for event in ask(client, "sql", progress, statement=statement, limit=asked, **more):
             if event["type"] == "rows":
                 columns = [(name, kind) for name, kind in event["columns"]]
                 rows.extend(event["rows"])

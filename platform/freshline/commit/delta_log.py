@@ -77,6 +77,12 @@ class Commit:
         return None if version is None else int(version)
 
     @property
+    def is_restore(self) -> bool:
+        """Whether it brought earlier rows back."""
+        receipt = self.receipt
+        return self.restored_version is not None or (receipt is not None and receipt.restored is not None)
+
+    @property
     def metrics(self) -> dict[str, int]:
         """Delta's operation metrics that are whole numbers."""
         found = self.info.get("operationMetrics") or {}
@@ -296,6 +302,12 @@ def count_rows(path: Path, version: int | None = None) -> int | None:
     return int(sum(counts)) - int(deleted)
 
 
+def count_files(path: Path, version: int) -> tuple[int, int]:
+    """How many files a version has, and their bytes."""
+    actions = deltalake.DeltaTable(str(path), version=version).get_add_actions(flatten=True)
+    return actions.num_rows, sum(actions["size_bytes"].to_pylist()) if actions.num_rows else 0
+
+
 def greatest_time(path: Path, version: int, column: str) -> datetime | None:
     """The greatest value of a TIMESTAMP column by the statistics of a version, to the millisecond.
 
@@ -374,6 +386,15 @@ def classify(name: TableName, path: Path, before: TablePosition | None, after: T
         else:
             gone = f"commit {version} is no longer in its log"
             return Changes(name, before, after, ChangeKind.HISTORY_GONE, detail=gone)
+    back = [(c.version, r.restored) for c in commits if (r := c.receipt) is not None and r.restored is not None]
+    if log and back:
+        # What a restore took away of a log is told by no row of it.
+        ahead = [version for version, seq in back if before.seq is None or before.seq > seq]
+        if ahead:
+            detail = f"version {ahead[0]} brought back a savepoint from before what was read"
+            return Changes(name, before, after, ChangeKind.SOURCE_REPLACED, log=True, detail=detail)
+        kept = sum(changed_rows(commit) for commit in commits if not commit.is_restore)
+        return Changes(name, before, after, ChangeKind.APPEND, log=True, rows=kept)
     added = [add for commit in commits for add in commit.data_actions("add")]
     rows = sum(changed_rows(commit) for commit in commits)
     old, new = open_table(path, before.version), open_table(path, after.version)

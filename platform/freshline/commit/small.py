@@ -221,6 +221,26 @@ def change_small(
     return _commit(table, receipt, change)
 
 
+def restore_small(table: DeltaTable, version: int, receipt: Receipt) -> bool:
+    """Bring the rows and columns of an earlier version back. False where Spark must do it."""
+    if not _is_plain(DeltaTable(table.table_uri, version=version)):
+        return False
+    return _commit(table, receipt, lambda properties: _restore(table, version, properties))
+
+
+def _restore(table: DeltaTable, version: int, properties: CommitProperties) -> None:
+    table.restore(version, commit_properties=properties)
+
+
+def delete_small(table: DeltaTable, predicate: str | None, receipt: Receipt) -> bool:
+    """Take away the rows that meet a condition, or all. False where Spark must do it."""
+    return _commit(table, receipt, lambda properties: _delete(table, predicate, properties))
+
+
+def _delete(table: DeltaTable, predicate: str | None, properties: CommitProperties) -> None:
+    table.delete(predicate, commit_properties=properties)
+
+
 def _execute(table: DeltaTable, merge: TableMerger, properties: CommitProperties) -> None:
     """Merge. Where no row differs delta-rs commits nothing: the receipt is committed alone."""
     before = table.version()

@@ -2,7 +2,8 @@
 
 A table `name` is the folder `name` under the warehouse root, `namespace.name` is `namespace/name`. Beside a log
 table stand `<name>__quarantine` (what could not be a row) and `<name>__file` (the files that were read); beside a table
-with a lookup join `<name>__parked` (the rows that wait for their dimension).
+with a lookup join `<name>__parked` (the rows that wait for their dimension). Savepoints are small files below
+`.freshline`.
 """
 
 from __future__ import annotations
@@ -45,6 +46,15 @@ class Warehouse:
                 yield folder
             else:
                 yield from (each for each in _folders(folder) if _is_table(each))
+
+    def side(self, name: TableName, side: str) -> Path:
+        """What stands beside a table: `quarantine`, `file` or `parked`."""
+        return self.path(TableName(name.namespace, f"{name.name}__{side}"))
+
+    @property
+    def notes(self) -> Path:
+        """The folder of what is kept beside the data: savepoints, and a restore under way. No table has its name."""
+        return self.root / ".freshline"
 
     def location(self, spec: Spec) -> Path:
         """The Delta table that queries read for a declaration: ours, or the one that is read in place."""

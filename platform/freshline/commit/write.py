@@ -8,26 +8,30 @@ of it or nothing is; files without a commit are no part of the table.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow as pa
 from delta.tables import DeltaTable
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql.types import StructField, StructType
 
-from freshline.commit.delta_log import changed_rows, newest_version, read_commit, table_id
+from freshline.commit.delta_log import changed_rows, newest_version, open_table, read_commit, table_id
 from freshline.commit.small import (
     append_small,
     application,
     change_small,
     create_small,
+    delete_small,
     insert_small,
     open_small,
     replace_small,
+    restore_small,
 )
 from freshline.errors import FencedError
 from freshline.plan.receipt import Receipt
@@ -87,6 +91,8 @@ def _properties(history_seconds: int, statistics_on: Sequence[str] | None) -> di
         "delta.logRetentionDuration": interval,
         "delta.isolationLevel": "Serializable",
         "delta.checkpointInterval": "50",
+        # By itself Delta removes old commits whoever still needs them; `commit/maintenance.py` does it instead.
+        "delta.enableExpiredLogCleanup": "false",
     }
     if statistics_on is not None:
         properties["delta.dataSkippingStatsColumns"] = ",".join(quoted(name) for name in statistics_on)
@@ -245,6 +251,38 @@ def apply_changes(
             spark.sql(statement)
     finally:
         spark.catalog.dropTempView("freshline_changes")
+
+
+def restore_version(spark: Callable[[], SparkSession], path: Path, version: int, receipt: Receipt) -> None:
+    """Bring the rows and columns of an earlier version back; `spark` gives a session that nothing else uses."""
+    table = open_small(path)
+    if table is not None and restore_small(table, version, receipt):
+        return
+    session = spark()
+    with fenced_session(session, path, receipt):
+        session.sql(f"RESTORE TABLE delta.{quoted(str(path))} TO VERSION AS OF {int(version)}")
+
+
+def delete_rows(spark: Callable[[], SparkSession], path: Path, predicate: str | None, receipt: Receipt) -> None:
+    """Take away the rows that meet a condition, or all; `spark` gives a session that nothing else uses."""
+    table = open_small(path)
+    if table is not None and delete_small(table, predicate, receipt):
+        return
+    session = spark()
+    with fenced_session(session, path, receipt):
+        session.sql(f"DELETE FROM delta.{quoted(str(path))}" + (f" WHERE {predicate}" if predicate else ""))
+
+
+def carry_receipt(spark: Callable[[], SparkSession], path: Path, receipt: Receipt) -> None:
+    """Commit a receipt without rows."""
+    table = open_small(path)
+    if table is not None:
+        nothing = pa.schema(table.schema().to_arrow()).empty_table()
+        if append_small(table, nothing, receipt):
+            return
+    session = spark()
+    schema = StructType.fromJson(json.loads(open_table(path).schema().to_json()))
+    append_rows(session.createDataFrame([], schema), path, receipt)
 
 
 def _fenced(rows: DataFrame, path: Path, receipt: Receipt) -> DataFrameWriter:

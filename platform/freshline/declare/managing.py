@@ -12,6 +12,7 @@ DROP MATERIALIZED TABLE [IF EXISTS] t [PURGE]
 SHOW MATERIALIZED TABLES    SHOW CREATE MATERIALIZED TABLE t    SHOW REFRESHES [FOR t]
 DESCRIBE [EXTENDED] t       EXPLAIN MATERIALIZED TABLE t        EXPLAIN FRESHNESS t
 VERIFY MATERIALIZED TABLE t
+CREATE SAVEPOINT s [FOR t, ..]    RESTORE SAVEPOINT s    DROP SAVEPOINT s    SHOW SAVEPOINTS
 ```
 
 They become values here; nothing is looked up and nothing is done. What the grammar knows and this version does not have
@@ -45,7 +46,7 @@ _OURS = {
     "ALTER": re.compile(r"MATERIALIZED\b", re.IGNORECASE),
     "CREATE": re.compile(r"(OR\s+\w+\s+)?(MATERIALIZED|SOURCE|SAVEPOINT)\b", re.IGNORECASE),
     "DROP": re.compile(r"(MATERIALIZED|SAVEPOINT)\b", re.IGNORECASE),
-    "SHOW": re.compile(r"(MATERIALIZED|REFRESHES|CREATE\s+MATERIALIZED)\b", re.IGNORECASE),
+    "SHOW": re.compile(r"(MATERIALIZED|REFRESHES|SAVEPOINTS|CREATE\s+MATERIALIZED)\b", re.IGNORECASE),
     "DESCRIBE": re.compile(r"(EXTENDED\s+)?[\w`.]+\s*;?\s*\Z", re.IGNORECASE),
     "DESC": re.compile(r"(EXTENDED\s+)?[\w`.]+\s*;?\s*\Z", re.IGNORECASE),
     "EXPLAIN": re.compile(r"(MATERIALIZED|FRESHNESS)\b", re.IGNORECASE),
@@ -184,6 +185,33 @@ class Verify:
     table: TableName
 
 
+@dataclass(frozen=True)
+class CreateSavepoint:
+    """Keep the state of all tables, or of these and what they depend on, under a name."""
+
+    name: str
+    tables: tuple[TableName, ...]
+
+
+@dataclass(frozen=True)
+class RestoreSavepoint:
+    """Bring the tables of a savepoint back to what they were."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class DropSavepoint:
+    """Keep a savepoint no longer."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class ShowSavepoints:
+    """The savepoints that there are."""
+
+
 Managing = (
     SetFreshness
     | ResetFreshness
@@ -200,6 +228,10 @@ Managing = (
     | Explain
     | ExplainFreshness
     | Verify
+    | CreateSavepoint
+    | RestoreSavepoint
+    | DropSavepoint
+    | ShowSavepoints
 )
 
 
@@ -261,11 +293,9 @@ class _Reader:
 
     def read(self, first: str) -> Managing:
         tokens = self._tokens
-        if tokens.at("SAVEPOINT"):
-            raise self._not_built(f"{first} SAVEPOINT")
-        if first == "CREATE":
+        if first == "CREATE" and not tokens.at("SAVEPOINT"):
             return self._create()
-        found = self._readers()[first]()
+        found = self._savepoint(first) if tokens.accept("SAVEPOINT") else self._readers()[first]()
         if tokens.token is not None:
             raise tokens.refuse("the end of the statement is expected")
         return found
@@ -380,6 +410,20 @@ class _Reader:
             )
         return Create(tokens.table_name(), or_alter, self._statement)
 
+    def _savepoint(self, first: str) -> Managing:
+        tokens = self._tokens
+        name = tokens.identifier("the name of a savepoint")
+        if first == "RESTORE":
+            return RestoreSavepoint(name)
+        if first == "DROP":
+            return DropSavepoint(name)
+        tables: list[TableName] = []
+        if tokens.accept("FOR"):
+            tables.append(tokens.table_name())
+            while tokens.accept(","):
+                tables.append(tokens.table_name())
+        return CreateSavepoint(name, tuple(tables))
+
     def _drop(self) -> Drop:
         tokens = self._tokens
         tokens.expect("MATERIALIZED", "TABLE")
@@ -393,6 +437,8 @@ class _Reader:
             return ShowRefreshes(tokens.table_name() if tokens.accept("FOR") else None)
         if tokens.accept("CREATE"):
             return ShowCreate(self._table())
+        if tokens.accept("SAVEPOINTS"):
+            return ShowSavepoints()
         tokens.expect("MATERIALIZED", "TABLES")
         return ShowTables()
 

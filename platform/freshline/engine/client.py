@@ -33,6 +33,9 @@ from freshline.errors import (
     JarError,
     JavaError,
     RequestError,
+    RestoreBusyError,
+    SavepointError,
+    SavepointGoneError,
     SettingsError,
     StorageError,
 )
@@ -54,6 +57,9 @@ _ERRORS: Mapping[str, type[FreshlineError]] = {
         JarError,
         JavaError,
         RequestError,
+        RestoreBusyError,
+        SavepointError,
+        SavepointGoneError,
         SettingsError,
         StorageError,
     )

@@ -29,6 +29,7 @@ from pyspark.sql import SparkSession
 from freshline import __version__
 from freshline.commit.control_store import ControlStore
 from freshline.commit.purge import finish_purges
+from freshline.declare.names import TableName
 from freshline.declare.project import find_project, read_settings
 from freshline.declare.settings import Settings
 from freshline.engine import spark
@@ -38,6 +39,7 @@ from freshline.engine.in_force import InForce
 from freshline.engine.kafka import provide_kafka
 from freshline.engine.lock import WarehouseLock
 from freshline.engine.loops import Loops
+from freshline.engine.maintenance import Maintenance
 from freshline.engine.process import ProcessId
 from freshline.engine.python_tables import PythonTables
 from freshline.engine.requests import Request, Requests
@@ -47,7 +49,7 @@ from freshline.engine.work import Job, Work
 from freshline.errors import EngineError, FreshlineError, RefreshError, StorageError
 from freshline.plan.record import RefreshRecord
 from freshline.report.outcome import Outcome
-from freshline.run import Runtime, open_runtime, refresh_table
+from freshline.run import Runtime, finish_restore, maintain_table, open_runtime, refresh_table
 from freshline.run.runtime import utc_now
 
 LOG = logging.getLogger(__name__)
@@ -55,6 +57,7 @@ LOG = logging.getLogger(__name__)
 DRAIN_SECONDS = 60.0
 _CANCELLED_SECONDS = 20.0
 _TELL_SECONDS = 2.0
+_MAINTENANCE_SECONDS = 20.0
 _WATCH_SECONDS = 0.5
 _REFRESH_LOG_SECONDS = 30.0
 _LOG_BYTES = 10_000_000
@@ -78,6 +81,7 @@ class Engine:
         self._loops = Loops(runtime, in_force, self._work)
         self._requests = Requests(runtime, in_force, self._work, self._loops.due)
         self._requests.adopt()
+        self._maintenance = Maintenance(self._maintain)
         self._logged_at = time.monotonic()
         self._log_trouble = ""
 
@@ -167,6 +171,8 @@ class Engine:
                 finished = self._requests.wait(_WATCH_SECONDS) and self._work.wait_until_idle(_WATCH_SECONDS)
         # Those who poll get to know how it ended.
         self._requests.wait(_TELL_SECONDS, delivered=True)
+        if not self._maintenance.stop(_MAINTENANCE_SECONDS):
+            LOG.warning("maintenance is left where it is; it goes on at the next start")
         self._work.close(1.0)
         self._log_refreshes()
 
@@ -186,8 +192,14 @@ class Engine:
             self._runtime, job.table, job.request, cancellation=job.cancellation, progress=job.progress
         )
 
+    def _maintain(self, name: TableName) -> None:
+        if name in self._runtime.graph:
+            maintain_table(self._runtime, name)
+
     def _told(self, job: Job, outcome: Outcome | None) -> None:
         self._loops.told(job, outcome)
+        if outcome is not None and outcome.committed:
+            self._maintenance.committed(job.table, outcome.version)
         if outcome is None:
             self._record_mistake(job)
         elif outcome.committed or outcome.state != "SUCCEEDED":
@@ -260,6 +272,7 @@ def run_engine(settings: Settings, *, loops: bool, report: Report) -> int:
             LOG.info("deleted what was left of %s, which was dropped", purged)
             control.forget_check(purged)
         in_force.on_change(lambda graph: setattr(runtime, "graph", graph))
+        finish_restore(runtime)
         engine = Engine(settings, runtime, in_force, jvm)
         ending.tell(engine)
         server = Server(engine, token, listener)

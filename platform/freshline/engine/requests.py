@@ -1,4 +1,4 @@
-"""What people and programs ask the engine for: refresh, verify, sql, tick.
+"""What people and programs ask the engine for: refresh, verify, sql, tick, savepoint.
 
 A request has events, which its asker polls for; polling is also its sign of life. A request whose asker has gone is
 cancelled, its Spark work interrupted. Its last event, `done`, comes and is recorded only when every thread that worked
@@ -39,11 +39,20 @@ from freshline.plan.request import BACKFILL, LIVE, MANUAL, RefreshRequest
 from freshline.refresh.cancellation import Cancellation
 from freshline.report.outcome import Outcome
 from freshline.report.status import kind_of
-from freshline.run import Runtime, Verification, query, refresh_order, verify_table
+from freshline.run import (
+    Runtime,
+    Verification,
+    create_savepoint,
+    drop_savepoint,
+    query,
+    refresh_order,
+    restore_savepoint,
+    verify_table,
+)
 
 LOG = logging.getLogger(__name__)
 
-KINDS = ("refresh", "backfill", "verify", "sql", "tick", "purge")
+KINDS = ("refresh", "backfill", "verify", "sql", "tick", "purge", "savepoint")
 SUCCEEDED, FAILED, CANCELLED, BLOCKED, SKIPPED = "SUCCEEDED", "FAILED", "CANCELLED", "BLOCKED", "SKIPPED"
 ASKER_GONE_SECONDS = 15.0
 KEPT_SECONDS = 600.0
@@ -263,6 +272,8 @@ class Requests:
                 return self._verify(request)
             case "purge":
                 return self._purge(request)
+            case "savepoint":
+                return self._savepoint(request)
             case _:
                 return self._query(request)
 
@@ -441,6 +452,27 @@ class Requests:
             progress=lambda message: request.progress(message, name),
         )
 
+    def _savepoint(self, request: Request) -> str:
+        arguments = request.arguments
+        action, name = arguments.get("action"), arguments.get("name")
+        if not isinstance(name, str):
+            raise RequestError("a savepoint has a `name`")
+        graph = self._in_force.look_strictly()
+        done: dict[str, Any]
+        match action:
+            case "create":
+                done = create_savepoint(self._runtime, name, read_names(graph, arguments)).as_json()
+            case "restore":
+                done = restore_savepoint(
+                    self._runtime, name, cancellation=request.cancellation, progress=request.progress
+                ).as_json()
+            case "drop":
+                done = drop_savepoint(self._runtime, name).as_json()
+            case _:
+                raise RequestError(f"`action` is create, restore or drop, not {action!r}")
+        request.tell({"type": "savepoint", "savepoint": {"action": action, **done}})
+        return SUCCEEDED
+
     def _query(self, request: Request) -> str:
         statement, limit = request.arguments.get("statement"), request.arguments.get("limit")
         if not isinstance(statement, str) or not statement.strip():
@@ -449,7 +481,14 @@ class Requests:
             raise RequestError(f"`limit` is a whole number of rows, not {limit!r}")
         self._in_force.look_strictly()
         result = self._interruptible(
-            request, lambda: query(self._runtime, statement, limit=limit, cancellation=request.cancellation)
+            request,
+            lambda: query(
+                self._runtime,
+                statement,
+                limit=limit,
+                cancellation=request.cancellation,
+                snapshot=bool(request.arguments.get("snapshot", False)),
+            ),
         )
         request.tell(
             {

@@ -39,6 +39,7 @@ CODES: dict[str, str] = {
     "BUDGET_EXCEEDED": "the changes took more than twice what computing everything takes, so they were given up",
     "UDF_NOT_DECLARED": "the table is computed in Python, whose effect on changes is not declared",
     "UNSUPPORTED": "the query has a form whose changes this version does not derive",
+    "RESTORED": "the table was brought back to a savepoint",
     "MIXED_CUT": "inputs that share a root could not be pinned to one cut of it",
 }
 

@@ -57,6 +57,7 @@ class Receipt:
     are those of each constraint that was not met. `spans` are the stretches of time that a table with time partitions
     holds (see `freshline.plan.partition`), None for any other table. `replaced` are the keys of time partitions that
     this commit replaced because they were named, `backfill` is the backfill that it belongs to.
+    `restored` is the seq whose rows a restore brought back; None in all other receipts.
     """
 
     table: TableName
@@ -83,6 +84,7 @@ class Receipt:
     spans: tuple[Span, ...] | None = None
     replaced: tuple[str, ...] = ()
     backfill: str | None = None
+    restored: int | None = None
 
     @property
     def is_apart(self) -> bool:
@@ -106,7 +108,7 @@ class Receipt:
 
     def carried(self, attempt: str) -> Receipt:
         """The same receipt for a commit that moves no rows."""
-        return replace(self, maintenance=True, attempt=attempt, replaced=(), backfill=None)
+        return replace(self, maintenance=True, attempt=attempt, replaced=(), backfill=None, restored=None)
 
     def to_json(self) -> str:
         """One line of JSON, for `userMetadata`."""
@@ -144,6 +146,8 @@ class Receipt:
             value["replaced"] = list(self.replaced)
         if self.backfill is not None:
             value["backfill"] = self.backfill
+        if self.restored is not None:
+            value["restored"] = self.restored
         return json.dumps(value, separators=(",", ":"))
 
     @classmethod
@@ -192,6 +196,7 @@ class Receipt:
             spans=spans_from_json(value["time"]) if "time" in value else None,
             replaced=tuple(value.get("replaced", ())),
             backfill=value.get("backfill"),
+            restored=value.get("restored"),
         )
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from freshline.declare.names import TableName
 
 # The states of what was decided about a table; all other states are those of a refresh.
-DECISIONS = ("ALTERED", "SUSPENDED", "RESUMED", "INFEASIBLE")
+DECISIONS = ("ALTERED", "SUSPENDED", "RESUMED", "INFEASIBLE", "RESTORED", "MAINTAINED")
 
 
 @dataclass(frozen=True)

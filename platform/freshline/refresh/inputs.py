@@ -157,6 +157,37 @@ def _change_feed(spark: SparkSession, pinned: Pinned, before: TablePosition) -> 
     )
 
 
+def read_at(spark: SparkSession, pinned: Pinned) -> DataFrame:
+    """The rows of one version, as they were; of a log table too."""
+    return declared_columns(read_version(spark, pinned.path, pinned.position.version), pinned, arrival=False)
+
+
+def read_feed(spark: SparkSession, pinned: Pinned, before: TablePosition, *, net: bool) -> DataFrame:
+    """The changes between two versions with what Delta says of each; with `net` only what is left of them."""
+    if before.version >= pinned.position.version:
+        rows = read_version(spark, pinned.path, pinned.position.version).where(F.lit(False))
+        rows = rows.withColumn("_change_type", F.lit("")).withColumn("_commit_version", F.lit(0).cast("bigint"))
+        feed = rows.withColumn("_commit_timestamp", F.lit(None).cast("timestamp"))
+    else:
+        feed = _change_feed(spark, pinned, before)
+    columns = [F.col(quoted(name)) for name in column_names(pinned.spec, feed)]
+    if isinstance(pinned.spec, SourceSpec) and pinned.is_log:
+        columns = [_log_column(column) for column in pinned.spec.columns]
+    if not net:
+        return feed.select(*columns, "_change_type", "_commit_version", "_commit_timestamp").orderBy("_commit_version")
+    counted = feed.select(*columns, _sign().alias(SIGN)).groupBy(
+        *[F.col(quoted(name)) for name in _names(columns, feed)]
+    )
+    left = counted.agg(F.sum(SIGN).alias("_freshline_net")).where(F.col("_freshline_net") != 0)
+    again = F.explode(F.array_repeat(F.lit(1), F.abs("_freshline_net").cast("int"))).alias("_freshline_again")
+    kind = F.when(F.col("_freshline_net") > 0, "insert").otherwise("delete").alias("_change_type")
+    return left.select("*", again).select(*[F.col(quoted(name)) for name in _names(columns, feed)], kind)
+
+
+def _names(columns: Sequence[SparkColumn], rows: DataFrame) -> list[str]:
+    return rows.select(*columns).columns
+
+
 def column_names(spec: Spec, rows: DataFrame) -> tuple[str, ...]:
     """The columns that queries see of an input."""
     if isinstance(spec, SourceSpec):

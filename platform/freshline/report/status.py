@@ -58,9 +58,9 @@ class TableStatus:
     in force: of `override` where there is one. `feasible` says whether the promise can be kept, None where nothing was
     measured that tells. `event_timestamp` is the newest time of an event, by the column of the watermark, and
     `event_lag_seconds` how long ago that is; None without a watermark. `rows` and `quarantined` are counted by the
-    statistics in the logs, None where those do not tell. `error` is that of the newest refresh when it failed, or of
-    reading this status, which `unreadable` then says; `problems` are what needs a person though the newest refresh
-    went on.
+    statistics in the logs, None where those do not tell; `files` and `size_bytes` are those of the version. `error` is
+    that of the newest refresh when it failed, or of reading this status, which `unreadable` then says; `problems` are
+    what needs a person though the newest refresh went on.
     """
 
     table: TableName
@@ -87,6 +87,8 @@ class TableStatus:
     unreadable: bool = False
     event_timestamp: datetime | None = None
     event_lag_seconds: float | None = None
+    files: int | None = None
+    size_bytes: int | None = None
 
     @property
     def late(self) -> bool:
@@ -119,6 +121,8 @@ class TableStatus:
             "feasible_reason": self.feasible_reason,
             "event_timestamp": None if self.event_timestamp is None else self.event_timestamp.isoformat(),
             "event_lag_seconds": None if self.event_lag_seconds is None else round(self.event_lag_seconds, 3),
+            "files": self.files,
+            "size_bytes": self.size_bytes,
         }
 
 
@@ -194,6 +198,8 @@ def read_status(
                 unreadable=look.error is not None,
                 event_timestamp=look.event_timestamp,
                 event_lag_seconds=lag_seconds(look.event_timestamp, now),
+                files=look.files[0],
+                size_bytes=look.files[1],
             )
         )
     return statuses
@@ -224,6 +230,7 @@ class _Look:
     carried: bool = False  # the newest receipt was written again by a commit without new rows
     error: Mapping[str, Any] | None = None
     event_timestamp: datetime | None = None  # the greatest of the watermark's column
+    files: tuple[int | None, int | None] = (None, None)  # how many, and their bytes
 
 
 def _look(
@@ -253,7 +260,11 @@ def _look(
             position = None if check is None else position_from_json(json.loads(check.position))
             at_check = position if isinstance(position, TablePosition) else None
             return _Look(
-                Held(at_check, checked), newest.version, rows, event_timestamp=_event_time(spec, path, newest.version)
+                Held(at_check, checked),
+                newest.version,
+                rows,
+                event_timestamp=_event_time(spec, path, newest.version),
+                files=_count_files(path, newest.version),
             )
         own = None if receipt is None else receipt.data_timestamp
         stamps = [stamp for stamp in (checked, own) if stamp is not None]
@@ -278,6 +289,7 @@ def _look(
             committed_version=newest.receipt_version,
             carried=receipt is not None and receipt.maintenance,
             event_timestamp=_event_time(spec, path, newest.version),
+            files=_count_files(path, newest.version),
         )
     except FreshlineError as error:
         # One table that cannot be read must not hide the others; its line says what is wrong.
@@ -301,6 +313,7 @@ def _event_time(spec: Spec, path: Path, version: int) -> datetime | None:
 
 # A version never changes, and status is asked for every second.
 _greatest_time = lru_cache(maxsize=1_024)(delta_log.greatest_time)
+_count_files = lru_cache(maxsize=1_024)(delta_log.count_files)
 
 
 def _committed(path: Path, newest: delta_log.Newest) -> LastRefresh | None:

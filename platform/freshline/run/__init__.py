@@ -3,22 +3,39 @@
 Every door calls these functions and no other: the engine's loops, a Dagster run, the command line, a test.
 """
 
+from freshline.run.maintenance import Maintained, maintain_table
 from freshline.run.order import refresh_order
 from freshline.run.query import QueryResult, query
 from freshline.run.runtime import Clock, PythonTables, Runtime, open_runtime, utc_now
+from freshline.run.savepoint import (
+    Restored,
+    create_savepoint,
+    drop_savepoint,
+    finish_restore,
+    list_savepoints,
+    restore_savepoint,
+)
 from freshline.run.table import refresh_table
 from freshline.run.verify import Verification, verify_table
 
 __all__ = [
     "Clock",
+    "Maintained",
     "PythonTables",
     "QueryResult",
+    "Restored",
     "Runtime",
     "Verification",
+    "create_savepoint",
+    "drop_savepoint",
+    "finish_restore",
+    "list_savepoints",
+    "maintain_table",
     "open_runtime",
     "query",
     "refresh_order",
     "refresh_table",
+    "restore_savepoint",
     "utc_now",
     "verify_table",
 ]

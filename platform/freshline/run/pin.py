@@ -166,6 +166,9 @@ def _candidates(
         identity = pinned.position.table_id
         return [newest, *(Candidate(TablePosition(identity, version), {root: version}) for version in earlier)]
     for version, receipt in islice(read_receipts(pinned.path, since=floor), MOST_CANDIDATES):
+        if receipt.restored is not None:
+            # What was before it was taken back, or is what it holds.
+            break
         if receipt.seq == pinned.position.seq:
             continue
         where = {str(pinned.name): receipt.seq} if pinned.is_log else {r: _seen(w) for r, w in receipt.cut.items()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import reduce
@@ -18,10 +18,12 @@ from sqlglot.errors import SqlglotError
 
 from freshline.commit.delta_log import newest_version, position_of
 from freshline.commit.refresh_log import NAME as REFRESH_LOG_NAME
+from freshline.commit.snapshot import newest_snapshot
 from freshline.declare.names import TableName
 from freshline.declare.query_parser import parse_trees
 from freshline.declare.rules import nearest
 from freshline.errors import RequestError
+from freshline.plan.position import TablePosition
 from freshline.plan.request import MANUAL
 from freshline.plan.union import UnionToken
 from freshline.refresh.cancellation import Cancellation
@@ -29,6 +31,8 @@ from freshline.refresh.inputs import Pinned, drop_views, read_whole, shadow_inpu
 from freshline.refresh.literal import quoted
 from freshline.run.failure import translate_statement
 from freshline.run.runtime import Runtime
+from freshline.run.savepoint import finish_restore
+from freshline.run.table_functions import read_call, take_out_calls
 from freshline.run.union import read_union
 
 ROW_LIMIT = 10_000
@@ -63,30 +67,44 @@ class UnionCall:
 
 
 def query(
-    runtime: Runtime, statement: str, *, limit: int | None = None, cancellation: Cancellation | None = None
+    runtime: Runtime,
+    statement: str,
+    *,
+    limit: int | None = None,
+    cancellation: Cancellation | None = None,
+    snapshot: bool = False,
 ) -> QueryResult:
     """Run one SELECT (or WITH, VALUES) over the tables' newest versions, and over what `union_read` adds to them.
+
+    With `snapshot` the versions are the newest that agree.
 
     Raises RequestError for anything that would write, and for what Spark refuses; EngineError where Spark has ended.
     """
     statement, unions = resolve_unions(statement)
     _require_query(statement)
+    finish_restore(runtime)
     try:
-        return _answer(
-            runtime, statement, unions, ROW_LIMIT if limit is None else limit, cancellation or Cancellation()
-        )
+        positions = newest_snapshot(runtime.graph, runtime.warehouse).positions if snapshot else {}
+        most = ROW_LIMIT if limit is None else limit
+        return _answer(runtime, statement, unions, most, cancellation or Cancellation(), positions)
     except (PySparkException, Py4JError, ConnectionError) as error:
         raise translate_statement(error) from error
 
 
 def _answer(
-    runtime: Runtime, statement: str, unions: Sequence[UnionCall], most: int, cancellation: Cancellation
+    runtime: Runtime,
+    statement: str,
+    unions: Sequence[UnionCall],
+    most: int,
+    cancellation: Cancellation,
+    positions: Mapping[TableName, TablePosition],
 ) -> QueryResult:
     names = [
         name
         for name in runtime.graph.order
         if newest_version(runtime.warehouse.location(runtime.graph.spec(name))) is not None
     ]
+    statement, calls = take_out_calls(statement)
     text, used = resolve_names(statement, [*names, REFRESH_LOG])
     logged = REFRESH_LOG in used
     if logged:
@@ -100,9 +118,12 @@ def _answer(
             path = runtime.warehouse.location(spec)
             version = newest_version(path)
             assert version is not None
-            frames[name] = read_whole(spark, Pinned(spec, path, position_of(path, version)))
+            position = positions.get(name) or position_of(path, version)
+            frames[name] = read_whole(spark, Pinned(spec, path, position))
         if logged:
             frames[REFRESH_LOG] = spark.read.format("delta").load(str(runtime.refresh_log.path))
+        for call in calls:
+            frames[TableName(None, call.view)] = read_call(runtime, spark, call)
         shadow_inputs(frames)
         try:
             rows = spark.sql(text)

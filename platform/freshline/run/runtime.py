@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
+from pathlib import Path
 from typing import Protocol
 from uuid import uuid4
 
@@ -120,6 +121,10 @@ class Runtime:
     portions: dict[TableName, PortionMemory] = field(default_factory=dict)
     kept: KeptRows = field(default_factory=KeptRows)
     cpu: CpuMeter = field(default_factory=CpuMeter)
+    # From which version on everything was kept of a table when files that nobody needs were looked for last.
+    cleaned_up_to: dict[Path, int] = field(default_factory=dict)
+    # Held by what concerns all tables at once, before the lock of any of them.
+    whole: threading.RLock = field(default_factory=threading.RLock)
     # Queries that Spark was found to read as the analysis of affected keys does, for these changed inputs.
     _understood: set[tuple[str, frozenset[TableName]]] = field(default_factory=set)
     # Fingerprints of which it is known that what they stand for is kept.

@@ -85,6 +85,7 @@ from freshline.run.parked import is_due
 from freshline.run.pin import Pins, pin_inputs
 from freshline.run.prepare import Work, prepare
 from freshline.run.runtime import Progress, Runtime
+from freshline.run.savepoint import finish_restore, is_restoring
 from freshline.run.spans import wanted_end, written_partitions
 from freshline.run.topic import refresh_topic
 
@@ -117,25 +118,46 @@ def refresh_table(
     """
     started = time.monotonic()
     spec = runtime.graph.spec(name)
-    with runtime.lock(name):
-        with runtime.cpu.measuring() as cpu:
-            outcome = _outcome_of(runtime, spec, request, cancellation, progress)
-        outcome = replace(outcome, seconds=time.monotonic() - started, cpu_seconds=cpu.seconds)
-        try:
-            _record(runtime, outcome, spec.fingerprint, request.cause)
-        except FreshlineError as error:
-            # What was committed tells of itself: a store that is away for a moment must not make a failure of it.
-            LOG.warning("%s: %s is not recorded: %s", name, outcome.state, error)
-        return outcome
+    while True:
+        trouble = _finish_restore(runtime)
+        with runtime.lock(name):
+            if trouble is None and is_restoring(runtime):
+                # It was begun after the look, and stopped half way.
+                continue
+            with runtime.cpu.measuring() as cpu:
+                outcome = _outcome_of(runtime, spec, request, cancellation, progress, trouble)
+            outcome = replace(outcome, seconds=time.monotonic() - started, cpu_seconds=cpu.seconds)
+            try:
+                _record(runtime, outcome, spec.fingerprint, request.cause)
+            except FreshlineError as error:
+                # What was committed tells of itself: a store that is away for a moment must not make a failure of it.
+                LOG.warning("%s: %s is not recorded: %s", name, outcome.state, error)
+            return outcome
+
+
+def _finish_restore(runtime: Runtime) -> FreshlineError | None:
+    """Finish a restore that was stopped half way; what stands against it stands against every refresh."""
+    try:
+        finish_restore(runtime)
+    except FreshlineError as error:
+        return error
+    return None
 
 
 def _outcome_of(
-    runtime: Runtime, spec: Spec, request: RefreshRequest, cancellation: Cancellation, progress: Progress
+    runtime: Runtime,
+    spec: Spec,
+    request: RefreshRequest,
+    cancellation: Cancellation,
+    progress: Progress,
+    trouble: FreshlineError | None,
 ) -> Outcome:
-    """Refresh, whatever it is; a failure becomes an outcome."""
+    """Refresh, whatever it is; a failure becomes an outcome, and so does what stands against a refresh."""
     name = spec.name
     try:
         cancellation.check()
+        if trouble is not None:
+            raise trouble
         if isinstance(spec, TableSpec):
             return _refresh(runtime, spec, request, cancellation, progress)
         if request.partitions or (request.full and spec.is_log):

@@ -49,6 +49,7 @@ from freshline.run.parked import read_parked
 from freshline.run.partitions import named_partition, partition_condition, read_partition
 from freshline.run.pin import pin_at
 from freshline.run.runtime import Progress, Runtime
+from freshline.run.savepoint import finish_restore
 from freshline.run.spans import within
 
 RELATIVE = 1e-9
@@ -114,6 +115,7 @@ def verify_table(runtime: Runtime, name: TableName, *, cancellation: Cancellatio
     if not isinstance(spec, TableSpec):
         raise RequestError(f"{name} is a source; tables are verified", where=str(name))
     path = runtime.warehouse.path(name)
+    finish_restore(runtime)
     # While it is verified the table stands still: its newest receipt and version belong together.
     with runtime.lock(name):
         newest = read_newest(path)
@@ -226,9 +228,14 @@ def _rows_at(
 def _chain(runtime: Runtime, spec: TableSpec, receipt: Receipt) -> list[Receipt]:
     """The receipts since the last full refresh, oldest first, as far as the log still has them."""
     found = []
+    upper: int | None = None
     for _, item in read_receipts(runtime.warehouse.path(spec.name)):
         if item.seq < receipt.replayed_from:
             break
+        if upper is not None and item.seq > upper:
+            # A restore took it back.
+            continue
+        upper = item.restored
         found.append(item)
     return list(reversed(found))
 
@@ -241,7 +248,7 @@ def _replay_lookups(runtime: Runtime, spark: SparkSession, spec: TableSpec, rece
     unverified = 0
     previous: Receipt | None = None
     for item in chain:
-        if item.strategy == "noop":
+        if item.strategy in ("noop", "restore"):
             previous = item
             continue
         try:

@@ -36,13 +36,24 @@ from freshline.plan.intentions import apply_overrides
 from freshline.plan.project import open_project
 from freshline.plan.receipt import Receipt
 from freshline.plan.request import RefreshRequest
+from freshline.plan.savepoint import Savepoint
 from freshline.plan.union import UnionToken
 from freshline.refresh.cancellation import Cancellation
 from freshline.refresh.inputs import Pinned, drop_views, read_whole, shadow_inputs
 from freshline.refresh.literal import quoted, sql_literal
 from freshline.report.outcome import Outcome
 from freshline.report.status import TableStatus, read_status
-from freshline.run import Runtime, Verification, open_runtime, refresh_order, refresh_table, verify_table
+from freshline.run import (
+    Restored,
+    Runtime,
+    Verification,
+    create_savepoint,
+    open_runtime,
+    refresh_order,
+    refresh_table,
+    restore_savepoint,
+    verify_table,
+)
 from freshline.run.query import resolve_names
 from freshline.run.union import read_union
 from freshline.testing.clock import LabClock
@@ -299,6 +310,17 @@ class Lab:
         stamps = {status.table: status.data_timestamp for status in self.status()}
         due = [name for name in due_tables(graph, stamps, {}, self.clock()) if name not in held]
         return [self._refresh(name, RefreshRequest()) for name in with_driving(graph, due) if name not in held]
+
+    # -- savepoints
+
+    def create_savepoint(self, name: str, *, tables: Sequence[str] = ()) -> Savepoint:
+        """Keep the state of all tables, or of these and of all that they depend on. Raises SavepointError."""
+        named = [self.runtime.graph.spec(TableName.parse(table)).name for table in tables]
+        return create_savepoint(self.runtime, name, named)
+
+    def restore_savepoint(self, name: str) -> Restored:
+        """Bring the tables back to a savepoint. Raises SavepointError."""
+        return restore_savepoint(self.runtime, name)
 
     def _refresh(self, name: TableName, request: RefreshRequest) -> Outcome:
         return refresh_table(self.runtime, name, request, cancellation=Cancellation(), progress=lambda message: None)

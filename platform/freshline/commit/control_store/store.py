@@ -104,6 +104,12 @@ class ControlStore:
             for row in rows
         }
 
+    def forget_checks(self, names: Iterable[TableName]) -> None:
+        """Forget what was checked of these: they hold something else now."""
+        keys = [key_of(name) for name in names]
+        with self._database.write() as connection:
+            connection.execute(delete(CHECKS).where(CHECKS.c.key.in_(keys)))
+
     # -- refreshes
 
     def record_refresh(self, record: RefreshRecord) -> None:

@@ -1,0 +1,74 @@
+"""Savepoints for programs: what `freshline savepoint` does, as functions.
+
+All but reading is done in the engine, which is started where none runs.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any, cast
+
+from freshline.commit.savepoints import read_savepoints
+from freshline.commit.warehouse import Warehouse
+from freshline.declare.project_settings import find_project, read_settings
+from freshline.declare.settings import Settings
+from freshline.engine.client import EngineClient, error_from_json
+from freshline.errors import CancelledError, EngineError
+
+Project = Settings | Path | str | None
+
+
+def create_savepoint(name: str, *, tables: Sequence[str] = (), project: Project = None) -> dict[str, Any]:
+    """Keep the state of all tables, or of these and of all that they depend on, under a name.
+
+    `project` is a folder of the project (default: the one of the working directory) or its settings. Returns what the
+    file says: name, created_at, tables, cut. Raises SavepointError where the name is in use, and what the engine
+    raises.
+    """
+    return _ask(project, action="create", name=name, tables=list(tables))
+
+
+def restore_savepoint(name: str, *, project: Project = None) -> dict[str, Any]:
+    """Bring the tables of a savepoint back to what they were.
+
+    Returns `restored` (tables and their new versions), `unchanged`, `behind` (tables that read these and are not in the
+    savepoint) and `redeclared`. Raises SavepointError, SavepointGoneError, RestoreBusyError, and what the engine
+    raises.
+    """
+    return _ask(project, action="restore", name=name)
+
+
+def drop_savepoint(name: str, *, project: Project = None) -> dict[str, Any]:
+    """Keep a savepoint no longer. Raises SavepointError for one that is not there, and what the engine raises."""
+    return _ask(project, action="drop", name=name)
+
+
+def savepoints(*, project: Project = None) -> list[dict[str, Any]]:
+    """All savepoints, the oldest first; needs no engine."""
+    return [savepoint.as_json() for savepoint in read_savepoints(Warehouse(project_settings(project).warehouse))]
+
+
+def project_settings(project: Project) -> Settings:
+    """The settings of a project: of these, of a folder below it, or of the working directory."""
+    if isinstance(project, Settings):
+        return project
+    return read_settings(find_project(Path.cwd() if project is None else Path(project).absolute()), os.environ)
+
+
+def _ask(project: Project, **arguments: Any) -> dict[str, Any]:
+    client = EngineClient.connect(project_settings(project))
+    found: dict[str, Any] | None = None
+    with closing(cast(Generator[dict[str, Any]], client.run("savepoint", **arguments))) as events:
+        for event in events:
+            if event["type"] == "savepoint":
+                found = event["savepoint"]
+            elif event["type"] == "done" and event.get("error"):
+                raise error_from_json(event["error"])
+            elif event["type"] == "done" and event["state"] == "CANCELLED":
+                raise CancelledError("the request was cancelled")
+    if found is None:
+        raise EngineError("the engine ended before it answered. Ask again: what was begun is finished by then.")
+    return found

@@ -1,0 +1,192 @@
+"""Reading tables without Spark: modes, changes and consumers; what is gone is an error with a sentence."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from freshline.commit.delta_log import table_id
+from freshline.commit.reading import net_changes
+from freshline.commit.savepoints import keep_savepoint
+from freshline.commit.warehouse import Warehouse
+from freshline.declare.names import TableName
+from freshline.engine.reading import (
+    consumers,
+    drop_consumer,
+    open_reader,
+    read_changes,
+    read_rows,
+    register_consumer,
+)
+from freshline.errors import ConsumerError, ConsumerExpiredError, ReadError, RequestError
+from freshline.plan.savepoint import SavedTable, SavedVersion, Savepoint
+
+NOW = datetime(2026, 11, 1, tzinfo=UTC)
+
+
+def rows(*pairs):
+    ids, texts = zip(*pairs, strict=True)
+    return pa.table({"id": pa.array(ids, pa.int32()), "a": list(texts), "_freshline_seq": pa.array(ids, pa.int64())})
+
+
+@pytest.fixture
+def project(settings):
+    """A declared table `t` whose versions are: 0 empty, 1 and 2 insert, 3 updates, 4 deletes."""
+    settings.declarations.mkdir(parents=True)
+    (settings.declarations / "s.sql").write_text(
+        "CREATE SOURCE s (id INT, a STRING) WITH ('connector' = 'delta', 'path' = 'elsewhere')"
+    )
+    (settings.declarations / "t.sql").write_text("CREATE MATERIALIZED TABLE t AS SELECT id, a FROM s")
+    path = str(settings.warehouse / "t")
+    schema = rows((1, "x")).schema
+    DeltaTable.create(path, schema, configuration={"delta.enableChangeDataFeed": "true"})
+    write_deltalake(path, rows((1, "one"), (2, "two")), mode="append")
+    write_deltalake(path, rows((3, "three")), mode="append")
+    DeltaTable(path).update(updates={"a": "'TWO'"}, predicate="id = 2")
+    DeltaTable(path).delete("id = 1")
+    return settings
+
+
+def ids(table):
+    return sorted(table["id"].to_pylist())
+
+
+def test_rows_of_the_newest_version_and_of_earlier_ones(project):
+    assert read_rows("t", project=project).column_names == ["id", "a"]
+    assert ids(read_rows("t", project=project)) == [2, 3]
+    assert ids(read_rows("T", as_of=2, project=project)) == [1, 2, 3]
+    assert ids(read_rows("t", as_of=datetime.now(UTC), columns=["id"], project=project)) == [2, 3]
+    path = project.warehouse / "t"
+    saved = SavedTable(TableName(None, "t"), SavedVersion(table_id(path), 1, None))
+    keep_savepoint(Warehouse(project.warehouse), Savepoint("early", NOW, (saved,)))
+    assert ids(read_rows("t", as_of="early", project=project)) == [1, 2]
+
+
+def test_changes_between_versions_raw_and_netted(project):
+    raw = read_changes("t", 0, project=project)
+    assert raw["_commit_version"].to_pylist() == [1, 1, 2, 3, 3, 4]
+    assert sorted(raw["_change_type"].to_pylist()) == [
+        "delete", "insert", "insert", "insert", "update_postimage", "update_preimage",
+    ]  # fmt: skip
+    assert [column for column in raw.column_names if column.startswith("_freshline")] == []
+
+    net = read_changes("t", 0, net=True, project=project)
+
+    assert sorted(map(str, net.to_pylist())) == [
+        "{'id': 2, 'a': 'TWO', '_change_type': 'insert'}",
+        "{'id': 3, 'a': 'three', '_change_type': 'insert'}",
+    ]
+    assert sorted(map(str, read_changes("t", 2, 4, net=True, project=project).to_pylist())) == [
+        "{'id': 1, 'a': 'one', '_change_type': 'delete'}",
+        "{'id': 2, 'a': 'TWO', '_change_type': 'insert'}",
+        "{'id': 2, 'a': 'two', '_change_type': 'delete'}",
+    ]
+    assert read_changes("t", 4, project=project).num_rows == 0
+
+
+@pytest.mark.parametrize(
+    ("mode", "more", "portions"),
+    [
+        ("latest-full", {}, [(None, 4)]),
+        ("latest", {}, []),
+        ("as-of", {"version": 2}, [(None, 2)]),
+        ("from-version", {"version": 3}, [(2, 4)]),
+        ("from-version-full", {"version": 2}, [(None, 2), (2, 4)]),
+        ("incremental-between", {"version": 1, "to": 3}, [(1, 3)]),
+        ("from-timestamp", {"timestamp": NOW}, [(-1, 4)]),
+        ("from-timestamp", {"timestamp": datetime(2100, 1, 1, tzinfo=UTC)}, []),
+    ],
+)
+def test_every_mode_begins_where_its_name_says(project, mode, more, portions):
+    reader = open_reader("t", mode, project=project, **more)
+
+    assert [(portion.after, portion.to) for portion in reader] == portions
+    write_deltalake(str(project.warehouse / "t"), rows((4, "four")), mode="append")
+    goes_on = mode not in ("as-of", "incremental-between")
+    assert [(portion.after, portion.to) for portion in reader] == ([(4, 5)] if goes_on else [])
+
+
+def test_a_consumer_goes_on_behind_what_it_committed(project):
+    clock = [NOW]
+
+    def reader():
+        return open_reader("t", consumer_id="c", expires_after="1 day", project=project, clock=lambda: clock[0])
+
+    assert [(p.after, p.to) for p in reader()] == [(None, 4)]
+    # Nothing was committed: it begins with the rows again.
+    first = reader()
+    assert ids(first.next().data) == [2, 3]
+    first.commit()
+    write_deltalake(str(project.warehouse / "t"), rows((4, "four")), mode="append")
+    second = reader()
+    assert (second.next().after, second.position) == (4, 5)
+    assert [(p.after, p.to) for p in reader()] == [(4, 5)]
+    second.commit()
+    assert list(reader()) == []
+    assert [(c.name, c.version) for c in consumers(project=project)] == [("c", 5)]
+
+    clock[0] += timedelta(days=1)
+    for act in (reader, second.commit):
+        with pytest.raises(ConsumerExpiredError, match="did not come since 2026-11-01"):
+            act()
+    drop_consumer("c", project=project)
+    with pytest.raises(ConsumerError, match=r"no consumer c\. There are: none"):
+        drop_consumer("c", project=project)
+    with pytest.raises(ConsumerError, match="was dropped"):
+        second.commit()
+
+
+def test_what_is_not_there_is_told(project):
+    log = project.warehouse / "t" / "_delta_log"
+    for act, said in (
+        (lambda: read_rows("t", as_of=datetime(2020, 1, 1, tzinfo=UTC), project=project), "before the oldest version"),
+        (lambda: read_rows("t", as_of=9, project=project), "no version 9; the newest is 4"),
+        (lambda: read_rows("t", as_of="never", project=project), "no savepoint never"),
+        (lambda: read_changes("t", 3, 2, project=project), "3 to 2 is no range"),
+        (lambda: open_reader("t", "newest", project=project), "no mode 'newest'. There are latest-full"),
+        (lambda: open_reader("t", "as-of", project=project), "needs a version"),
+        (lambda: read_rows("s", project=project), "no version yet"),
+    ):
+        with pytest.raises(ReadError, match=said):
+            act()
+    with pytest.raises(RequestError, match="no table or source tt. Did you mean t"):
+        read_rows("tt", project=project)
+    register_consumer("c", "t", version=1, project=project)
+    with pytest.raises(ConsumerError, match="already"):
+        register_consumer("C", "t", project=project)
+    with pytest.raises(ConsumerError, match="is no name"):
+        register_consumer("../c", "t", project=project)
+    DeltaTable(str(project.warehouse / "t")).create_checkpoint()
+    for version in (0, 1, 2):
+        (log / f"{version:020d}.json").unlink()
+    with pytest.raises(ReadError, match=r"versions 2 to 2 are no longer in the log"):
+        open_reader("t", consumer_id="c", project=project)
+    with pytest.raises(ReadError, match="version 3 is no longer in the log; the oldest is 4"):
+        read_rows("t", as_of=3, project=project)
+    with pytest.raises(ReadError):
+        register_consumer("d", "t", version=1, project=project)
+    assert [consumer.name for consumer in consumers(project=project)] == ["c"]
+
+
+def test_changes_of_partitions_whatever_their_names(project):
+    path = str(project.warehouse / "t")
+    names = ["a b", "a:b", "ü%", "x/y", "o'k", None, "%20"]
+    stored = pa.table({"id": list(range(7)), "a": names}, pa.schema([("id", pa.int32()), ("a", pa.string())]))
+    write_deltalake(path, stored, mode="overwrite", schema_mode="overwrite", partition_by=["a"])
+    before = DeltaTable(path).version()
+    DeltaTable(path).delete("id = 2")
+    DeltaTable(path).restore(before)
+
+    raw = read_changes("t", before, project=project)
+
+    assert raw.select(["id", "a", "_change_type"]).to_pylist()[:2] == [
+        {"id": 2, "a": "ü%", "_change_type": "delete"},
+        {"id": 2, "a": "ü%", "_change_type": "insert"},
+    ]
+    assert net_changes(raw).num_rows == 0
+    inserted = read_changes("t", before - 1, before, project=project).filter(pc.field("_change_type") == "insert")
+    assert sorted(map(str, inserted["a"].to_pylist())) == sorted(map(str, names))

@@ -1,0 +1,85 @@
+"""The engine is killed while tables are saved and brought back: the end is that of a run that never failed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+
+import psutil
+import pytest
+
+from tests.scenarios.test_kill import Shop
+
+
+def ask(shop: Shop, *arguments: str, kill_at: str = "") -> int:
+    """Run a command; with `kill_at`, the engine that it starts is killed there."""
+    environ = {**os.environ, "FRESHLINE_TEST": "1", "FRESHLINE_FAILPOINT": kill_at}
+    return subprocess.run(shop.command(*arguments), check=False, env=environ, capture_output=True).returncode
+
+
+COLUMNS = {
+    "event": "event_id",
+    "plain": "event_id",
+    "earliest": "k, event_id, ts",
+    "latest": "k, op, ts",
+    "daily": "day, k, n",
+}
+ALL = " UNION ALL ".join(
+    f"SELECT '{name}' AS name, to_json(struct({columns})) AS line FROM {name}" for name, columns in COLUMNS.items()
+)
+
+
+def contents(shop: Shop) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {name: [] for name in COLUMNS}
+    for row in shop.rows(ALL):
+        found[str(row["name"])].append(str(row["line"]))
+    return {name: sorted(lines) for name, lines in found.items()}
+
+
+@pytest.mark.spark
+@pytest.mark.long
+def test_kills_while_a_savepoint_is_made_and_restored(tmp_path):
+    shop = Shop(tmp_path / "shop")
+    for _ in range(5):
+        shop.land()
+    shop.run("refresh")
+    before = contents(shop)
+    shop.run("engine", "stop")
+    # Killed before it is there: it is not, and the name is free.
+    assert ask(shop, "savepoint", "create", "calm", kill_at="savepoint-read") != 0
+    assert json.loads(shop.run("savepoint", "list", "--json")) == []
+    shop.run("savepoint", "create", "calm")
+
+    for kill_at in ("restore-begun", "restore-table:3", "restore-done"):
+        for _ in range(3):
+            shop.land()
+        # The tables are kept by loops while their freshness is another one.
+        shop.run("alter", "daily", "--freshness", "3 seconds", "--for", "1h")
+        shop.run("engine", "start")
+        shop.run("refresh")
+        assert contents(shop) != before
+        shop.run("engine", "stop")
+        assert ask(shop, "savepoint", "restore", "calm", kill_at=kill_at) != 0
+
+        # The first query starts an engine, which finishes the restore before it answers.
+        assert contents(shop) == before
+
+    assert all(item["equal"] for item in json.loads(shop.run("verify", "--json")))
+    shop.run("refresh")
+    events = sorted(json.dumps({"event_id": event["event_id"]}, separators=(",", ":")) for event in shop.events)
+    found = contents(shop)
+    assert found["event"] == events
+    assert found["plain"] == events
+    assert sum(json.loads(row)["n"] for row in found["daily"]) == len(events)
+    first: dict[str, tuple[str, str]] = {}
+    for event in shop.events:
+        place = (event["ts"], event["event_id"])
+        first[event["k"]] = min(place, first.get(event["k"], place))
+    assert {(row := json.loads(text))["k"]: row["event_id"] for text in found["earliest"]} == {
+        key: place[1] for key, place in first.items()
+    }
+    assert all(item["equal"] for item in json.loads(shop.run("verify", "--json")))
+    shop.run("engine", "stop")
+    psutil.wait_procs(shop.processes(), timeout=30)
+    assert shop.processes() == []
