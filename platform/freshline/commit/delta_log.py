@@ -265,11 +265,6 @@ def table_id(path: Path) -> str:
     return str(open_table(path).metadata().id)
 
 
-def newest_transaction(path: Path, app_id: str) -> int | None:
-    """The stored version of an application's transaction; survives log cleanup, because checkpoints keep it."""
-    return open_table(path).transaction_version(app_id)
-
-
 def newest_epoch(path: Path) -> int:
     """The epoch of the engine that wrote a table last, 0 for one that no engine wrote."""
     table = open_table(path)

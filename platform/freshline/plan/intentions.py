@@ -93,11 +93,6 @@ class Intentions:
             {name: one for name, one in self.suspensions.items() if name not in left.suspensions},
         )
 
-    def next_end(self, now: datetime) -> datetime | None:
-        """When the next of them ends by itself."""
-        ends = [one.until for one in self.overrides.values()] + [one.until for one in self.suspensions.values()]
-        return min((end for end in ends if end is not None and end > now), default=None)
-
 
 def apply_overrides(graph: Graph, intentions: Intentions) -> Graph:
     """The graph with the overrides of `intentions` in force, ended or not: hand in those of a moment."""
