@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from ageing import ageing, savepoint
-from evaluation import evaluate
+from evaluation import evaluate, load
 from joins import Kept, delta_join, lookup_join
 from kafka import kafka_ingest, union_read
 from measure import Comparison, Cost, compare, cost_of, middle
@@ -312,7 +312,7 @@ def plan(spark: SparkSession, folder: Path) -> str:
 
 def evaluation(spark: SparkSession, folder: Path) -> str:
     del spark
-    return "\n".join(found.line() for found in evaluate(folder))
+    return "\n".join(found.line() for found in [*evaluate(folder), load(folder)])
 
 
 Figure = Comparison | Share | Kept | str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,7 +15,8 @@ from freshline.declare.names import TableName
 from freshline.declare.query import PythonQuery
 from freshline.declare.spec import TableSpec
 from freshline.errors import SourceError
-from freshline.orchestrate.columns import UNKNOWN_TYPE, column_schema
+from freshline.orchestrate import columns
+from freshline.orchestrate.columns import UNKNOWN_TYPE, KnownColumns, column_schema
 
 
 def table(*columns: str, **changes) -> TableSpec:
@@ -102,3 +104,30 @@ def test_a_broken_log_is_an_error_that_names_the_folder(tmp_path):
 
     with pytest.raises(SourceError, match=str(tmp_path)):
         column_schema(table("id"), tmp_path)
+
+
+def test_a_log_is_opened_again_only_when_it_has_another_newest_commit(settings, tmp_path, monkeypatch):
+    path = tmp_path / "orders"
+    opened = []
+    read = columns.open_table
+    monkeypatch.setattr(columns, "open_table", lambda *asked: opened.append(asked) or read(*asked))
+
+    def load() -> dict[str, str]:
+        known = KnownColumns(settings)
+        schema = column_schema(table(), path, known=known)
+        known.save()
+        assert schema is not None
+        return {column.name: column.type for column in schema.columns}
+
+    assert column_schema(table("id"), path, known=KnownColumns(settings)) == column_schema(table("id"), path)
+    write_deltalake(str(path), pa.table({"id": [1]}))
+    assert (load(), load(), len(opened)) == ({"id": "BIGINT"}, {"id": "BIGINT"}, 1)
+
+    write_deltalake(str(path), pa.table({"id": [1], "more": ["x"]}), mode="append", schema_mode="merge")
+    assert (load(), load(), len(opened)) == ({"id": "BIGINT", "more": "STRING"}, {"id": "BIGINT", "more": "STRING"}, 2)
+
+    # Dropped and made again, it is at the same version.
+    shutil.rmtree(path)
+    write_deltalake(str(path), pa.table({"id": ["a"]}))
+    write_deltalake(str(path), pa.table({"id": ["b"]}), mode="append")
+    assert load() == {"id": "STRING"}

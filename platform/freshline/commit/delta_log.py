@@ -122,6 +122,12 @@ def newest_version(path: Path) -> int | None:
     return max(versions, default=None)
 
 
+def newest_commit(path: Path) -> Path | None:
+    """The file of the newest commit, None where there is no Delta table. Raises SourceError as `newest_version`."""
+    version = newest_version(path)
+    return None if version is None else path / "_delta_log" / f"{version:020d}.json"
+
+
 def read_commit(path: Path, version: int) -> Commit | None:
     """One commit, None where its file is gone from the log. Raises SourceError for one that cannot be read."""
     file = path / "_delta_log" / f"{version:020d}.json"

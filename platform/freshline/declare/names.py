@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cached_property
 
 PART = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}\Z")
 # Columns that freshline adds to tables of its own begin with this, in any letter case.
@@ -63,6 +64,6 @@ class TableName:
     def __lt__(self, other: TableName) -> bool:
         return self._folded < other._folded
 
-    @property
+    @cached_property
     def _folded(self) -> tuple[str, ...]:
         return tuple(part.lower() for part in self.parts)

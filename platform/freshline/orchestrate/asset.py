@@ -33,7 +33,7 @@ from freshline.declare.query import PythonQuery
 from freshline.declare.settings import Settings
 from freshline.declare.spec import SourceSpec, Spec, TableSpec
 from freshline.errors import DeclarationError, SourceError
-from freshline.orchestrate.columns import column_schema
+from freshline.orchestrate.columns import KnownColumns, column_schema
 from freshline.orchestrate.partitions import dependency, partitions_definition
 from freshline.report.notices import silence_seconds
 from freshline.report.status import kind_of
@@ -67,11 +67,11 @@ def step_name(name: TableName) -> str:
     return f"{joined}__{sha256(str(name).encode()).hexdigest()[:6]}"
 
 
-def asset_spec(graph: Graph, name: TableName, settings: Settings) -> AssetSpec:
+def asset_spec(graph: Graph, name: TableName, settings: Settings, known: KnownColumns | None = None) -> AssetSpec:
     """Everything that Dagster knows of a table or source before its first materialization.
 
-    Reads the declaring file, and the newest entry of the table's Delta log for its columns. Raises DeclarationError
-    where the declaration asks for something that Dagster cannot have.
+    Reads the declaring file, and the newest entry of the table's Delta log for its columns where that is not `known`.
+    Raises DeclarationError where the declaration asks for something that Dagster cannot have.
     """
     spec = graph.spec(name)
     return AssetSpec(
@@ -83,7 +83,7 @@ def asset_spec(graph: Graph, name: TableName, settings: Settings) -> AssetSpec:
         ],
         partitions_def=partitions_definition(graph, spec),
         description=description(spec, settings.root),
-        metadata=_metadata(graph, spec, settings),
+        metadata=_metadata(graph, spec, settings, known),
         group_name=group(spec),
         owners=[owner(spec.owner)] if spec.owner else None,
         kinds=kinds(spec),
@@ -162,14 +162,14 @@ def declaration_text(file: Path, line: int) -> str:
     return text.strip()
 
 
-def _metadata(graph: Graph, spec: Spec, settings: Settings) -> Mapping[str, Any]:
+def _metadata(graph: Graph, spec: Spec, settings: Settings, known: KnownColumns | None) -> Mapping[str, Any]:
     location = Warehouse(settings.warehouse).location(spec)
     metadata: dict[str, Any] = {
         "dagster/table_name": str(spec.name),
         "dagster/storage_kind": "deltalake",
         "dagster/uri": location.as_uri(),
         "dagster/code_references": _code_references(spec, settings.root),
-        **_columns(spec, location),
+        **_columns(spec, location, known),
         "mode": graph.mode(spec.name).value,
         "mode_reason": graph.mode_reason(spec.name),
         "freshness_seconds": graph.freshness(spec.name).seconds,
@@ -179,10 +179,10 @@ def _metadata(graph: Graph, spec: Spec, settings: Settings) -> Mapping[str, Any]
     return {key: value for key, value in metadata.items() if value is not None}
 
 
-def _columns(spec: Spec, location: Path) -> Mapping[str, Any]:
+def _columns(spec: Spec, location: Path, known: KnownColumns | None) -> Mapping[str, Any]:
     """A log that cannot be read is shown at its table: it must not take the other tables out of the graph."""
     try:
-        return {"dagster/column_schema": column_schema(spec, location)}
+        return {"dagster/column_schema": column_schema(spec, location, known=known)}
     except SourceError as error:
         return {"columns_problem": str(error)}
 

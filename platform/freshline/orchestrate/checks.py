@@ -36,14 +36,13 @@ from freshline.commit.warehouse import Warehouse
 from freshline.declare.graph import Graph
 from freshline.declare.names import TableName
 from freshline.declare.settings import Settings
-from freshline.declare.spec import Constraint, OnViolation, SourceSpec, Spec, TableSpec
+from freshline.declare.spec import Constraint, Mode, OnViolation, SourceSpec, Spec, TableSpec
 from freshline.errors import FreshlineError, SourceError
 from freshline.orchestrate.asset import asset_key
 from freshline.orchestrate.freshness import CHECK, DESCRIPTION, Verdict, verdict
 from freshline.orchestrate.look import Look, opened, take_look
 from freshline.orchestrate.materialize import PROCESS, Connect, closable, failure, own_process
 from freshline.orchestrate.scheduler import ENGINE, sensor_states
-from freshline.plan.batch import batch_tables
 from freshline.plan.receipt import Violation, added_up
 from freshline.plan.record import Heartbeat
 from freshline.report.alerts.history import WINDOW, Arrivals, History, add_records
@@ -83,7 +82,7 @@ def check_names(graph: Graph, spec: Spec) -> dict[str, str]:
         found[UNIQUE_KEY] = f"No two rows have the same {', '.join(spec.primary_key)}"
     if is_quarantining(spec):
         found[QUARANTINE_RATE] = "No more of what arrives is rejected than the setting quarantine-share allows"
-    if spec.name not in batch_tables(graph):
+    if graph.mode(spec.name) is not Mode.BATCH:
         found[ALIVE] = "The engine runs and keeps it"
     if isinstance(spec, TableSpec):
         found[VERIFY] = "A recompute of the query equals what is stored"

@@ -34,6 +34,7 @@ from freshline.engine.client import EngineClient
 from freshline.errors import DeclarationError, DeclarationErrors, FreshlineError
 from freshline.orchestrate.asset import asset_spec
 from freshline.orchestrate.checks import check_specs, evaluate_checks
+from freshline.orchestrate.columns import KnownColumns
 from freshline.orchestrate.executable import executable_asset, executable_checks
 from freshline.orchestrate.lineage import lineage_metadata, read_lineages
 from freshline.orchestrate.look import opened
@@ -83,13 +84,17 @@ def assets(
     """The assets in the order of the graph; a source that is read in place is external."""
     specs: dict[TableName, AssetSpec] = {}
     errors: list[DeclarationError] = []
+    known = KnownColumns(settings)
     for name in graph.order:
         try:
-            specs[name] = asset_spec(graph, name, settings).merge_attributes(metadata=lineage_metadata(lineages, name))
+            specs[name] = asset_spec(graph, name, settings, known).merge_attributes(
+                metadata=lineage_metadata(lineages, name)
+            )
         except DeclarationError as error:
             errors.append(error)
     if errors:
         raise DeclarationErrors(errors)
+    known.save()
     warehouse = Warehouse(settings.warehouse)
     connect = partial(_connect, settings)
     return [
