@@ -12,6 +12,7 @@ import pytest
 
 from freshline.cli.processes import MARK, UpRecord, end_marked, marked, new_mark, start
 from freshline.engine.process import ProcessId
+from freshline.engine.up_record import engine_environ
 from freshline.errors import FormatError
 
 WAIT = "import sys, threading; print('up', flush=True); threading.Event().wait()"
@@ -105,3 +106,17 @@ def test_the_mark_reaches_the_environment(tmp_path: Path) -> None:
     process.wait()
 
     assert (tmp_path / "logs" / "child.log").read_text().strip() == mark
+
+
+@pytest.mark.parametrize(
+    ("mark", "expected"),
+    [(None, None), ("word", "word"), ("word/dagster", "word/engine"), ("word/engine", "word/engine")],
+)
+def test_an_engine_has_the_mark_of_the_engine_whichever_part_of_up_starts_it(
+    mark: str | None, expected: str | None
+) -> None:
+    before = {"HOME": "/home"} if mark is None else {"HOME": "/home", MARK: mark}
+
+    found = engine_environ(before)
+
+    assert (found.get(MARK), found["HOME"]) == (expected, "/home")

@@ -210,8 +210,10 @@ class Supervisor:
                 process.wait()
             forget_heartbeats(self.settings, SCHEDULER_HEARTBEATS, self._say)
             if self._record.started_engine:
-                if self._engine is not None:
-                    _stop_engine(self._engine, self._say)
+                # Not the one of the start: that may have died, and a run or a sensor have started another.
+                engine = running_engine(self.settings) or self._engine
+                if engine is not None:
+                    _stop_engine(engine, self._say)
                 end_marked(f"{self._mark}/engine")
             elif self._engine is not None:
                 self._say("the engine was running before and stays; `freshline engine stop` ends it")

@@ -23,6 +23,7 @@ from uuid import uuid4
 from freshline.declare.settings import Settings
 from freshline.engine.lock import read_holder
 from freshline.engine.state_file import EngineState, read_state, remove_state
+from freshline.engine.up_record import engine_environ
 from freshline.errors import (
     DeclarationError,
     DeclarationErrors,
@@ -301,7 +302,7 @@ def _start(settings: Settings, loops: bool, progress: Progress, began: float) ->
             process = subprocess.Popen(
                 _command(settings, loops, write),
                 cwd=settings.root,
-                env={**os.environ, "FRESHLINE_ENV": settings.environment},
+                env={**engine_environ(os.environ), "FRESHLINE_ENV": settings.environment},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

@@ -20,7 +20,17 @@ from freshline.errors import FormatError
 
 # The variable that marks the processes of one `up`.
 MARK = "FRESHLINE_UP"
+ENGINE_PART = "engine"
 FORMAT = 1
+
+
+def engine_environ(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment of an engine that a process of `up` starts, a run for instance: it has the mark of the engine.
+
+    Under the mark of Dagster it and its JVM would be ended together with Dagster's processes, in the middle of work.
+    """
+    own, _, part = environ.get(MARK, "").partition("/")
+    return {**environ, MARK: f"{own}/{ENGINE_PART}"} if part else dict(environ)
 
 
 def record_file(settings: Settings) -> Path:
