@@ -43,6 +43,7 @@ from freshline.declare.spec import MergeKind, Mode, SourceSpec, TableSpec
 from freshline.errors import DefinitionChangedError, PartitionError
 from freshline.plan.changes import Changes
 from freshline.plan.disk import history_seconds
+from freshline.plan.history import inputs_short, inputs_short_after
 from freshline.plan.partition import Interval, Span, put_span
 from freshline.plan.position import Position, TablePosition
 from freshline.plan.reason import Reason
@@ -166,8 +167,9 @@ def prepare(
     seq = next_seq(runtime, spark, spec, receipt, mode)
     judge = Judge(runtime, spark, spec, pins, held)
     work = _prepare(runtime, spark, spec, path, step, pins, changes, receipt, judge, held, cancellation, mode)
-    if work.write is None and judge.violations:
-        # Nothing changes in the table, and yet its receipt counts what was left out, and up to where.
+    if work.write is None and (judge.violations or inputs_short_after(receipt, step) != inputs_short(receipt)):
+        # Nothing changes in the table, and yet its receipt counts what was left out, and up to where, or which input
+        # has deleted rows.
         work = replace(_carry(spark, path, pins, Noop(work.reason)), rows_in=work.rows_in, rejected=work.rejected)
     if work.write is None:
         return work

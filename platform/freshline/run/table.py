@@ -48,6 +48,7 @@ from freshline.errors import (
 )
 from freshline.plan.changes import ChangeKind, Changes
 from freshline.plan.definition import ChangeClass, classify_change, definition_of, may_keep_rows
+from freshline.plan.history import ignores_deletes, inputs_short_after, require_history
 from freshline.plan.lag import lag_seconds
 from freshline.plan.partition import Interval, Span, find_gaps, settle_spans
 from freshline.plan.position import Position, TablePosition, position_from_json
@@ -298,6 +299,8 @@ def _commit(
         price: Price | None = None
         budget: float | None = None
         kept = receipt is not None and receipt.kept_before is not None
+        # Where deletes of an input are ignored, computing everything has another result: its price is no reason.
+        kept = kept or ignores_deletes(spec)
         if isinstance(step, PRICED) and request.strategy is None and not spec.incremental_strict and not kept:
             records = runtime.control.refreshes(spec.name, limit=PRICED_REFRESHES, looks=False)
             price = _price(spec, step, pins, changes, records, path)
@@ -328,7 +331,8 @@ def _commit(
                 if work.met is not None and work.met.waiting:
                     progress(f"{work.met.waiting} rows wait for their dimension")
                 taken = time.monotonic() - started
-                new = _receipt(runtime, spec, receipt, pins, work, mode, taken, request.backfill)
+                short = inputs_short_after(receipt, step)
+                new = _receipt(runtime, spec, receipt, pins, work, mode, taken, request.backfill, short)
                 limited.check()
                 runtime.keep_definition(spec)
                 runtime.failpoint("table-before-commit")
@@ -479,6 +483,8 @@ def _classify(pins: Pins, base: Mapping[TableName, Position]) -> dict[TableName,
 def _require_allowed(
     spec: TableSpec, step: Step, changes: Mapping[TableName, Changes], receipt: Receipt | None
 ) -> None:
+    if isinstance(step, Full):
+        require_history(spec, receipt, changes)
     kept = receipt is not None and receipt.kept_before is not None
     if isinstance(step, Full) and kept and step.reason.code not in ("REQUESTED", "NO_RECEIPT"):
         raise IncrementalError(
@@ -600,6 +606,7 @@ def _receipt(
     mode: str,
     seconds: float,
     backfill: str | None,
+    short_of_rows: frozenset[TableName],
 ) -> Receipt:
     moves = not work.begins and work.whole and (work.positions is pins.positions or work.positions == pins.positions)
     return Receipt(
@@ -631,6 +638,7 @@ def _receipt(
         spans=_spans(spec, previous, work),
         replaced=work.replaced,
         backfill=backfill,
+        short_of_rows=frozenset() if work.strategy == "full" else short_of_rows,
     )
 
 
