@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
@@ -10,6 +11,7 @@ import pyarrow as pa
 import pytest
 from dagster import AssetKey, DagsterInstance, DagsterRun, DagsterRunStatus, Definitions, materialize
 from dagster._core.definitions.partitions.context import partition_loading_context
+from dagster._core.errors import DagsterUnknownPartitionError
 from deltalake import write_deltalake
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
@@ -268,3 +270,31 @@ def test_tables_of_other_time_zones_load_beside_each_other(graph, tmp_path):
 
     (dep,) = paris.deps
     assert type(dep.partition_mapping).__name__ == "AllPartitionMapping"
+
+
+# What is no date is refused also as the end of a range; of dates that are no partitions the engine refuses the range.
+NO_DATES = ["x'; DROP TABLE daily; --", 'a"b', "../../etc", "2026-02-30", "01.03.2026"]
+
+
+@pytest.mark.parametrize("key", [*NO_DATES, "2025-12-31", "2999-01-01"])
+def test_a_key_that_is_no_partition_is_an_error_before_the_engine_is_asked(asset, key):
+    engine = Engine(DONE)
+    with DagsterInstance.ephemeral() as instance:
+        with pytest.raises(DagsterUnknownPartitionError, match=re.escape(key)):
+            materialize([asset(engine)], instance=instance, partition_key=key)
+        if key in NO_DATES:
+            tags = {**RANGE, "dagster/asset_partition_range_end": key}
+            with pytest.raises(ValueError, match=re.escape(key)):
+                materialize([asset(engine)], instance=instance, tags=tags)
+        assert bar(instance) == set()
+    assert engine.asked == []
+
+
+@pytest.mark.parametrize("tag", [*RANGE, "dagster/partition"])
+def test_an_empty_key_is_not_a_request_for_the_whole_table(asset, tag):
+    engine = Engine(DONE)
+    tags = {**RANGE, tag: ""} if tag in RANGE else {tag: ""}
+
+    with DagsterInstance.ephemeral() as instance, pytest.raises(ValueError, match="''"):
+        materialize([asset(engine)], instance=instance, tags=tags)
+    assert engine.asked == []
