@@ -336,10 +336,15 @@ def _newest_seconds(name: TableName | None) -> Select[Any]:
 def _split(rows: Iterable[Any]) -> dict[TableName, tuple[list[float], list[float]]]:
     """The seconds of each table: of later refreshes, and of those that made it."""
     found: dict[TableName, tuple[list[float], list[float]]] = {}
+    # A thousand tables have hundreds of thousands of rows, and a name is read once.
+    known: dict[str, tuple[list[float], list[float]]] = {}
     for name, version, seconds in rows:
+        split = known.get(name)
+        if split is None:
+            split = known[name] = found.setdefault(TableName.parse(name), ([], []))
         # A table is made empty, as version 0, and filled, or both at once.
         making = version is not None and version <= 1
-        found.setdefault(TableName.parse(name), ([], []))[making].append(float(seconds))
+        split[making].append(float(seconds))
     return found
 
 
