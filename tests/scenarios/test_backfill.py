@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from freshline.commit.delta_log import read_receipts
 from freshline.declare.names import TableName
 from freshline.engine.backfills import BackfillRequest, Backfills
 from freshline.engine.requests import Request
-from freshline.engine.work import Work
+from freshline.engine.work import Job, Work
 from freshline.plan.request import BACKFILL, RefreshRequest
 from freshline.refresh.cancellation import Cancellation
 from freshline.run import refresh_table
@@ -48,10 +49,13 @@ def days(spark):
         yield lab
 
 
-def backfill(lab: Lab, name: str = "b", **asked: Any) -> tuple[str, list[dict[str, Any]]]:
-    """Ask for a backfill as the engine does; its state and its events."""
+def backfill(
+    lab: Lab, name: str = "b", *, before: Callable[[Job], object] = lambda job: None, **asked: Any
+) -> tuple[str, list[dict[str, Any]]]:
+    """Ask for a backfill as the engine does; its state and its events. `before` is called with each refresh."""
 
     def refresh(job):
+        before(job)
         return refresh_table(lab.runtime, job.table, job.request, cancellation=job.cancellation, progress=job.progress)
 
     work = Work(refresh, 2, lambda job, outcome: None)
@@ -143,3 +147,31 @@ def test_partitions_of_another_declaration_are_told_as_stale(days):
         **dict.fromkeys(DAYS[:2], "done"),
         **dict.fromkeys(DAYS[2:], "stale"),
     }
+
+
+def test_a_definition_that_changes_in_the_middle_leaves_what_was_done_stale_and_not_wrong(days):
+    other = (
+        f"CREATE MATERIALIZED TABLE t (PRIMARY KEY (ds)) {DAILY} FRESHNESS = INTERVAL '6' HOUR AS "
+        "SELECT ds, count(*) AS c, sum(n) + 1 AS n FROM s GROUP BY ds"
+    )
+    begun = []
+
+    def changing(job):
+        begun.append(job.table)
+        if len(begun) == 4:
+            days.declare(other)
+
+    state, events = backfill(days, before=changing)
+    (_, seen) = backfill(days, "f", dry_run=True)
+
+    assert state == "SUCCEEDED"
+    assert one(events, "backfill")["stale"] == DAYS[:3]
+    states = {each["partition"]: each["state"] for each in one(seen, "plan")["chunks"]}
+    assert states == {**dict.fromkeys(DAYS[:3], "stale"), **dict.fromkeys(DAYS[3:], "done")}
+    # What is stale still is what its own declaration says; the rest follows the new one.
+    rows = {str(row["ds"]): row["n"] for row in days.rows("t")}
+    squares = {key: sum(n * n for n in range(4 * day, 4 * day + 4)) for day, key in enumerate(DAYS)}
+    assert rows == {key: squares[key] + (0 if key in DAYS[:3] else 1) for key in DAYS}
+
+    assert set(actions(backfill(days, "g")[1]).items()) >= {(key, "replace") for key in DAYS[:3]}
+    assert days.diff("t") == []
