@@ -111,7 +111,8 @@ def test_a_run_names_its_process_so_that_a_killed_one_is_found_out(asset):
         tag = instance.get_run_by_id(run_id).tags[PROCESS]
 
     assert not process_ended(tag)
-    host, pid, started = tag.split(" ")
+    host, pid, started, named = tag.split(" ")
+    assert named == run_id
     assert process_ended(f"{host} {pid} {float(started) - 1000}")
     assert not process_ended(f"elsewhere {pid} {float(started) - 1000}")
     assert not process_ended("not ours")

@@ -41,7 +41,7 @@ from freshline.errors import FreshlineError, SourceError
 from freshline.orchestrate.asset import asset_key
 from freshline.orchestrate.freshness import CHECK, DESCRIPTION, Verdict, verdict
 from freshline.orchestrate.look import Look, opened, take_look
-from freshline.orchestrate.materialize import PROCESS, Connect, closable, failure, own_process
+from freshline.orchestrate.materialize import PROCESS, Connect, closable, failure, process_tag
 from freshline.orchestrate.scheduler import ENGINE, sensor_states
 from freshline.plan.receipt import Violation, added_up
 from freshline.plan.record import Heartbeat
@@ -193,7 +193,8 @@ def quarantine_verdict(table: TableName, arrivals: Arrivals, settings: Settings)
 def alive_verdict(facts: Facts) -> Verdict:
     """Whether the engine was heard of, and the table's own refreshes go on."""
     status = facts.status
-    silent = None if facts.engine is None else (facts.now - facts.engine.at).total_seconds()
+    # A heartbeat may come between the moment of the look and the reading of it.
+    silent = None if facts.engine is None else max(0.0, (facts.now - facts.engine.at).total_seconds())
     metadata: dict[str, Any] = {"mode": status.mode}
     if silent is not None:
         metadata["engine_silent_seconds"] = round(silent, 3)
@@ -227,7 +228,7 @@ def evaluate_checks(
     settings: Settings, graph: Graph, connect: Connect, context: AssetCheckExecutionContext, now: datetime
 ) -> Iterator[AssetCheckResult]:
     """The checks that a run asks for, those that need no engine first. Raises Failure where the engine cannot tell."""
-    context.instance.add_run_tags(context.run.run_id, {PROCESS: own_process()})
+    context.instance.add_run_tags(context.run.run_id, {PROCESS: process_tag(context.run.run_id)})
     asked: dict[TableName, set[str]] = {}
     for key in context.selected_asset_check_keys:
         asked.setdefault(_name_of(graph, key), set()).add(key.name)

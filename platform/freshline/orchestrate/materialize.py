@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 from dagster import (
     AssetExecutionContext,
+    DagsterRun,
     DataVersion,
     Failure,
     MaterializeResult,
@@ -93,7 +94,7 @@ def materialize(asked: Materialization, connect: Connect, context: AssetExecutio
     outcome: Mapping[str, Any] | None = None
     done: Mapping[str, Any] = {}
     try:
-        context.instance.add_run_tags(context.run.run_id, {PROCESS: own_process()})
+        context.instance.add_run_tags(context.run.run_id, {PROCESS: process_tag(context.run.run_id)})
         engine = connect(_each_step_once(context.log.info))
         cause = LIVE if SCHEDULED in context.run.tags else MANUAL
         # For this table alone, because Dagster has a step of its own for each selected upstream and orders them.
@@ -149,7 +150,9 @@ def materialize_partitions(
         "cause": MANUAL if first == last else BACKFILL,
     }
     try:
-        context.instance.add_run_tags(context.run.run_id, {PROCESS: own_process(), BACKFILL_RUN: backfill})
+        context.instance.add_run_tags(
+            context.run.run_id, {PROCESS: process_tag(context.run.run_id), BACKFILL_RUN: backfill}
+        )
         progress = _each_step_once(context.log.info)
         request = run_resumed(connect, "backfill", progress, **arguments)
         with closing(closable(request)) as events:
@@ -223,10 +226,24 @@ def own_process() -> str:
     return f"{platform.node()} {process.pid} {process.started}"
 
 
+def process_tag(run_id: str) -> str:
+    """This process, as the one of a run."""
+    return f"{own_process()} {run_id}"
+
+
+def process_of(run: DagsterRun) -> str | None:
+    """The process that a run has named as its own; None before it has.
+
+    A run that is executed again begins with the tags of the one before, the process of that one among them.
+    """
+    tag = run.tags.get(PROCESS)
+    return tag if tag is not None and tag.endswith(f" {run.run_id}") else None
+
+
 def process_ended(tag: str) -> bool:
-    """Whether the process that `own_process` named has ended; False where that cannot be known from here."""
+    """Whether the process that a tag names has ended; False where that cannot be known from here."""
     try:
-        host, pid, started = tag.split(" ")
+        host, pid, started = tag.split(" ")[:3]
         return host == platform.node() and not ProcessId(int(pid), float(started)).alive
     except ValueError:
         return False

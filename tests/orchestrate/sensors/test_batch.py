@@ -51,12 +51,12 @@ def kept(bench):
 def start(bench, request, status=DagsterRunStatus.STARTED, process=None, **tags):
     """The run of a request, as the daemon makes it."""
     job = bench.loaded.resolve_implicit_global_asset_job_def()
-    found = {**request.tags, **tags} | ({} if process is None else {PROCESS: process})
+    found = {**request.tags, **tags}
     place = InProcessCodeLocationOrigin(
         loadable_target_origin=LoadableTargetOrigin(module_name="m"), location_name="here"
     )
     repository = RemoteRepositoryOrigin(code_location_origin=place, repository_name="__repository__")
-    return bench.instance.create_run_for_job(
+    run = bench.instance.create_run_for_job(
         job,
         asset_selection=frozenset(request.asset_selection),
         tags=found,
@@ -64,6 +64,9 @@ def start(bench, request, status=DagsterRunStatus.STARTED, process=None, **tags)
         remote_job_origin=RemoteJobOrigin(repository_origin=repository, job_name=job.name),
         job_code_origin=None,
     )
+    if process is not None:
+        bench.instance.add_run_tags(run.run_id, {PROCESS: f"{process} {run.run_id}"})
+    return run
 
 
 def end(bench, run):
@@ -167,6 +170,31 @@ def test_a_run_whose_process_was_killed_is_ended_and_the_table_requested_again(b
 
     assert requested(result) == [["hourly"]]
     assert bench.instance.get_run_by_id(run.run_id).status is DagsterRunStatus.FAILURE
+
+
+def test_a_run_that_is_executed_again_is_not_taken_for_the_one_that_was_killed(bench):
+    kept(bench)
+    [request] = bench.request(3600).run_requests
+    host, pid, started = own_process().split(" ")
+    killed = start(bench, request, process=f"{host} {pid} {float(started) - 1000}")
+    bench.request(3600)
+    killed = bench.instance.get_run_by_id(killed.run_id)
+    assert killed.status is DagsterRunStatus.FAILURE
+
+    # As Dagster makes it: with the tags of its parent, until its own process is there.
+    again = bench.instance.add_run(
+        DagsterRun(
+            job_name="__ASSET_JOB",
+            asset_selection=frozenset([AssetKey("hourly")]),
+            status=DagsterRunStatus.STARTING,
+            parent_run_id=killed.run_id,
+            root_run_id=killed.run_id,
+            tags={PROCESS: killed.tags[PROCESS]},
+        )
+    )
+    bench.request(3600)
+
+    assert bench.instance.get_run_by_id(again.run_id).status is DagsterRunStatus.STARTING
 
 
 def test_a_run_whose_process_lives_or_is_elsewhere_is_left_in_peace(bench):
@@ -334,8 +362,10 @@ def test_a_run_of_checks_alone_that_was_killed_ends_too(bench):
             job_name="__ASSET_JOB",
             asset_check_selection=frozenset([AssetCheckKey(AssetKey("live"), "verify")]),
             status=DagsterRunStatus.STARTED,
-            tags={PROCESS: f"{platform.node()} {process.pid} {process.started}"},
         )
+    )
+    bench.instance.add_run_tags(
+        run.run_id, {PROCESS: f"{platform.node()} {process.pid} {process.started} {run.run_id}"}
     )
 
     bench.request(10)

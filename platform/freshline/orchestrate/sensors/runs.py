@@ -30,7 +30,7 @@ from dagster._core.storage.tags import ASSET_PARTITION_RANGE_START_TAG, GRPC_INF
 from freshline.declare.names import TableName
 from freshline.engine.process import ProcessId
 from freshline.orchestrate.asset import asset_key
-from freshline.orchestrate.materialize import PROCESS, SCHEDULED, process_ended
+from freshline.orchestrate.materialize import SCHEDULED, process_ended, process_of
 from freshline.orchestrate.partitions import BACKFILL_RUN
 
 UNFINISHED = [
@@ -92,8 +92,9 @@ def is_backfill(run: DagsterRun) -> bool:
 def gone(record: RunRecord, now: datetime) -> str | None:
     """Why a run that has not finished never will, None where it may."""
     run = record.dagster_run
-    if PROCESS in run.tags:
-        return "its process has ended without a word" if process_ended(run.tags[PROCESS]) else None
+    process = process_of(run)
+    if process is not None:
+        return "its process has ended without a word" if process_ended(process) else None
     if SCHEDULED not in run.tags or run.status is DagsterRunStatus.QUEUED:
         # What somebody else runs may take its time before a table of ours, and a queue may be long.
         return None
@@ -104,7 +105,7 @@ def _lost(instance: DagsterInstance, record: RunRecord, now: datetime) -> str | 
     """Why a run of this machine never ends, by what Dagster noted of it; None where it may end."""
     run = record.dagster_run
     server = _local_server(instance, run)
-    if PROCESS in run.tags or server is None:
+    if process_of(run) is not None or server is None:
         return None
     events = instance.get_records_for_run(run.run_id, of_type=DagsterEventType.ENGINE_EVENT, limit=_ENGINE_EVENTS)
     for noted_at in events.records:
