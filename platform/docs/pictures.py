@@ -2,63 +2,185 @@
 
     python platform/docs/pictures.py http://127.0.0.1:3000 platform/docs/pictures
 
-Run it while the tutorial is at its last chapter. Each picture is of one page; the time that is given to the page is
-that of Chromium's virtual clock, so that a slow machine takes the same pictures.
+Run it while the tutorial is at its chapter "An alert". Each picture names the texts that its page must show: it is
+taken when they are there and the page has come to rest, and one that never shows them is an error, not an empty
+picture.
+Chromium is steered by chromedriver, with the plain requests of the WebDriver standard.
 """
 
 from __future__ import annotations
 
+import base64
+import json
 import shutil
 import subprocess
 import sys
 import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-PAGES = {
-    "lineage": "asset-groups",
-    "asset": "assets/spend?view=overview",
-    "checks": "assets/spend?view=checks",
-}
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-SETTLED_MILLISECONDS = 20_000
-SECONDS = 120
+DRIVER = "chromedriver"
+SHOWN_SECONDS = 120.0
+# Two looks at a page that has come to rest are equal.
+REST_SECONDS = 1.5
+WIDTH = 1440
+LOADING = "Loading"
+TEXT = "return document.body ? document.body.innerText : ''"
+# Windows that Dagster opens by itself for a new user.
+CLOSE_HINTS = """
+for (const button of document.querySelectorAll('button')) {
+  if (['Dismiss', 'Skip', 'Close', 'Got it'].includes(button.innerText.trim())) button.click();
+}
+"""
 
 
-def take(browser: str, url: str, picture: Path) -> None:
-    """Open one page and keep what it shows. Raises CalledProcessError where the browser fails."""
-    with tempfile.TemporaryDirectory() as profile:
-        subprocess.run(
-            [
-                browser,
-                "--headless",
-                "--no-sandbox",
-                "--disable-gpu",
-                "--disable-quic",
-                "--no-first-run",
-                "--disable-background-networking",
-                "--disable-component-update",
-                "--disable-sync",
-                f"--user-data-dir={profile}",
-                f"--screenshot={picture}",
-                "--window-size=1600,1000",
-                f"--virtual-time-budget={SETTLED_MILLISECONDS}",
-                url,
-            ],
-            check=True,
-            capture_output=True,
-            timeout=SECONDS,
-        )
+@dataclass(frozen=True)
+class Picture:
+    """One page: where it is, which texts it must show, what is done to it first, and how high the picture is."""
+
+    path: str
+    shows: tuple[str, ...]
+    script: str = ""
+    height: int = 900
 
 
-def main(url: str, folder: Path) -> None:
-    """Take all pictures."""
-    browser = next((found for name in BROWSERS if (found := shutil.which(name))), None)
-    if browser is None:
-        raise SystemExit(f"none of {', '.join(BROWSERS)} is installed")
+def pages(backfill: str) -> Mapping[str, Picture]:
+    """The pictures of the tutorial's project; `backfill` is the id of the newest backfill."""
+    return {
+        "lineage": Picture("asset-groups", ("orders", "spend", "large_order", "daily_revenue", "Materialized")),
+        "events": Picture("assets/spend?view=events", ("strategy", "reason", "rows_in", "lag_seconds")),
+        "checks": Picture("assets/large_order?view=checks", ("constraint_plausible", "freshness", "verify")),
+        "partitions": Picture("assets/daily_revenue?view=partitions", ("2026-10-25", "Partitions Selected")),
+        "backfill": Picture(f"runs/b/{backfill}", ("daily_revenue", "100% completed")),
+    }
+
+
+class Browser:
+    """A headless Chromium."""
+
+    def __init__(self, address: str, session: str) -> None:
+        self._address = f"{address}/session/{session}"
+
+    def open(self, url: str, height: int) -> None:
+        self._ask("window/rect", {"width": WIDTH, "height": height})
+        self._ask("url", {"url": url})
+
+    def run(self, script: str) -> Any:
+        """Run JavaScript in the page; what it returns."""
+        return self._ask("execute/sync", {"script": script, "args": []})
+
+    def wait_for(self, texts: tuple[str, ...], seconds: float = SHOWN_SECONDS) -> str:
+        """Wait until the page shows all of the texts and does not change any more; what it shows."""
+        deadline = time.monotonic() + seconds
+        before = ""
+        while True:
+            shown = str(self.run(TEXT))
+            missing = [text for text in texts if text not in shown]
+            if not missing and shown == before and LOADING not in shown:
+                return shown
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"the page does not show {missing or 'one thing for long'}: {shown[:2000]}")
+            before = shown
+            time.sleep(REST_SECONDS)
+
+    def picture(self) -> bytes:
+        """What is in the window, as PNG."""
+        return base64.b64decode(self._ask("screenshot"))
+
+    def _ask(self, what: str, body: Mapping[str, Any] | None = None) -> Any:
+        return ask(f"{self._address}/{what}", body)
+
+
+def ask(url: str, body: Mapping[str, Any] | None = None, method: str | None = None) -> Any:
+    """One request of the WebDriver standard; the value of its answer."""
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url, data, {"Content-Type": "application/json"}, method=method)
+    with urllib.request.urlopen(request, timeout=SHOWN_SECONDS) as answer:
+        return json.load(answer)["value"]
+
+
+@contextmanager
+def browser() -> Iterator[Browser]:
+    """A Chromium with a profile of its own, until the block ends."""
+    binary = next((found for name in BROWSERS if (found := shutil.which(name))), None)
+    driver = shutil.which(DRIVER)
+    if binary is None or driver is None:
+        raise SystemExit(f"{DRIVER} and one of {', '.join(BROWSERS)} are needed")
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
+        process = subprocess.Popen([driver, "--port=0"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        try:
+            address = f"http://127.0.0.1:{_port(process)}"
+            options = {
+                "binary": binary,
+                "args": [
+                    "--headless=new",
+                    "--no-sandbox",
+                    "--disable-gpu",
+                    "--disable-dev-shm-usage",
+                    "--disable-background-networking",
+                    "--hide-scrollbars",
+                    f"--user-data-dir={profile}",
+                ],
+            }
+            made = ask(f"{address}/session", {"capabilities": {"alwaysMatch": {"goog:chromeOptions": options}}})
+            try:
+                yield Browser(address, made["sessionId"])
+            finally:
+                ask(f"{address}/session/{made['sessionId']}", method="DELETE")
+        finally:
+            process.terminate()
+            process.communicate(timeout=30)
+
+
+def _port(process: subprocess.Popen[str]) -> int:
+    """The port that a driver says it took."""
+    assert process.stdout is not None
+    for line in process.stdout:
+        if "started successfully on port " in line:
+            return int(line.rsplit(" ", 1)[1].rstrip(".\n"))
+    raise SystemExit(f"{DRIVER} ended with code {process.wait()}")
+
+
+def take(window: Browser, url: str, picture: Picture, file: Path) -> str:
+    """Open one page, keep what it shows as a picture, and return its text. Raises TimeoutError."""
+    window.open(f"{url.rstrip('/')}/{picture.path}", picture.height)
+    window.wait_for(())
+    window.run(CLOSE_HINTS)
+    if picture.script:
+        window.run(picture.script)
+    shown = window.wait_for(picture.shows)
+    file.write_bytes(window.picture())
+    return shown
+
+
+def newest_backfill(url: str) -> str:
+    """The id of the newest backfill. Raises LookupError where there is none."""
+    query = "{ partitionBackfillsOrError(limit: 1) { ... on PartitionBackfills { results { id } } } }"
+    request = urllib.request.Request(
+        f"{url.rstrip('/')}/graphql", json.dumps({"query": query}).encode(), {"Content-Type": "application/json"}
+    )
+    with urllib.request.urlopen(request, timeout=SHOWN_SECONDS) as answer:
+        found = json.load(answer)["data"]["partitionBackfillsOrError"]["results"]
+    if not found:
+        raise LookupError("there is no backfill yet")
+    return str(found[0]["id"])
+
+
+def take_all(url: str, folder: Path) -> dict[str, str]:
+    """Take all pictures; the text of each page by its name."""
     folder.mkdir(parents=True, exist_ok=True)
-    for name, page in PAGES.items():
-        take(browser, f"{url.rstrip('/')}/{page}", folder.absolute() / f"{name}.png")
+    with browser() as window:
+        return {
+            name: take(window, url, picture, folder / f"{name}.png")
+            for name, picture in pages(newest_backfill(url)).items()
+        }
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]))
+    take_all(sys.argv[1], Path(sys.argv[2]))

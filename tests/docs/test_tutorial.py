@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,17 @@ BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 CHECKS = """query ($key: AssetKeyInput!) { assetNodeOrError(assetKey: $key) { ... on AssetNode {
   assetChecksOrError { ... on AssetChecks { checks { name executionForLatestMaterialization {
     evaluation { success description } } } } } } } }"""
-SEEN_SECONDS = 120.0
+RELOAD = """mutation { reloadRepositoryLocation(repositoryLocationName: "freshline") {
+  ... on WorkspaceLocationEntry { loadStatus locationOrLoadError { __typename } } } }"""
+BACKFILL = """mutation ($asset: [AssetKeyInput!]!, $keys: [String!]!) { launchPartitionBackfill(backfillParams: {
+  assetSelection: $asset, partitionNames: $keys }) { ... on LaunchBackfillSuccess { backfillId } } }"""
+BACKFILL_STATE = """query ($id: String!) { partitionBackfillOrError(backfillId: $id) { ... on PartitionBackfill {
+  status runs { runId } } } }"""
+BAR = """query ($key: AssetKeyInput!) { assetNodeOrError(assetKey: $key) { ... on AssetNode {
+  partitionStats { numMaterialized numPartitions } } } }"""
+# The range of the text.
+DAYS = ["2026-10-28", "2026-10-29", "2026-10-30", "2026-10-31", "2026-11-01", "2026-11-02", "2026-11-03"]
+SEEN_SECONDS = 240.0
 
 
 class Shell:
@@ -53,22 +64,60 @@ def test_every_block_of_commands_is_typed_by_the_long_test() -> None:
     found = sections()
 
     assert list(found) == [
-        "A project", "The first refresh", "Everything on", "A materialization", "An expectation", "An alert", "The end",
+        "A project", "The first refresh", "Everything on", "A materialization", "An expectation", "A backfill",
+        "An alert", "The end",
     ]  # fmt: skip
     assert all(found.values())
     assert "freshline" in "".join(block for blocks in found.values() for block in blocks)
 
 
-def checks(url: str, table: str) -> dict[str, dict[str, Any]]:
-    body = json.dumps({"query": CHECKS, "variables": {"key": {"path": [table]}}}).encode()
+def ask(url: str, query: str, **variables: Any) -> Any:
+    body = json.dumps({"query": query, "variables": variables}).encode()
     request = urllib.request.Request(f"{url}/graphql", body, {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=30) as answer:
-        told = json.load(answer)["data"]["assetNodeOrError"]["assetChecksOrError"]["checks"]
+    with urllib.request.urlopen(request, timeout=120) as answer:
+        return json.load(answer)["data"]
+
+
+def see(met: Callable[[], bool], told: Callable[[], object]) -> None:
+    deadline = time.monotonic() + SEEN_SECONDS
+    while not met():
+        assert time.monotonic() < deadline, told()
+        time.sleep(1)
+
+
+def backfill_as_in_the_ui(url: str) -> None:
+    """What the text tells to click: reload, see the missing days arrive, and a backfill of a range."""
+    entry = ask(url, RELOAD)["reloadRepositoryLocation"]
+    assert entry["locationOrLoadError"]["__typename"] == "RepositoryLocation"
+    key = {"path": ["daily_revenue"]}
+
+    def bar() -> dict[str, int]:
+        found: dict[str, int] = ask(url, BAR, key=key)["assetNodeOrError"]["partitionStats"]
+        return found
+
+    see(lambda: bar()["numMaterialized"] == bar()["numPartitions"] > len(DAYS), bar)
+    asked = ask(url, BACKFILL, asset=[key], keys=DAYS)["launchPartitionBackfill"]["backfillId"]
+
+    def backfill() -> dict[str, Any]:
+        found: dict[str, Any] = ask(url, BACKFILL_STATE, id=asked)["partitionBackfillOrError"]
+        return found
+
+    see(lambda: backfill()["status"] == "COMPLETED_SUCCESS", backfill)
+    assert len(backfill()["runs"]) == 1
+
+
+def checks(url: str, table: str) -> dict[str, dict[str, Any]]:
+    told = ask(url, CHECKS, key={"path": [table]})["assetNodeOrError"]["assetChecksOrError"]["checks"]
     return {
         check["name"]: check["executionForLatestMaterialization"]["evaluation"]
         for check in told
         if check["executionForLatestMaterialization"] and check["executionForLatestMaterialization"]["evaluation"]
     }
+
+
+def address(shell: Shell) -> str:
+    """Where the UI is, as `up` prints it."""
+    return str(json.loads((shell.folder / ".freshline" / "local" / "up.json").read_text())["url"])
 
 
 @pytest.mark.spark
@@ -80,7 +129,11 @@ def test_the_tutorial_can_be_typed(tmp_path: Path) -> None:
         for title, blocks in sections().items():
             if title == "The end":
                 break
-            said[title] = [shell.type(block) for block in blocks]
+            said[title] = []
+            for number, block in enumerate(blocks):
+                if title == "A backfill" and number == 1:
+                    backfill_as_in_the_ui(address(shell))
+                said[title].append(shell.type(block))
             if title == "A project":
                 # Other tests may have the port.
                 with (shell.folder / "pyproject.toml").open("a") as file:
@@ -93,10 +146,9 @@ def test_the_tutorial_can_be_typed(tmp_path: Path) -> None:
         assert "edsger" in said["A materialization"][0]
         assert "o-5" in said["An expectation"][0]
         assert "o-4" not in said["An expectation"][0]
-        url = json.loads((shell.folder / ".freshline" / "local" / "up.json").read_text())["url"]
-        deadline = time.monotonic() + SEEN_SECONDS
-        while not checks(url, "spend").get("freshness", {}).get("success"):
-            assert time.monotonic() < deadline, checks(url, "spend")
-            time.sleep(1)
+        assert "7 partitions" in said["A backfill"][1]
+        assert "2026-11-02" in said["A backfill"][1]
+        url = address(shell)
+        see(lambda: checks(url, "spend").get("freshness", {}).get("success"), lambda: checks(url, "spend"))
     finally:
         shell.type(sections()["The end"][0])
