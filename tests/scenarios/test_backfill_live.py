@@ -1,4 +1,4 @@
-"""Sixty days are replaced while events arrive, and while the engine and the command that asked are killed."""
+"""Sixty days are replaced while events arrive, and while the engine, a command and a run that asked are killed."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,10 +23,24 @@ from freshline.engine.client import EngineClient
 from freshline.engine.lock import read_holder
 from freshline.engine.state_file import read_state
 from freshline.errors import EngineError
+from freshline.orchestrate.materialize import PROCESS, process_ended
+from tests.orchestrate.served import served, wait_until
 
 DAYS = 60
 RATE = 100
 MOST_GROWTH_SECONDS = 3.0
+RUN_DAYS = 20
+RUN_SECONDS = 400.0
+LAUNCH = """mutation ($tags: [ExecutionTag!]!) { launchPipelineExecution(executionParams: {
+  mode: "default", executionMetadata: { tags: $tags }, selector: { repositoryLocationName: "freshline",
+  repositoryName: "__repository__", jobName: "__ASSET_JOB", assetSelection: [{path: ["daily"]}],
+  assetCheckSelection: [] } }) { ... on LaunchRunSuccess { run { runId } } ... on PythonError { message } } }"""
+AGAIN = """mutation ($run: String!) { launchRunReexecution(reexecutionParams: {
+  parentRunId: $run, strategy: FROM_FAILURE, useParentRunTags: true }) {
+  ... on LaunchRunSuccess { run { runId } } ... on PythonError { message } } }"""
+GIVE_UP = """mutation ($run: String!) { terminateRun(
+  runId: $run, terminatePolicy: MARK_AS_CANCELED_IMMEDIATELY) { __typename } }"""
+RUN = "query ($run: ID!) { runOrError(runId: $run) { ... on Run { status tags { key value } } } }"
 TABLE = "CREATE MATERIALIZED TABLE {name} {header} FRESHNESS = INTERVAL '20' SECOND AS {query}"
 
 
@@ -51,10 +66,6 @@ class Shop:
             "beside": TABLE.format(name="beside", header="", query=query.format(read="b")),
         }.items():
             (root / "assets" / f"{name}.sql").write_text(text)
-        (root / "assets" / "definitions.py").write_text(
-            "from pathlib import Path\nfrom freshline.orchestrate import definitions\n"
-            "defs = definitions(Path(__file__).resolve().parent.parent)\n"
-        )
         self.settings = read_settings(root, {})
         self.written = 0
         self.commands: list[subprocess.Popen[str]] = []
@@ -159,6 +170,39 @@ def percentile_99(values: list[float]) -> float:
     return sorted(values)[int(0.99 * (len(values) - 1))]
 
 
+def killed_and_executed_again(shop: Shop) -> None:
+    """The same from Dagster: a run is killed in the middle, and its execution again does only what is left."""
+    keys = [str(shop.first + timedelta(days=day)) for day in range(RUN_DAYS)]
+    tags = [
+        {"key": f"dagster/asset_partition_range_{end}", "value": key}
+        for end, key in (("start", keys[0]), ("end", keys[-1]))
+    ]
+    with served(shop.root) as webserver:
+
+        def look(run: str) -> dict[str, Any]:
+            found: dict[str, Any] = webserver.ask(RUN, run=run)["runOrError"]
+            return found
+
+        def wait(met: Callable[[], bool]) -> None:
+            wait_until(met, RUN_SECONDS, shop.root / "webserver.log")
+
+        run = str(webserver.ask(LAUNCH, tags=tags)["launchPipelineExecution"]["run"]["runId"])
+        wait(lambda: len(shop.commits(run)) >= RUN_DAYS // 4)
+        process = next(tag["value"] for tag in look(run)["tags"] if tag["key"] == PROCESS)
+        os.kill(int(process.split(" ")[1]), signal.SIGKILL)
+        wait(lambda: process_ended(process))
+        # Here is no daemon, whose sensor would report it as failed.
+        webserver.ask(GIVE_UP, run=run)
+        done = shop.commits(run)
+        assert len(done) < RUN_DAYS, "the kill came too late to tell anything"
+
+        again = str(webserver.ask(AGAIN, run=run)["launchRunReexecution"]["run"]["runId"])
+        wait(lambda: look(again)["status"] in ("SUCCESS", "FAILURE", "CANCELED"))
+        assert look(again)["status"] == "SUCCESS"
+    assert shop.commits(run) == Counter(dict.fromkeys(keys, 1)), "a finished partition was done again"
+    assert not shop.commits(again)
+
+
 @pytest.mark.long
 def test_sixty_days_are_replaced_beside_live_tables_and_through_kills(shop):
     shop.run("engine", "start")
@@ -201,6 +245,7 @@ def test_sixty_days_are_replaced_beside_live_tables_and_through_kills(shop):
     assert set(counts.values()) == {1}, "a finished partition was done again"
     assert "partitions are done and stay as they are" in text
     assert "1 done, 0 failed, 0 left" in single
+    killed_and_executed_again(shop)
     shop.stopped.set()
     shop.thread.join()
     shop.run("refresh")
@@ -213,16 +258,3 @@ def test_sixty_days_are_replaced_beside_live_tables_and_through_kills(shop):
     assert growth <= MOST_GROWTH_SECONDS
     # Between two partitions its own live refreshes come first.
     assert percentile_99(own) <= percentile_99(before) + 3 * MOST_GROWTH_SECONDS
-
-    # The same from Dagster.
-    materialized = subprocess.run(
-        [
-            str(Path(sys.executable).with_name("dagster")),
-            "asset", "materialize", "--select", "daily", "-f", str(shop.root / "assets" / "definitions.py"),
-            "--partition-range", f"{shop.first}...{shop.first + timedelta(days=2)}",
-        ],
-        env={**os.environ, "DAGSTER_HOME": ""},
-        cwd=shop.root, capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
-    assert materialized.returncode == 0, materialized.stderr[-3000:]
-    assert "3 partitions are replaced" in materialized.stderr

@@ -1,0 +1,384 @@
+"""Every button of the UI: the webserver and daemon of `up`, asked over GraphQL as the pages ask, and seen in a browser.
+
+One project for all of them, because each start takes a minute; each test has tables of its own.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+import struct
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from freshline.commit.delta_log import newest_version, read_receipts
+from freshline.declare.project import read_settings
+from freshline.engine.client import EngineClient
+from freshline.engine.up_record import UpRecord, record_file
+from tests.orchestrate.served import Webserver
+
+pytestmark = [pytest.mark.spark, pytest.mark.long]
+
+PICTURES = Path(__file__).parents[2] / "platform" / "docs" / "pictures.py"
+SECONDS = 300.0
+CANCEL_SECONDS = 10.0
+ENDED = ("SUCCESS", "FAILURE", "CANCELED")
+DAYS = 12
+
+LAUNCH = """mutation ($asset: [AssetKeyInput!]!) { launchPipelineExecution(executionParams: {
+  mode: "default", selector: { repositoryLocationName: "freshline", repositoryName: "__repository__",
+  jobName: "__ASSET_JOB", assetSelection: $asset, assetCheckSelection: [] } }) {
+  __typename ... on LaunchRunSuccess { run { runId } } ... on PythonError { message } } }"""
+AGAIN = """mutation ($run: String!) { launchRunReexecution(reexecutionParams: {
+  parentRunId: $run, strategy: FROM_FAILURE, useParentRunTags: true }) {
+  __typename ... on LaunchRunSuccess { run { runId } } ... on PythonError { message } } }"""
+RUN = """query ($run: ID!) { runOrError(runId: $run) { ... on Run { status parentRunId tags { key value }
+    assetMaterializations { partition metadataEntries { label ... on IntMetadataEntry { intValue } } } } }
+  logsForRun(runId: $run) { ... on EventConnection { events {
+    ... on MessageEvent { message } ... on ExecutionStepFailureEvent { error { message causes { message } } } } } } }"""
+BACKFILL = """mutation ($asset: [AssetKeyInput!]!, $keys: [String!]!) { launchPartitionBackfill(backfillParams: {
+  assetSelection: $asset, partitionNames: $keys }) {
+  __typename ... on LaunchBackfillSuccess { backfillId } ... on PythonError { message } } }"""
+BACKFILL_STATE = """query ($id: String!) { partitionBackfillOrError(backfillId: $id) { ... on PartitionBackfill {
+  status numPartitions runs { runId status } error { message } } } }"""
+NODE = """query ($key: AssetKeyInput!) { assetNodeOrError(assetKey: $key) { ... on AssetNode {
+  partitionStats { numMaterialized numPartitions numFailed }
+  freshnessStatusInfo { freshnessStatus }
+  assetObservations(limit: 5) { description }
+  assetChecksOrError { ... on AssetChecks { checks { name executionForLatestMaterialization {
+    evaluation { success } } } } } } } }"""
+SENSOR = """query ($sensor: SensorSelector!) { sensorOrError(sensorSelector: $sensor) {
+  ... on Sensor { sensorState { id status } } } }"""
+STOP = "mutation ($id: String!) { stopSensor(id: $id) { __typename ... on PythonError { message } } }"
+START = """mutation ($sensor: SensorSelector!) { startSensor(sensorSelector: $sensor) {
+  __typename ... on PythonError { message } } }"""
+RELOAD = """mutation { reloadRepositoryLocation(repositoryLocationName: "freshline") { __typename
+  ... on WorkspaceLocationEntry { loadStatus locationOrLoadError { __typename ... on PythonError { message } } } } }"""
+ASSETS = "{ assetNodes { assetKey { path } } }"
+TERMINATE = "mutation ($run: String!) { terminateRun(runId: $run) { __typename } }"
+
+
+class Ui:
+    """The project, its `up`, and the UI's questions."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.first = datetime.now(UTC).date() - timedelta(days=DAYS)
+        self.command("init", str(root), at=None)
+        for file in (root / "assets").glob("*.sql"):
+            file.unlink()
+        (root / "pyproject.toml").write_text("[tool.freshline]\ndagster-port = 0\n")
+        (root / "in").mkdir()
+        (root / "landing" / "load").mkdir(parents=True)
+        for name, text in declarations(self.first).items():
+            (root / "assets" / f"{name}.sql").write_text(text)
+        self.fill(range(DAYS + 1))
+        self.land(0)
+        self.settings = read_settings(root, {})
+
+    def fill(self, numbers: Sequence[int]) -> None:
+        """The table that another job writes: one row a day."""
+        days = [self.first + timedelta(days=day) for day in range(len(numbers))]
+        rows = pa.table({"ds": pa.array(days, pa.date32()), "n": pa.array(numbers, pa.int64())})
+        write_deltalake(
+            str(self.root / "landing" / "load"),
+            rows,
+            mode="overwrite",
+            configuration={"delta.enableChangeDataFeed": "true"},
+        )
+
+    def land(self, number: int, n: int = 0) -> None:
+        """A file of fifty events."""
+        hidden = self.root / "in" / f"_{number}"
+        hidden.write_text("".join(json.dumps({"id": f"e{number}-{each}", "n": n}) + "\n" for each in range(50)))
+        hidden.rename(self.root / "in" / f"{number}.json")
+
+    def command(self, *arguments: str, at: str | None = "--project") -> str:
+        line = [sys.executable, "-m", "freshline.cli.main", *arguments, *([] if at is None else [at, str(self.root)])]
+        told = subprocess.run(line, capture_output=True, text=True, timeout=600)
+        assert told.returncode == 0, f"{arguments}: {told.stdout[-2000:]} {told.stderr[-2000:]}"
+        return told.stdout
+
+    @property
+    def url(self) -> str:
+        record = UpRecord.read(record_file(self.settings))
+        assert record is not None
+        assert record.url is not None
+        return record.url
+
+    def ask(self, query: str, **variables: Any) -> Any:
+        return Webserver(int(self.url.rsplit(":", 1)[1])).ask(query, **variables)
+
+    def launch(self, *tables: str) -> str:
+        return run_of(self.ask(LAUNCH, asset=[{"path": [table]} for table in tables])["launchPipelineExecution"])
+
+    def again(self, run: str) -> str:
+        return run_of(self.ask(AGAIN, run=run)["launchRunReexecution"])
+
+    def run(self, run: str) -> dict[str, Any]:
+        told = self.ask(RUN, run=run)
+        return {**told["runOrError"], "events": told["logsForRun"]["events"]}
+
+    def end(self, run: str) -> dict[str, Any]:
+        wait_for(lambda: self.run(run)["status"] in ENDED, f"the run {run} has ended")
+        return self.run(run)
+
+    def node(self, table: str) -> dict[str, Any]:
+        found: dict[str, Any] = self.ask(NODE, key={"path": [table]})["assetNodeOrError"]
+        return found
+
+    def backfill(self, table: str, keys: Sequence[str]) -> dict[str, Any]:
+        """Launch a backfill and wait for its end."""
+        launched = self.ask(BACKFILL, asset=[{"path": [table]}], keys=keys)["launchPartitionBackfill"]
+        assert "backfillId" in launched, launched
+
+        def state() -> dict[str, Any]:
+            found: dict[str, Any] = self.ask(BACKFILL_STATE, id=launched["backfillId"])["partitionBackfillOrError"]
+            return found
+
+        wait_for(lambda: state()["status"] not in ("REQUESTED", "CANCELING"), "the backfill has ended")
+        return state()
+
+    def days(self, first: int, last: int) -> list[str]:
+        return [str(self.first + timedelta(days=day)) for day in range(first, last + 1)]
+
+    def replaced(self, table: str, backfill: str) -> Counter[str]:
+        found = read_receipts(self.settings.warehouse / table)
+        return Counter(key for _, receipt in found if receipt.backfill == backfill for key in receipt.replaced)
+
+    def engine_state(self, table: str) -> str:
+        engine = EngineClient.connect(self.settings, start=False)
+        return str(next(status["state"] for status in engine.status() if status["table"] == table))
+
+
+def declarations(first: date) -> dict[str, str]:
+    daily = f"PARTITIONED BY (ds) WITH ('partition.unit' = 'day', 'partition.start' = '{first}')"
+    files = "WITH ('connector' = 'files', 'format' = 'json', 'path' = 'in', 'settle' = '0 seconds')"
+    # A row takes as many milliseconds as it says: a refresh goes on for long, with little CPU.
+    sleep = "reflect('java.lang.Thread', 'sleep', CAST(n AS BIGINT))"
+    return {
+        "event": f"CREATE SOURCE event (id STRING, n BIGINT, PRIMARY KEY (id)) {files}",
+        "load": "CREATE SOURCE load (ds DATE, n BIGINT) WITH ('connector' = 'delta', 'path' = 'landing/load')",
+        "live": "CREATE MATERIALIZED TABLE live FRESHNESS = INTERVAL '5' SECOND AS SELECT id, n * 2 AS n FROM event",
+        "total": (
+            "CREATE MATERIALIZED TABLE total FRESHNESS = INTERVAL '10' DAY "
+            "AS SELECT count(*) AS c, sum(n) AS n FROM event"
+        ),
+        "daily": f"CREATE MATERIALIZED TABLE daily {daily} FRESHNESS = INTERVAL '10' DAY AS SELECT ds, n FROM load",
+        "checked": (
+            f"CREATE MATERIALIZED TABLE checked (CONSTRAINT plausible EXPECT (n <> 103) ON VIOLATION FAIL) {daily} "
+            "FRESHNESS = INTERVAL '10' DAY AS SELECT ds, n FROM load"
+        ),
+        "slow": (
+            f"CREATE MATERIALIZED TABLE slow FRESHNESS = INTERVAL '10' DAY AS SELECT id, {sleep} AS waited FROM event"
+        ),
+    }
+
+
+def run_of(launched: dict[str, Any]) -> str:
+    assert "run" in launched, launched
+    return str(launched["run"]["runId"])
+
+
+def wait_for(met: Callable[[], bool], what: str, seconds: float = SECONDS) -> float:
+    """Wait until it is so; the seconds that it took."""
+    began = time.monotonic()
+    while not met():
+        assert time.monotonic() - began < seconds, f"after {seconds:.0f} s not yet: {what}"
+        time.sleep(0.3)
+    return time.monotonic() - began
+
+
+@pytest.fixture(scope="module")
+def ui(tmp_path_factory) -> Iterator[Ui]:
+    found = Ui(tmp_path_factory.mktemp("ui") / "shop")
+    # Nothing is due for days then: the batch sensor leaves the tables to the tests.
+    found.command("refresh")
+    found.command("up", "--detach")
+    try:
+        yield found
+    finally:
+        found.command("down")
+
+
+def test_materialize_is_a_run_with_numbers_that_can_be_drawn(ui):
+    found = ui.end(ui.launch("event", "total"))
+
+    assert found["status"] == "SUCCESS", found
+    numbers = {
+        entry["label"]: entry.get("intValue")
+        for event in found["assetMaterializations"]
+        for entry in event["metadataEntries"]
+    }
+    assert {"dagster/row_count", "rows_in", "rows_out", "seconds", "lag_seconds", "version"} <= numbers.keys()
+
+
+def test_a_range_of_partitions_is_one_run_and_the_bar_is_what_the_table_has(ui):
+    asked = ui.days(2, 8)
+
+    found = ui.backfill("daily", asked)
+
+    assert found["status"] == "COMPLETED_SUCCESS", found
+    assert found["numPartitions"] == len(asked)
+    (run,) = found["runs"]
+    assert set(ui.replaced("daily", run["runId"])) == set(asked)
+    told = ui.run(run["runId"])["assetMaterializations"]
+    assert {event["partition"] for event in told} == set(asked)
+    wait_for(lambda: ui.node("daily")["partitionStats"]["numMaterialized"] >= len(asked), "the bar is true")
+
+
+def test_a_backfill_that_fails_is_executed_again_and_only_what_failed_is_done(ui):
+    """One day holds a row that must not be: that day fails, the others are done; it is mended, and the run goes on."""
+    numbers = list(range(DAYS + 1))
+    ui.fill([103 if day == 4 else number for day, number in enumerate(numbers)])
+    asked = ui.days(3, 6)
+    (run,) = ui.backfill("checked", asked)["runs"]
+    failed = ui.run(run["runId"])
+    assert failed["status"] == "FAILURE"
+    assert "1 partitions failed" in json.dumps(failed["events"])
+    assert "plausible" in json.dumps(failed["events"])
+    first = ui.replaced("checked", run["runId"])
+    assert set(first) == set(asked) - {asked[1]}
+
+    ui.fill(numbers)
+    again = ui.end(ui.again(run["runId"]))
+
+    assert again["status"] == "SUCCESS", again
+    assert again["parentRunId"] == run["runId"]
+    assert ui.replaced("checked", run["runId"]) == Counter(dict.fromkeys(asked, 1))
+
+
+def test_a_cancelled_run_has_no_work_in_spark_within_ten_seconds(ui):
+    ui.land(1, n=1000)
+    assert ui.end(ui.launch("event"))["status"] == "SUCCESS"
+    before = newest_version(ui.settings.warehouse / "slow")
+    run = ui.launch("slow")
+    wait_for(lambda: ui.engine_state("slow") == "RUNNING", "the engine works on it")
+
+    ui.ask(TERMINATE, run=run)
+    took = wait_for(lambda: ui.engine_state("slow") != "RUNNING", "its work is gone", CANCEL_SECONDS)
+
+    assert ui.engine_state("slow") == "CANCELLED"
+    assert ui.end(run)["status"] == "CANCELED"
+    # Nothing is left to commit: the engine's thread has let go of the table, and another refresh may have it.
+    assert newest_version(ui.settings.warehouse / "slow") == before
+    print(f"cancelled after {took:.1f} s")
+
+
+def test_a_sensor_is_switched_off_and_on(ui):
+    sensor = {
+        "repositoryName": "__repository__",
+        "repositoryLocationName": "freshline",
+        "sensorName": "freshline_supervisor",
+    }
+
+    def state() -> dict[str, Any]:
+        found: dict[str, Any] = ui.ask(SENSOR, sensor=sensor)["sensorOrError"]["sensorState"]
+        return found
+
+    assert state()["status"] == "RUNNING"
+    assert "PythonError" not in str(ui.ask(STOP, id=state()["id"]))
+    assert state()["status"] == "STOPPED"
+    wait_for(lambda: ui.engine_state("live") == "PAUSED", "the engine leaves its table alone")
+    wait_for(lambda: "PAUSED" in str(ui.node("live")["assetObservations"]), "it is told at the table")
+    before = newest_version(ui.settings.warehouse / "live")
+
+    assert "PythonError" not in str(ui.ask(START, sensor=sensor))
+    assert state()["status"] == "RUNNING"
+    ui.land(2)
+    wait_for(lambda: newest_version(ui.settings.warehouse / "live") != before, "the table is kept again")
+
+
+def test_freshness_fails_while_a_table_is_left_alone_and_passes_again(ui):
+    def health() -> tuple[str, bool | None]:
+        node = ui.node("live")
+        checks = {
+            check["name"]: check["executionForLatestMaterialization"] for check in node["assetChecksOrError"]["checks"]
+        }
+        told = checks["freshness"]
+        evaluation = None if told is None else told["evaluation"]
+        status = node["freshnessStatusInfo"]
+        return str(status and status["freshnessStatus"]), None if evaluation is None else evaluation["success"]
+
+    wait_for(lambda: health() == ("HEALTHY", True), "it is fresh")
+    ui.command("suspend", "live", "--because", "to see it late")
+    # Dagster's window is the freshness and two turns of a minute, and its daemon looks every half minute.
+    wait_for(lambda: health()[1] is False, "the check is red")
+    wait_for(lambda: health()[0] in ("DEGRADED", "WARNING"), "Dagster's own state has changed")
+
+    ui.command("resume", "live")
+    wait_for(lambda: health() == ("HEALTHY", True), "it is fresh again")
+
+
+def test_a_location_that_fails_to_load_shows_file_and_line_and_the_streams_go_on(ui):
+    def reload() -> dict[str, Any]:
+        found: dict[str, Any] = ui.ask(RELOAD)["reloadRepositoryLocation"]
+        return found
+
+    def keys() -> set[str]:
+        return {node["assetKey"]["path"][0] for node in ui.ask(ASSETS)["assetNodes"]}
+
+    added = ui.root / "assets" / "added.sql"
+    added.write_text("CREATE MATERIALIZED TABLE added FRESHNESS = INTERVAL '1' HOUR AS SELECT id FROM event")
+    assert reload()["locationOrLoadError"]["__typename"] == "RepositoryLocation"
+    assert "added" in keys()
+
+    added.write_text("CREATE MATERIALIZED TABLE added\nFRESHNESS = INTERVAL '0' SECOND\nAS SELECT id FROM event")
+    told = reload()["locationOrLoadError"]
+    assert told["__typename"] == "PythonError"
+    assert "assets/added.sql:2" in json.dumps(told)
+    before = newest_version(ui.settings.warehouse / "live")
+    ui.land(3)
+    wait_for(lambda: newest_version(ui.settings.warehouse / "live") != before, "the stream goes on")
+
+    added.unlink()
+    assert reload()["locationOrLoadError"]["__typename"] == "RepositoryLocation"
+    assert "added" not in keys()
+
+
+def pictures() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("pictures", PICTURES)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.skipif(
+    not shutil.which("chromedriver") or not shutil.which("chromium"), reason="needs chromium and chromedriver"
+)
+def test_a_browser_shows_the_graph_a_table_its_partitions_and_a_backfill(ui, tmp_path):
+    steps = pictures()
+    asked = ui.days(0, 3)
+    ui.backfill("daily", asked)
+    ui.end(ui.launch("event", "total"))
+    pages = {
+        "graph": steps.Picture("asset-groups", ("event", "live", "daily", "checked", "total")),
+        "table": steps.Picture("assets/total?view=overview", ("Row count", "Columns")),
+        "events": steps.Picture("assets/total?view=events", ("rows_in", "seconds", "lag_seconds")),
+        "lineage": steps.Picture("assets/total?view=lineage", ("event", "total")),
+        "checks": steps.Picture("assets/checked?view=checks", ("constraint_plausible", "freshness", "verify")),
+        "partitions": steps.Picture("assets/daily?view=partitions", (asked[0],)),
+        "backfill": steps.Picture(f"runs/b/{steps.newest_backfill(ui.url)}", ("daily", "100% completed")),
+    }
+    with steps.browser() as window:
+        for name, page in pages.items():
+            file = tmp_path / f"{name}.png"
+            steps.take(window, ui.url, page, file)
+            data = file.read_bytes()
+            assert struct.unpack(">II", data[16:24])[0] == steps.WIDTH
+            assert len(data) > 20_000, f"{name}: a page with something on it is more than this"
