@@ -284,7 +284,7 @@ def soak(folder: Path, minutes: float, every: float, warm_up: float, samples: Pa
                 told_at = at
                 print(f"after {at / 60:.0f} minutes\n{watcher.soak.text(warm_up)}\n", flush=True)
             time.sleep(_CPU_SECONDS)
-        code = demo.wait(600)
+        code = int(demo.wait(600))
     finally:
         if demo.poll() is None:
             demo.send_signal(signal.SIGTERM)
