@@ -26,6 +26,7 @@ FreshlineError                      code, retry_helps, where
 │   ├── DefinitionChangedError      the declaration changed in a way that needs a stated start
 │   ├── FencedError                 another writer has taken the table over
 │   ├── IncrementalError            `incremental = strict`, and only a full refresh would do
+│   ├── HistoryRequiredError        a full refresh would lose rows that `requires-history` holds on to
 │   └── StorageError                the disk is full or read-only
 ├── DeliveryError                   an alert's channel did not take a message
 ├── CancelledError                  the request was cancelled; nothing of it was committed
@@ -281,6 +282,12 @@ class IncrementalError(RefreshError):
     """`incremental = strict`, and this change can only be brought in by a full refresh."""
 
     code = "INCREMENTAL"
+
+
+class HistoryRequiredError(RefreshError):
+    """An input no longer holds the history that the table's `requires-history` names, and a full refresh needs it."""
+
+    code = "HISTORY_REQUIRED"
 
 
 class StorageError(RefreshError):

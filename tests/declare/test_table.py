@@ -260,6 +260,7 @@ def test_arrival_is_known_only_of_log_tables(shop):
         ("", "WITH ('owner' = '${env:ME}')", "REFERENCE", 2, "cannot take a reference"),
         ("", "WITH ('non-driving' = 'customers')", "NON_DRIVING", 2, "customers, which the query does not read"),
         ("", "WITH ('non-driving' = 'orders')", "NON_DRIVING", 2, "leaves no input that drives"),
+        ("", "WITH ('requires-history' = 'order')", "REQUIRES_HISTORY", 2, "It can name orders"),
         ("", "WITH ('non-driving' = 'a.b.c')", "OPTION_VALUE", 2, "is not a name"),
     ],
 )
@@ -271,13 +272,10 @@ def test_what_does_not_fit_the_query_is_told(shop, keys, header, rule, line, sai
     assert said in found[0][2]
 
 
-@pytest.mark.parametrize("option", ["requires-history"])
-def test_an_option_of_the_list_that_is_not_built_is_refused(shop, option):
-    shop.table("t", "SELECT id FROM orders", header=f"WITH ('{option}' = 'x')")
-    rule, where, message = shop.error()
+def test_inputs_whose_history_is_required_are_named(shop):
+    shop.table("t", "SELECT id FROM orders", header="WITH ('requires-history' = 'Orders')")
 
-    assert (rule, where) == ("NOT_BUILT", "assets/t.sql:2")
-    assert message == f"option '{option}' is not built yet. Remove it."
+    assert [str(name).lower() for name in spec(shop).requires_history] == ["orders"]
 
 
 def test_the_lags_that_alert_are_lengths_of_time(shop):

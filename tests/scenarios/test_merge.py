@@ -10,7 +10,7 @@ from itertools import permutations
 
 import pytest
 
-from freshline.errors import UpstreamChangedError
+from freshline.errors import HistoryRequiredError, UpstreamChangedError
 
 HOURLY = "FRESHNESS = INTERVAL '1' HOUR"
 
@@ -219,6 +219,61 @@ def test_a_merge_over_a_table_that_is_read_in_place_follows_inserts_and_refolds_
     assert [lab.diff(name) for name in ("f", "l", "d", "kept")] == [[], [], [], []]
     assert lab.refresh("strict", full=True).state == "SUCCEEDED"
     assert lab.rows("strict") == [{"k": "a", "id": 1}]
+
+
+def test_a_full_refresh_that_would_lose_required_history_is_refused(lab):
+    lab.source("s", "k STRING, id INT")
+    lab.sql("INSERT INTO s VALUES ('a', 1), ('b', 1)")
+    declared = (
+        "CREATE MATERIALIZED TABLE kept (PRIMARY KEY (k)) WITH ('merge' = 'last_row', 'merge.sequence' = 'id', "
+        "'merge.tie-breaker' = 'id', 'upstream-deletes' = 'ignore'{more}) " + HOURLY + " AS SELECT k, id FROM s"
+    )
+    lab.declare(declared.format(more=", 'requires-history' = 's'"))
+    lab.refresh("kept")
+    assert lab.refresh("kept", full=True).state == "SUCCEEDED"
+    lab.sql("INSERT INTO s VALUES ('a', 2)")
+    lab.sql("DELETE FROM s WHERE k = 'b'")
+    unread = lab.refresh("kept", full=True)
+    assert isinstance(unread.error, HistoryRequiredError)
+    assert "deleted or updated rows that the table keeps" in unread.error.message
+    assert lab.refresh("kept").strategy == "merge"
+    # A change that leaves nothing to write is kept in mind as well.
+    lab.sql("DELETE FROM s WHERE k = 'a'")
+    lab.refresh("kept")
+    lab.restart(lose_control_store=True)
+    lab.sql("INSERT INTO s VALUES ('c', 1)")
+    lab.refresh("kept")
+
+    refused = lab.refresh("kept", full=True)
+
+    assert isinstance(refused.error, HistoryRequiredError)
+    assert "since the table began" in refused.error.message
+    assert sorted((row["k"], row["id"]) for row in lab.rows("kept")) == [("a", 2), ("b", 1), ("c", 1)]
+    assert lab.diff("kept") == []
+    lab.declare(declared.format(more=""))
+    assert lab.refresh("kept", full=True).strategy == "full"
+    assert lab.rows("kept") == [{"k": "c", "id": 1}]
+    # What a full refresh computed is what the input holds: it can be computed again.
+    lab.declare(declared.format(more=", 'requires-history' = 's'"))
+    assert lab.refresh("kept", full=True).state == "SUCCEEDED"
+
+
+def test_a_replaced_input_whose_history_is_required_is_no_reason_to_compute_anew(lab):
+    lab.source("s", "k STRING, n INT")
+    lab.sql("INSERT INTO s VALUES ('a', 1)")
+    lab.declare(
+        f"CREATE MATERIALIZED TABLE t WITH ('requires-history' = 's') {HOURLY} "
+        "AS SELECT k, sum(n) AS n FROM s GROUP BY k"
+    )
+    lab.refresh("t")
+    lab.sql("CREATE OR REPLACE TABLE s (k STRING, n INT) USING delta")
+    lab.sql("INSERT INTO s VALUES ('b', 1)")
+
+    refused = lab.refresh("t")
+
+    assert isinstance(refused.error, HistoryRequiredError)
+    assert "was replaced" in refused.error.message
+    assert lab.rows("t") == [{"k": "a", "n": 1}]
 
 
 def test_a_merge_without_a_change_feed_is_folded_again(lab):

@@ -8,16 +8,14 @@ something else happened to their table in between.
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from heapq import heappush, heappushpop
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
@@ -27,7 +25,7 @@ from freshline.commit.control_store import ControlStore
 from freshline.declare.names import TableName
 from freshline.errors import StorageError
 from freshline.plan.rebuild import Sort, sort_of
-from freshline.plan.record import RefreshRecord
+from freshline.plan.record import RefreshRecord, columns_of, record_of
 
 LOG = logging.getLogger(__name__)
 
@@ -170,7 +168,7 @@ def read_newest_records(warehouse: Path, most: int) -> list[RefreshRecord]:
     try:
         for batch in DeltaTable(str(path)).to_pyarrow_dataset().to_batches():
             for row in batch.to_pylist():
-                record, number = _record(row), number + 1
+                record, number = record_of(row), number + 1
                 kept = newest.setdefault((record.table, sort_of(record)), [])
                 put = heappush if len(kept) < most else heappushpop
                 put(kept, (record.at, number, record))
@@ -180,59 +178,8 @@ def read_newest_records(warehouse: Path, most: int) -> list[RefreshRecord]:
     return [record for _, _, record in found]
 
 
-def _record(row: Mapping[str, Any]) -> RefreshRecord:
-    return RefreshRecord(
-        table=TableName.parse(row["table"]),
-        at=row["at"],
-        state=row["state"],
-        strategy=row["strategy"],
-        reason=row["reason"],
-        seconds=row["seconds"],
-        version=row["version"],
-        fingerprint="",
-        rows_in=row["rows_in"],
-        rows_out=row["rows_out"],
-        rejected=row["rejected"],
-        committed=row["committed"],
-        data_timestamp=row["data_timestamp"],
-        error=None if row["error"] is None else json.loads(row["error"]),
-        mode=row["mode"],
-        cause=row["cause"],
-        cpu_seconds=row["cpu_seconds"],
-        predicted_seconds=row["predicted_seconds"],
-        full_seconds=row["full_seconds"],
-        lag_seconds=row["lag_seconds"],
-        late_rows=row["late_rows"],
-    )
-
-
 def rows_of(looks: Sequence[Looks]) -> pa.Table:
     """The rows of the table."""
-    return pa.Table.from_pylist([_row(one) for one in looks], schema=SCHEMA)
-
-
-def _row(one: Looks) -> dict[str, object]:
-    record = one.record
-    return {
-        "at": record.at,
-        "table": str(record.table),
-        "state": record.state,
-        "mode": record.mode,
-        "cause": record.cause,
-        "strategy": record.strategy,
-        "reason": record.reason,
-        "looks": one.count,
-        "seconds": record.seconds,
-        "cpu_seconds": record.cpu_seconds,
-        "predicted_seconds": record.predicted_seconds,
-        "full_seconds": record.full_seconds,
-        "version": record.version,
-        "committed": record.committed,
-        "rows_in": record.rows_in,
-        "rows_out": record.rows_out,
-        "rejected": record.rejected,
-        "late_rows": record.late_rows,
-        "data_timestamp": record.data_timestamp,
-        "lag_seconds": record.lag_seconds,
-        "error": None if record.error is None else json.dumps(dict(record.error)),
-    }
+    rows = [{**columns_of(one.record), "looks": one.count} for one in looks]
+    # What it has no column for, as the fingerprint, is left out.
+    return pa.Table.from_pylist(rows, schema=SCHEMA)

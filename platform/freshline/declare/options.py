@@ -33,6 +33,7 @@ TABLE_OPTIONS = (
     "incremental",
     "history",
     "non-driving",
+    "requires-history",
     "partition.unit",
     "partition.start",
     "partition.time-zone",
@@ -41,7 +42,7 @@ TABLE_OPTIONS = (
     "owner",
     "group",
 )
-TABLE_OPTIONS_NOT_BUILT = ("requires-history",)
+TABLE_OPTIONS_NOT_BUILT = ()
 SOURCE_OPTIONS = (
     "connector",
     "format",

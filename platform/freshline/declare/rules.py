@@ -57,6 +57,7 @@ RULES: dict[str, str] = {
     "CYCLE": "Tables do not read each other in a circle.",
     "UNKNOWN_UPSTREAM": "What a query reads is declared.",
     "NON_DRIVING": "`non-driving` names inputs of the query, and leaves one that drives.",
+    "REQUIRES_HISTORY": "`requires-history` names inputs of the query that are no dimensions of lookup joins.",
     "PYTHON_FILE": "A declaration in Python loads without an error.",
     "PYTHON_DECLARATION": "freshline.table and freshline.source are called with the arguments that they document.",
 }

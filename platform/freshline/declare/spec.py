@@ -243,6 +243,7 @@ class TableSpec:
     constraints: tuple[Constraint, ...] = ()
     incremental_strict: bool = False
     non_driving: tuple[TableName, ...] = ()
+    requires_history: tuple[TableName, ...] = ()
     lookup_on_duplicate: str = "error"
     lookup_attempts: int = 0
     lookup_delay_seconds: int = 0

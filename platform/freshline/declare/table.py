@@ -71,9 +71,10 @@ def declare_table(clauses: TableClauses) -> Declaration:
         for key in JOIN_OPTIONS:
             options.needs(key, "a join of two inputs, in SQL", joins)
     left, right = _cache_sizes(options)
-    non_driving = options.names("non-driving")
+    non_driving, requires_history = options.names("non-driving"), options.names("requires-history")
     if query is not None:
         _check_non_driving(query, non_driving, options, problems)
+        _check_requires_history(query, requires_history, options, problems)
         if merge is not None and isinstance(query, SqlQuery):
             _check_merge_query(query, at, problems)
     _check_clustering(clauses, problems)
@@ -102,6 +103,7 @@ def declare_table(clauses: TableClauses) -> Declaration:
         constraints=constraints,
         incremental_strict=incremental == "strict",
         non_driving=non_driving,
+        requires_history=requires_history,
         lookup_on_duplicate=on_duplicate or "error",
         lookup_attempts=attempts or 0,
         lookup_delay_seconds=delay or 0,
@@ -273,6 +275,21 @@ def _check_non_driving(
             "'non-driving' leaves no input that drives the table. Name fewer of them.",
             options.at("non-driving"),
         )
+
+
+def _check_requires_history(
+    query: SqlQuery | PythonQuery, names: tuple[TableName, ...], options: Options, problems: Problems
+) -> None:
+    driving = [name for name in query.reads if name not in query.lookups]
+    for name in names:
+        if name not in driving:
+            problems.add(
+                "REQUIRES_HISTORY",
+                f"'requires-history' names {name}, whose rows do not become rows of the table."
+                f"{nearest(str(name), [str(read) for read in driving])} "
+                f"It can name {', '.join(str(read) for read in driving) or 'nothing'}.",
+                options.at("requires-history"),
+            )
 
 
 def _time_partitions(

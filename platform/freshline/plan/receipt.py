@@ -57,7 +57,8 @@ class Receipt:
     are those of each constraint that was not met. `spans` are the stretches of time that a table with time partitions
     holds (see `freshline.plan.partition`), None for any other table. `replaced` are the keys of time partitions that
     this commit replaced because they were named, `backfill` is the backfill that it belongs to.
-    `restored` is the seq whose rows a restore brought back; None in all other receipts.
+    `restored` is the seq whose rows a restore brought back; None in all other receipts. `short_of_rows` are the inputs
+    that have deleted rows which the table keeps.
     """
 
     table: TableName
@@ -85,6 +86,7 @@ class Receipt:
     replaced: tuple[str, ...] = ()
     backfill: str | None = None
     restored: int | None = None
+    short_of_rows: frozenset[TableName] = frozenset()
 
     @property
     def is_apart(self) -> bool:
@@ -148,6 +150,8 @@ class Receipt:
             value["backfill"] = self.backfill
         if self.restored is not None:
             value["restored"] = self.restored
+        if self.short_of_rows:
+            value["short_of_rows"] = sorted(str(name) for name in self.short_of_rows)
         return json.dumps(value, separators=(",", ":"))
 
     @classmethod
@@ -197,6 +201,7 @@ class Receipt:
             replaced=tuple(value.get("replaced", ())),
             backfill=value.get("backfill"),
             restored=value.get("restored"),
+            short_of_rows=frozenset(TableName.parse(name) for name in value.get("short_of_rows", ())),
         )
 
 

@@ -6,6 +6,7 @@ reasons of refreshes that wrote nothing, and the durations from which the next o
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -82,6 +83,66 @@ class RefreshRecord:
             "error": None if self.error is None else dict(self.error),
             "problems": list(self.problems),
         }
+
+
+def columns_of(record: RefreshRecord) -> dict[str, Any]:
+    """A record as it is stored, column by column: its table as text, its error and problems as JSON; times are times.
+
+    Its id is given by the store.
+    """
+    return {
+        "table": str(record.table),
+        "at": record.at,
+        "state": record.state,
+        "strategy": record.strategy,
+        "reason": record.reason,
+        "seconds": record.seconds,
+        "version": record.version,
+        "fingerprint": record.fingerprint,
+        "rows_in": record.rows_in,
+        "rows_out": record.rows_out,
+        "rejected": record.rejected,
+        "committed": record.committed,
+        "data_timestamp": record.data_timestamp,
+        "error": None if record.error is None else json.dumps(dict(record.error)),
+        "problems": json.dumps(list(record.problems)),
+        "mode": record.mode,
+        "cause": record.cause,
+        "cpu_seconds": record.cpu_seconds,
+        "predicted_seconds": record.predicted_seconds,
+        "full_seconds": record.full_seconds,
+        "lag_seconds": record.lag_seconds,
+        "late_rows": record.late_rows,
+    }
+
+
+def record_of(row: Mapping[str, Any]) -> RefreshRecord:
+    """The record of stored columns; `fingerprint`, `problems` and `id` are not kept everywhere."""
+    return RefreshRecord(
+        table=TableName.parse(row["table"]),
+        at=row["at"],
+        state=row["state"],
+        strategy=row["strategy"],
+        reason=row["reason"],
+        seconds=float(row["seconds"]),
+        version=row["version"],
+        fingerprint=row.get("fingerprint", ""),
+        rows_in=row["rows_in"],
+        rows_out=row["rows_out"],
+        rejected=row["rejected"],
+        committed=bool(row["committed"]),
+        data_timestamp=row["data_timestamp"],
+        error=None if row["error"] is None else json.loads(row["error"]),
+        problems=tuple(json.loads(row.get("problems", "[]"))),
+        mode=row["mode"],
+        cause=row["cause"],
+        cpu_seconds=row["cpu_seconds"],
+        predicted_seconds=row["predicted_seconds"],
+        full_seconds=row["full_seconds"],
+        lag_seconds=row["lag_seconds"],
+        late_rows=row["late_rows"],
+        id=row.get("id"),
+    )
 
 
 @dataclass(frozen=True)

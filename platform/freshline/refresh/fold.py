@@ -21,7 +21,7 @@ from freshline.declare.query import SqlQuery
 from freshline.declare.spec import Merge, MergeKind, TableSpec
 from freshline.plan.stored_order import stored_order, ties_of
 from freshline.refresh.constraints import leave_out
-from freshline.refresh.inputs import ARRIVAL
+from freshline.refresh.inputs import ARRIVAL, Pinned, read_whole, shadow_inputs
 from freshline.refresh.keys import DELETE as REMOVE
 from freshline.refresh.keys import INSERT, OP, UPDATE
 from freshline.refresh.literal import quoted, sql_literal
@@ -166,6 +166,31 @@ def decide(winners: DataFrame, stored: DataFrame, spec: TableSpec, update_when: 
     joined = s.join(F.broadcast(t), same, "left")
     columns = [F.col(f"s.{quoted(name)}").alias(name) for name in spec.columns]
     return joined.select(op.alias(OP), *columns).where(F.col(OP).isNotNull())
+
+
+def older_rows(spark: SparkSession, spec: TableSpec, before: Pinned, folded: DataFrame) -> DataFrame:
+    """Rows of the change set's keys in what was read `before`, as far as the stored row cannot speak for them.
+
+    A key that is absent may have been deleted by a later event, so deletes are looked up; a tie that the table cannot
+    break is broken by the rows of equal order; where the order is not stored at all, every older row counts.
+    """
+    assert spec.merge is not None
+    shadow_inputs({before.name: read_whole(spark, before, arrival=before.is_log)})
+    older = read_rows(spark, spec).where(has_key(spec))
+    stored = stored_order(spec)
+    keys = [F.col(quoted(key)) for key in spec.primary_key]
+    if stored.order is not None and spec.merge.order is not None:
+        wanted = F.broadcast(folded.select(*keys, F.col(f"{ORDER}.k.o").alias("_freshline_o")))
+        met = F.col(DELETE)
+        if stored.ties is None:
+            met = met | F.col(f"{ORDER}.k.o").eqNullSafe(F.col("_freshline_o"))
+        joined = (
+            older.join(wanted, list(spec.primary_key))
+            if stored.ties is None
+            else older.join(F.broadcast(folded.select(*keys)), list(spec.primary_key), "left_semi")
+        )
+        return joined.where(met)
+    return older.join(F.broadcast(folded.select(*keys)), list(spec.primary_key), "left_semi")
 
 
 def drop_beaten(changes: DataFrame, older: DataFrame, spec: TableSpec) -> DataFrame:

@@ -6,24 +6,19 @@ Everything is computed over pinned inputs in a session that nothing else uses; n
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 from py4j.protocol import Py4JJavaError
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType
 
 from freshline.commit.delta_log import count_rows, is_never_null, newest_version
-from freshline.declare.names import TableName
 from freshline.declare.query import SqlQuery
-from freshline.declare.spec import DeltaJoin, TableSpec
+from freshline.declare.spec import DeltaJoin
 from freshline.plan.affected.algebra import Algebra
 from freshline.plan.affected.values import Reading
-from freshline.plan.changes import Changes
-from freshline.plan.partition import Interval
 from freshline.plan.reason import Reason
 from freshline.plan.step import RefoldKeys, RefreshKeys
 from freshline.refresh.algebra import drop_views as drop_algebra_views
@@ -52,10 +47,8 @@ from freshline.refresh.keys import (
 )
 from freshline.refresh.literal import quoted
 from freshline.refresh.settle import settle
+from freshline.run.attempt import Attempt
 from freshline.run.compute import as_stored, check_key, check_key_against, is_unique_by_query, run_query, run_unjudged
-from freshline.run.judge import Judge
-from freshline.run.pin import Pins
-from freshline.run.runtime import Runtime
 
 # Change sets up to this size are sent to every task that they are joined in.
 BROADCAST_ROWS = 500_000
@@ -79,51 +72,31 @@ class Changed:
 class _Look:
     """What both ways look at. `inputs` holds every input as it is, and those that changed as they were."""
 
-    runtime: Runtime
-    spark: SparkSession
-    spec: TableSpec
+    attempt: Attempt
     step: RefreshKeys
-    pins: Pins
-    changes: Mapping[TableName, Changes]
     inputs: Mapping[tuple[Reading, str], DataFrame]
     target: DataFrame
-    judge: Judge
-    held: ExitStack
-    intervals: tuple[Interval, ...] | None
 
 
-def find_changes(
-    runtime: Runtime,
-    spark: SparkSession,
-    spec: TableSpec,
-    path: Path,
-    step: RefreshKeys,
-    pins: Pins,
-    changes: Mapping[TableName, Changes],
-    judge: Judge,
-    held: ExitStack,
-    intervals: tuple[Interval, ...] | None = None,
-) -> tuple[Changed | Reason, int]:
-    """How the stored rows change, or why a full refresh is right; and how many inputs were kept from an earlier one.
-
-    `intervals` are those of the time partitions that the table has, None for a table without.
-    """
+def find_changes(attempt: Attempt, step: RefreshKeys) -> tuple[Changed | Reason, int]:
+    """How the stored rows change, or why a full refresh is right; and how many inputs were kept from an earlier one."""
+    spark, pins = attempt.spark, attempt.inputs
     inputs: dict[tuple[Reading, str], DataFrame] = {}
     hits = 0
-    for name, pinned in pins.inputs.items():
+    for name, pinned in pins.items():
         relation = name.view.lower()
-        whole, hit = _whole_side(runtime, spark, spec, pinned, stands_still=name not in step.changed)
+        whole, hit = _whole_side(attempt, pinned, stands_still=name not in step.changed)
         inputs[Reading.NEW, relation] = whole
         hits += hit
         if name in step.changed:
-            before = changes[name].before
+            before = attempt.changes[name].before
             assert before is not None
             inputs[Reading.OLD, relation] = read_whole(spark, Pinned(pinned.spec, pinned.path, before))
-    version = newest_version(path)
+    version = newest_version(attempt.path)
     assert version is not None
-    target = read_version(spark, path, version)
-    look = _Look(runtime, spark, spec, step, pins, changes, inputs, target, judge, held, intervals)
-    shadow_inputs({name: inputs[Reading.NEW, name.view.lower()] for name in pins.inputs})
+    target = read_version(spark, attempt.path, version)
+    look = _Look(attempt, step, inputs, target)
+    shadow_inputs({name: inputs[Reading.NEW, name.view.lower()] for name in pins})
     found: Changed | Reason | None = None
     try:
         if step.algebra is not None:
@@ -136,13 +109,12 @@ def find_changes(
         return why_not(error), hits
 
 
-def _whole_side(
-    runtime: Runtime, spark: SparkSession, spec: TableSpec, pinned: Pinned, *, stands_still: bool
-) -> tuple[DataFrame, int]:
+def _whole_side(attempt: Attempt, pinned: Pinned, *, stands_still: bool) -> tuple[DataFrame, int]:
     """One input of a query at its position, and whether it was kept by an earlier refresh (1 or 0).
 
     What did not change since the newest receipt is likely to be asked for again at this version, so it is kept.
     """
+    runtime, spark, spec = attempt.runtime, attempt.spark, attempt.spec
     rows = read_whole(spark, pinned)
     most = spec.left_cache_rows if pinned.name == spec.reads[0] else spec.right_cache_rows
     if not stands_still or most == 0 or len(spec.reads) < 2 or spec.delta_join is DeltaJoin.NONE:
@@ -160,26 +132,27 @@ def _by_algebra(look: _Look, algebra: Algebra) -> Changed | Reason | None:
 
     None where the types are not served. Raises as `_by_keys` does.
     """
-    runtime, spark, spec, step = look.runtime, look.spark, look.spec, look.step
-    pins, changes, inputs, target = look.pins, look.changes, look.inputs, look.target
+    attempt, step, inputs, target = look.attempt, look.step, look.inputs, look.target
+    runtime, spark, spec = attempt.runtime, attempt.spark, attempt.spec
+    pins, changes = attempt.inputs, attempt.changes
     assert isinstance(spec.query, SqlQuery)
     if any(isinstance(target.schema[column].dataType, StringType) for column in spec.partitioned_by):
         # An empty text is stored as NULL there, so two groups of the query may be one of the table.
         return None
-    relations = {name.view.lower(): name for name in pins.inputs}
+    relations = {name.view.lower(): name for name in pins}
 
     def never_null(relation: str, column: str) -> bool:
-        pinned, before = pins.inputs[relations[relation]], changes[relations[relation]].before
+        pinned, before = pins[relations[relation]], changes[relations[relation]].before
         after = is_never_null(pinned.path, pinned.position.version, column)
         return after and (pinned.is_log or before is None or is_never_null(pinned.path, before.version, column))
 
     signed = {}
     for name in step.changed:
-        images = read_signed(spark, pins.inputs[name], changes[name])
+        images = read_signed(spark, pins[name], changes[name])
         # Nothing tells Spark how few a change feed has, and it would shuffle the other side of a join.
         few = changes[name].rows <= BROADCAST_ROWS
         signed[Reading.SIGNED, name.view.lower()] = F.broadcast(images) if few else images
-    look.held.callback(drop_algebra_views, spark, algebra, list(relations))
+    attempt.held.callback(drop_algebra_views, spark, algebra, list(relations))
     expected = sum(changes[name].rows for name in step.changed)
     followed = follow(spark, algebra, {**inputs, **signed}, target, never_null, expected=expected)
     if followed is None:
@@ -194,7 +167,7 @@ def _by_algebra(look: _Look, algebra: Algebra) -> Changed | Reason | None:
     rows, count = followed.changes, followed.count
     if followed.unsure is not None:
         unsure = followed.unsure
-        new = unsure.restrict(run_query(spark, spec, pins.inputs)).select(*[F.col(quoted(c)) for c in target.columns])
+        new = unsure.restrict(run_query(spark, spec, pins)).select(*[F.col(quoted(c)) for c in target.columns])
         again, more = settle(difference_by_key(new, unsure.restrict(target), columns))
         rows, count = rows.unionAll(again.select(*[F.col(quoted(name)) for name in rows.columns])), count + more
     return Changed(followed.keys, rows, count, Reason("ALGEBRAIC", ", ".join(columns)), columns)
@@ -202,14 +175,15 @@ def _by_algebra(look: _Look, algebra: Algebra) -> Changed | Reason | None:
 
 def _by_keys(look: _Look) -> Changed | Reason:
     """The affected keys, and how their rows differ from what is stored; or why that is not told."""
-    runtime, spark, spec, step = look.runtime, look.spark, look.spec, look.step
-    pins, changes, inputs, target = look.pins, look.changes, look.inputs, look.target
+    attempt, step, inputs, target = look.attempt, look.step, look.inputs, look.target
+    runtime, spark, spec = attempt.runtime, attempt.spark, attempt.spec
+    pins, changes = attempt.inputs, attempt.changes
     assert isinstance(spec.query, SqlQuery)
     images = {}
     for name in step.changed:
-        rows, count = settle(read_net_images(spark, pins.inputs[name], changes[name]), expected=changes[name].rows)
+        rows, count = settle(read_net_images(spark, pins[name], changes[name]), expected=changes[name].rows)
         images[Reading.CHANGED, name.view.lower()] = F.broadcast(rows) if count <= BROADCAST_ROWS else rows
-    look.held.callback(drop_key_views, spark, step.affected, [name.view.lower() for name in pins.inputs])
+    attempt.held.callback(drop_key_views, spark, step.affected, [name.view.lower() for name in pins])
     keys = find_keys(
         spark,
         step.affected,
@@ -224,8 +198,8 @@ def _by_keys(look: _Look) -> Changed | Reason:
     reason, found_by = Reason("AFFECTED_KEYS", ", ".join(step.affected.columns)), spec.primary_key
     if keys.count == 0:
         return Changed(keys, None, 0, reason, found_by)
-    whole = run_unjudged(spark, spec, pins.inputs, look.intervals)
-    computed = look.judge.rows(keys.restrict(whole), again=True)
+    whole = run_unjudged(spark, spec, pins, attempt.covered)
+    computed = attempt.judge.rows(keys.restrict(whole), again=True)
     rows = computed.select(*[F.col(quoted(name)) for name in target.columns])
     new, many = settle(rows, expected=keys.count)
     old = keys.restrict(target)
@@ -242,24 +216,18 @@ def _by_keys(look: _Look) -> Changed | Reason:
     return Changed(keys, changed if count else None, count, reason, found_by)
 
 
-def refold(
-    spark: SparkSession,
-    spec: TableSpec,
-    path: Path,
-    step: RefoldKeys,
-    pinned: Pinned,
-    change: Changes,
-    judge: Judge,
-) -> Changed:
+def refold(attempt: Attempt, step: RefoldKeys) -> Changed:
     """How the rows of a merge type change whose keys are folded again, over all rows that the input has of them."""
-    version = newest_version(path)
+    spark, spec = attempt.spark, attempt.spec
+    pinned, change = attempt.inputs[step.input], attempt.changes[step.input]
+    version = newest_version(attempt.path)
     assert version is not None
-    target = read_version(spark, path, version)
+    target = read_version(spark, attempt.path, version)
     shadow_inputs({step.input: read_net_images(spark, pinned, change)})
     touched = read_unjudged(spark, spec).where(has_key(spec)).select(*[F.col(quoted(key)) for key in spec.primary_key])
     keys = keys_of(touched.distinct())
     shadow_inputs({step.input: read_whole(spark, pinned)})
-    every = judge.rows(keys.restrict(read_unjudged(spark, spec)), again=True, but=not_judged(spec))
+    every = attempt.judge.rows(keys.restrict(read_unjudged(spark, spec)), again=True, but=not_judged(spec))
     new = winning_rows(fold_rows(every, spec), spec)
     changed, count = settle(difference_by_key(new, keys.restrict(target), spec.primary_key))
     return Changed(keys, changed, count, step.reason, spec.primary_key)

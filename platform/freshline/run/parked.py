@@ -11,7 +11,6 @@ that nothing names, and the next one begins with the version that the newest rec
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, timedelta
 from pathlib import Path
 from uuid import uuid4
@@ -23,14 +22,16 @@ from pyspark.sql import functions as F
 
 from freshline.commit.delta_log import exists, open_table, read_newest
 from freshline.commit.write import create_table, overwrite_table, write_and_read_back
+from freshline.declare.names import TableName
 from freshline.declare.query import SqlQuery
 from freshline.declare.spec import TableSpec
 from freshline.errors import FencedError, SourceError
 from freshline.plan.disk import HISTORY_SECONDS
 from freshline.plan.receipt import Receipt
-from freshline.refresh.inputs import Pinned, read_version, shadow_inputs
+from freshline.refresh.inputs import read_version, shadow_inputs
 from freshline.refresh.literal import quoted
 from freshline.refresh.settle import settle
+from freshline.run.attempt import Attempt, Met
 from freshline.run.compute import as_stored
 from freshline.run.runtime import Runtime
 
@@ -39,15 +40,6 @@ RETRY_AT = "_freshline_retry_at"
 ROW = "_freshline_row"
 ROW_SEEN = "_freshline_row_seen"
 MISSED = "_freshline_missed"
-
-
-@dataclass(frozen=True)
-class Met:
-    """The rows to add, and the parked rows that there are from then on: their version and how many."""
-
-    rows: DataFrame
-    parked: int | None
-    waiting: int
 
 
 def is_due(runtime: Runtime, spec: TableSpec, receipt: Receipt | None) -> bool:
@@ -60,24 +52,18 @@ def is_due(runtime: Runtime, spec: TableSpec, receipt: Receipt | None) -> bool:
     return first is not None and first.astimezone(UTC) <= runtime.clock()
 
 
-def meet(
-    runtime: Runtime,
-    spark: SparkSession,
-    spec: TableSpec,
-    pins: Mapping[str, int],
-    driving: Pinned,
-    new: DataFrame,
-    receipt: Receipt | None,
-) -> Met:
+def meet(attempt: Attempt, frames: Mapping[TableName, DataFrame], receipt: Receipt | None) -> Met:
     """Look new rows and parked rows that are due up in the dimensions, which are views of the session.
 
-    `new` are rows of the driving input, `pins` the versions of the dimensions by alias. `receipt` is the newest one,
-    None where everything begins again.
+    `frames` holds the new rows of the driving input. `receipt` is the newest one, None where everything begins again.
     """
+    runtime, spark, spec = attempt.runtime, attempt.spark, attempt.spec
     assert isinstance(spec.query, SqlQuery)
     assert spec.columns is not None
+    (driving,) = spec.driving
+    versions = {join.alias.lower(): attempt.inputs[join.table].position.version for join in spec.query.lookup_joins}
     now = runtime.clock()
-    candidates = new.withColumn(TRIES_LEFT, F.lit(spec.lookup_attempts + 1))
+    candidates = frames[driving].withColumn(TRIES_LEFT, F.lit(spec.lookup_attempts + 1))
     waiting, asked_again = None, 0
     if receipt is not None and receipt.parked is not None:
         before = read_parked(runtime, spark, spec, receipt.parked)
@@ -86,8 +72,8 @@ def meet(
         candidates = candidates.unionByName(due.drop(RETRY_AT))
     # Numbered once: what reads them later must see the same numbers.
     candidates, _ = settle(candidates.withColumn(ROW, F.monotonically_increasing_id()))
-    shadow_inputs({driving.name: candidates.drop(TRIES_LEFT)})
-    text = spec.query.render(versions=pins, select_also=_also(spec, spec.query))
+    shadow_inputs({driving: candidates.drop(TRIES_LEFT)})
+    text = spec.query.render(versions=versions, select_also=_also(spec, spec.query))
     columns = [F.col(quoted(name)) for name in spec.columns]
     flagged, _ = settle(as_stored(spark.sql(text), spec).select(*columns, ROW_SEEN, MISSED))
     missed = flagged.where(MISSED).select(F.col(ROW_SEEN).alias(ROW)).distinct()

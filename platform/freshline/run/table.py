@@ -48,6 +48,7 @@ from freshline.errors import (
 )
 from freshline.plan.changes import ChangeKind, Changes
 from freshline.plan.definition import ChangeClass, classify_change, definition_of, may_keep_rows
+from freshline.plan.history import ignores_deletes, inputs_short_after, require_history
 from freshline.plan.lag import lag_seconds
 from freshline.plan.partition import Interval, Span, find_gaps, settle_spans
 from freshline.plan.position import Position, TablePosition, position_from_json
@@ -79,11 +80,13 @@ from freshline.refresh.inputs import (
 )
 from freshline.report.outcome import Outcome
 from freshline.report.status import kind_of
+from freshline.run.attempt import Attempt, Work
 from freshline.run.failure import translate
+from freshline.run.judge import Judge
 from freshline.run.log import refresh_log
 from freshline.run.parked import is_due
 from freshline.run.pin import Pins, pin_inputs
-from freshline.run.prepare import Work, prepare
+from freshline.run.prepare import prepare
 from freshline.run.runtime import Progress, Runtime
 from freshline.run.savepoint import finish_restore, is_restoring
 from freshline.run.spans import wanted_end, written_partitions
@@ -298,6 +301,8 @@ def _commit(
         price: Price | None = None
         budget: float | None = None
         kept = receipt is not None and receipt.kept_before is not None
+        # Where deletes of an input are ignored, computing everything has another result: its price is no reason.
+        kept = kept or ignores_deletes(spec)
         if isinstance(step, PRICED) and request.strategy is None and not spec.incremental_strict and not kept:
             records = runtime.control.refreshes(spec.name, limit=PRICED_REFRESHES, looks=False)
             price = _price(spec, step, pins, changes, records, path)
@@ -322,13 +327,16 @@ def _commit(
             ):
                 held.callback(drop_views, spark, spec.reads)
                 held.enter_context(suited_to(spark, count_all([path, *(item.path for item in pins.inputs.values())])))
-                work = prepare(runtime, spark, spec, step, pins, changes, receipt, held, limited, mode)
+                judge = Judge(runtime, spark, spec, pins, held)
+                attempt = Attempt(runtime, spark, spec, path, mode, pins, changes, receipt, judge, held, limited)
+                work = prepare(attempt, step)
                 if work.write is None:
                     return _noop(runtime, spec, newest, pins, work.reason, mode, work), False
                 if work.met is not None and work.met.waiting:
                     progress(f"{work.met.waiting} rows wait for their dimension")
                 taken = time.monotonic() - started
-                new = _receipt(runtime, spec, receipt, pins, work, mode, taken, request.backfill)
+                short = inputs_short_after(receipt, step)
+                new = _receipt(attempt, work, taken, request.backfill, short)
                 limited.check()
                 runtime.keep_definition(spec)
                 runtime.failpoint("table-before-commit")
@@ -341,7 +349,7 @@ def _commit(
             progress(f"{instead.code}: planning again")
             continue
         if committed is not None:
-            return _priced(_succeeded(spec, path, committed, work, mode), price), isinstance(step, FillPartitions)
+            return _priced(_succeeded(attempt, committed, work), price), isinstance(step, FillPartitions)
         progress("another refresh was committed meanwhile; planning again")
     raise FencedError(f"{ATTEMPTS} refreshes of this table were overtaken by others. Ask again.", where=str(spec.name))
 
@@ -479,6 +487,8 @@ def _classify(pins: Pins, base: Mapping[TableName, Position]) -> dict[TableName,
 def _require_allowed(
     spec: TableSpec, step: Step, changes: Mapping[TableName, Changes], receipt: Receipt | None
 ) -> None:
+    if isinstance(step, Full):
+        require_history(spec, receipt, changes)
     kept = receipt is not None and receipt.kept_before is not None
     if isinstance(step, Full) and kept and step.reason.code not in ("REQUESTED", "NO_RECEIPT"):
         raise IncrementalError(
@@ -559,10 +569,11 @@ def _noop(
     )
 
 
-def _succeeded(spec: TableSpec, path: Path, committed: Committed, work: Work, mode: str) -> Outcome:
+def _succeeded(attempt: Attempt, committed: Committed, work: Work) -> Outcome:
+    spec = attempt.spec
     partitions: tuple[str, ...] = ()
     if spec.time_partitions is not None:
-        commit = read_commit(path, committed.version)
+        commit = read_commit(attempt.path, committed.version)
         partitions = written_partitions(spec, () if commit is None else commit.actions, work.brought_in)
     return Outcome(
         table=spec.name,
@@ -575,7 +586,7 @@ def _succeeded(spec: TableSpec, path: Path, committed: Committed, work: Work, mo
         rows_out=committed.rows_out,
         rejected=work.rejected,
         seconds=0.0,
-        mode=mode,
+        mode=attempt.mode,
         data_timestamp=committed.receipt.data_timestamp,
         committed=True,
         cache_hits=work.cache_hits,
@@ -592,22 +603,16 @@ def _priced(outcome: Outcome, price: Price | None) -> Outcome:
 
 
 def _receipt(
-    runtime: Runtime,
-    spec: TableSpec,
-    previous: Receipt | None,
-    pins: Pins,
-    work: Work,
-    mode: str,
-    seconds: float,
-    backfill: str | None,
+    attempt: Attempt, work: Work, seconds: float, backfill: str | None, short_of_rows: frozenset[TableName]
 ) -> Receipt:
+    spec, pins, previous = attempt.spec, attempt.pins, attempt.receipt
     moves = not work.begins and work.whole and (work.positions is pins.positions or work.positions == pins.positions)
     return Receipt(
         table=spec.name,
         fingerprint=spec.fingerprint,
-        epoch=runtime.epoch,
+        epoch=attempt.runtime.epoch,
         seq=work.seq,
-        mode=mode,
+        mode=attempt.mode,
         strategy=work.strategy,
         reason=str(work.reason),
         # Some partitions are not the table: what only they have says nothing about how far it lags.
@@ -631,6 +636,7 @@ def _receipt(
         spans=_spans(spec, previous, work),
         replaced=work.replaced,
         backfill=backfill,
+        short_of_rows=frozenset() if work.strategy == "full" else short_of_rows,
     )
 
 

@@ -31,6 +31,7 @@ from freshline.refresh.fold import (
     drop_beaten,
     fold_rows,
     has_key,
+    older_rows,
     read_rows,
     update_condition,
     winning_rows,
@@ -68,7 +69,6 @@ from freshline.refresh.settle import settle
 from freshline.refresh.topic import Brokers, read_range
 from freshline.run.compute import as_stored
 from freshline.run.log import known_files, newest_batch
-from freshline.run.prepare import older_rows
 from freshline.run.runtime import Runtime
 from freshline.run.topic import brokers_of, covers, look_behind, topic_position
 

@@ -10,7 +10,6 @@ nothing.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -24,7 +23,7 @@ from freshline.commit.control_store.intentions import IntentionStore
 from freshline.commit.control_store.schema import CHECKS, EPOCHS, IDENTITIES, REFRESHES, REQUESTS
 from freshline.declare.names import TableName
 from freshline.plan.intentions import FreshnessOverride, Suspension
-from freshline.plan.record import DECISIONS, Check, RefreshRecord, RequestRecord
+from freshline.plan.record import DECISIONS, Check, RefreshRecord, RequestRecord, columns_of, record_of
 from freshline.plan.request import BACKFILL
 
 KEPT_REFRESHES = 200
@@ -291,31 +290,10 @@ class ControlStore:
 
 
 def _values(record: RefreshRecord) -> dict[str, Any]:
-    return {
-        "key": key_of(record.table),
-        "name": str(record.table),
-        "at": text_of(record.at),
-        "state": record.state,
-        "strategy": record.strategy,
-        "reason": record.reason,
-        "seconds": record.seconds,
-        "version": record.version,
-        "fingerprint": record.fingerprint,
-        "rows_in": record.rows_in,
-        "rows_out": record.rows_out,
-        "rejected": record.rejected,
-        "committed": record.committed,
-        "data_timestamp": None if record.data_timestamp is None else text_of(record.data_timestamp),
-        "error": None if record.error is None else json.dumps(dict(record.error)),
-        "problems": json.dumps(list(record.problems)),
-        "mode": record.mode,
-        "cause": record.cause,
-        "cpu_seconds": record.cpu_seconds,
-        "predicted_seconds": record.predicted_seconds,
-        "full_seconds": record.full_seconds,
-        "lag_seconds": record.lag_seconds,
-        "late_rows": record.late_rows,
-    }
+    values, stamp = columns_of(record), record.data_timestamp
+    name = values.pop("table")
+    times = {"at": text_of(record.at), "data_timestamp": None if stamp is None else text_of(stamp)}
+    return {**values, **times, "key": key_of(record.table), "name": name}
 
 
 def _insert_refresh(connection: Connection, record: RefreshRecord) -> None:
@@ -336,31 +314,9 @@ def _insert_refresh(connection: Connection, record: RefreshRecord) -> None:
 
 
 def _record(row: Any) -> RefreshRecord:
-    return RefreshRecord(
-        table=TableName.parse(row["name"]),
-        at=time_of(row["at"]),
-        state=row["state"],
-        strategy=row["strategy"],
-        reason=row["reason"],
-        seconds=float(row["seconds"]),
-        version=row["version"],
-        fingerprint=row["fingerprint"],
-        rows_in=row["rows_in"],
-        rows_out=row["rows_out"],
-        rejected=row["rejected"],
-        committed=bool(row["committed"]),
-        data_timestamp=None if row["data_timestamp"] is None else time_of(row["data_timestamp"]),
-        error=None if row["error"] is None else json.loads(row["error"]),
-        problems=tuple(json.loads(row["problems"])),
-        mode=row["mode"],
-        cause=row["cause"],
-        cpu_seconds=row["cpu_seconds"],
-        predicted_seconds=row["predicted_seconds"],
-        full_seconds=row["full_seconds"],
-        lag_seconds=row["lag_seconds"],
-        late_rows=row["late_rows"],
-        id=row["id"],
-    )
+    stamp = row["data_timestamp"]
+    times = {"at": time_of(row["at"]), "data_timestamp": None if stamp is None else time_of(stamp)}
+    return record_of({**row, **times, "table": row["name"]})
 
 
 def _newest_seconds(name: TableName | None) -> Select[Any]:

@@ -1,0 +1,112 @@
+"""One attempt at a refresh: what all of its steps share, and what one of them has to write.
+
+An attempt stands on inputs that were pinned once. Where its commit was overtaken, the next one pins anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+
+from freshline.declare.names import TableName
+from freshline.declare.spec import TableSpec
+from freshline.plan.changes import Changes
+from freshline.plan.partition import Interval, Span
+from freshline.plan.position import Position
+from freshline.plan.reason import Reason
+from freshline.plan.receipt import Receipt, Violation
+from freshline.refresh.cancellation import Cancellation
+from freshline.refresh.inputs import Pinned
+from freshline.run.judge import Judge
+from freshline.run.pin import Pins
+from freshline.run.runtime import Runtime
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """What the steps of one attempt share.
+
+    `path` is the table's, `spark` a session that nothing else uses. `changes` say what happened to each input between
+    the position that the table has read and the one in `pins`. `receipt` is the newest one, None before the first.
+    `held` lets go of caches when the attempt is over.
+    """
+
+    runtime: Runtime
+    spark: SparkSession
+    spec: TableSpec
+    path: Path
+    mode: str
+    pins: Pins
+    changes: Mapping[TableName, Changes]
+    receipt: Receipt | None
+    judge: Judge
+    held: ExitStack
+    cancellation: Cancellation
+
+    @property
+    def inputs(self) -> Mapping[TableName, Pinned]:
+        """Every input at the position that was pinned."""
+        return self.pins.inputs
+
+    @property
+    def covered(self) -> tuple[Interval, ...] | None:
+        """The stretches of time that the table holds; None for one without time partitions."""
+        if self.spec.time_partitions is None or self.receipt is None:
+            return None
+        return tuple(span.interval for span in self.receipt.spans or ())
+
+    def stored(self) -> DataFrame:
+        """The table's rows as they are now."""
+        return self.spark.read.format("delta").load(str(self.path))
+
+    def hold(self, rows: DataFrame) -> DataFrame:
+        """Keep rows that are looked at before they are written, until the attempt is over."""
+        kept = rows.persist(StorageLevel.MEMORY_AND_DISK)
+        self.held.callback(kept.unpersist)
+        return kept
+
+    def nothing(self, rows_in: int, *, rejected: int = 0) -> Work:
+        """Nothing to write: what changed in the inputs changes no row of the table."""
+        return Work(None, "noop", Reason("NO_NET_CHANGE"), rows_in, self.pins.positions, {}, rejected)
+
+
+@dataclass(frozen=True)
+class Met:
+    """Rows of a lookup join to add, and the parked rows that there are from then on: their version and how many."""
+
+    rows: DataFrame
+    parked: int | None
+    waiting: int
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a step has to write: the statement, and what the receipt says of it. `write` None: nothing would change.
+
+    `whole` says that the write brings the table as a whole to `positions`; partitions that were named do not. `spans`
+    are those of a table with time partitions after it, None for those before, at the new positions. `brought_in` are
+    the stretches of time that are there as a whole now, `replaced` the keys of partitions that were named. `seq` is the
+    number of the refresh.
+    """
+
+    write: Callable[[Receipt], None] | None
+    strategy: str
+    reason: Reason
+    rows_in: int
+    positions: Mapping[TableName, Position]
+    partitions: Mapping[str, Mapping[TableName, Position]]
+    rejected: int = 0
+    met: Met | None = None
+    cache_hits: int = 0
+    begins: bool = False
+    seq: int = 1
+    violations: Mapping[str, Violation] = field(default_factory=dict)
+    whole: bool = True
+    spans: tuple[Span, ...] | None = None
+    brought_in: tuple[Interval, ...] = ()
+    replaced: tuple[str, ...] = ()

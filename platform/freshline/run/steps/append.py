@@ -1,0 +1,50 @@
+"""Rows are added: those of the query over the rows that inputs gained, the other inputs read as a whole.
+
+That is all there is to write where every operator only ever adds rows for rows that come. A table with retries of
+lookups adds the rows that met their dimension or gave up; the others are parked beside it.
+"""
+
+from __future__ import annotations
+
+from freshline.commit.write import append_rows
+from freshline.plan.step import Append
+from freshline.refresh.inputs import read_inserted, shadow_inputs
+from freshline.refresh.settle import FEW_ROWS, few_rows
+from freshline.run.attempt import Attempt, Work
+from freshline.run.compute import check_key, check_key_against, check_lookups, run_unjudged, whole_inputs
+from freshline.run.parked import meet
+
+
+def append(attempt: Attempt, step: Append) -> Work:
+    """The append of the query over what the inputs of the step gained."""
+    spark, spec, path, inputs = attempt.spark, attempt.spec, attempt.path, attempt.inputs
+    frames = whole_inputs(spark, spec, inputs, only=[name for name in inputs if name not in step.as_changes])
+    for name in step.as_changes:
+        frames[name] = read_inserted(spark, inputs[name], attempt.changes[name])
+    shadow_inputs(frames)
+    check_lookups(attempt.runtime, spark, spec, inputs)
+    rows_in = sum(attempt.changes[name].rows for name in step.as_changes)
+    met = None
+    if spec.lookup_attempts:
+        met = meet(attempt, frames, attempt.receipt)
+        rows = met.rows
+    else:
+        rows = run_unjudged(spark, spec, inputs, attempt.covered)
+    rows = attempt.judge.rows(rows, again=False)
+    if spec.primary_key:
+        rows = attempt.hold(rows)
+        if met is None and rows.limit(1).count() == 0:
+            return attempt.nothing(rows_in)
+        check_key(rows, spec)
+        check_key_against(rows, attempt.stored(), spec)
+    few = few_rows(rows) if rows_in <= FEW_ROWS else None
+    rows = rows if few is None else few[0]
+    return Work(
+        lambda new: append_rows(rows, path, new, count=None if few is None else few[1]),
+        "append",
+        step.reason,
+        rows_in,
+        attempt.pins.positions,
+        {},
+        met=met,
+    )

@@ -1,0 +1,84 @@
+"""A new declaration holds from now or from a date on: the rows from before stay, with NULL in columns that they lack.
+
+The positions stay: what the table has not read yet follows the new declaration, and the next refresh brings it in.
+"""
+
+from __future__ import annotations
+
+from datetime import date
+
+from pyspark.sql.types import DateType, StructType
+
+from freshline.commit.write import append_rows, replace_partitions
+from freshline.declare.managing import NOW
+from freshline.declare.spec import TableSpec
+from freshline.errors import PartitionError
+from freshline.plan.step import Begin
+from freshline.refresh.fold import not_judged, read_unjudged
+from freshline.refresh.literal import quoted
+from freshline.run.attempt import Attempt, Work
+from freshline.run.compute import check_key, check_lookups, compute_whole
+from freshline.run.pin import pin_at
+
+
+def begin(attempt: Attempt, step: Begin) -> Work:
+    """The write of no row and the new columns, or of the partitions from a date on."""
+    spark, spec, path, receipt = attempt.spark, attempt.spec, attempt.path, attempt.receipt
+    assert receipt is not None, "what has no receipt is computed from the beginning"
+    positions = {name: receipt.positions.get(name, pinned.position) for name, pinned in attempt.inputs.items()}
+    # Nothing is computed from now on, only what the rows will look like.
+    inputs = attempt.inputs if step.start == NOW else pin_at(attempt.runtime, spec, positions)
+    # Judged below, once it is known which of the rows are written.
+    rows, view = compute_whole(attempt.runtime, spark, spec, inputs, attempt.cancellation, judge=lambda every: every)
+    if view is not None and attempt.runtime.python_tables is not None:
+        attempt.held.callback(attempt.runtime.python_tables.drop, view)
+    if step.start == NOW:
+        empty = spark.createDataFrame([], rows.schema)
+        return Work(
+            lambda new: append_rows(empty, path, new, merge_schema=True),
+            "append",
+            step.reason,
+            0,
+            positions,
+            receipt.partitions,
+            begins=True,
+        )
+    condition = _from_date(spec, rows.schema, step.start)
+    check_lookups(attempt.runtime, spark, spec, inputs)
+    rows = rows.where(condition)
+    if spec.merge is None:
+        rows = attempt.judge.rows(rows, again=True)
+    else:
+        # What is folded is judged, which is more than the rows of a date.
+        (name,) = spec.driving
+        every = read_unjudged(spark, spec, arrival=inputs[name].is_log)
+        attempt.judge.rows(every, again=True, but=not_judged(spec))
+    if spec.primary_key and spec.merge is None:
+        rows = attempt.hold(rows)
+        check_key(rows, spec)
+    return Work(
+        lambda new: replace_partitions(rows, path, new, predicate=condition, merge_schema=True),
+        "partition",
+        step.reason,
+        0,
+        positions,
+        receipt.partitions,
+        begins=True,
+    )
+
+
+def _from_date(spec: TableSpec, schema: StructType, text: str) -> str:
+    """The condition of the partitions from a date on. Raises PartitionError."""
+    types = {field.name.lower(): field.dataType for field in schema}
+    columns = [column for column in spec.partitioned_by if isinstance(types.get(column.lower()), DateType)]
+    if len(columns) != 1 or len(spec.partitioned_by) != 1 or spec.lookup_attempts:
+        raise PartitionError(
+            "FROM DATE is for tables with PARTITIONED BY one column of the type DATE, whose rows wait for nothing. "
+            "Start it from the beginning or from now.",
+            where=str(spec.written_at),
+        )
+    try:
+        start = date.fromisoformat(text)
+    except ValueError as error:
+        raise PartitionError(f"{text!r} is no date. Write it as 2026-11-01.", where=str(spec.name)) from error
+    return f"{quoted(columns[0])} >= DATE'{start.isoformat()}'"

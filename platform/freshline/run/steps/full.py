@@ -1,0 +1,150 @@
+"""Everything is computed anew, and written over what is stored in one commit.
+
+Where other tables follow this one and little differs, only the difference is written: an overwrite would tell them
+that every row changed. Always right, and so where every other step ends that cannot go on.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from freshline.commit.delta_log import count_rows, exists, newest_version, open_table
+from freshline.commit.write import apply_changes, create_table, overwrite_table
+from freshline.declare.names import TableName
+from freshline.plan.disk import history_seconds
+from freshline.plan.partition import Span, put_span
+from freshline.plan.reason import Reason
+from freshline.refresh.fold import not_judged, read_unjudged
+from freshline.refresh.inputs import read_version
+from freshline.refresh.keys import OP, difference_by_key
+from freshline.refresh.literal import quoted
+from freshline.refresh.settle import FEW_ROWS, few_rows, settle
+from freshline.run.attempt import Attempt, Work
+from freshline.run.compute import check_key, check_lookups, compute_whole, is_unique_by_query, whole_inputs
+from freshline.run.parked import meet
+from freshline.run.spans import wanted_end, within
+from freshline.run.steps.merge import quarantine_null_keys
+
+# Up to this share of a table a difference is merged; beyond it an overwrite is cheaper, for readers too.
+SMALL_DIFFERENCE = 0.2
+
+
+def full(attempt: Attempt, reason: Reason) -> Work:
+    """The write of all rows; `reason` is why they are computed."""
+    runtime, spark, spec, inputs = attempt.runtime, attempt.spark, attempt.spec, attempt.inputs
+    spans: tuple[Span, ...] | None = None
+    if spec.time_partitions is not None:
+        # Partitions that were named before they were wanted stay in the table.
+        ends = [span.end for span in (attempt.receipt.spans if attempt.receipt else None) or ()]
+        last = max([wanted_end(runtime, spec), *ends])
+        spans = put_span((), Span(spec.time_partitions.first.start, last, spec.fingerprint))
+
+    def judged(every: DataFrame) -> DataFrame:
+        if spans is not None:
+            every = every.where(within(spec, every.schema, [span.interval for span in spans]))
+        return attempt.judge.rows(every, again=True)
+
+    # With retries of lookups the rows are those that met their dimension, or gave up: they are judged below.
+    judge = None if spec.lookup_attempts else judged
+    rows, view = compute_whole(runtime, spark, spec, inputs, attempt.cancellation, judge=judge)
+    if view is not None and runtime.python_tables is not None:
+        attempt.held.callback(runtime.python_tables.drop, view)
+    check_lookups(runtime, spark, spec, inputs)
+    rejected = 0
+    met = None
+    if spec.lookup_attempts:
+        (driving,) = spec.driving
+        met = meet(attempt, whole_inputs(spark, spec, inputs, only=[driving]), None)
+        rows = judged(met.rows)
+    if spec.merge is not None:
+        (name,) = spec.driving
+        every = read_unjudged(spark, spec, arrival=inputs[name].is_log)
+        attempt.judge.rows(every, again=True, but=not_judged(spec))
+        rejected = quarantine_null_keys(attempt, inputs[name], every)
+    elif spec.primary_key and not is_unique_by_query(spec):
+        rows = attempt.hold(rows)
+        check_key(rows, spec)
+    counts = {name: count_rows(pinned.path, pinned.position.version) for name, pinned in inputs.items()}
+    rows_in = sum(counts[name] or 0 for name in spec.driving)
+    write = _write_of_difference(attempt, rows) or _write_of_all(attempt, rows, counts)
+    return Work(
+        lambda new: write(receipt=new),
+        "full",
+        reason,
+        rows_in,
+        attempt.pins.positions,
+        {},
+        rejected,
+        met,
+        spans=spans,
+        brought_in=tuple(span.interval for span in spans or ()),
+    )
+
+
+def _write_of_difference(attempt: Attempt, rows: DataFrame) -> Callable[..., None] | None:
+    """The write of what differs from the stored rows; None where an overwrite suits better."""
+    if not _is_followed(attempt, rows):
+        return None
+    changed, count, fraction = _smallest_difference(attempt, rows)
+    if fraction > SMALL_DIFFERENCE:
+        return None
+    keys = attempt.spec.primary_key
+    return partial(
+        apply_changes, attempt.spark, changed, attempt.path, op=OP, keys=keys, unique=True, near=None, count=count
+    )
+
+
+def _write_of_all(attempt: Attempt, rows: DataFrame, counts: Mapping[TableName, int | None]) -> Callable[..., None]:
+    """The write of all rows over what is stored; the table is created where there is none."""
+    create(attempt, rows.schema)
+    few = few_rows(rows) if all(count is not None and count <= FEW_ROWS for count in counts.values()) else None
+    return partial(
+        overwrite_table,
+        rows if few is None else few[0],
+        attempt.path,
+        partitioned_by=attempt.spec.partitioned_by,
+        cluster_by=attempt.spec.cluster_by,
+        few=few is not None,
+    )
+
+
+def create(attempt: Attempt, schema: StructType) -> None:
+    """Make the table, empty, where there is none."""
+    if exists(attempt.path):
+        return
+    spec = attempt.spec
+    history = history_seconds(spec, attempt.runtime.graph.mode(spec.name))
+    create_table(
+        attempt.spark,
+        attempt.path,
+        schema,
+        partitioned_by=spec.partitioned_by,
+        cluster_by=spec.cluster_by,
+        history_seconds=history,
+    )
+    attempt.runtime.failpoint("table-created")
+
+
+def _is_followed(attempt: Attempt, rows: DataFrame) -> bool:
+    """Whether tables follow the changes of this one, so that an overwrite would tell them that every row changed."""
+    spec, path = attempt.spec, attempt.path
+    if not spec.primary_key or not exists(path) or not attempt.runtime.graph.consumers(spec.name):
+        return False
+    stored = StructType.fromJson(json.loads(open_table(path).schema().to_json()))
+    return [(f.name, f.dataType) for f in stored.fields] == [(f.name, f.dataType) for f in rows.schema.fields]
+
+
+def _smallest_difference(attempt: Attempt, rows: DataFrame) -> tuple[DataFrame, int, float]:
+    """The rows by which a new computation differs from what is stored, how many, and their share of the stored ones."""
+    version = newest_version(attempt.path)
+    assert version is not None
+    stored = read_version(attempt.spark, attempt.path, version)
+    new = rows.select(*[F.col(quoted(name)) for name in stored.columns])
+    changed, count = settle(difference_by_key(new, stored, attempt.spec.primary_key))
+    return changed, count, count / max(1, count_rows(attempt.path, version) or 0)

@@ -1,0 +1,58 @@
+"""The rows of affected keys are replaced: what differs of them is written, and what no longer belongs there goes.
+
+Which keys, and how their rows change, is told by `run.by_keys`. Where it tells that everything is to be computed, the
+step becomes a full one with that reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+from pyspark.sql import functions as F
+
+from freshline.commit.write import append_rows, apply_changes
+from freshline.plan.reason import Reason
+from freshline.plan.step import RefoldKeys, RefreshKeys
+from freshline.refresh.keys import INSERT, OP
+from freshline.run.attempt import Attempt, Work
+from freshline.run.by_keys import Changed, find_changes, refold
+from freshline.run.steps.full import full
+
+
+def refresh_keys(attempt: Attempt, step: RefreshKeys) -> Work:
+    """The write of how the rows of affected keys change."""
+    found, hits = find_changes(attempt, step)
+    if isinstance(found, Reason):
+        return full(attempt, found)
+    rows_in = sum(attempt.changes[name].rows for name in step.changed)
+    return replace(_write_of_changes(attempt, found, rows_in), cache_hits=hits)
+
+
+def refold_keys(attempt: Attempt, step: RefoldKeys) -> Work:
+    """The write of how the rows of a merge type change whose keys are folded again."""
+    return _write_of_changes(attempt, refold(attempt, step), attempt.changes[step.input].rows)
+
+
+def _write_of_changes(attempt: Attempt, found: Changed, rows_in: int) -> Work:
+    """The write of changes to rows that have some of the keys."""
+    changed = found.rows
+    if changed is None or found.count == 0:
+        return attempt.nothing(rows_in)
+    write: Callable[..., None]
+    if not changed.where(F.col(OP) != INSERT).take(1):
+        write = partial(append_rows, changed.drop(OP), attempt.path, count=found.count)
+    else:
+        write = partial(
+            apply_changes,
+            attempt.spark,
+            changed,
+            attempt.path,
+            op=OP,
+            keys=found.found_by or found.keys.columns,
+            unique=bool(found.found_by),
+            near=found.keys.near("t"),
+            count=found.count,
+        )
+    return Work(lambda new: write(receipt=new), "keys", found.reason, rows_in, attempt.pins.positions, {})

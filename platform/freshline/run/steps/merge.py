@@ -1,0 +1,139 @@
+"""A merge type takes the change set in: one row a key, where it beats the stored one.
+
+The change set is folded to one row a key before the write, since a MERGE inserts two rows for one key both. What was
+read before is looked at only where the stored row cannot speak for it: deletes, ties, an order that is not stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from freshline.commit.delta_log import newest_version
+from freshline.commit.small import open_small
+from freshline.commit.write import apply_changes, insert_new_keys, merge_rows
+from freshline.declare.spec import MergeKind, SourceSpec
+from freshline.plan.position import TablePosition
+from freshline.plan.receipt import Receipt
+from freshline.plan.step import MergeRows
+from freshline.plan.stored_order import stored_order
+from freshline.refresh.fold import (
+    DELETE,
+    decide,
+    drop_beaten,
+    fold_rows,
+    has_key,
+    not_judged,
+    older_rows,
+    read_unjudged,
+    update_condition,
+    winning_rows,
+)
+from freshline.refresh.inputs import (
+    FILE,
+    RECORD,
+    SEQ,
+    Pinned,
+    read_inserted,
+    read_upserted,
+    read_version,
+    shadow_inputs,
+)
+from freshline.refresh.keys import OP
+from freshline.refresh.literal import quoted
+from freshline.refresh.settle import settle
+from freshline.run.attempt import Attempt, Work
+from freshline.run.log import commit_null_keys
+
+
+def merge(attempt: Attempt, step: MergeRows) -> Work:
+    """The write of the rows that win, and the deletes of those that are to go."""
+    spark, spec, path = attempt.spark, attempt.spec, attempt.path
+    kind = spec.merge
+    assert kind is not None
+    assert spec.columns is not None
+    pinned = attempt.inputs[step.input]
+    change = attempt.changes[step.input]
+    new = read_upserted(spark, pinned, change) if step.updates else None
+    shadow_inputs({step.input: read_inserted(spark, pinned, change, arrival=pinned.is_log) if new is None else new})
+    rows = read_unjudged(spark, spec, arrival=pinned.is_log)
+    rejected = quarantine_null_keys(attempt, pinned, rows)
+    rows = attempt.judge.rows(rows, again=False, but=not_judged(spec))
+    folded = fold_rows(rows, spec)
+    stored = stored_order(spec)
+    settled_by_table = kind.kind is MergeKind.FIRST_ROW and (kind.order is None or kind.late == "ignore")
+    ties_resolved = False
+    if not settled_by_table and (kind.delete_when is not None or stored.order is None or stored.ties is None):
+        before = Pinned(pinned.spec, pinned.path, change.before or TablePosition(pinned.position.table_id, 0, 0))
+        folded = drop_beaten(folded, older_rows(spark, spec, before, folded), spec)
+        ties_resolved = stored.ties is None or stored.order is None
+    # Computed once, read twice by MERGE, which refuses a cached source; the blocks go with the last reference.
+    folded, count = settle(folded)
+    if count == 0:
+        return attempt.nothing(change.rows, rejected=rejected)
+    condition = update_condition(spec, folded.schema, ties_resolved=ties_resolved)
+    delete = DELETE if kind.delete_when is not None else None
+    columns = spec.columns
+    write = partial(
+        merge_rows, spark, folded, path, keys=spec.primary_key, columns=columns, update_when=condition, delete=delete
+    )
+    if open_small(path, found_by=spec.primary_key, rows=count) is not None:
+        if condition is None:
+            write = partial(_insert_new_keys, winning_rows(folded, spec), path, spec.primary_key, write)
+        else:
+            version = newest_version(path)
+            assert version is not None
+            changed, count = settle(decide(folded, read_version(spark, path, version), spec, condition))
+            if count == 0:
+                return attempt.nothing(change.rows, rejected=rejected)
+            write = partial(
+                apply_changes, spark, changed, path, op=OP, keys=spec.primary_key, unique=True, near=None, count=count
+            )
+    return Work(lambda new: write(receipt=new), "merge", step.reason, change.rows, attempt.pins.positions, {}, rejected)
+
+
+def _insert_new_keys(
+    rows: DataFrame, path: Path, keys: Sequence[str], otherwise: Callable[..., None], *, receipt: Receipt
+) -> None:
+    if not insert_new_keys(rows, path, receipt, keys=keys):
+        otherwise(receipt=receipt)
+
+
+def quarantine_null_keys(attempt: Attempt, pinned: Pinned, rows: DataFrame) -> int:
+    """Rows with a NULL in the key cannot be in the table; they are kept in the log's quarantine table."""
+    runtime, spec = attempt.runtime, attempt.spec
+    without = rows.where(~has_key(spec))
+    if not pinned.is_log or not isinstance(pinned.spec, SourceSpec):
+        # A table that is read in place keeps them itself; they are counted.
+        return without.count()
+    assert spec.columns is not None
+    raw = F.to_json(F.struct(*[F.col(quoted(name)) for name in spec.columns])).cast("binary")
+    none, queue = F.lit(None), pinned.spec.kafka is not None
+    places = [
+        (none.cast("string") if queue else F.col(FILE)).alias("file"),
+        (none.cast("bigint") if queue else F.col(RECORD)).alias("line"),
+    ]
+    # The place in a queue is topic-partition, and a topic's name may hold hyphens.
+    in_queue = [
+        F.regexp_replace(FILE, "-[0-9]+$", "").alias("topic"),
+        F.substring_index(FILE, "-", -1).cast("int").alias("partition"),
+        F.col(RECORD).alias("offset"),
+        none.cast("binary").alias("key"),
+    ]
+    records = without.select(
+        F.col(SEQ),
+        *places,
+        raw.alias("raw"),
+        F.lit(f"NULL_KEY({spec.name})").alias("error"),
+        F.lit(f"a column of PRIMARY KEY ({', '.join(spec.primary_key)}) is NULL").alias("message"),
+        F.lit(runtime.clock()).alias("quarantined_at"),
+        *(in_queue if queue else []),
+    )
+    if records.limit(1).count() == 0:
+        return 0
+    seq = pinned.position.seq or 0
+    return commit_null_keys(runtime, attempt.spark, pinned.spec, records, spec.name, seq, attempt.mode)

@@ -1,0 +1,64 @@
+"""Partitions that a person named by their values are replaced as a whole.
+
+Where the partition's values follow from one input they are computed at the newest positions, which the receipt keeps a
+partition. Other tables compute them at the positions that they have: those move for all rows at once.
+"""
+
+from __future__ import annotations
+
+from freshline.commit.write import replace_partitions
+from freshline.declare.query import PythonQuery
+from freshline.errors import PartitionError
+from freshline.plan.shape import read_shape
+from freshline.plan.step import ReplaceNamedPartitions
+from freshline.refresh.inputs import shadow_inputs
+from freshline.run.attempt import Attempt, Work
+from freshline.run.compute import check_lookups, run_unjudged, whole_inputs
+from freshline.run.partitions import partition_condition, partition_key, read_partition
+from freshline.run.pin import pin_at
+from freshline.run.steps.partitions import stored_expressions, with_good_keys
+
+
+def replace_named(attempt: Attempt, step: ReplaceNamedPartitions) -> Work:
+    """The write of the partitions that were named. Raises PartitionError."""
+    spark, spec, receipt = attempt.spark, attempt.spec, attempt.receipt
+    if receipt is None:
+        raise PartitionError(
+            f"the table has no version yet. Run `freshline refresh {spec.name}` first.", where=str(spec.name)
+        )
+    if isinstance(spec.query, PythonQuery) or spec.merge is not None or spec.lookup_attempts:
+        raise PartitionError(
+            "a table with a merge type, with retries of lookups, or written in Python, is refreshed as a whole",
+            where=str(spec.name),
+        )
+    schema = attempt.stored().schema
+    named = [read_partition(spark, spec, schema, partition) for partition in step.partitions]
+    shape = read_shape(spec.query, spec.partitioned_by)
+    by_partition = shape.origin is not None and not spec.lookups
+    # A table kept by change sets computes at the positions of its newest receipt and does not move them.
+    inputs = attempt.inputs if by_partition else pin_at(attempt.runtime, spec, receipt.positions)
+    frames = whole_inputs(spark, spec, inputs)
+    predicate = " OR ".join(f"({partition_condition(values)})" for values in named)
+    if shape.origin is not None:
+        expressions = dict(zip(spec.partitioned_by, stored_expressions(spec, schema, shape.origin), strict=True))
+        over = " OR ".join(f"({partition_condition(values, expressions)})" for values in named)
+        frames[shape.origin.input] = frames[shape.origin.input].where(over)
+    shadow_inputs(frames)
+    check_lookups(attempt.runtime, spark, spec, inputs)
+    rows = attempt.judge.rows(run_unjudged(spark, spec, inputs).where(predicate), again=True)
+    rows = with_good_keys(attempt, rows, predicate)
+    partitions = dict(receipt.partitions)
+    if by_partition or spec.lookups:
+        for values in named:
+            # The last one stands last: where two overlap, its rows are the ones that are there.
+            partitions.pop(partition_key(values), None)
+            partitions[partition_key(values)] = {name: item.position for name, item in inputs.items()}
+    return Work(
+        lambda new: replace_partitions(rows, attempt.path, new, predicate=predicate),
+        "partition",
+        step.reason,
+        0,
+        receipt.positions,
+        partitions,
+        whole=False,
+    )

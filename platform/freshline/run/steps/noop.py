@@ -1,0 +1,21 @@
+"""An empty commit: the checked position goes into the table's log, by the rule that its newest commit tells of it."""
+
+from __future__ import annotations
+
+import json
+
+from pyspark.sql.types import StructType
+
+from freshline.commit.delta_log import open_table
+from freshline.commit.write import append_rows
+from freshline.plan.reason import Reason
+from freshline.run.attempt import Attempt, Work
+
+
+def carry_position(attempt: Attempt, reason: Reason) -> Work:
+    """The write of no row."""
+    schema = StructType.fromJson(json.loads(open_table(attempt.path).schema().to_json()))
+    empty = attempt.spark.createDataFrame([], schema)
+    return Work(
+        lambda new: append_rows(empty, attempt.path, new, count=0), "noop", reason, 0, attempt.pins.positions, {}
+    )

@@ -1,0 +1,37 @@
+"""What the steps that replace partitions have in common: which rows of an input they need, and which keys may come."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StringType, StructType
+
+from freshline.commit.delta_log import exists
+from freshline.declare.spec import TableSpec
+from freshline.plan.shape import Origin
+from freshline.run.attempt import Attempt
+from freshline.run.compute import check_key, check_key_against, is_unique_by_query
+
+
+def stored_expressions(spec: TableSpec, schema: StructType, origin: Origin) -> list[str]:
+    """The partition's values from the input's columns, as the table keeps them (see `as_stored`)."""
+    kinds = [schema[column].dataType for column in spec.partitioned_by]
+    return [
+        f"nullif({text}, '')" if isinstance(kind, StringType) else f"CAST(({text}) AS {kind.simpleString()})"
+        for text, kind in zip(origin.expressions, kinds, strict=True)
+    ]
+
+
+def with_good_keys(attempt: Attempt, rows: DataFrame, predicate: str) -> DataFrame:
+    """The new rows of the partitions that `predicate` names.
+
+    Raises DuplicateKeyError where two share a primary key, or one has a key that stands in another partition already.
+    """
+    spec = attempt.spec
+    if not spec.primary_key or is_unique_by_query(spec):
+        return rows
+    rows = attempt.hold(rows)
+    check_key(rows, spec)
+    apart = {column.lower() for column in spec.partitioned_by} <= {key.lower() for key in spec.primary_key}
+    if not apart and exists(attempt.path):
+        check_key_against(rows, attempt.stored().where(f"NOT coalesce(({predicate}), false)"), spec)
+    return rows

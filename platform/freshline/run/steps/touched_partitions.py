@@ -1,0 +1,62 @@
+"""The partitions that changed rows are in, or were in, are replaced as a whole.
+
+Right where the partition's values follow from the columns of one input: its changed rows name the partitions, and the
+condition for them is pushed into that input.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import functions as F
+
+from freshline.commit.write import replace_partitions
+from freshline.plan.reason import Reason
+from freshline.plan.shape import Origin
+from freshline.plan.step import ReplacePartitions
+from freshline.refresh.inputs import read_net_images, shadow_inputs
+from freshline.refresh.literal import for_literal, from_spark, partition_predicate, quoted
+from freshline.run.attempt import Attempt, Work
+from freshline.run.compute import run_unjudged, whole_inputs
+from freshline.run.spans import interval_condition
+from freshline.run.steps.full import full
+from freshline.run.steps.partitions import stored_expressions, with_good_keys
+
+MOST_PARTITIONS = 5_000
+# Up to this many rows one task makes distinct; a shuffle would cost more than they do.
+ONE_TASK_ROWS = 100_000
+
+
+def replace_touched(attempt: Attempt, step: ReplacePartitions) -> Work:
+    """The write of the partitions that the changed rows of one input name; a full one where these are too many."""
+    spark, spec, path = attempt.spark, attempt.spec, attempt.path
+    pinned, change = attempt.inputs[step.input], attempt.changes[step.input]
+    schema = attempt.stored().schema
+    kinds = [schema[column].dataType for column in spec.partitioned_by]
+    expressions = stored_expressions(spec, schema, Origin(step.input, step.expressions))
+    parts = [for_literal(F.expr(text), kind) for text, kind in zip(expressions, kinds, strict=True)]
+    images = read_net_images(spark, pinned, change)
+    if attempt.covered is not None:
+        images = images.where(interval_condition(spec, f"({expressions[0]})", kinds[0], attempt.covered))
+    images = images.select(*parts)
+    distinct = images.coalesce(1).distinct() if change.rows <= ONE_TASK_ROWS else images.distinct()
+    touched = distinct.limit(MOST_PARTITIONS + 1).collect()
+    if not touched:
+        return attempt.nothing(change.rows)
+    if len(touched) > MOST_PARTITIONS:
+        return full(attempt, Reason("UNSUPPORTED", f"more than {MOST_PARTITIONS} partitions changed"))
+    values = [tuple(from_spark(value, kind) for value, kind in zip(row, kinds, strict=True)) for row in touched]
+    frames = whole_inputs(spark, spec, attempt.inputs)
+    frames[step.input] = frames[step.input].where(
+        partition_predicate([f"({expression})" for expression in expressions], values)
+    )
+    shadow_inputs(frames)
+    predicate = partition_predicate([quoted(column) for column in spec.partitioned_by], values)
+    rows = attempt.judge.rows(run_unjudged(spark, spec, attempt.inputs).where(predicate), again=True)
+    rows = with_good_keys(attempt, rows, predicate)
+    return Work(
+        lambda new: replace_partitions(rows, path, new, predicate=predicate),
+        "partition",
+        step.reason,
+        change.rows,
+        attempt.pins.positions,
+        {},
+    )
