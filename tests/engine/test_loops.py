@@ -517,7 +517,7 @@ def test_what_is_due_leaves_out_what_is_suspended_and_what_is_below(bench):
 def test_ages_are_looked_at_when_the_first_table_becomes_due_and_not_before(bench, monkeypatch):
     looks = []
     look = bench.loops.status
-    monkeypatch.setattr(bench.loops, "status", lambda: looks.append(bench.now) or look())
+    monkeypatch.setattr(bench.loops, "status", lambda **how: looks.append(bench.now) or look(**how))
 
     def steps(seconds: float) -> int:
         """How many looks a step makes, after a time in which the loops have rested."""

@@ -12,8 +12,9 @@ import deltalake
 import pytest
 
 import freshline
-from freshline.commit.control_store import ControlStore
+from freshline.commit.control_store import KEPT_REFRESHES, ControlStore
 from freshline.commit.delta_log import newest_epoch
+from freshline.commit.refresh_log import read_newest_records
 from freshline.commit.warehouse import Warehouse
 from freshline.declare.names import TableName
 from freshline.plan.record import RefreshRecord
@@ -62,6 +63,11 @@ def records(project: Project) -> list[RefreshRecord]:
         store.close()
 
 
+def logged(project: Project) -> set[str]:
+    """The states in the refresh log, which stands beside the tables."""
+    return {record.state for record in read_newest_records(project.settings.warehouse, KEPT_REFRESHES)}
+
+
 @pytest.mark.spark
 @pytest.mark.long
 def test_a_store_that_is_deleted_while_the_engine_runs_is_rebuilt_and_loses_no_row(tmp_path):
@@ -74,6 +80,8 @@ def test_a_store_that_is_deleted_while_the_engine_runs_is_rebuilt_and_loses_no_r
             goes_on(project)
             freshline.suspend("held", because="wrong prices", by="bob", project=project.settings)
             wait_for(lambda: project.statuses()["held"].state == "SUSPENDED", "held is not being refreshed")
+            # What was decided in the half minute before a loss is forgotten with it.
+            wait_for(lambda: "SUSPENDED" in logged(project), "the refresh log tells of the suspension")
             before = committed(project)
             engine = project.engine()
 
@@ -100,7 +108,7 @@ def test_a_store_that_is_deleted_while_the_engine_runs_is_rebuilt_and_loses_no_r
             wait_for(lambda: not engine.alive, "the engine is dead")
             lose(project)
             reached = max(map(newest_epoch, warehouse.tables()))
-            project.run("doctor", "--rebuild")
+            project.run("doctor", "--fix", "--rebuild")
             assert missing(after, committed(project)) == set()
             project.run("engine", "start")
             goes_on(project)

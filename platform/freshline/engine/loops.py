@@ -170,8 +170,8 @@ class Loops:
         except FreshlineError as error:
             LOG.warning("the heartbeat of this engine stays in the control store: %s", error)
 
-    def status(self) -> list[TableStatus]:
-        """How every table stands. Only reads."""
+    def status(self, *, counted: bool = True) -> list[TableStatus]:
+        """How every table stands. Only reads; without counts it takes a tenth of the time where versions are new."""
         return read_status(
             self._in_force.graph,
             self._runtime.control,
@@ -179,12 +179,13 @@ class Loops:
             self._runtime.clock(),
             running=self._work.running,
             count_rows=self._rows,
+            counted=counted,
             seconds=dict(self._memory.measured) if self._on else None,
         )
 
     def due(self, graph: Graph) -> tuple[TableName, ...]:
         """What is due now, with what drives it, in order; neither what is suspended nor what is below."""
-        stamps = {status.table: status.data_timestamp for status in self.status()}
+        stamps = {status.table: status.data_timestamp for status in self.status(counted=False)}
         held = intended_holds(self._in_force.held)
         due = due_tables(graph, stamps, self._runtime.control.seconds(), self._runtime.clock())
         wanted = with_driving(graph, [name for name in due if name not in held])
@@ -459,7 +460,7 @@ class Loops:
         return now >= self._rested_at and (clock >= self._next_due or clock < self._looked)
 
     def _look_at_ages(self, now: float) -> None:
-        statuses = self.status()
+        statuses = self.status(counted=False)
         stamps = {status.table: status.data_timestamp for status in statuses}
         rest = max(1.0, (time.monotonic() - now) / _STATUS_SHARE)
         self._rested_at = now + rest
