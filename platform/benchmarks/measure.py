@@ -87,5 +87,4 @@ def compare(
             if order != "AB":
                 costs[letter].append(cost)
             number += 1
-    middle = {letter: middle(found) for letter, found in costs.items()}
-    return Comparison(name, middle["A"], middle["B"], goal)
+    return Comparison(name, middle(costs["A"]), middle(costs["B"]), goal)
