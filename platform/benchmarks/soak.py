@@ -61,8 +61,10 @@ class Soak:
         lines = [
             f"{'role':<26}{'MB after warm-up':>17}{'MB at the end':>15}{'MB an hour':>12}{'of RSS':>9}{'CPU-ms/s':>10}"
         ]
+        looks = len(self.dagster)
         for name, role in sorted(self.roles.items()):
-            if not role.uss:
+            # What comes and goes, as runs do, has no slope.
+            if len(role.uss) < looks / 2:
                 continue
             seconds = max(1e-9, role.uss[-1][0] - self.cpu_from)
             lines.append(
@@ -70,14 +72,14 @@ class Soak:
                 f"{_slope(role.uss, warm_up):>+12.1f}{_slope(role.rss, warm_up):>+9.1f}"
                 f"{1000 * role.cpu_seconds / seconds:>10.1f}"
             )
-        for name, series in (
-            ("heap, least in 5 minutes", _least(self.heap, 300.0)),
-            ("metaspace", self.metaspace),
+        for name, series, near in (
+            ("heap, least in 5 minutes", _least(self.heap, 300.0), 300.0),
+            ("metaspace", self.metaspace, 60.0),
         ):
             if series:
                 lines.append(
-                    f"{'  ' + name:<26}{_around(series, warm_up):>17.1f}{_around(series, series[-1][0]):>15.1f}"
-                    f"{_slope(series, warm_up):>+12.1f}"
+                    f"{'  ' + name:<26}{_around(series, warm_up, near):>17.1f}"
+                    f"{_around(series, series[-1][0]):>15.1f}{_slope(series, warm_up):>+12.1f}"
                 )
         for name, series in (("Dagster's storage", self.dagster), ("control store", self.control_store)):
             if series:
