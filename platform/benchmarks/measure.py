@@ -18,11 +18,11 @@ class Cost:
     wall: float
 
 
-def tree_cpu_seconds() -> float:
-    """CPU-seconds that this process and its descendants have used so far."""
-    me = psutil.Process()
+def tree_cpu_seconds(root: psutil.Process | None = None) -> float:
+    """CPU-seconds that a process (this one if none is given) and its descendants have used so far."""
+    root = root or psutil.Process()
     total = 0.0
-    for process in (me, *me.children(recursive=True)):
+    for process in (root, *root.children(recursive=True)):
         try:
             times = process.cpu_times()
         except psutil.NoSuchProcess:
@@ -87,5 +87,4 @@ def compare(
             if order != "AB":
                 costs[letter].append(cost)
             number += 1
-    middle = {letter: middle(found) for letter, found in costs.items()}
-    return Comparison(name, middle["A"], middle["B"], goal)
+    return Comparison(name, middle(costs["A"]), middle(costs["B"]), goal)

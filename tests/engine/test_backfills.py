@@ -235,6 +235,29 @@ def test_a_cancelled_backfill_tells_what_is_done_and_what_is_left(bench):
     assert events[-1]["state"] == "CANCELLED"
 
 
+def test_nothing_is_restored_while_a_backfill_runs_and_it_goes_on(bench):
+    refused: list[dict[str, Any]] = []
+
+    def refresh(job: Job) -> Outcome:
+        if not refused:
+            restore = bench.requests.submit("savepoint", {"action": "restore", "name": "calm"})
+            answered = threading.Event()
+            while not restore.done:
+                restore.listen(len(restore.events(0)[0]), answered.set)
+                assert answered.wait(10)
+                answered.clear()
+            refused.append(restore.events(0)[0][-1]["error"])
+        return succeeded(job)
+
+    bench.refresh = refresh
+    events = bench.ask(ranges=[[None, DAYS[0], DAYS[2]]])
+
+    assert (refused[0]["code"], refused[0]["where"]) == ("RESTORE_BUSY", "t")
+    assert "backfill" in refused[0]["message"]
+    assert len(of(events, "backfill")[0]["done"]) == 3
+    bench.requests._backfills.require_none()
+
+
 def bench_plan(bench: Bench) -> list[dict[str, Any]]:
     """What another person sees meanwhile."""
     request = bench.submit(ranges=[[None, DAYS[0], DAYS[3]]], dry_run=True)

@@ -26,6 +26,7 @@ from freshline.errors import FreshlineError, QueryError, SourceError, StorageErr
 from freshline.manage.decide import Desk
 from freshline.plan.alter import FreshnessDecision, decide_freshness, decide_reset, decide_resume, decide_suspension
 from freshline.plan.intentions import Intentions
+from freshline.plan.record import RefreshRecord
 from freshline.plan.request import BACKFILL, LIVE, MANUAL, RefreshRequest
 from freshline.refresh.cancellation import Cancellation
 from freshline.report.outcome import Outcome
@@ -511,6 +512,42 @@ def test_what_is_due_leaves_out_what_is_suspended_and_what_is_below(bench):
     bench.in_force.follow()
 
     assert [str(name) for name in bench.loops.due(graph)] == ["orders", "clean"]
+
+
+def test_ages_are_looked_at_when_the_first_table_becomes_due_and_not_before(bench, monkeypatch):
+    looks = []
+    look = bench.loops.status
+    monkeypatch.setattr(bench.loops, "status", lambda **how: looks.append(bench.now) or look(**how))
+
+    def steps(seconds: float) -> int:
+        """How many looks a step makes, after a time in which the loops have rested."""
+        bench.now += timedelta(seconds=seconds)
+        bench.loops._rested_at = 0.0
+        before = len(looks)
+        bench.loops._step()
+        bench.work.take()
+        return len(looks) - before
+
+    bench.bring_in_all()
+    assert steps(0) == 1
+    assert [steps(3), steps(3), steps(3)] == [0, 0, 0]
+    # orders, after ten seconds: it is late until somebody brings it in.
+    assert [steps(1), steps(1)] == [1, 1]
+    bench.bring_in_all()
+    assert [steps(1), steps(1)] == [1, 0]
+    # A clock that was put back, then one that jumps ahead.
+    assert [steps(-3600), steps(1)] == [1, 1]
+    bench.now += timedelta(seconds=3600)
+    bench.bring_in_all()
+    assert [steps(0), steps(1), steps(3600)] == [1, 0, 1]
+    # What takes longer is due earlier.
+    bench.bring_in_all()
+    assert [steps(0), steps(1)] == [1, 0]
+    bench.control.record_refresh(
+        RefreshRecord(TableName.parse("orders"), bench.now, "SUCCEEDED", "append", "", 9.0, 1, "f", committed=True)
+    )
+    bench.tell("orders", committed=True)
+    assert steps(0) == 1
 
 
 def test_a_promise_that_cannot_be_kept_is_recorded_once_until_it_can(bench):

@@ -25,7 +25,7 @@ from freshline.errors import EngineError
 from freshline.orchestrate.asset import asset_spec
 from freshline.orchestrate.executable import executable_asset
 from freshline.orchestrate.materialize import Materialization
-from freshline.orchestrate.partitions import backfill_of, partitions_definition, read_partitioned
+from freshline.orchestrate.partitions import backfill_of, partition_event, partitions_definition, read_partitioned
 from tests.orchestrate.test_materialize import DONE, Engine, failure_of
 
 RANGE = {"dagster/asset_partition_range_start": "2026-02-27", "dagster/asset_partition_range_end": "2026-03-01"}
@@ -244,6 +244,23 @@ def test_what_the_engine_brought_in_by_itself_is_told_by_partition(asset):
     with DagsterInstance.ephemeral() as instance:
         materialize([asset(Engine(told, DONE))], instance=instance)
         assert bar(instance) == {"2026-02-01", "2026-02-02"}
+
+
+def test_what_the_sensor_told_while_the_run_waited_is_not_told_again(asset):
+    told = outcome("2026-02-01", partitions=["2026-02-01", "2026-02-02"])
+
+    class Waiting(Engine):
+        def run(self, kind, **arguments):
+            instance.report_runless_asset_event(partition_event(AssetKey("daily"), "2026-02-01", {}, 1))
+            return super().run(kind, **arguments)
+
+    with DagsterInstance.ephemeral() as instance:
+        # Before the run, and therefore of an older version.
+        instance.report_runless_asset_event(partition_event(AssetKey("daily"), "2026-02-02", {}, 0))
+        result = materialize([asset(Waiting(told, DONE))], instance=instance)
+
+    events = result.asset_materializations_for_node("daily")
+    assert [event.partition for event in events if event.partition is not None] == ["2026-02-02"]
 
 
 def test_a_scheduled_run_of_partitioned_tables_that_read_each_other_needs_no_partitions(graph, asset, tmp_path):

@@ -10,7 +10,7 @@ from freshline.declare.freshness import Freshness
 from freshline.declare.graph import Graph
 from freshline.declare.names import TableName
 from freshline.declare.project import read_declarations
-from freshline.plan.due import critical_paths, due_at, due_tables, poll_seconds, with_driving
+from freshline.plan.due import critical_paths, due_at, due_tables, next_due, poll_seconds, with_driving
 
 NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
 
@@ -91,3 +91,23 @@ def test_sources_are_looked_at_four_times_in_their_freshness_and_at_least_each_s
     graph = read_declarations({f"s{seconds}.sql": source.format(seconds) for seconds in (1, 2, 30)}, settings)
 
     assert [poll_seconds(graph, name(f"s{seconds}")) for seconds in (1, 2, 30)] == [0.25, 0.5, 1.0]
+
+
+def test_the_next_is_due_by_the_least_of_what_is_left_to_each_and_now_where_one_is(graph):
+    stamps = dict.fromkeys(graph.order, NOW)
+    orders, clean = name("orders"), name("clean")
+
+    assert next_due(graph, stamps, {}, NOW) == NOW + timedelta(seconds=10)
+    assert next_due(graph, stamps, {clean: 90.0}, NOW, {orders}) == NOW + timedelta(minutes=10, seconds=-90)
+    assert next_due(graph, {**stamps, clean: None}, {}, NOW) == NOW
+    assert next_due(graph, {**stamps, clean: None}, {}, NOW, {clean}) == NOW + timedelta(seconds=10)
+    assert next_due(graph, stamps, {}, NOW, set(graph.order)) is None
+
+
+def test_nothing_is_due_before_the_next_is(graph):
+    stamps = dict.fromkeys(graph.order, NOW)
+    first = next_due(graph, stamps, {}, NOW)
+
+    assert first is not None
+    assert due_tables(graph, stamps, {}, first - timedelta(milliseconds=1)) == ()
+    assert due_tables(graph, stamps, {}, first) == (name("orders"),)

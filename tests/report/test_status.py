@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -326,6 +326,23 @@ def test_each_version_is_counted_once(project: Project, monkeypatch: pytest.Monk
     project.status(count_rows=rows)
 
     assert sorted(counted) == sorted({project.path(name) for name in (ORDERS, PRICES, SPEND)})
+
+
+def test_what_is_not_counted_opens_no_log_and_tells_all_else(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    fresh(project)
+    counted = project.status()
+
+    def opened(*_: object, **__: object) -> None:
+        pytest.fail("a log was opened")
+
+    monkeypatch.setattr(delta_log.deltalake, "DeltaTable", opened)
+    found = project.status(counted=False)
+
+    assert {status.rows for status in counted.values()} != {None}
+    assert found == {
+        name: replace(status, rows=None, quarantined=found[name].quarantined, files=None, size_bytes=None)
+        for name, status in counted.items()
+    }
 
 
 def test_a_damaged_log_is_told_on_its_line_and_hides_no_other(project: Project) -> None:

@@ -46,11 +46,11 @@ class Shop:
         self.broken = 0
         self.random = random.Random(11)
 
-    def land(self) -> None:
-        """One complete file of forty events, now and then with a broken record."""
+    def land(self, count: int = 40) -> None:
+        """One complete file of events, now and then with a broken record."""
         start = len(self.events)
         lines = []
-        for number in range(start, start + 40):
+        for number in range(start, start + count):
             moment = f"2026-01-{self.random.randrange(1, 6):02d}T{self.random.randrange(24):02d}:00:00Z"
             event = {"event_id": f"e{number}", "k": f"k{self.random.randrange(50)}", "ts": moment}
             self.events.append({**event, "op": self.random.choice("uuud")})

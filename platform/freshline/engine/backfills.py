@@ -21,7 +21,14 @@ from freshline.declare.names import TableName
 from freshline.declare.spec import TableSpec
 from freshline.declare.time_partition import TimePartition
 from freshline.engine.work import Job, Work
-from freshline.errors import CancelledError, FreshlineError, PartitionError, RefreshError, RequestError
+from freshline.errors import (
+    CancelledError,
+    FreshlineError,
+    PartitionError,
+    RefreshError,
+    RequestError,
+    RestoreBusyError,
+)
 from freshline.plan.backfill import Action, Asked, Chunk, plan_backfill
 from freshline.plan.hold import intended_holds
 from freshline.plan.partition import PartitionState
@@ -89,6 +96,7 @@ class Backfills:
         self._work = work
         self._held = held
         self._running: dict[TableName, str] = {}
+        self._asked: list[BackfillRequest] = []
         self._lock = threading.Lock()
 
     def run(self, teller: Teller, graph: Graph, asked: BackfillRequest) -> str:
@@ -99,6 +107,30 @@ class Backfills:
         if asked.dry_run:
             return SUCCEEDED
         run = _Run(left=[chunk for chunk in chunks if chunk.action is not Action.SKIP])
+        with self._lock:
+            self._asked.append(asked)
+        try:
+            self._run(teller, graph, asked, run)
+        finally:
+            with self._lock:
+                self._asked.remove(asked)
+        teller.tell({"type": "backfill", "id": asked.id, **self._result(graph, asked, run)})
+        if run.left:
+            return CANCELLED
+        return FAILED if run.failed else SUCCEEDED
+
+    def require_none(self) -> None:
+        """Raise RestoreBusyError while a backfill runs: between two of its partitions no table is being refreshed."""
+        with self._lock:
+            asked = list(self._asked)
+        if asked:
+            raise RestoreBusyError(
+                f"backfill {asked[0].id} of this table is running, and would go on over what is restored. Nothing was "
+                "restored: cancel it, or ask again when it has ended.",
+                where=str(asked[0].table),
+            )
+
+    def _run(self, teller: Teller, graph: Graph, asked: BackfillRequest, run: _Run) -> None:
         failed: set[TableName] = set()
         while run.left and not teller.cancellation.cancelled:
             chunk = run.left[0]
@@ -117,10 +149,6 @@ class Backfills:
                 teller.tell({"type": "outcome", "outcome": {**outcome.as_json(), "partition": chunk.key}})
                 self._note(run, chunk, outcome, failed)
             run.left.pop(0)
-        teller.tell({"type": "backfill", "id": asked.id, **self._result(graph, asked, run)})
-        if run.left:
-            return CANCELLED
-        return FAILED if run.failed else SUCCEEDED
 
     def plan(self, graph: Graph, asked: BackfillRequest, cancellation: Cancellation) -> list[Chunk]:
         """The chunks of a backfill. Raises PartitionError and RequestError for what cannot be asked."""

@@ -463,6 +463,7 @@ class Requests:
             case "create":
                 done = create_savepoint(self._runtime, name, read_names(graph, arguments)).as_json()
             case "restore":
+                self._backfills.require_none()
                 done = restore_savepoint(
                     self._runtime, name, cancellation=request.cancellation, progress=request.progress
                 ).as_json()

@@ -35,10 +35,11 @@ from freshline.orchestrate.asset import asset_key
 from freshline.orchestrate.columns import column_schema
 from freshline.orchestrate.partitions import (
     BACKFILL_RUN,
-    TOLD_AT_ONCE,
     asked_range,
     backfill_of,
+    newest_event,
     partition_event,
+    untold,
 )
 from freshline.plan.lag import lag_seconds
 from freshline.plan.request import BACKFILL, LIVE, MANUAL
@@ -92,6 +93,7 @@ def materialize(asked: Materialization, connect: Connect, context: AssetExecutio
         return materialize_partitions(asked, connect, context, *keys)
     outcome: Mapping[str, Any] | None = None
     done: Mapping[str, Any] = {}
+    seen = newest_event(context.instance, asset_key(asked.name)) if partitions is not None else 0
     try:
         context.instance.add_run_tags(context.run.run_id, {PROCESS: own_process()})
         engine = connect(_each_step_once(context.log.info))
@@ -122,7 +124,7 @@ def materialize(asked: Materialization, connect: Connect, context: AssetExecutio
     context.log.info(_told(outcome))
     for problem in outcome.get("problems", ()):
         context.log.warning(_sentence(problem))
-    for key in outcome.get("partitions", ())[-TOLD_AT_ONCE:]:
+    for key in untold(context.instance, asset_key(asked.name), outcome.get("partitions", ()), seen):
         # What the engine brought in by itself; of more, the sensor tells at its next ticks.
         context.log_event(partition_event(asset_key(asked.name), key, {}, outcome["version"]))
     return result(asked, outcome, datetime.now(UTC))

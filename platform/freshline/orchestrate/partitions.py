@@ -6,7 +6,7 @@ and not when the run is: a run that fails or is killed leaves the bar as it shou
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, timedelta
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from dagster import (
     TimeWindowPartitionsDefinition,
 )
 from dagster._core.definitions.data_version import DATA_VERSION_TAG
+from dagster._core.events import DagsterEventType
 
 from freshline.commit.delta_log import read_newest
 from freshline.commit.warehouse import Warehouse
@@ -108,6 +109,26 @@ def partition_event(
     """The materialization of one partition."""
     tags = {} if version is None else {DATA_VERSION_TAG: str(version)}
     return AssetMaterialization(asset_key=key, partition=partition, metadata=dict(metadata), tags=tags)
+
+
+def newest_event(instance: DagsterInstance, key: AssetKey) -> int:
+    """The number of the newest materialization of an asset, 0 before the first."""
+    records = instance.fetch_materializations(key, limit=1).records
+    return records[0].storage_id if records else 0
+
+
+def untold(instance: DagsterInstance, key: AssetKey, partitions: Sequence[str], since: int) -> tuple[str, ...]:
+    """The newest of these partitions, at most TOLD_AT_ONCE, of which Dagster heard nothing since an event.
+
+    While a run waits, the sensor tells of what it sees: a long first refresh would be told twice.
+    """
+    newest = partitions[-TOLD_AT_ONCE:]
+    if not newest:
+        return ()
+    events = instance.event_log_storage.get_latest_storage_id_by_partition(
+        key, DagsterEventType.ASSET_MATERIALIZATION, set(newest)
+    )
+    return tuple(each for each in newest if events.get(each, 0) <= since)
 
 
 def done_partitions(spec: TableSpec, warehouse: Warehouse) -> tuple[tuple[str, ...], int | None]:

@@ -7,7 +7,7 @@ read.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Container, Mapping
 from datetime import datetime, timedelta
 
 from freshline.declare.freshness import Freshness
@@ -48,6 +48,30 @@ def due_tables(
         if stamp is None or is_future(stamp, now) or now >= due_at(stamp, graph.freshness(name), paths[name]):
             found.append(name)
     return tuple(found)
+
+
+def next_due(
+    graph: Graph,
+    stamps: Mapping[TableName, datetime | None],
+    seconds: Mapping[TableName, float],
+    now: datetime,
+    left_alone: Container[TableName] = (),
+) -> datetime | None:
+    """When the first table or source becomes due; `now` where one is due already, None where there is none at all.
+
+    Those `left_alone` do not count. Data timestamps only become newer, so nothing is due before unless the tables, what
+    refreshes take or the clock are others then.
+    """
+    due = due_tables(graph, stamps, seconds, now)
+    if any(name not in left_alone for name in due):
+        return now
+    paths = critical_paths(graph, seconds)
+    later = (
+        due_at(stamp, graph.freshness(name), paths[name])
+        for name in graph.order
+        if name not in left_alone and (stamp := stamps.get(name)) is not None
+    )
+    return min(later, default=None)
 
 
 def with_driving(graph: Graph, names: Collection[TableName]) -> tuple[TableName, ...]:

@@ -147,14 +147,17 @@ def read_status(
     *,
     running: Collection[TableName] = (),
     count_rows: Callable[[Path, int], int | None] | None = None,
+    counted: bool = True,
     seconds: Mapping[TableName, float] | None = None,
 ) -> list[TableStatus]:
     """The status of every source and table in the order of the graph, whose overrides are read here.
 
     `running` are those that the engine is refreshing. `count_rows` may remember counts from one call to the next.
+    What is not `counted` has no rows, files and times of events: these take ten times as long as all the rest, for each
+    new version, because its log must be opened for them.
     `seconds` are what refreshes take, where the caller knows; else the control store is asked.
     """
-    count_rows = count_rows or RowCounts()
+    count = _Counts(count_rows or RowCounts(), _count_files, _event_time) if counted else _UNCOUNTED
     intentions = control.intentions.read().at(now)
     graph = apply_overrides(graph, intentions)
     held = held_tables(graph, intentions, control.heartbeats.read().get("scheduler"))
@@ -162,7 +165,7 @@ def read_status(
     # The order of reading matters: see freshline.plan.lag.
     checks = control.checks()
     found = {
-        name: _look(graph.specs[name], graph.driving(name), checks.get(name), warehouse, count_rows, now)
+        name: _look(graph.specs[name], graph.driving(name), checks.get(name), warehouse, count, now)
         for name in reversed(graph.order)
     }
     records = control.last_refreshes()
@@ -218,6 +221,18 @@ def kind_of(spec: Spec) -> str:
 
 
 @dataclass(frozen=True)
+class _Counts:
+    """What is asked of an opened log: rows and files of a version, and the newest time of an event in it."""
+
+    rows: Callable[[Path, int], int | None]
+    files: Callable[[Path, int], tuple[int | None, int | None]]
+    event_time: Callable[[Spec, Path, int], datetime | None]
+
+
+_UNCOUNTED = _Counts(lambda path, version: None, lambda path, version: (None, None), lambda spec, path, version: None)
+
+
+@dataclass(frozen=True)
 class _Look:
     """What one look at a table's log found."""
 
@@ -238,7 +253,7 @@ def _look(
     driving: tuple[TableName, ...],
     check: Check | None,
     warehouse: Warehouse,
-    count_rows: Callable[[Path, int], int | None],
+    count: _Counts,
     now: datetime,
 ) -> _Look:
     checked = None if check is None else check.data_timestamp
@@ -250,11 +265,11 @@ def _look(
         if is_quarantining(spec):
             rejected = warehouse.quarantine(spec.name)
             version = delta_log.newest_version(rejected)
-            quarantined = 0 if version is None else count_rows(rejected, version)
+            quarantined = 0 if version is None else count.rows(rejected, version)
         if newest is None:
             return replace(nothing, quarantined=quarantined)
         receipt = newest.receipt
-        rows = count_rows(path, newest.version)
+        rows = count.rows(path, newest.version)
         if isinstance(spec, SourceSpec) and not spec.is_log:
             # The check says what the source had then; what it has now, no refresh has looked at yet.
             position = None if check is None else position_from_json(json.loads(check.position))
@@ -263,8 +278,8 @@ def _look(
                 Held(at_check, checked),
                 newest.version,
                 rows,
-                event_timestamp=_event_time(spec, path, newest.version),
-                files=_count_files(path, newest.version),
+                event_timestamp=count.event_time(spec, path, newest.version),
+                files=count.files(path, newest.version),
             )
         own = None if receipt is None else receipt.data_timestamp
         stamps = [stamp for stamp in (checked, own) if stamp is not None]
@@ -288,8 +303,8 @@ def _look(
             committed=_committed(path, newest),
             committed_version=newest.receipt_version,
             carried=receipt is not None and receipt.maintenance,
-            event_timestamp=_event_time(spec, path, newest.version),
-            files=_count_files(path, newest.version),
+            event_timestamp=count.event_time(spec, path, newest.version),
+            files=count.files(path, newest.version),
         )
     except FreshlineError as error:
         # One table that cannot be read must not hide the others; its line says what is wrong.

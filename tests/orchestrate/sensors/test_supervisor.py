@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from dagster import (
     AssetCheckEvaluation,
+    AssetCheckKey,
     AssetCheckSeverity,
     AssetKey,
     AssetMaterialization,
@@ -18,8 +19,10 @@ from dagster._core.scheduler.instigation import InstigatorStatus
 from freshline.commit.control_store import ControlStore
 from freshline.commit.warehouse import Warehouse
 from freshline.declare.names import TableName
+from freshline.orchestrate.freshness import CHECK
 from freshline.orchestrate.scheduler import BATCH
 from freshline.orchestrate.sensors import supervisor_sensor
+from freshline.orchestrate.sensors.janitor import forget_copies
 from freshline.orchestrate.sensors.supervisor import turn_outcome
 from freshline.report.status import read_status
 
@@ -49,6 +52,41 @@ def test_a_table_that_the_engine_keeps_is_materialized_without_a_run(bench, even
     stored = bench.instance.get_latest_materialization_event(AssetKey("live"))
     assert stored.asset_materialization.tags["dagster/data_version"] == "0"
     assert bench.instance.get_runs() == []
+
+
+def test_columns_stand_in_the_events_of_tables_and_in_the_definitions_of_sources(bench, events):
+    kept(bench)
+
+    result = bench.supervise()
+
+    assert "dagster/column_schema" in events(result, AssetMaterialization, "live")[0].metadata
+    assert "dagster/column_schema" not in events(result, AssetMaterialization, "event")[0].metadata
+    assert "dagster/column_schema" in bench.loaded.get_assets_def("event").metadata_by_key[AssetKey("event")]
+
+
+def test_the_second_copy_of_events_without_a_run_goes_and_dagster_knows_the_same(bench):
+    kept(bench)
+    bench.supervise()
+    storage = bench.instance.event_log_storage
+
+    def known() -> list[object]:
+        keys = [AssetKey("event"), AssetKey("live")]
+        shown: list[object] = [bench.instance.fetch_materializations(key, limit=100).records for key in keys]
+        shown += [bench.instance.fetch_observations(key, limit=100).records for key in keys]
+        checks = [AssetCheckKey(key, CHECK) for key in keys]
+        return [*shown, storage.get_latest_asset_check_execution_by_key(checks), bench.instance.get_asset_records(keys)]
+
+    before = known()
+
+    assert forget_copies(bench.instance) > 0
+    assert known() == before
+    assert forget_copies(bench.instance) == 0
+    # Each tick does so: what it tells itself is stored after it.
+    bench.supervise(65)
+    bench.supervise(65)
+    assert forget_copies(bench.instance) < len(
+        bench.instance.fetch_materializations(AssetKey("live"), limit=100).records
+    )
 
 
 def test_sources_read_in_place_and_batch_tables_are_not(bench, events):

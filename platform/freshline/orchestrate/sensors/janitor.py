@@ -5,7 +5,8 @@ events after a while: what they did stands in the tables' receipts and in `fresh
 asset and of each verification stays, because its event is what the asset's page shows. A person's runs stay.
 
 Events without a run cannot be taken away: Dagster's storage only deletes the events of a run, of all runs, or all
-events of an asset, its newest included. They are bounded where they are made (see `report.notices`).
+events of an asset, its newest included. They are bounded where they are made (see `report.notices`). But SQLite has
+each of them twice, and the copy that nothing reads goes.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from datetime import UTC, datetime, timedelta
 
+import sqlalchemy
 from dagster import (
     AssetCheckKey,
     AssetKey,
@@ -25,6 +27,10 @@ from dagster import (
     SensorResult,
     SkipReason,
 )
+from dagster._core.events import ASSET_EVENTS
+from dagster._core.instance import RUNLESS_RUN_ID
+from dagster._core.storage.event_log.schema import SqlEventLogStorageTable
+from dagster._core.storage.event_log.sqlite import SqliteEventLogStorage
 
 from freshline.declare.graph import Graph
 from freshline.orchestrate.asset import asset_key
@@ -56,6 +62,25 @@ def janitor_sensor(graph: Graph, clock: Callable[[], datetime] = lambda: datetim
         default_status=DefaultSensorStatus.RUNNING,
         description=f"Deletes runs that sensors of freshline requested, {KEEP.days} days after they were made.",
     )
+
+
+def forget_copies(instance: DagsterInstance) -> int:
+    """Delete the copies of events without a run that nothing reads; returns how many.
+
+    On SQLite, Dagster writes each event to a file of its run and those of assets once more to an index, from which all
+    questions about assets are answered. What has no run shares one file, which would grow for ever.
+    """
+    storage = instance.event_log_storage
+    if not isinstance(storage, SqliteEventLogStorage):
+        return 0
+    columns = SqlEventLogStorageTable.c
+    copies = sqlalchemy.and_(
+        columns.run_id == RUNLESS_RUN_ID,
+        # The others stand in that file alone, or are asked for there.
+        columns.dagster_event_type.in_([each.value for each in ASSET_EVENTS]),
+    )
+    with storage.run_connection(RUNLESS_RUN_ID) as connection:
+        return int(connection.execute(SqlEventLogStorageTable.delete().where(copies)).rowcount)
 
 
 def delete_old_runs(

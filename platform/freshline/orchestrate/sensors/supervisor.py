@@ -37,6 +37,7 @@ from freshline.commit.warehouse import Warehouse
 from freshline.declare.graph import Graph
 from freshline.declare.names import TableName
 from freshline.declare.settings import Settings
+from freshline.declare.spec import SourceSpec
 from freshline.errors import FreshlineError
 from freshline.orchestrate.asset import asset_key
 from freshline.orchestrate.checks import quick_verdicts, read_facts
@@ -45,6 +46,7 @@ from freshline.orchestrate.look import Look, beat, opened, switches, take_look
 from freshline.orchestrate.materialize import Materialization, outcome_metadata, version_metadata
 from freshline.orchestrate.partitions import PartitionBars, newest_done
 from freshline.orchestrate.scheduler import ENGINE, SUPERVISOR
+from freshline.orchestrate.sensors.janitor import forget_copies
 from freshline.orchestrate.sensors.revival import keep_engine
 from freshline.plan.batch import batch_tables
 from freshline.plan.record import RefreshRecord
@@ -108,6 +110,8 @@ def supervise(
     """One tick: tell that Dagster is there, see to the engine, and report what changed or is in its turn."""
     memory = Memory.from_json(context.cursor)
     sensors = switches(context)
+    # What the last tick told is stored by now.
+    forget_copies(context.instance)
     with opened(settings) as control:
         beat(control, sensors, SUPERVISOR, now)
         engine = keep_engine(settings, control, now)
@@ -213,10 +217,14 @@ class Reporter:
         spec = self._look.graph.spec(status.table)
         try:
             asked = Materialization(spec, self._warehouse, self._lineages.get(status.table))
-            return version_metadata(asked, status.version)
+            metadata = version_metadata(asked, status.version)
         except (OSError, ValueError, FreshlineError):
             # Cleaned up or replaced since it was looked at: the next turn tells what is there then.
             return {}
+        if isinstance(spec, SourceSpec):
+            # Its columns are as declared, and the UI takes them from there: half of what an event would store.
+            metadata.pop("dagster/column_schema", None)
+        return metadata
 
     def _observation(self, status: TableStatus, standing: Standing) -> AssetObservation:
         error: Mapping[str, Any] = status.error or {}

@@ -255,9 +255,7 @@ class _Reader:
         known = graph is self._graph and intentions == self._intentions
         if not known or age >= READ_SECONDS or (age >= self._pause and self._any_late(moment.now)):
             begin = self._passed()
-            statuses = read_status(
-                graph, self._store, self._warehouse, moment.now, count_rows=lambda _path, _version: None
-            )
+            statuses = read_status(graph, self._store, self._warehouse, moment.now, counted=False)
             self._standings = {status.table: self._standing(table_standing(graph, status)) for status in statuses}
             self._graph, self._intentions = graph, intentions
             self._at, self.read_at = moment.passed, moment.now
