@@ -143,6 +143,31 @@ def orders(*customers):
     return ", ".join(f"({order}, DATE'2026-01-01', {customer}, 1, 'eu')" for order, customer in customers)
 
 
+def test_rows_with_maps_wait_too_and_are_verified(lab):
+    lab.source("o", "id INT, customer INT, m MAP<STRING, INT>")
+    lab.source("c", "id INT, name STRING", primary_key=["id"])
+    lab.sql("INSERT INTO c VALUES (1, 'one')")
+    lab.declare(
+        "CREATE MATERIALIZED TABLE w WITH ('lookup.retry-on-miss.attempts' = '2', 'lookup.retry-on-miss.delay' = "
+        f"'10 minutes') {HOURLY} AS SELECT o.id, o.m, c.name FROM o LEFT JOIN c FOR SYSTEM_TIME AS OF PROCTIME() AS c "
+        "ON o.customer = c.id"
+    )
+    lab.sql("INSERT INTO o VALUES (1, 1, map('a', 1)), (2, 9, map('a', 1, 'b', 2)), (2, 9, map('a', 1, 'b', 2))")
+    assert lab.refresh("w").strategy == "full"
+    assert lab.diff("w") == []
+    lab.sql("INSERT INTO o VALUES (3, 8, map('b', 2, 'a', 1)), (4, 1, NULL)")
+
+    outcome = lab.refresh("w")
+
+    assert (outcome.strategy, outcome.rows_out) == ("append", 1)
+    assert lab.diff("w") == []
+    lab.sql("INSERT INTO c VALUES (9, 'nine')")
+    lab.clock.advance(minutes=10)
+    assert lab.refresh("w").error is None
+    assert names(lab) == [(1, "one"), (2, "nine"), (2, "nine"), (4, "one")]
+    assert lab.diff("w") == []
+
+
 def test_rows_that_miss_wait_for_their_dimension_until_their_tries_are_used_up(lab):
     declare(lab)
     lab.declare(WAITING.format(key=""))

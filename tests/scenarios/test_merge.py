@@ -276,6 +276,27 @@ def test_a_replaced_input_whose_history_is_required_is_no_reason_to_compute_anew
     assert lab.rows("t") == [{"k": "a", "n": 1}]
 
 
+def test_rows_without_a_key_are_counted_where_keys_are_folded_again(lab):
+    lab.source("s", "k STRING, id INT, n INT")
+    lab.sql("INSERT INTO s VALUES ('a', 1, 1), ('a', 2, 2), (NULL, 3, 3)")
+    lab.declare(
+        "CREATE MATERIALIZED TABLE t (PRIMARY KEY (k)) WITH ('merge' = 'last_row', 'merge.sequence' = 'n', "
+        f"'merge.tie-breaker' = 'id') {HOURLY} AS SELECT k, id, n FROM s"
+    )
+    lab.refresh("t")
+    lab.sql("DELETE FROM s WHERE id IN (2, 3)")
+    lab.sql("INSERT INTO s VALUES (NULL, 4, 4), (NULL, 5, 5)")
+
+    outcome = lab.refresh("t")
+
+    # The one that went away was counted when it came.
+    assert (outcome.strategy, outcome.rejected) == ("keys", 2)
+    lab.sql("UPDATE s SET n = 9 WHERE id = 4")
+    assert lab.refresh("t").rejected == 1
+    assert lab.rows("t") == [{"k": "a", "id": 1, "n": 1}]
+    assert lab.diff("t") == []
+
+
 def test_a_merge_without_a_change_feed_is_folded_again(lab):
     lab.source("s", "k STRING, id INT", change_feed=False)
     lab.sql("INSERT INTO s VALUES ('a', 2)")

@@ -6,6 +6,7 @@ Those of the analysis are planted in `tests/plan/affected/test_planted_bugs.py`,
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 from pyspark.sql import functions as F
@@ -14,7 +15,11 @@ from freshline.commit import small, write
 from freshline.refresh import keys
 from freshline.refresh.inputs import read_inserted
 from freshline.refresh.keys import INSERT, OP
-from freshline.run import prepare
+from freshline.run import by_keys, spans, table
+from freshline.run import judge as run_judge
+from freshline.run.attempt import Attempt
+from freshline.run.judge import Judge
+from freshline.run.steps import time_partitions
 from freshline.testing import Lab
 from tests.scenarios.generator import judge
 from tests.scenarios.generator.case import draw
@@ -121,27 +126,73 @@ def without_first_key(real):
     return find
 
 
+def with_the_end_inside(real):
+    """A time partition has its end, which is the first moment of the next one."""
+    return lambda *arguments: real(*arguments).replace(" < ", " <= ")
+
+
+def without_the_first_moment(real):
+    """A time partition lacks the moment that it begins with."""
+    return lambda *arguments: real(*arguments).replace(" >= ", " > ")
+
+
+def without_the_newest_partition(real):
+    """What is missing ends a day too early."""
+    return lambda done, fingerprint, start, end: real(done, fingerprint, start, end - timedelta(days=1))
+
+
+def with_partitions_that_are_not_there(real):
+    """A change set brings rows of all times, not only of the partitions that the table has."""
+    return property(lambda attempt: None)
+
+
+def without_judging(real):
+    """Rows are written whatever is expected of them."""
+    return lambda self, computed, *, again, but=None: computed
+
+
+def with_unknown_as_met(real):
+    """A condition that is NULL counts as met."""
+
+    def violated(constraints):
+        met = [F.coalesce(F.expr(f"({each.condition})").cast("boolean"), F.lit(True)) for each in constraints]
+        names = [F.when(~good, F.lit(each.name)) for good, each in zip(met, constraints, strict=True)]
+        return F.array_compact(F.array(*names))
+
+    return violated
+
+
+# What is planted and where; of some, what the tables of the cases have more often than others.
 BUGS = [
-    (prepare, "read_net_images", without_one_changed_row),
-    (prepare, "read_net_images", without_deletes),
-    (prepare, "read_whole", with_new_snapshot_as_old),
-    (keys, "_on", with_plain_equality),
-    (keys.Span, "holds", without_null_among),
-    (prepare, "difference_by_bag", without_tombstones),
-    (prepare, "difference_by_key", without_tombstones),
-    (prepare, "difference_by_bag", without_netting),
-    (prepare, "difference_by_bag", with_one_of_equal_rows),
-    (keys, "_differ", without_updates),
-    (prepare, "as_stored", without_as_stored),
-    (prepare, "find_keys", without_first_key),
-    (write, "_fenced", without_fence),
-    (small, "_is_above", without_looking_at_the_fence),
+    (by_keys, "read_net_images", without_one_changed_row, {}),
+    (by_keys, "read_net_images", without_deletes, {}),
+    (by_keys, "read_signed", without_one_changed_row, {}),
+    (by_keys, "read_whole", with_new_snapshot_as_old, {}),
+    (keys, "_on", with_plain_equality, {}),
+    (keys.Span, "text", without_null_among, {}),
+    (by_keys, "difference_by_bag", without_tombstones, {}),
+    (by_keys, "difference_by_key", without_tombstones, {}),
+    (by_keys, "difference_by_bag", without_netting, {}),
+    (by_keys, "difference_by_bag", with_one_of_equal_rows, {}),
+    (keys, "_differ", without_updates, {}),
+    (by_keys, "as_stored", without_as_stored, {"partitioned": 1.0, "daily": 0.0}),
+    (by_keys, "find_keys", without_first_key, {}),
+    (spans, "interval_condition", with_the_end_inside, {"daily": 1.0}),
+    (time_partitions, "interval_condition", without_the_first_moment, {"daily": 1.0}),
+    (table, "find_gaps", without_the_newest_partition, {"daily": 1.0}),
+    (Attempt, "covered", with_partitions_that_are_not_there, {"daily": 1.0}),
+    (Judge, "rows", without_judging, {"judged": 1.0}),
+    (run_judge, "violated", with_unknown_as_met, {"judged": 1.0}),
+    (write, "_fenced", without_fence, {}),
+    (small, "_is_above", without_looking_at_the_fence, {}),
 ]
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("place", "name", "plant"), BUGS, ids=[f"{plant.__name__}-{name}" for _, name, plant in BUGS])
-def test_a_planted_bug_is_found(spark, monkeypatch, place, name, plant):
+@pytest.mark.parametrize(
+    ("place", "name", "plant", "shares"), BUGS, ids=[f"{plant.__name__}-{name}" for _, name, plant, _ in BUGS]
+)
+def test_a_planted_bug_is_found(spark, monkeypatch, place, name, plant, shares):
     monkeypatch.setattr(place, name, plant(getattr(place, name)))
     fence = plant in (without_fence, without_looking_at_the_fence)
     if fence:
@@ -149,13 +200,15 @@ def test_a_planted_bug_is_found(spark, monkeypatch, place, name, plant):
         monkeypatch.setattr(judge, "OVERTAKEN", 1)
     if plant is without_fence:
         # What is planted is in Spark's writes, so they make all of them.
-        for module in (write, prepare):
-            monkeypatch.setattr(module, "open_small", lambda *arguments, **named: None)
-    force = None if fence else "keys"
+        monkeypatch.setattr(write, "open_small", lambda *arguments, **named: None)
+    # Time partitions come by every strategy.
+    force = None if fence else "" if shares.get("daily") else "keys"
 
     for number in range(MOST_CASES):
-        case = draw(7000 + number, tables=5, rounds=3, deep=2, partitioned=1 if plant is without_as_stored else 0.2)
-        if judge_refreshes(case, lambda: Lab(spark), Counts(), force=force) is not None:
-            print(f"{plant.__name__} was found by case {number + 1}")
+        case = draw(7000 + number, tables=5, rounds=3, deep=2, **shares)
+        counts = Counts()
+        failure = judge_refreshes(case, lambda start: Lab(spark, start=start), counts, force=force)
+        if failure is not None:
+            print(f"{plant.__name__} in {name} was found by case {number + 1}: {failure.kind} {failure.detail[:160]}")
             return
     pytest.fail(str(plant.__doc__))

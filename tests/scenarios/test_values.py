@@ -49,6 +49,27 @@ def test_values_survive_append_merge_partition_and_full(lab):
         assert set(rows[4].values()) == {4, None}
 
 
+def test_texts_that_are_no_utf_8_stay_as_they_are(lab):
+    broken = "CAST(X'61C328FF' AS STRING)"
+    lab.source("s", "id INT, t STRING")
+    lab.sql(f"INSERT INTO s VALUES (1, {broken})")
+    lab.declare(f"CREATE MATERIALIZED TABLE appended {HOURLY} AS SELECT id, t FROM s")
+    lab.declare(f"CREATE MATERIALIZED TABLE grouped {HOURLY} AS SELECT id, max(concat(t, '')) AS t FROM s GROUP BY id")
+    lab.declare(
+        "CREATE MATERIALIZED TABLE merged (PRIMARY KEY (id)) "
+        f"WITH ('merge' = 'last_row', 'merge.sequence' = 'id', 'merge.tie-breaker' = 't') {HOURLY} AS SELECT * FROM s"
+    )
+    first = lab.refresh_all()
+    lab.sql(f"INSERT INTO s VALUES (2, {broken}), (3, 'é')")
+    second = lab.refresh_all()
+
+    assert [o.error for o in (*first, *second)] == [None] * 8
+    for name in ("appended", "grouped", "merged"):
+        found = [row["h"] for row in lab.sql(f"SELECT hex(t) AS h FROM {name} ORDER BY id")]
+        assert found == ["61C328FF", "61C328FF", "C3A9"], name
+        assert lab.verify(name).equal, name
+
+
 def test_a_column_may_be_null_in_a_later_refresh_that_never_was_before(lab):
     lab.source("s", "id INT, v STRING")
     lab.sql("INSERT INTO s VALUES (1, 'a')")

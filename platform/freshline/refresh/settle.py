@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringType, StructField, StructType
+
+from freshline.refresh.literal import quoted
 
 # Up to this many rows are kept in the driver.
 FEW_ROWS = 5_000
@@ -13,13 +19,16 @@ LIKELY_MANY = 1_000
 def few_rows(rows: DataFrame, most: int = FEW_ROWS) -> tuple[DataFrame, int] | None:
     """The rows as a relation of the driver, and how many; None where there are more than `most`.
 
-    What joins with such a relation, or sends it to tasks, needs no job for it.
+    What joins with such a relation, or sends it to tasks, needs no job for it. Texts pass through the driver as bytes,
+    since a text of Java cannot hold bytes that are no UTF-8, which Spark's can.
     """
-    spark = rows.sparkSession
-    found = rows.limit(most + 1)._jdf.collectAsList()
+    spark, schema = rows.sparkSession, rows.schema
+    sent = _cast(rows, {field.name: _with_bytes(field.dataType) for field in schema.fields})
+    found = sent.limit(most + 1)._jdf.collectAsList()
     if found.size() > most:
         return None
-    return DataFrame(spark._jsparkSession.createDataFrame(found, rows._jdf.schema()), spark), found.size()
+    kept = DataFrame(spark._jsparkSession.createDataFrame(found, sent._jdf.schema()), spark)
+    return _cast(kept, {field.name: field.dataType for field in schema.fields}), found.size()
 
 
 def settle(rows: DataFrame, *, expected: int = 0) -> tuple[DataFrame, int]:
@@ -33,3 +42,33 @@ def settle(rows: DataFrame, *, expected: int = 0) -> tuple[DataFrame, int]:
         return few
     kept = rows.localCheckpoint(eager=True)
     return kept, kept.count()
+
+
+def _cast(rows: DataFrame, kinds: Mapping[str, DataType]) -> DataFrame:
+    """The rows with these types; the same rows where they have them."""
+    before = {field.name: field for field in rows.schema.fields}
+    if all(before[name].dataType == kind for name, kind in kinds.items()):
+        return rows
+    return rows.select(
+        *[
+            F.col(quoted(name))
+            if before[name].dataType == kind
+            else F.col(quoted(name)).cast(kind).alias(name, metadata=before[name].metadata)
+            for name, kind in kinds.items()
+        ]
+    )
+
+
+def _with_bytes(kind: DataType) -> DataType:
+    """The type with bytes for the texts in it, but those with a collation."""
+    match kind:
+        case StructType():
+            return StructType(
+                [StructField(f.name, _with_bytes(f.dataType), f.nullable, f.metadata) for f in kind.fields]
+            )
+        case ArrayType():
+            return ArrayType(_with_bytes(kind.elementType), kind.containsNull)
+        case MapType():
+            return MapType(_with_bytes(kind.keyType), _with_bytes(kind.valueType), kind.valueContainsNull)
+        case _:
+            return BinaryType() if kind == StringType() else kind

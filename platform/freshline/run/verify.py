@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DoubleType, FloatType, MapType, StructType
 
@@ -292,7 +292,7 @@ def _replayed(
             rows = rows.unionByName(read_parked(runtime, spark, spec, previous.parked).select(rows.columns))
         if item.parked is not None:
             # Those that waited on are not among the rows that were added.
-            rows = rows.exceptAll(read_parked(runtime, spark, spec, item.parked).select(rows.columns))
+            rows = _without(rows, read_parked(runtime, spark, spec, item.parked).select(rows.columns))
         frames[name] = rows
     shadow_inputs(frames)
     return run_query(spark, spec, pins)
@@ -305,7 +305,7 @@ def _added(spark: SparkSession, pinned: Pinned, before: TablePosition | None) ->
     if pinned.is_log:
         gained = Changes(pinned.name, before, pinned.position, ChangeKind.APPEND, log=True)
         return read_inserted(spark, pinned, gained)
-    return read_whole(spark, pinned).exceptAll(read_whole(spark, Pinned(pinned.spec, pinned.path, before)))
+    return _without(read_whole(spark, pinned), read_whole(spark, Pinned(pinned.spec, pinned.path, before)))
 
 
 def _replay_late(runtime: Runtime, spark: SparkSession, spec: TableSpec, receipt: Receipt) -> _Expected:
@@ -396,6 +396,23 @@ def _comparable(kind: DataType, column: Column) -> Column:
     if isinstance(kind, MapType) and "map<" not in f"{kind.keyType.simpleString()} {kind.valueType.simpleString()}":
         return F.sort_array(F.map_entries(column))
     return F.to_json(F.struct(column.alias("v")))
+
+
+def _without(rows: DataFrame, gone: DataFrame) -> DataFrame:
+    """The rows without those that are gone, each as often as it is."""
+    if "map<" not in rows.schema.simpleString():
+        return rows.exceptAll(gone)
+    # Of rows that are equal the first ones meet those that are gone; which of them these are makes no difference.
+    kinds = {field.name: field.dataType for field in rows.schema}
+    compared = [_comparable(kind, F.col(quoted(name))) for name, kind in kinds.items()]
+    row = F.struct(*[column.alias(f"c{number}") for number, column in enumerate(compared)])
+    number = F.row_number().over(Window.partitionBy("_freshline_row").orderBy(F.lit(0)))
+    left, right = (
+        each.withColumn("_freshline_row", row).withColumn("_freshline_number", number) for each in (rows, gone)
+    )
+    met = F.col("l._freshline_row").eqNullSafe(F.col("r._freshline_row"))
+    met = met & (F.col("l._freshline_number") == F.col("r._freshline_number"))
+    return left.alias("l").join(right.alias("r"), met, "left_anti").select(*[F.col(quoted(name)) for name in kinds])
 
 
 def _has_float(kind: DataType) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from sqlglot import exp
 
-from freshline.plan.affected import rows, shapes
+from freshline.plan.affected import alone, rows, shapes
 from freshline.plan.affected.values import Reading
 from tests.scenarios.generator.case import draw
 from tests.scenarios.generator.judge import Counts, judge_analysis
@@ -102,7 +102,28 @@ def with_selected_columns(real):
     return lambda query: []
 
 
+def below_an_outer_join(real):
+    """Changed rows tell keys by themselves below any join, where a row without a partner has NULL for them."""
+    return lambda join: "INNER"
+
+
+def with_equality_of_one_side(real):
+    """Columns that equal each other anywhere are taken for ones of the changed rows."""
+
+    def equal_to(changed, conditions, names, types):
+        columns = [column for condition in conditions for column in condition.find_all(exp.Column)]
+        own = next((column for column in columns if column.table == changed), None)
+        found = real(changed, conditions, names, types)
+        if own is None:
+            return found
+        return {(c.table, c.name.lower()): own for c in columns if c.table != changed} | found
+
+    return equal_to
+
+
 BUGS = [
+    (alone, "kind_of", below_an_outer_join),
+    (alone, "_equal_to", with_equality_of_one_side),
     (shapes, "read_as", only_new),
     (rows, "_changed_at", without_padded_rows),
     (rows, "_changed_subqueries", without_subqueries),

@@ -6,31 +6,57 @@ A case is a value, drawn from a seed. It can be printed, replayed and made small
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, timedelta
 from random import Random
 
 from tests.scenarios.generator.changes import Change, Changes
-from tests.scenarios.generator.queries import Queries, Query
+from tests.scenarios.generator.queries import Queries, Query, Term
 from tests.scenarios.generator.values import PLAIN, SPARK, Relation, declaration, sources
 
 HOURLY = "FRESHNESS = INTERVAL '1' HOUR"
+# Time partitions are days from here on, so that generated rows lie before them, in them, at both bounds, and beyond.
+FIRST_DAY = date(2026, 1, 1)
+# When a case begins, and how much later each round is: the second day begins after some rounds.
+BEGINNING = datetime(2026, 1, 1, 12, tzinfo=UTC)
+ROUND = timedelta(hours=9)
+# Few of the sources have times, and so few queries.
+MOST_QUERIES = 30
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table: its query, and what stands before it in the declaration. `names` are its columns, in lower case."""
+    """A table: its query, and what stands before it in the declaration. `names` are its columns, in lower case.
+
+    With `daily` it has time partitions of a day each. Rows that do not meet `expected` are left out of it.
+    """
 
     name: str
     query: str
     names: tuple[str, ...]
     primary_key: tuple[str, ...] = ()
     partitioned_by: tuple[str, ...] = ()
+    daily: bool = False
+    expected: str = ""
 
     @property
     def declaration(self) -> str:
         """The statement that declares it."""
-        key = f" (PRIMARY KEY ({', '.join(self.primary_key)}))" if self.primary_key else ""
+        clauses = [f"CONSTRAINT good EXPECT ({self.expected}) ON VIOLATION QUARANTINE"] if self.expected else []
+        clauses += [f"PRIMARY KEY ({', '.join(self.primary_key)})"] if self.primary_key else []
+        inside = f" ({', '.join(clauses)})" if clauses else ""
         parts = f" PARTITIONED BY ({', '.join(self.partitioned_by)})" if self.partitioned_by else ""
-        return f"CREATE MATERIALIZED TABLE {self.name}{key}{parts} {HOURLY} AS {self.query}"
+        daily = f" WITH ('partition.unit' = 'day', 'partition.start' = '{FIRST_DAY}')" if self.daily else ""
+        return f"CREATE MATERIALIZED TABLE {self.name}{inside}{parts}{daily} {HOURLY} AS {self.query}"
+
+    def query_at(self, now: datetime) -> str:
+        """What the table is to hold after a refresh, where that is not the whole query."""
+        conditions = [f"coalesce({self.expected}, false)"] if self.expected else []
+        if self.daily:
+            (column,) = self.partitioned_by
+            # Freshness is shorter than a day, so the day that has begun is there too.
+            end = now.date() + timedelta(days=1)
+            conditions.append(f"{column} >= TIMESTAMP '{FIRST_DAY} 00:00:00' AND {column} < TIMESTAMP '{end} 00:00:00'")
+        return f"SELECT * FROM ({self.query}) AS q WHERE {' AND '.join(conditions)}" if conditions else self.query
 
 
 @dataclass(frozen=True)
@@ -67,15 +93,43 @@ class Case:
         return "\n".join(lines)
 
 
-def draw(seed: int, *, tables: int = 4, rounds: int = 3, deep: int = 3, partitioned: float = 0.2) -> Case:
-    """The case of a seed; `partitioned` is the share of tables that are, as far as their columns allow it."""
+def draw(
+    seed: int,
+    *,
+    tables: int = 4,
+    rounds: int = 3,
+    deep: int = 3,
+    partitioned: float = 0.2,
+    daily: float = 0.15,
+    judged: float = 0.15,
+) -> Case:
+    """The case of a seed.
+
+    `partitioned` is the share of tables that are, as far as their columns allow it, `daily` of those with time
+    partitions, and `judged` of those that expect something of their rows.
+    """
     random = Random(seed)
     relations = sources(random)
     changes = Changes(random, relations)
     queries = Queries(random, relations, deep)
     first = tuple(changes.first())
-    made = tuple(_table(random, f"t{number}", queries.top(), partitioned) for number in range(tables))
-    return Case(seed, relations, first, made, tuple(tuple(changes.some()) for _ in range(rounds)))
+    made = []
+    for number in range(tables):
+        query = queries.top()
+        table = _table(random, f"t{number}", query, partitioned)
+        # Apart from the other choices, which stay what they are for a seed.
+        apart = Random(f"{seed} {table.name}")
+        if apart.random() < daily:
+            found = _of_times(Queries(apart, relations, deep))
+            if found is not None:
+                query, time = found
+                table = _table(apart, table.name, query, 0)
+                table = replace(table, partitioned_by=(time,), daily=True)
+        if apart.random() < judged:
+            terms = [Term(f"`{column.name}`", column.kind, True) for column in query.columns]
+            table = replace(table, expected=Queries(apart, relations, 1).condition(terms))
+        made.append(table)
+    return Case(seed, relations, first, tuple(made), tuple(tuple(changes.some()) for _ in range(rounds)))
 
 
 def _table(random: Random, name: str, query: Query, partitioned: float) -> Table:
@@ -83,3 +137,13 @@ def _table(random: Random, name: str, query: Query, partitioned: float) -> Table
     plain = [column.name for column in query.columns if column.kind in PLAIN]
     parts = (random.choice(plain),) if plain and len(query.columns) > 1 and random.random() < partitioned else ()
     return Table(name, query.text, tuple(column.name.lower() for column in query.columns), key, parts)
+
+
+def _of_times(queries: Queries) -> tuple[Query, str] | None:
+    """A query that yields times beside other columns, and the column that has them."""
+    for _ in range(MOST_QUERIES):
+        query = queries.top()
+        times = [column.name for column in query.columns if column.kind in ("date", "time")]
+        if times and len(query.columns) > 1:
+            return query, queries.random.choice(times)
+    return None

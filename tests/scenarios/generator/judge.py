@@ -16,9 +16,10 @@ from freshline.plan.affected.analysis import find_affected
 from freshline.plan.reason import Reason
 from freshline.plan.request import RefreshRequest
 from freshline.refresh.cancellation import Cancellation
+from freshline.report.outcome import Outcome
 from freshline.run import open_runtime, refresh_table
 from freshline.testing import Lab
-from tests.scenarios.generator.case import Case, Table
+from tests.scenarios.generator.case import BEGINNING, FIRST_DAY, ROUND, Case, Table
 from tests.scenarios.generator.second_engine import NotReadError, SecondEngine, plain
 from tests.scenarios.generator.values import SPARK, declaration, type_of
 
@@ -27,6 +28,8 @@ SHARES = (7, 2, 1, 1)
 # How many of the refreshes are compared with DuckDB too, and how many are overtaken by another engine.
 SECOND_OPINIONS = 0.25
 OVERTAKEN = 0.03
+# How often the first day of a table with time partitions is named before a refresh of the whole.
+NAMED = 0.25
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,7 @@ class Counts:
 
     refreshes: int = 0
     second_opinions: int = 0
+    by_hand: int = 0
     strategies: Counter[str] = field(default_factory=Counter)
     reasons: Counter[str] = field(default_factory=Counter)
     left_out: Counter[str] = field(default_factory=Counter)
@@ -54,7 +58,8 @@ class Counts:
         reasons = ", ".join(f"{name} {count}" for name, count in self.reasons.most_common(8))
         left_out = ", ".join(f"{name} {count}" for name, count in self.left_out.most_common(8))
         return (
-            f"{self.refreshes} refreshes ({parts}), {self.second_opinions} compared with DuckDB; "
+            f"{self.refreshes} refreshes ({parts}), {self.second_opinions} compared with DuckDB, "
+            f"{self.by_hand} with days and expectations written as conditions; "
             f"reasons: {reasons}; left out: {left_out}"
         )
 
@@ -103,22 +108,32 @@ def judge_analysis(case: Case, counts: Counts) -> Failure | None:
 
 
 def judge_refreshes(
-    case: Case, labs: Callable[[], AbstractContextManager[Lab]], counts: Counts, *, force: str | None = ""
+    case: Case, labs: Callable[[datetime], AbstractContextManager[Lab]], counts: Counts, *, force: str | None = ""
 ) -> Failure | None:
-    """Whether every table equals its query after every refresh; `force` is a strategy instead of drawn ones."""
-    with labs() as lab:
+    """Whether every table equals its query after every refresh; `force` is a strategy instead of drawn ones.
+
+    `labs` makes a Lab whose clock begins at a time.
+    """
+    with labs(BEGINNING) as lab:
         for relation in case.relations:
             lab.source(relation.name, declaration(relation.columns, SPARK))
         _change(lab, case, 0)
         tables = [table for table in case.tables if _begins(lab, table, counts)]
         for number in range(1, len(case.rounds) + 1):
+            lab.clock.advance(seconds=ROUND.total_seconds())
             _change(lab, case, number)
             for table in list(tables):
                 drawn = Random(f"{case.seed} {table.name} {number}")
                 strategy = drawn.choices(STRATEGIES, SHARES)[0] if force == "" else force
                 if drawn.random() < OVERTAKEN:
                     _overtake(lab, table)
-                failure = _refresh(lab, table, number, strategy, counts)
+                failure = None
+                if table.daily and drawn.random() < NAMED:
+                    failure = _name_first_day(lab, table, number, counts)
+                if failure is None:
+                    failure = _refresh(lab, table, number, strategy, counts)
+                if failure is None and (table.daily or table.expected):
+                    failure = _by_hand(lab, table, number, counts)
                 if failure is None and drawn.random() < SECOND_OPINIONS:
                     failure = _second_opinion(lab, case, table, number, counts)
                 if failure is not None and failure.kind == "ended":
@@ -176,11 +191,22 @@ def _engine(lab: Lab, table: Table, epoch: int, failpoint: Callable[[str], None]
     refresh_table(runtime, name, RefreshRequest(), cancellation=Cancellation(), progress=lambda message: None)
 
 
+def _name_first_day(lab: Lab, table: Table, number: int, counts: Counts) -> Failure | None:
+    """Replace one time partition."""
+    (column,) = table.partitioned_by
+    return _compare(lab, table, number, lab.refresh(table.name, partitions={column: FIRST_DAY}), counts)
+
+
 def _refresh(lab: Lab, table: Table, number: int, strategy: str | None, counts: Counts) -> Failure | None:
     outcome = lab.refresh(table.name, strategy=strategy)
     if isinstance(outcome.error, IncrementalError):
         counts.reasons[f"{strategy} refused"] += 1
         outcome = lab.refresh(table.name)
+    return _compare(lab, table, number, outcome, counts)
+
+
+def _compare(lab: Lab, table: Table, number: int, outcome: Outcome, counts: Counts) -> Failure | None:
+    """Whether a refresh went well, and left the table as its query is at the positions of its receipt."""
     if outcome.error is not None:
         whole = lab.refresh(table.name, full=True)
         if whole.error is None:
@@ -200,9 +226,19 @@ def _refresh(lab: Lab, table: Table, number: int, strategy: str | None, counts: 
     return Failure(table.name, number, "rows", f"after {outcome.strategy} {found[:6]}") if found else None
 
 
+def _by_hand(lab: Lab, table: Table, number: int, counts: Counts) -> Failure | None:
+    """Compare with the query as it is now, time partitions and constraints being conditions that nobody derived."""
+    asked = Counter(plain([list(row.values()) for row in lab.sql(table.query_at(lab.clock()))]))
+    stored = Counter(plain([list(row.values()) for row in lab.rows(table.name)]))
+    counts.by_hand += 1
+    if stored == asked:
+        return None
+    return Failure(table.name, number, "by hand", f"more {stored - asked}, less {asked - stored}")
+
+
 def _second_opinion(lab: Lab, case: Case, table: Table, number: int, counts: Counts) -> Failure | None:
     """Compare the table with what DuckDB computes from the same rows of the sources."""
-    if table.partitioned_by:
+    if table.partitioned_by and not table.daily:
         # Delta keeps an empty text of a partition as NULL, DuckDB knows nothing of that.
         return None
     if "LATERAL VIEW OUTER" in table.query:
@@ -214,7 +250,7 @@ def _second_opinion(lab: Lab, case: Case, table: Table, number: int, counts: Cou
         for relation in case.relations:
             engine.fill(relation.name, [_without_zone(row) for row in lab.rows(relation.name)])
         asked: Counter[Any] = Counter()
-        for row, times in engine.rows(table.query).items():
+        for row, times in engine.rows(table.query_at(lab.clock())).items():
             # Whether DuckDB gives a time with a zone depends on the form of the query.
             asked[tuple(_utc(value) for value in row)] += times
     except NotReadError:

@@ -194,20 +194,21 @@ class Queries:
         two = self.random.choice([term for term in right if term.kind == kind])
         parts = [f"{one.text} {'<=>' if self.chance(0.12) else '='} {two.text}"]
         if not only_equal and self.chance(0.3):
-            parts.append(self._condition([*left, *right] if self.chance(0.5) else list(right)))
+            parts.append(self.condition([*left, *right] if self.chance(0.5) else list(right)))
         return " AND ".join(parts)
 
     def _where(self, terms: Sequence[Term], relations: Sequence[Relation], deep: int) -> str:
-        parts = [self._condition(terms) for _ in range(self.random.choices((0, 1, 2), (5, 4, 1))[0])]
+        parts = [self.condition(terms) for _ in range(self.random.choices((0, 1, 2), (5, 4, 1))[0])]
         if deep > 1 and self.chance(0.35):
             part = self._subquery_condition(terms, relations, deep)
             if part is not None:
                 if self.chance(0.15):
-                    part = f"({part} OR {self._condition(terms)})"
+                    part = f"({part} OR {self.condition(terms)})"
                 parts.insert(self.random.randint(0, len(parts)), part)
         return f" WHERE {' AND '.join(parts)}" if parts else ""
 
-    def _condition(self, terms: Sequence[Term]) -> str:
+    def condition(self, terms: Sequence[Term]) -> str:
+        """A condition on terms."""
         term = self.pick(terms, PLAIN)
         if term is None:
             return "1 = 1"
@@ -310,7 +311,7 @@ class Queries:
         forms.append(Term(f"count(DISTINCT {some.text})", "long"))
         if numbers is not None:
             forms.append(Term(f"sum({numbers.text})", "long"))
-            forms.append(Term(f"sum({numbers.text}) FILTER (WHERE {self._condition(terms)})", "long"))
+            forms.append(Term(f"sum({numbers.text}) FILTER (WHERE {self.condition(terms)})", "long"))
             forms.append(Term(f"sum(DISTINCT {numbers.text})", "long"))
         if kind is None:
             forms.append(Term(f"min({some.text})", some.kind))

@@ -62,10 +62,19 @@ def _smaller(case: Case) -> Iterator[Case]:
         key = tuple(name for name in table.primary_key if name.lower() in names)
         parts = tuple(name for name in table.partitioned_by if name.lower() in names and len(names) > 1)
         whole_key = key if len(key) == len(table.primary_key) else ()
-        smaller = replace(table, query=query, names=names, primary_key=whole_key, partitioned_by=parts)
+        smaller = replace(
+            table,
+            query=query,
+            names=names,
+            primary_key=whole_key,
+            partitioned_by=parts,
+            daily=table.daily and bool(parts),
+        )
         yield replace(case, tables=(smaller,))
     if table.primary_key or table.partitioned_by:
-        yield replace(case, tables=(replace(table, primary_key=(), partitioned_by=()),))
+        yield replace(case, tables=(replace(table, primary_key=(), partitioned_by=(), daily=False),))
+    if table.expected:
+        yield replace(case, tables=(replace(table, expected=""),))
     for place, change in enumerate(case.first):
         for row in range(len(change.rows)):
             rows = (*change.rows[:row], *change.rows[row + 1 :])

@@ -15,10 +15,13 @@ from pyspark.sql import functions as F
 from freshline.commit.write import append_rows, apply_changes
 from freshline.plan.reason import Reason
 from freshline.plan.step import RefoldKeys, RefreshKeys
+from freshline.refresh.fold import read_unjudged
+from freshline.refresh.inputs import read_upserted, shadow_inputs
 from freshline.refresh.keys import INSERT, OP
 from freshline.run.attempt import Attempt, Work
 from freshline.run.by_keys import Changed, find_changes, refold
 from freshline.run.steps.full import full
+from freshline.run.steps.merge import quarantine_null_keys
 
 
 def refresh_keys(attempt: Attempt, step: RefreshKeys) -> Work:
@@ -32,14 +35,17 @@ def refresh_keys(attempt: Attempt, step: RefreshKeys) -> Work:
 
 def refold_keys(attempt: Attempt, step: RefoldKeys) -> Work:
     """The write of how the rows of a merge type change whose keys are folded again."""
-    return _write_of_changes(attempt, refold(attempt, step), attempt.changes[step.input].rows)
+    pinned, change = attempt.inputs[step.input], attempt.changes[step.input]
+    shadow_inputs({step.input: read_upserted(attempt.spark, pinned, change)})
+    rejected = quarantine_null_keys(attempt, pinned, read_unjudged(attempt.spark, attempt.spec))
+    return _write_of_changes(attempt, refold(attempt, step), change.rows, rejected=rejected)
 
 
-def _write_of_changes(attempt: Attempt, found: Changed, rows_in: int) -> Work:
+def _write_of_changes(attempt: Attempt, found: Changed, rows_in: int, *, rejected: int = 0) -> Work:
     """The write of changes to rows that have some of the keys."""
     changed = found.rows
     if changed is None or found.count == 0:
-        return attempt.nothing(rows_in)
+        return attempt.nothing(rows_in, rejected=rejected)
     write: Callable[..., None]
     if not changed.where(F.col(OP) != INSERT).take(1):
         write = partial(append_rows, changed.drop(OP), attempt.path, count=found.count)
@@ -55,4 +61,4 @@ def _write_of_changes(attempt: Attempt, found: Changed, rows_in: int) -> Work:
             near=found.keys.near("t"),
             count=found.count,
         )
-    return Work(lambda new: write(receipt=new), "keys", found.reason, rows_in, attempt.pins.positions, {})
+    return Work(lambda new: write(receipt=new), "keys", found.reason, rows_in, attempt.pins.positions, {}, rejected)
