@@ -381,10 +381,13 @@ def _finished(rows: DataFrame, error: Column, record: str | None, spec: SourceSp
         rejected = F.concat(F.lit(CONSTRAINT), quarantine, F.lit(")"))
         final = F.coalesce(broken, rejected, F.when(dropped.isNotNull(), F.lit(DROPPED)))
         marked = [F.col(VIOLATED)]
+    # Spark pushes a filter on the verdict below the parser, and then parses each record again for every mention of it:
+    # five times instead of once. What differs each time it leaves in place; a number is never below zero.
+    verdict = F.when(F.monotonically_increasing_id() >= 0, final).alias(ERROR)
     # A good record of a source without a key is never needed raw again.
     raw = F.col("value") if spec.primary_key else F.when(final.isNotNull(), F.col("value"))
     names = [F.col(quoted(field.name)) for field in record_schema(spec).fields]
-    return typed.select(FILE, RECORD, LINE, *queue, raw.cast("binary").alias(RAW), final.alias(ERROR), *marked, *names)
+    return typed.select(FILE, RECORD, LINE, *queue, raw.cast("binary").alias(RAW), verdict, *marked, *names)
 
 
 def record_hash(spec: SourceSpec) -> Column:

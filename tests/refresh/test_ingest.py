@@ -1,0 +1,38 @@
+"""What parsing costs: each record is parsed once, however often its verdict is asked for."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+from pyspark.sql import functions as F
+
+from freshline.declare.names import TableName
+from freshline.refresh.ingest import ERROR, accepted, parse_records
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("declared", ["k STRING, n INT", "k STRING, n INT, PRIMARY KEY (k)"])
+def test_a_filter_on_the_verdict_does_not_parse_again(lab, declared):
+    lab.declare(
+        f"CREATE SOURCE event ({declared}) WITH ('connector' = 'kafka', 'format' = 'json', 'topic' = 't', "
+        "'bootstrap.servers' = 'localhost:1')"
+    )
+    spec = lab.runtime.graph.spec(TableName.parse("event"))
+    moment = datetime(2026, 1, 1, tzinfo=UTC)
+    values = [(b"1", b'{"k": "a", "n": 1}', "t", 0, 0, moment, None), (b"2", b"{", "t", 0, 1, moment, None)]
+    records = lab.runtime.sessions.root.createDataFrame(
+        values,
+        "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, "
+        "headers ARRAY<STRUCT<key: STRING, value: BINARY>>",
+    )
+
+    rows = parse_records(records, spec).rows
+
+    good = rows.where(F.assert_true(F.col(ERROR).isNull() | F.lit(True)).isNull() & F.col(ERROR).isNull())
+    plan = good.select("k", "n")._jdf.queryExecution().optimizedPlan().toString()
+    assert plan.count("from_json(") == 1, plan
+    assert [(row["k"], row["n"]) for row in good.collect()] == [("a", 1)]
+    if not spec.primary_key:
+        kept = accepted(rows, spec, 1, datetime(2026, 1, 2, tzinfo=UTC))
+        assert [row["n"] for row in kept.collect()] == [1]
