@@ -8,6 +8,7 @@ from freshline.declare.names import TableName
 from freshline.declare.spec import TableSpec
 from freshline.errors import HistoryRequiredError
 from freshline.plan.changes import ChangeKind, Changes
+from freshline.plan.reason import Reason
 from freshline.plan.receipt import Receipt
 from freshline.plan.step import MergeRows, Step
 
@@ -33,8 +34,13 @@ def inputs_short_after(receipt: Receipt | None, step: Step) -> frozenset[TableNa
     return before | {step.input} if isinstance(step, MergeRows) and step.updates else before
 
 
-def require_history(spec: TableSpec, receipt: Receipt | None, changes: Mapping[TableName, Changes]) -> None:
+def require_history(
+    spec: TableSpec, receipt: Receipt | None, changes: Mapping[TableName, Changes], reason: Reason
+) -> None:
     """Raise HistoryRequiredError where a full refresh would go without history that the table requires (rule 7).
+
+    `reason` is that of the full refresh: that changed rows are gone may show only when they are read, and then no input
+    is named.
 
     That is lost with an input that was replaced, whose unread changes are gone, or that deleted rows which the table
     keeps. A table without a receipt has nothing to lose.
@@ -43,7 +49,7 @@ def require_history(spec: TableSpec, receipt: Receipt | None, changes: Mapping[T
         return
     for name in spec.requires_history:
         kind = changes[name].kind if name in changes else ChangeKind.NOTHING
-        why = _GONE.get(kind)
+        why = _GONE.get(ChangeKind.HISTORY_GONE if reason.code == "HISTORY_GONE" else kind)
         if why is None and name in receipt.short_of_rows:
             why = "deleted or updated rows since the table began, and the table keeps what it made of them"
         if why is None and ignores_deletes(spec) and kind in (ChangeKind.MUTATE, ChangeKind.REPLACE):

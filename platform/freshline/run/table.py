@@ -488,7 +488,7 @@ def _require_allowed(
     spec: TableSpec, step: Step, changes: Mapping[TableName, Changes], receipt: Receipt | None
 ) -> None:
     if isinstance(step, Full):
-        require_history(spec, receipt, changes)
+        require_history(spec, receipt, changes, step.reason)
     kept = receipt is not None and receipt.kept_before is not None
     if isinstance(step, Full) and kept and step.reason.code not in ("REQUESTED", "NO_RECEIPT"):
         raise IncrementalError(
