@@ -7,9 +7,10 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,21 +43,34 @@ class Reads:
     sums: list[tuple[Mapping[str, Any], Mapping[str, Any]]] = field(default_factory=list)
     tables: list[tuple[Mapping[str, Any], dict[int, tuple[int, int]]]] = field(default_factory=list)
     refused: list[FreshlineError] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+
+    def read_sums(self, root: Path) -> None:
+        """The log, as three numbers."""
+        found = read_union("event", columns=SUMS, project=root)
+        self.sums.append((found.token, found.rows[0]))
+
+    def read_table(self, root: Path) -> None:
+        """The keyed table, whole."""
+        found = read_union("newest", project=root)
+        self.tables.append((found.token, newest(found.rows)))
 
 
 def newest(rows):
     return {int(row["k"]): (int(row["v"]), int(row["n"])) for row in rows}
 
 
-def read_every_second(root: Path, over: threading.Event, reads: Reads) -> None:
-    while not over.wait(1.0):
+def read_every_second(read: Callable[[], None], over: threading.Event, reads: Reads) -> None:
+    """Read again a second after the last read began, or at once where it took longer."""
+    began = time.monotonic()
+    while not over.wait(max(0.0, began + 1.0 - time.monotonic())):
+        began = time.monotonic()
         try:
-            found = read_union("event", columns=SUMS, project=root)
-            reads.sums.append((found.token, found.rows[0]))
-            table = read_union("newest", project=root)
-            reads.tables.append((table.token, newest(table.rows)))
+            read()
         except FreshlineError as error:
             reads.refused.append(error)
+        else:
+            reads.seconds.append(time.monotonic() - began)
 
 
 def kill_engine(settings) -> None:
@@ -210,13 +224,17 @@ def test_six_kills_of_broker_and_engine_lose_and_repeat_nothing(root, kafka, spa
     over, reads = threading.Event(), Reads()
     assert list(EngineClient.connect(settings, start=True, loops=True).run("refresh"))
 
-    with ThreadPoolExecutor(1) as threads:
-        reading = threads.submit(read_every_second, root, over, reads)
+    with ThreadPoolExecutor(2) as threads:
+        readers = [
+            threads.submit(read_every_second, partial(read, root), over, reads)
+            for read in (reads.read_sums, reads.read_table)
+        ]
         try:
             send_and_kill(story, reads, settings, chance)
         finally:
             over.set()
-        reading.result()
+        for reader in readers:
+            reader.result()
     client = EngineClient.connect(settings, start=True, loops=True)
     outcomes = [event["outcome"] for event in client.run("refresh") if event["type"] == "outcome"]
 
@@ -231,4 +249,5 @@ def test_six_kills_of_broker_and_engine_lose_and_repeat_nothing(root, kafka, spa
     story.check_reads(reads, root)
     codes = sorted({error.code for error in reads.refused})
     print(f"{len(reads.sums)} and {len(reads.tables)} union reads, {len(reads.refused)} refused: {codes}")
+    print("seconds of a read:", " ".join(f"{seconds:.1f}" for seconds in reads.seconds))
     client.stop()

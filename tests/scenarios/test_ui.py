@@ -65,7 +65,8 @@ STOP = "mutation ($id: String!) { stopSensor(id: $id) { __typename ... on Python
 START = """mutation ($sensor: SensorSelector!) { startSensor(sensorSelector: $sensor) {
   __typename ... on PythonError { message } } }"""
 RELOAD = """mutation { reloadRepositoryLocation(repositoryLocationName: "freshline") { __typename
-  ... on WorkspaceLocationEntry { loadStatus locationOrLoadError { __typename ... on PythonError { message } } } } }"""
+  ... on WorkspaceLocationEntry { loadStatus locationOrLoadError { __typename ... on PythonError {
+  message errorChain { error { message } } } } } } }"""
 ASSETS = "{ assetNodes { assetKey { path } } }"
 TERMINATE = "mutation ($run: String!) { terminateRun(runId: $run) { __typename } }"
 
@@ -314,6 +315,8 @@ def test_freshness_fails_while_a_table_is_left_alone_and_passes_again(ui):
 
     wait_for(lambda: health() == ("HEALTHY", True), "it is fresh")
     ui.command("suspend", "live", "--because", "to see it late")
+    # A table that has all there is is not late, suspended or not.
+    ui.land(7)
     # Dagster's window is the freshness and two turns of a minute, and its daemon looks every half minute.
     wait_for(lambda: health()[1] is False, "the check is red")
     wait_for(lambda: health()[0] in ("DEGRADED", "WARNING"), "Dagster's own state has changed")

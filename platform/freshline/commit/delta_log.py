@@ -32,6 +32,10 @@ from freshline.plan.receipt import Receipt
 from freshline.plan.record import RefreshRecord
 
 COMMIT_FILE = re.compile(r"(\d{20})\.json\Z")
+# What says where the newest checkpoint is (PROTOCOL.md, "Last Checkpoint File").
+LAST_CHECKPOINT = "_last_checkpoint"
+# Our tables have a checkpoint every 50 commits; a log without one for longer is listed.
+_MOST_AFTER_CHECKPOINT = 500
 # So begins the name under which freshline's transactions stand in a table's log; the table's id follows.
 APPLICATION = "freshline/"
 
@@ -114,12 +118,34 @@ def newest_version(path: Path) -> int | None:
     """The newest committed version, None where there is no Delta table. Raises SourceError for a log not to be read."""
     log = path / "_delta_log"
     try:
+        version = _after_checkpoint(log)
+        if version is not None:
+            return version
         if not log.is_dir():
             return None
         versions = [int(match.group(1)) for entry in log.iterdir() if (match := COMMIT_FILE.match(entry.name))]
     except OSError as error:
         raise _unreadable(log, error) from error
     return max(versions, default=None)
+
+
+def _after_checkpoint(log: Path) -> int | None:
+    """The newest version, found by asking for one commit after another from the last checkpoint on.
+
+    A log keeps every commit for as long as its history is declared, tens of thousands for a table that is never older
+    than seconds, and a list of them costs as much as the rest of a look. None where the log names no checkpoint, or its
+    commit is not there, or so many follow that a list is cheaper.
+    """
+    try:
+        version = int(json.loads((log / LAST_CHECKPOINT).read_text(encoding="utf-8"))["version"])
+    except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError):
+        return None
+    if not (log / f"{version:020d}.json").exists():
+        return None
+    for later in range(version + 1, version + _MOST_AFTER_CHECKPOINT):
+        if not (log / f"{later:020d}.json").exists():
+            return later - 1
+    return None
 
 
 def newest_commit(path: Path) -> Path | None:
