@@ -120,3 +120,8 @@ def test_an_engine_has_the_mark_of_the_engine_whichever_part_of_up_starts_it(
     found = engine_environ(before)
 
     assert (found.get(MARK), found["HOME"]) == (expected, "/home")
+
+
+def test_an_engine_has_few_arenas_of_memory_unless_its_user_says_otherwise() -> None:
+    assert engine_environ({})["MALLOC_ARENA_MAX"] == "2"
+    assert engine_environ({"MALLOC_ARENA_MAX": "8"})["MALLOC_ARENA_MAX"] == "8"

@@ -140,17 +140,22 @@ class Ui:
         found: dict[str, Any] = self.ask(NODE, key={"path": [table]})["assetNodeOrError"]
         return found
 
-    def backfill(self, table: str, keys: Sequence[str]) -> dict[str, Any]:
-        """Launch a backfill and wait for its end."""
+    def begin_backfill(self, table: str, keys: Sequence[str]) -> str:
         launched = self.ask(BACKFILL, asset=[{"path": [table]}], keys=keys)["launchPartitionBackfill"]
         assert "backfillId" in launched, launched
+        return str(launched["backfillId"])
 
+    def end_backfill(self, backfill: str) -> dict[str, Any]:
         def state() -> dict[str, Any]:
-            found: dict[str, Any] = self.ask(BACKFILL_STATE, id=launched["backfillId"])["partitionBackfillOrError"]
+            found: dict[str, Any] = self.ask(BACKFILL_STATE, id=backfill)["partitionBackfillOrError"]
             return found
 
         wait_for(lambda: state()["status"] not in ("REQUESTED", "CANCELING"), "the backfill has ended")
         return state()
+
+    def backfill(self, table: str, keys: Sequence[str]) -> dict[str, Any]:
+        """Launch a backfill and wait for its end."""
+        return self.end_backfill(self.begin_backfill(table, keys))
 
     def days(self, first: int, last: int) -> list[str]:
         return [str(self.first + timedelta(days=day)) for day in range(first, last + 1)]
@@ -339,6 +344,11 @@ def test_a_location_that_fails_to_load_shows_file_and_line_and_the_streams_go_on
     assert "added" in keys()
 
     added.write_text("CREATE MATERIALIZED TABLE added\nFRESHNESS = INTERVAL '0' SECOND\nAS SELECT id FROM event")
+    daemon = ui.settings.state / "logs" / "dagster-daemon.log"
+    wait_for(lambda: "assets/added.sql:2" in daemon.read_text(), "the daemon has loaded the mistake")
+    # The webserver has not, so a backfill can still be asked for.
+    backfill = ui.begin_backfill("daily", ui.days(4, 5))
+    wait_for(lambda: f"Backfill {backfill} was unable to continue" in daemon.read_text(), "the backfill waits")
     told = reload()["locationOrLoadError"]
     assert told["__typename"] == "PythonError"
     assert "assets/added.sql:2" in json.dumps(told)
@@ -349,6 +359,7 @@ def test_a_location_that_fails_to_load_shows_file_and_line_and_the_streams_go_on
     added.unlink()
     assert reload()["locationOrLoadError"]["__typename"] == "RepositoryLocation"
     assert "added" not in keys()
+    assert ui.end_backfill(backfill)["status"] == "COMPLETED_SUCCESS"
 
 
 def pictures() -> ModuleType:

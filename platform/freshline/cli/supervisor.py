@@ -32,6 +32,7 @@ from freshline.engine.client import EngineClient
 from freshline.engine.lock import read_holder
 from freshline.engine.process import ProcessId
 from freshline.engine.state_file import read_state, remove_state
+from freshline.engine.up_record import LONG_RUNNING
 from freshline.engine.up_record import record_file as record_file
 from freshline.errors import EngineError, FreshlineError, SettingsError
 
@@ -262,6 +263,9 @@ class Supervisor:
         if log.is_file() and log.stat().st_size > _LOG_BYTES:
             log.replace(log.with_suffix(".log.1"))
         environ = {
+            **LONG_RUNNING,
+            # A backfill waits for a location that fails to load at the moment, rather than fail with it.
+            "DAGSTER_BACKFILL_RETRY_DEFINITION_CHANGED_ERROR": "1",
             **os.environ,
             "DAGSTER_HOME": str(self._dagster_home),
             "FRESHLINE_ENV": self.settings.environment,

@@ -1,0 +1,329 @@
+"""What one refresh of a table has to decide: from where it reads on, what happened there, and which step that asks for.
+
+Everything here looks and decides; `table.py` acts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import assert_never
+
+from freshline.commit.columns import input_columns, input_types
+from freshline.commit.definitions import read_definition
+from freshline.commit.delta_log import (
+    Newest,
+    classify,
+    count_all,
+    count_rows,
+    read_newest,
+)
+from freshline.declare.names import TableName
+from freshline.declare.spec import TableSpec
+from freshline.errors import (
+    DefinitionChangedError,
+    FreshlineError,
+    IncrementalError,
+    SourceError,
+    UpstreamChangedError,
+)
+from freshline.plan.changes import ChangeKind, Changes
+from freshline.plan.definition import ChangeClass, classify_change, definition_of, may_keep_rows
+from freshline.plan.history import ignores_deletes, require_history
+from freshline.plan.partition import Interval, find_gaps
+from freshline.plan.position import Position, TablePosition, position_from_json
+from freshline.plan.price import Price, budget_of, counts, price_of
+from freshline.plan.reason import Reason
+from freshline.plan.receipt import Receipt
+from freshline.plan.record import RefreshRecord
+from freshline.plan.request import RefreshRequest
+from freshline.plan.step import (
+    Append,
+    Begin,
+    FillPartitions,
+    Full,
+    MergeRows,
+    Noop,
+    RefoldKeys,
+    RefreshKeys,
+    ReplaceNamedPartitions,
+    ReplacePartitions,
+    Situation,
+    Step,
+    choose_step,
+    strategy_of,
+)
+from freshline.refresh.cancellation import Cancellation, Limited
+from freshline.run.failure import translate
+from freshline.run.parked import is_due
+from freshline.run.pin import Pins, pin_inputs
+from freshline.run.runtime import Runtime
+from freshline.run.spans import wanted_end
+
+# The steps that read changes of inputs, and not only their newest versions.
+BY_CHANGES = (Append, MergeRows, RefoldKeys, RefreshKeys, ReplacePartitions)
+# The steps whose cost grows with what they touch; an append never reads the table.
+PRICED = (MergeRows, RefoldKeys, RefreshKeys, ReplacePartitions)
+# More than the control store keeps of a table: the full refresh that prices are compared with may be long ago.
+PRICED_REFRESHES = 1_000
+# A position that only the control store knows must not fall behind what the inputs still hold.
+CARRY_AFTER = timedelta(hours=1)
+CARRY_AFTER_VERSIONS = 1000
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What one refresh is to do, and what that rests on.
+
+    `newest` is the table as it is found, `changes` what happened to each input since, `budget` the seconds after which
+    the step is given up for a full refresh.
+    """
+
+    newest: Newest | None
+    pins: Pins
+    changes: Mapping[TableName, Changes]
+    step: Step
+    price: Price | None = None
+    budget: float | None = None
+
+    @property
+    def receipt(self) -> Receipt | None:
+        """The newest receipt of the table."""
+        return None if self.newest is None else self.newest.receipt
+
+
+def decide(runtime: Runtime, spec: TableSpec, request: RefreshRequest, instead: Reason | None) -> Decision:
+    """Look at the table and its inputs, and choose the step.
+
+    `instead` says why an earlier attempt at a step by changes was given up: everything is computed then. Raises
+    DefinitionChangedError, HistoryRequiredError, IncrementalError, UpstreamChangedError and the errors of sources.
+    """
+    path = runtime.warehouse.path(spec.name)
+    newest = read_newest(path)
+    receipt = None if newest is None else newest.receipt
+    redefined = _redefinition(runtime, spec, receipt, request)
+    base = _base_positions(runtime, spec, receipt)
+    pins = pin_inputs(runtime, spec, base)
+    runtime.failpoint("table-pinned")
+    changes = _classify_inputs(pins, base)
+    foreign = newest is not None and newest.foreign
+    columns = input_columns(runtime.graph, runtime.warehouse, spec)
+    due = is_due(runtime, spec, receipt)
+    # A refresh that finds nothing new needs no types, and is to be quick.
+    moved = any(change.kind is not ChangeKind.NOTHING for change in changes.values())
+    types = input_types(runtime.graph, runtime.warehouse, spec) if moved else {}
+    gaps = _missing_partitions(runtime, spec, receipt) if not (request.partitions or instead) else ()
+    step = choose_step(Situation(spec, receipt, foreign, changes, request, columns, due, types, redefined, gaps))
+    price, budget = None, None
+    # Rows that computing everything would not give again are no matter of its price.
+    kept = (receipt is not None and receipt.kept_before is not None) or ignores_deletes(spec)
+    if isinstance(step, PRICED) and request.strategy is None and not spec.incremental_strict and not kept:
+        records = runtime.control.refreshes(spec.name, limit=PRICED_REFRESHES, looks=False)
+        price = _expected_price(spec, step, pins, changes, records, path)
+        if price is not None and price.prefers_full:
+            step = Full(Reason("COST", str(price)))
+        else:
+            budget = budget_of(records, spec.fingerprint)
+    if instead is not None and isinstance(step, (*BY_CHANGES, FillPartitions)):
+        step, budget = Full(instead), None
+    _require_allowed(spec, step, changes, receipt)
+    return Decision(newest, pins, changes, step, price, budget)
+
+
+def _redefinition(runtime: Runtime, spec: TableSpec, receipt: Receipt | None, request: RefreshRequest) -> str:
+    """What changed in the declaration since the newest receipt, where this refresh takes it up; empty for nothing.
+
+    Raises DefinitionChangedError where rows of the old and the new one must not mix.
+    """
+    if receipt is None:
+        return ""
+    if receipt.fingerprint == spec.fingerprint:
+        runtime.keep_definition(spec)
+        return ""
+    if request.full:
+        return ""
+    if request.partitions and spec.time_partitions is not None and receipt.spans is not None:
+        # Its receipt tells which partitions are of which declaration, so a backfill may replace them one by one.
+        return ""
+    before = read_definition(runtime.warehouse.root, receipt.fingerprint)
+    change = classify_change(before, definition_of(spec))
+    if change.kind is ChangeClass.ADDITIVE and receipt.kept_before is None and request.start is None:
+        return change.text
+    if change.kind is ChangeClass.DESTRUCTIVE:
+        raise DefinitionChangedError(
+            f"the declaration changed since the newest refresh, and what is stored would go away: {change.text}. "
+            f"Change it back, or replace all of it with `freshline apply {spec.name} --from beginning --force`.",
+            where=str(spec.written_at),
+        )
+    if request.start is not None and spec.time_partitions is not None:
+        raise DefinitionChangedError(
+            f"a table with time partitions is taken over partition by partition: {change.text}. Replace them with "
+            f"`freshline backfill {spec.name} --from .. --to ..`, or all at once with `--from beginning`.",
+            where=str(spec.written_at),
+        )
+    if request.start is not None and before is not None:
+        if not may_keep_rows(before, definition_of(spec)):
+            raise DefinitionChangedError(
+                f"rows cannot be kept: the key or the partitions are computed in another way ({change.text}). Begin it "
+                f"at the beginning: `freshline apply {spec.name} --from beginning`.",
+                where=str(spec.written_at),
+            )
+        return change.text
+    keeping = (
+        "`--from now` keeps what is there"
+        if spec.time_partitions is None
+        else f"`freshline backfill {spec.name}` replaces partition by partition"
+    )
+    raise DefinitionChangedError(
+        "the declaration changed since the newest refresh, and rows of the old and the new one must not mix: "
+        f"{change.text}. Say from when on it holds: `freshline apply {spec.name} --from beginning` (or "
+        f"`freshline refresh {spec.name} --full`) computes everything anew, {keeping}.",
+        where=str(spec.written_at),
+    )
+
+
+def _missing_partitions(runtime: Runtime, spec: TableSpec, receipt: Receipt | None) -> tuple[Interval, ...]:
+    """What a table with time partitions should have by now, and has not."""
+    if spec.time_partitions is None or receipt is None:
+        return ()
+    first = spec.time_partitions.first.start
+    return find_gaps(receipt.spans or (), spec.fingerprint, first, wanted_end(runtime, spec))
+
+
+def _base_positions(runtime: Runtime, spec: TableSpec, receipt: Receipt | None) -> Mapping[TableName, Position]:
+    """Up to where the table is known to have read: its receipt, or a later check that found nothing to write."""
+    if receipt is None:
+        return {}
+    check = runtime.control.checks().get(spec.name)
+    if check is None:
+        return receipt.positions
+    known = json.loads(check.position or "{}")
+    if known.get("seq") != receipt.seq or "positions" not in known:
+        return receipt.positions
+    return {TableName.parse(key): position_from_json(value) for key, value in known["positions"].items()}
+
+
+def _classify_inputs(pins: Pins, base: Mapping[TableName, Position]) -> dict[TableName, Changes]:
+    """What happened to each input between the position that was read and the pinned one."""
+    found = {}
+    for name, pinned in pins.inputs.items():
+        before = base.get(name)
+        found[name] = classify(
+            name,
+            pinned.path,
+            before if isinstance(before, TablePosition) else None,
+            pinned.position,
+            log=pinned.is_log,
+        )
+    return found
+
+
+def _expected_price(
+    spec: TableSpec,
+    step: Step,
+    pins: Pins,
+    changes: Mapping[TableName, Changes],
+    records: Sequence[RefreshRecord],
+    path: Path,
+) -> Price | None:
+    """What the step and a full refresh are expected to take; None where that does not count or is not known."""
+    changed = sum(changes[name].rows for name in spec.driving)
+    driving = [count or 0 for count in count_all(pins.inputs[name].path for name in spec.driving)]
+    if not counts(changed, sum(driving) + (count_rows(path) or 0)):
+        return None
+    return price_of(strategy_of(step), changed, records, spec.fingerprint, rows=sum(driving))
+
+
+def _require_allowed(
+    spec: TableSpec, step: Step, changes: Mapping[TableName, Changes], receipt: Receipt | None
+) -> None:
+    """Refuse a step that the declaration forbids.
+
+    Raises HistoryRequiredError, IncrementalError and UpstreamChangedError.
+    """
+    if isinstance(step, Full):
+        require_history(spec, receipt, changes, step.reason)
+    kept = receipt is not None and receipt.kept_before is not None
+    if isinstance(step, Full) and kept and step.reason.code not in ("REQUESTED", "NO_RECEIPT"):
+        raise IncrementalError(
+            "rows from before the declaration's start are kept as they are, and this change needs a full refresh, "
+            f"which computes them anew: {step.reason}. Run `freshline refresh {spec.name} --full`.",
+            where=str(spec.written_at),
+        )
+    if isinstance(step, Full) and spec.incremental_strict and step.reason.code not in ("REQUESTED", "NO_RECEIPT"):
+        raise IncrementalError(
+            f"`incremental = strict`, but this change needs a full refresh: {step.reason}. "
+            f"Run `freshline refresh {spec.name} --full`, or declare `incremental = auto`.",
+            where=str(spec.name),
+        )
+    if spec.merge is not None and spec.merge.upstream_deletes == "error":
+        hit = [
+            c for n in spec.driving if (c := changes[n]).kind in (ChangeKind.MUTATE, ChangeKind.REPLACE) and c.before
+        ]
+        if hit and step.reason.code == "UPSTREAM_DELETES":
+            raise UpstreamChangedError(
+                f"{hit[0].name} updated or deleted rows (versions {hit[0].before and hit[0].before.version + 1} to "
+                f"{hit[0].after.version}), and `upstream-deletes` is `error`. "
+                f"Run `freshline refresh {spec.name} --full` to take them in.",
+                where=str(spec.name),
+            )
+
+
+def why_full(
+    error: Exception, spec: TableSpec, step: Step, limited: Limited, cancellation: Cancellation
+) -> Reason | None:
+    """Why everything is to be computed after a step failed: it took too long, or changed rows are no longer there."""
+    if limited.exceeded and not cancellation.cancelled:
+        return Reason("BUDGET_EXCEEDED", f"{limited.seconds:.0f} s")
+    if isinstance(step, FillPartitions):
+        failure = translate(error, spec, cancellation)
+        return Reason("HISTORY_GONE", failure.message) if isinstance(failure, SourceError) else None
+    if isinstance(error, FreshlineError) or not isinstance(step, BY_CHANGES):
+        return None
+    failure = translate(error, spec, cancellation)
+    return Reason("HISTORY_GONE", failure.message) if isinstance(failure, SourceError) else None
+
+
+def is_far_ahead(receipt: Receipt | None, pins: Pins, pinned_only: frozenset[TableName]) -> bool:
+    """Whether the checked position has run so far ahead of the receipt that it must be carried into the log."""
+    if receipt is None:
+        return False
+    moved = False
+    for name in receipt.positions:
+        pinned = pins.inputs.get(name)
+        before = receipt.table_position(name)
+        # A log table is read by batch number, and dimensions do not drive: neither can be left behind by retention.
+        if pinned is None or pinned.is_log or name in pinned_only or before is None:
+            continue
+        if before.version == pinned.position.version:
+            continue
+        moved = True
+        if pinned.position.version - before.version > CARRY_AFTER_VERSIONS:
+            return True
+    stamp = receipt.data_timestamp
+    return moved and stamp is not None and pins.data_timestamp - stamp > CARRY_AFTER
+
+
+def describe_step(step: Step) -> str:
+    """What a step does, for whoever watches."""
+    match step:
+        case Noop():
+            return "carrying the checked position into the log"
+        case Append():
+            return "appending new rows"
+        case MergeRows():
+            return "merging new rows"
+        case RefreshKeys() | RefoldKeys():
+            return "computing affected keys again"
+        case ReplacePartitions() | ReplaceNamedPartitions():
+            return "computing partitions again"
+        case Begin():
+            return f"the declaration holds from {step.start} on"
+        case FillPartitions():
+            return "computing partitions that are missing"
+        case Full():
+            return f"computing everything ({step.reason.code})"
+    assert_never(step)

@@ -1,0 +1,154 @@
+"""What a refresh tells of itself: the receipt in its commit, and the outcome for whoever asked."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from uuid import uuid4
+
+from freshline.commit.delta_log import (
+    Newest,
+    read_commit,
+)
+from freshline.commit.write import (
+    Committed,
+)
+from freshline.declare.names import TableName
+from freshline.declare.spec import TableSpec
+from freshline.plan.partition import Span, settle_spans
+from freshline.plan.price import Price
+from freshline.plan.reason import Reason
+from freshline.plan.receipt import Receipt
+from freshline.report.outcome import Outcome
+from freshline.run.attempt import Attempt, Work
+from freshline.run.pin import Pins
+from freshline.run.runtime import Runtime
+from freshline.run.spans import written_partitions
+
+
+def nothing_new(
+    runtime: Runtime,
+    spec: TableSpec,
+    newest: Newest | None,
+    pins: Pins,
+    reason: Reason,
+    mode: str,
+    work: Work | None = None,
+) -> Outcome:
+    """The outcome of a refresh that commits nothing; that it looked is kept in the control store, for the lag."""
+    receipt = None if newest is None else newest.receipt
+    if receipt is not None:
+        # Lookup tables keep the dimension versions that their rows met; only what drives is moved.
+        positions = {name: position.as_json() for name, position in pins.positions.items()}
+        runtime.control.record_check(
+            spec.name,
+            pins.data_timestamp,
+            json.dumps({"seq": receipt.seq, "positions": {str(name): value for name, value in positions.items()}}),
+        )
+    return Outcome(
+        table=spec.name,
+        kind="table",
+        state="SUCCEEDED",
+        strategy="noop",
+        reason=str(reason),
+        version=None if newest is None else newest.version,
+        rows_in=0 if work is None else work.rows_in,
+        rows_out=0,
+        rejected=0 if work is None else work.rejected,
+        seconds=0.0,
+        mode=mode,
+        data_timestamp=pins.data_timestamp,
+    )
+
+
+def outcome_of_commit(attempt: Attempt, committed: Committed, work: Work) -> Outcome:
+    """The outcome of a refresh that committed."""
+    spec = attempt.spec
+    partitions: tuple[str, ...] = ()
+    if spec.time_partitions is not None:
+        commit = read_commit(attempt.path, committed.version)
+        partitions = written_partitions(spec, () if commit is None else commit.actions, work.brought_in)
+    return Outcome(
+        table=spec.name,
+        kind="table",
+        state="SUCCEEDED",
+        strategy=work.strategy,
+        reason=str(work.reason),
+        version=committed.version,
+        rows_in=work.rows_in,
+        rows_out=committed.rows_out,
+        rejected=work.rejected,
+        seconds=0.0,
+        mode=attempt.mode,
+        data_timestamp=committed.receipt.data_timestamp,
+        committed=True,
+        cache_hits=work.cache_hits,
+        violations=work.violations,
+        partitions=partitions,
+    )
+
+
+def with_price(outcome: Outcome, price: Price | None) -> Outcome:
+    """The outcome with what was expected of it, where that is known."""
+    if price is None:
+        return outcome
+    predicted = price.full if outcome.strategy == "full" else price.incremental
+    return replace(outcome, predicted_seconds=round(predicted, 3), full_seconds=round(price.full, 3))
+
+
+def receipt_of(
+    attempt: Attempt, work: Work, seconds: float, backfill: str | None, short_of_rows: frozenset[TableName]
+) -> Receipt:
+    """The receipt of a commit: up to where the table has read with it, and what it carries on of the one before.
+
+    `seconds` went by until the rows were computed.
+    """
+    spec, pins, previous = attempt.spec, attempt.pins, attempt.receipt
+    moves = not work.begins and work.whole and (work.positions is pins.positions or work.positions == pins.positions)
+    return Receipt(
+        table=spec.name,
+        fingerprint=spec.fingerprint,
+        epoch=attempt.runtime.epoch,
+        seq=work.seq,
+        mode=attempt.mode,
+        strategy=work.strategy,
+        reason=str(work.reason),
+        # Some partitions are not the table: what only they have says nothing about how far it lags.
+        data_timestamp=pins.data_timestamp if moves else None if previous is None else previous.data_timestamp,
+        positions=work.positions,
+        rows_in=work.rows_in,
+        rows_out=None,
+        rejected=work.rejected,
+        attempt=uuid4().hex,
+        cut=pins.cut if moves or previous is None else previous.cut,
+        partitions=work.partitions,
+        replayed_from=work.seq if work.strategy == "full" or previous is None else previous.replayed_from,
+        seconds=seconds,
+        parked=_parked(previous, work),
+        kept_before=work.seq
+        if work.begins
+        else None
+        if work.strategy == "full" or previous is None
+        else previous.kept_before,
+        violations=work.violations,
+        spans=_spans(spec, previous, work),
+        replaced=work.replaced,
+        backfill=backfill,
+        short_of_rows=frozenset() if work.strategy == "full" else short_of_rows,
+    )
+
+
+def _spans(spec: TableSpec, previous: Receipt | None, work: Work) -> tuple[Span, ...] | None:
+    if spec.time_partitions is None:
+        return None
+    if work.spans is not None:
+        return work.spans
+    return settle_spans((previous.spans if previous is not None else None) or ())
+
+
+def _parked(previous: Receipt | None, work: Work) -> int | None:
+    if work.met is not None:
+        return work.met.parked
+    # An empty commit carries on what the newest receipt says.
+    carried = work.strategy == "noop" or work.begins
+    return previous.parked if previous is not None and carried else None
