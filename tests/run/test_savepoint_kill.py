@@ -29,6 +29,7 @@ settings = settings_in(Path(sys.argv[1]))
 runtime = open_runtime(settings, open_project(settings), None, ControlStore.open(settings.control_store))
 print("ready", flush=True)
 restore_savepoint(runtime, "calm")
+print("done", flush=True)
 """
 
 
@@ -43,8 +44,8 @@ def test_kills_at_any_moment_of_a_restore(tmp_path):
     for name in names:
         tables.commit(name, [1])
     create_savepoint(tables.runtime, "calm")
-    chance, interrupted = random.Random(5), 0
-    for number in range(8):
+    chance, interrupted, whole = random.Random(5), 0, 0.0
+    for number in range(9):
         for name in names:
             tables.commit(name, [number + 2])
         child = subprocess.Popen(
@@ -54,7 +55,12 @@ def test_kills_at_any_moment_of_a_restore(tmp_path):
         )
         assert child.stdout is not None
         assert child.stdout.readline() == b"ready\n"
-        time.sleep(chance.uniform(0.0, 0.5))  # the moment of the kill is what varies
+        if number == 0:
+            # The first one ends unharmed, and tells how long there is something to kill.
+            began = time.monotonic()
+            assert child.stdout.readline() == b"done\n"
+            whole = time.monotonic() - began
+        time.sleep(chance.uniform(0.0, whole))  # the moment of the kill is what varies
         child.send_signal(signal.SIGKILL)
         child.wait(timeout=60)
         child.stdout.close()

@@ -8,7 +8,7 @@ import pytest
 
 from freshline.commit.delta_log import newest_version
 from freshline.errors import DefinitionChangedError, IncrementalError, SourceError
-from freshline.run import table
+from freshline.run import decide
 
 HOURLY = "FRESHNESS = INTERVAL '1' HOUR"
 
@@ -224,7 +224,7 @@ def test_changes_that_take_too_long_are_given_up_and_everything_is_computed(lab,
     )
     assert {outcome.strategy for outcome in lab.refresh_all() if outcome.kind == "table"} == {"full"}
     lab.sql("UPDATE s SET n = n + 1 WHERE id < 10")
-    monkeypatch.setattr(table, "budget_of", lambda records, fingerprint: 0.01)
+    monkeypatch.setattr(decide, "budget_of", lambda records, fingerprint: 0.01)
 
     given_up = lab.refresh("t")
     strict = lab.refresh("strict")

@@ -15,7 +15,7 @@ from freshline.commit import small, write
 from freshline.refresh import keys
 from freshline.refresh.inputs import read_inserted
 from freshline.refresh.keys import INSERT, OP
-from freshline.run import by_keys, spans, table
+from freshline.run import by_keys, decide, spans
 from freshline.run import judge as run_judge
 from freshline.run.attempt import Attempt
 from freshline.run.judge import Judge
@@ -179,7 +179,7 @@ BUGS = [
     (by_keys, "find_keys", without_first_key, {}),
     (spans, "interval_condition", with_the_end_inside, {"daily": 1.0}),
     (time_partitions, "interval_condition", without_the_first_moment, {"daily": 1.0}),
-    (table, "find_gaps", without_the_newest_partition, {"daily": 1.0}),
+    (decide, "find_gaps", without_the_newest_partition, {"daily": 1.0}),
     (Attempt, "covered", with_partitions_that_are_not_there, {"daily": 1.0}),
     (Judge, "rows", without_judging, {"judged": 1.0}),
     (run_judge, "violated", with_unknown_as_met, {"judged": 1.0}),
