@@ -1,7 +1,9 @@
 """Materialized tables for Dagster, on Spark and Delta Lake.
 
 Declare a table: a query, and how fresh it must be. The names here are those with which declarations are written in
-Python, those that change what tables promise (`set_freshness`, `reset_freshness`, `suspend`, `resume`), savepoints
+Python, those that refresh and compare tables (`refresh_tables`, `verify_tables`) and declare them by statements
+(`create_table`, `alter_query`, `drop_table`), those that change what tables promise (`set_freshness`,
+`reset_freshness`, `suspend`, `resume`), savepoints
 (`create_savepoint`, `restore_savepoint`, `drop_savepoint`, `savepoints`), and those that read tables (`read_rows`,
 `read_changes`, `read_snapshot`, `open_reader`, and `read_union`, which reads a table with what has not arrived in it
 yet) and keep changes for who has yet to read them (`register_consumer`, `drop_consumer`, `consumers`). They load what
@@ -28,6 +30,11 @@ if TYPE_CHECKING:
     from freshline.engine.savepoints import drop_savepoint as drop_savepoint
     from freshline.engine.savepoints import restore_savepoint as restore_savepoint
     from freshline.engine.savepoints import savepoints as savepoints
+    from freshline.engine.tables import alter_query as alter_query
+    from freshline.engine.tables import create_table as create_table
+    from freshline.engine.tables import drop_table as drop_table
+    from freshline.engine.tables import refresh_tables as refresh_tables
+    from freshline.engine.tables import verify_tables as verify_tables
     from freshline.engine.union import read_union as read_union
     from freshline.manage.freshness import reset_freshness as reset_freshness
     from freshline.manage.freshness import set_freshness as set_freshness
@@ -37,18 +44,22 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _MODULES = {
+    "alter_query": "freshline.engine.tables",
     "consumers": "freshline.engine.reading",
     "create_savepoint": "freshline.engine.savepoints",
+    "create_table": "freshline.engine.tables",
     "drop_consumer": "freshline.engine.reading",
     "drop_savepoint": "freshline.engine.savepoints",
+    "drop_table": "freshline.engine.tables",
     "lookup": "freshline.declare.python_table",
     "open_reader": "freshline.engine.reading",
     "read": "freshline.declare.python_table",
     "read_changes": "freshline.engine.reading",
     "read_rows": "freshline.engine.reading",
     "read_snapshot": "freshline.engine.reading",
-    "register_consumer": "freshline.engine.reading",
     "read_union": "freshline.engine.union",
+    "refresh_tables": "freshline.engine.tables",
+    "register_consumer": "freshline.engine.reading",
     "reset_freshness": "freshline.manage.freshness",
     "restore_savepoint": "freshline.engine.savepoints",
     "resume": "freshline.manage.suspension",
@@ -57,13 +68,17 @@ _MODULES = {
     "source": "freshline.declare.python_table",
     "suspend": "freshline.manage.suspension",
     "table": "freshline.declare.python_table",
+    "verify_tables": "freshline.engine.tables",
 }
 __all__ = [
     "__version__",
+    "alter_query",
     "consumers",
     "create_savepoint",
+    "create_table",
     "drop_consumer",
     "drop_savepoint",
+    "drop_table",
     "lookup",
     "open_reader",
     "read",
@@ -71,6 +86,7 @@ __all__ = [
     "read_rows",
     "read_snapshot",
     "read_union",
+    "refresh_tables",
     "register_consumer",
     "reset_freshness",
     "restore_savepoint",
@@ -80,6 +96,7 @@ __all__ = [
     "source",
     "suspend",
     "table",
+    "verify_tables",
 ]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,11 +13,10 @@ from freshline.cli.ask import ask, connect
 from freshline.cli.options import json_option, open_settings, project_option
 from freshline.cli.progress import Progress
 from freshline.cli.refresh import exit_code, outcome_lines
-from freshline.declare.managing import BEGINNING, NOW
+from freshline.declare.managing import read_start
 from freshline.declare.names import TableName
 from freshline.declare.settings import Settings
 from freshline.engine.client import EngineClient
-from freshline.errors import RequestError
 from freshline.plan.project import open_project
 
 if TYPE_CHECKING:
@@ -64,16 +62,6 @@ def command(tables: Sequence[str], start: str | None, force: bool, project: Path
         ]
         click.echo(json.dumps({"changes": found, "outcomes": outcomes}, indent=2))
     return exit_code(outcomes)
-
-
-def read_start(text: str | None) -> str | None:
-    """The start as a request has it. Raises RequestError."""
-    if text is None or text.lower() in (NOW, BEGINNING):
-        return None if text is None else text.lower()
-    try:
-        return date.fromisoformat(text).isoformat()
-    except ValueError as error:
-        raise RequestError(f"{text!r} is no start: it is {BEGINNING}, {NOW}, or a date as 2026-11-01.") from error
 
 
 def changed_tables(settings: Settings, tables: Sequence[str]) -> dict[TableName, DefinitionChange]:

@@ -30,7 +30,7 @@ from freshline.declare.freshness import Freshness, parse_seconds
 from freshline.declare.names import TableName
 from freshline.declare.rules import breach
 from freshline.declare.tokens import Kind, Text, Token, Tokens
-from freshline.errors import DeclarationError
+from freshline.errors import DeclarationError, RequestError
 
 Partition = tuple[tuple[str, str], ...]
 # From when on a changed declaration holds, where it is no date.
@@ -233,6 +233,16 @@ Managing = (
     | DropSavepoint
     | ShowSavepoints
 )
+
+
+def read_start(text: str | None) -> str | None:
+    """The start as a request has it. Raises RequestError."""
+    if text is None or text.lower() in (NOW, BEGINNING):
+        return None if text is None else text.lower()
+    try:
+        return date.fromisoformat(text).isoformat()
+    except ValueError as error:
+        raise RequestError(f"{text!r} is no start: it is {BEGINNING}, {NOW}, or a date as 2026-11-01.") from error
 
 
 def read_managing(statement: str) -> Managing | None:

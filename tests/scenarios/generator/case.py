@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from random import Random
 
+from freshline.plan.affected.algebra import find_algebra
 from tests.scenarios.generator.changes import Change, Changes
 from tests.scenarios.generator.queries import Queries, Query, Term
 from tests.scenarios.generator.values import PLAIN, SPARK, Relation, declaration, sources
@@ -102,11 +103,13 @@ def draw(
     partitioned: float = 0.2,
     daily: float = 0.15,
     judged: float = 0.15,
+    summed: float = 0.0,
 ) -> Case:
     """The case of a seed.
 
     `partitioned` is the share of tables that are, as far as their columns allow it, `daily` of those with time
-    partitions, and `judged` of those that expect something of their rows.
+    partitions, `judged` of those that expect something of their rows, and `summed` of those whose aggregates follow
+    from stored and changed rows alone, beside the ones that come by themselves.
     """
     random = Random(seed)
     relations = sources(random)
@@ -119,6 +122,11 @@ def draw(
         table = _table(random, f"t{number}", query, partitioned)
         # Apart from the other choices, which stay what they are for a seed.
         apart = Random(f"{seed} {table.name}")
+        if summed and Random(f"{seed} {table.name} summed").random() < summed:
+            alone = _of_sums(Queries(Random(f"{seed} {table.name} sums"), relations, deep))
+            if alone is not None:
+                made.append(_table(random, table.name, alone, 0))
+                continue
         if apart.random() < daily:
             found = _of_times(Queries(apart, relations, deep))
             if found is not None:
@@ -146,4 +154,15 @@ def _of_times(queries: Queries) -> tuple[Query, str] | None:
         times = [column.name for column in query.columns if column.kind in ("date", "time")]
         if times and len(query.columns) > 1:
             return query, queries.random.choice(times)
+    return None
+
+
+def _of_sums(queries: Queries) -> Query | None:
+    """A query whose aggregates follow from changed rows, whichever of its inputs has them."""
+    schema = {relation.name.lower(): [column.name for column in relation.columns] for relation in queries.relations}
+    for _ in range(MOST_QUERIES):
+        query = queries.top()
+        found = find_algebra(query.text, schema, frozenset(schema))
+        if found is not None and found.keys:
+            return query
     return None

@@ -1,0 +1,111 @@
+"""Tables for programs: what `freshline refresh`, `verify` and the statements CREATE, ALTER and DROP do, as functions.
+
+What is worked on is worked on in the engine, which is started where none runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from contextlib import closing
+from datetime import date
+from typing import Any, cast
+
+from freshline.declare.managing import AlterQuery, Create, read_managing, read_start
+from freshline.declare.names import TableName
+from freshline.engine.client import EngineClient, error_from_json
+from freshline.engine.savepoints import Project, project_settings
+from freshline.errors import CancelledError, RequestError
+
+
+def refresh_tables(*tables: str, full: bool = False, project: Project = None) -> list[dict[str, Any]]:
+    """Refresh these tables and what they read, or all that is due; `full` computes these from the beginning.
+
+    Returns an outcome for each refreshed table, in the order of refreshing, with the keys of `freshline refresh
+    --json`: table, state (SUCCEEDED, FAILED, CANCELLED), strategy, reason, version, rows_in, rows_out, error and more.
+    A failed refresh is such an outcome and raises nothing. `project` is a folder of the project (default: the one of
+    the working directory) or its settings. Raises RequestError for a table that is not there, CancelledError, and what
+    the engine raises.
+    """
+    return _found(project, "refresh", "outcome", tables=list(tables), full=full)
+
+
+def verify_tables(*tables: str, project: Project = None) -> list[dict[str, Any]]:
+    """Compare these tables, or all, with a recompute of their query at the positions in their receipts.
+
+    Returns a report for each, with the keys of `freshline verify --json`. Raises as `refresh_tables`.
+    """
+    return _found(project, "verify", "verification", tables=list(tables))
+
+
+def create_table(statement: str, *, project: Project = None) -> dict[str, Any]:
+    """Declare a table or source: CREATE [OR ALTER] MATERIALIZED TABLE or SOURCE is written to its file.
+
+    Returns table, file, changed and a sentence. Raises RequestError for another statement and for what is declared
+    already without OR ALTER, and DeclarationErrors with everything that would be wrong; nothing is written then.
+    """
+    from freshline.manage.declaration import create
+
+    managing = read_managing(statement)
+    if not isinstance(managing, Create):
+        raise RequestError("this is no CREATE MATERIALIZED TABLE and no CREATE SOURCE.")
+    return create(managing, project_settings(project)).as_json()
+
+
+def alter_query(
+    table: str, query: str, *, start: str | date | None = None, force: bool = False, project: Project = None
+) -> dict[str, Any]:
+    """Give a table another query, as ALTER MATERIALIZED TABLE .. AS SELECT .. FROM .. does, and have it taken up.
+
+    `start` says from when on the query holds: `now`, `beginning` or a date; new columns need none. `force` with
+    `beginning` also replaces what would go away. Returns table, file, changed, a sentence and the outcomes of the
+    refresh that took it up, none where the table has no version yet. Raises RequestError where a start has to be stated
+    and is not, DeclarationErrors, and as `refresh_tables`.
+    """
+    from freshline.manage.declaration import alter_query as write_query
+
+    settings = project_settings(project)
+    since = start.isoformat() if isinstance(start, date) else start
+    statement = AlterQuery(_name(table), query, read_start(since))
+    changed, asked = write_query(statement, settings, force=force)
+    outcomes = [] if asked is None else _found(settings, "refresh", "outcome", tables=[str(changed.table)], **asked)
+    return {**changed.as_json(), "outcomes": outcomes}
+
+
+def drop_table(table: str, *, if_exists: bool = False, purge: bool = False, project: Project = None) -> dict[str, Any]:
+    """Declare a table no more; its data stays, unless it is to be purged.
+
+    Returns table, file (to where the declaration was moved), changed, a sentence, and the deleted folders. Raises
+    RequestError for a table that is not there (unless `if_exists`), is a source, or is read by others, and what the
+    engine raises.
+    """
+    from freshline.manage.declaration import drop
+
+    settings = project_settings(project)
+    dropped = drop(_name(table), settings, if_exists=if_exists, purge=purge)
+    deleted: list[Any] = []
+    if purge and dropped.changed:
+        for folders in _found(settings, "purge", "purged", key="folders", table=str(dropped.table)):
+            deleted += folders
+    return {**dropped.as_json(), "deleted": deleted}
+
+
+def _name(text: str) -> TableName:
+    try:
+        return TableName.parse(text)
+    except ValueError as error:
+        raise RequestError(str(error)) from error
+
+
+def _found(project: Project, kind: str, told: str, *, key: str | None = None, **arguments: Any) -> list[Any]:
+    """What the engine tells of a request in the events of one type."""
+    client = EngineClient.connect(project_settings(project))
+    found: list[Any] = []
+    with closing(cast(Generator[Mapping[str, Any]], client.run(kind, **arguments))) as events:
+        for event in events:
+            if event["type"] == told:
+                found.append(event[key or told])
+            elif event["type"] == "done" and event.get("error"):
+                raise error_from_json(event["error"])
+            elif event["type"] == "done" and event["state"] == "CANCELLED":
+                raise CancelledError("the request was cancelled")
+    return found
