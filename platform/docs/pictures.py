@@ -38,6 +38,12 @@ for (const button of document.querySelectorAll('button')) {
   if (['Dismiss', 'Skip', 'Close', 'Got it'].includes(button.innerText.trim())) button.click();
 }
 """
+# The numbers of a table over time stand behind this button.
+SHOW_PLOTS = """
+for (const button of document.querySelectorAll('button')) {
+  if (button.innerText.trim() === 'Plots') button.click();
+}
+"""
 
 
 @dataclass(frozen=True)
@@ -55,6 +61,7 @@ def pages(backfill: str) -> Mapping[str, Picture]:
     return {
         "lineage": Picture("asset-groups", ("orders", "spend", "large_order", "daily_revenue", "Materialized")),
         "events": Picture("assets/spend?view=events", ("strategy", "reason", "rows_in", "lag_seconds")),
+        "plots": Picture("assets/spend?view=overview", ("cpu_seconds", "lag_seconds", "rows_in"), SHOW_PLOTS, 1700),
         "checks": Picture("assets/large_order?view=checks", ("constraint_plausible", "freshness", "verify")),
         "partitions": Picture("assets/daily_revenue?view=partitions", ("2026-10-25", "Partitions Selected")),
         "backfill": Picture(f"runs/b/{backfill}", ("daily_revenue", "100% completed")),
