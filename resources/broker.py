@@ -15,6 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psutil
+
 from freshline.declare.settings import Settings
 from freshline.engine.jars import Progress, parse_lock, provide_jars
 from freshline.engine.java import find_java
@@ -45,6 +47,22 @@ broker.heartbeat.interval.ms=300
 group.initial.rebalance.delay.ms=0
 log.retention.check.interval.ms=500
 log.initial.task.delay.ms=500
+"""
+
+# The broker must not outlive who started it, kill -9 included: a pipe that nobody holds any more is at its end, and the
+# one who reads it ends the broker. `read` is the shell's own, so nothing of this is left when the broker has ended.
+_GUARD = """
+exec 3<&0
+"$@" 3<&- </dev/null &
+broker=$!
+(while read -r _ <&3; do :; done; kill -9 $broker) &
+guard=$!
+trap 'kill $broker' TERM
+wait $broker
+code=$?
+while kill -0 $broker 2>/dev/null; do wait $broker; code=$?; done
+kill $guard 2>/dev/null
+exit $code
 """
 
 
@@ -89,7 +107,8 @@ class Broker:
         with self.log.open("ab") as output:
             # A group of its own: Ctrl-C in a terminal is for the demo, which ends its broker itself.
             self._process = subprocess.Popen(
-                [*self._command(), "kafka.Kafka", str(properties)],
+                ["sh", "-c", _GUARD, "broker", *self._command(), "kafka.Kafka", str(properties)],
+                stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
@@ -104,8 +123,15 @@ class Broker:
     def kill(self) -> None:
         """End it as a power cut would (kill -9)."""
         if self._process is not None:
-            self._process.kill()
+            try:
+                guarded = psutil.Process(self._process.pid).children(recursive=True)
+                os.killpg(self._process.pid, signal.SIGKILL)
+            except (psutil.NoSuchProcess, ProcessLookupError):
+                guarded = []
             self._process.wait()
+            # Its next life needs the lock on its data.
+            psutil.wait_procs(guarded)
+            self._let_go()
 
     def stop(self) -> None:
         """End it in order."""
@@ -115,6 +141,11 @@ class Broker:
                 self._process.wait(15.0)
             except subprocess.TimeoutExpired:
                 self.kill()
+            self._let_go()
+
+    def _let_go(self) -> None:
+        if self._process is not None and self._process.stdin is not None:
+            self._process.stdin.close()
 
     def _command(self) -> list[str]:
         quick = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx384m"]
