@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import Collection
 from datetime import UTC, datetime
+from typing import Any
 
 import deltalake
 import pytest
@@ -135,10 +136,14 @@ def test_status_names_what_blocks_a_table_while_the_engine_runs(tmp_path):
     )
     project.run("engine", "start")
 
+    def told(name: str) -> dict[str, Any]:
+        """The status of a table as the command line prints it."""
+        return {each["table"]: each for each in json.loads(project.run("status", "--json"))}[name]
+
     def stands(name: str) -> tuple[str, str | None]:
-        """The state as the command line prints it, and the table that blocks this one."""
-        found = {each["table"]: each for each in json.loads(project.run("status", "--json"))}
-        return found[name]["state"], found[name]["blocked_by"]
+        """The state, and the table that blocks this one."""
+        found = told(name)
+        return found["state"], found["blocked_by"]
 
     try:
         with project.arriving():
@@ -150,11 +155,11 @@ def test_status_names_what_blocks_a_table_while_the_engine_runs(tmp_path):
             since = datetime.now(UTC)
             wait_for(lambda: (project.statuses()["timed"].data_timestamp or since) > since, "timed goes on")
             assert stands("below") == ("BLOCKED", "live")
-            held = project.statuses()["below"].version
+            held = told("below")["version"]
 
             project.run("resume", "live")
 
             wait_for(lambda: stands("below") == ("SUCCEEDED", None), "below goes on")
-            wait_for(lambda: project.statuses()["below"].version != held, "below has what arrived meanwhile")
+            wait_for(lambda: told("below")["version"] != held, "below has what arrived meanwhile")
     finally:
         project.run("engine", "stop")
