@@ -38,7 +38,8 @@ from freshline.plan.batch import Attempt, BatchPlan, batch_tables, plan_batch
 from freshline.plan.due import due_tables, with_driving
 from freshline.report.notices import EVENTS_A_TICK, Standing
 
-INTERVAL_SECONDS = 10
+# Its tables may lag by half an hour at least; each look is a row that Dagster keeps for a day.
+INTERVAL_SECONDS = 30
 FORMAT = 1
 _SHOWN = 5
 
