@@ -53,8 +53,11 @@ class Webserver:
             json.dumps({"query": query, "variables": variables}).encode(),
             {"Content-Type": "application/json", **self._headers},
         )
-        with urllib.request.urlopen(request, timeout=ASK_SECONDS) as answer:
-            told = json.load(answer)
+        try:
+            with urllib.request.urlopen(request, timeout=ASK_SECONDS) as answer:
+                told = json.load(answer)
+        except urllib.error.HTTPError as error:
+            raise AssertionError(f"{error}: {error.read()[:4000].decode()}") from error
         assert "errors" not in told, told["errors"]
         data: dict[str, Any] = told["data"]
         return data
