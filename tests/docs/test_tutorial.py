@@ -146,7 +146,7 @@ def test_the_tutorial_can_be_typed(tmp_path: Path) -> None:
         assert "edsger" in said["A materialization"][0]
         assert "o-5" in said["An expectation"][0]
         assert "o-4" not in said["An expectation"][0]
-        assert "7 partitions" in said["A backfill"][1]
+        assert "7 done, 0 failed, 0 left" in said["A backfill"][1]
         assert "2026-11-02" in said["A backfill"][1]
         url = address(shell)
         see(lambda: checks(url, "spend").get("freshness", {}).get("success"), lambda: checks(url, "spend"))
