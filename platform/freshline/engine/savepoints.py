@@ -58,17 +58,27 @@ def project_settings(project: Project) -> Settings:
     return read_settings(find_project(Path.cwd() if project is None else Path(project).absolute()), os.environ)
 
 
-def _ask(project: Project, **arguments: Any) -> dict[str, Any]:
+def answers(project: Project, kind: str, told: str, **arguments: Any) -> list[dict[str, Any]]:
+    """The events of one type that the engine tells of a request.
+
+    Raises what the request failed with, CancelledError, and EngineError where the engine ended before it had answered.
+    """
     client = EngineClient.connect(project_settings(project))
-    found: dict[str, Any] | None = None
-    with closing(cast(Generator[dict[str, Any]], client.run("savepoint", **arguments))) as events:
+    found: list[dict[str, Any]] = []
+    with closing(cast(Generator[dict[str, Any]], client.run(kind, **arguments))) as events:
         for event in events:
-            if event["type"] == "savepoint":
-                found = event["savepoint"]
+            if event["type"] == told:
+                found.append(event)
             elif event["type"] == "done" and event.get("error"):
                 raise error_from_json(event["error"])
             elif event["type"] == "done" and event["state"] == "CANCELLED":
                 raise CancelledError("the request was cancelled")
-    if found is None:
-        raise EngineError("the engine ended before it answered. Ask again: what was begun is finished by then.")
+            elif event["type"] == "done":
+                return found
+    raise EngineError("the engine ended before it answered. Ask again: what was begun is finished by then.")
+
+
+def _ask(project: Project, **arguments: Any) -> dict[str, Any]:
+    (event,) = answers(project, "savepoint", "savepoint", **arguments)
+    found: dict[str, Any] = event["savepoint"]
     return found

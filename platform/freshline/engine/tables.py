@@ -5,16 +5,13 @@ What is worked on is worked on in the engine, which is started where none runs.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
-from contextlib import closing
 from datetime import date
-from typing import Any, cast
+from typing import Any
 
 from freshline.declare.managing import AlterQuery, Create, read_managing, read_start
 from freshline.declare.names import TableName
-from freshline.engine.client import EngineClient, error_from_json
-from freshline.engine.savepoints import Project, project_settings
-from freshline.errors import CancelledError, RequestError
+from freshline.engine.savepoints import Project, answers, project_settings
+from freshline.errors import RequestError
 
 
 def refresh_tables(*tables: str, full: bool = False, project: Project = None) -> list[dict[str, Any]]:
@@ -26,7 +23,7 @@ def refresh_tables(*tables: str, full: bool = False, project: Project = None) ->
     the working directory) or its settings. Raises RequestError for a table that is not there, CancelledError, and what
     the engine raises.
     """
-    return _found(project, "refresh", "outcome", tables=list(tables), full=full)
+    return [event["outcome"] for event in answers(project, "refresh", "outcome", tables=list(tables), full=full)]
 
 
 def verify_tables(*tables: str, project: Project = None) -> list[dict[str, Any]]:
@@ -34,7 +31,7 @@ def verify_tables(*tables: str, project: Project = None) -> list[dict[str, Any]]
 
     Returns a report for each, with the keys of `freshline verify --json`. Raises as `refresh_tables`.
     """
-    return _found(project, "verify", "verification", tables=list(tables))
+    return [event["verification"] for event in answers(project, "verify", "verification", tables=list(tables))]
 
 
 def create_table(statement: str, *, project: Project = None) -> dict[str, Any]:
@@ -67,8 +64,8 @@ def alter_query(
     since = start.isoformat() if isinstance(start, date) else start
     statement = AlterQuery(_name(table), query, read_start(since))
     changed, asked = write_query(statement, settings, force=force)
-    outcomes = [] if asked is None else _found(settings, "refresh", "outcome", tables=[str(changed.table)], **asked)
-    return {**changed.as_json(), "outcomes": outcomes}
+    events = [] if asked is None else answers(settings, "refresh", "outcome", tables=[str(changed.table)], **asked)
+    return {**changed.as_json(), "outcomes": [event["outcome"] for event in events]}
 
 
 def drop_table(table: str, *, if_exists: bool = False, purge: bool = False, project: Project = None) -> dict[str, Any]:
@@ -84,8 +81,8 @@ def drop_table(table: str, *, if_exists: bool = False, purge: bool = False, proj
     dropped = drop(_name(table), settings, if_exists=if_exists, purge=purge)
     deleted: list[Any] = []
     if purge and dropped.changed:
-        for folders in _found(settings, "purge", "purged", key="folders", table=str(dropped.table)):
-            deleted += folders
+        for event in answers(settings, "purge", "purged", table=str(dropped.table)):
+            deleted += event["folders"]
     return {**dropped.as_json(), "deleted": deleted}
 
 
@@ -94,18 +91,3 @@ def _name(text: str) -> TableName:
         return TableName.parse(text)
     except ValueError as error:
         raise RequestError(str(error)) from error
-
-
-def _found(project: Project, kind: str, told: str, *, key: str | None = None, **arguments: Any) -> list[Any]:
-    """What the engine tells of a request in the events of one type."""
-    client = EngineClient.connect(project_settings(project))
-    found: list[Any] = []
-    with closing(cast(Generator[Mapping[str, Any]], client.run(kind, **arguments))) as events:
-        for event in events:
-            if event["type"] == told:
-                found.append(event[key or told])
-            elif event["type"] == "done" and event.get("error"):
-                raise error_from_json(event["error"])
-            elif event["type"] == "done" and event["state"] == "CANCELLED":
-                raise CancelledError("the request was cancelled")
-    return found

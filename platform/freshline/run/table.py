@@ -281,9 +281,8 @@ def _commit(
             progress(f"{instead.code}: planning again")
             continue
         if committed is not None:
-            return with_price(outcome_of_commit(attempt, committed, work), decision.price), isinstance(
-                step, FillPartitions
-            )
+            outcome = with_price(outcome_of_commit(attempt, committed, work), decision.price)
+            return outcome, isinstance(step, FillPartitions)
         progress("another refresh was committed meanwhile; planning again")
     raise FencedError(f"{ATTEMPTS} refreshes of this table were overtaken by others. Ask again.", where=str(spec.name))
 
