@@ -354,6 +354,43 @@ def test_time_partitions_are_declared_by_their_options(shop):
     assert len({other.fingerprint, found.fingerprint, replace(found, time_partitions=None).fingerprint}) == 3
 
 
+def test_partitions_by_value_are_listed_in_the_order_in_which_they_are_written(shop):
+    shop.table("t", "SELECT id, at FROM orders", header="PARTITIONED BY (id) WITH ('partition.values' = '3, 1,it''s')")
+    found = spec(shop)
+
+    assert found.partition_values == ("3", "1", "it's")
+    # They say what can be asked for by name, not which rows there are.
+    assert replace(found, partition_values=()).fingerprint == found.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("header", "rule", "said"),
+    [
+        ("WITH ('partition.values' = 'a')", "OPTION_NEEDS", "needs PARTITIONED BY one column"),
+        ("PARTITIONED BY (at, id) WITH ('partition.values' = 'a')", "OPTION_NEEDS", "PARTITIONED BY one column"),
+        (f"PARTITIONED BY (at) WITH ({DAYS}, 'partition.values' = 'a')", "OPTION_NEEDS", "without 'partition.unit'"),
+        ("PARTITIONED BY (id) WITH ('partition.values' = ' ')", "OPTION_VALUE", "different values with commas"),
+        ("PARTITIONED BY (id) WITH ('partition.values' = '1,,2')", "OPTION_VALUE", "different values with commas"),
+        ("PARTITIONED BY (id) WITH ('partition.values' = '1,2,1')", "OPTION_VALUE", "different values with commas"),
+        ("PARTITIONED BY (id) WITH ('partition.values' = 'a...b')", "OPTION_VALUE", "without three dots"),
+        (
+            (
+                "PARTITIONED BY (id) WITH ('partition.values' = '1', 'merge' = 'last_row', 'merge.sequence' = 'at', "
+                "'merge.tie-breaker' = 'id')"
+            ),
+            "NOT_BUILT",
+            "such a table is refreshed as a whole",
+        ),
+    ],
+)
+def test_partitions_by_value_that_cannot_be_are_refused(shop, header, rule, said):
+    shop.table("t", "SELECT id, at FROM orders", header=header, keys="PRIMARY KEY (id)" if "merge" in header else "")
+
+    found = shop.error()
+
+    assert (found[0], said in found[2]) == (rule, True), found
+
+
 @pytest.mark.parametrize(
     ("header", "rule", "said"),
     [

@@ -8,7 +8,9 @@ from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from deltalake import CommitProperties, write_deltalake
 
 from freshline.commit.control_store import ControlStore
 from freshline.commit.warehouse import Warehouse
@@ -20,6 +22,7 @@ from freshline.engine.work import Job, Work
 from freshline.errors import SourceError
 from freshline.manage.decide import Desk
 from freshline.plan.alter import decide_suspension
+from freshline.plan.receipt import Receipt
 from freshline.plan.request import BACKFILL, LIVE, MANUAL, RefreshRequest
 from freshline.refresh.cancellation import Cancellation
 from freshline.report.outcome import Outcome
@@ -31,6 +34,7 @@ DAILY = (
     "'partition.start' = '2026-03-01') FRESHNESS = INTERVAL '6' HOUR AS SELECT ds, n FROM {reads}"
 )
 PLAIN = "CREATE MATERIALIZED TABLE {name} PARTITIONED BY (r) FRESHNESS = INTERVAL '6' HOUR AS SELECT n AS r, ds FROM t"
+LISTED = PLAIN.replace("FRESHNESS", "WITH ('partition.values' = 'de, fr, nl') FRESHNESS")
 DAYS = [f"2026-03-0{day}" for day in range(1, 6)]
 
 
@@ -64,6 +68,7 @@ class Bench:
             "t.sql": DAILY.format(name="t", reads="s"),
             "below.sql": DAILY.format(name="below", reads="t"),
             "regions.sql": PLAIN.format(name="regions"),
+            "countries.sql": LISTED.format(name="countries"),
         }
         return read_declarations({**files, **other}, self.settings)
 
@@ -138,6 +143,7 @@ def test_a_dry_run_tells_the_plan_and_does_nothing(bench):
         ("t", DAYS[2], "replace"),
         ("below", DAYS[1], "replace"),
         ("below", DAYS[2], "replace"),
+        ("countries", None, "refresh"),
         ("regions", None, "refresh"),
     ]
     assert bench.jobs == []
@@ -148,7 +154,7 @@ def test_a_cascade_does_what_it_showed_tables_above_first(bench):
     bench.ask(partitions=[[["DS", DAYS[1]]]], cascade=True)
 
     assert asked(bench)[:2] == [("t", DAYS[1]), ("below", DAYS[1])]
-    assert asked(bench)[2] == ("regions", None)
+    assert asked(bench)[2:] == [("countries", None), ("regions", None)]
 
 
 def test_a_partition_that_fails_keeps_no_other_from_being_done_but_what_is_below(bench):
@@ -165,7 +171,7 @@ def test_a_partition_that_fails_keeps_no_other_from_being_done_but_what_is_below
     assert [each["partition"] for each in result["done"]] == [DAYS[0], DAYS[2]]
     assert result["failed"][0]["partition"] == DAYS[1]
     assert result["failed"][0]["error"]["code"] == "SOURCE"
-    assert {each["table"] for each in result["failed"][1:]} == {"below", "regions"}
+    assert {each["table"] for each in result["failed"][1:]} == {"below", "countries", "regions"}
     assert "t, which it reads, was not done" in result["failed"][1]["error"]["message"]
     assert events[-1]["state"] == "FAILED"
 
@@ -290,6 +296,54 @@ def test_a_partition_by_values_is_a_chunk_too(bench):
     assert events[-1]["state"] == "SUCCEEDED"
 
 
+def commit(bench: Bench, name: str, seq: int, *replaced: str, backfill: str | None = None) -> None:
+    """A version of a table, as its present declaration makes it."""
+    spec = bench.graph.table(TableName.parse(name))
+    receipt = Receipt(
+        table=spec.name, fingerprint=spec.fingerprint, epoch=1, seq=seq, mode="batch", strategy="full", reason="FIRST",
+        data_timestamp=None, rows_in=0, rows_out=1, attempt="a", positions={}, replaced=replaced, backfill=backfill,
+    )  # fmt: skip
+    write_deltalake(
+        bench.runtime.warehouse.path(spec.name), pa.table({"r": ["de"]}), mode="append",
+        commit_properties=CommitProperties(custom_metadata={"userMetadata": receipt.to_json()}),
+    )  # fmt: skip
+
+
+def chunks(events: list[dict[str, Any]], table: str = "countries") -> list[tuple[str | None, str, str | None]]:
+    (plan,) = of(events, "plan")
+    return [(each["partition"], each["action"], each["state"]) for each in plan["chunks"] if each["table"] == table]
+
+
+def test_before_its_first_version_a_table_with_declared_values_is_refreshed_as_a_whole(bench):
+    events = bench.ask("countries", ranges=[[None, None, None]], again=True)
+
+    assert chunks(events) == [(None, "refresh", None)]
+    assert asked(bench) == [("countries", None)]
+    assert [event["outcome"]["partition"] for event in of(events, "outcome")] == [None]
+
+
+def test_declared_values_are_replaced_in_their_order_where_they_are_asked_for_again(bench):
+    commit(bench, "countries", 1)
+
+    done = [("de", "skip", "done"), ("fr", "skip", "done"), ("nl", "skip", "done")]
+    assert chunks(bench.ask("countries", ranges=[[None, None, None]])) == done
+    assert bench.jobs == []
+    events = bench.ask("countries", ranges=[["R", "de", "fr"]], partitions=[[["r", "xx"]]], again=True)
+    assert [event["outcome"]["partition"] for event in of(events, "outcome")] == ["xx", "de", "fr"]
+    assert asked(bench) == [("countries", value) for value in ("xx", "de", "fr")]
+
+
+def test_a_backfill_of_values_that_is_asked_for_again_leaves_out_what_it_has_committed(bench):
+    commit(bench, "countries", 1)
+    commit(bench, "countries", 2, "fr", backfill="b")
+    commit(bench, "countries", 3, "nl", backfill="another")
+
+    events = bench.ask("countries", ranges=[[None, None, None]], again=True, id="b", resume=True)
+
+    assert [action for _, action, _ in chunks(events)] == ["replace", "skip", "replace"]
+    assert asked(bench) == [("countries", "de"), ("countries", "nl")]
+
+
 def test_a_refresh_that_names_partitions_goes_the_same_way(bench):
     events = bench.ask("t", kind="refresh", partitions=[[["ds", DAYS[3]]], [["ds", DAYS[0]]]])
 
@@ -315,6 +369,10 @@ def test_a_refresh_that_names_partitions_goes_the_same_way(bench):
         ("t", {"id": "x" * 101}, "names a backfill"),
         ("regions", {"ranges": [[None, "a", "b"]]}, "no partitions in time"),
         ("regions", {"partitions": [[["x", "1"]]]}, "x is not a partition column"),
+        ("countries", {"ranges": [[None, "d", None]]}, "'d' is not among the 'partition.values'"),
+        ("countries", {"ranges": [[None, "de", "../../etc"]]}, "is not among the 'partition.values'"),
+        ("countries", {"ranges": [[None, "nl", "de"]]}, "the first is declared after the last"),
+        ("countries", {"ranges": [["ds", "de", "fr"]]}, "ds is not a partition column"),
         ("s", {"ranges": [[None, "a", "b"]]}, "is a source"),
         ("nowhere", {}, "there is no table"),
     ],

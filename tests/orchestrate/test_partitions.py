@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from dagster import AssetKey, DagsterInstance, DagsterRun, DagsterRunStatus, Definitions, materialize
 from dagster._core.definitions.partitions.context import partition_loading_context
-from dagster._core.errors import DagsterUnknownPartitionError
+from dagster._core.errors import DagsterInvalidInvocationError, DagsterUnknownPartitionError
 from deltalake import write_deltalake
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from freshline.commit.warehouse import Warehouse
 from freshline.declare.freshness import Freshness
+from freshline.declare.names import TableName
 from freshline.declare.project import read_project
 from freshline.declare.project_settings import read_settings
 from freshline.declare.spec import Mode
@@ -287,6 +288,102 @@ def test_tables_of_other_time_zones_load_beside_each_other(graph, tmp_path):
 
     (dep,) = paris.deps
     assert type(dep.partition_mapping).__name__ == "AllPartitionMapping"
+
+
+COUNTRIES = ["de", "it's", "fr", "nl"]
+
+
+@pytest.fixture
+def countries(tmp_path):
+    """The graph of a table with declared values, one with the same, one with others, and the first as an asset."""
+    (tmp_path / "pyproject.toml").write_text("[tool.freshline]\n")
+    (tmp_path / "assets").mkdir()
+    (tmp_path / "assets" / "s.sql").write_text(
+        "CREATE SOURCE s (c STRING, n INT) WITH ('connector' = 'delta', 'path' = 'landing/s')"
+    )
+    for name, values, read in (
+        ("daily", "de, it''s, fr, nl", "s"),
+        ("same", "de, it''s, fr, nl", "daily"),
+        ("other", "de, fr", "daily"),
+    ):
+        (tmp_path / "assets" / f"{name}.sql").write_text(
+            f"CREATE MATERIALIZED TABLE {name} PARTITIONED BY (c) WITH ('partition.values' = '{values}') "
+            f"FRESHNESS = INTERVAL '6' HOUR AS SELECT c, n FROM {read}"
+        )
+    project = read_settings(tmp_path, {})
+    graph = read_project(project, {})
+    spec = graph.table(TableName.parse("daily"))
+    write_deltalake(
+        str(Warehouse(project.warehouse).path(spec.name)), pa.table({"c": ["de"], "n": [1]}), partition_by=["c"]
+    )
+
+    def asset(engine: Any):
+        shown = asset_spec(graph, spec.name, project)
+        return executable_asset(shown, Materialization(spec, Warehouse(project.warehouse)), lambda progress: engine)
+
+    def deps(name: str) -> str:
+        (dep,) = asset_spec(graph, TableName.parse(name), project).deps
+        return type(dep.partition_mapping).__name__
+
+    return graph, asset, deps
+
+
+def test_declared_values_are_partitions_in_their_order(countries):
+    graph, _, deps = countries
+
+    definition = partitions_definition(graph, graph.table(TableName.parse("daily")))
+
+    assert definition is not None
+    assert list(definition.get_partition_keys()) == COUNTRIES
+    assert (deps("same"), deps("other")) == ("NoneType", "AllPartitionMapping")
+    assert read_partitioned(graph, TableName.parse("other")) == (TableName.parse("daily"),)
+
+
+def test_a_range_of_values_is_one_request_and_each_is_told_when_it_is_done(countries):
+    engine = Engine(planned(*COUNTRIES[1:3]), *[outcome(key) for key in COUNTRIES[1:3]], ended(), DONE)
+    tags = {"dagster/asset_partition_range_start": COUNTRIES[1], "dagster/asset_partition_range_end": COUNTRIES[2]}
+
+    with DagsterInstance.ephemeral() as instance:
+        result = materialize([countries[1](engine)], instance=instance, tags=tags, raise_on_error=False)
+        assert bar(instance) == set(COUNTRIES[1:3])
+
+    assert result.success
+    ((kind, asked),) = engine.asked
+    assert (kind, asked["partitions"]) == ("backfill", [[["c", "it's"]], [["c", "fr"]]])
+    assert (asked["again"], asked["resume"], asked["cause"], asked["id"]) == (True, False, "backfill", result.run_id)
+
+
+def test_the_first_refresh_of_a_table_with_declared_values_fills_the_bar(countries):
+    whole = outcome(COUNTRIES[0], partition=None, strategy="full", partitions=[])
+    plan = {
+        "type": "plan",
+        "id": "x",
+        "chunks": [{"table": "daily", "partition": None, "action": "refresh", "why": ""}],
+    }
+
+    with DagsterInstance.ephemeral() as instance:
+        engine = Engine(plan, whole, ended(), DONE)
+        assert materialize([countries[1](engine)], instance=instance, partition_key=COUNTRIES[2]).success
+        assert bar(instance) == set(COUNTRIES)
+        assert engine.asked[0][1]["cause"] == "manual"
+    with DagsterInstance.ephemeral() as instance:
+        for expected in (4, 0):
+            result = materialize([countries[1](Engine(whole, DONE))], instance=instance)
+            told = result.asset_materializations_for_node("daily")
+            assert len([event for event in told if event.partition is not None]) == expected
+        assert bar(instance) == set(COUNTRIES)
+
+
+@pytest.mark.parametrize("key", ["xx", "DE", "de, it's", "../../etc", "it''s"])
+def test_a_value_that_is_not_declared_is_an_error_before_the_engine_is_asked(countries, key):
+    engine = Engine(DONE)
+    with DagsterInstance.ephemeral() as instance:
+        with pytest.raises(DagsterUnknownPartitionError, match=re.escape(key)):
+            materialize([countries[1](engine)], instance=instance, partition_key=key)
+        tags = {"dagster/asset_partition_range_start": "de", "dagster/asset_partition_range_end": key}
+        with pytest.raises((DagsterInvalidInvocationError, DagsterUnknownPartitionError, ValueError)):
+            materialize([countries[1](engine)], instance=instance, tags=tags)
+    assert engine.asked == []
 
 
 # What is no date is refused also as the end of a range; of dates that are no partitions the engine refuses the range.

@@ -6,7 +6,14 @@ from datetime import date
 
 import pytest
 
+from freshline.declare.names import TableName
 from freshline.errors import PartitionError
+from freshline.plan.request import RefreshRequest
+from freshline.refresh.cancellation import Cancellation
+from freshline.run import refresh_table
+from freshline.run.partition_states import committed_keys
+
+T = TableName.parse("t")
 
 HOURLY = "FRESHNESS = INTERVAL '1' HOUR"
 
@@ -87,6 +94,29 @@ def test_what_is_no_partition_is_an_error_before_any_work(daily):
         assert isinstance(failed.error, PartitionError), partition
         assert sentence in str(failed.error)
     assert daily.receipt("t") == before
+
+
+def test_what_a_backfill_of_declared_values_has_committed_is_in_its_receipts(lab):
+    lab.source("s", "id INT, c STRING, n INT")
+    lab.sql("INSERT INTO s VALUES (1, 'de', 1), (2, 'it''s', 2), (3, NULL, 3), (4, 'nl', 4)")
+    lab.declare(
+        "CREATE MATERIALIZED TABLE t PARTITIONED BY (c) WITH ('partition.values' = 'de, it''s, fr') "
+        f"{HOURLY} AS SELECT c, sum(n) AS n FROM s GROUP BY c"
+    )
+    lab.refresh("t")
+    lab.sql("UPDATE s SET n = n * 10")
+
+    for value in ("it's", "fr"):
+        request = RefreshRequest(partitions=((("c", value),),), backfill="b")
+        refresh_table(lab.runtime, T, request, cancellation=Cancellation(), progress=lambda message: None)
+
+    assert committed_keys(lab.runtime, T, "b") == {"it's", "fr"}
+    # Rows of values that nobody declared are rows like all others.
+    assert sorted(row["n"] for row in lab.rows("t")) == [1, 3, 4, 20]
+    assert lab.diff("t") == []
+    lab.refresh("t")
+    assert sorted(row["n"] for row in lab.rows("t")) == [10, 20, 30, 40]
+    assert lab.diff("t") == []
 
 
 def test_a_value_with_quotes_and_semicolons_names_its_partition_only(daily):

@@ -21,7 +21,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import write_deltalake
+from deltalake import DeltaTable, write_deltalake
 
 from freshline.commit.delta_log import newest_version, read_receipts
 from freshline.declare.project import read_settings
@@ -86,6 +86,7 @@ class Ui:
         for name, text in declarations(self.first).items():
             (root / "assets" / f"{name}.sql").write_text(text)
         self.fill(range(DAYS + 1))
+        self.fill_countries(1)
         self.land(0)
         self.settings = read_settings(root, {})
 
@@ -95,6 +96,17 @@ class Ui:
         rows = pa.table({"ds": pa.array(days, pa.date32()), "n": pa.array(numbers, pa.int64())})
         write_deltalake(
             str(self.root / "landing" / "load"),
+            rows,
+            mode="overwrite",
+            configuration={"delta.enableChangeDataFeed": "true"},
+        )
+
+    def fill_countries(self, factor: int) -> None:
+        """Another table of that job: a row for each country, one of them nobody has declared."""
+        names = ["de", "fr", "it's", "nl", "xx"]
+        rows = pa.table({"c": names, "n": pa.array([factor * len(name) for name in names], pa.int64())})
+        write_deltalake(
+            str(self.root / "landing" / "country"),
             rows,
             mode="overwrite",
             configuration={"delta.enableChangeDataFeed": "true"},
@@ -183,6 +195,13 @@ def declarations(first: date) -> dict[str, str]:
             "AS SELECT count(*) AS c, sum(n) AS n FROM event"
         ),
         "daily": f"CREATE MATERIALIZED TABLE daily {daily} FRESHNESS = INTERVAL '10' DAY AS SELECT ds, n FROM load",
+        "country": (
+            "CREATE SOURCE country (c STRING, n BIGINT) WITH ('connector' = 'delta', 'path' = 'landing/country')"
+        ),
+        "by_country": (
+            "CREATE MATERIALIZED TABLE by_country PARTITIONED BY (c) WITH ('partition.values' = 'de, fr, it''s, nl') "
+            "FRESHNESS = INTERVAL '10' DAY AS SELECT c, sum(n) AS n FROM country GROUP BY c"
+        ),
         "checked": (
             f"CREATE MATERIALIZED TABLE checked (CONSTRAINT plausible EXPECT (n <> 103) ON VIOLATION FAIL) {daily} "
             "FRESHNESS = INTERVAL '10' DAY AS SELECT ds, n FROM load"
@@ -243,6 +262,20 @@ def test_a_range_of_partitions_is_one_run_and_the_bar_is_what_the_table_has(ui):
     told = ui.run(run["runId"])["assetMaterializations"]
     assert {event["partition"] for event in told} == set(asked)
     wait_for(lambda: ui.node("daily")["partitionStats"]["numMaterialized"] >= len(asked), "the bar is true")
+
+
+def test_partitions_by_value_have_a_bar_and_backfills_too(ui):
+    wait_for(lambda: ui.node("by_country")["partitionStats"]["numMaterialized"] == 4, "the bar is full")
+    ui.fill_countries(10)
+
+    found = ui.backfill("by_country", ["fr", "it's"])
+
+    assert found["status"] == "COMPLETED_SUCCESS", found
+    (run,) = found["runs"]
+    assert ui.replaced("by_country", run["runId"]) == Counter(["fr", "it's"])
+    rows = DeltaTable(str(ui.settings.warehouse / "by_country")).to_pyarrow_table().to_pylist()
+    assert {row["c"]: row["n"] for row in rows} == {"de": 2, "fr": 20, "it's": 40, "nl": 2, "xx": 2}
+    assert {event["partition"] for event in ui.run(run["runId"])["assetMaterializations"]} == {"fr", "it's"}
 
 
 def test_a_backfill_that_fails_is_executed_again_and_only_what_failed_is_done(ui):

@@ -37,6 +37,7 @@ TABLE_OPTIONS = (
     "partition.unit",
     "partition.start",
     "partition.time-zone",
+    "partition.values",
     "alert.warn-after",
     "alert.fail-after",
     "owner",

@@ -39,6 +39,7 @@ JOIN_OPTIONS = (
 MOST_CACHED_ROWS = 1_000_000
 LOOKUP_OPTIONS = ("lookup.on-duplicate", "lookup.retry-on-miss.attempts", "lookup.retry-on-miss.delay")
 PARTITION_OPTIONS = ("partition.start", "partition.time-zone")
+MOST_PARTITION_VALUES = 10_000
 MERGE_OPTIONS = ("merge.order", "merge.sequence", "merge.tie-breaker", "merge.late", "merge.delete-when")
 
 
@@ -80,6 +81,7 @@ def declare_table(clauses: TableClauses) -> Declaration:
     _check_clustering(clauses, problems)
     constraints = check_constraints(clauses.constraints, at, problems)
     times = _time_partitions(clauses, query, options, problems)
+    partition_values = _partition_values(clauses, query, options, problems)
     history = options.seconds("history")
     warn_after, fail_after = options.alert_seconds()
     owner, group = options.text("owner"), options.text("group")
@@ -97,6 +99,7 @@ def declare_table(clauses: TableClauses) -> Declaration:
         partitioned_by=_value(clauses.partitioned_by),
         cluster_by=_value(clauses.cluster_by),
         time_partitions=times,
+        partition_values=partition_values,
         comment=clauses.comment,
         merge=merge,
         watermark=None if clauses.watermark is None else clauses.watermark.value,
@@ -325,6 +328,40 @@ def _time_partitions(
     except ValueError as error:
         problems.add("OPTION_VALUE", f"{error}.", options.at("partition.start"))
         return None
+
+
+def _partition_values(
+    clauses: TableClauses, query: SqlQuery | PythonQuery | None, options: Options, problems: Problems
+) -> tuple[str, ...]:
+    """The partitions that can be asked for by name, in the order in which they are written; none where nothing is."""
+    key = "partition.values"
+    if key not in options:
+        return ()
+    if not options.needs(key, "PARTITIONED BY one column", len(_value(clauses.partitioned_by)) == 1):
+        return ()
+    if not options.needs(
+        key, "a table without 'partition.unit', whose partitions are times", "partition.unit" not in options
+    ):
+        return ()
+    if isinstance(query, PythonQuery) or "merge" in options or "lookup.retry-on-miss.attempts" in options:
+        problems.add(
+            "NOT_BUILT",
+            f"'{key}' of a table with a merge type, with retries of lookups, or written in Python is not built yet: "
+            "such a table is refreshed as a whole. Remove the option.",
+            options.at(key),
+        )
+        return ()
+    values = tuple(value.strip() for value in (options.raw(key) or "").split(","))
+    different = len(set(values)) == len(values) <= MOST_PARTITION_VALUES
+    # What Dagster takes as the key of a partition.
+    if not different or not all(value and value.isprintable() and "..." not in value for value in values):
+        options.refuse(
+            key,
+            f"a list of at most {MOST_PARTITION_VALUES} different values with commas between them, such as 'de, fr', "
+            "without three dots in a row",
+        )
+        return ()
+    return values
 
 
 def _cache_sizes(options: Options) -> tuple[int, int]:

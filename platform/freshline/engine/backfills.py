@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 from freshline.declare.graph import Graph
 from freshline.declare.names import TableName
+from freshline.declare.rules import nearest
 from freshline.declare.spec import TableSpec
 from freshline.declare.time_partition import TimePartition
 from freshline.engine.work import Job, Work
@@ -31,12 +32,12 @@ from freshline.errors import (
 )
 from freshline.plan.backfill import Action, Asked, Chunk, plan_backfill
 from freshline.plan.hold import intended_holds
-from freshline.plan.partition import PartitionState
+from freshline.plan.partition import PartitionState, partition_name
 from freshline.plan.request import BACKFILL, RefreshRequest
 from freshline.refresh.cancellation import Cancellation
 from freshline.report.outcome import Outcome
 from freshline.run import Runtime
-from freshline.run.partition_states import committed_keys, read_states
+from freshline.run.partition_states import committed_keys, read_state_of_values, read_states
 from freshline.run.spans import partitions_of, read_time_partition, wanted_end
 
 SUCCEEDED, FAILED, CANCELLED = "SUCCEEDED", "FAILED", "CANCELLED"
@@ -175,23 +176,33 @@ class Backfills:
         return plan_backfill(graph, wanted, states, self._runtime.clock())
 
     def _plan_values(self, graph: Graph, spec: TableSpec, asked: BackfillRequest) -> list[Chunk]:
-        if asked.ranges:
-            partitions_of(spec)
+        values = (*asked.values, *_between(spec, asked)) if asked.ranges else asked.values
         columns = {column.lower() for column in spec.partitioned_by}
-        for values in asked.values:
+        for partition in values:
             if not columns:
                 raise PartitionError("the table has no partitions. Refresh the whole table.", where=str(spec.name))
-            if not values:
+            if not partition:
                 raise PartitionError("no partition is named", where=str(spec.name))
-            for column, _ in values:
+            for column, _ in partition:
                 if column.lower() not in columns:
                     raise PartitionError(
                         f"{column} is not a partition column. The table is PARTITIONED BY "
                         f"({', '.join(spec.partitioned_by)}).",
                         where=str(spec.name),
                     )
-        wanted = Asked(spec.name, values=asked.values, cascade=asked.cascade, full=asked.full)
-        return plan_backfill(graph, wanted, {}, self._runtime.clock())
+        states: Mapping[str, PartitionState] = {}
+        if spec.partition_values and values:
+            state = read_state_of_values(self._runtime, spec)
+            states = {partition_name(spec, partition): state for partition in values}
+        wanted = Asked(
+            spec.name,
+            values=tuple(dict.fromkeys(values)),
+            again=asked.again,
+            cascade=asked.cascade,
+            full=asked.full,
+            finished=committed_keys(self._runtime, spec.name, asked.id) if asked.resume else frozenset(),
+        )
+        return plan_backfill(graph, wanted, states, self._runtime.clock())
 
     def _shown(self, chunk: Chunk) -> dict[str, object]:
         with self._lock:
@@ -261,11 +272,13 @@ class Backfills:
         fingerprint = graph.spec(asked.table).fingerprint
         if asked.table in now and now.spec(asked.table).fingerprint != fingerprint:
             spec = now.table(asked.table)
-            keys = {chunk.key for chunk in run.done if chunk.table == asked.table}
+            keys = {chunk.key for chunk in run.done if chunk.table == asked.table and chunk.key is not None}
             if spec.time_partitions is not None and keys:
                 partitions = [item for item in _every(self._runtime, spec) if item.key in keys]
                 states = read_states(self._runtime, spec, partitions, Cancellation())
                 result["stale"] = [key for key, state in states.items() if state is PartitionState.STALE]
+            elif spec.partition_values and read_state_of_values(self._runtime, spec) is PartitionState.STALE:
+                result["stale"] = sorted(keys)
         return result
 
 
@@ -313,6 +326,34 @@ def _partitions(runtime: Runtime, spec: TableSpec, asked: BackfillRequest) -> li
             )
         found |= {item.start: item for item in inside}
     return [found[start] for start in sorted(found)]
+
+
+def _between(spec: TableSpec, asked: BackfillRequest) -> Iterator[Values]:
+    """The declared values from one to another, in the order of the declaration. Raises PartitionError."""
+    if not spec.partition_values:
+        # It tells which tables have ranges.
+        partitions_of(spec)
+    (own,) = spec.partitioned_by
+    declared = spec.partition_values
+    for column, first, last in asked.ranges:
+        if column is not None and column.lower() != own.lower():
+            raise PartitionError(
+                f"{column} is not a partition column. The table is PARTITIONED BY ({own}).", where=str(spec.name)
+            )
+        begin, end = declared[0] if first is None else first, declared[-1] if last is None else last
+        for value in (begin, end):
+            if value not in declared:
+                raise PartitionError(
+                    f"{value!r} is not among the 'partition.values' of the table.{nearest(value, declared)}",
+                    where=str(spec.name),
+                )
+        inside = declared[declared.index(begin) : declared.index(end) + 1]
+        if not inside:
+            raise PartitionError(
+                f"from {begin!r} to {end!r} there is no partition: the first is declared after the last.",
+                where=str(spec.name),
+            )
+        yield from (((own, value),) for value in inside)
 
 
 def read_backfill(

@@ -36,11 +36,14 @@ from freshline.orchestrate.asset import asset_key
 from freshline.orchestrate.columns import column_schema
 from freshline.orchestrate.partitions import (
     BACKFILL_RUN,
-    asked_range,
+    AskedPartitions,
+    asked_partitions,
     backfill_of,
     newest_event,
     partition_event,
+    unknown,
     untold,
+    values_of,
 )
 from freshline.plan.lag import lag_seconds
 from freshline.plan.request import BACKFILL, LIVE, MANUAL
@@ -88,13 +91,13 @@ def materialize(asked: Materialization, connect: Connect, context: AssetExecutio
     Progress goes to the log of the run. Raises Failure, with the engine's sentence, unless the refresh succeeded;
     an interruption passes through after the request was cancelled.
     """
-    partitions = asked.spec.time_partitions if isinstance(asked.spec, TableSpec) else None
-    keys = None if partitions is None else asked_range(context, partitions)
-    if keys is not None:
-        return materialize_partitions(asked, connect, context, *keys)
+    wanted = asked_partitions(context, asked.spec)
+    if wanted is not None:
+        return materialize_partitions(asked, connect, context, wanted)
     outcome: Mapping[str, Any] | None = None
     done: Mapping[str, Any] = {}
-    seen = newest_event(context.instance, asset_key(asked.name)) if partitions is not None else 0
+    in_time = isinstance(asked.spec, TableSpec) and asked.spec.time_partitions is not None
+    seen = newest_event(context.instance, asset_key(asked.name)) if in_time else 0
     try:
         context.instance.add_run_tags(context.run.run_id, {PROCESS: process_tag(context.run.run_id)})
         engine = connect(_each_step_once(context.log.info))
@@ -125,16 +128,17 @@ def materialize(asked: Materialization, connect: Connect, context: AssetExecutio
     context.log.info(_told(outcome))
     for problem in outcome.get("problems", ()):
         context.log.warning(_sentence(problem))
-    for key in untold(context.instance, asset_key(asked.name), outcome.get("partitions", ()), seen):
+    newly = untold(context.instance, asset_key(asked.name), outcome.get("partitions", ()), seen)
+    for key in newly or unknown(context.instance, asset_key(asked.name), values_of(asked.spec)):
         # What the engine brought in by itself; of more, the sensor tells at its next ticks.
         context.log_event(partition_event(asset_key(asked.name), key, {}, outcome["version"]))
     return result(asked, outcome, datetime.now(UTC))
 
 
 def materialize_partitions(
-    asked: Materialization, connect: Connect, context: AssetExecutionContext, first: str, last: str
+    asked: Materialization, connect: Connect, context: AssetExecutionContext, wanted: AskedPartitions
 ) -> MaterializeResult[Any]:
-    """Replace the partitions from one key to another, each in a commit of its own, and tell of each when it is done.
+    """Replace the partitions that a run asks for, each in a commit of its own, and tell of each when it is done.
 
     Raises Failure with the first reason when one or more of them failed, after the others were done.
     """
@@ -144,12 +148,12 @@ def materialize_partitions(
     done: Mapping[str, Any] = {}
     arguments = {
         "tables": [str(asked.name)],
-        "ranges": [[None, first, last]],
+        **wanted.arguments,
         # Dagster selects: also what is done may be wanted again.
         "again": True,
         "id": backfill,
         "resume": resume,
-        "cause": MANUAL if first == last else BACKFILL,
+        "cause": MANUAL if wanted.single else BACKFILL,
     }
     try:
         context.instance.add_run_tags(
@@ -166,7 +170,7 @@ def materialize_partitions(
                         _tell_plan(context, event["chunks"])
                     case "outcome":
                         outcomes.append(event["outcome"])
-                        _tell_partition(asked, context, event["outcome"], single=first == last)
+                        _tell_partition(asked, context, event["outcome"], single=wanted.single)
                     case "backfill":
                         ended = event
                     case "done":
@@ -197,7 +201,12 @@ def _tell_partition(
 ) -> None:
     """Dagster hears of a partition now, so that the bar is true whatever becomes of the run."""
     context.log.info(_told(outcome))
-    if outcome["state"] != "SUCCEEDED" or outcome.get("partition") is None:
+    if outcome["state"] != "SUCCEEDED":
+        return
+    if outcome.get("partition") is None:
+        # The first refresh of a table with declared values brings in all of them, those that nobody asked for too.
+        for key in unknown(context.instance, asset_key(asked.name), values_of(asked.spec)):
+            context.log_event(partition_event(asset_key(asked.name), key, {}, outcome["version"]))
         return
     metadata = {**outcome_metadata(outcome, datetime.now(UTC)), "dagster/partition_row_count": outcome["rows_out"]}
     if not single:

@@ -1,12 +1,14 @@
-"""Time partitions as Dagster sees them: their definition, what a run asks for, and events that make the bar true.
+"""Partitions as Dagster sees them: their definition, what a run asks for, and events that make the bar true.
 
-A run asks the engine for a backfill, in the words of the command line. Dagster hears of each partition when it is done,
-and not when the run is: a run that fails or is killed leaves the bar as it should be.
+They are in time, or the values that a declaration lists. A run asks the engine for a backfill, in the words of the
+command line. Dagster hears of each partition when it is done, and not when the run is: a run that fails or is killed
+leaves the bar as it should be.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, timedelta
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ from dagster import (
     DagsterInstance,
     DagsterRun,
     DagsterRunStatus,
+    StaticPartitionsDefinition,
     TimeWindowPartitionsDefinition,
 )
 from dagster._core.definitions.data_version import DATA_VERSION_TAG
@@ -30,7 +33,7 @@ from freshline.commit.warehouse import Warehouse
 from freshline.declare.graph import Graph
 from freshline.declare.names import TableName
 from freshline.declare.spec import Mode, Spec, TableSpec
-from freshline.declare.time_partition import PartitionUnit, TimePartitions
+from freshline.declare.time_partition import PartitionUnit
 from freshline.plan.partition import find_gaps
 
 # The tag of a run that names its backfill, which a run that is tried again goes on with.
@@ -47,9 +50,15 @@ _CRON = {
 _MOMENT = timedelta(microseconds=1)
 
 
-def partitions_definition(graph: Graph, spec: Spec) -> TimeWindowPartitionsDefinition | None:
+def partitions_definition(
+    graph: Graph, spec: Spec
+) -> TimeWindowPartitionsDefinition | StaticPartitionsDefinition | None:
     """The partitions of a table, the open one among them where a refresh brings it in; None for one without."""
-    if not isinstance(spec, TableSpec) or spec.time_partitions is None:
+    if not isinstance(spec, TableSpec):
+        return None
+    if spec.partition_values:
+        return StaticPartitionsDefinition(list(spec.partition_values))
+    if spec.time_partitions is None:
         return None
     partitions = spec.time_partitions
     open_too = graph.mode(spec.name) is not Mode.BATCH or graph.freshness(spec.name).seconds < partitions.unit.seconds
@@ -63,35 +72,58 @@ def partitions_definition(graph: Graph, spec: Spec) -> TimeWindowPartitionsDefin
 
 
 def dependency(spec: Spec, upstream: Spec, key: AssetKey) -> AssetDep:
-    """A table on one that it reads: partition on partition where both are of one time zone, else on all of it.
+    """A table on one that it reads: partition on partition where Dagster can map them, else on all of it.
 
-    Dagster refuses to map partitions of one time zone to those of another.
+    It can where both are in time and of one time zone, and where both have the same values.
     """
-    own, above = _times(spec), _times(upstream)
-    if own is not None and above is not None and own.time_zone != above.time_zone:
+    own, above = _partitioning(spec), _partitioning(upstream)
+    if own is not None and above is not None and own != above:
         return AssetDep(key, partition_mapping=AllPartitionMapping())
     return AssetDep(key)
 
 
 def read_partitioned(graph: Graph, name: TableName) -> tuple[TableName, ...]:
     """The partitioned tables that a partitioned table reads; none for one without partitions."""
-    if _times(graph.spec(name)) is None:
+    if _partitioning(graph.spec(name)) is None:
         return ()
     upstreams = [graph.spec(read) for read in graph.reads(name)]
-    return tuple(upstream.name for upstream in upstreams if _times(upstream) is not None)
+    return tuple(upstream.name for upstream in upstreams if _partitioning(upstream) is not None)
 
 
-def _times(spec: Spec) -> TimePartitions | None:
-    return spec.time_partitions if isinstance(spec, TableSpec) else None
+def values_of(spec: Spec) -> tuple[str, ...]:
+    """The partitions that a declaration lists; none for partitions in time, and for a table without."""
+    return spec.partition_values if isinstance(spec, TableSpec) else ()
 
 
-def asked_range(context: AssetExecutionContext, partitions: TimePartitions) -> tuple[str, str] | None:
-    """The first and last key that a run asks for; None for a run without partitions."""
-    if not context.has_partition_key and not context.has_partition_key_range:
+def _partitioning(spec: Spec) -> str | tuple[str, ...] | None:
+    """What partitions must have in common to be mapped: the time zone, or all values; None for a table without."""
+    if not isinstance(spec, TableSpec):
+        return None
+    return spec.partition_values or (None if spec.time_partitions is None else spec.time_partitions.time_zone)
+
+
+@dataclass(frozen=True)
+class AskedPartitions:
+    """The partitions that a run asks for, as the arguments of the engine's request; `single` for exactly one."""
+
+    arguments: Mapping[str, Any]
+    single: bool
+
+
+def asked_partitions(context: AssetExecutionContext, spec: Spec) -> AskedPartitions | None:
+    """What a run asks for; None for a run without partitions, or on a table without."""
+    if not isinstance(spec, TableSpec) or not (context.has_partition_key or context.has_partition_key_range):
+        return None
+    if spec.partition_values:
+        (column,) = spec.partitioned_by
+        keys = list(context.partition_keys)
+        return AskedPartitions({"partitions": [[[column, key]] for key in keys]}, single=len(keys) == 1)
+    if spec.time_partitions is None:
         return None
     window = context.partition_time_window
-    last = partitions.at(window.end.astimezone(UTC) - _MOMENT)
-    return partitions.at(window.start.astimezone(UTC)).key, last.key
+    first = spec.time_partitions.at(window.start.astimezone(UTC)).key
+    last = spec.time_partitions.at(window.end.astimezone(UTC) - _MOMENT).key
+    return AskedPartitions({"ranges": [[None, first, last]]}, single=first == last)
 
 
 def backfill_of(run: DagsterRun, instance: DagsterInstance) -> tuple[str, bool]:
@@ -117,6 +149,12 @@ def newest_event(instance: DagsterInstance, key: AssetKey) -> int:
     return records[0].storage_id if records else 0
 
 
+def unknown(instance: DagsterInstance, key: AssetKey, partitions: Sequence[str]) -> tuple[str, ...]:
+    """The first of these partitions, at most TOLD_AT_ONCE, that Dagster has no materialization of."""
+    known = instance.get_materialized_partitions(key) if partitions else set()
+    return tuple(each for each in partitions if each not in known)[:TOLD_AT_ONCE]
+
+
 def untold(instance: DagsterInstance, key: AssetKey, partitions: Sequence[str], since: int) -> tuple[str, ...]:
     """The newest of these partitions, at most TOLD_AT_ONCE, of which Dagster heard nothing since an event.
 
@@ -135,8 +173,11 @@ def done_partitions(spec: TableSpec, warehouse: Warehouse) -> tuple[tuple[str, .
     """The partitions that the table has as they are declared now, and its version; only its newest receipt is read."""
     newest = read_newest(warehouse.path(spec.name))
     receipt = None if newest is None else newest.receipt
-    if newest is None or receipt is None or spec.time_partitions is None:
+    if newest is None or receipt is None:
         return (), None
+    if spec.time_partitions is None:
+        # Refreshed as a whole, it has all of them.
+        return (spec.partition_values if receipt.fingerprint == spec.fingerprint else ()), newest.version
     found: dict[str, None] = {}
     for span in receipt.spans or ():
         if span.fingerprint != spec.fingerprint:
@@ -164,7 +205,7 @@ class PartitionBars:
         """Materializations without a run, at most TOLD_AT_ONCE. A table whose version was looked at is not again."""
         left = TOLD_AT_ONCE
         for spec in graph.tables:
-            if spec.time_partitions is None or spec.name not in key_of or left <= 0:
+            if _partitioning(spec) is None or spec.name not in key_of or left <= 0:
                 continue
             key, path = key_of[spec.name], warehouse.path(spec.name)
             done, version = done_partitions(spec, warehouse)
@@ -180,7 +221,7 @@ class PartitionBars:
 
 
 def newest_done(spec: Spec, warehouse: Warehouse) -> str | None:
-    """The newest partition that is done: the one that an event about the table as a whole is told of."""
+    """The newest partition in time that is done: the one that an event about the table as a whole is told of."""
     if not isinstance(spec, TableSpec) or spec.time_partitions is None:
         return None
     newest = read_newest(warehouse.path(spec.name))

@@ -20,10 +20,12 @@ from freshline.declare.query import SqlQuery
 from freshline.declare.query_parser import parse_sql
 from freshline.declare.spec import Mode, TableSpec
 from freshline.declare.time_partition import PartitionUnit, TimePartition
-from freshline.plan.partition import Interval, PartitionState
+from freshline.plan.partition import Interval, PartitionState, partition_name
 from freshline.plan.shape import read_shape
 
 NAMED = "it is named"
+FINISHED = "an earlier attempt of this backfill has committed it"
+FIRST = "it has no version yet; its first refresh brings in all partitions"
 
 
 class Action(StrEnum):
@@ -83,10 +85,10 @@ def plan_backfill(graph: Graph, asked: Asked, states: Mapping[str, PartitionStat
         chunks = [_chunk(asked, spec, column, item, states) for item in sorted(asked.partitions)]
         touched[spec.name] = [(item.start, item.end) for item in asked.partitions]
     elif asked.values:
-        chunks = [
-            Chunk(spec.name, Action.REPLACE, NAMED, item, "/".join(f"{column}={text}" for column, text in item))
-            for item in asked.values
-        ]
+        chunks = [_chunk_of_values(asked, spec, item, states) for item in asked.values]
+        if any(chunk.state is PartitionState.MISSING for chunk in chunks):
+            # All of them are: values are told apart from the first refresh on.
+            chunks = [Chunk(spec.name, Action.REFRESH, FIRST)]
     else:
         chunks = [Chunk(spec.name, Action.REFRESH, NAMED, full=asked.full)]
     if asked.cascade:
@@ -103,10 +105,22 @@ def _chunk(
     state = states.get(partition.key, PartitionState.MISSING)
     chunk = Chunk(spec.name, Action.REPLACE, f"it is {state}", ((column, partition.key),), partition.key, state)
     if partition.key in asked.finished:
-        return replace(chunk, action=Action.SKIP, why="an earlier attempt of this backfill has committed it")
+        return replace(chunk, action=Action.SKIP, why=FINISHED)
     if asked.again:
         return replace(chunk, why=NAMED)
     return replace(chunk, action=Action.SKIP) if state is PartitionState.DONE else chunk
+
+
+def _chunk_of_values(
+    asked: Asked, spec: TableSpec, values: tuple[tuple[str, str], ...], states: Mapping[str, PartitionState]
+) -> Chunk:
+    key = partition_name(spec, values)
+    chunk = Chunk(spec.name, Action.REPLACE, NAMED, values, key, states.get(key))
+    if key in asked.finished:
+        return replace(chunk, action=Action.SKIP, why=FINISHED)
+    if chunk.state is PartitionState.DONE and not asked.again:
+        return replace(chunk, action=Action.SKIP, why=f"it is {chunk.state}")
+    return chunk
 
 
 def _below(

@@ -15,6 +15,7 @@ from enum import StrEnum
 from typing import Any
 
 from freshline.declare.names import TableName
+from freshline.declare.spec import TableSpec
 from freshline.declare.time_partition import TimePartition, TimePartitions
 from freshline.plan.position import Position, position_from_json
 
@@ -45,6 +46,13 @@ class Span:
     @property
     def interval(self) -> Interval:
         return self.start, self.end
+
+
+def partition_name(spec: TableSpec, values: Sequence[tuple[str, str]]) -> str:
+    """A partition as people and Dagster name it: its value where the declaration lists them, else `column=value`s."""
+    if spec.partition_values and len(values) == 1:
+        return values[0][1]
+    return "/".join(f"{column}={text}" for column, text in values)
 
 
 def put_span(spans: Iterable[Span], new: Span) -> tuple[Span, ...]:

@@ -55,7 +55,7 @@ class Receipt:
     their dimension, None where none ever did. `kept_before` is the seq of the refresh from which on a changed
     declaration holds: rows from before it may follow the one before; None where all rows follow this one. `violations`
     are those of each constraint that was not met. `spans` are the stretches of time that a table with time partitions
-    holds (see `freshline.plan.partition`), None for any other table. `replaced` are the keys of time partitions that
+    holds (see `freshline.plan.partition`), None for any other table. `replaced` are the keys of the partitions that
     this commit replaced because they were named, `backfill` is the backfill that it belongs to.
     `restored` is the seq whose rows a restore brought back; None in all other receipts. `short_of_rows` are the inputs
     that have deleted rows which the table keeps.

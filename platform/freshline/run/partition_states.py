@@ -56,6 +56,15 @@ def read_states(
     return {item.key: state_of(item, receipt.spans, spec.fingerprint, changed=changed) for item in partitions}
 
 
+def read_state_of_values(runtime: Runtime, spec: TableSpec) -> PartitionState:
+    """The state that all partitions of a table without time have: it is refreshed as a whole."""
+    newest = read_newest(runtime.warehouse.path(spec.name))
+    receipt = None if newest is None else newest.receipt
+    if receipt is None:
+        return PartitionState.MISSING
+    return PartitionState.DONE if receipt.fingerprint == spec.fingerprint else PartitionState.STALE
+
+
 def committed_keys(runtime: Runtime, name: TableName, backfill: str) -> frozenset[str]:
     """The partitions that a backfill has committed already, as far as the table's log goes back."""
     return frozenset(

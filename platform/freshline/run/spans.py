@@ -21,8 +21,8 @@ def partitions_of(spec: TableSpec) -> TimePartitions:
     """The time partitions of a table that has them. Raises PartitionError for another."""
     if spec.time_partitions is None:
         raise PartitionError(
-            "the table has no partitions in time. Declare 'partition.unit' and 'partition.start', or name partitions "
-            "by their values.",
+            "the table has no partitions in time. Declare 'partition.unit' and 'partition.start', or "
+            "'partition.values', or name partitions by their values.",
             where=str(spec.name),
         )
     return spec.time_partitions

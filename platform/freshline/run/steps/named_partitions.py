@@ -9,6 +9,7 @@ from __future__ import annotations
 from freshline.commit.write import replace_partitions
 from freshline.declare.query import PythonQuery
 from freshline.errors import PartitionError
+from freshline.plan.partition import partition_name
 from freshline.plan.shape import read_shape
 from freshline.plan.step import ReplaceNamedPartitions
 from freshline.refresh.inputs import shadow_inputs
@@ -61,4 +62,5 @@ def replace_named(attempt: Attempt, step: ReplaceNamedPartitions) -> Work:
         receipt.positions,
         partitions,
         whole=False,
+        replaced=tuple(partition_name(spec, partition) for partition in step.partitions),
     )
