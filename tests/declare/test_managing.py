@@ -72,6 +72,10 @@ ALTER = "ALTER MATERIALIZED TABLE t"
         ("EXPLAIN FRESHNESS t", ExplainFreshness(T)),
         ("VERIFY MATERIALIZED TABLE t", Verify(T)),
         (
+            "VERIFY MATERIALIZED TABLE t PARTITION (ds = DATE '2026-11-01') PARTITION (ds = 'x', r = 2)",
+            Verify(T, ((("ds", "2026-11-01"),), (("ds", "x"), ("r", "2")))),
+        ),
+        (
             "CREATE OR ALTER MATERIALIZED TABLE t AS SELECT ';' AS a FROM s;",
             Create(T, True, "CREATE OR ALTER MATERIALIZED TABLE t AS SELECT ';' AS a FROM s"),
         ),
@@ -119,7 +123,8 @@ def test_another_statement_is_sparks(statement):
         ("CREATE OR REPLACE MATERIALIZED TABLE t AS SELECT 1", "SYNTAX", "CREATE OR ALTER is expected"),
         ("CREATE MATERIALIZED TABLE IF NOT EXISTS t AS SELECT 1", "SYNTAX", "CREATE OR ALTER of what is unchanged"),
         ("VERIFY t", "SYNTAX", "MATERIALIZED TABLE is expected"),
-        ("VERIFY MATERIALIZED TABLE t PARTITION (ds = '1')", "NOT_BUILT", "Verify the whole table"),
+        ("VERIFY MATERIALIZED TABLE t PARTITION (ds BETWEEN '1' AND '2')", "SYNTAX", "= is expected"),
+        ("VERIFY MATERIALIZED TABLE t PARTITION ()", "SYNTAX", "a column is expected"),
         ("SHOW MATERIALIZED VIEWS", "SYNTAX", "MATERIALIZED TABLES is expected"),
         (f"{ALTER} SUSPEND BECAUSE reasons", "SYNTAX", "a reason in quotes is expected"),
         ("DROP MATERIALIZED TABLE t PURGE now", "SYNTAX", "the end of the statement is expected"),

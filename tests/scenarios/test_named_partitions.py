@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import date
 
 import pytest
+from deltalake import DeltaTable
 
 from freshline.declare.names import TableName
 from freshline.errors import PartitionError
@@ -94,6 +95,26 @@ def test_what_is_no_partition_is_an_error_before_any_work(daily):
         assert isinstance(failed.error, PartitionError), partition
         assert sentence in str(failed.error)
     assert daily.receipt("t") == before
+
+
+def test_one_partition_is_verified_without_the_others(daily):
+    DeltaTable(str(daily.path("t"))).delete("d = '2026-01-02' AND r = 'eu'")
+
+    assert daily.verify("t").missing == 1
+    whole, good, bad = (
+        daily.verify("t", partitions=named)
+        for named in (
+            [{"d": "2026-01-02"}],
+            [{"d": date(2026, 1, 1)}, {"d": "2026-01-02", "r": "it's"}],
+            [{"r": "it's"}, {"r": "eu"}],
+        )
+    )
+    assert (whole.equal, whole.missing, whole.partitions) == (False, 1, ("d=2026-01-02",))
+    assert (good.equal, good.partitions) == (True, ("d=2026-01-01", "d=2026-01-02/r=it's"))
+    assert [row["r"] for _, row in bad.differences] == ["eu"]
+    for partition, sentence in (({"n": 1}, "n is not a partition column"), ({"d": "../x"}, "is not a value of d")):
+        with pytest.raises(PartitionError, match=sentence):
+            daily.verify("t", partitions=[partition])
 
 
 def test_what_a_backfill_of_declared_values_has_committed_is_in_its_receipts(lab):

@@ -224,6 +224,20 @@ def test_another_declaration_makes_partitions_stale_which_are_replaced_one_by_on
     assert "other columns than the table" in str(columns.error)
 
 
+def test_one_day_is_verified_and_only_one_of_an_older_declaration_is_unverified(days):
+    daily(days)
+    refresh(days)
+    query = "SELECT CAST(ts AS DATE) AS ds, count(*) AS c, sum(n) + 1 AS n FROM s GROUP BY CAST(ts AS DATE)"
+    daily(days, query=query)
+    days.refresh("t", partitions=named(2))
+
+    assert days.verify("t", partitions=named(2)).equal
+    older = days.verify("t", partitions=named(3))
+    assert (older.equal, older.unverified, older.missing, older.extra) == (False, 1, 0, 0)
+    with pytest.raises(PartitionError, match="before the first partition"):
+        days.verify("t", partitions=[{"ds": "2025-12-31"}])
+
+
 def test_hours_weeks_and_months_of_times_and_texts(days):
     hour = "'partition.unit' = 'hour', 'partition.start' = '2026-01-01-00:00', 'partition.time-zone' = 'Europe/Paris'"
     daily(days, "h", options=hour, query="SELECT id, date_trunc('HOUR', ts) AS ds FROM s")

@@ -119,10 +119,12 @@ def _ask_engine(
                 # As `freshline refresh` does: exactly the named partitions, at positions that the table has.
                 arguments = {"tables": [str(table)], "full": full, "partitions": named, "upstreams": not named}
                 return show_outcomes(ask(engine, "refresh", progress, **arguments), progress, as_json)
-        case Verify(table):
+        case Verify(table, partitions):
+            named = [[list(pair) for pair in partition] for partition in partitions]
             with Progress() as progress:
                 engine = client or connect(settings, progress)
-                return show_verifications(ask(engine, "verify", progress, tables=[str(table)]), progress, as_json)
+                events = ask(engine, "verify", progress, tables=[str(table)], partitions=named)
+                return show_verifications(events, progress, as_json)
         case AlterQuery():
             return _alter_query(settings, client, statement, as_json)
         case Drop():

@@ -13,22 +13,35 @@ from freshline.cli.ask import ask, connect
 from freshline.cli.failures import FAILED
 from freshline.cli.options import json_option, open_settings, project_option
 from freshline.cli.progress import Progress
+from freshline.cli.refresh import parse_partition
+from freshline.errors import RequestError
 from freshline.report.table_text import count_text, duration_text, padded, printable
 
 
 @click.command(epilog="\b\nExample:\n  freshline verify daily_spend")
 @click.argument("tables", nargs=-1, metavar="[TABLE]...")
+@click.option(
+    "--partition",
+    "partitions",
+    metavar="COLUMN=VALUE",
+    multiple=True,
+    help="Compare only this partition of the table; may be given several times. "
+    "A partition by several columns is written with commas: a=1,b=2.",
+)
 @project_option
 @json_option
-def command(tables: Sequence[str], project: Path | None, as_json: bool) -> int:
+def command(tables: Sequence[str], partitions: Sequence[str], project: Path | None, as_json: bool) -> int:
     """Recompute tables at the positions of their newest refresh and compare, row by row.
 
     Rows of refreshes whose inputs are no longer kept are counted as unverified, never as equal. Exit code 1 unless
     all are equal.
     """
     settings = open_settings(project)
+    if partitions and len(tables) != 1:
+        raise RequestError("--partition names partitions of one table: name that table, and no other.")
+    named = [parse_partition(text) for text in partitions]
     with Progress() as progress:
-        events = ask(connect(settings, progress), "verify", progress, tables=list(tables))
+        events = ask(connect(settings, progress), "verify", progress, tables=list(tables), partitions=named)
         return show_verifications(events, progress, as_json)
 
 

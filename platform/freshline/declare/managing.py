@@ -11,7 +11,7 @@ CREATE [OR ALTER] MATERIALIZED TABLE t ..      CREATE [OR ALTER] SOURCE s ..
 DROP MATERIALIZED TABLE [IF EXISTS] t [PURGE]
 SHOW MATERIALIZED TABLES    SHOW CREATE MATERIALIZED TABLE t    SHOW REFRESHES [FOR t]
 DESCRIBE [EXTENDED] t       EXPLAIN MATERIALIZED TABLE t        EXPLAIN FRESHNESS t
-VERIFY MATERIALIZED TABLE t
+VERIFY MATERIALIZED TABLE t [PARTITION (column = 'value')]
 CREATE SAVEPOINT s [FOR t, ..]    RESTORE SAVEPOINT s    DROP SAVEPOINT s    SHOW SAVEPOINTS
 ```
 
@@ -30,7 +30,7 @@ from freshline.declare.freshness import Freshness, parse_seconds
 from freshline.declare.names import TableName
 from freshline.declare.rules import breach
 from freshline.declare.tokens import Kind, Text, Token, Tokens
-from freshline.errors import DeclarationError, RequestError
+from freshline.errors import RequestError
 
 Partition = tuple[tuple[str, str], ...]
 # From when on a changed declaration holds, where it is no date.
@@ -180,9 +180,10 @@ class ExplainFreshness:
 
 @dataclass(frozen=True)
 class Verify:
-    """Compute a table again and compare."""
+    """Compute a table again and compare, all of it or these partitions."""
 
     table: TableName
+    partitions: tuple[Partition, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -378,12 +379,16 @@ class _Reader:
                 tokens.expect("AND")
                 ranges.append(PartitionRange(column, first, self._value()))
             else:
-                pairs = [self._pair(column)]
-                while tokens.accept(","):
-                    pairs.append(self._pair(tokens.identifier("a column")))
-                partitions.append(tuple(pairs))
+                partitions.append(self._named(column))
             tokens.expect(")")
         return Refresh(table, full, tuple(partitions), tuple(ranges), tokens.accept("CASCADE"))
+
+    def _named(self, column: str) -> Partition:
+        """The pairs of a partition, after the name of its first column."""
+        pairs = [self._pair(column)]
+        while self._tokens.accept(","):
+            pairs.append(self._pair(self._tokens.identifier("a column")))
+        return tuple(pairs)
 
     def _pair(self, column: str) -> tuple[str, str]:
         self._tokens.expect("=")
@@ -465,10 +470,13 @@ class _Reader:
         return Explain(self._table())
 
     def _verify(self) -> Verify:
-        table = self._table()
-        if self._tokens.at("PARTITION"):
-            raise self._not_built("VERIFY .. PARTITION", "Verify the whole table.")
-        return Verify(table)
+        tokens, table = self._tokens, self._table()
+        partitions: list[Partition] = []
+        while tokens.accept("PARTITION"):
+            tokens.expect("(")
+            partitions.append(self._named(tokens.identifier("a column")))
+            tokens.expect(")")
+        return Verify(table, tuple(partitions))
 
     def _lasts(self) -> int | None:
         return self._interval("duration") if self._tokens.accept("FOR") else None
@@ -489,6 +497,3 @@ class _Reader:
             return parse_seconds(text, what)
         except ValueError as error:
             raise breach("FRESHNESS_VALUE", str(error), at) from error
-
-    def _not_built(self, what: str, instead: str = "") -> DeclarationError:
-        return breach("NOT_BUILT", f"{what} is not built yet. {instead}".rstrip(), self._tokens.here)

@@ -426,12 +426,15 @@ class Requests:
     def _verify(self, request: Request) -> str:
         graph = self._in_force.look_strictly()
         names = read_names(graph, request.arguments) or tuple(table.name for table in graph.tables)
+        partitions = tuple(read_partition_values(item) for item in _list(request.arguments.get("partitions")))
+        if partitions and len(names) != 1:
+            raise RequestError("partitions are those of one table: name that table, and no other.")
         failure: FreshlineError | None = None
         for name in names:
             request.cancellation.check()
             request.progress("verifying", name)
             try:
-                verification = self._interruptible(request, partial(self._verify_one, request, name))
+                verification = self._interruptible(request, partial(self._verify_one, request, name, partitions))
             except CancelledError:
                 raise
             except FreshlineError as error:
@@ -444,10 +447,11 @@ class Requests:
             raise failure
         return SUCCEEDED
 
-    def _verify_one(self, request: Request, name: TableName) -> Verification:
+    def _verify_one(self, request: Request, name: TableName, partitions: Sequence[Partition]) -> Verification:
         return verify_table(
             self._runtime,
             name,
+            partitions=partitions,
             cancellation=request.cancellation,
             progress=lambda message: request.progress(message, name),
         )

@@ -5,6 +5,7 @@ What is worked on is worked on in the engine, which is started where none runs.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import date
 from typing import Any
 
@@ -26,12 +27,18 @@ def refresh_tables(*tables: str, full: bool = False, project: Project = None) ->
     return [event["outcome"] for event in answers(project, "refresh", "outcome", tables=list(tables), full=full)]
 
 
-def verify_tables(*tables: str, project: Project = None) -> list[dict[str, Any]]:
+def verify_tables(
+    *tables: str, partitions: Sequence[Mapping[str, object]] = (), project: Project = None
+) -> list[dict[str, Any]]:
     """Compare these tables, or all, with a recompute of their query at the positions in their receipts.
 
-    Returns a report for each, with the keys of `freshline verify --json`. Raises as `refresh_tables`.
+    `partitions` restricts it to partitions of the one named table, each a value by column. Returns a report for each
+    table, with the keys of `freshline verify --json`. Raises PartitionError for what is no partition, and as
+    `refresh_tables`.
     """
-    return [event["verification"] for event in answers(project, "verify", "verification", tables=list(tables))]
+    named = [[[column, str(value)] for column, value in partition.items()] for partition in partitions]
+    found = answers(project, "verify", "verification", tables=list(tables), partitions=named)
+    return [event["verification"] for event in found]
 
 
 def create_table(statement: str, *, project: Project = None) -> dict[str, Any]:

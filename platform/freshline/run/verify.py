@@ -11,7 +11,7 @@ import json
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
@@ -22,9 +22,9 @@ from freshline.commit.delta_log import count_all, count_rows, newest_version, re
 from freshline.declare.names import TableName
 from freshline.declare.query import SqlQuery
 from freshline.declare.spec import MergeKind, TableSpec
-from freshline.errors import RefreshError, RequestError
+from freshline.errors import PartitionError, RefreshError, RequestError
 from freshline.plan.changes import ChangeKind, Changes
-from freshline.plan.partition import Interval
+from freshline.plan.partition import Interval, partition_name
 from freshline.plan.position import Position, TablePosition
 from freshline.plan.receipt import Receipt
 from freshline.plan.request import MANUAL
@@ -50,7 +50,7 @@ from freshline.run.partitions import named_partition, partition_condition, read_
 from freshline.run.pin import pin_at
 from freshline.run.runtime import Progress, Runtime
 from freshline.run.savepoint import finish_restore
-from freshline.run.spans import within
+from freshline.run.spans import read_time_partition, within
 
 RELATIVE = 1e-9
 SAMPLES = 5
@@ -65,7 +65,8 @@ class Verification:
 
     `missing` rows are in the recompute only, `extra` rows in the table only, `unverified` rows could not be recomputed.
     `differences` are the differing rows, each with a sign: `+` is in the table only, `-` in the recompute only. Beyond
-    TOLERANT_ROWS different ones the rest is only counted.
+    TOLERANT_ROWS different ones the rest is only counted. `partitions` are those that were compared, none for all of
+    the table.
     """
 
     table: TableName
@@ -78,6 +79,7 @@ class Verification:
     differences: tuple[tuple[str, dict[str, Any]], ...] = ()
     error: str | None = None
     detail: str = ""
+    partitions: tuple[str, ...] = ()
 
     @property
     def samples(self) -> tuple[str, ...]:
@@ -89,6 +91,7 @@ class Verification:
         """The object that `freshline verify --json` prints."""
         return {
             "table": str(self.table),
+            "partitions": list(self.partitions),
             "equal": self.equal,
             "missing": self.missing,
             "extra": self.extra,
@@ -108,12 +111,34 @@ class _Expected:
     detail: str = ""
 
 
-def verify_table(runtime: Runtime, name: TableName, *, cancellation: Cancellation, progress: Progress) -> Verification:
-    """Recompute a table at its receipt's positions and compare; a failure to do so is part of the answer."""
-    started = time.monotonic()
+def verify_table(
+    runtime: Runtime,
+    name: TableName,
+    *,
+    partitions: Sequence[Sequence[tuple[str, str]]] = (),
+    cancellation: Cancellation,
+    progress: Progress,
+) -> Verification:
+    """Recompute a table at its receipt's positions and compare; a failure to do so is part of the answer.
+
+    With `partitions`, pairs of column and value text, only their rows are compared. Raises RequestError for a source
+    and PartitionError for what is no partition of the table.
+    """
     spec = runtime.graph.spec(name)
     if not isinstance(spec, TableSpec):
         raise RequestError(f"{name} is a source; tables are verified", where=str(name))
+    found = _verify(runtime, spec, partitions, cancellation, progress)
+    return replace(found, partitions=tuple(partition_name(spec, partition) for partition in partitions))
+
+
+def _verify(
+    runtime: Runtime,
+    spec: TableSpec,
+    partitions: Sequence[Sequence[tuple[str, str]]],
+    cancellation: Cancellation,
+    progress: Progress,
+) -> Verification:
+    started, name = time.monotonic(), spec.name
     path = runtime.warehouse.path(name)
     finish_restore(runtime)
     # While it is verified the table stands still: its newest receipt and version belong together.
@@ -128,17 +153,22 @@ def verify_table(runtime: Runtime, name: TableName, *, cancellation: Cancellatio
                 suited_to(spark, count_all(read)),
             ):
                 progress("computing the query at the positions of the receipt")
-                expected = _expected(runtime, spark, spec, newest.receipt, cancellation)
                 stored = read_version(spark, path, newest.version)
+                only = _condition_of(runtime, spark, spec, stored.schema, partitions)
+                expected = _expected(runtime, spark, spec, newest.receipt, cancellation, only)
                 if expected.rows is None:
-                    rows = count_rows(path, newest.version) or 0
+                    rows = (count_rows(path, newest.version) or 0) if only is None else stored.where(only).count()
                     return Verification(
                         name, False, 0, 0, rows, newest.version, time.monotonic() - started, detail=expected.detail
                     )
                 try:
-                    missing, extra, differences = _compare(stored, expected.rows)
+                    missing, extra, differences = _compare(
+                        *((stored, expected.rows) if only is None else (stored.where(only), expected.rows.where(only)))
+                    )
                 finally:
                     drop_views(spark, spec.reads)
+        except PartitionError:
+            raise
         except Exception as error:  # noqa: BLE001 - the edge: what went wrong is the answer
             failure = translate(error, spec, cancellation)
             return Verification(name, False, 0, 0, 0, newest.version, time.monotonic() - started, error=str(failure))
@@ -158,8 +188,30 @@ def verify_table(runtime: Runtime, name: TableName, *, cancellation: Cancellatio
     )
 
 
+def _condition_of(
+    runtime: Runtime,
+    spark: SparkSession,
+    spec: TableSpec,
+    schema: StructType,
+    partitions: Sequence[Sequence[tuple[str, str]]],
+) -> str | None:
+    """The condition that holds for exactly the rows of these partitions; None where none is named."""
+    if not partitions:
+        return None
+    if spec.time_partitions is not None:
+        named = [read_time_partition(spec, partition, runtime.clock()) for partition in partitions]
+        return within(spec, schema, [(item.start, item.end) for item in named])
+    values = [read_partition(spark, spec, schema, partition) for partition in partitions]
+    return " OR ".join(f"({partition_condition(each)})" for each in values)
+
+
 def _expected(
-    runtime: Runtime, spark: SparkSession, spec: TableSpec, receipt: Receipt, cancellation: Cancellation
+    runtime: Runtime,
+    spark: SparkSession,
+    spec: TableSpec,
+    receipt: Receipt,
+    cancellation: Cancellation,
+    only: str | None,
 ) -> _Expected:
     if receipt.fingerprint != spec.fingerprint:
         return _Expected(None, detail="the declaration changed since this version")
@@ -177,7 +229,7 @@ def _expected(
         if spec.merge is not None and spec.merge.upstream_deletes == "ignore":
             return _replay_ignored(runtime, spark, spec, receipt)
     if spec.time_partitions is not None:
-        return _at_spans(runtime, spark, spec, receipt)
+        return _at_spans(runtime, spark, spec, receipt, only)
     pins = pin_at(runtime, spec, receipt.positions)
     rows, view = compute_whole(runtime, spark, spec, pins, cancellation)
     if view is not None and runtime.python_tables is not None:
@@ -191,7 +243,7 @@ def _expected(
     return _Expected(rows)
 
 
-def _at_spans(runtime: Runtime, spark: SparkSession, spec: TableSpec, receipt: Receipt) -> _Expected:
+def _at_spans(runtime: Runtime, spark: SparkSession, spec: TableSpec, receipt: Receipt, only: str | None) -> _Expected:
     """The rows of every span at its positions; those of another declaration cannot be computed any more."""
     alike: dict[str, tuple[Mapping[TableName, Position], list[Interval]]] = {}
     older: list[Interval] = []
@@ -206,7 +258,7 @@ def _at_spans(runtime: Runtime, spark: SparkSession, spec: TableSpec, receipt: R
         spark, runtime.warehouse.path(spec.name), newest_version(runtime.warehouse.path(spec.name)) or 0
     )
     rows = stored.where(within(spec, stored.schema, older))
-    unverified = rows.count() if older else 0
+    unverified = (rows if only is None else rows.where(only)).count() if older else 0
     for positions, intervals in alike.values():
         computed = _rows_at(runtime, spark, spec, positions)
         rows = rows.unionByName(computed.where(within(spec, computed.schema, intervals)))

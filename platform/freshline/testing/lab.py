@@ -345,10 +345,14 @@ class Lab:
         spec = graph.table(TableName.parse(name))
         return explain_table(spec, input_columns(graph, self.runtime.warehouse, spec), logs)
 
-    def verify(self, name: str) -> Verification:
-        """The comparison behind `diff`, as `freshline verify` makes it."""
+    def verify(self, name: str, *, partitions: Sequence[Mapping[str, object]] = ()) -> Verification:
+        """The comparison behind `diff`, as `freshline verify` makes it; of these partitions, each a value by column."""
         return verify_table(
-            self.runtime, TableName.parse(name), cancellation=Cancellation(), progress=lambda message: None
+            self.runtime,
+            TableName.parse(name),
+            partitions=[[(column, str(value)) for column, value in each.items()] for each in partitions],
+            cancellation=Cancellation(),
+            progress=lambda message: None,
         )
 
     def rows(self, name: str) -> list[Row]:
