@@ -15,6 +15,7 @@ everything twice. None blocks: what reads a table is refreshed all the same.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -52,6 +53,8 @@ UNIQUE_KEY = "unique_key"
 QUARANTINE_RATE = "quarantine_rate"
 ALIVE = "alive"
 VERIFY = "verify"
+# The tag of a run that verifies some partitions only: a list of them, each of pairs of column and value.
+VERIFIED_PARTITIONS = "freshline/verify-partitions"
 CONSTRAINT = "constraint_"
 # Receipts of a fast table are many; so many of the newest are looked at.
 MOST_RECEIPTS = 200
@@ -284,9 +287,13 @@ def find_duplicates(spec: TableSpec, connect: Connect, context: AssetCheckExecut
 
 
 def verify(spec: TableSpec, connect: Connect, context: AssetCheckExecutionContext) -> Verdict:
-    """Compute the table again and compare; what cannot be computed again is a warning."""
-    found = _answer(connect, context, "verification", "verify", tables=[str(spec.name)])["verification"]
+    """Compute the table, or the partitions that the run names, again and compare; what cannot be is a warning."""
+    partitions = json.loads(context.run.tags.get(VERIFIED_PARTITIONS, "[]"))
+    answer = _answer(connect, context, "verification", "verify", tables=[str(spec.name)], partitions=partitions)
+    found = answer["verification"]
     metadata: dict[str, Any] = {key: found[key] for key in ("missing", "extra", "unverified", "seconds")}
+    if found["partitions"]:
+        metadata["partitions"] = ", ".join(found["partitions"])
     if found["version"] is not None:
         metadata["version"] = found["version"]
     if found["samples"]:
@@ -301,10 +308,15 @@ def verify(spec: TableSpec, connect: Connect, context: AssetCheckExecutionContex
         spec.name,
         bool(found["equal"]),
         AssetCheckSeverity.ERROR if differs else AssetCheckSeverity.WARN,
-        "a recompute equals what is stored" if found["equal"] else said,
+        f"a recompute of {_compared(found)}equals what is stored" if found["equal"] else said,
         metadata,
         VERIFY,
     )
+
+
+def _compared(found: Mapping[str, Any]) -> str:
+    count = len(found["partitions"])
+    return "" if not count else f"{count} partition{'' if count == 1 else 's'} "
 
 
 def _answer(

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import logging
 from datetime import UTC, date, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -13,11 +17,13 @@ from freshline.commit.warehouse import Warehouse
 from freshline.declare.names import TableName
 from freshline.declare.project import read_project
 from freshline.orchestrate import definitions
+from freshline.orchestrate.checks import verify
 from freshline.orchestrate.materialize import own_process
-from freshline.orchestrate.sensors import batch_sensor
+from freshline.orchestrate.sensors import batch_sensor, verification, verify_sensor
 from freshline.plan.partition import Span
 from freshline.plan.receipt import Receipt
 from tests.orchestrate.sensors.test_batch import requested, start
+from tests.orchestrate.test_materialize import DONE, Engine
 
 FIRST = datetime(2026, 3, 1, tzinfo=UTC)
 TABLE = (
@@ -104,3 +110,49 @@ def test_a_backfill_that_goes_on_keeps_no_scheduled_run_waiting(shop):
     assert ["days", "hours", "other"] in requested(later)
     shop.instance.report_run_failed(run, "ended")
     assert shop.instance.get_run_by_id(run.run_id).status is DagsterRunStatus.FAILURE
+
+
+def test_of_a_table_that_is_too_large_some_partitions_are_verified(shop, monkeypatch):
+    hold(shop, "days", *range(12))
+    monkeypatch.setattr(verification, "MOST_ROWS", 0.5)
+    sensor = verify_sensor(shop.settings, shop.graph, lambda: shop.now)
+    cursor, asked = None, []
+    for hours in (0, 1, 6):
+        shop.now += timedelta(hours=hours)
+        context = build_sensor_context(
+            instance=shop.instance, cursor=cursor, repository_def=shop.loaded.get_repository_def()
+        )
+        data = sensor.evaluate_tick(context)
+        cursor = data.cursor
+        asked += [json.loads(request.tags["freshline/verify-partitions"]) for request in data.run_requests]
+
+    first, second = ([key for ((_, key),) in partitions] for partitions in asked)
+    assert {column for partitions in asked for ((column, _),) in partitions} == {"ds"}
+    assert len(set(first)) == len(set(second)) == 4
+    assert first[-1] == second[-1] == "2026-03-12", "the newest one is always among them"
+    assert first != second, "chance chooses others each time"
+    # Partitions that are too large as well are nobody's turn.
+    monkeypatch.setattr(verification, "MOST_ROWS", 0.1)
+    shop.now += timedelta(hours=6)
+    context = build_sensor_context(
+        instance=shop.instance, cursor=cursor, repository_def=shop.loaded.get_repository_def()
+    )
+    assert sensor.evaluate_tick(context).run_requests == []
+
+
+def test_a_check_of_some_partitions_asks_for_these_and_names_them(shop):
+    partitions = [[["ds", "2026-03-01"]], [["ds", "2026-03-02"]]]
+    found = {
+        "table": "days", "partitions": ["ds=2026-03-01", "ds=2026-03-02"], "equal": True, "missing": 0, "extra": 0,
+        "unverified": 0, "version": 3, "seconds": 0.5, "samples": [], "error": None, "detail": "",
+    }  # fmt: skip
+    engine = Engine({"type": "verification", "verification": found}, DONE)
+    run = SimpleNamespace(tags={"freshline/verify-partitions": json.dumps(partitions)})
+    context: Any = SimpleNamespace(run=run, log=logging.getLogger())
+
+    verdict = verify(shop.graph.table(TableName.parse("days")), lambda progress: engine, context)
+
+    assert engine.asked == [("verify", {"tables": ["days"], "partitions": partitions})]
+    assert verdict.passed
+    assert verdict.metadata["partitions"] == "ds=2026-03-01, ds=2026-03-02"
+    assert "2 partitions" in verdict.description

@@ -1,13 +1,15 @@
 """`freshline_verify`: requests the check `verify` of one table after the other, now and then.
 
 A recompute costs what a full refresh does, so it is one table at a time, one every six hours, the first an hour after
-the sensor began, and none of those that are too large for it. Switched off, tables are verified when somebody asks.
+the sensor began. Of those that are too large for it some partitions are verified, where there are any: the newest one
+and others that chance chooses. Switched off, tables are verified when somebody asks.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+import random
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
@@ -30,8 +32,9 @@ from freshline.declare.names import TableName
 from freshline.declare.settings import Settings
 from freshline.errors import FreshlineError
 from freshline.orchestrate.asset import asset_key
-from freshline.orchestrate.checks import VERIFY
+from freshline.orchestrate.checks import VERIFIED_PARTITIONS, VERIFY
 from freshline.orchestrate.look import opened, take_look
+from freshline.orchestrate.partitions import done_partitions
 from freshline.orchestrate.scheduler import sensor_states
 from freshline.orchestrate.sensors.runs import UNFINISHED
 
@@ -41,6 +44,26 @@ INTERVAL_SECONDS = 600
 EVERY = timedelta(hours=6)
 FIRST_AFTER = timedelta(hours=1)
 MOST_ROWS = 5_000_000
+SAMPLED_PARTITIONS = 4
+
+
+@dataclass(frozen=True)
+class Size:
+    """How many rows a table has, None where that is not known, and its partitions that are done, the newest last."""
+
+    rows: int | None
+    partitions: tuple[str, ...] = ()
+
+    @property
+    def whole(self) -> bool:
+        return self.rows is not None and self.rows <= MOST_ROWS
+
+    @property
+    def sampled(self) -> bool:
+        """Whether some of its partitions are few enough rows, as far as one is as large as another."""
+        if self.rows is None or len(self.partitions) <= SAMPLED_PARTITIONS:
+            return False
+        return self.rows / len(self.partitions) * SAMPLED_PARTITIONS <= MOST_ROWS
 
 
 @dataclass(frozen=True)
@@ -99,7 +122,8 @@ def request_verification(
         return SensorResult(skip_reason=waiting, cursor=cursor.to_json())
     if context.instance.get_run_records(RunsFilter(statuses=UNFINISHED, tags={TAG: "true"}), limit=1):
         return SensorResult(skip_reason=SkipReason("a verification is in progress"))
-    chosen = choose(_sizes(settings, graph, context, now), asked)
+    sizes = _sizes(settings, graph, context, now)
+    chosen = choose(sizes, asked)
     if chosen is None:
         return SensorResult(skip_reason=SkipReason("no table has data that can be verified now"))
     after = Cursor(cursor.began, {name: at for name, at in asked.items() if name in graph} | {chosen: now})
@@ -109,34 +133,48 @@ def request_verification(
                 run_key=f"{chosen}/{now.timestamp():.0f}",
                 asset_selection=[],
                 asset_check_keys=[AssetCheckKey(asset_key(chosen), VERIFY)],
-                tags={TAG: "true"},
+                tags={TAG: "true", **_sample_tag(graph, chosen, sizes[chosen], now)},
             )
         ],
         cursor=after.to_json(),
     )
 
 
-def choose(sizes: Mapping[TableName, int | None], asked: Mapping[TableName, datetime]) -> TableName | None:
-    """The table that was asked for longest ago, of those that are not too large."""
-    possible = [name for name, rows in sizes.items() if rows is not None and rows <= MOST_ROWS]
+def choose(sizes: Mapping[TableName, Size], asked: Mapping[TableName, datetime]) -> TableName | None:
+    """The table that was asked for longest ago, of those that can be verified, whole or by some partitions."""
+    possible = [name for name, size in sizes.items() if size.whole or size.sampled]
     never = datetime.min.replace(tzinfo=UTC)
     return min(possible, key=lambda name: (asked.get(name, never), str(name)), default=None)
 
 
-def _sizes(
-    settings: Settings, graph: Graph, context: SensorEvaluationContext, now: datetime
-) -> dict[TableName, int | None]:
-    """The rows of each table that stands well."""
+def sample(name: TableName, partitions: Sequence[str], now: datetime) -> tuple[str, ...]:
+    """The newest partition, where mistakes are young, and others: at each moment chance chooses the same ones."""
+    *others, newest = partitions
+    chance = random.Random(f"{name} {now.isoformat()}")
+    return (*sorted(chance.sample(others, min(SAMPLED_PARTITIONS - 1, len(others)))), newest)
+
+
+def _sample_tag(graph: Graph, name: TableName, size: Size, now: datetime) -> dict[str, str]:
+    if size.whole:
+        return {}
+    (column,) = graph.table(name).partitioned_by
+    return {VERIFIED_PARTITIONS: json.dumps([[[column, key]] for key in sample(name, size.partitions, now)])}
+
+
+def _sizes(settings: Settings, graph: Graph, context: SensorEvaluationContext, now: datetime) -> dict[TableName, Size]:
+    """The rows and partitions of each table that stands well."""
     warehouse = Warehouse(settings.warehouse)
     with opened(settings) as control:
         look = take_look(settings, graph, control, sensor_states(context.instance), now)
-    found: dict[TableName, int | None] = {}
+    found: dict[TableName, Size] = {}
     for table in graph.tables:
         status = look.statuses[table.name]
         if status.version is None or status.error is not None:
             continue
         try:
-            found[table.name] = count_rows(warehouse.path(table.name), status.version)
+            rows = count_rows(warehouse.path(table.name), status.version)
+            large = rows is not None and rows > MOST_ROWS
+            found[table.name] = Size(rows, done_partitions(table, warehouse)[0] if large else ())
         except FreshlineError:
             # Another version stands there by now; the next tick counts that.
             continue
