@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -43,9 +44,9 @@ def main() -> None:
         options = {"txnAppId": "by-hand", "txnVersion": str(number)}
         batch.write.format("delta").mode("append").options(**options).save(str(log))
         newest = f"newest_{number}"
-        batch.groupBy("k").agg({"n": "max"}).withColumnRenamed("max(n)", "n").join(batch, ["k", "n"]).select(
-            "k", "n", "at", "v"
-        ).persist().createOrReplaceTempView(newest)
+        rows = batch.groupBy("k").agg({"n": "max"}).withColumnRenamed("max(n)", "n").join(batch, ["k", "n"])
+        # A MERGE refuses a source that is cached.
+        rows.select("k", "n", "at", "v").localCheckpoint().createOrReplaceTempView(newest)
 
         def merge(target: Path) -> None:
             session.sql(
@@ -54,7 +55,6 @@ def main() -> None:
             )
 
         list(threads.map(merge, targets))
-        session.table(newest).unpersist()
         session.catalog.dropTempView(newest)
         batch.unpersist()
 
@@ -66,12 +66,15 @@ def main() -> None:
         .start()
     )
     print("ready", flush=True)
-    sys.stdin.read()
-    failure = query.exception()
-    query.stop()
+
+    def stop_at_the_end_of_the_input() -> None:
+        sys.stdin.read()
+        query.stop()
+
+    threading.Thread(target=stop_at_the_end_of_the_input, daemon=True).start()
+    # It raises what the query failed with.
+    query.awaitTermination()
     stop_session(spark)
-    if failure is not None:
-        raise SystemExit(str(failure))
 
 
 if __name__ == "__main__":
