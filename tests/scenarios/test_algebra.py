@@ -163,3 +163,16 @@ def test_random_changes_leave_every_group_as_its_query_has_it(lab):
             )
         lab.refresh("t", strategy="keys")
         assert lab.diff("t") == []
+
+
+def test_what_only_an_unread_expression_of_with_sees_changes_nothing(lines):
+    """`b` reads another source and nothing reads `b`: its changes came as a refresh that broke."""
+    lines.source("other", "id INT", primary_key=["id"])
+    declare(lines, "WITH b AS (SELECT o.id FROM other o) SELECT k, sum(q) AS q FROM line GROUP BY k")
+    lines.refresh("t")
+
+    lines.sql("INSERT INTO other VALUES (1)")
+    refreshed(lines)
+    lines.sql("INSERT INTO other VALUES (2)")
+    lines.sql("INSERT INTO line VALUES (9, 'a', 9, 9.00, NULL)")
+    assert refreshed(lines) == ("ALGEBRAIC(k)", "keys")

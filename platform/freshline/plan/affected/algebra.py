@@ -134,12 +134,16 @@ def find_algebra(text: str, schema: Mapping[str, Sequence[str]], changed: frozen
         *(exp.alias_(key.copy(), f"k{number}", quoted=True) for number, key in enumerate(keys.values())),
         *(exp.alias_(argument.copy(), f"a{number}", quoted=True) for number, argument in enumerate(arguments)),
     ]
+    terms = tuple(_terms(top, items, touched))
+    if not terms:
+        # Only an expression of WITH that nothing reads sees the change: that there are no keys says it all.
+        return None
     return Algebra(
         tuple(keys),
         tuple(aggregates),
         tuple(_origin(argument, top, schema) for argument in arguments),
         tuple(stages),
-        tuple(_terms(top, items, touched)),
+        terms,
     )
 
 
