@@ -296,12 +296,15 @@ def test_a_partition_by_values_is_a_chunk_too(bench):
     assert events[-1]["state"] == "SUCCEEDED"
 
 
-def commit(bench: Bench, name: str, seq: int, *replaced: str, backfill: str | None = None) -> None:
-    """A version of a table, as its present declaration makes it."""
+def commit(
+    bench: Bench, name: str, seq: int, *replaced: str, backfill: str | None = None, fingerprint: str | None = None
+) -> None:
+    """A version of a table, as its present declaration makes it unless another `fingerprint` is said."""
     spec = bench.graph.table(TableName.parse(name))
     receipt = Receipt(
-        table=spec.name, fingerprint=spec.fingerprint, epoch=1, seq=seq, mode="batch", strategy="full", reason="FIRST",
-        data_timestamp=None, rows_in=0, rows_out=1, attempt="a", positions={}, replaced=replaced, backfill=backfill,
+        table=spec.name, fingerprint=fingerprint or spec.fingerprint, epoch=1, seq=seq, mode="batch", strategy="full",
+        reason="FIRST", data_timestamp=None, rows_in=0, rows_out=1, attempt="a", positions={}, replaced=replaced,
+        backfill=backfill,
     )  # fmt: skip
     write_deltalake(
         bench.runtime.warehouse.path(spec.name), pa.table({"r": ["de"]}), mode="append",
@@ -342,6 +345,21 @@ def test_a_backfill_of_values_that_is_asked_for_again_leaves_out_what_it_has_com
 
     assert [action for _, action, _ in chunks(events)] == ["replace", "skip", "replace"]
     assert asked(bench) == [("countries", "de"), ("countries", "nl")]
+
+
+def test_values_that_another_declaration_made_are_taken_up_together(bench):
+    commit(bench, "countries", 1, fingerprint="another")
+
+    assert chunks(bench.ask("countries", ranges=[[None, None, None]], again=True)) == [(None, "refresh", None)]
+
+
+def test_a_first_refresh_whose_answer_was_lost_is_not_followed_by_every_value(bench):
+    commit(bench, "countries", 1, backfill="b")
+
+    events = bench.ask("countries", ranges=[[None, None, None]], again=True, id="b", resume=True)
+
+    assert {action for _, action, _ in chunks(events)} == {"skip"}
+    assert bench.jobs == []
 
 
 def test_a_refresh_that_names_partitions_goes_the_same_way(bench):

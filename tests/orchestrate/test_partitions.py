@@ -282,6 +282,71 @@ def test_a_scheduled_run_of_partitioned_tables_that_read_each_other_needs_no_par
     assert [given["tables"] for _, given in paris_engine.asked] == [["daily", "paris"]] * 2
 
 
+@pytest.fixture
+def two(tmp_path):
+    """`z` and `a`, which reads it, by day; assets of both that ask one engine, and note in which order."""
+    (tmp_path / "pyproject.toml").write_text("[tool.freshline]\n")
+    (tmp_path / "assets").mkdir()
+    (tmp_path / "assets" / "s.sql").write_text(
+        "CREATE SOURCE s (ds DATE, n INT) WITH ('connector' = 'delta', 'path' = 'landing/s')"
+    )
+    for name, read in (("z", "s"), ("a", "z")):
+        (tmp_path / "assets" / f"{name}.sql").write_text(
+            f"CREATE MATERIALIZED TABLE {name} PARTITIONED BY (ds) WITH ('partition.unit' = 'day', "
+            f"'partition.start' = '2026-01-01') FRESHNESS = INTERVAL '6' HOUR AS SELECT ds, n FROM {read}"
+        )
+    project = read_settings(tmp_path, {})
+    graph = read_project(project, {})
+    warehouse = Warehouse(project.warehouse)
+    asked: list[str] = []
+
+    class Noting(Engine):
+        def run(self, kind, **arguments):
+            asked.extend(arguments["tables"])
+            return super().run(kind, **arguments)
+
+    def assets(**events: list[Any]):
+        made = []
+        for name in ("a", "z"):
+            spec = graph.table(TableName.parse(name))
+            write_deltalake(str(warehouse.path(spec.name)), pa.table({"ds": [date(2026, 2, 27)], "n": [1]}))
+            engine = Noting(*events[name])
+            behind, place = read_partitioned(graph, spec.name), graph.order.index(spec.name)
+            task = Materialization(spec, warehouse, None, behind, place)
+            made.append(executable_asset(asset_spec(graph, spec.name, project), task, lambda progress, e=engine: e))
+        return made
+
+    return assets, asked
+
+
+def done(table: str) -> list[Any]:
+    return [planned(*KEYS), *[outcome(key, table=table) for key in KEYS], ended(), DONE]
+
+
+def test_of_two_tables_in_a_range_the_one_that_is_read_comes_first(two):
+    assets, asked = two
+
+    with DagsterInstance.ephemeral() as instance:
+        result = materialize(assets(a=done("a"), z=done("z")), instance=instance, tags=RANGE, raise_on_error=False)
+
+    assert result.success
+    assert asked == ["z", "a"]
+
+
+def test_a_table_is_not_done_over_one_that_failed_in_the_same_run(two):
+    assets, asked = two
+    error = {"code": "SOURCE", "message": "its history is gone", "where": "z", "retry_helps": False}
+    failed = [planned(*KEYS), {"type": "done", "state": "FAILED", "error": error}]
+
+    with DagsterInstance.ephemeral() as instance:
+        result = materialize(assets(a=done("a"), z=failed), instance=instance, tags=RANGE, raise_on_error=False)
+
+    assert not result.success
+    assert asked == ["z"]
+    said = [str(event.step_failure_data.error) for event in result.all_events if event.is_step_failure]
+    assert any("z, which it reads, was not done" in text for text in said), said
+
+
 def test_tables_of_other_time_zones_load_beside_each_other(graph, tmp_path):
     project = read_settings(tmp_path, {})
     paris = asset_spec(graph, graph.tables[1].name, project)

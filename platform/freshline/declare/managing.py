@@ -406,6 +406,9 @@ class _Reader:
         if tokens.at("DATE") or tokens.at("TIMESTAMP"):
             tokens.advance()
             return tokens.string("a value")
+        if tokens.accept("NULL"):
+            # As everywhere, no text is the partition of NULL.
+            return ""
         while tokens.token is not None and tokens.word() not in (")", ",", "AND"):
             tokens.advance()
         return tokens.text.text[start : tokens.previous.end]

@@ -39,7 +39,7 @@ JOIN_OPTIONS = (
 MOST_CACHED_ROWS = 1_000_000
 LOOKUP_OPTIONS = ("lookup.on-duplicate", "lookup.retry-on-miss.attempts", "lookup.retry-on-miss.delay")
 PARTITION_OPTIONS = ("partition.start", "partition.time-zone")
-MOST_PARTITION_VALUES = 10_000
+MOST_PARTITION_VALUES = 1_000
 MERGE_OPTIONS = ("merge.order", "merge.sequence", "merge.tie-breaker", "merge.late", "merge.delete-when")
 
 

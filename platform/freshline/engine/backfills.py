@@ -9,7 +9,7 @@ fails does not keep the others from being done.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -37,7 +37,12 @@ from freshline.plan.request import BACKFILL, RefreshRequest
 from freshline.refresh.cancellation import Cancellation
 from freshline.report.outcome import Outcome
 from freshline.run import Runtime
-from freshline.run.partition_states import committed_keys, read_state_of_values, read_states
+from freshline.run.partition_states import (
+    committed_keys,
+    has_refreshed_whole,
+    read_state_of_values,
+    read_states,
+)
 from freshline.run.spans import partitions_of, read_time_partition, wanted_end
 
 SUCCEEDED, FAILED, CANCELLED = "SUCCEEDED", "FAILED", "CANCELLED"
@@ -194,13 +199,18 @@ class Backfills:
         if spec.partition_values and values:
             state = read_state_of_values(self._runtime, spec)
             states = {partition_name(spec, partition): state for partition in values}
+        finished: Collection[str] = frozenset()
+        if asked.resume:
+            finished = committed_keys(self._runtime, spec.name, asked.id)
+            if has_refreshed_whole(self._runtime, spec.name, asked.id):
+                finished = {partition_name(spec, partition) for partition in values}
         wanted = Asked(
             spec.name,
             values=tuple(dict.fromkeys(values)),
             again=asked.again,
             cascade=asked.cascade,
             full=asked.full,
-            finished=committed_keys(self._runtime, spec.name, asked.id) if asked.resume else frozenset(),
+            finished=finished,
         )
         return plan_backfill(graph, wanted, states, self._runtime.clock())
 

@@ -36,7 +36,10 @@ def verify_tables(
     table, with the keys of `freshline verify --json`. Raises PartitionError for what is no partition, and as
     `refresh_tables`.
     """
-    named = [[[column, str(value)] for column, value in partition.items()] for partition in partitions]
+    named = [
+        [[column, "" if value is None else str(value)] for column, value in partition.items()]
+        for partition in partitions
+    ]
     found = answers(project, "verify", "verification", tables=list(tables), partitions=named)
     return [event["verification"] for event in found]
 

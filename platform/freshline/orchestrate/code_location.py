@@ -102,7 +102,9 @@ def assets(
         if _in_place(graph, name)
         else executable_asset(
             spec,
-            Materialization(graph.spec(name), warehouse, lineages.get(name), read_partitioned(graph, name)),
+            Materialization(
+                graph.spec(name), warehouse, lineages.get(name), read_partitioned(graph, name), graph.order.index(name)
+            ),
             connect,
         )
         for name, spec in specs.items()

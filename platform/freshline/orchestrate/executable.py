@@ -45,6 +45,8 @@ def executable_asset(spec: AssetSpec, asked: Materialization, connect: Connect) 
         ins={name: In(Nothing) for name in inputs},
         out={OUTPUT: Out(Nothing)},
         code_version=spec.code_version,
+        # Those above begin first, also where they are no inputs.
+        tags={"dagster/priority": str(-asked.place)},
     )
     def refresh(context: AssetExecutionContext) -> MaterializeResult[Any]:
         return materialize(asked, connect, context)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import platform
 import re
+import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from typing import Any, Protocol
 
 from dagster import (
     AssetExecutionContext,
+    DagsterEventType,
     DagsterRun,
     DataVersion,
     Failure,
@@ -32,7 +34,7 @@ from freshline.declare.spec import Spec, TableSpec
 from freshline.engine.client import run_resumed
 from freshline.engine.process import ProcessId
 from freshline.errors import EngineError, FreshlineError
-from freshline.orchestrate.asset import asset_key
+from freshline.orchestrate.asset import asset_key, step_name
 from freshline.orchestrate.columns import column_schema
 from freshline.orchestrate.partitions import (
     BACKFILL_RUN,
@@ -48,6 +50,8 @@ from freshline.orchestrate.partitions import (
 from freshline.plan.lag import lag_seconds
 from freshline.plan.request import BACKFILL, LIVE, MANUAL
 
+_STEP_ENDS = (DagsterEventType.STEP_SUCCESS, DagsterEventType.STEP_FAILURE, DagsterEventType.STEP_SKIPPED)
+_STEP_SECONDS = 0.5
 SECONDS = re.compile(r" \(\d+ s\)\Z")
 # The tag of a run that a sensor requested: its refreshes count as scheduled ones.
 SCHEDULED = "freshline/scheduled"
@@ -72,13 +76,15 @@ class Materialization:
     """The table or log table that Materialize on one asset asks for, where it lies, and where its columns come from.
 
     `behind` are partitioned tables that a partitioned one reads. Dagster cannot map partitions in a run without any, so
-    they are no inputs of the step; the engine is asked for them first.
+    they are no inputs of the step: without partitions the engine is asked for them first, with partitions the step
+    waits for theirs. `place` is the table's in the order of the graph.
     """
 
     spec: Spec
     warehouse: Warehouse
     lineage: TableColumnLineage | None = None
     behind: tuple[TableName, ...] = ()
+    place: int = 0
 
     @property
     def name(self) -> TableName:
@@ -142,6 +148,7 @@ def materialize_partitions(
 
     Raises Failure with the first reason when one or more of them failed, after the others were done.
     """
+    wait_for_steps(asked.behind, context)
     backfill, resume = backfill_of(context.run, context.instance)
     outcomes: list[Mapping[str, Any]] = []
     ended: Mapping[str, Any] = {"failed": [], "left": []}
@@ -187,6 +194,34 @@ def materialize_partitions(
     if done.get("state") != "SUCCEEDED":
         raise failure(done.get("error") or {"code": "ENGINE", "message": _unanswered(asked.name, done.get("state"))})
     return result(asked, _summed(asked, outcomes), datetime.now(UTC))
+
+
+def wait_for_steps(names: Sequence[TableName], context: AssetExecutionContext) -> None:
+    """Wait until the steps of these tables, as far as they are in this run, have ended. Raises Failure if one failed.
+
+    They begin before this one (`dagster/priority`), so one after the other they have ended by now, and beside each
+    other none is kept waiting by this one.
+    """
+    planned = context.run.step_keys_to_execute
+    steps = {step_name(name): name for name in names}
+    chosen = set(planned) if planned is not None else {node.name for node in context.job_def.nodes}
+    left = steps.keys() & chosen
+    told = False
+    while left:
+        records = context.instance.get_records_for_run(context.run.run_id, of_type=set(_STEP_ENDS)).records
+        for record in records:
+            event = record.event_log_entry.dagster_event
+            if event is None or event.step_key not in left:
+                continue
+            if event.event_type is not DagsterEventType.STEP_SUCCESS:
+                above = steps[event.step_key]
+                raise Failure(f"{above}, which it reads, was not done. Its step in this run tells why.")
+            left.discard(event.step_key)
+        if left:
+            if not told:
+                context.log.info(f"waiting for {', '.join(str(steps[step]) for step in sorted(left))}")
+            told = True
+            time.sleep(_STEP_SECONDS)
 
 
 def _tell_plan(context: AssetExecutionContext, chunks: Sequence[Mapping[str, Any]]) -> None:

@@ -25,6 +25,7 @@ from freshline.plan.shape import read_shape
 
 NAMED = "it is named"
 FINISHED = "an earlier attempt of this backfill has committed it"
+REDECLARED = "its declaration changed, which all partitions take up together"
 FIRST = "it has no version yet; its first refresh brings in all partitions"
 
 
@@ -86,9 +87,11 @@ def plan_backfill(graph: Graph, asked: Asked, states: Mapping[str, PartitionStat
         touched[spec.name] = [(item.start, item.end) for item in asked.partitions]
     elif asked.values:
         chunks = [_chunk_of_values(asked, spec, item, states) for item in asked.values]
-        if any(chunk.state is PartitionState.MISSING for chunk in chunks):
-            # All of them are: values are told apart from the first refresh on.
-            chunks = [Chunk(spec.name, Action.REFRESH, FIRST)]
+        # The table is refreshed as a whole, so all of them are missing, or stale.
+        together = {PartitionState.MISSING: FIRST, PartitionState.STALE: REDECLARED}
+        whole = next((together[chunk.state] for chunk in chunks if chunk.state in together), None)
+        if whole is not None:
+            chunks = [Chunk(spec.name, Action.REFRESH, whole)]
     else:
         chunks = [Chunk(spec.name, Action.REFRESH, NAMED, full=asked.full)]
     if asked.cascade:

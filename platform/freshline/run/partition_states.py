@@ -75,6 +75,12 @@ def committed_keys(runtime: Runtime, name: TableName, backfill: str) -> frozense
     )
 
 
+def has_refreshed_whole(runtime: Runtime, name: TableName, backfill: str) -> bool:
+    """Whether a backfill has brought in all partitions at once, as far as the table's log goes back."""
+    receipts = read_receipts(runtime.warehouse.path(name))
+    return any(receipt.backfill == backfill and not receipt.replaced for _, receipt in receipts)
+
+
 def _changed(
     runtime: Runtime,
     spec: TableSpec,

@@ -12,6 +12,7 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
@@ -235,12 +236,18 @@ def _expected(
     if view is not None and runtime.python_tables is not None:
         # The plan holds the rows' definition, not the view.
         runtime.python_tables.drop(view)
-    for key, positions in receipt.partitions.items():
-        condition = _condition(spark, spec, rows.schema, key)
+    # Where two overlap the later one stands, so only neighbours at the same positions are put together.
+    for _, alike in groupby(receipt.partitions.items(), key=lambda item: _key_of(item[1])):
+        keys = list(alike)
+        condition = " OR ".join(f"({_condition(spark, spec, rows.schema, key)})" for key, _ in keys)
         rows = rows.where(f"NOT coalesce(({condition}), false)").unionByName(
-            _rows_at(runtime, spark, spec, positions).where(condition)
+            _rows_at(runtime, spark, spec, keys[0][1]).where(condition)
         )
     return _Expected(rows)
+
+
+def _key_of(positions: Mapping[TableName, Position]) -> str:
+    return json.dumps({str(name): position.as_json() for name, position in positions.items()}, sort_keys=True)
 
 
 def _at_spans(runtime: Runtime, spark: SparkSession, spec: TableSpec, receipt: Receipt, only: str | None) -> _Expected:
@@ -252,8 +259,7 @@ def _at_spans(runtime: Runtime, spark: SparkSession, spec: TableSpec, receipt: R
         if span.fingerprint != spec.fingerprint:
             older.append(span.interval)
         else:
-            key = json.dumps({str(name): position.as_json() for name, position in positions.items()}, sort_keys=True)
-            alike.setdefault(key, (positions, []))[1].append(span.interval)
+            alike.setdefault(_key_of(positions), (positions, []))[1].append(span.interval)
     stored = read_version(
         spark, runtime.warehouse.path(spec.name), newest_version(runtime.warehouse.path(spec.name)) or 0
     )

@@ -350,7 +350,9 @@ class Lab:
         return verify_table(
             self.runtime,
             TableName.parse(name),
-            partitions=[[(column, str(value)) for column, value in each.items()] for each in partitions],
+            partitions=[
+                [(column, "" if value is None else str(value)) for column, value in each.items()] for each in partitions
+            ],
             cancellation=Cancellation(),
             progress=lambda message: None,
         )

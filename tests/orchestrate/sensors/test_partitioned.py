@@ -10,7 +10,20 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from dagster import AssetKey, AssetMaterialization, DagsterRunStatus, RunRequest, build_sensor_context
+from dagster import (
+    AssetCheckEvaluation,
+    AssetCheckKey,
+    AssetCheckSeverity,
+    AssetKey,
+    AssetMaterialization,
+    DagsterEvent,
+    DagsterEventType,
+    DagsterRun,
+    DagsterRunStatus,
+    RunRequest,
+    build_sensor_context,
+)
+from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationPlanned
 from deltalake import CommitProperties, write_deltalake
 
 from freshline.commit.warehouse import Warehouse
@@ -20,6 +33,7 @@ from freshline.orchestrate import definitions
 from freshline.orchestrate.checks import verify
 from freshline.orchestrate.materialize import own_process
 from freshline.orchestrate.sensors import batch_sensor, verification, verify_sensor
+from freshline.orchestrate.sensors.verification import failed_partitions
 from freshline.plan.partition import Span
 from freshline.plan.receipt import Receipt
 from tests.orchestrate.sensors.test_batch import requested, start
@@ -138,6 +152,30 @@ def test_of_a_table_that_is_too_large_some_partitions_are_verified(shop, monkeyp
         instance=shop.instance, cursor=cursor, repository_def=shop.loaded.get_repository_def()
     )
     assert sensor.evaluate_tick(context).run_requests == []
+
+
+def test_a_sample_that_failed_is_verified_again_with_the_next_one(shop, monkeypatch):
+    hold(shop, "days", *range(12))
+    monkeypatch.setattr(verification, "MOST_ROWS", 0.5)
+    key = AssetCheckKey(AssetKey("days"), "verify")
+    bad = [[["ds", "2026-03-02"]]]
+
+    def told(passed: bool) -> None:
+        tags = {"freshline/verify-partitions": json.dumps(bad)}
+        run = DagsterRun("job", tags=tags, asset_check_selection=frozenset({key}))
+        shop.instance.add_run(run)
+        planned = AssetCheckEvaluationPlanned(asset_key=key.asset_key, check_name=key.name)
+        report = shop.instance.report_dagster_event
+        report(DagsterEvent(DagsterEventType.ASSET_CHECK_EVALUATION_PLANNED.value, "job", event_specific_data=planned),
+               run.run_id)  # fmt: skip
+        evaluation = AssetCheckEvaluation(key.asset_key, key.name, passed, {}, severity=AssetCheckSeverity.ERROR)
+        report(DagsterEvent(DagsterEventType.ASSET_CHECK_EVALUATION.value, "job", event_specific_data=evaluation),
+               run.run_id)  # fmt: skip
+
+    told(passed=False)
+    assert list(failed_partitions(shop.instance, TableName.parse("days"))) == bad
+    told(passed=True)
+    assert list(failed_partitions(shop.instance, TableName.parse("days"))) == []
 
 
 def test_a_check_of_some_partitions_asks_for_these_and_names_them(shop):

@@ -12,10 +12,12 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from dagster import (
     AssetCheckKey,
     AssetSelection,
+    DagsterInstance,
     DefaultSensorStatus,
     RunRequest,
     RunsFilter,
@@ -24,12 +26,15 @@ from dagster import (
     SensorResult,
     SkipReason,
 )
+from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 
 from freshline.commit.delta_log import count_rows
 from freshline.commit.warehouse import Warehouse
 from freshline.declare.graph import Graph
 from freshline.declare.names import TableName
+from freshline.declare.query import SqlQuery
 from freshline.declare.settings import Settings
+from freshline.declare.spec import TableSpec
 from freshline.errors import FreshlineError
 from freshline.orchestrate.asset import asset_key
 from freshline.orchestrate.checks import VERIFIED_PARTITIONS, VERIFY
@@ -37,6 +42,7 @@ from freshline.orchestrate.look import opened, take_look
 from freshline.orchestrate.partitions import done_partitions
 from freshline.orchestrate.scheduler import sensor_states
 from freshline.orchestrate.sensors.runs import UNFINISHED
+from freshline.plan.shape import read_shape
 
 NAME = "freshline_verify"
 TAG = "freshline/verify"
@@ -124,6 +130,8 @@ def request_verification(
         return SensorResult(skip_reason=SkipReason("a verification is in progress"))
     sizes = _sizes(settings, graph, context, now)
     chosen = choose(sizes, asked)
+    # What failed is verified again: a sample without it would tell that all is well.
+    failed = () if chosen is None or sizes[chosen].whole else failed_partitions(context.instance, chosen)
     if chosen is None:
         return SensorResult(skip_reason=SkipReason("no table has data that can be verified now"))
     after = Cursor(cursor.began, {name: at for name, at in asked.items() if name in graph} | {chosen: now})
@@ -133,7 +141,7 @@ def request_verification(
                 run_key=f"{chosen}/{now.timestamp():.0f}",
                 asset_selection=[],
                 asset_check_keys=[AssetCheckKey(asset_key(chosen), VERIFY)],
-                tags={TAG: "true", **_sample_tag(graph, chosen, sizes[chosen], now)},
+                tags={TAG: "true", **_sample_tag(graph, chosen, sizes[chosen], failed, now)},
             )
         ],
         cursor=after.to_json(),
@@ -154,11 +162,29 @@ def sample(name: TableName, partitions: Sequence[str], now: datetime) -> tuple[s
     return (*sorted(chance.sample(others, min(SAMPLED_PARTITIONS - 1, len(others)))), newest)
 
 
-def _sample_tag(graph: Graph, name: TableName, size: Size, now: datetime) -> dict[str, str]:
+def failed_partitions(instance: DagsterInstance, name: TableName) -> Sequence[Any]:
+    """The partitions that the newest verification was of, where it failed; none where it passed or was of all."""
+    key = AssetCheckKey(asset_key(name), VERIFY)
+    record = instance.event_log_storage.get_latest_asset_check_execution_by_key([key]).get(key)
+    if record is None or record.status is not AssetCheckExecutionRecordStatus.FAILED:
+        return ()
+    run = instance.get_run_by_id(record.run_id)
+    return () if run is None else json.loads(run.tags.get(VERIFIED_PARTITIONS, "[]"))
+
+
+def _sample_tag(graph: Graph, name: TableName, size: Size, failed: Sequence[Any], now: datetime) -> dict[str, str]:
     if size.whole:
         return {}
     (column,) = graph.table(name).partitioned_by
-    return {VERIFIED_PARTITIONS: json.dumps([[[column, key]] for key in sample(name, size.partitions, now)])}
+    chosen = [[[column, key]] for key in sample(name, size.partitions, now)]
+    return {VERIFIED_PARTITIONS: json.dumps([*failed, *(each for each in chosen if each not in failed)])}
+
+
+def _is_computed_apart(table: TableSpec) -> bool:
+    """Whether a partition is computed without the others: its value follows from one input, and nothing is replayed."""
+    if table.lookups or table.merge is not None or not isinstance(table.query, SqlQuery):
+        return False
+    return read_shape(table.query, table.partitioned_by).origin is not None
 
 
 def _sizes(settings: Settings, graph: Graph, context: SensorEvaluationContext, now: datetime) -> dict[TableName, Size]:
@@ -173,8 +199,8 @@ def _sizes(settings: Settings, graph: Graph, context: SensorEvaluationContext, n
             continue
         try:
             rows = count_rows(warehouse.path(table.name), status.version)
-            large = rows is not None and rows > MOST_ROWS
-            found[table.name] = Size(rows, done_partitions(table, warehouse)[0] if large else ())
+            apart = rows is not None and rows > MOST_ROWS and _is_computed_apart(table)
+            found[table.name] = Size(rows, done_partitions(table, warehouse)[0] if apart else ())
         except FreshlineError:
             # Another version stands there by now; the next tick counts that.
             continue

@@ -53,7 +53,9 @@ def replace_named(attempt: Attempt, step: ReplaceNamedPartitions) -> Work:
         for values in named:
             # The last one stands last: where two overlap, its rows are the ones that are there.
             partitions.pop(partition_key(values), None)
-            partitions[partition_key(values)] = {name: item.position for name, item in inputs.items()}
+            positions = {name: item.position for name, item in inputs.items()}
+            if spec.lookups or positions != receipt.positions:
+                partitions[partition_key(values)] = positions
     return Work(
         lambda new: replace_partitions(rows, attempt.path, new, predicate=predicate),
         "partition",
