@@ -161,6 +161,26 @@ def test_an_empty_text_is_null_in_a_partition_column(lab):
     assert lab.rows("t") == [{"ds": None, "n": 10}, {"ds": None, "n": 2}, {"ds": "a", "n": 3}]
 
 
+def test_an_empty_text_in_a_partition_column_is_the_key_of_the_rows_stored_as_null(lab):
+    """Compared as the query gives it, the key '' would meet none of the stored rows."""
+    lab.source("s", "id INT, ds STRING, n DOUBLE", primary_key=["id"])
+    lab.sql("INSERT INTO s VALUES (1, '', 1), (2, NULL, 2), (3, 'a', 3), (4, '', 4)")
+    lab.declare(
+        f"CREATE MATERIALIZED TABLE g PARTITIONED BY (ds) {HOURLY} AS "
+        "SELECT ds, max(n) AS n, count(DISTINCT id) AS c FROM s WHERE ds IS NOT NULL GROUP BY ds"
+    )
+    lab.refresh("g")
+    for statement, expected in (
+        ("UPDATE s SET n = 10 WHERE id = 1", {None: 10, "a": 3}),
+        ("UPDATE s SET ds = '' WHERE id = 3", {None: 10}),
+        ("DELETE FROM s WHERE ds = ''", {}),
+    ):
+        lab.sql(statement)
+        assert lab.refresh("g", strategy="keys").error is None
+        assert lab.diff("g") == []
+        assert {row["ds"]: row["n"] for row in lab.rows("g")} == expected, statement
+
+
 @pytest.fixture
 def far_from_utc(monkeypatch):
     """A machine whose own time zone is not UTC."""

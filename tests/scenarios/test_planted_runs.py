@@ -95,11 +95,6 @@ def without_updates(real):
     return lambda schema: F.lit(False)
 
 
-def without_as_stored(real):
-    """Keys are compared as the query gives them, not as Delta keeps them."""
-    return lambda rows, spec: rows
-
-
 def without_fence(real):
     """A write carries no transaction, so a writer that was overtaken writes too."""
 
@@ -176,7 +171,6 @@ BUGS = [
     (by_keys, "difference_by_bag", without_netting, {}),
     (by_keys, "difference_by_bag", with_one_of_equal_rows, {}),
     (keys, "_differ", without_updates, {}),
-    (by_keys, "as_stored", without_as_stored, {"partitioned": 1.0, "daily": 0.0}),
     (by_keys, "find_keys", without_first_key, {}),
     (spans, "interval_condition", with_the_end_inside, {"daily": 1.0}),
     (time_partitions, "interval_condition", without_the_first_moment, {"daily": 1.0}),
