@@ -193,7 +193,19 @@ def test_verify_exits_0_when_all_are_equal(
         "spend                     equal         0.5 s",
         "other                     equal         0.5 s",
     ]
-    assert fake_engine.asked == [("verify", {"tables": []})]
+    assert fake_engine.asked == [("verify", {"tables": [], "partitions": []})]
+
+
+def test_verify_of_a_partition_is_of_one_named_table(
+    shop: Path, fake_engine: FakeEngine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake_engine.answers["verify"] = [verification()]
+
+    assert run(["verify", "spend", "--partition", "ds=2026-11-01,r=a"]) == 0
+    assert run(["verify", "--partition", "ds=2026-11-01"]) == 1
+
+    assert "name that table, and no other" in capsys.readouterr().err
+    assert fake_engine.asked == [("verify", {"tables": ["spend"], "partitions": [[["ds", "2026-11-01"], ["r", "a"]]]})]
 
 
 def test_verify_exits_1_and_shows_samples_when_one_differs(

@@ -152,8 +152,9 @@ class Ui:
         found: dict[str, Any] = self.ask(NODE, key={"path": [table]})["assetNodeOrError"]
         return found
 
-    def begin_backfill(self, table: str, keys: Sequence[str]) -> str:
-        launched = self.ask(BACKFILL, asset=[{"path": [table]}], keys=keys)["launchPartitionBackfill"]
+    def begin_backfill(self, tables: Sequence[str], keys: Sequence[str]) -> str:
+        assets = [{"path": [table]} for table in tables]
+        launched = self.ask(BACKFILL, asset=assets, keys=keys)["launchPartitionBackfill"]
         assert "backfillId" in launched, launched
         return str(launched["backfillId"])
 
@@ -165,9 +166,9 @@ class Ui:
         wait_for(lambda: state()["status"] not in ("REQUESTED", "CANCELING"), "the backfill has ended")
         return state()
 
-    def backfill(self, table: str, keys: Sequence[str]) -> dict[str, Any]:
+    def backfill(self, *tables: str, keys: Sequence[str]) -> dict[str, Any]:
         """Launch a backfill and wait for its end."""
-        return self.end_backfill(self.begin_backfill(table, keys))
+        return self.end_backfill(self.begin_backfill(tables, keys))
 
     def days(self, first: int, last: int) -> list[str]:
         return [str(self.first + timedelta(days=day)) for day in range(first, last + 1)]
@@ -195,6 +196,10 @@ def declarations(first: date) -> dict[str, str]:
             "AS SELECT count(*) AS c, sum(n) AS n FROM event"
         ),
         "daily": f"CREATE MATERIALIZED TABLE daily {daily} FRESHNESS = INTERVAL '10' DAY AS SELECT ds, n FROM load",
+        # Its name is before that of what it reads.
+        "after": (
+            f"CREATE MATERIALIZED TABLE after {daily} FRESHNESS = INTERVAL '10' DAY AS SELECT ds, -n AS n FROM daily"
+        ),
         "country": (
             "CREATE SOURCE country (c STRING, n BIGINT) WITH ('connector' = 'delta', 'path' = 'landing/country')"
         ),
@@ -253,7 +258,7 @@ def test_materialize_is_a_run_with_numbers_that_can_be_drawn(ui):
 def test_a_range_of_partitions_is_one_run_and_the_bar_is_what_the_table_has(ui):
     asked = ui.days(2, 8)
 
-    found = ui.backfill("daily", asked)
+    found = ui.backfill("daily", keys=asked)
 
     assert found["status"] == "COMPLETED_SUCCESS", found
     assert found["numPartitions"] == len(asked)
@@ -264,11 +269,22 @@ def test_a_range_of_partitions_is_one_run_and_the_bar_is_what_the_table_has(ui):
     wait_for(lambda: ui.node("daily")["partitionStats"]["numMaterialized"] >= len(asked), "the bar is true")
 
 
+def test_a_backfill_of_two_tables_does_the_one_that_is_read_first(ui):
+    ui.fill([200 + day for day in range(DAYS + 1)])
+    asked = ui.days(1, 3)
+
+    found = ui.backfill("daily", "after", keys=asked)
+
+    assert found["status"] == "COMPLETED_SUCCESS", found
+    rows = DeltaTable(str(ui.settings.warehouse / "after")).to_pyarrow_table().to_pylist()
+    assert sorted(row["n"] for row in rows if str(row["ds"]) in asked) == [-203, -202, -201]
+
+
 def test_partitions_by_value_have_a_bar_and_backfills_too(ui):
     wait_for(lambda: ui.node("by_country")["partitionStats"]["numMaterialized"] == 4, "the bar is full")
     ui.fill_countries(10)
 
-    found = ui.backfill("by_country", ["fr", "it's"])
+    found = ui.backfill("by_country", keys=["fr", "it's"])
 
     assert found["status"] == "COMPLETED_SUCCESS", found
     (run,) = found["runs"]
@@ -283,7 +299,7 @@ def test_a_backfill_that_fails_is_executed_again_and_only_what_failed_is_done(ui
     numbers = list(range(DAYS + 1))
     ui.fill([103 if day == 4 else number for day, number in enumerate(numbers)])
     asked = ui.days(3, 6)
-    (run,) = ui.backfill("checked", asked)["runs"]
+    (run,) = ui.backfill("checked", keys=asked)["runs"]
     failed = ui.run(run["runId"])
     assert failed["status"] == "FAILURE"
     assert "1 partitions failed" in json.dumps(failed["events"])
@@ -380,7 +396,7 @@ def test_a_location_that_fails_to_load_shows_file_and_line_and_the_streams_go_on
     daemon = ui.settings.state / "logs" / "dagster-daemon.log"
     wait_for(lambda: "assets/added.sql:2" in daemon.read_text(), "the daemon has loaded the mistake")
     # The webserver has not, so a backfill can still be asked for.
-    backfill = ui.begin_backfill("daily", ui.days(4, 5))
+    backfill = ui.begin_backfill(["daily"], ui.days(4, 5))
     wait_for(lambda: f"Backfill {backfill} was unable to continue" in daemon.read_text(), "the backfill waits")
     told = reload()["locationOrLoadError"]
     assert told["__typename"] == "PythonError"
@@ -411,7 +427,7 @@ def pictures() -> ModuleType:
 def test_a_browser_shows_the_graph_a_table_its_partitions_and_a_backfill(ui, tmp_path):
     steps = pictures()
     asked = ui.days(0, 3)
-    ui.backfill("daily", asked)
+    ui.backfill("daily", keys=asked)
     ui.end(ui.launch("event", "total"))
     pages = {
         "graph": steps.Picture("asset-groups", ("event", "live", "daily", "checked", "total")),
