@@ -5,11 +5,21 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from dagster import AssetKey, DagsterInstance, DagsterRun, DagsterRunStatus, Definitions, materialize
+from dagster import (
+    AssetKey,
+    DagsterEventType,
+    DagsterInstance,
+    DagsterRun,
+    DagsterRunStatus,
+    Definitions,
+    Failure,
+    materialize,
+)
 from dagster._core.definitions.partitions.context import partition_loading_context
 from dagster._core.errors import DagsterInvalidInvocationError, DagsterUnknownPartitionError
 from deltalake import write_deltalake
@@ -27,7 +37,7 @@ from freshline.declare.time_partition import PartitionUnit, TimePartitions
 from freshline.errors import EngineError
 from freshline.orchestrate.asset import asset_spec
 from freshline.orchestrate.executable import executable_asset
-from freshline.orchestrate.materialize import Materialization
+from freshline.orchestrate.materialize import Materialization, wait_for_steps
 from freshline.orchestrate.partitions import backfill_of, partition_event, partitions_definition, read_partitioned
 from tests.orchestrate.test_materialize import DONE, Engine, failure_of
 
@@ -345,6 +355,21 @@ def test_a_table_is_not_done_over_one_that_failed_in_the_same_run(two):
     assert asked == ["z"]
     said = [str(event.step_failure_data.error) for event in result.all_events if event.is_step_failure]
     assert any("z, which it reads, was not done" in text for text in said), said
+
+
+def test_a_step_that_never_begins_because_another_failed_is_not_waited_for():
+    def event(step: str, kind: DagsterEventType) -> Any:
+        return SimpleNamespace(event_log_entry=SimpleNamespace(dagster_event=SimpleNamespace(
+            step_key=step, event_type=kind)))  # fmt: skip
+
+    records = [event("source", DagsterEventType.STEP_START), event("source", DagsterEventType.STEP_FAILURE)]
+    context: Any = SimpleNamespace(
+        run=SimpleNamespace(run_id="r", step_keys_to_execute=["source", "z", "a"]),
+        instance=SimpleNamespace(get_records_for_run=lambda run, of_type: SimpleNamespace(records=records)),
+    )
+
+    with pytest.raises(Failure, match="z, which it reads, was not done"):
+        wait_for_steps([TableName.parse("z")], context)
 
 
 def test_tables_of_other_time_zones_load_beside_each_other(graph, tmp_path):

@@ -50,7 +50,12 @@ from freshline.orchestrate.partitions import (
 from freshline.plan.lag import lag_seconds
 from freshline.plan.request import BACKFILL, LIVE, MANUAL
 
-_STEP_ENDS = (DagsterEventType.STEP_SUCCESS, DagsterEventType.STEP_FAILURE, DagsterEventType.STEP_SKIPPED)
+_STEP_EVENTS = (
+    DagsterEventType.STEP_START,
+    DagsterEventType.STEP_SUCCESS,
+    DagsterEventType.STEP_FAILURE,
+    DagsterEventType.STEP_SKIPPED,
+)
 _STEP_SECONDS = 0.5
 SECONDS = re.compile(r" \(\d+ s\)\Z")
 # The tag of a run that a sensor requested: its refreshes count as scheduled ones.
@@ -207,16 +212,26 @@ def wait_for_steps(names: Sequence[TableName], context: AssetExecutionContext) -
     chosen = set(planned) if planned is not None else {node.name for node in context.job_def.nodes}
     left = steps.keys() & chosen
     told = False
+    begun: set[str] = set()
+    failed: set[str] = set()
     while left:
-        records = context.instance.get_records_for_run(context.run.run_id, of_type=set(_STEP_ENDS)).records
+        records = context.instance.get_records_for_run(context.run.run_id, of_type=set(_STEP_EVENTS)).records
         for record in records:
             event = record.event_log_entry.dagster_event
-            if event is None or event.step_key not in left:
+            step = None if event is None else event.step_key
+            if event is None or step is None:
                 continue
-            if event.event_type is not DagsterEventType.STEP_SUCCESS:
-                above = steps[event.step_key]
-                raise Failure(f"{above}, which it reads, was not done. Its step in this run tells why.")
-            left.discard(event.step_key)
+            if event.event_type is DagsterEventType.STEP_START:
+                begun.add(step)
+            elif event.event_type is DagsterEventType.STEP_SUCCESS:
+                left.discard(step)
+            else:
+                failed.add(step)
+        # Of a step whose inputs failed Dagster tells nothing: it never begins.
+        hopeless = sorted(step for step in left if step in failed or (failed and step not in begun))
+        if hopeless:
+            above = steps[hopeless[0]]
+            raise Failure(f"{above}, which it reads, was not done. The steps of this run that failed tell why.")
         if left:
             if not told:
                 context.log.info(f"waiting for {', '.join(str(steps[step]) for step in sorted(left))}")
