@@ -223,9 +223,9 @@ class TableSpec:
     SQL, None for a table written in Python). `lookup_attempts` is how often a row that missed its dimension is looked
     up again, 0 for never. `left_cache_rows` and `right_cache_rows` are how many rows of the first and of every other
     input may be kept in the engine between refreshes. `warn_after_seconds` and `fail_after_seconds` are the lags above
-    which there is an alert, None for those of its freshness. `partition_values` are the
-    partitions that can be asked for by name, in their order; the table may have rows of others. Freshness None never
-    occurs for a declared table: the default of the project is filled in.
+    which there is an alert, None for those of its freshness. `partition_values` are the partitions that
+    can be asked for by name, in their order; the table may have rows of others. Freshness None never occurs for a
+    declared table: the default of the project is filled in.
     """
 
     name: TableName

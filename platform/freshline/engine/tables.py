@@ -13,6 +13,7 @@ from freshline.declare.managing import AlterQuery, Create, read_managing, read_s
 from freshline.declare.names import TableName
 from freshline.engine.savepoints import Project, answers, project_settings
 from freshline.errors import RequestError
+from freshline.plan.partition import partition_texts
 
 
 def refresh_tables(*tables: str, full: bool = False, project: Project = None) -> list[dict[str, Any]]:
@@ -36,10 +37,7 @@ def verify_tables(
     table, with the keys of `freshline verify --json`. Raises PartitionError for what is no partition, and as
     `refresh_tables`.
     """
-    named = [
-        [[column, "" if value is None else str(value)] for column, value in partition.items()]
-        for partition in partitions
-    ]
+    named = [[list(pair) for pair in partition_texts(partition)] for partition in partitions]
     found = answers(project, "verify", "verification", tables=list(tables), partitions=named)
     return [event["verification"] for event in found]
 

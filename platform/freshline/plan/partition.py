@@ -55,6 +55,15 @@ def partition_name(spec: TableSpec, values: Sequence[tuple[str, str]]) -> str:
     return "/".join(f"{column}={text}" for column, text in values)
 
 
+def partition_texts(values: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
+    """A partition that a program names, a value by column, as the texts that requests carry; NULL has none.
+
+    >>> partition_texts({"ds": None, "n": 1})
+    (('ds', ''), ('n', '1'))
+    """
+    return tuple((column, "" if value is None else str(value)) for column, value in values.items())
+
+
 def put_span(spans: Iterable[Span], new: Span) -> tuple[Span, ...]:
     """The spans with the new one in the place of what was there; neighbours that tell the same are one."""
     kept: list[Span] = [new] if new.start < new.end else []

@@ -33,6 +33,7 @@ from freshline.plan.due import due_tables, with_driving
 from freshline.plan.explain import Explanation, explain_table
 from freshline.plan.hold import held_tables, intended_holds
 from freshline.plan.intentions import apply_overrides
+from freshline.plan.partition import partition_texts
 from freshline.plan.project import open_project
 from freshline.plan.receipt import Receipt
 from freshline.plan.request import RefreshRequest
@@ -291,7 +292,7 @@ class Lab:
                 if outcome.error is not None:
                     raise outcome.error
         named = [partitions] if isinstance(partitions, Mapping) else partitions
-        texts = tuple(tuple((column, str(value)) for column, value in item.items()) for item in named)
+        texts = tuple(partition_texts(each) for each in named)
         return self._refresh(table, RefreshRequest(full=full, partitions=texts, strategy=strategy, start=start))
 
     def refresh_all(self) -> list[Outcome]:
@@ -350,9 +351,7 @@ class Lab:
         return verify_table(
             self.runtime,
             TableName.parse(name),
-            partitions=[
-                [(column, "" if value is None else str(value)) for column, value in each.items()] for each in partitions
-            ],
+            partitions=[partition_texts(each) for each in partitions],
             cancellation=Cancellation(),
             progress=lambda message: None,
         )
