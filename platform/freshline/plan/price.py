@@ -6,12 +6,14 @@ other work of the machine, and code that is compiled at the first refresh, only 
 inputs. CPU-seconds decide where all of them were measured, seconds elsewhere.
 
 A price that is too high is never corrected, because what it is the price of is not done again; one that is too low
-is measured and then right. So prices are guessed low, and lose some of their weight with each full refresh since.
+is measured and then right. So prices are guessed low: both kinds while they rest on few refreshes, an incremental one
+the longer ago it was measured, a full one too, but by no more than what a fresh JVM adds to it. That bounds what a
+needless try costs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from freshline.plan.record import RefreshRecord
@@ -25,13 +27,17 @@ FEW_ROWS = 100_000
 FEW_CHANGED = 1_000
 GROWTH = 0.3  # ten times the rows: 10 ** 0.3 = 2
 FIXED_SHARE = 0.5  # of a full refresh; the rest grows with its inputs
-FORGOTTEN = 0.97  # of a price, after each full refresh since
+FORGOTTEN = 0.97  # of an incremental price, after each full refresh since
+FORGOTTEN_FULL = 0.99  # of a full price, after each other refresh since
 COMPARED = 20
 # A price rests on this many refreshes of a similar size, or it is guessed lower by HOPED until there are as many.
 SIMILAR = 1  # doublings of the rows
 CERTAIN = 2
 SPEAKING = 3
 HOPED = 0.6
+# The first full refresh of a table is often the first in its JVM: up to so much of it is code that is loaded and
+# compiled once, in CPU-seconds (and, with a core to spare, about as many seconds).
+ONCE = 4.0
 # Before anything was measured: what incremental refreshes of many rows took of a full one, by the share that changed.
 # From the benchmarks over TPC-H; a first guess that the first refresh replaces.
 GUESSED_FROM = 10_000
@@ -89,30 +95,71 @@ def price_of(
     no full refresh was measured, or no incremental one while few rows changed.
     """
     same = [record for record in records if record.fingerprint == fingerprint and record.committed]
-    full = next((record for record in same if record.strategy == "full"), None)
+    full = _full_cost(same, rows)
     if full is None:
         return None
-    grown = max(1.0, rows / full.rows_in) if rows is not None and full.rows_in else 1.0
-    whole = FIXED_SHARE + (1 - FIXED_SHARE) * grown
-    whole_cpu = None if full.cpu_seconds is None else full.cpu_seconds * whole
     measured = [record for record in same if record.strategy == strategy and record.rows_in][:COMPARED]
     if not measured:
         if rows is None or changed < GUESSED_FROM:
             return None
         guess = GUESSED_FIXED + GUESSED_GROWTH * changed / max(1, rows)
-        return Price(full.seconds * whole * guess, full.seconds * whole)
+        return Price(full.seconds * guess, full.seconds)
     similar = [record for record in measured if _distance(changed, record.rows_in or 1) <= SIMILAR][:SPEAKING]
     speaking = similar or [min(measured, key=lambda record: _distance(changed, record.rows_in or 1))]
     since = sum(record.strategy == "full" for record in same[: same.index(speaking[0])])
     weight = FORGOTTEN**since * (1.0 if len(similar) >= CERTAIN else HOPED)
     scales = [weight * (max(1, changed) / (record.rows_in or 1)) ** GROWTH for record in speaking]
-    seconds = min(record.seconds * scale for record, scale in zip(speaking, scales, strict=True))
+    incremental = _least(speaking, scales)
+    hoped = full.hoped()
+    return Price(incremental.seconds, hoped.seconds, incremental.cpu, hoped.cpu)
+
+
+@dataclass(frozen=True)
+class _Cost:
+    seconds: float
+    cpu: float | None
+
+
+@dataclass(frozen=True)
+class _FullCost:
+    """What full refreshes took, of how many (at most SPEAKING), and how many others there were since."""
+
+    least: _Cost
+    measured: int
+    since: int
+
+    @property
+    def seconds(self) -> float:
+        return self.least.seconds
+
+    def hoped(self) -> _Cost:
+        return _Cost(self._guess(self.least.seconds), None if self.least.cpu is None else self._guess(self.least.cpu))
+
+    def _guess(self, cost: float) -> float:
+        lowest = max(HOPED * cost, cost - ONCE)
+        return lowest if self.measured < CERTAIN else max(lowest, cost * FORGOTTEN_FULL**self.since)
+
+
+def _full_cost(same: Sequence[RefreshRecord], rows: int | None) -> _FullCost | None:
+    """The cheapest of the newest full refreshes, each as it would be over `rows`; None where there was none."""
+    found = [(index, record) for index, record in enumerate(same) if record.strategy == "full"][:SPEAKING]
+    if not found:
+        return None
+    full = [record for _, record in found]
+    grown = [max(1.0, rows / record.rows_in) if rows is not None and record.rows_in else 1.0 for record in full]
+    scales = [FIXED_SHARE + (1 - FIXED_SHARE) * times for times in grown]
+    return _FullCost(_least(full, scales), len(full), found[0][0])
+
+
+def _least(records: Sequence[RefreshRecord], scales: Sequence[float]) -> _Cost:
+    """The least of what the records took, each times its scale; in CPU-seconds too where all of them were measured."""
+    seconds = min(record.seconds * scale for record, scale in zip(records, scales, strict=True))
     cpu = [
         record.cpu_seconds * scale
-        for record, scale in zip(speaking, scales, strict=True)
+        for record, scale in zip(records, scales, strict=True)
         if record.cpu_seconds is not None
     ]
-    return Price(seconds, full.seconds * whole, min(cpu) if len(cpu) == len(speaking) else None, whole_cpu)
+    return _Cost(seconds, min(cpu) if len(cpu) == len(records) else None)
 
 
 def _distance(changed: int, rows: int) -> int:
