@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -19,10 +20,12 @@ from sqlalchemy import create_engine, inspect, text
 from sqlalchemy.exc import OperationalError
 
 from freshline.commit.control_store import FORMAT, KEPT_REFRESHES, ControlStore
+from freshline.commit.control_store.database import _WRITERS
 from freshline.commit.control_store.schema import METADATA
+from freshline.declare.freshness import Freshness
 from freshline.declare.names import TableName
 from freshline.errors import FormatError, SettingsError, StorageError
-from freshline.plan.intentions import Intentions, Suspension
+from freshline.plan.intentions import FreshnessOverride, Intentions, Suspension
 from freshline.plan.record import RefreshRecord
 
 NOW = datetime(2026, 11, 1, 12, 0, 0, 123456, tzinfo=UTC)
@@ -288,6 +291,62 @@ def test_a_writer_that_does_not_let_go_is_told_in_a_sentence(tmp_path, monkeypat
     impatient.close()
 
 
+@pytest.mark.slow
+def test_a_writer_of_postgres_that_does_not_let_go_is_told_too(request, monkeypatch):
+    monkeypatch.setattr("freshline.commit.control_store.database._BUSY_SECONDS", 0.3)
+    url = request.getfixturevalue("postgres").new_database()
+    impatient = ControlStore.open(url)
+    other = create_engine(url)
+    with other.connect() as holder:
+        holder.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _WRITERS})
+        with pytest.raises(StorageError, match="locked by another process"):
+            impatient.take_epoch(1)
+        assert impatient.checks() == {}
+    assert impatient.take_epoch(1) == 1
+    other.dispose()
+    impatient.close()
+
+
+@pytest.mark.slow
+def test_postgres_lets_go_of_a_writer_that_was_stopped_in_the_middle(request, monkeypatch):
+    monkeypatch.setattr("freshline.commit.control_store.database._BUSY_SECONDS", 0.3)
+    url = request.getfixturevalue("postgres").new_database()
+    store, other = ControlStore.open(url), ControlStore.open(url)
+
+    def stop() -> None:
+        with store._database.write() as stopped:
+            # As long as the other waits for it, this one does nothing.
+            wait_for(lambda: other.take_epoch(1) == 1)
+            stopped.execute(text("SELECT 1"))
+
+    with pytest.raises(StorageError):
+        stop()
+    other.close()
+    store.close()
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 20
+    while True:
+        try:
+            assert condition()
+            return
+        except StorageError:
+            assert time.monotonic() < end
+
+
+@pytest.mark.slow
+def test_counts_beyond_32_bits_are_kept_by_postgres_too(request):
+    store = ControlStore.open(request.getfixturevalue("postgres").new_database())
+    record = replace(RECORD, rows_in=3_000_000_000, rows_out=3_000_000_001, rejected=3_000_000_002)
+    store.record_refresh(record)
+    store.intentions.change(set_overrides=[FreshnessOverride(ORDERS, Freshness(30_000 * 86_400), "ann", NOW)])
+
+    assert store.last_refreshes() == {ORDERS: record}
+    assert store.intentions.read().overrides[ORDERS].freshness.seconds == 30_000 * 86_400
+    store.close()
+
+
 def test_a_store_that_is_read_only_is_read_and_says_so_when_it_is_to_be_written(tmp_path):
     file = tmp_path / "control.db"
     made = ControlStore.open(f"sqlite:///{file}")
@@ -323,7 +382,7 @@ def test_a_store_that_is_taken_away_while_it_is_open_is_made_anew(url):
     store.close()
 
 
-@pytest.mark.parametrize("url", ["nonsense", "nosuchdatabase://x/y"])
+@pytest.mark.parametrize("url", ["nonsense", "nosuchdatabase://x/y", "postgresql+psycopg://u@host:port/x"])
 def test_a_url_that_names_no_database_is_a_settings_error(url):
     with pytest.raises(SettingsError, match="SQLAlchemy URL"):
         ControlStore.open(url)

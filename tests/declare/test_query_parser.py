@@ -244,6 +244,8 @@ def test_version_of_takes_the_alias_of_a_lookup(call, said):
         ("SELECT a FROM t TIMESTAMP AS OF '2026-01-01'", "QUERY_INPUT", 5, "Versions are pinned"),
         ("SELECT a FROM t@v3", "QUERY_INPUT", 5, "Versions are pinned"),
         ("SELECT a FROM t TABLESAMPLE (10 PERCENT)", "QUERY_INPUT", 5, "TABLESAMPLE"),
+        ("SELECT a FROM (SELECT a FROM t) TABLESAMPLE (10 PERCENT)", "QUERY_INPUT", 5, "TABLESAMPLE"),
+        ("WITH c AS (SELECT a FROM t) SELECT a FROM c TABLESAMPLE (5 ROWS)", "QUERY_INPUT", 5, "c is read with"),
         ("SELECT a FROM spark_catalog.sales.orders", "QUERY_INPUT", 5, "has 3 parts"),
         ("SELECT a FROM a.orders, b.orders", "DUPLICATE_ALIAS", 5, "a.orders and b.orders are both called orders"),
         ("SELECT 1 FROM orders o JOIN returns O ON true", "DUPLICATE_ALIAS", 5, "are both called o"),

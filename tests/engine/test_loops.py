@@ -22,7 +22,7 @@ from freshline.declare.spec import Mode
 from freshline.engine.in_force import InForce
 from freshline.engine.loops import LONGEST_PAUSE_SECONDS, Failures, Loops, Want
 from freshline.engine.work import Job
-from freshline.errors import FreshlineError, QueryError, SourceError, StorageError
+from freshline.errors import DefinitionChangedError, FreshlineError, QueryError, SourceError, StorageError
 from freshline.manage.decide import Desk
 from freshline.plan.alter import FreshnessDecision, decide_freshness, decide_reset, decide_resume, decide_suspension
 from freshline.plan.intentions import Intentions
@@ -400,6 +400,15 @@ def test_a_table_that_fails_five_times_over_fifteen_minutes_is_suspended_with_it
     assert bench.states("hourly")[0][0] == "SUSPENDED"
     bench.step()
     assert "hourly" in {str(name) for name in bench.in_force.held}
+
+
+def test_a_table_that_waits_for_its_start_to_be_stated_is_not_suspended_meanwhile(bench):
+    for _ in range(9):
+        bench.tell("hourly", state="FAILED", error=DefinitionChangedError("say from when on", where="hourly"))
+        bench.now += timedelta(minutes=4)
+
+    assert not bench.control.intentions.read().suspensions
+    assert not bench.control.intentions.failures()
 
 
 def test_a_success_begins_the_count_anew(bench):

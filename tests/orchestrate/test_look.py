@@ -63,8 +63,8 @@ def test_what_a_person_suspended_is_that_and_not_blocked(graph):
 
 
 def test_a_switch_says_least(graph):
-    paused = {name("clean"): "switched off", name("rate"): "switched off"}
-    standings, reasons = leave_alone(graph, suspended("orders"), paused)
+    paused = {name("priced"): "switched off", name("rate"): "switched off"}
+    standings, reasons = leave_alone(graph, suspended("clean"), paused)
 
-    assert standings[name("clean")] is Standing.BLOCKED
+    assert standings[name("priced")] is Standing.BLOCKED
     assert (standings[name("rate")], reasons[name("rate")]) == (Standing.PAUSED, "switched off")

@@ -271,3 +271,43 @@ def test_resuming_what_is_not_suspended_says_so(graph):
     assert not decide_resume(graph, intentions(), "sales", by="operator", now=NOW).resume
     blocked = decide_resume(graph, intentions(suspended=("seen",)), "sales", by="operator", now=NOW)
     assert blocked.sentence == "not suspended: sales. It waits for seen, which is: resume that one."
+
+
+def test_an_override_whose_end_would_leave_a_consumer_with_a_promise_that_breaks_is_refused(graph):
+    known = intentions(override("sales", 5), override("paired", 5), override("seen", 5))
+
+    with pytest.raises(FreshnessError, match="in force again from 2026-11-27 09:00:00.*sales promises.*leave the end"):
+        decide_freshness(graph, known, "seen", Freshness(4), until=NOW + HOUR, cascade=False, by="ann", now=NOW)
+    # What ends before it does needs it no longer.
+    known = intentions(override("sales", 5, NOW + HOUR / 2), override("paired", 5, NOW + HOUR / 2), override("seen", 5))
+    decided = decide_freshness(graph, known, "seen", Freshness(4), until=NOW + HOUR, cascade=False, by="ann", now=NOW)
+    assert [str(one.table) for one in decided.overrides] == ["seen"]
+
+
+def test_cascade_takes_along_what_became_slower_since(graph):
+    known = intentions(override("sales", 5))
+
+    decided = decide_freshness(graph, known, "sales", Freshness(5), until=None, cascade=True, by="ann", now=NOW)
+
+    assert {str(one.table) for one in decided.overrides} >= {"seen", "sales"}
+
+
+def test_a_suspension_of_what_is_a_source_by_now_blocks_nothing_and_can_be_ended(graph):
+    known = intentions(override("events", 5), suspended=("events",))
+
+    assert blocked_tables(graph, known.suspensions) == {}
+    assert decide_resume(graph, known, "events", by="ann", now=NOW).resume
+    assert decide_reset(graph, known, "events", cascade=False, by="ann", now=NOW).removed == (name("events"),)
+
+
+def test_a_second_suspension_tells_of_the_first(graph):
+    known = intentions(suspended=("sales",))
+    decided = decide_suspension(graph, known, "sales", until=None, reason="x", by="ann", now=NOW)
+
+    assert decided.as_json()["changed"] is False
+    assert decided.as_json()["suspended"]["by"] == "operator"
+
+
+def test_a_reason_that_is_no_text_is_refused(graph):
+    with pytest.raises(RequestError, match="no UTF-8"):
+        decide_suspension(graph, Intentions(), "sales", until=None, reason="\udcff", by="ann", now=NOW)

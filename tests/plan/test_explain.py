@@ -124,7 +124,7 @@ def test_the_budget_is_twice_the_newest_full_refresh_and_never_a_short_one():
 
 
 def test_a_short_full_refresh_does_not_take_the_place_of_an_incremental_one():
-    assert not price_of("keys", 10, [record("keys", 4, 10), record("full", 0.9, 100)], "f").prefers_full
+    assert not price_of("keys", 10, [record("keys", 4, 10), record("full", 0.4, 100)], "f").prefers_full
     assert not counts(999, 99_999)
     assert counts(1_000, 0)
     assert counts(0, 100_000)

@@ -45,7 +45,16 @@ def test_a_clock_that_is_put_back_neither_suspends_nor_stops_counting():
 
     assert row.count == 5
     assert not is_to_suspend(row)
-    assert is_to_suspend(count_failure(row, TABLE, ERROR, Freshness(30), NOW + timedelta(minutes=15)))
+    assert not is_to_suspend(failing([60, 0, 1, 2, 3, 8, 13], 30))
+    assert is_to_suspend(failing([60, 0, 1, 2, 3, 8, 13, 15], 30))
+
+
+def test_neither_a_clock_that_jumps_forward_nor_a_night_without_tries_counts_as_time_that_it_failed():
+    row = failing([0, 0.2, 0.4, 0.6, 60.8], 10)
+
+    assert row.count == 5
+    assert not is_to_suspend(row)
+    assert is_to_suspend(failing([0, 600, 1200, 1800, 2400], 86_400))
 
 
 def test_the_reason_has_the_last_error():

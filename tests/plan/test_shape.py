@@ -38,6 +38,15 @@ def changes_of(query, *changed):
         ("SELECT s.a FROM s LEFT SEMI JOIN r ON s.k = r.k", ["s"], ["s"]),
         ("SELECT s.a FROM s WHERE EXISTS (SELECT 1 FROM r WHERE r.k = s.k)", ["s"], ["s"]),
         ("SELECT s.a FROM s LEFT JOIN d FOR SYSTEM_TIME AS OF PROCTIME() AS d ON s.k = d.k", ["s"], ["s"]),
+        # A name in WITH is that of the table in its own body and before it.
+        ("WITH s AS (SELECT * FROM s), r AS (SELECT * FROM r) SELECT s.a FROM s JOIN r ON s.k = r.k", ["s"], ["s"]),
+        ("WITH a AS (SELECT x FROM s), s AS (SELECT x FROM r) SELECT x FROM a", ["s"], ["s"]),
+        ("WITH q AS (SELECT * FROM s), s AS (SELECT k FROM q) SELECT k FROM s", ["s"], ["s"]),
+        (
+            "WITH c AS (SELECT a FROM s) SELECT a FROM r UNION ALL (WITH c AS (SELECT a FROM r) SELECT a FROM c)",
+            ["r"],
+            ["r"],
+        ),
     ],
 )
 def test_new_rows_in_give_new_rows_out(query, changed, read_as_changes):
@@ -66,6 +75,14 @@ def test_new_rows_in_give_new_rows_out(query, changed, read_as_changes):
         ("SELECT s.a FROM s WHERE s.a NOT IN (SELECT a FROM r)", ["r"], "r changed"),
         ("SELECT a FROM s UNION ALL SELECT s.a FROM s JOIN r ON s.k = r.k", ["r"], "UNION ALL branch"),
         ("WITH c AS (SELECT a FROM r) SELECT s.a FROM s WHERE s.a IN (SELECT a FROM c)", ["r"], "r changed"),
+        ("WITH c AS (SELECT a, k FROM s) SELECT x.a FROM c x JOIN c y ON x.k = y.k", ["s"], "s"),
+        ("SELECT p, x FROM (SELECT p, k, v FROM s) PIVOT (sum(v) FOR k IN ('x' AS x))", ["s"], "PIVOT"),
+        ("WITH c AS (SELECT p, k, v FROM s) SELECT p, x FROM c PIVOT (sum(v) FOR k IN ('x' AS x))", ["s"], "PIVOT"),
+        (
+            "WITH RECURSIVE c AS (SELECT 1 AS a UNION ALL SELECT a + 1 FROM c WHERE a < 9) SELECT a FROM c, s",
+            ["s"],
+            "WITH",
+        ),
     ],
 )
 def test_what_is_not_new_rows_for_new_rows_is_refused_with_the_fragment(query, changed, about):
@@ -86,6 +103,36 @@ def test_functions_that_give_another_value_each_time_are_seen(call):
     assert shape.not_monotone.code == shape.no_origin.code == "NONDETERMINISTIC"
 
 
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "ds < DATE'today'",
+        "ts > TIMESTAMP'now'",
+        "ts > TIMESTAMP_NTZ 'now'",
+        "ds = CAST('yesterday' AS DATE)",
+        "ds = 'Tomorrow'",
+        "ds BETWEEN '2026-01-01' AND 'today'",
+        "ds IN ('today', '2026-01-01')",
+        "ts < to_timestamp('now UTC')",
+        "ds = date(' today ')",
+    ],
+)
+def test_a_text_that_is_the_time_of_the_query_is_seen(condition):
+    assert shape_of(f"SELECT a FROM s WHERE {condition}").volatile.startswith("the text")
+
+
+@pytest.mark.parametrize(
+    "text", ["'today' AS a", "CASE WHEN a > 1 THEN 'now' ELSE 'later' END AS a", "'now or never' = a"]
+)
+def test_a_text_that_is_only_shown_is_a_text(text):
+    assert shape_of(f"SELECT {text} FROM s").volatile is None
+
+
+def test_encryption_begins_each_time_with_another_vector_unless_it_is_given_one():
+    assert shape_of("SELECT aes_encrypt(a, k) AS x FROM s").volatile == "aes_encrypt"
+    assert shape_of("SELECT aes_encrypt(a, k, 'CBC', 'PKCS', iv) AS x FROM s").volatile is None
+
+
 @pytest.mark.parametrize("call", ["unix_timestamp(ts)", "to_date(ts)", "date_trunc('DAY', ts)", "coalesce(a, b)"])
 def test_functions_of_their_arguments_are_not(call):
     assert shape_of(f"SELECT a, {call} AS x FROM s").volatile is None
@@ -100,9 +147,24 @@ def test_functions_of_their_arguments_are_not(call):
         ("SELECT CAST(ts AS DATE) AS d, count(*) AS n FROM s GROUP BY 1", ("d",), ("CAST(ts AS DATE)",)),
         ("SELECT CAST(ts AS DATE) AS d, count(*) AS n FROM s GROUP BY d", ("d",), ("CAST(ts AS DATE)",)),
         ("SELECT x.d AS e FROM (SELECT CAST(ts AS DATE) AS d FROM s) x", ("e",), ("CAST(ts AS DATE)",)),
-        ("WITH c AS (SELECT year(d) AS y, d FROM s) SELECT y, d FROM c", ("y", "d"), ("YEAR(d)", "d")),
+        ("WITH c AS (SELECT year(d) AS y, d FROM s) SELECT y, d FROM c", ("y", "d"), ("year(d)", "d")),
         ("SELECT s.d, r.n FROM s LEFT JOIN r ON s.k = r.k", ("d",), ("d",)),
         ("SELECT d, row_number() OVER (PARTITION BY d ORDER BY n) AS p FROM s", ("d",), ("d",)),
+        # As it was written: what the parser prints of these is another expression.
+        ("SELECT to_char(e.ts, 'yyyy-MM') AS m FROM s AS e", ("m",), ("to_char(ts, 'yyyy-MM')",)),
+        ("SELECT floor(log10(n)) AS d FROM s", ("d",), ("floor(log10(n))",)),
+        (
+            "SELECT ts::date AS d, to_date(x, 'yyyyMMdd') AS e FROM s",
+            ("d", "e"),
+            ("ts::date", "to_date(x, 'yyyyMMdd')"),
+        ),
+        (
+            "SELECT q.m || '-' AS m FROM (SELECT get_json_object(j, 'x') AS m FROM s) q",
+            ("m",),
+            ("(get_json_object(j, 'x')) || '-'",),
+        ),
+        ("SELECT upper(`o d`) AS d, `user` AS u FROM s", ("d", "u"), ("upper(`o d`)", "`user`")),
+        ("WITH s AS (SELECT * FROM s), q AS (SELECT d FROM s) SELECT d FROM q", ("d",), ("d",)),
     ],
 )
 def test_a_partition_follows_from_an_expression_over_one_input(query, columns, expressions):
@@ -124,6 +186,12 @@ def test_a_partition_follows_from_an_expression_over_one_input(query, columns, e
         ("SELECT d, sum(n) AS n FROM s GROUP BY GROUPING SETS ((d), ())", ("d",)),
         ("SELECT d, row_number() OVER (ORDER BY n) AS p FROM s", ("d",)),
         ("SELECT d, row_number() OVER (PARTITION BY k ORDER BY n) AS p FROM s", ("d",)),
+        ("WITH c AS (SELECT d, k FROM s) SELECT x.d FROM c x LEFT JOIN c y ON y.d = x.d - 1", ("d",)),
+        ("WITH c AS (SELECT d, n FROM s) SELECT d, (SELECT max(n) FROM c) AS m FROM c", ("d",)),
+        ("WITH c AS (SELECT d, n FROM s) SELECT d FROM c WHERE EXISTS (SELECT 1 FROM c e WHERE e.d < c.d)", ("d",)),
+        ("SELECT id, metric AS d FROM s UNPIVOT (val FOR metric IN (cpu, mem))", ("d",)),
+        ("WITH c(d, o) AS (SELECT o, d FROM s) SELECT d FROM c", ("d",)),
+        ("SELECT d FROM s AS c(k, d, n)", ("d",)),
     ],
 )
 def test_a_partition_that_follows_from_no_single_input_says_why(query, columns):
@@ -145,6 +213,11 @@ def test_a_partition_that_follows_from_no_single_input_says_why(query, columns):
         ("SELECT a, count(*) AS n FROM s GROUP BY a WITH ROLLUP", None),
         ("SELECT a, explode(xs) AS x FROM s GROUP BY a, xs", None),
         ("SELECT a FROM s", None),
+        ("SELECT k, explode(array_sort(collect_set(v))) AS v FROM s GROUP BY k", None),
+        # Grouped by the input's column, of which the one of the result is made.
+        ("SELECT lower(a) AS a, count(*) AS n FROM s GROUP BY a", None),
+        ("SELECT a AS b, b AS a, count(*) AS n FROM s GROUP BY a, b", {"a", "b"}),
+        ("SELECT CAST(ts AS DATE) AS d, count(*) AS n FROM s GROUP BY d", {"d"}),
     ],
 )
 def test_the_outermost_grouping_makes_columns_unique(query, unique):

@@ -23,7 +23,7 @@ HEADERS = ("table", "kind", "level", "since", "recovered at", "told", "cause")
 def command(past: bool, project: Path | None, as_json: bool) -> None:
     """List the open alerts: what is wrong with which table, since when, why, and which channels took it.
 
-    `freshline watch` raises them. Starts nothing.
+    `freshline watch` raises them. `--json` has past ones too, with when they recovered. Starts nothing.
     """
     settings = open_settings(project)
     # SQLAlchemy is imported when it is used, like all that is heavy.
@@ -31,7 +31,7 @@ def command(past: bool, project: Path | None, as_json: bool) -> None:
 
     store = ControlStore.open(settings.control_store)
     try:
-        alerts = store.alerts.alerts() if past else store.alerts.open_alerts()
+        alerts = store.alerts.alerts() if past or as_json else store.alerts.open_alerts()
     finally:
         store.close()
     click.echo(json.dumps([alert_json(alert) for alert in alerts], indent=2) if as_json else alerts_text(alerts, past))

@@ -49,6 +49,22 @@ class _Commas(Spark):
         JOINS_HAVE_EQUAL_PRECEDENCE = False
 
 
+# Under this name an expression's node has where it stands in the text: its first character, and that after its last.
+WRITTEN = "freshline_written"
+
+
+class _Marked(_Commas):
+    """The same, with the place of each expression: sqlglot has those of names only."""
+
+    class Parser(_Commas.Parser):
+        def _parse_assignment(self) -> exp.Expr | None:
+            start = None if self._curr is None else self._curr.start
+            node = super()._parse_assignment()
+            if node is not None and start is not None and self._prev is not None:
+                node.meta[WRITTEN] = (start, self._prev.end + 1)
+            return node
+
+
 def parse_query(text: str, path: str, line: int) -> SqlQuery:
     """Read one SELECT; `line` is the line of the file on which the text begins.
 
@@ -68,8 +84,11 @@ def parse_structure(query: SqlQuery) -> exp.Query:
 
 
 def parse_sql(text: str) -> exp.Query:
-    """The tree of SQL that Spark would run, such as a rendered query; raises sqlglot's ParseError."""
-    [tree] = parse_trees(_covered(text, Text(text, "").tokens(), (), ()), _Commas)
+    """The tree of SQL that Spark would run, such as a rendered query; raises sqlglot's ParseError.
+
+    Expressions have where they stand in the text, see WRITTEN.
+    """
+    [tree] = parse_trees(_covered(text, Text(text, "").tokens(), (), ()), _Marked)
     return cast(exp.Query, tree)
 
 
@@ -167,6 +186,7 @@ class _Parser:
         joins = self._lookup_joins(tree, references, removed)
         self._check_version_calls(calls, references)
         self._check_aliases(tree)
+        self._check_samples(tree)
         self.problems.raise_all()
         return SqlQuery(
             text=self.text.text,
@@ -402,12 +422,15 @@ class _Parser:
                 "read the table by its name.",
                 span.start,
             )
-        if table.args.get("sample"):
+
+    def _check_samples(self, tree: exp.Expr) -> None:
+        for sample in tree.find_all(exp.TableSample):
+            read = sample.parent.alias_or_name if sample.parent is not None else ""
             self._fail(
                 "QUERY_INPUT",
-                f"{written} is read with TABLESAMPLE, which gives other rows each time. Write a condition instead, "
-                "such as pmod(hash(key), 10) = 0.",
-                span.start,
+                f"{read or 'a query'} is read with TABLESAMPLE, which gives other rows each time. Write a condition "
+                "instead, such as pmod(hash(key), 10) = 0.",
+                self._word_offset("TABLESAMPLE"),
             )
 
     def _tokens_between(self, start: int, end: int) -> bool:

@@ -31,7 +31,7 @@ from freshline.declare.names import TableName
 from freshline.declare.spec import Mode, SourceSpec
 from freshline.engine.in_force import InForce
 from freshline.engine.work import Job, Work
-from freshline.errors import FreshlineError
+from freshline.errors import DefinitionChangedError, FreshlineError
 from freshline.manage.decide import Desk
 from freshline.plan.alter import decide_suspension
 from freshline.plan.due import due_tables, next_due, poll_seconds, with_driving
@@ -230,6 +230,8 @@ class Loops:
             return
         if isinstance(graph.spec(name), SourceSpec):
             return  # what arrives there later must not be left lying
+        if outcome is not None and isinstance(outcome.error, DefinitionChangedError):
+            return  # it waits for its start to be stated, which a suspension would outlive
         error = {"code": "REFRESH", "message": "it ended in a way that it must not; see the engine's log"}
         row = count_failure(
             intentions.failures().get(name),

@@ -146,6 +146,11 @@ def drop(
     """
     graph = open_project(settings)
     left = Warehouse(settings.warehouse)
+    if table not in graph:
+        # What was decided about it outlived a drop that was stopped half way, or a file that a person removed.
+        _forget(settings, table)
+    else:
+        _require_control_store(settings, table)
     if purge and table not in graph and any(path.is_dir() for path in (left.path(table), left.parked(table))):
         return DeclarationChange(table, None, True, f"dropped: {table}. It was declared no more.")
     if if_exists and table not in graph:
@@ -171,6 +176,15 @@ def drop(
 def declaration_text(settings: Settings, graph: Graph, name: TableName) -> str:
     """The file that declares a table or source, as it was written."""
     return (settings.root / graph.spec(name).written_at.path).read_text(encoding="utf-8-sig").strip()
+
+
+def _require_control_store(settings: Settings, name: TableName) -> None:
+    """A declaration that is away, with what was decided about it left, would be half a drop. Raises StorageError."""
+    control = ControlStore.open(settings.control_store)
+    try:
+        control.intentions.forget_failures(name)
+    finally:
+        control.close()
 
 
 def _forget(settings: Settings, name: TableName) -> None:

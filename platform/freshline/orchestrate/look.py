@@ -74,7 +74,8 @@ def take_look(
     for sensor in (SUPERVISOR, BATCH):
         if sensor != own and sensors[sensor] == STOPPED:
             reason = f"the sensor {sensor} is switched off in Dagster"
-            paused |= {name: reason for name in graph.kept if (name in batch) is (sensor == BATCH)}
+            # Of tables only: what arrives is brought in all the same, see plan/hold.py.
+            paused |= {each.name: reason for each in graph.tables if (each.name in batch) is (sensor == BATCH)}
     left_alone, reasons = leave_alone(graph, intentions, paused)
     return Look(now, graph, {status.table: status for status in found}, left_alone, reasons)
 

@@ -89,7 +89,8 @@ class FreshnessDecision:
 class SuspensionDecision:
     """The suspension to write or to remove (`resume`), and the sentence for whoever asked.
 
-    Where neither is there the table is left as it is. `freed` are the tables below that are refreshed again.
+    Where neither is there the table is left as it is; `known` is the suspension that it has already. `freed` are the
+    tables below that are refreshed again.
     """
 
     table: TableName
@@ -97,13 +98,15 @@ class SuspensionDecision:
     resume: bool
     sentence: str
     freed: tuple[TableName, ...] = ()
+    known: Suspension | None = None
 
     def as_json(self) -> dict[str, object]:
         """The object that `freshline suspend --json` and `freshline resume --json` print."""
+        suspension = self.suspension or self.known
         return {
             "table": str(self.table),
             "changed": self.suspension is not None or self.resume,
-            "suspended": None if self.suspension is None else self.suspension.as_json(),
+            "suspended": None if suspension is None else suspension.as_json(),
             "freed": [str(name) for name in self.freed],
             "sentence": self.sentence,
         }
@@ -129,11 +132,11 @@ def decide_freshness(
     _require_to_come(until, now, name)
     in_force = intentions.at(now)
     before = in_force.overrides.get(name)
-    if before is not None and (before.freshness, before.until) == (freshness, until):
-        return _left(name, f"the freshness of {name} is {freshness} already, by {before.by}")
     moments = _moments(intentions, until, now)
     chosen: dict[TableName, Freshness | None] = {name: freshness}
     slower = _slower(graph, intentions, name, chosen, moments)
+    if before is not None and (before.freshness, before.until) == (freshness, until) and not (slower and cascade):
+        return _left(name, f"the freshness of {name} is {freshness} already, by {before.by}")
     if slower and cascade:
         sources = {read: slower[read] for read in slower if isinstance(graph.spec(read), SourceSpec)}
         if sources:
@@ -143,6 +146,11 @@ def decide_freshness(
     if slower:
         raise _too_tight(graph, name, freshness, slower, cascade)
     _require_consumers_kept(graph, intentions, chosen, moments, name)
+    if until is not None:
+        # When it ends what it replaces does not come back: the declared freshness does.
+        after = [end for end in _moments(intentions, None, now) if end > until]
+        for other in chosen:
+            _require_consumers_kept(graph, intentions, dict.fromkeys(chosen), [until, *after], other, ended=True)
     overrides = tuple(
         FreshnessOverride(graph.spec(other).name, freshness, by, now, until) for other in graph.order if other in chosen
     )
@@ -159,8 +167,9 @@ def decide_reset(
     """
     name = _find_noted(graph, intentions.overrides, table)
     in_force = intentions.at(now)
-    if name not in graph:
-        return FreshnessDecision(name, (), (name,), (), f"the override of {name}, which is not declared, is removed")
+    if not _is_table(graph, name):
+        what = "is a source" if name in graph else "is not declared"
+        return FreshnessDecision(name, (), (name,), (), f"the override of {name}, which {what}, is removed")
     above = [other for other in graph.driving_upstream(name) if other in in_force.overrides] if cascade else []
     chosen: dict[TableName, Freshness | None] = dict.fromkeys(
         [other for other in (name, *above) if other in in_force.overrides]
@@ -212,7 +221,9 @@ def decide_suspension(
             None,
             False,
             f"already suspended: {name}, {suspension_text(before)}. To state another end or reason, resume it first.",
+            known=before,
         )
+    _require_text(reason, name)
     suspension = Suspension(name, by, now, until, reason, automatic)
     below = [str(other) for other, cause in blocked_tables(graph, {name}).items() if cause == name]
     blocked = f" Blocked by it: {', '.join(below)}." if below else ""
@@ -308,7 +319,12 @@ def _parse(text: str) -> TableName:
 
 def _find_noted(graph: Graph, noted: Collection[TableName], text: str) -> TableName:
     name = _parse(text)
-    return name if name in noted and name not in graph else find_table(graph, text)
+    # Also of what is a source by now: a decision about it can be taken back.
+    return name if name in noted and not _is_table(graph, name) else find_table(graph, text)
+
+
+def _is_table(graph: Graph, name: TableName) -> bool:
+    return name in graph and not isinstance(graph.spec(name), SourceSpec)
 
 
 def _require_to_come(until: datetime | None, now: datetime, name: TableName) -> None:
@@ -317,6 +333,13 @@ def _require_to_come(until: datetime | None, now: datetime, name: TableName) -> 
             f"{time_text(until)} has passed: it is {time_text(now)}. State an end that is to come, or none.",
             where=str(name),
         )
+
+
+def _require_text(text: str | None, name: TableName) -> None:
+    try:
+        (text or "").encode()
+    except UnicodeEncodeError as error:
+        raise RequestError("the reason has bytes that are no UTF-8. Write it anew.", where=str(name)) from error
 
 
 def _left(name: TableName, sentence: str) -> FreshnessDecision:
@@ -381,14 +404,18 @@ def _require_consumers_kept(
     chosen: Mapping[TableName, Freshness | None],
     moments: Sequence[datetime],
     name: TableName,
+    *,
+    ended: bool = False,
 ) -> None:
     losers = _losers(graph, intentions, chosen, moments, name)
     if losers:
         shown = ", ".join(f"{other} promises {freshness}" for other, freshness in losers.items())
         after = _graph_at(graph, intentions, chosen, moments[0]).freshness(name)
+        when = f", in force again from {time_text(moments[0])} on," if ended else ""
+        way = "leave the end away" if ended else f"{name} a shorter one"
         raise FreshnessError(
-            f"freshness {after} is too long for what it drives: {shown}. Give these a longer one first, "
-            f"or {name} a shorter one.",
+            f"freshness {after}{when} is too long for what it drives: {shown}. Give these a longer one first, "
+            f"or {way}.",
             table=str(name),
             inputs={str(other): freshness.seconds for other, freshness in losers.items()},
         )

@@ -22,6 +22,8 @@ SPAN = timedelta(minutes=15)
 # A tick is as long as the table's freshness, and not longer than this: a table that is refreshed once a day and fails
 # is tried again much sooner, and need not fail for five days.
 LONGEST_TICK = SPAN / FAILURES
+# Between two failures no more is counted as time in which it failed: the clock may have been set, or nothing was tried.
+LONGEST_STEP = timedelta(minutes=5)
 
 
 def tick_of(freshness: Freshness) -> timedelta:
@@ -41,8 +43,10 @@ def count_failure(
         return FailureRow(table, 1, now, now, dict(error))
     if timedelta() <= now - before.last_at < tick_of(freshness):
         return replace(before, error=dict(error))
-    # A clock that was put back must neither stretch the row nor hold up its count.
-    return FailureRow(table, before.count + 1, min(before.first_at, now), now, dict(error))
+    # A clock that was set must neither stretch the row nor hold up its count.
+    step = min(max(timedelta(), now - before.last_at), LONGEST_STEP)
+    failed_for = before.last_at - before.first_at + step
+    return FailureRow(table, before.count + 1, now - failed_for, now, dict(error))
 
 
 def is_to_suspend(row: FailureRow) -> bool:

@@ -21,6 +21,11 @@ AGGREGATES = frozenset(
     "tuple_sketch_agg_double tuple_sketch_agg_integer tuple_union_agg_double tuple_union_agg_integer var_pop var_samp "
     "variance vector_avg vector_sum".split()
 )
+# They make several rows of one.
+GENERATORS = frozenset(
+    "explode explode_outer posexplode posexplode_outer inline inline_outer stack json_tuple variant_explode "
+    "variant_explode_outer".split()
+)
 # Their result follows the order in which rows happen to be read.
 UNORDERED = frozenset(
     "any_value approx_top_k approx_top_k_accumulate approx_top_k_combine array_agg collect_list collect_set first "
@@ -65,10 +70,26 @@ def is_aggregate(node: exp.Expr) -> bool:
     """
     if not (isinstance(node, exp.AggFunc) or name_of(node) in AGGREGATES):
         return False
+    return _window_of(node) is None
+
+
+def _window_of(node: exp.Expr) -> exp.Window | None:
+    """The window that the function is called over, None where there is none."""
     around = node.parent
     while isinstance(around, exp.IgnoreNulls | exp.RespectNulls | exp.Filter | exp.WithinGroup):
         around = around.parent
-    return not (isinstance(around, exp.Window) and _is_called(around, node))
+    return around if isinstance(around, exp.Window) and _is_called(around, node) else None
+
+
+def _is_ordered(window: exp.Window) -> bool:
+    """Whether the rows of a window have an order, by itself or by a window of WINDOW that it names."""
+    if window.args.get("order"):
+        return True
+    name, select = window.args.get("alias"), window.find_ancestor(exp.Select)
+    if name is None or select is None:
+        return False
+    named = select.args.get("windows") or ()
+    return any(each.name.lower() == name.name.lower() and each.args.get("order") for each in named)
 
 
 def _is_called(window: exp.Window, node: exp.Expr) -> bool:
@@ -84,7 +105,12 @@ def is_unordered(node: exp.Expr) -> bool:
     >>> [is_unordered(node) for node in tree.find_all(exp.ArrayAgg)]
     [True, False]
     """
-    if not (isinstance(node, _UNORDERED_NODES) or name_of(node) in UNORDERED) or not is_aggregate(node):
+    if not (isinstance(node, _UNORDERED_NODES) or name_of(node) in UNORDERED):
+        return False
+    window = _window_of(node)
+    if window is not None:
+        return not _is_ordered(window)
+    if not is_aggregate(node):
         return False
     if isinstance(node.this, exp.Order):
         # WITHIN GROUP (ORDER BY ..)
@@ -92,4 +118,6 @@ def is_unordered(node: exp.Expr) -> bool:
     around = node.parent
     while isinstance(around, exp.IgnoreNulls | exp.RespectNulls | exp.Filter):
         around = around.parent
+    if isinstance(around, exp.ArraySort) and around.expression is not None:
+        return True  # what its own comparison takes for equal stays in the order of reading
     return not isinstance(around, (*ORDER_FREE, exp.WithinGroup))

@@ -13,6 +13,7 @@ from typing import Any
 from freshline.declare.freshness import Freshness
 from freshline.declare.graph import Graph
 from freshline.declare.names import TableName
+from freshline.declare.spec import SourceSpec
 
 
 @dataclass(frozen=True)
@@ -102,9 +103,11 @@ def apply_overrides(graph: Graph, intentions: Intentions) -> Graph:
 def blocked_tables(graph: Graph, suspended: Collection[TableName]) -> dict[TableName, TableName]:
     """The tables below suspended ones (over inputs that drive), each with the nearest suspended table above it.
 
-    A table that is suspended itself is not in it.
+    A table that is suspended itself is not in it. A source blocks nothing: what was a table once may be noted as
+    suspended, and is brought in all the same.
     """
     blocked: dict[TableName, TableName] = {}
+    suspended = {name for name in suspended if name in graph and not isinstance(graph.spec(name), SourceSpec)}
     if not suspended:
         return blocked
     for name in graph.order:

@@ -20,8 +20,8 @@ from freshline.plan.record import RefreshRecord
 
 # An incremental refresh must be cheaper by this factor: its price is the less certain one.
 MARGIN = 1.2
-# A difference of parts of a second is noise, and most of so short a refresh is the commit.
-LEAST_SECONDS = 1.0
+# Most of so short a refresh is the commit, which both have, and what is left is noise.
+LEAST_SECONDS = 0.5
 # Neither do prices count where few rows of few changed: tables that read this one are spared a change set of all rows.
 FEW_ROWS = 100_000
 FEW_CHANGED = 1_000
@@ -50,18 +50,27 @@ BUDGET_SECONDS = 20.0
 
 @dataclass(frozen=True)
 class Price:
-    """Seconds that an incremental refresh and a full one are expected to take, and CPU-seconds (None: not measured)."""
+    """Seconds that an incremental refresh and a full one are expected to take, and CPU-seconds (None: not measured).
+
+    `full` is as low as may be hoped for, `full_measured` what full refreshes took, in seconds (None: the same).
+    """
 
     incremental: float
     full: float
     incremental_cpu: float | None = None
     full_cpu: float | None = None
+    full_measured: float | None = None
+
+    @property
+    def full_seconds(self) -> float:
+        """What a full refresh takes by what was measured."""
+        return self.full if self.full_measured is None else self.full_measured
 
     @property
     def prefers_full(self) -> bool:
         """Whether computing everything is the cheaper way, by a margin and by enough to matter.
 
-        >>> Price(incremental=0.4, full=0.3).prefers_full
+        >>> Price(incremental=0.6, full=0.4).prefers_full
         False
         >>> Price(incremental=4.0, full=3.0).prefers_full
         True
@@ -69,7 +78,7 @@ class Price:
         False
         """
         incremental, full, _ = self._decisive()
-        return self.full >= LEAST_SECONDS and incremental * MARGIN >= full
+        return self.full_seconds >= LEAST_SECONDS and incremental * MARGIN >= full
 
     def _decisive(self) -> tuple[float, float, str]:
         if self.incremental_cpu is None or self.full_cpu is None:
@@ -111,7 +120,7 @@ def price_of(
     scales = [weight * (max(1, changed) / (record.rows_in or 1)) ** GROWTH for record in speaking]
     incremental = _least(speaking, scales)
     hoped = full.hoped()
-    return Price(incremental.seconds, hoped.seconds, incremental.cpu, hoped.cpu)
+    return Price(incremental.seconds, hoped.seconds, incremental.cpu, hoped.cpu, full.seconds)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ fragment of SQL that stands in the way.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -18,10 +19,20 @@ from freshline.declare.names import TableName
 from freshline.declare.query import SqlQuery
 from freshline.declare.query_parser import parse_sql
 from freshline.declare.volatile import find_volatile
-from freshline.plan.functions import is_aggregate
+from freshline.plan.common_tables import RecursiveError, TooLargeError, inline_common_tables
+from freshline.plan.functions import GENERATORS, is_aggregate, name_of
 from freshline.plan.reason import Reason
+from freshline.plan.written import written_text
 
 DIALECT = "spark"
+# These are functions where they stand without backquotes.
+_CALLED_WITHOUT_PARENTHESES = frozenset(
+    "current_catalog current_database current_date current_schema current_time current_timestamp current_user "
+    "localtimestamp session_user user".split()
+)
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+# What a source may have and still be nothing but its rows.
+_SOURCE_ARGUMENTS = frozenset({"this", "db", "catalog", "alias"})
 
 
 @dataclass(frozen=True)
@@ -100,30 +111,34 @@ class _Refused(Exception):
 def read_shape(query: SqlQuery, partitioned_by: tuple[str, ...]) -> Shape:
     """The shape of a query; pure and cached."""
     views = {name.view.lower(): name for name in query.reads}
-    tree = parse_sql(query.render())
+    text = query.render()
+    tree = parse_sql(text)
     volatile = find_volatile(tree)
-    lookups = query.lookups
+    if volatile is not None:
+        reason = Reason("NONDETERMINISTIC", volatile)
+        return Shape((), reason, None, reason, volatile)
+    try:
+        expanded = inline_common_tables(tree)
+    except (RecursiveError, TooLargeError) as error:
+        what = "WITH RECURSIVE" if isinstance(error, RecursiveError) else "common table expressions nested too often"
+        reason = Reason("UNSUPPORTED", what)
+        return Shape((), reason, None, reason, None)
     branches: tuple[Branch, ...] = ()
     not_monotone: Reason | None = None
-    if volatile is not None:
-        not_monotone = Reason("NONDETERMINISTIC", volatile)
-    else:
-        try:
-            branches = tuple(_branches(tree, {}, views, lookups))
-        except _Refused as refused:
-            not_monotone = refused.reason
+    try:
+        branches = tuple(_branches(expanded, views, query.lookups))
+    except _Refused as refused:
+        not_monotone = refused.reason
     origin: Origin | None = None
     no_origin: Reason | None = None
-    if volatile is not None:
-        no_origin = Reason("NONDETERMINISTIC", volatile)
-    elif not partitioned_by:
+    if not partitioned_by:
         no_origin = Reason("UNSUPPORTED", "the table has no partitions")
     else:
         try:
-            origin = _origin(tree, views, partitioned_by)
+            origin = _origin(expanded, views, partitioned_by, text)
         except _Refused as refused:
             no_origin = refused.reason
-    return Shape(branches, not_monotone, origin, no_origin, volatile)
+    return Shape(branches, not_monotone, origin, no_origin, None)
 
 
 @lru_cache(maxsize=2048)
@@ -133,8 +148,10 @@ def groups_by(query: SqlQuery) -> frozenset[str] | None:
     None where the outermost query is no plain grouping.
     """
     tree = parse_sql(query.render())
-    if not isinstance(tree, exp.Select):
+    if not isinstance(tree, exp.Select) or any(isinstance(node, exp.UDTF) for node in _own_nodes(tree)):
         return None
+    if any(name_of(node) in GENERATORS for item in tree.expressions for node in item.walk()):
+        return None  # several rows of each group
     if tree.args.get("distinct"):
         return frozenset(item.alias_or_name.lower() for item in tree.expressions)
     group = tree.args.get("group")
@@ -145,16 +162,26 @@ def groups_by(query: SqlQuery) -> frozenset[str] | None:
         if isinstance(key, exp.Literal) and key.is_int:
             found.add(tree.expressions[int(key.name) - 1].alias_or_name.lower())
             continue
-        names = [
-            item.alias_or_name.lower()
-            for item in tree.expressions
-            if _same(item.this if isinstance(item, exp.Alias) else item, key)
-            or (isinstance(key, exp.Column) and not key.table and item.alias_or_name.lower() == key.name.lower())
-        ]
-        if not names:
+        name = _shown_as(tree, key)
+        if name is None:
             return None
-        found.add(names[0])
+        found.add(name)
     return frozenset(found)
+
+
+def _shown_as(select: exp.Select, key: exp.Expr) -> str | None:
+    """Under which name the select list has the grouping key, in lower case; None where it has not, or nobody knows."""
+    for item in select.expressions:
+        if _same(item.this if isinstance(item, exp.Alias) else item, key):
+            return str(item.alias_or_name.lower())
+    if not isinstance(key, exp.Column) or key.table:
+        return None
+    for item in select.expressions:
+        if item.alias_or_name.lower() == key.name.lower():
+            # An input's column of this name comes before the alias, and is another thing than what is made of it.
+            made_of = {column.name.lower() for column in item.find_all(exp.Column)}
+            return None if key.name.lower() in made_of else str(item.alias_or_name.lower())
+    return None
 
 
 def _names(names: frozenset[TableName] | Sequence[TableName] | set[TableName]) -> str:
@@ -171,31 +198,28 @@ def _fragment(node: exp.Expr) -> str:
 
 def _branches(
     node: exp.Expr,
-    ctes: Mapping[str, exp.Expr],
     views: Mapping[str, TableName],
     lookups: frozenset[TableName],
 ) -> Iterator[Branch]:
     """The branches of a query expression, or _Refused with the operator whose result is not new rows only."""
-    ctes = {**ctes, **_with(node)}
     if isinstance(node, exp.Subquery):
         _refuse_if(node, ("limit", "offset", "order"))
-        yield from _branches(node.this, ctes, views, lookups)
+        yield from _branches(node.this, views, lookups)
         return
     if isinstance(node, exp.Union) and not isinstance(node, exp.Except | exp.Intersect):
         if node.args.get("distinct"):
             raise _Refused(Reason("UNSUPPORTED", "UNION"))
         _refuse_if(node, ("limit", "offset"))
-        yield from _branches(node.this, ctes, views, lookups)
-        yield from _branches(node.expression, ctes, views, lookups)
+        yield from _branches(node.this, views, lookups)
+        yield from _branches(node.expression, views, lookups)
         return
     if not isinstance(node, exp.Select):
         raise _Refused(Reason("UNSUPPORTED", node.key.upper()))
-    yield from _select_branches(node, ctes, views, lookups)
+    yield from _select_branches(node, views, lookups)
 
 
 def _select_branches(
     select: exp.Select,
-    ctes: Mapping[str, exp.Expr],
     views: Mapping[str, TableName],
     lookups: frozenset[TableName],
 ) -> Iterator[Branch]:
@@ -203,11 +227,11 @@ def _select_branches(
     for node in _own_nodes(select):
         if isinstance(node, exp.Window) or is_aggregate(node):
             raise _Refused(Reason("UNSUPPORTED", _fragment(node)))
-    fixed = frozenset(name for subquery in _expression_subqueries(select) for name in _tables(subquery, ctes, views))
+    fixed = frozenset(name for subquery in _expression_subqueries(select) for name in _tables(subquery, views))
     sides = _sides(select)
     combined = [Branch((), fixed)]
     for source, follows in sides:
-        branches = _source_branches(source, follows, ctes, views, lookups)
+        branches = _source_branches(source, follows, views, lookups)
         if len(branches) > 1 and len(sides) > 1:
             raise _Refused(Reason("UNSUPPORTED", "a join with a UNION ALL"))
         combined = [
@@ -234,33 +258,32 @@ def _sides(select: exp.Select) -> list[tuple[exp.Expr, bool]]:
 def _source_branches(
     source: exp.Expr,
     follows: bool,
-    ctes: Mapping[str, exp.Expr],
     views: Mapping[str, TableName],
     lookups: frozenset[TableName],
 ) -> tuple[Branch, ...]:
-    key = source.name.lower() if isinstance(source, exp.Table) else ""
-    if key in views and key not in ctes:
-        name = views[key]
-        if source.args.get("sample") is not None or source.args.get("pivots"):
-            raise _Refused(Reason("UNSUPPORTED", _fragment(source)))
+    _refuse_clauses(source)
+    name = _input(source, views)
+    if name is not None:
         if name in lookups:
             return (Branch((), frozenset()),)
         return (Branch((name,), frozenset()) if follows else Branch((), frozenset({name})),)
-    inner = ctes.get(key) if isinstance(source, exp.Table) else source
-    if inner is None or not isinstance(inner, exp.Subquery | exp.Select | exp.Union | exp.CTE):
+    if not isinstance(source, exp.Subquery | exp.Select | exp.Union):
         raise _Refused(Reason("UNSUPPORTED", _fragment(source)))
     if follows:
-        return tuple(_branches(inner, ctes, views, lookups))
-    return (Branch((), _tables(inner, ctes, views)),)
+        return tuple(_branches(source, views, lookups))
+    return (Branch((), _tables(source, views)),)
 
 
-def _with(node: exp.Expr) -> dict[str, exp.Expr]:
-    clause = node.args.get("with_") or node.args.get("with")
-    if clause is None:
-        return {}
-    if clause.args.get("recursive"):
-        raise _Refused(Reason("UNSUPPORTED", "WITH RECURSIVE"))
-    return {cte.alias.lower(): cte.this for cte in clause.expressions}
+def _input(source: exp.Expr, views: Mapping[str, TableName]) -> TableName | None:
+    """The declared table that is read here, None where it is something else."""
+    return views.get(source.name.lower()) if isinstance(source, exp.Table) else None
+
+
+def _refuse_clauses(source: exp.Expr) -> None:
+    """Refuse what stands beside a source in FROM (PIVOT, TABLESAMPLE, ..): it makes other rows of those that it has."""
+    for argument, value in source.args.items():
+        if value and argument not in _SOURCE_ARGUMENTS:
+            raise _Refused(Reason("UNSUPPORTED", _fragment(source)))
 
 
 def _refuse_if(node: exp.Expr, arguments: Sequence[str]) -> None:
@@ -295,45 +318,32 @@ def _expression_subqueries(select: exp.Select) -> Iterator[exp.Expr]:
                     yield from root.find_all(exp.Query)
 
 
-def _tables(node: exp.Expr, ctes: Mapping[str, exp.Expr], views: Mapping[str, TableName]) -> frozenset[TableName]:
-    found: set[TableName] = set()
-    for table in node.find_all(exp.Table):
-        key = table.name.lower()
-        if key in ctes and ctes[key] is not node:
-            found |= _tables(ctes[key], {k: v for k, v in ctes.items() if k != key}, views)
-        elif key in views:
-            found.add(views[key])
-    return frozenset(found)
+def _tables(node: exp.Expr, views: Mapping[str, TableName]) -> frozenset[TableName]:
+    found = (_input(table, views) for table in node.find_all(exp.Table))
+    return frozenset(name for name in found if name is not None)
 
 
 # -- partitions that follow from one input -------------------------------------------------------------------------
 
 
-def _origin(
-    tree: exp.Expr,
-    views: Mapping[str, TableName],
-    partitioned_by: tuple[str, ...],
-) -> Origin:
-    traced = [_trace(tree, {}, views, column) for column in partitioned_by]
+def _origin(tree: exp.Expr, views: Mapping[str, TableName], partitioned_by: tuple[str, ...], text: str) -> Origin:
+    traced = [_trace(tree, views, column, text) for column in partitioned_by]
     inputs = {name for name, _ in traced}
     if len(inputs) != 1:
         raise _Refused(Reason("UNSUPPORTED", f"partition columns from {_names(inputs)}"))
     (name,) = inputs
-    times = sum(1 for table in tree.find_all(exp.Table) if table.name.lower() == name.view.lower())
+    times = sum(1 for table in tree.find_all(exp.Table) if _input(table, views) == name)
     if times != 1:
         raise _Refused(Reason("UNSUPPORTED", f"{name} is read {times} times"))
-    return Origin(name, tuple(expression.sql(dialect=DIALECT) for _, expression in traced))
+    return Origin(name, tuple(expression for _, expression in traced))
 
 
-def _trace(
-    node: exp.Expr, ctes: Mapping[str, exp.Expr], views: Mapping[str, TableName], column: str
-) -> tuple[TableName, exp.Expr]:
+def _trace(node: exp.Expr, views: Mapping[str, TableName], column: str, text: str) -> tuple[TableName, str]:
     """The input, and the expression over its columns, that an output column is; every operator on the way keeps
     rows of one value of it apart from rows of another."""
-    ctes = {**ctes, **_with(node)}
     if isinstance(node, exp.Subquery):
         _refuse_if(node, ("limit", "offset"))
-        return _trace(node.this, ctes, views, column)
+        return _trace(node.this, views, column, text)
     if not isinstance(node, exp.Select):
         raise _Refused(Reason("UNSUPPORTED", node.key.upper()))
     _refuse_if(node, ("limit", "offset"))
@@ -342,25 +352,36 @@ def _trace(
     _require_local(node, expression, column)
     if any(isinstance(node, exp.Window | exp.Query | exp.UDTF) or is_aggregate(node) for node in expression.walk()):
         raise _Refused(Reason("UNSUPPORTED", f"partition column {column} = {_fragment(expression)}"))
-    bare = expression.copy()
-    for reference in list(bare.find_all(exp.Column)):
-        reference.set("table", None)
-        reference.set("db", None)
-    if isinstance(source, exp.Table) and source.name.lower() in views and source.name.lower() not in ctes:
-        return views[source.name.lower()], bare
-    inner = ctes.get(source.name.lower()) if isinstance(source, exp.Table) else source
-    if inner is None:
-        raise _Refused(Reason("UNSUPPORTED", _fragment(source)))
-    traced = {name: _trace(inner, ctes, views, name) for name in {c.name for c in bare.find_all(exp.Column)}}
+    name = _input(source, views)
+    if name is not None:
+        return name, _text_of(text, expression, _name_of)
+    used = {found.name for found in expression.find_all(exp.Column)}
+    traced = {name: _trace(source, views, name, text) for name in used}
     origins = {name for name, _ in traced.values()}
     if len(origins) != 1:
         raise _Refused(Reason("UNSUPPORTED", f"partition column {column} = {_fragment(expression)}"))
-    if isinstance(bare, exp.Column):
-        return traced[bare.name]
-    substituted = bare.transform(
-        lambda item: exp.paren(traced[item.name][1].copy()) if isinstance(item, exp.Column) else item
+    if isinstance(expression, exp.Column):
+        return traced[expression.name]
+    return next(iter(origins)), _text_of(text, expression, lambda found: f"({traced[found.name][1]})")
+
+
+def _text_of(text: str, expression: exp.Expr, name_of: Callable[[exp.Column], str]) -> str:
+    """The expression as it was written: what the parser prints of it may be another one."""
+    if isinstance(expression, exp.Column):
+        return name_of(expression)
+    found = written_text(text, expression, name_of)
+    if found is None:
+        raise _Refused(Reason("UNSUPPORTED", f"{_fragment(expression)}: it cannot be taken out of the query"))
+    return found
+
+
+def _name_of(column: exp.Column) -> str:
+    """The column's name, in backquotes where it needs them: texts of expressions are compared and shown."""
+    name = column.name
+    plain = (
+        _PLAIN.match(name) and name.lower() not in _CALLED_WITHOUT_PARENTHESES and not column.this.args.get("quoted")
     )
-    return next(iter(origins)), substituted
+    return name if plain else f"`{name.replace('`', '``')}`"
 
 
 def _preserved_source(select: exp.Select, expression: exp.Expr, column: str) -> exp.Expr:
@@ -376,6 +397,10 @@ def _preserved_source(select: exp.Select, expression: exp.Expr, column: str) -> 
     source, preserved = sources.get(next(iter(used)), (None, False))
     if source is None or not preserved:
         raise _Refused(Reason("UNSUPPORTED", f"partition column {column} from the optional side of a join"))
+    _refuse_clauses(source)
+    alias = source.args.get("alias")
+    if isinstance(alias, exp.TableAlias) and alias.args.get("columns"):
+        raise _Refused(Reason("UNSUPPORTED", f"{_fragment(alias)}: columns with other names"))
     return source
 
 

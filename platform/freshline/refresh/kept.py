@@ -10,19 +10,13 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Hashable
-from dataclasses import dataclass
-from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from freshline.refresh.settle import HeldRows, hold_few
+
 # So many inputs are kept; the one that was not asked for the longest goes first.
 MOST_INPUTS = 32
-
-
-@dataclass(frozen=True)
-class _Kept:
-    rows: Any
-    schema: Any
 
 
 class KeptRows:
@@ -30,7 +24,7 @@ class KeptRows:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._kept: OrderedDict[Hashable, _Kept] = OrderedDict()
+        self._kept: OrderedDict[Hashable, HeldRows] = OrderedDict()
 
     def find(self, key: Hashable, spark: SparkSession) -> DataFrame | None:
         """The rows that are kept under a key, in a session; None where there are none."""
@@ -38,19 +32,15 @@ class KeptRows:
             kept = self._kept.get(key)
             if kept is not None:
                 self._kept.move_to_end(key)
-        if kept is None:
-            return None
-        return DataFrame(spark._jsparkSession.createDataFrame(kept.rows, kept.schema), spark)
+        return None if kept is None else kept.rows(spark)
 
     def keep(self, key: Hashable, rows: DataFrame, most: int) -> DataFrame:
         """Compute rows and keep them, where there are not more than `most`; the rows."""
-        spark = rows.sparkSession
-        found = rows.limit(most + 1)._jdf.collectAsList()
-        if found.size() > most:
+        kept = hold_few(rows, most)
+        if kept is None:
             return rows
-        kept = _Kept(found, rows._jdf.schema())
         with self._lock:
             self._kept[key] = kept
             while len(self._kept) > MOST_INPUTS:
                 self._kept.popitem(last=False)
-        return DataFrame(spark._jsparkSession.createDataFrame(kept.rows, kept.schema), spark)
+        return kept.rows(rows.sparkSession)

@@ -50,12 +50,13 @@ INSERT, UPDATE, DELETE = "I", "U", "D"
 WRITTEN = (BooleanType, DateType, DecimalType, IntegralType, StringType)
 # Types whose values cannot be compared, alone or inside of others.
 NOT_COMPARED = ("map<", "variant", "geometry", "geography")
-# Rules that move operators about: without them, a query that is written in two ways is planned in one.
+# Rules that move operators about: without them, a query that is written in two ways is planned in one. A rule that
+# computes would compare what two queries are of the rows that happen to be there.
 MOVING_RULES = (
-    "ColumnPruning CollapseWindow CombineFilters CombineUnions EliminateOuterJoin InferFiltersFromConstraints "
-    "OptimizeOneRowPlan PropagateEmptyRelation PushDownLeftSemiAntiJoin PushDownPredicates "
-    "PushLeftSemiLeftAntiThroughJoin PushPredicateThroughJoin PushPredicateThroughNonJoin PushProjectionThroughUnion "
-    "ReorderJoin TransposeWindow".split()
+    "ColumnPruning CollapseWindow CombineFilters CombineUnions ConvertToLocalRelation EliminateOuterJoin "
+    "InferFiltersFromConstraints OptimizeOneRowPlan PropagateEmptyRelation PushDownLeftSemiAntiJoin "
+    "PushDownPredicates PushLeftSemiLeftAntiThroughJoin PushPredicateThroughJoin PushPredicateThroughNonJoin "
+    "PushProjectionThroughUnion ReorderJoin TransposeWindow".split()
 )
 EXCLUDED_RULES = "spark.sql.optimizer.excludedRules"
 # Spark refuses what the analysis asks for, or rows make it fail: keys are looked for among rows that the query itself

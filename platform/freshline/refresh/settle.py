@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringType, StructField, StructType
 
@@ -22,13 +24,33 @@ def few_rows(rows: DataFrame, most: int = FEW_ROWS) -> tuple[DataFrame, int] | N
     What joins with such a relation, or sends it to tasks, needs no job for it. Texts pass through the driver as bytes,
     since a text of Java cannot hold bytes that are no UTF-8, which Spark's can.
     """
-    spark, schema = rows.sparkSession, rows.schema
-    sent = _cast(rows, {field.name: _with_bytes(field.dataType) for field in schema.fields})
+    held = hold_few(rows, most)
+    return None if held is None else (held.rows(rows.sparkSession), held.count)
+
+
+@dataclass(frozen=True)
+class HeldRows:
+    """Rows in the driver: `sent` are Java's, of the type `sent_as`; `kinds` are the types of their columns."""
+
+    sent: Any
+    sent_as: Any
+    kinds: Mapping[str, DataType]
+
+    @property
+    def count(self) -> int:
+        return int(self.sent.size())
+
+    def rows(self, spark: SparkSession) -> DataFrame:
+        """The rows in a session."""
+        return _cast(DataFrame(spark._jsparkSession.createDataFrame(self.sent, self.sent_as), spark), self.kinds)
+
+
+def hold_few(rows: DataFrame, most: int) -> HeldRows | None:
+    """Compute rows, and hold them as `few_rows` does; None where there are more than `most`."""
+    kinds = {field.name: field.dataType for field in rows.schema.fields}
+    sent = _cast(rows, {name: _with_bytes(kind) for name, kind in kinds.items()})
     found = sent.limit(most + 1)._jdf.collectAsList()
-    if found.size() > most:
-        return None
-    kept = DataFrame(spark._jsparkSession.createDataFrame(found, sent._jdf.schema()), spark)
-    return _cast(kept, {field.name: field.dataType for field in schema.fields}), found.size()
+    return None if found.size() > most else HeldRows(found, sent._jdf.schema(), kinds)
 
 
 def settle(rows: DataFrame, *, expected: int = 0) -> tuple[DataFrame, int]:

@@ -33,7 +33,8 @@ class Attempt:
 
     `path` is the table's, `spark` a session that nothing else uses. `changes` say what happened to each input between
     the position that the table has read and the one in `pins`. `receipt` is the newest one, None before the first.
-    `held` lets go of caches when the attempt is over.
+    `held` lets go of caches when the attempt is over. With `push_down` the condition for a partition is put into the
+    input that decides it, where rows that the query leaves out are computed too.
     """
 
     runtime: Runtime
@@ -47,6 +48,7 @@ class Attempt:
     judge: Judge
     held: ExitStack
     cancellation: Cancellation
+    push_down: bool = True
 
     @property
     def inputs(self) -> Mapping[TableName, Pinned]:

@@ -57,6 +57,7 @@ from freshline.plan.step import (
     strategy_of,
 )
 from freshline.refresh.cancellation import Cancellation, Limited
+from freshline.refresh.keys import FAILED_BY_ROWS, why_not
 from freshline.run.failure import translate
 from freshline.run.parked import is_due
 from freshline.run.pin import Pins, pin_inputs
@@ -67,6 +68,8 @@ from freshline.run.spans import wanted_end
 BY_CHANGES = (Append, MergeRows, RefoldKeys, RefreshKeys, ReplacePartitions)
 # The steps whose cost grows with what they touch; an append never reads the table.
 PRICED = (MergeRows, RefoldKeys, RefreshKeys, ReplacePartitions)
+# How rows make an expression fail, in Spark or on the way into Python, which has no dates beyond the year 9999.
+_BY_ROWS = (*FAILED_BY_ROWS, ValueError, OverflowError)
 # More than the control store keeps of a table: the full refresh that prices are compared with may be long ago.
 PRICED_REFRESHES = 1_000
 # A position that only the control store knows must not fall behind what the inputs still hold.
@@ -283,8 +286,16 @@ def why_full(
         return Reason("HISTORY_GONE", failure.message) if isinstance(failure, SourceError) else None
     if isinstance(error, FreshlineError) or not isinstance(step, BY_CHANGES):
         return None
+    if isinstance(step, ReplacePartitions) and isinstance(error, _BY_ROWS):
+        # Its partition is computed of rows too that the query leaves out. Of an error of the query the full one tells.
+        return why_not(error)
     failure = translate(error, spec, cancellation)
     return Reason("HISTORY_GONE", failure.message) if isinstance(failure, SourceError) else None
+
+
+def may_do_without_push_down(error: Exception, step: Step) -> bool:
+    """Whether a step over whole partitions failed in a way that one does not which reads all rows of its input."""
+    return isinstance(step, FillPartitions | ReplaceNamedPartitions) and isinstance(error, _BY_ROWS)
 
 
 def is_far_ahead(receipt: Receipt | None, pins: Pins, pinned_only: frozenset[TableName]) -> bool:

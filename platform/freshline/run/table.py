@@ -49,7 +49,7 @@ from freshline.refresh.inputs import (
 from freshline.report.outcome import Outcome
 from freshline.report.status import kind_of
 from freshline.run.attempt import Attempt
-from freshline.run.decide import decide, describe_step, is_far_ahead, why_full
+from freshline.run.decide import decide, describe_step, is_far_ahead, may_do_without_push_down, why_full
 from freshline.run.failure import translate
 from freshline.run.judge import Judge
 from freshline.run.log import refresh_log
@@ -239,6 +239,7 @@ def _commit(
     path = runtime.warehouse.path(spec.name)
     mode = str(runtime.graph.mode(spec.name))
     instead: Reason | None = None
+    push_down = True
     for _ in range(ATTEMPTS):
         started = time.monotonic()
         decision = decide(runtime, spec, request, instead)
@@ -259,7 +260,7 @@ def _commit(
                 held.enter_context(suited_to(spark, count_all([path, *(item.path for item in pins.inputs.values())])))
                 judge = Judge(runtime, spark, spec, pins, held)
                 attempt = Attempt(
-                    runtime, spark, spec, path, mode, pins, decision.changes, receipt, judge, held, limited
+                    runtime, spark, spec, path, mode, pins, decision.changes, receipt, judge, held, limited, push_down
                 )
                 work = prepare(attempt, step)
                 if work.write is None:
@@ -275,6 +276,10 @@ def _commit(
                 committed = write_and_read_back(partial(work.write, new), path, new)
                 runtime.failpoint("table-after-commit")
         except Exception as error:
+            if push_down and may_do_without_push_down(error, step):
+                push_down = False
+                progress("a partition cannot be told by each row of its input; computing it from all of them")
+                continue
             instead = why_full(error, spec, step, limited, cancellation)
             if instead is None:
                 raise

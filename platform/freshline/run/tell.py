@@ -92,8 +92,8 @@ def with_price(outcome: Outcome, price: Price | None) -> Outcome:
     """The outcome with what was expected of it, where that is known."""
     if price is None:
         return outcome
-    predicted = price.full if outcome.strategy == "full" else price.incremental
-    return replace(outcome, predicted_seconds=round(predicted, 3), full_seconds=round(price.full, 3))
+    predicted = price.full_seconds if outcome.strategy == "full" else price.incremental
+    return replace(outcome, predicted_seconds=round(predicted, 3), full_seconds=round(price.full_seconds, 3))
 
 
 def receipt_of(

@@ -102,6 +102,12 @@ def test_a_table_is_due_by_its_lag_and_early_enough_for_what_its_refreshes_take(
     assert requested(bench.request(25)) == [["hourly"]]
 
 
+def test_after_a_clock_that_was_put_back_a_table_is_requested_at_once(bench):
+    kept(bench)
+
+    assert sorted(requested(bench.request(-3600))) == sorted(requested(bench.request(90_000)))
+
+
 def test_while_a_run_is_in_progress_there_is_no_other(bench):
     kept(bench)
     [request] = bench.request(3600).run_requests

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 import pytest
@@ -85,9 +85,33 @@ def test_what_was_never_heard_before_is_as_old_as_the_clock_says_or_new(by_clock
     known = listen(known, old, moment(11), by_clock=by_clock)
     later = engine_process(known["engine"], None, moment(11), ended=False)
 
-    assert at_once.voice is (Voice.SILENT if by_clock else Voice.HEARD)
+    assert at_once.voice is (Voice.SILENT if by_clock else Voice.UNKNOWN)
     # In either case it says when that was.
     assert (later.voice, later.since) == (Voice.SILENT, NOW - timedelta(minutes=5))
+
+
+def test_last_words_are_not_heard_until_others_follow() -> None:
+    known = listen({}, {"engine": NOW}, moment(0), by_clock=False)
+    assert engine_process(known["engine"], None, moment(5), ended=False).voice is Voice.UNKNOWN
+    known = listen(known, {"engine": NOW + timedelta(seconds=2)}, moment(5), by_clock=False)
+    assert engine_process(known["engine"], None, moment(5), ended=False).voice is Voice.HEARD
+
+
+def test_time_in_which_nobody_could_be_heard_is_no_silence() -> None:
+    known = listen({}, {"engine": NOW}, moment(0), by_clock=True)
+    known = listen(known, {"engine": NOW}, moment(120), by_clock=True, deaf=120.0)
+    assert engine_process(known["engine"], None, moment(120), ended=False).voice is Voice.HEARD
+
+    known = listen(known, {"engine": NOW}, moment(131), by_clock=True)
+    found = engine_process(known["engine"], None, moment(131), ended=False)
+    assert (found.voice, found.since) == (Voice.SILENT, NOW)
+
+
+@pytest.mark.parametrize(("ticks", "sensors"), [(True, RUNNING), (False, RUNNING), (False, STOPPED)])
+def test_a_scheduler_is_heard_when_all_that_should_be_was(ticks: bool, sensors: Mapping[str, str]) -> None:
+    found = scheduler_process(replace(heard(10.0), changed=ticks), heard(10.0), sensors, moment(0), ended=False)
+
+    assert found.voice is (Voice.HEARD if ticks or sensors is STOPPED else Voice.UNKNOWN)
 
 
 @pytest.mark.parametrize(

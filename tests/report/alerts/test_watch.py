@@ -304,7 +304,7 @@ def test_a_sensor_that_is_switched_off_is_handed_on_and_is_a_cause(scene: Scene)
     detail = scene.shop.control.heartbeats.read()["scheduler"].detail
     assert detail == {"supervisor": "STOPPED", "batch": "RUNNING"}
     assert SCHEDULER_SILENT not in [kind for *_, kind in told]
-    assert scene.alert("orders", LATE).cause == "the sensor of continuous tables is switched off in Dagster"
+    assert scene.alert("sales.spend", LATE).cause == "the sensor of continuous tables is switched off in Dagster"
 
 
 def test_without_dagster_no_scheduler_is_expected(scene: Scene) -> None:
@@ -365,13 +365,73 @@ def test_a_dagster_that_was_just_started_is_not_silent_by_its_last_words(scene: 
 # -- what was decided, and what was measured
 
 
-def test_a_freshness_that_became_shorter_is_judged_by_at_once(scene: Scene) -> None:
-    override = FreshnessOverride(SPEND, Freshness(2), "ann", NOW)
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_freshness_that_became_shorter_is_judged_by_from_then_on(scene: Scene, restarted: bool) -> None:
+    scene.shop.refresh(1, scene.now)
+    assert scene.looks(8, scene.engine_beats) == []
+    scene.shop.control.intentions.change(set_overrides=[FreshnessOverride(SPEND, Freshness(4), "ann", scene.now)])
+    if restarted:
+        scene.watch = scene.new_watch()
+    promised = scene.now
+
+    # It is 8 seconds old, and was promised to be less than 4 just now.
+    assert scene.looks(8, scene.engine_beats) == []
+    # One that just began leaves a breach from before it to the engine for a minute.
+    told = scene.looks(60 if restarted else 6, scene.engine_beats)
+    assert (RAISED, "sales.spend", LATE) in told
+    assert scene.alert("sales.spend", LATE).since == promised + timedelta(seconds=4)
+
+
+def test_a_table_that_was_late_before_its_freshness_became_shorter_stays_so(scene: Scene) -> None:
+    scene.shop.refresh(1, scene.now)
+    assert (RAISED, "sales.spend", LATE) in scene.looks(18, scene.engine_beats)
+    scene.shop.control.intentions.change(set_overrides=[FreshnessOverride(SPEND, Freshness(6), "ann", scene.now)])
+
+    assert (RECOVERED, "sales.spend", LATE) not in scene.looks(10, scene.engine_beats)
+
+
+# -- a control store that is away
+
+
+def test_an_outage_of_the_control_store_silences_nobody(scene: Scene) -> None:
+    scene.shop.control.heartbeats.beat("scheduler", scene.now, {"supervisor": "RUNNING"})
+    scene.dagster = Dagster(scene.now)
     scene.shop.refresh(1, scene.now)
     assert scene.looks(6, scene.engine_beats) == []
-    scene.shop.control.intentions.change(set_overrides=[override])
+    scene.wait(120)
+    scene.watch.could_not_look()
+    scene.shop.refresh(2, scene.now)
 
-    assert scene.looks(4, scene.engine_beats) == [(RAISED, "sales.spend", LATE)]
+    # Nobody could beat meanwhile; first looks, then beats.
+    silent = {ENGINE_SILENT, SCHEDULER_SILENT}
+    assert silent.isdisjoint(kind for *_, kind in [*scene.look(), *scene.looks(8)])
+    assert ENGINE_SILENT in {kind for *_, kind in scene.looks(8)}
+
+
+def test_a_restarted_watch_does_not_take_last_words_for_a_recovery(scene: Scene) -> None:
+    scene.shop.control.heartbeats.beat("scheduler", scene.now, {"supervisor": "RUNNING"})
+    scene.dagster = Dagster(scene.now)
+    assert (RAISED, "scheduler", SCHEDULER_SILENT) in scene.looks(100, scene.engine_beats)
+    scene.watch = scene.new_watch()
+
+    assert SCHEDULER_SILENT not in {kind for *_, kind in scene.looks(200, scene.engine_beats)}
+
+
+def test_alerts_of_a_store_that_was_lost_are_raised_anew_and_end(scene: Scene) -> None:
+    if scene.shop.settings.control_store.startswith("postgresql"):
+        pytest.skip("the file of another store is put in its place")
+    scene.shop.refresh(1, scene.now)
+    assert (RAISED, "orders", LATE) in scene.looks(18, scene.engine_beats)
+    Path(scene.shop.settings.control_store.removeprefix("sqlite:///")).unlink()
+
+    assert (RAISED, "orders", LATE) in scene.looks(20, scene.engine_beats)
+    assert [alert.subject for alert in scene.shop.control.alerts.open_alerts()] == ["orders", "sales.spend"]
+
+    def keep() -> None:
+        scene.engine_beats()
+        scene.shop.refresh(2, scene.now)
+
+    assert (RECOVERED, "orders", LATE) in scene.looks(40, keep)
 
 
 def test_a_promise_that_no_rhythm_could_keep_is_the_cause(scene: Scene) -> None:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import RowMapping, and_, delete, insert, select, update
+from sqlalchemy import RowMapping, and_, delete, insert, or_, select, update
 
 from freshline.commit.control_store.database import Database, key_of, text_of, time_of
 from freshline.commit.control_store.schema import ALERTS, AWAITED, DELIVERIES
@@ -28,11 +28,13 @@ class AlertStore:
 
     def open_alerts(self) -> list[Alert]:
         """Alerts that have not recovered, the oldest first."""
-        return self._read(ALERTS.c.recovered_at.is_(None), newest_first=False, limit=None)
+        return self._read(ALERTS.c.recovered_at.is_(None), newest_first=False)
 
     def alerts(self, limit: int = 100) -> list[Alert]:
-        """The newest alerts, open and past, the newest first."""
-        return self._read(None, newest_first=True, limit=limit)
+        """The newest alerts and all that are open, the newest first."""
+        newest = select(ALERTS.c.id).order_by(ALERTS.c.id.desc()).limit(limit)
+        wanted = or_(ALERTS.c.recovered_at.is_(None), ALERTS.c.id.in_(newest))
+        return self._read(wanted, newest_first=True)
 
     def record(
         self, news: Sequence[News], quiet: Sequence[Alert], channels: Sequence[str], now: datetime
@@ -139,12 +141,8 @@ class AlertStore:
         with self._database.write() as connection:
             connection.execute(update(DELIVERIES).where(DELIVERIES.c.id == delivery).values(**values))
 
-    def _read(self, condition: Any, *, newest_first: bool, limit: int | None) -> list[Alert]:
-        statement = select(ALERTS).order_by(ALERTS.c.id.desc() if newest_first else ALERTS.c.id)
-        if condition is not None:
-            statement = statement.where(condition)
-        if limit is not None:
-            statement = statement.limit(limit)
+    def _read(self, condition: Any, *, newest_first: bool) -> list[Alert]:
+        statement = select(ALERTS).where(condition).order_by(ALERTS.c.id.desc() if newest_first else ALERTS.c.id)
         with self._database.read() as connection:
             rows = connection.execute(statement).mappings().all()
             taken = connection.execute(

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Engine, create_engine, delete, event, func, insert, inspect, select
+from sqlalchemy import URL, Connection, Engine, create_engine, delete, event, func, insert, inspect, select
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlchemyError
 
@@ -44,8 +44,8 @@ class Database:
             parsed = make_url(url)
             if parsed.get_backend_name() == "sqlite" and parsed.database and parsed.database != ":memory:":
                 Path(parsed.database).parent.mkdir(parents=True, exist_ok=True)
-            engine = create_engine(parsed, connect_args=_connect_args(parsed.get_backend_name()))
-        except (ArgumentError, NoSuchModuleError, ImportError) as error:
+            engine = create_engine(parsed, connect_args=_connect_args(parsed))
+        except (ArgumentError, NoSuchModuleError, ImportError, ValueError) as error:
             raise SettingsError(
                 f"control-store is not a database URL that can be used here: {_sentence(error)}. "
                 "Write sqlite:///PATH, or another SQLAlchemy URL whose driver is installed."
@@ -57,6 +57,8 @@ class Database:
         if engine.dialect.name == "sqlite":
             event.listen(engine, "connect", _prepare_sqlite)
             event.listen(engine, "begin", _begin_sqlite)
+        elif engine.dialect.name == "postgresql":
+            event.listen(engine, "connect", _prepare_postgres)
         database = cls(engine)
         try:
             database._provide()
@@ -188,9 +190,21 @@ def _migrate(connection: Connection) -> None:
     command.upgrade(config, "head")
 
 
-def _connect_args(backend: str) -> dict[str, Any]:
-    # The driver begins transactions by itself otherwise, and then not where they should begin.
-    return {"timeout": _BUSY_SECONDS, "isolation_level": None} if backend == "sqlite" else {}
+def _connect_args(url: URL) -> dict[str, Any]:
+    if url.get_backend_name() == "sqlite":
+        # The driver begins transactions by itself otherwise, and then not where they should begin.
+        return {"timeout": _BUSY_SECONDS, "isolation_level": None}
+    if url.drivername not in ("postgresql+psycopg", "postgresql+psycopg2"):
+        return {}
+    # By default nothing of it has an end, and a server that is cut off would hold up engine and watch for ever.
+    wanted = {
+        "connect_timeout": round(_BUSY_SECONDS),
+        "keepalives_idle": 10,
+        "keepalives_interval": 5,
+        "keepalives_count": 3,
+        "tcp_user_timeout": round(_BUSY_SECONDS * 1000),
+    }
+    return {name: value for name, value in wanted.items() if name not in url.query}
 
 
 def _prepare_sqlite(connection: Any, _record: Any) -> None:
@@ -206,6 +220,19 @@ def _prepare_sqlite(connection: Any, _record: Any) -> None:
         cursor.close()
 
 
+def _prepare_postgres(connection: Any, _record: Any) -> None:
+    milliseconds = round(_BUSY_SECONDS * 1000)
+    cursor = connection.cursor()
+    try:
+        cursor.execute(f"SET lock_timeout = {milliseconds}")
+        cursor.execute(f"SET statement_timeout = {2 * milliseconds}")
+        # Of a process that was stopped in the middle of a transaction, with the lock of the writers.
+        cursor.execute(f"SET idle_in_transaction_session_timeout = {3 * milliseconds}")
+    finally:
+        cursor.close()
+    connection.commit()
+
+
 def _begin_sqlite(connection: Connection) -> None:
     write = connection.get_execution_options().get("freshline_write", False)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
@@ -215,7 +242,7 @@ def _what_happened(said: str) -> str:
     lowered = said.lower()
     if "readonly" in lowered or "read-only" in lowered:
         return "cannot be written: it is read-only. Make the file and its folder writable for this user."
-    if "locked" in lowered:
+    if "locked" in lowered or "lock timeout" in lowered:
         return "is locked by another process that does not let go. End that process and try again."
     if "full" in lowered:
         return "cannot be written: the disk is full. Free some space and try again."

@@ -6,11 +6,14 @@ A change here comes with a migration in `migrations/versions` and a new FORMAT; 
 
 from __future__ import annotations
 
-from sqlalchemy import Boolean, Column, Float, Integer, MetaData, String, Table, Text
+from sqlalchemy import BigInteger, Boolean, Column, Float, Integer, MetaData, String, Table, Text
 
-FORMAT = 2
+FORMAT = 3
 
 METADATA = MetaData()
+
+# What may pass two thousand million; SQLite's integers are long enough as they are.
+LongInteger = BigInteger().with_variant(Integer(), "sqlite")
 
 FORMATS = Table("freshline_format", METADATA, Column("format", Integer, nullable=False))
 
@@ -43,9 +46,9 @@ REFRESHES = Table(
     Column("seconds", Float, nullable=False),
     Column("version", Integer),
     Column("fingerprint", String(100), nullable=False),
-    Column("rows_in", Integer),
-    Column("rows_out", Integer),
-    Column("rejected", Integer, nullable=False),
+    Column("rows_in", LongInteger),
+    Column("rows_out", LongInteger),
+    Column("rejected", LongInteger, nullable=False),
     Column("committed", Boolean, nullable=False),
     Column("data_timestamp", String(40)),
     Column("error", Text),
@@ -57,7 +60,7 @@ REFRESHES = Table(
     Column("predicted_seconds", Float),
     Column("full_seconds", Float),
     Column("lag_seconds", Float),
-    Column("late_rows", Integer),
+    Column("late_rows", LongInteger),
 )
 
 REQUESTS = Table(
@@ -80,7 +83,7 @@ OVERRIDES = Table(
     METADATA,
     Column("key", String(300), primary_key=True),
     Column("name", String(300), nullable=False),
-    Column("freshness_seconds", Integer, nullable=False),
+    Column("freshness_seconds", LongInteger, nullable=False),
     Column("decided_by", String(300), nullable=False),
     Column("decided_at", String(40), nullable=False),
     Column("until", String(40)),

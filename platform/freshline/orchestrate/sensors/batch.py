@@ -36,6 +36,7 @@ from freshline.orchestrate.scheduler import BATCH, STOPPED, SUPERVISOR
 from freshline.orchestrate.sensors.runs import in_progress
 from freshline.plan.batch import Attempt, BatchPlan, batch_tables, plan_batch
 from freshline.plan.due import due_tables, with_driving
+from freshline.plan.lag import is_future
 from freshline.report.notices import EVENTS_A_TICK, Standing
 
 # Its tables may lag by half an hour at least; each look is a row that Dagster keeps for a day.
@@ -151,6 +152,8 @@ def due_batch(look: Look, control: ControlStore) -> tuple[TableName, ...]:
 
 def _is_old(look: Look, name: TableName) -> bool:
     status = look.statuses[name]
+    if status.data_timestamp is None or is_future(status.data_timestamp, look.now):
+        return True  # by a clock that was put back it would be young for as long as it was put back
     return status.lag_seconds is None or status.lag_seconds >= status.freshness_seconds / 2
 
 

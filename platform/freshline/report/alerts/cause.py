@@ -87,9 +87,10 @@ def _process_cause(own: Standing, above: list[Standing], situation: Situation) -
         return "no engine keeps the tables; `freshline up` or `freshline engine start` starts one"
     for standing in (own, *above):
         prefix = "" if standing is own else f"it waits for {standing.name}, and "
-        if standing.mode in situation.switched_off:
+        # What arrives at sources is brought in whatever is switched off.
+        if standing.mode in situation.switched_off and not standing.is_source:
             return f"{prefix}the sensor of {standing.mode} tables is switched off in Dagster"
-        if standing.mode is Mode.BATCH and situation.scheduler.voice is Voice.SILENT:
+        if standing.mode is Mode.BATCH and not standing.is_source and situation.scheduler.voice is Voice.SILENT:
             return f"{prefix}{situation.scheduler.cause}"
     return None
 

@@ -145,7 +145,8 @@ class Courier:
             try:
                 left = self.deliver_due()
             except FreshlineError as error:
-                # The watch tells of the store; here it is only waited for.
+                # The watch tells of the store; here it is only waited for. What is pending nobody knows until then.
+                left = 1
                 LOG.debug("channel %s waits for the control store: %s", self.name, error)
             # With nothing pending there is nothing to look for until there is news.
             self._wake.wait(_LOOK_SECONDS if left else None)

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 
 from freshline.declare.settings import AlertSettings
 from freshline.plan.alert import Alert, AlertEvent, AlertKind, AlertLevel, News
-from freshline.report.alerts.standing import Situation
+from freshline.report.alerts.standing import Situation, Voice
 from freshline.report.alerts.trouble import Trouble, find_troubles
 
 # How long a trouble must be away before it is over, where the table does not say otherwise.
@@ -49,7 +49,11 @@ def evaluate(
     """Compare what is wrong with the open alerts; `link` gives the page of a subject."""
     troubles = {(trouble.subject, trouble.kind): trouble for trouble in find_troubles(situation, settings, now)}
     freshness = {str(name): standing.freshness_seconds for name, standing in situation.standings.items()}
-    return compare(troubles, open_alerts, freshness, settings, now, link)
+    voices = {AlertKind.ENGINE_SILENT: situation.engine.voice, AlertKind.SCHEDULER_SILENT: situation.scheduler.voice}
+    undecided = {kind for kind, voice in voices.items() if voice is Voice.UNKNOWN}
+    # Whether these are over will be seen: until then they are as they were.
+    decided = [alert for alert in open_alerts if alert.kind not in undecided]
+    return compare(troubles, decided, freshness, settings, now, link)
 
 
 def compare(

@@ -60,8 +60,6 @@ def run(settings: Settings, surroundings: Surroundings, identity: Identity, over
     couriers = _couriers(settings, store, channels)
     try:
         watch = _watch(settings, surroundings, store, stays=True)
-        for courier in couriers:
-            courier.start()
         _look_on(watch, lease, couriers, over)
     finally:
         deadline = time.monotonic() + _STOP_SECONDS
@@ -142,6 +140,9 @@ def _look_on(watch: Watch, lease: Lease, couriers: Collection[Courier], over: th
             if not begun:
                 begun = True
                 LOG.info("watching")
+                # Not before the right to look is had: another that has it brings the same messages.
+                for courier in couriers:
+                    courier.start()
             found = watch.look()
             if trouble is not None:
                 LOG.info("watching again")
@@ -150,6 +151,7 @@ def _look_on(watch: Watch, lease: Lease, couriers: Collection[Courier], over: th
                 for courier in couriers:
                     courier.wake()
         except (StorageError, OSError) as error:
+            watch.could_not_look()
             # Once, not every two seconds: it may last for hours.
             if trouble is None:
                 LOG.error("nothing can be watched for now: %s", error)

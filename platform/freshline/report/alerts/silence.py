@@ -8,7 +8,7 @@ everything silent at once, nor hides for an hour that somebody died.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Protocol
 
@@ -54,28 +54,40 @@ def jump_seconds(before: Moment, after: Moment) -> float:
 
 @dataclass(frozen=True)
 class Heard:
-    """The newest heartbeat of one name, and when it was first seen (seconds that pass)."""
+    """The newest heartbeat of one name, and when it was first seen (seconds that pass).
+
+    `changed`: it was seen to take the place of another, or the clock tells how old it is. Until then it may be the last
+    word of somebody who died long ago.
+    """
 
     at: datetime
     seen: float
+    changed: bool = True
 
 
 def listen(
-    before: Mapping[str, Heard], heartbeats: Mapping[str, datetime], moment: Moment, *, by_clock: bool
+    before: Mapping[str, Heard],
+    heartbeats: Mapping[str, datetime],
+    moment: Moment,
+    *,
+    by_clock: bool,
+    deaf: float = 0.0,
 ) -> dict[str, Heard]:
     """What is heard now; one that did not change since keeps when it was seen.
 
     How old one is that was never seen before only the clock can tell: with `by_clock` it is asked, else it counts as
-    new.
+    new. `deaf` are the seconds since the last look in which nobody could have been heard: they are no silence.
     """
     found = {}
     for name, at in heartbeats.items():
         known = before.get(name)
         if known is None:
             age = max(0.0, (moment.now - at).total_seconds()) if by_clock else 0.0
-            found[name] = Heard(at, moment.passed - age)
+            found[name] = Heard(at, moment.passed - age, changed=by_clock)
+        elif known.at == at:
+            found[name] = replace(known, seen=known.seen + deaf)
         else:
-            found[name] = known if known.at == at else Heard(at, moment.passed)
+            found[name] = Heard(at, moment.passed)
     return found
 
 
@@ -90,7 +102,7 @@ def engine_process(heard: Heard | None, heartbeat: Heartbeat | None, moment: Mom
         return Process(Voice.ABSENT)
     silent = moment.passed - heard.seen
     if silent <= (ENGINE_ENDED_SECONDS if ended else ENGINE_SILENT_SECONDS):
-        return Process(Voice.HEARD)
+        return Process(Voice.HEARD if heard.changed else Voice.UNKNOWN)
     since = _last_heard(heard, moment)
     pid = None if heartbeat is None else heartbeat.detail.get("pid")
     who = "the engine" if pid is None else f"the engine, process {pid},"
@@ -120,7 +132,9 @@ def scheduler_process(
         since = _last_heard(ticks, moment)
         what = "Dagster is silent" if daemon is None else "Dagster's daemon runs, and its sensors do not tick"
         return Process(Voice.SILENT, since, f"{what}, last heard of {moment_text(since)}")
-    return Process(Voice.HEARD)
+    # Of what should beat, each has to be heard again before it can be said to.
+    awaited = [*([] if daemon is None else [daemon]), *([ticks] if expected else [])]
+    return Process(Voice.HEARD if all(heard.changed for heard in awaited) else Voice.UNKNOWN)
 
 
 def sensor_states(look: SchedulerLook | None) -> dict[str, str]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from freshline.declare.graph import Graph
 from freshline.declare.names import TableName
-from freshline.declare.spec import Mode
+from freshline.declare.spec import Mode, SourceSpec
 from freshline.plan.intentions import Suspension
 from freshline.report.alerts.history import NOTHING, Arrivals, Failing
 from freshline.report.status import TableStatus
@@ -24,9 +24,10 @@ SCHEDULER = "scheduler"
 class Standing:
     """How one table or source stands.
 
-    `warn_after` and `fail_after` are lags in seconds. `first_seen` is when it was first looked at without having data;
-    None where it has. `driving` are the inputs that count in its lag. `unreadable` is the error of reading its log, as
-    a JSON object. `infeasible` says why its freshness cannot be kept, None where it can or nobody knows.
+    `warn_after` and `fail_after` are lags in seconds. `first_seen` is when it was first looked at without having
+    data; None where it has. `promised_at` is when its freshness became as short as it is, None where it always was.
+    `driving` are the inputs that count in its lag. `unreadable` is the error of reading its log, as a JSON object.
+    `infeasible` says why its freshness cannot be kept, None where it can or nobody knows.
     """
 
     name: TableName
@@ -36,6 +37,8 @@ class Standing:
     fail_after: int
     data_timestamp: datetime | None
     first_seen: datetime | None = None
+    promised_at: datetime | None = None
+    is_source: bool = False
     driving: tuple[TableName, ...] = ()
     suspension: Suspension | None = None
     unreadable: Mapping[str, Any] | None = None
@@ -43,6 +46,14 @@ class Standing:
     refresh_seconds: float | None = None
     failing: Failing | None = None
     arrivals: Arrivals = NOTHING
+
+    @property
+    def told_from(self) -> datetime | None:
+        """From when on it may be told as late: a promise that was just made shorter cannot have been broken before."""
+        since = self.late_since
+        if since is None or self.promised_at is None:
+            return since
+        return max(since, self.promised_at + timedelta(seconds=self.warn_after))
 
     @property
     def late_since(self) -> datetime | None:
@@ -57,6 +68,7 @@ class Voice(StrEnum):
     ABSENT = "absent"  # none is expected: never started, or ended in order
     HEARD = "heard"
     SILENT = "silent"
+    UNKNOWN = "unknown"  # its last words are there, and whether more follow is yet to be seen
 
 
 @dataclass(frozen=True)
@@ -115,6 +127,7 @@ def table_standing(graph: Graph, status: TableStatus) -> Standing:
         fail_after=fail,
         data_timestamp=status.data_timestamp,
         driving=graph.driving(status.table),
+        is_source=isinstance(spec, SourceSpec),
         unreadable=status.error if status.unreadable else None,
         infeasible=status.feasible_reason if status.feasible is False else None,
         refresh_seconds=None if status.last_refresh is None else status.last_refresh.seconds,

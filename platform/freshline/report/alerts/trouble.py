@@ -62,10 +62,12 @@ def _lag(standing: Standing, situation: Situation, now: datetime) -> Iterator[Tr
     since, read_at = standing.late_since, situation.read_at or now
     if since is None or read_at <= since:
         return
-    fails = read_at - since > timedelta(seconds=standing.fail_after - standing.warn_after) + HOLD
+    told_from = standing.told_from or since
+    fails = read_at - told_from > timedelta(seconds=standing.fail_after - standing.warn_after) + HOLD
     level = AlertLevel.FAIL if fails else AlertLevel.WARN
     left_alone = situation.catching_up_since is not None and since < situation.catching_up_since
-    ripe = read_at - since > HOLD and not left_alone
+    ripe = read_at - told_from > HOLD and not left_alone
+    since = min(told_from, now)
     blocking = suspended_above(standing.name, situation)
     if blocking is not None and blocking.suspension is not None:
         cause = f"blocked by {blocking.name}, {suspended_cause(blocking.suspension)}"

@@ -108,6 +108,9 @@ class Watch:
         self._moment: Moment | None = None
         self._settled_at = 0.0
         self._heard: Mapping[str, Heard] = {}
+        self._listened_at = 0.0
+        self._deaf = False
+        self._identity: str | None = None
         self._scheduler: SchedulerLook | None = None
         self._scheduler_at: float | None = None
         self._daemon_seen: datetime | None = None
@@ -122,6 +125,7 @@ class Watch:
         moment = Moment(self._clock(), self._passed())
         self._begin = self._begin or moment
         self._mind_the_clock(moment)
+        self._mind_the_store()
         intentions = self._intentions_at(moment.now)
         graph = self._surroundings.graph()
         heartbeats = self._store.heartbeats.read()
@@ -138,6 +142,16 @@ class Watch:
             stored = self._store.alerts.record(found.news, found.quiet, channels, moment.now)
             return replace(found, news=tuple(stored))
         return found
+
+    def could_not_look(self) -> None:
+        """The control store could not be used: who writes heartbeats there could not be heard, and is not silent."""
+        self._deaf = True
+
+    def _mind_the_store(self) -> None:
+        """In a store that took the place of a lost one, alerts and intentions are others."""
+        identity = self._store.identity()
+        if identity != self._identity:
+            self._identity, self._open, self._intentions = identity, None, None
 
     def _mind_the_clock(self, moment: Moment) -> None:
         before, self._moment = self._moment, moment
@@ -164,7 +178,9 @@ class Watch:
         known = {name: heartbeats[name].at for name in (ENGINE, SCHEDULER) if name in heartbeats}
         if look is not None and look.daemon_heartbeat is not None:
             known[_DAEMON] = look.daemon_heartbeat
-        self._heard = listen(self._heard, known, moment, by_clock=not self._stays)
+        deaf = moment.passed - self._listened_at if self._deaf else 0.0
+        self._heard = listen(self._heard, known, moment, by_clock=not self._stays, deaf=deaf)
+        self._listened_at, self._deaf = moment.passed, False
         ended = self._surroundings.ended(heartbeats)
         sensors = sensor_states(look)
         told = self._tell_of_scheduler(look, sensors, heartbeats.get(SCHEDULER), moment.now)
@@ -184,7 +200,7 @@ class Watch:
     def _catching_up_since(self, engine: Process, moment: Moment) -> datetime | None:
         """Before when a breach is left to the engine to mend for now."""
         begin = self._begin
-        if begin is None or not self._stays or engine.voice is not Voice.HEARD:
+        if begin is None or not self._stays or engine.voice not in (Voice.HEARD, Voice.UNKNOWN):
             return None
         return begin.now if moment.passed - begin.passed < CATCH_UP_SECONDS else None
 
@@ -256,12 +272,28 @@ class _Reader:
         if not known or age >= READ_SECONDS or (age >= self._pause and self._any_late(moment.now)):
             begin = self._passed()
             statuses = read_status(graph, self._store, self._warehouse, moment.now, counted=False)
-            self._standings = {status.table: self._standing(table_standing(graph, status)) for status in statuses}
+            found = {status.table: table_standing(graph, status) for status in statuses}
+            promised = {name: self._promised_at(each, graph, intentions, moment.now) for name, each in found.items()}
+            self._standings = {
+                name: replace(self._standing(each), promised_at=promised[name]) for name, each in found.items()
+            }
             self._graph, self._intentions = graph, intentions
             self._at, self.read_at = moment.passed, moment.now
             cost = self._passed() - begin
             self._pause = min(max(SHORTEST_READ_SECONDS, cost / _READ_SHARE), LONGEST_READ_SECONDS)
         return self._standings
+
+    def _promised_at(self, found: Standing, graph: Graph, intentions: Intentions, now: datetime) -> datetime | None:
+        """When its freshness became as short as it is: by a statement, or seen here, for a declaration has no time."""
+        before = self._standings.get(found.name)
+        if before is not None:
+            if found.freshness_seconds < before.freshness_seconds:
+                return now
+            return before.promised_at if found.freshness_seconds == before.freshness_seconds else None
+        override = intentions.overrides.get(found.name)
+        if override is None or override.freshness >= graph.declared_freshness(found.name):
+            return None
+        return override.at
 
     def _any_late(self, now: datetime) -> bool:
         return any(

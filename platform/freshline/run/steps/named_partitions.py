@@ -40,7 +40,7 @@ def replace_named(attempt: Attempt, step: ReplaceNamedPartitions) -> Work:
     inputs = attempt.inputs if by_partition else pin_at(attempt.runtime, spec, receipt.positions)
     frames = whole_inputs(spark, spec, inputs)
     predicate = " OR ".join(f"({partition_condition(values)})" for values in named)
-    if shape.origin is not None:
+    if shape.origin is not None and attempt.push_down:
         expressions = dict(zip(spec.partitioned_by, stored_expressions(spec, schema, shape.origin), strict=True))
         over = " OR ".join(f"({partition_condition(values, expressions)})" for values in named)
         frames[shape.origin.input] = frames[shape.origin.input].where(over)

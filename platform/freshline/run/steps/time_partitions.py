@@ -91,7 +91,7 @@ def _write_of_intervals(
     frames = whole_inputs(spark, spec, inputs)
     shadow_inputs(frames)
     schema = run_unjudged(spark, spec, inputs).schema
-    origin = read_shape(spec.query, spec.partitioned_by).origin
+    origin = read_shape(spec.query, spec.partitioned_by).origin if attempt.push_down else None
     if origin is not None:
         (expression,) = stored_expressions(spec, schema, origin)
         (column,) = spec.partitioned_by
