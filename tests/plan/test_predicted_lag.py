@@ -100,9 +100,16 @@ def test_tables_by_a_timer_take_workers_from_the_continuous_ones_and_leave_one(s
 def test_refreshes_that_were_made_tell_how_high_and_how_long_the_lag_was():
     records = [record(10.0 * n, 10.0 * n - 4) for n in range(8)]
 
-    assert measure_lag(records, [], "continuous") == PredictedLag(9.0, 14.0, 7)
+    assert measure_lag(records, [], "continuous") == PredictedLag(9.0, 14.0, 4)
     assert measure_lag(records[:3], [], "continuous") is None
     assert measure_lag(records, [], "incremental") is None
+
+
+def test_the_newer_half_of_them_tells_what_an_engine_that_has_become_faster_takes():
+    slow = [record(20.0 * n, 20.0 * n - 15) for n in range(4)]
+    quick = [record(60.0 + 5.0 * n, 60.0 + 5.0 * n - 3) for n in range(1, 6)]
+
+    assert measure_lag([*slow, *quick], [], "continuous") == PredictedLag(5.5, 8.0, 4)
 
 
 def test_a_long_cycle_counts_for_as_long_as_it_is():
@@ -123,4 +130,4 @@ def test_another_freshness_a_person_and_a_quiet_source_do_not_count():
     assert measure_lag([*records, altered], [], "continuous") is None
     assert measure_lag([*records, manual], [], "continuous") is None
     assert measure_lag(records[:6], quiet, "continuous") is None
-    assert measure_lag([*records], quiet[:2], "continuous") == PredictedLag(9.0, 14.0, 5)
+    assert measure_lag([*records], quiet[:2], "continuous") == PredictedLag(9.0, 14.0, 3)

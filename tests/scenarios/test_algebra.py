@@ -176,3 +176,35 @@ def test_what_only_an_unread_expression_of_with_sees_changes_nothing(lines):
     lines.sql("INSERT INTO other VALUES (2)")
     lines.sql("INSERT INTO line VALUES (9, 'a', 9, 9.00, NULL)")
     assert refreshed(lines) == ("ALGEBRAIC(k)", "keys")
+
+
+@pytest.mark.parametrize("query", ["SELECT k FROM s GROUP BY k", "SELECT k, v, upper(k) AS u FROM s GROUP BY k, v"])
+def test_groups_that_show_only_their_key_are_kept(lab, query):
+    lab.source("s", "k STRING, v INT")
+    lab.sql("INSERT INTO s VALUES ('a', 1), ('b', 2)")
+    lab.declare(f"CREATE MATERIALIZED TABLE t FRESHNESS = INTERVAL '1' HOUR AS {query}")
+    lab.refresh("t")
+    for change in ("INSERT INTO s VALUES ('c', 3), ('a', 1)", "DELETE FROM s WHERE k = 'b'"):
+        lab.sql(change)
+        outcome = lab.refresh("t")
+        assert (outcome.error, outcome.strategy) == (None, "keys")
+        assert lab.diff("t") == []
+
+
+@pytest.mark.parametrize(
+    "kind", ["DECIMAL(38,18)", "DECIMAL(38,6)", "DECIMAL(30,7)", "DECIMAL(28,10)", "DECIMAL(27,10)"]
+)
+def test_a_sum_of_long_decimals_keeps_its_last_digit(lab, kind):
+    scale = int(kind.split(",")[1].rstrip(")"))
+    least = "0." + "0" * (scale - 1) + "1"
+    lab.source("s", f"k STRING, amount {kind}")
+    lab.sql(f"INSERT INTO s VALUES ('a', 1{least[1:]}), ('b', 2)")
+    lab.declare(
+        "CREATE MATERIALIZED TABLE t FRESHNESS = INTERVAL '1' HOUR AS "
+        "SELECT k, sum(amount) AS total, count(*) AS n FROM s GROUP BY k"
+    )
+    lab.refresh("t")
+    lab.sql("INSERT INTO s VALUES ('a', 0)")
+    assert lab.refresh("t").strategy == "keys"
+    assert lab.diff("t") == []
+    assert str(lab.rows("t")[0]["total"]).endswith("1")

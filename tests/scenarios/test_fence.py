@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from freshline.commit.delta_log import newest_version
+from freshline.commit.write import append_rows
 from freshline.declare.names import TableName
 from freshline.errors import FencedError
 from freshline.plan.request import RefreshRequest
@@ -78,6 +79,50 @@ def test_a_writer_of_an_older_epoch_writes_nothing_and_says_so(tables):
     assert len(tables.rows("ev")) == len(tables.rows("first")) == len(tables.rows("copied")) == 2
     for name in ("copied", "parted", "first"):
         assert tables.diff(name) == []
+
+
+@pytest.mark.parametrize("at", ["table-before-commit", "table-between"])
+def test_a_writer_of_an_older_epoch_that_is_first_repeats_no_row(tables, monkeypatch, at):
+    # The new engine has planned and computed; before it commits, the old one wakes up and commits the same change.
+    old, taken = tables.runtime.epoch, []
+
+    def wake_up(point):
+        if point in (at, "log-before-commit") and not taken:
+            taken.append(point)
+            assert refresh(runtime_of(tables, old), name).committed
+
+    def append_after_the_check(rows, path, receipt, **options):
+        wake_up("table-between")
+        append_rows(rows, path, receipt, **options)
+
+    monkeypatch.setattr("freshline.run.steps.append.append_rows", append_after_the_check)
+    for name in ("ev", "copied", "parted", "first"):
+        taken.clear()
+
+        assert refresh(runtime_of(tables, old + 1, wake_up), name).state in ("SUCCEEDED", "FAILED")
+
+        # Where the two wrote in the same moment, the next refresh finds it in their receipts.
+        assert refresh(runtime_of(tables, old + 2), name).error is None
+        assert name != "copied" or taken
+    assert len(tables.rows("ev")) == len(tables.rows("first")) == len(tables.rows("copied")) == 2
+    for name in ("copied", "parted", "first"):
+        assert tables.diff(name) == []
+    assert refresh(runtime_of(tables, old + 3), "copied").strategy == "noop"
+
+
+def test_rows_that_others_add_while_a_refresh_is_computed_are_noticed(tables):
+    taken = []
+
+    def add(point):
+        if point == "table-before-commit" and not taken:
+            taken.append(point)
+            tables.runtime.sessions.root.sql(f"INSERT INTO delta.`{tables.path('copied')}` VALUES (99, 'x')")
+
+    assert refresh(runtime_of(tables, tables.runtime.epoch, add), "copied").committed
+    repaired = refresh(runtime_of(tables, tables.runtime.epoch), "copied")
+
+    assert repaired.reason.startswith("FOREIGN_WRITE")
+    assert tables.diff("copied") == []
 
 
 def test_a_twin_of_the_same_epoch_is_noticed_and_planned_again(tables):

@@ -230,3 +230,23 @@ def test_a_stop_while_rows_wait_loses_and_repeats_none(lab, point):
     assert lab.refresh("w", full=True).error is None
     assert lab.refresh("n").error is None
     assert lab.diff("w") == lab.diff("n") == []
+
+
+def test_rows_that_wait_are_added_when_the_declaration_has_no_retries_any_more(lab):
+    declare(lab)
+    lab.declare(WAITING.format(key=""))
+    lab.sql("INSERT INTO o VALUES (1, DATE'2026-01-01', 1, 1, 'eu'), (2, DATE'2026-01-01', 8, 1, 'eu')")
+    lab.refresh("w")
+    assert [row["id"] for row in lab.rows("w")] == [1]
+    without = WAITING.replace(
+        "WITH ('lookup.retry-on-miss.attempts' = '2',\n'lookup.retry-on-miss.delay' = '10 minutes')", ""
+    )
+    assert without != WAITING
+    lab.declare(without.format(key=""))
+
+    assert lab.refresh("w").error is None
+
+    assert [row["id"] for row in lab.rows("w")] == [1, 2]
+    lab.sql("INSERT INTO o VALUES (3, DATE'2026-01-02', 8, 1, 'eu')")
+    lab.refresh("w")
+    assert [row["id"] for row in lab.rows("w")] == [1, 2, 3]

@@ -326,3 +326,20 @@ def test_columns_that_have_no_order_do_not_stop_a_merge(lab, kind):
     assert lab.refresh("t").strategy == "merge"
     assert lab.rows("t") == [{"k": "a", "id": 2, "m": value}]
     assert lab.diff("t") == []
+
+
+@pytest.mark.parametrize("kind", ["first_row", "last_row"])
+def test_an_empty_text_in_a_key_that_is_a_partition_too_is_no_key(lab, kind):
+    order = "merge.order" if kind == "first_row" else "merge.sequence"
+    lab.files("ev", "id INT, region STRING, n INT")
+    lab.declare(
+        "CREATE MATERIALIZED TABLE t (PRIMARY KEY (id, region)) PARTITIONED BY (region) "
+        f"WITH ('merge' = '{kind}', '{order}' = 'n', 'merge.tie-breaker' = 'n') FRESHNESS = INTERVAL '1' HOUR AS "
+        "SELECT id, region, n FROM ev"
+    )
+    for number in range(3):
+        rows = [{"id": 1, "region": "", "n": number}, {"id": 1, "region": "eu", "n": number}]
+        lab.land("ev", f"{number}.json", rows)
+        lab.refresh_all()
+        assert lab.diff("t") == []
+        assert [row["region"] for row in lab.rows("t")] == ["eu"]

@@ -156,3 +156,38 @@ def test_tables_without_partitions_and_before_their_first_version_say_so(lab):
 
     assert "has no partitions" in str(lab.refresh("t", partitions={"d": "2026-01-01"}).error)
     assert "has no partitions" in str(lab.refresh("s", partitions={"d": "2026-01-01"}).error)
+
+
+@pytest.mark.parametrize(
+    "undone",
+    [
+        "UPDATE s SET n = 1 WHERE id = 1",
+        "DELETE FROM s WHERE id = 1; INSERT INTO s VALUES (1, DATE'2026-01-01', 'eu', 1)",
+    ],
+)
+def test_what_a_named_partition_took_in_is_taken_back_when_it_is_undone(daily, undone):
+    daily.sql("UPDATE s SET n = 10 WHERE id = 1")
+    daily.refresh("t", partitions={"d": "2026-01-01"})
+    assert daily.rows("t")[0]["n"] == 10
+    for statement in undone.split("; "):
+        daily.sql(statement)
+
+    daily.refresh("t")
+
+    assert daily.rows("t")[0]["n"] == 1
+    assert daily.diff("t") == []
+
+
+def test_rows_of_others_are_not_hidden_by_a_named_partition(daily):
+    path = daily.path("t")
+    daily.runtime.sessions.root.sql(f"INSERT INTO delta.`{path}` VALUES (DATE'2026-01-02', 'eu', 99)")
+    named = daily.refresh("t", partitions={"d": "2026-01-01"})
+    assert named.error is None
+    assert daily.receipt("t").foreign
+
+    repaired = daily.refresh("t")
+
+    assert repaired.reason.startswith("FOREIGN_WRITE")
+    assert daily.diff("t") == []
+    assert not daily.receipt("t").foreign
+    assert daily.refresh("t").strategy == "noop"

@@ -157,3 +157,57 @@ def test_a_start_that_is_stated_for_what_did_not_change_changes_nothing(events):
     again = events.refresh("t", start="now")
 
     assert (again.strategy, again.version) == ("noop", version)
+
+
+def test_a_partition_with_rows_of_the_earlier_declaration_is_not_computed_as_a_whole(lab):
+    lab.source("s", "ds STRING, k STRING, v INT")
+    lab.sql("INSERT INTO s VALUES ('d1', 'a', 1), ('d1', 'b', 2)")
+    query = "SELECT ds, k, sum(v{}) AS n FROM s GROUP BY ds, k"
+    declare(lab, query.format(""), "(PRIMARY KEY (ds, k)) PARTITIONED BY (ds)")
+    lab.refresh("t")
+    declare(lab, query.format(" * 100"), "(PRIMARY KEY (ds, k)) PARTITIONED BY (ds)")
+    assert lab.refresh("t", start="now").error is None
+    lab.sql("INSERT INTO s VALUES ('d1', 'a', 3)")
+
+    assert lab.refresh("t").strategy == "keys"
+
+    assert {row["k"]: row["n"] for row in lab.rows("t")} == {"a": 400, "b": 2}
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_step_that_finds_out_that_it_must_be_full_is_refused_where_that_is_forbidden(lab, strict):
+    lab.source("s", "id INT, x INT")
+    lab.source("r", "y INT")
+    lab.sql("INSERT INTO s VALUES (1, 1), (2, 2)")
+    lab.sql("INSERT INTO r VALUES (2)")
+    query = "SELECT id, x{} AS x FROM s WHERE x NOT IN (SELECT y FROM r)"
+    header = "(PRIMARY KEY (id))" + (" WITH ('incremental' = 'strict')" if strict else "")
+    declare(lab, query.format(""), header)
+    lab.refresh("t")
+    if not strict:
+        declare(lab, query.format(" * 10"), header)
+        assert lab.refresh("t", start="now").error is None
+    before = lab.rows("t")
+    lab.sql("INSERT INTO r VALUES (NULL)")
+
+    assert isinstance(lab.refresh("t").error, IncrementalError)
+
+    assert lab.rows("t") == before
+
+
+def test_a_column_that_a_source_is_declared_with_later_comes_into_a_table_of_all_its_columns(lab):
+    lab.source("s", "id INT, a INT, b INT")
+    lab.sql("INSERT INTO s VALUES (1, 10, 100)")
+    source = "CREATE SOURCE s (id INT, a INT{}) WITH ('connector' = 'delta', 'path' = '" + str(lab.path("s")) + "')"
+    lab.declare(source.format(""))
+    declare(lab, "SELECT * FROM s")
+    lab.refresh("t")
+    lab.declare(source.format(", b INT"))
+    lab.sql("INSERT INTO s VALUES (2, 20, 200)")
+
+    assert lab.refresh("t").reason.startswith("DEFINITION_CHANGED(new column b)")
+
+    assert lab.rows("t") == [{"id": n, "a": 10 * n, "b": 100 * n} for n in (1, 2)]
+    assert lab.refresh("t").strategy == "noop"
+    lab.sql("INSERT INTO s VALUES (3, 30, 300)")
+    assert lab.refresh("t").strategy == "append"

@@ -193,12 +193,30 @@ def read_newest(path: Path) -> Newest | None:
         identity = identity or commit.table_id
         receipt = commit.receipt
         if receipt is not None:
+            foreign = foreign or receipt.foreign or _is_mixed(path, receipt, version)
             return Newest(newest, receipt, version, foreign, identity)
         restored = commit.restored_version
         if restored is not None:
             return Newest(newest, receipt_at(path, restored), restored, foreign, identity)
         foreign = foreign or commit.changes_data
     return Newest(newest, None, None, foreign, identity)
+
+
+def _is_mixed(path: Path, receipt: Receipt, version: int) -> bool:
+    """Whether others changed data between the version that a refresh was planned on and its commit at `version`.
+
+    Delta lets a blind append pass another one, and the fence passes an engine of a lower number that was first.
+    """
+    if receipt.planned is None:
+        return False
+    for between in range(receipt.planned + 1, version):
+        commit = read_commit(path, between)
+        if commit is None or not commit.changes_data:
+            continue
+        other = commit.receipt
+        if other is None or (not other.maintenance and other.seq >= receipt.seq):
+            return True
+    return False
 
 
 def receipt_at(path: Path, version: int) -> Receipt | None:

@@ -21,7 +21,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql.types import StructField, StructType
 
-from freshline.commit.delta_log import changed_rows, newest_version, open_table, read_commit, table_id
+from freshline.commit.delta_log import changed_rows, newest_version, open_table, read_commit, read_newest, table_id
 from freshline.commit.small import (
     append_small,
     application,
@@ -314,6 +314,10 @@ def write_and_read_back(write: Callable[[], None], path: Path, receipt: Receipt)
     writer has a higher epoch.
     """
     before = newest_version(path)
+    known = None if before is None or receipt.maintenance else read_newest(path)
+    if known is not None and known.receipt is not None and known.receipt.seq >= receipt.seq:
+        _require_epoch(known.receipt, receipt)
+        return None
     try:
         write()
     except (PySparkException, Py4JJavaError) as error:
@@ -329,14 +333,18 @@ def write_and_read_back(write: Callable[[], None], path: Path, receipt: Receipt)
             break
         found = commit.receipt
         if found is not None:
-            if found.epoch > receipt.epoch:
-                raise FencedError(
-                    f"a newer engine (epoch {found.epoch}, this one has {receipt.epoch}) writes this table now. "
-                    "Nothing was written; ask again.",
-                    where=str(receipt.table),
-                )
+            _require_epoch(found, receipt)
             break
     return None
+
+
+def _require_epoch(found: Receipt, receipt: Receipt) -> None:
+    if found.epoch > receipt.epoch:
+        raise FencedError(
+            f"a newer engine (epoch {found.epoch}, this one has {receipt.epoch}) writes this table now. "
+            "Nothing was written; ask again.",
+            where=str(receipt.table),
+        )
 
 
 def read_back(path: Path, receipt: Receipt, *, since: int) -> Committed | None:

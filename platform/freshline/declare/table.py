@@ -53,6 +53,8 @@ def declare_table(clauses: TableClauses) -> Declaration:
     merge = _merge(clauses, options, problems)
     incremental = options.choice("incremental", ("auto", "strict"))
     on_duplicate = options.choice("lookup.on-duplicate", ("error", "any"))
+    if on_duplicate == "any" and isinstance(query, SqlQuery):
+        _check_any(query, options, problems)
     if query is not None and not query.lookups:
         for key in LOOKUP_OPTIONS:
             options.needs(key, "a lookup join in the query", False)
@@ -388,6 +390,20 @@ def _check_retried(query: SqlQuery, options: Options, problems: Problems) -> Non
             "joins. Write the query so, or remove the option.",
             options.at("lookup.retry-on-miss.attempts"),
         )
+
+
+def _check_any(query: SqlQuery, options: Options, problems: Problems) -> None:
+    """Of a dimension one row a key is read, so it is looked up by one key."""
+    keys: dict[TableName, frozenset[str]] = {}
+    for join in query.lookup_joins:
+        asked = frozenset(column.lower() for column, _ in join.keys)
+        if keys.setdefault(join.table, asked) != asked:
+            problems.add(
+                "OPTION_NEEDS",
+                f"option 'lookup.on-duplicate' = 'any' takes one row of {join.table} a key, and it is looked up by "
+                "two. Look it up by one key, declare a table for the other, or remove the option.",
+                options.at("lookup.on-duplicate"),
+            )
 
 
 # -- merges

@@ -20,7 +20,7 @@ from freshline.plan.feasible import Hop
 from freshline.plan.record import DECISIONS, RefreshRecord
 
 LEAST_TEETH = 3
-MOST_TEETH = 50
+MOST_TEETH = 40
 # Ages are looked at about so often; what is due waits for the next look, half of it on average.
 LOOK_SECONDS = 1.0
 
@@ -122,6 +122,8 @@ def measure_lag(records: Sequence[RefreshRecord], looks: Sequence[RefreshRecord]
     teeth = teeth[-MOST_TEETH:]
     if len(teeth) < LEAST_TEETH:
         return None
+    # The newer half: an engine that was started, or given another freshness, gets faster while its code is compiled.
+    teeth = teeth[-max(LEAST_TEETH, -(-len(teeth) // 2)) :]
     # Over time, not over refreshes: a long cycle is long to look at.
     passed = sum(height - foot for foot, height in teeth)
     area = sum((height + foot) / 2 * (height - foot) for foot, height in teeth)

@@ -58,7 +58,8 @@ class Receipt:
     holds (see `freshline.plan.partition`), None for any other table. `replaced` are the keys of the partitions that
     this commit replaced because they were named, `backfill` is the backfill that it belongs to.
     `restored` is the seq whose rows a restore brought back; None in all other receipts. `short_of_rows` are the inputs
-    that have deleted rows which the table keeps.
+    that have deleted rows which the table keeps. `planned` is the version of the table that the refresh stands on, None
+    where that says nothing; `foreign`: the table has rows that others wrote.
     """
 
     table: TableName
@@ -87,6 +88,8 @@ class Receipt:
     backfill: str | None = None
     restored: int | None = None
     short_of_rows: frozenset[TableName] = frozenset()
+    planned: int | None = None
+    foreign: bool = False
 
     @property
     def is_apart(self) -> bool:
@@ -110,7 +113,7 @@ class Receipt:
 
     def carried(self, attempt: str) -> Receipt:
         """The same receipt for a commit that moves no rows."""
-        return replace(self, maintenance=True, attempt=attempt, replaced=(), backfill=None, restored=None)
+        return replace(self, maintenance=True, attempt=attempt, replaced=(), backfill=None, restored=None, planned=None)
 
     def to_json(self) -> str:
         """One line of JSON, for `userMetadata`."""
@@ -152,6 +155,10 @@ class Receipt:
             value["restored"] = self.restored
         if self.short_of_rows:
             value["short_of_rows"] = sorted(str(name) for name in self.short_of_rows)
+        if self.planned is not None:
+            value["planned"] = self.planned
+        if self.foreign:
+            value["foreign"] = True
         return json.dumps(value, separators=(",", ":"))
 
     @classmethod
@@ -202,6 +209,8 @@ class Receipt:
             backfill=value.get("backfill"),
             restored=value.get("restored"),
             short_of_rows=frozenset(TableName.parse(name) for name in value.get("short_of_rows", ())),
+            planned=value.get("planned"),
+            foreign=bool(value.get("foreign", False)),
         )
 
 

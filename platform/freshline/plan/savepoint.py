@@ -216,6 +216,7 @@ def restored_receipt(
         rejected=0,
         attempt=attempt,
         maintenance=False,
+        planned=None,
         parked=receipt.parked if parked is None else parked,
         restored=receipt.seq,
     )

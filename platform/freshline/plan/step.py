@@ -232,7 +232,7 @@ def find_candidates(situation: Situation) -> Candidates:
     else:
         found = {
             "append": _append(spec, receipt, changed, shape),
-            "partition": _partition(spec, changed, shape),
+            "partition": _partition(spec, receipt, changed, shape),
             "keys": _keys(situation, receipt, changed),
         }
     steps = [step for step in found.values() if not isinstance(step, Reason)]
@@ -252,7 +252,8 @@ def _whole(situation: Situation) -> Full | Begin | None:
         return Begin(request.start, Reason("STARTED", situation.redefined))
     if situation.foreign_write:
         return Full(Reason("FOREIGN_WRITE"))
-    return Full(Reason("DEFINITION_CHANGED", situation.redefined)) if changed else None
+    redefined = changed or bool(situation.redefined)
+    return Full(Reason("DEFINITION_CHANGED", situation.redefined)) if redefined else None
 
 
 def _gaps_or_nothing(situation: Situation) -> Candidates:
@@ -345,7 +346,11 @@ def _append(spec: TableSpec, receipt: Receipt, changed: Mapping[TableName, Chang
     return _without_feed(changed) or Append(inputs, Reason("INSERTS_ONLY", ", ".join(str(name) for name in changed)))
 
 
-def _partition(spec: TableSpec, changed: Mapping[TableName, Changes], shape: Shape) -> ReplacePartitions | Reason:
+def _partition(
+    spec: TableSpec, receipt: Receipt, changed: Mapping[TableName, Changes], shape: Shape
+) -> ReplacePartitions | Reason:
+    if receipt.kept_before is not None:
+        return Reason("UNSUPPORTED", "rows of an earlier declaration are kept, and a partition may have such")
     if spec.lookups:
         return Reason("UNSUPPORTED", "partitions of a lookup join are computed only where they are named")
     if shape.origin is None:

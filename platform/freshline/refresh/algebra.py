@@ -139,6 +139,8 @@ def _is_exact(aggregate: Aggregate, rows: StructType, stored: DataType) -> bool:
                 isinstance(argument, DecimalType)
                 and isinstance(stored, DecimalType)
                 and (stored.precision, stored.scale) == (min(38, argument.precision + 10), argument.scale)
+                # Two decimals of 38 digits are added with one digit less behind the point, six are always kept.
+                and (stored.precision < 38 or stored.scale <= 6)
             )
         case AggregateKind.AVERAGE:
             whole = isinstance(argument, IntegralType) and isinstance(stored, DoubleType)

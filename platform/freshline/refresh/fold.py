@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StringType, StructType
 
 from freshline.declare.query import SqlQuery
 from freshline.declare.spec import Merge, MergeKind, TableSpec
@@ -52,6 +52,18 @@ def read_rows(spark: SparkSession, spec: TableSpec, *, arrival: bool = False) ->
     return leave_out(read_unjudged(spark, spec, arrival=arrival), spec.constraints, but=F.col(DELETE))
 
 
+def as_stored(rows: DataFrame, spec: TableSpec) -> DataFrame:
+    """The rows as Delta keeps them: an empty text in a partition column is NULL there."""
+    partitions = {column.lower() for column in spec.partitioned_by}
+    return rows.withColumns(
+        {
+            field.name: F.nullif(F.col(quoted(field.name)), F.lit(""))
+            for field in rows.schema.fields
+            if field.name.lower() in partitions and isinstance(field.dataType, StringType)
+        }
+    )
+
+
 def read_unjudged(spark: SparkSession, spec: TableSpec, *, arrival: bool = False) -> DataFrame:
     """As `read_rows`, with the rows that constraints leave out."""
     assert spec.merge is not None
@@ -60,6 +72,8 @@ def read_unjudged(spark: SparkSession, spec: TableSpec, *, arrival: bool = False
     also = ARRIVAL if arrival else ()
     text = spec.query.render(select_also=(*order_items(spec.merge), *also))
     rows = spark.sql(text).select(*[F.col(quoted(name)) for name in spec.columns], ORDER, DELETE, *also)
+    # Before keys are looked at: an empty text in a key that is a partition too is a NULL in it.
+    rows = as_stored(rows, spec)
     if spec.merge.order is None:
         return rows
     row = _comparable_row(rows.schema, spec.columns)

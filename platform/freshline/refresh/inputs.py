@@ -128,6 +128,15 @@ def _sign() -> SparkColumn:
     return F.when(F.col("_change_type").isin("insert", "update_postimage"), 1).otherwise(-1)
 
 
+def read_images(spark: SparkSession, pinned: Pinned, changes: Changes) -> DataFrame:
+    """Every row as it was before or after a change of the range, also where a later change undid it."""
+    if pinned.is_log:
+        return read_inserted(spark, pinned, changes)
+    assert changes.before is not None
+    images = _change_feed(spark, pinned, changes.before)
+    return images.select(*[F.col(quoted(column)) for column in column_names(pinned.spec, images)])
+
+
 def read_net_images(spark: SparkSession, pinned: Pinned, changes: Changes) -> DataFrame:
     """Every row as it was before or after a change of the range; rows whose net change is nothing are left out."""
     if pinned.is_log:

@@ -27,6 +27,14 @@ from freshline.run.pin import Pins
 from freshline.run.runtime import Runtime
 
 
+class NotIncremental(Exception):
+    """A step found only from the rows that everything is to be computed, with the reason; nothing is written yet."""
+
+    def __init__(self, reason: Reason) -> None:
+        super().__init__(str(reason))
+        self.reason = reason
+
+
 @dataclass(frozen=True)
 class Attempt:
     """What the steps of one attempt share.
@@ -34,7 +42,8 @@ class Attempt:
     `path` is the table's, `spark` a session that nothing else uses. `changes` say what happened to each input between
     the position that the table has read and the one in `pins`. `receipt` is the newest one, None before the first.
     `held` lets go of caches when the attempt is over. With `push_down` the condition for a partition is put into the
-    input that decides it, where rows that the query leaves out are computed too.
+    input that decides it, where rows that the query leaves out are computed too. `planned` is the version of the table
+    that all of it stands on, None before the first; `foreign`: others than freshline wrote to that one.
     """
 
     runtime: Runtime
@@ -49,6 +58,8 @@ class Attempt:
     held: ExitStack
     cancellation: Cancellation
     push_down: bool = True
+    planned: int | None = None
+    foreign: bool = False
 
     @property
     def inputs(self) -> Mapping[TableName, Pinned]:

@@ -23,7 +23,7 @@ from freshline.plan.reason import Reason
 from freshline.plan.step import RefoldKeys, RefreshKeys
 from freshline.refresh.algebra import drop_views as drop_algebra_views
 from freshline.refresh.algebra import follow
-from freshline.refresh.fold import fold_rows, has_key, not_judged, read_unjudged, winning_rows
+from freshline.refresh.fold import as_stored, fold_rows, has_key, not_judged, read_unjudged, winning_rows
 from freshline.refresh.inputs import (
     Pinned,
     read_net_images,
@@ -48,7 +48,7 @@ from freshline.refresh.keys import (
 from freshline.refresh.literal import quoted
 from freshline.refresh.settle import settle
 from freshline.run.attempt import Attempt
-from freshline.run.compute import as_stored, check_key, check_key_against, is_unique_by_query, run_query, run_unjudged
+from freshline.run.compute import check_key, check_key_against, is_unique_by_query, run_query, run_unjudged
 
 # Change sets up to this size are sent to every task that they are joined in.
 BROADCAST_ROWS = 500_000

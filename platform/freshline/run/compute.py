@@ -7,7 +7,6 @@ from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StringType
 
 from freshline.declare.names import TableName
 from freshline.declare.query import LookupJoin, PythonQuery, SqlQuery
@@ -17,7 +16,7 @@ from freshline.plan.partition import Interval
 from freshline.plan.shape import groups_by
 from freshline.refresh.cancellation import Cancellation
 from freshline.refresh.constraints import leave_out
-from freshline.refresh.fold import fold_all
+from freshline.refresh.fold import as_stored, fold_all
 from freshline.refresh.inputs import Pinned, read_whole, shadow_inputs
 from freshline.refresh.literal import quoted
 from freshline.run.runtime import Runtime
@@ -64,18 +63,6 @@ def run_unjudged(
     versions = {join.alias.lower(): pins[join.table].position.version for join in spec.query.lookup_joins}
     rows = as_stored(spark.sql(spec.query.render(versions=versions)), spec)
     return rows if intervals is None else rows.where(within(spec, rows.schema, intervals))
-
-
-def as_stored(rows: DataFrame, spec: TableSpec) -> DataFrame:
-    """The rows as Delta keeps them: an empty text in a partition column is NULL there."""
-    partitions = {column.lower() for column in spec.partitioned_by}
-    return rows.withColumns(
-        {
-            field.name: F.nullif(F.col(quoted(field.name)), F.lit(""))
-            for field in rows.schema.fields
-            if field.name.lower() in partitions and isinstance(field.dataType, StringType)
-        }
-    )
 
 
 def compute_whole(

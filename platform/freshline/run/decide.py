@@ -12,7 +12,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import assert_never
 
-from freshline.commit.columns import input_columns, input_types
+from freshline.commit.columns import column_types, input_columns, input_types
 from freshline.commit.definitions import read_definition
 from freshline.commit.delta_log import (
     Newest,
@@ -58,6 +58,7 @@ from freshline.plan.step import (
 )
 from freshline.refresh.cancellation import Cancellation, Limited
 from freshline.refresh.keys import FAILED_BY_ROWS, why_not
+from freshline.run.attempt import NotIncremental
 from freshline.run.failure import translate
 from freshline.run.parked import is_due
 from freshline.run.pin import Pins, pin_inputs
@@ -118,6 +119,7 @@ def decide(runtime: Runtime, spec: TableSpec, request: RefreshRequest, instead: 
     # A refresh that finds nothing new needs no types, and is to be quick.
     moved = any(change.kind is not ChangeKind.NOTHING for change in changes.values())
     types = input_types(runtime.graph, runtime.warehouse, spec) if moved else {}
+    redefined = redefined or (_gained_columns(spec, receipt, path) if moved else "")
     gaps = _missing_partitions(runtime, spec, receipt) if not (request.partitions or instead) else ()
     step = choose_step(Situation(spec, receipt, foreign, changes, request, columns, due, types, redefined, gaps))
     price, budget = None, None
@@ -186,6 +188,19 @@ def _redefinition(runtime: Runtime, spec: TableSpec, receipt: Receipt | None, re
         f"`freshline refresh {spec.name} --full`) computes everything anew, {keeping}.",
         where=str(spec.written_at),
     )
+
+
+def _gained_columns(spec: TableSpec, receipt: Receipt | None, path: Path) -> str:
+    """Columns of the result that the stored table has not: of `SELECT *`, over a source that is declared with more.
+
+    Its fingerprint is that of its text. One full refresh brings them in; where it did not, it is not tried again.
+    """
+    if receipt is None or receipt.fingerprint != spec.fingerprint or spec.columns is None or spec.time_partitions:
+        return ""
+    stored = {name.lower() for name in column_types(path)}
+    missing = [name for name in spec.columns if name.lower() not in stored]
+    text = f"new column {', '.join(missing)}" if missing else ""
+    return "" if text and text in receipt.reason else text
 
 
 def _missing_partitions(runtime: Runtime, spec: TableSpec, receipt: Receipt | None) -> tuple[Interval, ...]:
@@ -279,6 +294,8 @@ def why_full(
     error: Exception, spec: TableSpec, step: Step, limited: Limited, cancellation: Cancellation
 ) -> Reason | None:
     """Why everything is to be computed after a step failed: it took too long, or changed rows are no longer there."""
+    if isinstance(error, NotIncremental):
+        return error.reason
     if limited.exceeded and not cancellation.cancelled:
         return Reason("BUDGET_EXCEEDED", f"{limited.seconds:.0f} s")
     if isinstance(step, FillPartitions):

@@ -28,11 +28,11 @@ from freshline.declare.spec import TableSpec
 from freshline.errors import FencedError, SourceError
 from freshline.plan.disk import HISTORY_SECONDS
 from freshline.plan.receipt import Receipt
+from freshline.refresh.fold import as_stored
 from freshline.refresh.inputs import read_version, shadow_inputs
 from freshline.refresh.literal import quoted
 from freshline.refresh.settle import settle
 from freshline.run.attempt import Attempt, Met
-from freshline.run.compute import as_stored
 from freshline.run.runtime import Runtime
 
 TRIES_LEFT = "_freshline_tries_left"
@@ -49,7 +49,8 @@ def is_due(runtime: Runtime, spec: TableSpec, receipt: Receipt | None) -> bool:
     table = open_table(_path(runtime, spec), receipt.parked)
     found = QueryBuilder().register("parked", table).execute(f"SELECT min({RETRY_AT}) AS at FROM parked").read_all()
     first = pa.table(found)["at"][0].as_py()
-    return first is not None and first.astimezone(UTC) <= runtime.clock()
+    # Where the declaration has no retries any more, nothing waits.
+    return first is not None and (not spec.lookup_attempts or first.astimezone(UTC) <= runtime.clock())
 
 
 def meet(attempt: Attempt, frames: Mapping[TableName, DataFrame], receipt: Receipt | None) -> Met:
@@ -67,9 +68,12 @@ def meet(attempt: Attempt, frames: Mapping[TableName, DataFrame], receipt: Recei
     waiting, asked_again = None, 0
     if receipt is not None and receipt.parked is not None:
         before = read_parked(runtime, spark, spec, receipt.parked)
-        due, asked_again = settle(before.where(F.col(RETRY_AT) <= F.lit(now)))
-        waiting = before.where(F.col(RETRY_AT) > F.lit(now))
-        candidates = candidates.unionByName(due.drop(RETRY_AT))
+        is_due_now = F.col(RETRY_AT) <= F.lit(now) if spec.lookup_attempts else F.lit(True)
+        due, asked_again = settle(before.where(is_due_now))
+        waiting = before.where(~is_due_now)
+        # The declaration may have fewer tries by now.
+        tries = F.least(F.col(TRIES_LEFT), F.lit(spec.lookup_attempts + 1))
+        candidates = candidates.unionByName(due.drop(RETRY_AT).withColumn(TRIES_LEFT, tries))
     # Numbered once: what reads them later must see the same numbers.
     candidates, _ = settle(candidates.withColumn(ROW, F.monotonically_increasing_id()))
     shadow_inputs({driving: candidates.drop(TRIES_LEFT)})

@@ -259,8 +259,22 @@ def _commit(
                 held.callback(drop_views, spark, spec.reads)
                 held.enter_context(suited_to(spark, count_all([path, *(item.path for item in pins.inputs.values())])))
                 judge = Judge(runtime, spark, spec, pins, held)
+                newest = decision.newest
                 attempt = Attempt(
-                    runtime, spark, spec, path, mode, pins, decision.changes, receipt, judge, held, limited, push_down
+                    runtime,
+                    spark,
+                    spec,
+                    path,
+                    mode,
+                    pins,
+                    decision.changes,
+                    receipt,
+                    judge,
+                    held,
+                    limited,
+                    push_down=push_down,
+                    planned=None if newest is None else newest.version,
+                    foreign=newest is not None and newest.foreign,
                 )
                 work = prepare(attempt, step)
                 if work.write is None:

@@ -135,6 +135,9 @@ def receipt_of(
         replaced=work.replaced,
         backfill=backfill,
         short_of_rows=frozenset() if work.strategy == "full" else short_of_rows,
+        planned=attempt.planned,
+        # Rows of others stay beside what is only added or replaced. With FROM NOW all that is there is kept.
+        foreign=attempt.foreign and work.strategy != "full" and not work.begins,
     )
 
 
@@ -149,6 +152,5 @@ def _spans(spec: TableSpec, previous: Receipt | None, work: Work) -> tuple[Span,
 def _parked(previous: Receipt | None, work: Work) -> int | None:
     if work.met is not None:
         return work.met.parked
-    # An empty commit carries on what the newest receipt says.
-    carried = work.strategy == "noop" or work.begins
-    return previous.parked if previous is not None and carried else None
+    # What waits goes on waiting beside everything but a computation of all rows, which looks all of them up.
+    return previous.parked if previous is not None and work.strategy != "full" else None

@@ -27,6 +27,7 @@ from freshline.plan.stored_order import stored_order
 from freshline.plan.union import UnionToken, log_behind, require_unread, split_files, split_topic
 from freshline.refresh.cancellation import Cancellation
 from freshline.refresh.fold import (
+    as_stored,
     decide,
     drop_beaten,
     fold_rows,
@@ -67,7 +68,6 @@ from freshline.refresh.landing import find_unread, list_landing
 from freshline.refresh.literal import quoted
 from freshline.refresh.settle import settle
 from freshline.refresh.topic import Brokers, read_range
-from freshline.run.compute import as_stored
 from freshline.run.log import known_files, newest_batch
 from freshline.run.runtime import Runtime
 from freshline.run.topic import brokers_of, covers, look_behind, topic_position

@@ -130,6 +130,9 @@ def find_algebra(text: str, schema: Mapping[str, Sequence[str]], changed: frozen
         if found is None:
             return None
         aggregates.append(found)
+    if not aggregates:
+        # Groups that show nothing but their key are computed again.
+        return None
     items = [
         *(exp.alias_(key.copy(), f"k{number}", quoted=True) for number, key in enumerate(keys.values())),
         *(exp.alias_(argument.copy(), f"a{number}", quoted=True) for number, argument in enumerate(arguments)),

@@ -1,7 +1,8 @@
 """Rows are added: those of the query over the rows that inputs gained, the other inputs read as a whole.
 
 That is all there is to write where every operator only ever adds rows for rows that come. A table with retries of
-lookups adds the rows that met their dimension or gave up; the others are parked beside it.
+lookups adds the rows that met their dimension or gave up; the others are parked beside it. Those that were parked when
+the declaration still had retries give up at once.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ def append(attempt: Attempt, step: Append) -> Work:
     check_lookups(attempt.runtime, spark, spec, inputs)
     rows_in = sum(attempt.changes[name].rows for name in step.as_changes)
     met = None
-    if spec.lookup_attempts:
+    if spec.lookup_attempts or (attempt.receipt is not None and attempt.receipt.parked is not None):
         met = meet(attempt, frames, attempt.receipt)
         rows = met.rows
     else:

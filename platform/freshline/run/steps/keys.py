@@ -1,7 +1,7 @@
 """The rows of affected keys are replaced: what differs of them is written, and what no longer belongs there goes.
 
 Which keys, and how their rows change, is told by `run.by_keys`. Where it tells that everything is to be computed, the
-step becomes a full one with that reason.
+refresh is planned again with that reason.
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ from freshline.plan.step import RefoldKeys, RefreshKeys
 from freshline.refresh.fold import read_unjudged
 from freshline.refresh.inputs import read_upserted, shadow_inputs
 from freshline.refresh.keys import INSERT, OP
-from freshline.run.attempt import Attempt, Work
+from freshline.run.attempt import Attempt, NotIncremental, Work
 from freshline.run.by_keys import Changed, find_changes, refold
-from freshline.run.steps.full import full
 from freshline.run.steps.merge import quarantine_null_keys
 
 
@@ -28,7 +27,7 @@ def refresh_keys(attempt: Attempt, step: RefreshKeys) -> Work:
     """The write of how the rows of affected keys change."""
     found, hits = find_changes(attempt, step)
     if isinstance(found, Reason):
-        return full(attempt, found)
+        raise NotIncremental(found)
     rows_in = sum(attempt.changes[name].rows for name in step.changed)
     return replace(_write_of_changes(attempt, found, rows_in), cache_hits=hits)
 

@@ -12,12 +12,11 @@ from freshline.commit.write import replace_partitions
 from freshline.plan.reason import Reason
 from freshline.plan.shape import Origin
 from freshline.plan.step import ReplacePartitions
-from freshline.refresh.inputs import read_net_images, shadow_inputs
+from freshline.refresh.inputs import read_images, read_net_images, shadow_inputs
 from freshline.refresh.literal import for_literal, from_spark, partition_predicate, quoted
-from freshline.run.attempt import Attempt, Work
+from freshline.run.attempt import Attempt, NotIncremental, Work
 from freshline.run.compute import run_unjudged, whole_inputs
 from freshline.run.spans import interval_condition
-from freshline.run.steps.full import full
 from freshline.run.steps.partitions import stored_expressions, with_good_keys
 
 MOST_PARTITIONS = 5_000
@@ -33,7 +32,9 @@ def replace_touched(attempt: Attempt, step: ReplacePartitions) -> Work:
     kinds = [schema[column].dataType for column in spec.partitioned_by]
     expressions = stored_expressions(spec, schema, Origin(step.input, step.expressions))
     parts = [for_literal(F.expr(text), kind) for text, kind in zip(expressions, kinds, strict=True)]
-    images = read_net_images(spark, pinned, change)
+    # A partition that was refreshed apart from the rest may hold what was undone since.
+    apart = attempt.receipt is not None and attempt.receipt.is_apart
+    images = (read_images if apart else read_net_images)(spark, pinned, change)
     if attempt.covered is not None:
         images = images.where(interval_condition(spec, f"({expressions[0]})", kinds[0], attempt.covered))
     images = images.select(*parts)
@@ -42,7 +43,7 @@ def replace_touched(attempt: Attempt, step: ReplacePartitions) -> Work:
     if not touched:
         return attempt.nothing(change.rows)
     if len(touched) > MOST_PARTITIONS:
-        return full(attempt, Reason("UNSUPPORTED", f"more than {MOST_PARTITIONS} partitions changed"))
+        raise NotIncremental(Reason("UNSUPPORTED", f"more than {MOST_PARTITIONS} partitions changed"))
     values = [tuple(from_spark(value, kind) for value, kind in zip(row, kinds, strict=True)) for row in touched]
     frames = whole_inputs(spark, spec, attempt.inputs)
     frames[step.input] = frames[step.input].where(
