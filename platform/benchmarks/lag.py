@@ -19,6 +19,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -97,7 +98,7 @@ def compare(folder: Path, freshnesses: Sequence[int], refreshes: int, cycles: fl
                     float(told["typical_lag_seconds"]),
                     sum(lags) / len(lags),
                     float(told["predicted_lag_seconds"]),
-                    max(lags),
+                    _greatest(lags),
                     sum(lag > freshness for lag in lags) / len(lags),
                     len(lags),
                 )
@@ -155,10 +156,24 @@ def _settle(settings: Settings, refreshes: int) -> None:
 def _sample(settings: Settings, seconds: float) -> list[float]:
     found: list[float] = []
     deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        found += [lag for lag in _lags(settings) if lag is not None]
-        time.sleep(_SAMPLE_SECONDS)
+    # Whoever looks must not be what makes it late: declarations are read once, and no rows are counted.
+    graph = open_project(settings)
+    store = ControlStore.open(settings.control_store)
+    try:
+        while time.monotonic() < deadline:
+            statuses = read_status(graph, store, Warehouse(settings.warehouse), datetime.now(UTC), counted=False)
+            lags = [status.lag_seconds for status in statuses if str(status.table) == TABLE]
+            found += [lag for lag in lags if lag is not None]
+            time.sleep(_SAMPLE_SECONDS)
+    finally:
+        store.close()
     return found
+
+
+def _greatest(lags: Sequence[float]) -> float:
+    """The height of the teeth, in 95 of 100 of them: lag just before each refresh, where it was seen to fall."""
+    peaks = sorted(lag for lag, after in pairwise(lags) if after < lag) or [max(lags)]
+    return peaks[-(-95 * len(peaks) // 100) - 1]
 
 
 def _lags(settings: Settings) -> list[float | None]:

@@ -36,7 +36,7 @@ def refused(sql):
     ("condition", "said"),
     [
         ("amout > 0", "reads amout, which is no column of the rows. Did you mean amount? They have id, amount, at."),
-        ("at < current_timestamp()", "calls current_timestamp(), which gives another value each time"),
+        ("at < current_timestamp()", "has current_timestamp, which gives another value each time"),
         ("id IN (SELECT id FROM s)", "contains a subquery"),
         ("sum(amount) > 0", "contains the aggregate sum"),
         ("amount >", "it is not one SQL expression"),

@@ -72,3 +72,21 @@ def test_every_aggregate_of_spark_is_known(spark):
             [tree] = parse(f"SELECT {name}(a, b)", dialect="spark", error_level=ErrorLevel.IGNORE)
         if tree is not None and tree.find(exp.AggFunc):
             assert group in ("agg_funcs", "window_funcs") or name in GROUPED_ELSEWHERE, (name, group)
+
+
+@pytest.mark.parametrize(
+    ("text", "unordered"),
+    [
+        ("size(collect_set(v) OVER (PARTITION BY k))", False),
+        ("sort_array(collect_list(v) OVER (PARTITION BY k))", False),
+        ("collect_list(v) OVER (PARTITION BY k)", True),
+        ("collect_list(v) OVER (PARTITION BY k ORDER BY v)", False),
+        ("first(v) IGNORE NULLS OVER (PARTITION BY k)", True),
+        ("array_sort(collect_list(v), (l, r) -> length(l) - length(r))", True),
+        ("array_sort(collect_list(v))", False),
+    ],
+)
+def test_what_follows_the_order_of_reading_is_told(text, unordered):
+    tree = parse_one(f"SELECT {text}", dialect="spark")
+
+    assert any(is_unordered(node) for node in tree.walk()) is unordered

@@ -115,6 +115,8 @@ def test_functions_that_give_another_value_each_time_are_seen(call):
         "ds IN ('today', '2026-01-01')",
         "ts < to_timestamp('now UTC')",
         "ds = date(' today ')",
+        "CASE ds WHEN 'today' THEN 1 END = 1",
+        "datediff('today', ds) < 3",
     ],
 )
 def test_a_text_that_is_the_time_of_the_query_is_seen(condition):
@@ -122,7 +124,18 @@ def test_a_text_that_is_the_time_of_the_query_is_seen(condition):
 
 
 @pytest.mark.parametrize(
-    "text", ["'today' AS a", "CASE WHEN a > 1 THEN 'now' ELSE 'later' END AS a", "'now or never' = a"]
+    "text",
+    [
+        "'today' AS a",
+        "CASE WHEN a > 1 THEN 'now' ELSE 'later' END AS a",
+        "'now or never' = a AS b",
+        "lower(status) IN ('now', 'later') AS b",
+        "status LIKE 'now' AS b",
+        "concat(a, 'today') AS b",
+        "'now' || a AS b",
+        "coalesce(a, 'today') AS b",
+        "CAST(a AS STRING) = 'now' AS b",
+    ],
 )
 def test_a_text_that_is_only_shown_is_a_text(text):
     assert shape_of(f"SELECT {text} FROM s").volatile is None
@@ -192,6 +205,10 @@ def test_a_partition_follows_from_an_expression_over_one_input(query, columns, e
         ("SELECT id, metric AS d FROM s UNPIVOT (val FOR metric IN (cpu, mem))", ("d",)),
         ("WITH c(d, o) AS (SELECT o, d FROM s) SELECT d FROM c", ("d",)),
         ("SELECT d FROM s AS c(k, d, n)", ("d",)),
+        # Windows over what only prints as the partition does.
+        ("SELECT to_char(ts, 'yyyy-MM') AS m, sum(v) OVER (PARTITION BY to_char(ts, 'yyyy')) AS y FROM s", ("m",)),
+        ("SELECT date_format(ts, 'MM') AS m, sum(v) OVER (PARTITION BY date_format(ts, 'mm')) AS y FROM s", ("m",)),
+        ("SELECT date_format(ts, 'MM') AS m, sum(v) AS v FROM s GROUP BY date_format(ts, 'mm')", ("m",)),
     ],
 )
 def test_a_partition_that_follows_from_no_single_input_says_why(query, columns):
@@ -217,6 +234,8 @@ def test_a_partition_that_follows_from_no_single_input_says_why(query, columns):
         # Grouped by the input's column, of which the one of the result is made.
         ("SELECT lower(a) AS a, count(*) AS n FROM s GROUP BY a", None),
         ("SELECT a AS b, b AS a, count(*) AS n FROM s GROUP BY a, b", {"a", "b"}),
+        ("SELECT s.a, count(*) AS n FROM s GROUP BY a", {"a"}),
+        ("SELECT to_char(t, 'yyyy') AS y, count(*) AS n FROM s GROUP BY to_char(t, 'yyyy'), to_char(t, 'MM')", None),
         ("SELECT CAST(ts AS DATE) AS d, count(*) AS n FROM s GROUP BY d", {"d"}),
     ],
 )

@@ -149,6 +149,23 @@ def test_rows_that_the_query_leaves_out_do_not_fail_the_partition_of_others(lab)
     assert lab.diff("t") == []
 
 
+@pytest.mark.parametrize("tail", ["", " GROUP BY ALL"])
+def test_neither_where_they_fail_in_the_task_that_writes(lab, tail):
+    lab.source("s", "k STRING, v INT")
+    lab.sql("INSERT INTO s VALUES ('1', 1), ('2', 2), ('abc', 3)")
+    lab.declare(
+        f"CREATE MATERIALIZED TABLE t PARTITIONED BY (p) {DAILY} AS "
+        "SELECT CAST(k AS INT) AS p, v FROM s WHERE k RLIKE '^[0-9]+$'" + tail
+    )
+    kept(lab)
+    lab.sql("UPDATE s SET v = 10 WHERE k = '1'")
+    kept(lab)
+    lab.sql("UPDATE s SET v = 20 WHERE k = '2'")
+    named = lab.refresh("t", partitions=[{"p": "2"}])
+    assert named.error is None, named.error
+    kept(lab)
+
+
 def test_columns_with_other_names_are_not_taken_for_those_of_the_input(lab):
     lab.source("s", "d INT, o INT")
     lab.sql("INSERT INTO s VALUES (1, 10), (2, 20)")

@@ -214,7 +214,7 @@ def _is_mixed(path: Path, receipt: Receipt, version: int) -> bool:
         if commit is None or not commit.changes_data:
             continue
         other = commit.receipt
-        if other is None or (not other.maintenance and other.seq >= receipt.seq):
+        if other is None or not other.maintenance:
             return True
     return False
 

@@ -21,7 +21,15 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql.types import StructField, StructType
 
-from freshline.commit.delta_log import changed_rows, newest_version, open_table, read_commit, read_newest, table_id
+from freshline.commit.delta_log import (
+    Newest,
+    changed_rows,
+    newest_version,
+    open_table,
+    read_commit,
+    read_newest,
+    table_id,
+)
 from freshline.commit.small import (
     append_small,
     application,
@@ -315,7 +323,7 @@ def write_and_read_back(write: Callable[[], None], path: Path, receipt: Receipt)
     """
     before = newest_version(path)
     known = None if before is None or receipt.maintenance else read_newest(path)
-    if known is not None and known.receipt is not None and known.receipt.seq >= receipt.seq:
+    if known is not None and known.receipt is not None and _is_after(known, receipt):
         _require_epoch(known.receipt, receipt)
         return None
     try:
@@ -336,6 +344,15 @@ def write_and_read_back(write: Callable[[], None], path: Path, receipt: Receipt)
             _require_epoch(found, receipt)
             break
     return None
+
+
+def _is_after(known: Newest, receipt: Receipt) -> bool:
+    """Whether another refresh was committed since this one was planned. Numbers may be skipped, so versions tell."""
+    assert known.receipt is not None
+    if known.receipt.seq >= receipt.seq:
+        return True
+    planned, at = receipt.planned, known.receipt_version
+    return planned is not None and at is not None and at > planned and not known.receipt.maintenance
 
 
 def _require_epoch(found: Receipt, receipt: Receipt) -> None:

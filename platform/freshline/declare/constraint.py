@@ -37,14 +37,14 @@ def check_constraints(
                 at,
             )
         try:
-            volatile = find_volatile(parse_expression(constraint.condition, several=False))
+            volatile = find_volatile(parse_expression(constraint.condition, several=False), compared=False)
         except ValueError as error:
             problems.add("CONSTRAINT", f"CONSTRAINT {constraint.name} expects ({constraint.condition}): {error}", at)
             continue
         if volatile is not None:
             problems.add(
                 "CONSTRAINT",
-                f"CONSTRAINT {constraint.name} calls {volatile}(), which gives another value each time, so a row would "
+                f"CONSTRAINT {constraint.name} has {volatile}, which gives another value each time, so a row would "
                 "be judged otherwise when it is computed again. Compare with a column.",
                 at,
             )

@@ -57,9 +57,9 @@ class _Marked(_Commas):
     """The same, with the place of each expression: sqlglot has those of names only."""
 
     class Parser(_Commas.Parser):
-        def _parse_assignment(self) -> exp.Expr | None:
+        def _parse_disjunction(self) -> exp.Expr | None:
             start = None if self._curr is None else self._curr.start
-            node = super()._parse_assignment()
+            node = super()._parse_disjunction()
             if node is not None and start is not None and self._prev is not None:
                 node.meta[WRITTEN] = (start, self._prev.end + 1)
             return node

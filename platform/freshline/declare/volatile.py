@@ -13,11 +13,16 @@ VOLATILE = frozenset(
 )
 # Texts that are the time of the query where they become a date or timestamp, with a zone or without.
 SPECIAL_DATE = re.compile(r"\s*(now|today|tomorrow|yesterday)(\s+\S+)?\s*$", re.IGNORECASE)
-_CASTING = (exp.Cast, exp.TryCast, exp.Predicate, exp.Binary, exp.Between, exp.In)
+_OF_DATES = ("date", "time", "day", "month", "year", "week", "hour", "minute", "second", "quarter", "trunc")
+_COMPARISONS = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeEQ, exp.Between, exp.In)
+_TEXTS = (exp.Lower, exp.Upper, exp.Concat, exp.ConcatWs, exp.DPipe, exp.Trim, exp.Substring, exp.RegexpReplace)
 
 
-def find_volatile(tree: exp.Expr) -> str | None:
-    """The first function in a tree that gives another value each time, None where there is none."""
+def find_volatile(tree: exp.Expr, *, compared: bool = True) -> str | None:
+    """What in a tree gives another value each time: the name of a function, or a text that is the time of the query.
+
+    None where there is nothing. Without `compared`, texts that are compared with something are taken for texts.
+    """
     for node in tree.walk():
         if isinstance(node, exp.Anonymous):
             name = str(node.this).lower()
@@ -28,7 +33,8 @@ def find_volatile(tree: exp.Expr) -> str | None:
         if name in VOLATILE and not _is_given_its_chance(node, name):
             # A seed makes rand repeatable for one layout of files only, so it is refused too.
             return name
-    return next((_shown(literal) for literal in tree.find_all(exp.Literal) if _is_special_date(literal)), None)
+    found = (literal for literal in tree.find_all(exp.Literal) if _is_special_date(literal, compared=compared))
+    return next((f"the text {literal.sql()} as a date" for literal in found), None)
 
 
 def _is_given_its_chance(node: exp.Expr, name: str) -> bool:
@@ -36,19 +42,39 @@ def _is_given_its_chance(node: exp.Expr, name: str) -> bool:
     return name == "aes_encrypt" and isinstance(node, exp.Anonymous) and len(node.expressions) > 4
 
 
-def _is_special_date(literal: exp.Expr) -> bool:
-    """Whether Spark may read the text as the time of the query: today, now, ..
+def _is_special_date(literal: exp.Expr, *, compared: bool) -> bool:
+    """Whether Spark reads the text as the time of the query: today, now, ..
 
-    It does where the text is cast to a date or timestamp, and a comparison with one casts it: of which type the other
-    side is nobody knows here. A text that is only shown stays what it is.
+    It does where the text is cast to a date or timestamp, by itself or by a function of dates. A comparison with one
+    casts it too: of which type the other side is nobody knows here, so it counts (with `compared`) unless that is
+    surely a text.
     """
     if not (isinstance(literal, exp.Literal) and literal.is_string and SPECIAL_DATE.match(literal.name)):
         return False
+    node: exp.Expr = literal
     around = literal.parent
-    while isinstance(around, exp.Paren | exp.Alias):
-        around = around.parent
-    return isinstance(around, _CASTING) or (isinstance(around, exp.Func) and not isinstance(around, exp.Case | exp.If))
+    while isinstance(around, exp.Paren):
+        node, around = around, around.parent
+    if isinstance(around, exp.Cast):
+        return not around.is_type(*exp.DataType.TEXT_TYPES)
+    if isinstance(around, exp.Func) and not isinstance(around, exp.Case | exp.If | exp.Binary):
+        return any(part in _name_of(around) for part in _OF_DATES)
+    if not compared:
+        return False
+    if isinstance(around, exp.If) and isinstance(around.parent, exp.Case) and around.this is node:
+        others = [around.parent.this] if around.parent.this is not None else []
+        return bool(others) and not _is_text(others[0])
+    if isinstance(around, _COMPARISONS):
+        return not any(_is_text(other) for other in around.iter_expressions() if other is not node)
+    return False
 
 
-def _shown(literal: exp.Expr) -> str:
-    return f"the text {literal.sql()} as a date"
+def _name_of(node: exp.Func) -> str:
+    return str(node.this).lower() if isinstance(node, exp.Anonymous) else node.sql_name().lower()
+
+
+def _is_text(node: exp.Expr) -> bool:
+    """Whether the value is a text whatever the columns are; another plain text is not: both may be dates."""
+    while isinstance(node, exp.Paren):
+        node = node.this
+    return isinstance(node, _TEXTS) or (isinstance(node, exp.Cast) and node.is_type(*exp.DataType.TEXT_TYPES))

@@ -108,14 +108,12 @@ def is_unordered(node: exp.Expr) -> bool:
     if not (isinstance(node, _UNORDERED_NODES) or name_of(node) in UNORDERED):
         return False
     window = _window_of(node)
-    if window is not None:
-        return not _is_ordered(window)
-    if not is_aggregate(node):
+    if window is None and not is_aggregate(node):
         return False
-    if isinstance(node.this, exp.Order):
-        # WITHIN GROUP (ORDER BY ..)
+    if isinstance(node.this, exp.Order) or (window is not None and _is_ordered(window)):
+        # WITHIN GROUP (ORDER BY ..), OVER (.. ORDER BY ..)
         return False
-    around = node.parent
+    around = node.parent if window is None else window.parent
     while isinstance(around, exp.IgnoreNulls | exp.RespectNulls | exp.Filter):
         around = around.parent
     if isinstance(around, exp.ArraySort) and around.expression is not None:

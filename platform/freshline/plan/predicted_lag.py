@@ -122,12 +122,12 @@ def measure_lag(records: Sequence[RefreshRecord], looks: Sequence[RefreshRecord]
     teeth = teeth[-MOST_TEETH:]
     if len(teeth) < LEAST_TEETH:
         return None
+    heights = sorted(height for _, height in teeth)
     # The newer half: an engine that was started, or given another freshness, gets faster while its code is compiled.
     teeth = teeth[-max(LEAST_TEETH, -(-len(teeth) // 2)) :]
     # Over time, not over refreshes: a long cycle is long to look at.
     passed = sum(height - foot for foot, height in teeth)
     area = sum((height + foot) / 2 * (height - foot) for foot, height in teeth)
-    heights = sorted(height for _, height in teeth)
     greatest = heights[-(-95 * len(heights) // 100) - 1]
     return PredictedLag(area / passed if passed else greatest, greatest, refreshes=len(teeth))
 

@@ -22,7 +22,7 @@ from freshline.declare.volatile import find_volatile
 from freshline.plan.common_tables import RecursiveError, TooLargeError, inline_common_tables
 from freshline.plan.functions import GENERATORS, is_aggregate, name_of
 from freshline.plan.reason import Reason
-from freshline.plan.written import written_text
+from freshline.plan.written import is_same, written_text
 
 DIALECT = "spark"
 # These are functions where they stand without backquotes.
@@ -147,7 +147,8 @@ def groups_by(query: SqlQuery) -> frozenset[str] | None:
 
     None where the outermost query is no plain grouping.
     """
-    tree = parse_sql(query.render())
+    text = query.render()
+    tree = parse_sql(text)
     if not isinstance(tree, exp.Select) or any(isinstance(node, exp.UDTF) for node in _own_nodes(tree)):
         return None
     if any(name_of(node) in GENERATORS for item in tree.expressions for node in item.walk()):
@@ -162,22 +163,24 @@ def groups_by(query: SqlQuery) -> frozenset[str] | None:
         if isinstance(key, exp.Literal) and key.is_int:
             found.add(tree.expressions[int(key.name) - 1].alias_or_name.lower())
             continue
-        name = _shown_as(tree, key)
+        name = _shown_as(text, tree, key)
         if name is None:
             return None
         found.add(name)
     return frozenset(found)
 
 
-def _shown_as(select: exp.Select, key: exp.Expr) -> str | None:
+def _shown_as(text: str, select: exp.Select, key: exp.Expr) -> str | None:
     """Under which name the select list has the grouping key, in lower case; None where it has not, or nobody knows."""
     for item in select.expressions:
-        if _same(item.this if isinstance(item, exp.Alias) else item, key):
+        if is_same(text, item.this if isinstance(item, exp.Alias) else item, key):
             return str(item.alias_or_name.lower())
     if not isinstance(key, exp.Column) or key.table:
         return None
     for item in select.expressions:
         if item.alias_or_name.lower() == key.name.lower():
+            if isinstance(item, exp.Column):
+                return str(item.alias_or_name.lower())
             # An input's column of this name comes before the alias, and is another thing than what is made of it.
             made_of = {column.name.lower() for column in item.find_all(exp.Column)}
             return None if key.name.lower() in made_of else str(item.alias_or_name.lower())
@@ -349,7 +352,7 @@ def _trace(node: exp.Expr, views: Mapping[str, TableName], column: str, text: st
     _refuse_if(node, ("limit", "offset"))
     expression = _projected(node, column)
     source = _preserved_source(node, expression, column)
-    _require_local(node, expression, column)
+    _require_local(node, expression, column, text)
     if any(isinstance(node, exp.Window | exp.Query | exp.UDTF) or is_aggregate(node) for node in expression.walk()):
         raise _Refused(Reason("UNSUPPORTED", f"partition column {column} = {_fragment(expression)}"))
     name = _input(source, views)
@@ -430,7 +433,7 @@ def _sources(select: exp.Select) -> dict[str, tuple[exp.Expr, bool]]:
     return found
 
 
-def _require_local(select: exp.Select, expression: exp.Expr, column: str) -> None:
+def _require_local(select: exp.Select, expression: exp.Expr, column: str, text: str) -> None:
     """Refuse operators that mix rows of different values of the partition column."""
     group = select.args.get("group")
     aggregated = any(is_aggregate(node) for node in _own_nodes(select))
@@ -445,16 +448,12 @@ def _require_local(select: exp.Select, expression: exp.Expr, column: str) -> Non
             else:
                 keys.append(key)
         same_alias = any(isinstance(key, exp.Column) and key.name.lower() == column.lower() for key in keys)
-        if not same_alias and not any(_same(key, expression) for key in keys):
+        if not same_alias and not any(is_same(text, key, expression) for key in keys):
             raise _Refused(Reason("UNSUPPORTED", f"{_fragment(group)} without {column}"))
     elif aggregated:
         raise _Refused(Reason("UNSUPPORTED", "an aggregate over all rows"))
     for node in _own_nodes(select):
         if isinstance(node, exp.Window):
             keys = node.args.get("partition_by") or []
-            if not any(_same(key, expression) for key in keys):
+            if not any(is_same(text, key, expression) for key in keys):
                 raise _Refused(Reason("WINDOW_WITHOUT_PARTITION", _fragment(node)))
-
-
-def _same(left: exp.Expr, right: exp.Expr) -> bool:
-    return left.sql(dialect=DIALECT, normalize=True).lower() == right.sql(dialect=DIALECT, normalize=True).lower()

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from sqlglot import exp
 
 from freshline.declare.query_parser import WRITTEN, span_of
+from freshline.declare.tokens import Kind, Text
 
 
 def written_text(text: str, expression: exp.Expr, name_of: Callable[[exp.Column], str]) -> str | None:
@@ -31,6 +32,28 @@ def written_text(text: str, expression: exp.Expr, name_of: Callable[[exp.Column]
         start = stop
     found = sum(1 for _ in expression.find_all(exp.Column))
     return "".join([*parts, text[start:end]]) if len(columns) == found else None
+
+
+def is_same(text: str, left: exp.Expr, right: exp.Expr) -> bool:
+    """Whether two expressions of the tree of `text` are one: columns of one name, or the same words.
+
+    Letter case counts in texts only. Of two spellings of one thing it says no.
+    """
+    if isinstance(left, exp.Column) and isinstance(right, exp.Column):
+        return [part.name.lower() for part in left.parts] == [part.name.lower() for part in right.parts]
+    words, others = _words(text, left), _words(text, right)
+    return words is not None and words == others
+
+
+def _words(text: str, expression: exp.Expr) -> list[tuple[bool, str]] | None:
+    span = expression.meta.get(WRITTEN)
+    if span is None:
+        return None
+    tokens = Text(text[span[0] : span[1]], "").tokens()
+    return [
+        (token.kind is Kind.STRING, token.value if token.kind is Kind.STRING else token.value.lower())
+        for token in tokens
+    ]
 
 
 def _columns(expression: exp.Expr) -> list[tuple[int, int, exp.Column]]:

@@ -12,6 +12,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import assert_never
 
+from py4j.protocol import Py4JJavaError
+
 from freshline.commit.columns import column_types, input_columns, input_types
 from freshline.commit.definitions import read_definition
 from freshline.commit.delta_log import (
@@ -59,8 +61,8 @@ from freshline.plan.step import (
 from freshline.refresh.cancellation import Cancellation, Limited
 from freshline.refresh.keys import FAILED_BY_ROWS, why_not
 from freshline.run.attempt import NotIncremental
-from freshline.run.failure import translate
-from freshline.run.parked import is_due
+from freshline.run.failure import CAUSE, translate
+from freshline.run.parked import is_due, takes_parked
 from freshline.run.pin import Pins, pin_inputs
 from freshline.run.runtime import Runtime
 from freshline.run.spans import wanted_end
@@ -167,6 +169,12 @@ def _redefinition(runtime: Runtime, spec: TableSpec, receipt: Receipt | None, re
         raise DefinitionChangedError(
             f"a table with time partitions is taken over partition by partition: {change.text}. Replace them with "
             f"`freshline backfill {spec.name} --from .. --to ..`, or all at once with `--from beginning`.",
+            where=str(spec.written_at),
+        )
+    if request.start is not None and receipt.parked is not None and not takes_parked(spec, receipt):
+        raise DefinitionChangedError(
+            "rows wait for a dimension that this declaration does not look up, and would be lost. Begin it at the "
+            f"beginning: `freshline apply {spec.name} --from beginning`.",
             where=str(spec.written_at),
         )
     if request.start is not None and before is not None:
@@ -303,7 +311,7 @@ def why_full(
         return Reason("HISTORY_GONE", failure.message) if isinstance(failure, SourceError) else None
     if isinstance(error, FreshlineError) or not isinstance(step, BY_CHANGES):
         return None
-    if isinstance(step, ReplacePartitions) and isinstance(error, _BY_ROWS):
+    if isinstance(step, ReplacePartitions) and _is_by_rows(error) and not cancellation.cancelled:
         # Its partition is computed of rows too that the query leaves out. Of an error of the query the full one tells.
         return why_not(error)
     failure = translate(error, spec, cancellation)
@@ -312,7 +320,12 @@ def why_full(
 
 def may_do_without_push_down(error: Exception, step: Step) -> bool:
     """Whether a step over whole partitions failed in a way that one does not which reads all rows of its input."""
-    return isinstance(step, FillPartitions | ReplaceNamedPartitions) and isinstance(error, _BY_ROWS)
+    return isinstance(step, FillPartitions | ReplaceNamedPartitions) and _is_by_rows(error)
+
+
+def _is_by_rows(error: Exception) -> bool:
+    """Whether rows made an expression fail; of a task that writes, PySpark knows no kind, only what Java says."""
+    return isinstance(error, _BY_ROWS) or (isinstance(error, Py4JJavaError) and CAUSE.search(str(error)) is not None)
 
 
 def is_far_ahead(receipt: Receipt | None, pins: Pins, pinned_only: frozenset[TableName]) -> bool:

@@ -301,6 +301,8 @@ def _ingest(
     cancellation: Cancellation,
 ) -> Batch:
     started = time.monotonic()
+    # First: what is committed from here on was not seen.
+    planned = newest_version(path)
     known, previous = known_files(runtime, spec, path)
     position = FilesPosition(0, ()) if previous is None else _position(previous, spec.name)
     position = _flush(runtime, spark, spec, position, previous)
@@ -325,6 +327,7 @@ def _ingest(
             attempt=attempt,
             cut={str(spec.name): {"seq": seq}},
             seconds=time.monotonic() - started,
+            planned=planned,
         )
 
     small = sum(mark.size for mark in marks) <= SMALL_BATCH_BYTES

@@ -42,10 +42,18 @@ ROW_SEEN = "_freshline_row_seen"
 MISSED = "_freshline_missed"
 
 
+def takes_parked(spec: TableSpec, receipt: Receipt | None) -> bool:
+    """Whether rows wait beside the table, and its declaration still looks up the dimension that they wait for."""
+    if receipt is None or receipt.parked is None or not isinstance(spec.query, SqlQuery):
+        return False
+    return bool(spec.query.lookup_joins) and len(spec.driving) == 1
+
+
 def is_due(runtime: Runtime, spec: TableSpec, receipt: Receipt | None) -> bool:
     """Whether a parked row of the newest receipt is to be looked up again by now. Reads without Spark."""
-    if receipt is None or receipt.parked is None:
+    if not takes_parked(spec, receipt):
         return False
+    assert receipt is not None
     table = open_table(_path(runtime, spec), receipt.parked)
     found = QueryBuilder().register("parked", table).execute(f"SELECT min({RETRY_AT}) AS at FROM parked").read_all()
     first = pa.table(found)["at"][0].as_py()
@@ -90,6 +98,8 @@ def meet(attempt: Attempt, frames: Mapping[TableName, DataFrame], receipt: Recei
     rows = flagged.join(kept.select(F.col(ROW).alias(ROW_SEEN)), ROW_SEEN, "left_anti").select(*columns)
     kept = kept.drop(ROW)
     after, left = settle(kept if waiting is None else kept.unionByName(waiting))
+    if not left and not spec.lookup_attempts:
+        return Met(rows, None, 0)  # nothing waits any more, and nothing will
     if more or asked_again:
         return Met(rows, _commit(runtime, spark, spec, after, left), left)
     return Met(rows, None if receipt is None else receipt.parked, left)

@@ -243,6 +243,8 @@ def _ingest(
     started = time.monotonic()
     path: Path = runtime.warehouse.path(spec.name)
     portion, position = step.portion, step.after
+    # First: what is committed from here on was not seen.
+    planned = newest_version(path)
     newest = newest_batch(spec, path)
     if topic_position(newest, spec.name) != step.before:
         raise FencedError(
@@ -277,6 +279,7 @@ def _ingest(
             attempt=attempt,
             cut={str(spec.name): {"seq": seq}},
             seconds=time.monotonic() - started,
+            planned=planned,
         )
 
     small = portion.offsets <= SMALL_BATCH_ROWS

@@ -222,7 +222,7 @@ def _expected(
     if isinstance(query, SqlQuery):
         volatile = read_shape(query, spec.partitioned_by).volatile
         if volatile is not None:
-            return _Expected(None, detail=f"the query calls {volatile}(), which gives another value each time")
+            return _Expected(None, detail=f"the query has {volatile}, which gives another value each time")
         if spec.lookups:
             return _replay_lookups(runtime, spark, spec, receipt)
         if spec.merge is not None and spec.merge.kind is MergeKind.FIRST_ROW and spec.merge.late == "ignore":

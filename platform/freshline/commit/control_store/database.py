@@ -194,7 +194,7 @@ def _connect_args(url: URL) -> dict[str, Any]:
     if url.get_backend_name() == "sqlite":
         # The driver begins transactions by itself otherwise, and then not where they should begin.
         return {"timeout": _BUSY_SECONDS, "isolation_level": None}
-    if url.drivername not in ("postgresql+psycopg", "postgresql+psycopg2"):
+    if url.get_backend_name() != "postgresql" or url.get_driver_name() not in ("psycopg", "psycopg2"):
         return {}
     # By default nothing of it has an end, and a server that is cut off would hold up engine and watch for ever.
     wanted = {

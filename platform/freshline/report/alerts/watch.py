@@ -213,7 +213,7 @@ class Watch:
             name: replace(
                 standing,
                 first_seen=awaited.get(name),
-                suspension=intentions.suspensions.get(name),
+                suspension=None if standing.is_source else intentions.suspensions.get(name),
                 failing=histories.get(name, History()).failing,
                 arrivals=histories.get(name, History()).arrivals(moment.now),
             )
@@ -287,13 +287,13 @@ class _Reader:
         """When its freshness became as short as it is: by a statement, or seen here, for a declaration has no time."""
         before = self._standings.get(found.name)
         if before is not None:
-            if found.freshness_seconds < before.freshness_seconds:
+            if found.warn_after < before.warn_after:
                 return now
-            return before.promised_at if found.freshness_seconds == before.freshness_seconds else None
+            return before.promised_at if found.warn_after == before.warn_after else None
         override = intentions.overrides.get(found.name)
-        if override is None or override.freshness >= graph.declared_freshness(found.name):
-            return None
-        return override.at
+        follows = graph.specs[found.name].warn_after_seconds is None
+        shorter = override is not None and override.freshness < graph.declared_freshness(found.name)
+        return override.at if override is not None and follows and shorter else None
 
     def _any_late(self, now: datetime) -> bool:
         return any(

@@ -13,7 +13,7 @@ from freshline.refresh.inputs import read_inserted, shadow_inputs
 from freshline.refresh.settle import FEW_ROWS, few_rows
 from freshline.run.attempt import Attempt, Work
 from freshline.run.compute import check_key, check_key_against, check_lookups, run_unjudged, whole_inputs
-from freshline.run.parked import meet
+from freshline.run.parked import meet, takes_parked
 
 
 def append(attempt: Attempt, step: Append) -> Work:
@@ -26,7 +26,7 @@ def append(attempt: Attempt, step: Append) -> Work:
     check_lookups(attempt.runtime, spark, spec, inputs)
     rows_in = sum(attempt.changes[name].rows for name in step.as_changes)
     met = None
-    if spec.lookup_attempts or (attempt.receipt is not None and attempt.receipt.parked is not None):
+    if spec.lookup_attempts or takes_parked(spec, attempt.receipt):
         met = meet(attempt, frames, attempt.receipt)
         rows = met.rows
     else:
