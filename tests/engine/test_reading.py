@@ -140,6 +140,26 @@ def test_a_consumer_goes_on_behind_what_it_committed(project):
         second.commit()
 
 
+@pytest.mark.parametrize("name", ["rows_at", "changes_at"])
+def test_a_read_that_failed_is_tried_again_from_the_same_place(project, monkeypatch, name):
+    reader = open_reader("t", consumer_id="c", project=project)
+    if name == "changes_at":
+        reader.next()
+        write_deltalake(str(project.warehouse / "t"), rows((4, "four")), mode="append")
+    place = reader.position
+    with monkeypatch.context() as patch:
+        patch.setattr(f"freshline.engine.reading.{name}", _fail)
+        with pytest.raises(OSError, match="too many open files"):
+            reader.next()
+        assert reader.position == place
+
+    assert ids(reader.next().data) == ([2, 3] if name == "rows_at" else [4])
+
+
+def _fail(*arguments):
+    raise OSError("too many open files")
+
+
 def test_what_is_not_there_is_told(project):
     log = project.warehouse / "t" / "_delta_log"
     for act, said in (

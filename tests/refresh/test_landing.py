@@ -63,3 +63,21 @@ def test_what_was_read_is_known_by_path_size_and_time(tmp_path):
 def test_a_folder_that_is_not_there_is_told(tmp_path):
     with pytest.raises(SourceError, match="nowhere does not exist"):
         list_landing(tmp_path / "nowhere", 0, now())
+
+
+def test_a_time_that_is_yet_to_come_is_of_another_clock_and_hides_no_file(tmp_path):
+    (tmp_path / "a").write_text("x")
+    later = time.time() + 7200
+    os.utime(tmp_path / "a", (later, later))
+
+    assert paths(list_landing(tmp_path, 60, now()).unsettled) == ["a"]
+    assert paths(list_landing(tmp_path, 60, now() + timedelta(minutes=2)).complete) == ["a"]
+
+
+def test_a_name_that_is_no_utf_8_is_told_apart_and_stops_no_other(tmp_path):
+    (tmp_path / "a").write_text("x")
+    (tmp_path / os.fsdecode(b"caf\xe9.json")).write_text("x")
+
+    found = list_landing(tmp_path, 0, now())
+
+    assert (paths(found.complete), found.unnamed) == (["a"], ("caf\\xe9.json",))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gzip
+import os
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from freshline.commit.delta_log import newest_version
 from freshline.errors import FileChangedError, ForeignWriteError, SourceError
 from freshline.run import log as log_run
 
@@ -393,3 +395,48 @@ def test_plain_lines_and_doubtful_ones_give_the_same_rows(lab):
         assert lab.refresh(name).rejected == 0
 
     assert lab.rows("plain") == [row for row in lab.rows("doubtful") if row["r"] <= len(lines)]
+
+
+def test_a_name_that_is_no_utf_8_and_a_header_that_is_none_stop_no_other_file(lab):
+    lab.files("ev", "id STRING, n INT", format="csv", header="true")
+    folder = lab.settings.root / "landing" / "ev"
+    lab.land("ev", "1.csv", "id,n\na,1\n")
+    (folder / os.fsdecode(b"caf\xe9.csv")).write_text("id,n\nb,2\n")
+    lab.land("ev", "2.csv", "x" * 200_000 + "\nc,3\n")
+    lab.land("ev", "3.csv", b"id,n\rd,4\re,5\r")
+    lab.land("ev", "4.csv", "id,n\nf,6\n")
+
+    outcome = lab.refresh("ev")
+
+    assert outcome.error is None
+    assert ["no UTF-8" in str(problem) for problem in outcome.problems] == [True]
+    assert [row["id"] for row in lab.rows("ev")] == ["a", "f"]
+    assert outcome.rejected > 0
+
+
+def test_a_log_that_was_put_back_reads_again_what_it_no_longer_has_each_file_once(lab):
+    lab.files("ev", "id STRING")
+    folder = lab.settings.root / "landing" / "ev"
+
+    def land(numbers):
+        for number in numbers:
+            (folder / f"{number:04d}.json").write_text(f'{{"id": "{number}"}}\n')
+
+    def ids():
+        return sorted(int(row["id"]) for row in lab.rows("ev"))
+
+    land(range(150))
+    lab.refresh("ev")
+    version = newest_version(lab.path("ev"))
+    # Past 200 names, and again: they are noted beside the log.
+    for begin in (150, 300, 450):
+        land(range(begin, begin + 150))
+        lab.refresh("ev")
+    assert ids() == list(range(600))
+    lab.runtime.sessions.root.sql(f"RESTORE TABLE delta.`{lab.path('ev')}` TO VERSION AS OF {version}")
+    for begin in (600, 750, 900, 1050):
+        land(range(begin, begin + 150))
+        lab.restart()
+        assert lab.refresh("ev").error is None
+
+    assert ids() == list(range(1200))

@@ -24,6 +24,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from freshline import __version__
@@ -272,7 +274,11 @@ def run_engine(settings: Settings, *, loops: bool, report: Report) -> int:
             LOG.info("deleted what was left of %s, which was dropped", purged)
             control.forget_check(purged)
         in_force.on_change(lambda graph: setattr(runtime, "graph", graph))
-        finish_restore(runtime)
+        try:
+            finish_restore(runtime)
+        except (FreshlineError, PySparkException, Py4JError, OSError) as error:
+            # Every refresh and query tries it again and tells; without an engine nobody could do anything about it.
+            LOG.error("a restore that was stopped half way cannot be finished: %s", error)
         engine = Engine(settings, runtime, in_force, jvm)
         ending.tell(engine)
         server = Server(engine, token, listener)

@@ -120,25 +120,29 @@ class TableReader:
     def next(self) -> Portion | None:
         """What comes next; None where nothing is new, or the read has an end and came to it. Raises ReadError."""
         table = str(self._found.name)
-        begin, self._begin = self._begin, None
+        begin = self._begin
+        # The place moves when the portion is there: a read that failed is tried again from the same one.
         if begin is not None and begin.rows is not None:
-            if begin.after is not None:
-                self._begin = Read(None, begin.after, begin.to, begin.then)
+            portion = Portion(rows_at(self._found.path, table, begin.rows), None, begin.rows)
+            self._begin = None if begin.after is None else Read(None, begin.after, begin.to, begin.then)
             self._read = begin.rows
-            return Portion(rows_at(self._found.path, table, begin.rows), None, begin.rows)
+            return portion
         if begin is not None and begin.after is not None and begin.to is not None:
             after, to = begin.after, begin.to
         elif self._then is not None:
             after, to = self._then, _newest(self._found)
         else:
+            self._begin = None
             return None
+        found = None
+        if to > after:
+            read_history(self._found.path, table).require_changes(after, to)
+            found = Portion(changes_at(self._found.path, table, after, to), after, to)
+        self._begin = None
         if self._then is not None:
             self._then = max(to, self._then)
         self._read = to
-        if to <= after:
-            return None
-        read_history(self._found.path, table).require_changes(after, to)
-        return Portion(changes_at(self._found.path, table, after, to), after, to)
+        return found
 
     def __iter__(self) -> Iterator[Portion]:
         """What is there now, portion by portion."""

@@ -135,6 +135,9 @@ def session_confs(
         "spark.scheduler.mode": "FAIR",
         # Not as_uri(): Hadoop reads this one, and takes %20 literally.
         "spark.scheduler.allocation.file": f"file:{folders.pools}",
+        # What may be read is decided by what maintenance has kept for readers, savepoints and positions, which is
+        # longer where they need it. Delta would refuse it by the table's property alone, files present or not.
+        "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration": "false",
         # The default of 50 costs 3 to 4.5 CPU-seconds a commit on the small logs of most tables.
         "spark.databricks.delta.snapshotPartitions": "1",
         # Off by default; without it a writer that lost the answer to its commit cannot recognise it as its own.

@@ -299,7 +299,10 @@ def _header(path: Path, spec: SourceSpec) -> tuple[str, ...] | None:
         text = first.decode("utf-8-sig").rstrip("\r\n")
     except UnicodeDecodeError:
         return None
-    names = tuple(name.strip() for name in next(csv.reader([text]), []))
+    try:
+        names = tuple(name.strip() for name in next(csv.reader([text]), []))
+    except csv.Error:
+        return None  # a line of another kind: too long a field, or line ends of its own
     folded = [name.lower() for name in names]
     declared = [column.name.lower() for column in spec.record_columns]
     if len(set(folded)) != len(folded) or any(name not in folded for name in declared):

@@ -2,7 +2,7 @@
 
 Names that begin with `_` or `.` are not data. A file is complete when it has not been written to or renamed for
 `settle` seconds (the later of its modification and status change times, so that a rename or a copy that keeps
-times counts too). Nothing here opens a file.
+times counts too; a modification time in the future does not count). Nothing here opens a file.
 """
 
 from __future__ import annotations
@@ -23,12 +23,14 @@ class Listing:
     """What a directory held when it was listed.
 
     `started` is the time before the first entry was read: everything that was complete then is in `complete`.
-    `unsettled` are files that may still be written. Both are in the order of modification time, then path.
+    `unsettled` are files that may still be written. Both are in the order of modification time, then path. `unnamed`
+    are names that are no UTF-8, by which no file can be read.
     """
 
     started: datetime
     complete: tuple[FileMark, ...]
     unsettled: tuple[FileMark, ...]
+    unnamed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -44,18 +46,21 @@ def list_landing(root: Path, settle_seconds: float, now: datetime) -> Listing:
     complete: list[FileMark] = []
     unsettled: list[FileMark] = []
     settled_before = (now.timestamp() - settle_seconds) * 1e9
-    for path, status in _files(root):
+    unnamed: list[str] = []
+    for path, status in _files(root, unnamed):
         mark = FileMark(path, status.st_size, status.st_mtime_ns)
-        touched = max(status.st_mtime_ns, status.st_ctime_ns)
+        # A time that is yet to come was written by another clock: only the change of its status is of this one.
+        modified = status.st_mtime_ns if status.st_mtime_ns <= now.timestamp() * 1e9 else 0
+        touched = max(modified, status.st_ctime_ns)
         (complete if settle_seconds <= 0 or touched <= settled_before else unsettled).append(mark)
-    return Listing(now.astimezone(UTC), _ordered(complete), _ordered(unsettled))
+    return Listing(now.astimezone(UTC), _ordered(complete), _ordered(unsettled), tuple(sorted(unnamed)))
 
 
 def _ordered(marks: list[FileMark]) -> tuple[FileMark, ...]:
     return tuple(sorted(marks, key=lambda mark: (mark.modified_ns, mark.path)))
 
 
-def _files(root: Path) -> Iterator[tuple[str, os.stat_result]]:
+def _files(root: Path, unnamed: list[str]) -> Iterator[tuple[str, os.stat_result]]:
     try:
         pending = [root]
         while pending:
@@ -63,6 +68,11 @@ def _files(root: Path) -> Iterator[tuple[str, os.stat_result]]:
             with os.scandir(folder) as entries:
                 for entry in entries:
                     if entry.name.startswith(("_", ".")):
+                        continue
+                    try:
+                        entry.name.encode()
+                    except UnicodeEncodeError:
+                        unnamed.append(os.fsencode(entry.name).decode(errors="backslashreplace"))
                         continue
                     if entry.is_dir():
                         pending.append(Path(entry.path))

@@ -41,7 +41,7 @@ from freshline.commit.write import (
 )
 from freshline.declare.names import TableName
 from freshline.declare.spec import SourceSpec, Spec
-from freshline.errors import DefinitionChangedError, FencedError, ForeignWriteError
+from freshline.errors import DefinitionChangedError, FencedError, ForeignWriteError, FreshlineError, SourceError
 from freshline.plan.disk import HISTORY_SECONDS, history_seconds
 from freshline.plan.position import FileMark, FilesPosition, TopicPosition
 from freshline.plan.reason import Reason
@@ -163,7 +163,7 @@ def refresh_log(
         mode=mode,
         data_timestamp=stamp,
         committed=committed,
-        problems=unread.changed,
+        problems=(*unread.changed, *_unnamed(spec, listing)),
         violations=violations,
     )
 
@@ -228,9 +228,12 @@ def known_files(runtime: Runtime, spec: SourceSpec, path: Path) -> tuple[KnownFi
     marks: dict[str, FileMark] = {}
     files = runtime.warehouse.files(spec.name)
     if exists(files):
-        table = deltalake.DeltaTable(str(files)).to_pyarrow_table(columns=["path", "size", "modified_ns"])
+        table = deltalake.DeltaTable(str(files)).to_pyarrow_table(columns=[SEQ, "path", "size", "modified_ns"])
+        # Of a log that was put back, or is made anew, later names are those of files that it no longer has.
+        flushed = 0 if receipt is None else _position(receipt, spec.name).flushed_seq
         for row in table.to_pylist():
-            marks[row["path"]] = FileMark(row["path"], row["size"], row["modified_ns"])
+            if row[SEQ] <= flushed:
+                marks[row["path"]] = FileMark(row["path"], row["size"], row["modified_ns"])
     if receipt is not None:
         marks.update((mark.path, mark) for mark in _position(receipt, spec.name).recent)
     known = KnownFiles(attempt, marks)
@@ -519,7 +522,7 @@ def commit_quarantine(
     path = runtime.warehouse.quarantine(spec.name)
     if not exists(path):
         create_table(spark, path, _quarantine_schema(spec, schema), history_seconds=HISTORY_SECONDS)
-    side = replace(receipt, positions={}, rows_out=receipt.rejected, rejected=0, violations={})
+    side = replace(receipt, positions={}, rows_out=receipt.rejected, rejected=0, violations={}, planned=None)
     if write_and_read_back(lambda: append_rows(rows, path, side, count=count), path, side) is None:
         raise FencedError(
             "another writer's rows came to the quarantine table meanwhile. Ask again.", where=str(spec.name)
@@ -540,18 +543,35 @@ def _flush(
     if not exists(path):
         create_table(spark, path, FILES_SCHEMA, history_seconds=HISTORY_SECONDS)
     newest = read_newest(path)
-    if newest is None or newest.receipt is None or newest.receipt.seq < previous.seq:
-        rows = spark.createDataFrame(
-            [(previous.seq, mark.path, mark.size, mark.modified_ns) for mark in position.recent], FILES_SCHEMA
-        )
-        receipt = side_receipt(runtime, spec, previous.seq, previous.mode, "files read", runtime.clock())
-        if (
-            write_and_read_back(lambda: append_rows(rows, path, receipt, count=len(position.recent)), path, receipt)
-            is None
+    top = 0 if newest is None or newest.receipt is None else newest.receipt.seq
+    number = previous.seq
+    if top >= previous.seq:
+        # Noted before a batch that then was not committed; or the log was put back, and what follows is of others.
+        stored = spark.read.format("delta").load(str(path)).where(F.col(SEQ) > position.flushed_seq)
+        noted = {(row[SEQ], row["path"]) for row in stored.select(SEQ, "path").collect()}
+        if noted == {(previous.seq, mark.path) for mark in position.recent}:
+            return FilesPosition(previous.seq, ())
+        number = top + 2
+        with fenced_session(
+            spark, path, side_receipt(runtime, spec, top + 1, previous.mode, "the log was put back", runtime.clock())
         ):
-            raise FencedError("another batch noted its files meanwhile. Ask again.", where=str(spec.name))
-        runtime.failpoint("log-after-flush")
+            spark.sql(f"DELETE FROM delta.{quoted(str(path))} WHERE {SEQ} > {position.flushed_seq}")
+    rows = spark.createDataFrame(
+        [(previous.seq, mark.path, mark.size, mark.modified_ns) for mark in position.recent], FILES_SCHEMA
+    )
+    receipt = side_receipt(runtime, spec, number, previous.mode, "files read", runtime.clock())
+    if write_and_read_back(lambda: append_rows(rows, path, receipt, count=len(position.recent)), path, receipt) is None:
+        raise FencedError("another batch noted its files meanwhile. Ask again.", where=str(spec.name))
+    runtime.failpoint("log-after-flush")
     return FilesPosition(previous.seq, ())
+
+
+def _unnamed(spec: SourceSpec, listing: Listing) -> list[FreshlineError]:
+    """A problem for each file that cannot be read by its name."""
+    return [
+        SourceError("the file's name is no UTF-8, so it is not read. Rename it.", where=f"{spec.path}/{name}")
+        for name in listing.unnamed
+    ]
 
 
 def side_receipt(runtime: Runtime, spec: Spec, seq: int, mode: str, reason: str, stamp: datetime) -> Receipt:

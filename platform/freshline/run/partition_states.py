@@ -28,6 +28,7 @@ from freshline.declare.time_partition import TimePartition, TimePartitions
 from freshline.plan.changes import ChangeKind, Changes
 from freshline.plan.partition import Interval, PartitionState, Span, state_of
 from freshline.plan.position import Position, TablePosition
+from freshline.plan.receipt import Receipt
 from freshline.plan.request import BACKFILL
 from freshline.plan.shape import Origin, read_shape
 from freshline.refresh.cancellation import Cancellation
@@ -68,17 +69,24 @@ def read_state_of_values(runtime: Runtime, spec: TableSpec) -> PartitionState:
 def committed_keys(runtime: Runtime, name: TableName, backfill: str) -> frozenset[str]:
     """The partitions that a backfill has committed already, as far as the table's log goes back."""
     return frozenset(
-        key
-        for _, receipt in read_receipts(runtime.warehouse.path(name))
-        if receipt.backfill == backfill
-        for key in receipt.replaced
+        key for receipt in _in_force(runtime, name) if receipt.backfill == backfill for key in receipt.replaced
     )
+
+
+def _in_force(runtime: Runtime, name: TableName) -> Iterator[Receipt]:
+    """The receipts of what the table's rows come from, newest first: not of what a restore has undone."""
+    undone_above: int | None = None
+    for _, receipt in read_receipts(runtime.warehouse.path(name)):
+        if undone_above is not None and receipt.seq > undone_above:
+            continue
+        yield receipt
+        if receipt.restored is not None:
+            undone_above = receipt.restored
 
 
 def has_refreshed_whole(runtime: Runtime, name: TableName, backfill: str) -> bool:
     """Whether a backfill has brought in all partitions at once, as far as the table's log goes back."""
-    receipts = read_receipts(runtime.warehouse.path(name))
-    return any(receipt.backfill == backfill and not receipt.replaced for _, receipt in receipts)
+    return any(receipt.backfill == backfill and not receipt.replaced for receipt in _in_force(runtime, name))
 
 
 def _changed(

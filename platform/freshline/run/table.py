@@ -14,6 +14,9 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
 from freshline.commit.delta_log import (
     count_all,
     newest_version,
@@ -30,6 +33,7 @@ from freshline.errors import (
     FencedError,
     FreshlineError,
     PartitionError,
+    RefreshError,
     SourceError,
 )
 from freshline.plan.history import inputs_short_after
@@ -102,6 +106,8 @@ def _finish_restore(runtime: Runtime) -> FreshlineError | None:
         finish_restore(runtime)
     except FreshlineError as error:
         return error
+    except (PySparkException, Py4JError, OSError) as error:
+        return RefreshError(f"a restore that was stopped half way cannot be finished: {error}")
     return None
 
 

@@ -18,10 +18,11 @@ from pathlib import Path
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from freshline.commit.delta_log import newest_version, position_of, receipt_at, table_id
+from freshline.commit.delta_log import classify, newest_version, position_of, receipt_at, table_id
 from freshline.declare.names import TableName
 from freshline.declare.spec import MergeKind, SourceSpec, TableSpec
 from freshline.errors import FileChangedError, RequestError, SourceError
+from freshline.plan.changes import ChangeKind
 from freshline.plan.position import FileMark, FilesPosition, TablePosition, TopicPosition
 from freshline.plan.stored_order import stored_order
 from freshline.plan.union import UnionToken, log_behind, require_unread, split_files, split_topic
@@ -105,6 +106,11 @@ def read_union(
     path = runtime.warehouse.path(log.name)
     if table_id(path) != token.log.table_id:
         raise RequestError(f"{log.name} is another table than the one that the token was made for. Read anew.")
+    newest = newest_version(path)
+    if newest is not None:
+        since = classify(log.name, path, token.log, position_of(path, newest), log=True)
+        if since.kind is ChangeKind.SOURCE_REPLACED:
+            raise RequestError(f"{log.name} was put back to before the token was made. Read anew.")
     tail = _tail(runtime, spark, log, path, token, held, cancellation)
     pinned = Pinned(log, path, token.log)
     if isinstance(spec, SourceSpec):
