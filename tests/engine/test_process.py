@@ -25,6 +25,14 @@ def test_a_number_that_belongs_to_another_process_by_now_is_not_alive():
     assert not ProcessId(own.pid, own.started - 3600).alive
 
 
+def test_a_clock_that_is_set_makes_no_other_process_of_it():
+    own = ProcessId.own()
+
+    # What psutil tells of the start moves with the clock; what the kernel counts since its boot does not.
+    assert ProcessId(own.pid, own.started - 3600, own.mark).alive
+    assert not ProcessId(own.pid, own.started, own.mark + "1").alive
+
+
 def test_what_a_process_leaves_behind_is_not_alive():
     child, process = start("print()")
 

@@ -83,13 +83,13 @@ def identity() -> Identity:
     from freshline.report.alerts.process import Identity
 
     own = ProcessId.own()
-    return Identity({"pid": own.pid, "started": own.started, "host": platform.node()}, is_gone)
+    return Identity({"pid": own.pid, "started": own.started, "mark": own.mark, "host": platform.node()}, is_gone)
 
 
 def is_gone(detail: Mapping[str, Any]) -> bool:
     """Whether the process is one of this machine that has ended."""
     try:
-        process = ProcessId(int(detail["pid"]), float(detail["started"]))
+        process = ProcessId(int(detail["pid"]), float(detail["started"]), str(detail.get("mark", "")))
     except (KeyError, TypeError, ValueError):
         return False
     return detail.get("host") == platform.node() and not process.alive

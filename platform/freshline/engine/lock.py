@@ -106,8 +106,10 @@ class WarehouseLock:
         value = {
             "pid": holder.process.pid,
             "start_time": holder.process.started,
+            "start_mark": holder.process.mark,
             "jvm_pid": None if holder.jvm is None else holder.jvm.pid,
             "jvm_start_time": None if holder.jvm is None else holder.jvm.started,
+            "jvm_start_mark": "" if holder.jvm is None else holder.jvm.mark,
             "host": holder.host,
             "since": holder.since.isoformat(),
             "project": holder.project,
@@ -137,8 +139,10 @@ def read_holder(root: Path) -> Holder | None:
         value = json.loads((root / HOLDER).read_text(encoding="utf-8"))
         jvm = value["jvm_pid"]
         return Holder(
-            process=ProcessId(int(value["pid"]), float(value["start_time"])),
-            jvm=None if jvm is None else ProcessId(int(jvm), float(value["jvm_start_time"])),
+            process=ProcessId(int(value["pid"]), float(value["start_time"]), str(value.get("start_mark", ""))),
+            jvm=None
+            if jvm is None
+            else ProcessId(int(jvm), float(value["jvm_start_time"]), str(value.get("jvm_start_mark", ""))),
             host=str(value["host"]),
             since=datetime.fromisoformat(value["since"]),
             project=str(value["project"]),

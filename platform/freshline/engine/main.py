@@ -324,8 +324,7 @@ class _Ending:
 
 
 def _jvm(session: SparkSession) -> ProcessId:
-    process = spark.jvm_process(session)
-    return ProcessId(process.pid, process.started)
+    return spark.jvm_process(session)
 
 
 def _jar_progress(progress: Callable[[str], None]) -> Callable[[str, int, int], None]:

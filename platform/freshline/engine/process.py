@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from freshline.errors import EngineError
@@ -20,16 +21,21 @@ _KILLED_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class ProcessId:
-    """A process: its number, and its start in seconds since 1970."""
+    """A process: its number, and its start in seconds since 1970.
+
+    That moves when the clock is set. `mark` does not: the boot of the machine and the start since then, as the kernel
+    counts it; empty where it is not known.
+    """
 
     pid: int
     started: float
+    mark: str = field(default="", compare=False)
 
     @classmethod
     def of(cls, pid: int) -> ProcessId | None:
         """The process that has this number now, None if there is none."""
         process = _look_up(pid)
-        return None if process is None else cls(pid, process.create_time())
+        return None if process is None else cls(pid, process.create_time(), _mark(pid))
 
     @classmethod
     def own(cls) -> ProcessId:
@@ -78,16 +84,34 @@ class ProcessId:
             psutil.wait_procs([process], timeout=seconds)
         return not self.alive
 
+    def _is(self, process: psutil.Process) -> bool:
+        mark = _mark(self.pid) if self.mark else ""
+        if mark:
+            return mark == self.mark
+        started: float = process.create_time()
+        return abs(started - self.started) < _SAME_START_SECONDS
+
     def _find(self) -> psutil.Process | None:
         import psutil
 
         process = _look_up(self.pid)
         try:
-            if process is None or abs(process.create_time() - self.started) >= _SAME_START_SECONDS:
+            if process is None or not self._is(process):
                 return None
             return None if process.status() == psutil.STATUS_ZOMBIE else process
         except psutil.NoSuchProcess:
             return None
+
+
+def _mark(pid: int) -> str:
+    """The boot of the machine, and when the process was started, in ticks since; empty on other systems than Linux."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        # The name of the command stands in parentheses and may hold any character; the start is the 20th field behind.
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+        return f"{boot}/{int(fields[19])}"
+    except (OSError, ValueError, IndexError):
+        return ""
 
 
 def _look_up(pid: int) -> psutil.Process | None:

@@ -51,8 +51,10 @@ def write_state(state: Path, engine: EngineState) -> None:
         "format": FORMAT,
         "pid": engine.process.pid,
         "start_time": engine.process.started,
+        "start_mark": engine.process.mark,
         "jvm_pid": engine.jvm.pid,
         "jvm_start_time": engine.jvm.started,
+        "jvm_start_mark": engine.jvm.mark,
         **{key: item for key, item in asdict(engine).items() if key not in ("process", "jvm")},
     }
     try:
@@ -84,8 +86,8 @@ def read_state(state: Path) -> EngineState | None:
         if int(value["format"]) > FORMAT:
             raise FormatError("the engine was started by a newer freshline. Ask it with that one.", where=str(file))
         return EngineState(
-            process=ProcessId(int(value["pid"]), float(value["start_time"])),
-            jvm=ProcessId(int(value["jvm_pid"]), float(value["jvm_start_time"])),
+            process=ProcessId(int(value["pid"]), float(value["start_time"]), str(value.get("start_mark", ""))),
+            jvm=ProcessId(int(value["jvm_pid"]), float(value["jvm_start_time"]), str(value.get("jvm_start_mark", ""))),
             http_port=int(value["http_port"]),
             connect_port=int(value["connect_port"]),
             token=str(value["token"]),

@@ -92,8 +92,8 @@ class UpRecord:
 
 
 def _process_json(process: ProcessId) -> dict[str, object]:
-    return {"pid": process.pid, "start_time": process.started}
+    return {"pid": process.pid, "start_time": process.started, "start_mark": process.mark}
 
 
 def _process(value: Mapping[str, Any]) -> ProcessId:
-    return ProcessId(int(value["pid"]), float(value["start_time"]))
+    return ProcessId(int(value["pid"]), float(value["start_time"]), str(value.get("start_mark", "")))
