@@ -47,6 +47,9 @@ def shop(tmp_path: Path) -> Iterator[Settings]:
     (tmp_path / "pyproject.toml").write_text("[tool.freshline]\n")
     (tmp_path / "workspace.yaml").write_text(WORKSPACE)
     (tmp_path / "assets" / "definitions.py").write_text(DEFINITIONS)
+    (tmp_path / "assets" / "live.sql").write_text(
+        "CREATE MATERIALIZED TABLE live FRESHNESS = INTERVAL '5' MINUTE AS SELECT id FROM event"
+    )
     (tmp_path / "assets" / "event.sql").write_text(
         "CREATE SOURCE event (id STRING) FRESHNESS = INTERVAL '5' MINUTE "
         "WITH ('connector' = 'files', 'format' = 'json', 'path' = 'in')"
@@ -111,5 +114,5 @@ def test_the_sensors_tick_from_the_start_and_a_switch_is_noticed(shop):
 
 
 def paused(instance: DagsterInstance) -> list[str]:
-    found = instance.fetch_observations(AssetKey("event"), limit=5).records
+    found = instance.fetch_observations(AssetKey("live"), limit=5).records
     return [str(record.asset_observation.description) for record in found if record.asset_observation]
