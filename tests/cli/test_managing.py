@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import io
 import json
+import sqlite3
+from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from freshline.cli.main import run
+from freshline.commit.control_store import ControlStore
+from freshline.declare.names import TableName
+from freshline.declare.project import read_settings
 from freshline.engine.client import EngineClient
+from freshline.plan.intentions import FailureRow
 from tests.cli.conftest import FakeEngine
+
+NOW = datetime(2026, 11, 1, tzinfo=UTC)
 
 SPENT = "CREATE MATERIALIZED TABLE sales.spent FRESHNESS = INTERVAL '2' DAY AS SELECT customer FROM spend"
 
@@ -121,10 +130,35 @@ def test_what_is_refused_changes_no_file(
     assert {file: file.read_bytes() for file in (shop / "assets").rglob("*.sql")} == before
 
 
-def test_what_others_read_is_not_dropped(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_others_read_is_not_dropped_and_keeps_what_is_known_of_it(
+    shop: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     sql(capsys, SPENT)
+    spend = TableName.parse("spend")
+    control = ControlStore.open(read_settings(shop, {}).control_store)
+    control.intentions.record_failures(FailureRow(spend, 4, NOW, NOW, {"code": "QUERY"}))
 
     assert "sales.spent reads it. Drop that first." in sql(capsys, "DROP MATERIALIZED TABLE spend", code=1)
+
+    assert control.intentions.failures()[spend].count == 4
+    control.close()
+
+
+def test_a_drop_that_the_control_store_refuses_leaves_the_declaration(
+    shop: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("freshline.commit.control_store.database._BUSY_SECONDS", 0.2)
+    sql(capsys, SPENT)
+    file = shop / "assets" / "sales" / "spent.sql"
+    url = read_settings(shop, {}).control_store
+    ControlStore.open(url).close()
+    with closing(sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None)) as holder:
+        holder.execute("BEGIN IMMEDIATE")
+        assert "locked by another process" in sql(capsys, "DROP MATERIALIZED TABLE sales.spent", code=1)
+    assert file.exists()
+
+    assert "its data stays" in sql(capsys, "DROP MATERIALIZED TABLE sales.spent")
+    assert not file.exists()
 
 
 def test_a_broken_declaration_is_repaired_by_a_statement(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -24,22 +24,16 @@ def find_volatile(tree: exp.Expr, *, compared: bool = True) -> str | None:
     None where there is nothing. Without `compared`, texts that are compared with something are taken for texts.
     """
     for node in tree.walk():
-        if isinstance(node, exp.Anonymous):
-            name = str(node.this).lower()
-        elif isinstance(node, exp.Func):
-            name = node.sql_name().lower()
-        else:
-            continue
-        if name in VOLATILE and not _is_given_its_chance(node, name):
-            # A seed makes rand repeatable for one layout of files only, so it is refused too.
-            return name
+        # A seed makes rand repeatable for one layout of files only, so it is refused too.
+        if isinstance(node, exp.Func) and _name_of(node) in VOLATILE and not _has_vector(node):
+            return _name_of(node)
     found = (literal for literal in tree.find_all(exp.Literal) if _is_special_date(literal, compared=compared))
     return next((f"the text {literal.sql()} as a date" for literal in found), None)
 
 
-def _is_given_its_chance(node: exp.Expr, name: str) -> bool:
-    """Whether a call of aes_encrypt is given its initialization vector, which is a new one each time otherwise."""
-    return name == "aes_encrypt" and isinstance(node, exp.Anonymous) and len(node.expressions) > 4
+def _has_vector(node: exp.Func) -> bool:
+    """Whether it is aes_encrypt with an initialization vector, which is a new one each time otherwise."""
+    return _name_of(node) == "aes_encrypt" and len(node.expressions) > 4
 
 
 def _is_special_date(literal: exp.Expr, *, compared: bool) -> bool:

@@ -149,8 +149,6 @@ def drop(
     if table not in graph:
         # What was decided about it outlived a drop that was stopped half way, or a file that a person removed.
         _forget(settings, table)
-    else:
-        _require_control_store(settings, table)
     if purge and table not in graph and any(path.is_dir() for path in (left.path(table), left.parked(table))):
         return DeclarationChange(table, None, True, f"dropped: {table}. It was declared no more.")
     if if_exists and table not in graph:
@@ -161,6 +159,8 @@ def drop(
         raise RequestError(f"{', '.join(str(each) for each in readers)} reads it. Drop that first.", where=str(name))
     file = settings.root / graph.spec(name).written_at.path
     open_project(settings, instead={file: None})
+    # Nothing may refuse it from here on but the store and the disk: what is refused changes nothing.
+    _require_control_store(settings, name)
     away = settings.state / "dropped" / f"{name}-{clock():%Y%m%dT%H%M%S}{file.suffix}"
     try:
         away.parent.mkdir(parents=True, exist_ok=True)

@@ -24,6 +24,7 @@ from freshline.commit.delta_log import (
     read_newest,
 )
 from freshline.declare.names import TableName
+from freshline.declare.query import SqlQuery
 from freshline.declare.spec import TableSpec
 from freshline.errors import (
     DefinitionChangedError,
@@ -205,6 +206,8 @@ def _gained_columns(spec: TableSpec, receipt: Receipt | None, path: Path) -> str
     """
     if receipt is None or receipt.fingerprint != spec.fingerprint or spec.columns is None or spec.time_partitions:
         return ""
+    if not isinstance(spec.query, SqlQuery) or "*" not in spec.query.text:
+        return ""  # every column stands in its text; opening the table takes 5 to 13 ms (benchmark `ageing`)
     stored = {name.lower() for name in column_types(path)}
     missing = [name for name in spec.columns if name.lower() not in stored]
     text = f"new column {', '.join(missing)}" if missing else ""
