@@ -80,6 +80,18 @@ def test_no_module_is_a_drawer():
     assert not [file for file in LIBRARY.rglob("*.py") if file.stem in drawers]
 
 
+def test_no_text_is_cut_by_splitlines():
+    """`splitlines` also cuts at U+2028, U+2029, U+0085, 0B, 0C, 1C, 1D and 1E, which stand in values and names."""
+    wrong = [
+        f"{file.relative_to(ROOT)}:{node.lineno}"
+        for file in sorted(LIBRARY.rglob("*.py"))
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"), str(file)))
+        if isinstance(node, ast.Attribute) and node.attr == "splitlines"
+    ]
+
+    assert wrong == [], "cut at the line feed: text.split('\\n')"
+
+
 HEAVY = ("pyspark", "dagster", "deltalake", "py4j", "pandas", "pyarrow")
 
 

@@ -68,7 +68,7 @@ def alternate(settings: Settings, portion: int) -> list[str]:
         decision = reset_freshness(str(TABLE), cascade=True, by=BY, project=settings)
     else:
         decision = set_freshness(str(TABLE), str(freshness), cascade=True, by=BY, project=settings)
-    return decision.sentence.splitlines()
+    return decision.sentence.split("\n")
 
 
 class _Chapter(Enum):

@@ -387,7 +387,7 @@ def last_line(log: Path) -> str:
     try:
         with log.open("rb") as stream:
             stream.seek(max(0, log.stat().st_size - 8192))
-            lines = [line.strip() for line in stream.read().decode(errors="replace").splitlines() if line.strip()]
+            lines = [line.strip() for line in stream.read().decode(errors="replace").split("\n") if line.strip()]
     except OSError:
         lines = []
     return f"{lines[-1]} (log: {log})" if lines else f"see {log}"

@@ -148,6 +148,15 @@ def _after_checkpoint(log: Path) -> int | None:
     return None
 
 
+def _actions(file: Path) -> list[dict[str, Any]]:
+    """The actions of one commit file: JSON objects, one a line.
+
+    A line ends at a line feed and nowhere else: U+2028 and its kin may stand in a JSON text as they are, and
+    `str.splitlines` would cut there.
+    """
+    return [json.loads(line) for line in file.read_bytes().split(b"\n") if line.strip()]
+
+
 def newest_commit(path: Path) -> Path | None:
     """The file of the newest commit, None where there is no Delta table. Raises SourceError as `newest_version`."""
     version = newest_version(path)
@@ -158,14 +167,14 @@ def read_commit(path: Path, version: int) -> Commit | None:
     """One commit, None where its file is gone from the log. Raises SourceError for one that cannot be read."""
     file = path / "_delta_log" / f"{version:020d}.json"
     try:
-        lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+        found = _actions(file)
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
         raise _unreadable(file, error) from error
     info: dict[str, Any] = {}
     actions = []
-    for action in lines:
+    for action in found:
         if "commitInfo" in action:
             info = action["commitInfo"]
         else:
@@ -377,9 +386,8 @@ def greatest_time(path: Path, version: int, column: str) -> datetime | None:
 def count_before(path: Path, version: int, column: str, moment: datetime) -> int:
     """How many of the rows that one commit added have a TIMESTAMP before a moment."""
     found = 0
-    lines = (path / "_delta_log" / f"{version:020d}.json").read_text(encoding="utf-8").splitlines()
-    for line in lines:
-        added = json.loads(line).get("add")
+    for action in _actions(path / "_delta_log" / f"{version:020d}.json"):
+        added = action.get("add")
         if added is None:
             continue
         times = pq.read_table(path / unquote(added["path"]), columns=[column])[column].cast(pa.timestamp("us"))

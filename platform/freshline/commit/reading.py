@@ -164,7 +164,8 @@ def _is_own(name: str) -> bool:
 
 
 def _gone(table: str, what: str, error: Exception | str) -> ReadError:
+    first, _, _ = str(error).partition("\n")
     return ReadError(
-        f"{what} cannot be read: {str(error).splitlines()[0]}. Its files may have been removed; read the newest rows.",
+        f"{what} cannot be read: {first}. Its files may have been removed; read the newest rows.",
         where=table,
     )

@@ -111,7 +111,7 @@ def _execute(root: Path, file: Path, text: str, path: str) -> ModuleType:
         exec(compile(text, str(file), "exec", dont_inherit=True), module.__dict__)
     except (Exception, SystemExit) as error:
         line_at = _raised_at(error, root, file, path)
-        first_line = next(iter(str(error).splitlines()), "").rstrip(".")
+        first_line = str(error).partition("\n")[0].rstrip(".")
         said = "it ends the process" if isinstance(error, SystemExit) else f"{type(error).__name__}: {first_line}"
         raise breach("PYTHON_FILE", f"the file does not load: {said}. Correct it.", line_at) from error
     finally:
@@ -233,7 +233,7 @@ def _without_decorators(text: str) -> str:
         tree = ast.parse(text)
     except (SyntaxError, ValueError):
         return text
-    lines = text.encode().splitlines(keepends=True)
+    lines = io.BytesIO(text.encode()).readlines()
     spans: list[tuple[int, int, int, int]] = []
     for node in tree.body:
         if isinstance(node, ast.FunctionDef):
@@ -249,7 +249,7 @@ def _without_decorators(text: str) -> str:
 
 
 def _without_comments(text: str) -> str:
-    lines = text.splitlines()
+    lines = text.split("\n")
     try:
         for token in tokenize.generate_tokens(io.StringIO(text).readline):
             if token.type == tokenize.COMMENT:

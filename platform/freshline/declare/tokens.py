@@ -144,7 +144,8 @@ class Tokens:
 
     def refuse(self, expected: str) -> DeclarationError:
         token = self.token
-        shown = f"{self._whole} ends" if token is None else f"{token.raw.splitlines()[0][:60]} stands"
+        first, _, _ = ("" if token is None else token.raw).partition("\n")
+        shown = f"{self._whole} ends" if token is None else f"{first[:60]} stands"
         return breach("SYNTAX", f"{expected} where {shown}.", self.here)
 
     def word(self, ahead: int = 0) -> str:

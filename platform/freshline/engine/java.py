@@ -129,7 +129,7 @@ def probe(executable: Path, found_by: str) -> Java | str:
                 found_by=found_by,
                 has_vector_module=bool(options),
             )
-    first = next((line.strip() for line in said.splitlines() if line.strip()), "no output")
+    first = next((line.strip() for line in said.split("\n") if line.strip()), "no output")
     return f"{found_by}: {executable} does not tell its version ({first})"
 
 

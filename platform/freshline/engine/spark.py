@@ -294,7 +294,7 @@ def _why_not(error: str, log: Path, begin: int, settings: Settings) -> str:
         return (
             f"Spark does not understand spark-master = {settings.spark_master!r}. Write local[*] or spark://HOST:PORT."
         )
-    lines = [line.strip() for line in text.splitlines()]
+    lines = [line.strip() for line in text.split("\n")]
     telling = [line for line in lines if "Exception" in line or line.startswith(("Error", "Caused by"))]
     reason = (telling or [line for line in lines if line] or ["it said nothing"])[-1].lstrip(": ")
     return f"Spark did not start: {reason[:500]}. What it said is in {log}."

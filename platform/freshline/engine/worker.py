@@ -151,7 +151,7 @@ def _quoted(name: str) -> str:
 
 def _sentence(error: BaseException) -> str:
     """What was raised, in one line; Spark's plan and stack are in the log."""
-    line = next((line.strip() for line in str(error).splitlines() if line.strip()), "no message")
+    line = next((line.strip() for line in str(error).split("\n") if line.strip()), "no message")
     return line if isinstance(error, PySparkException) else f"{type(error).__name__}: {line}"
 
 

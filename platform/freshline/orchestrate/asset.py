@@ -152,7 +152,7 @@ def declaration_text(file: Path, line: int) -> str:
     text = file.read_text(encoding="utf-8-sig")
     if file.suffix != ".py":
         return text.strip()
-    lines = text.splitlines()
+    lines = text.split("\n")
     for node in ast.parse(text).body:
         decorators = node.decorator_list if isinstance(node, ast.FunctionDef) else []
         first = min([node.lineno, *(decorator.lineno for decorator in decorators)])

@@ -154,8 +154,8 @@ def is_broken_plan(error: Py4JJavaError) -> bool:
 
 def why_not(error: Exception) -> Reason:
     """Why a refresh that failed with an error of REFUSED or FAILED_BY_ROWS, or a broken plan, is to be full instead."""
-    lines = str(error).splitlines()
-    text = next((line for line in lines if any(sign in line for sign in BROKEN_PLAN)), (lines or [""])[0])
+    lines = str(error).split("\n")
+    text = next((line for line in lines if any(sign in line for sign in BROKEN_PLAN)), lines[0])
     text = text if len(text) <= 160 else text[:157] + "..."
     return Reason("UNSUPPORTED" if isinstance(error, FAILED_BY_ROWS) else "REWRITE_MISMATCH", text)
 

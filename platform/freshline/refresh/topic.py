@@ -161,7 +161,7 @@ def told(error: Py4JError, brokers: Brokers) -> SourceError:
             f"there is no topic {brokers.topic} at {brokers.servers}. Create it, or correct `topic`.",
             where=brokers.where,
         )
-    cause = next((line for line in text.splitlines() if any(sign in line for sign in _REFUSED)), None)
+    cause = next((line for line in text.split("\n") if any(sign in line for sign in _REFUSED)), None)
     if cause is not None:
         kind = next(sign for sign in _REFUSED if sign in cause)
         said = cause.rpartition(f"{kind}:")[2].strip() or kind

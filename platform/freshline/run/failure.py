@@ -102,7 +102,7 @@ def _spark_has_ended(error: Exception) -> bool:
 
 def _sentence(text: str) -> str:
     """The first meaningful line of a message, without Java's stack and class names in front."""
-    for line in text.splitlines():
+    for line in text.split("\n"):
         line = line.strip()
         if not line or line.startswith(("at ", "An error occurred while calling", "JVM stacktrace")):
             continue

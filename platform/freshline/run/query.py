@@ -199,7 +199,7 @@ def _key(name: str) -> str:
 
 
 def _first_line(text: str) -> str:
-    return next((line for line in text.splitlines() if line.strip()), "no message")
+    return next((line for line in text.split("\n") if line.strip()), "no message")
 
 
 def _require_query(statement: str) -> None:

@@ -257,7 +257,7 @@ def _what_happened(said: str) -> str:
 
 
 def _sentence(error: BaseException) -> str:
-    return str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__
+    return str(error).partition("\n")[0].rstrip(".") if str(error) else type(error).__name__
 
 
 def key_of(name: TableName) -> str:

@@ -41,7 +41,8 @@ def qualify_query(text: str, schema: Mapping[str, Sequence[str]]) -> exp.Query:
     try:
         return _qualified(text, tuple((name, tuple(columns)) for name, columns in schema.items())).copy()
     except SqlglotError as error:
-        raise unsupported(f"not understood: {str(error).splitlines()[0]}") from error
+        first, _, _ = str(error).partition("\n")
+        raise unsupported(f"not understood: {first}") from error
 
 
 def _make_unique(tree: exp.Query) -> None:
