@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -11,9 +12,14 @@ from dataclasses import replace
 
 import pytest
 
+from freshline.cli.main import run
+from freshline.declare.project import read_settings
 from freshline.engine.client import EngineClient, error_from_json
+from freshline.engine.down_mark import read_down_mark, write_down_mark
+from freshline.engine.lock import WarehouseLock, find_holder
 from freshline.engine.process import ProcessId
-from freshline.engine.state_file import EngineState, state_file, write_state
+from freshline.engine.state_file import EngineState, read_state, state_file, write_state
+from freshline.engine.up_record import UpRecord, record_file
 from freshline.errors import (
     DeclarationError,
     DeclarationErrors,
@@ -97,6 +103,58 @@ def test_a_project_that_cannot_be_started_says_why(settings):
 
     assert told[0] == "starting the engine"
     assert not state_file(settings.state).exists()
+
+
+def test_a_copy_of_a_project_does_not_reach_the_engine_of_the_original(settings):
+    write_state(settings.state, ENGINE)
+    UpRecord("mark", ProcessId.own()).write(record_file(settings))
+    copy = replace(settings, state=settings.state.with_name("copy"))
+    shutil.copytree(settings.state, copy.state)
+
+    assert read_state(settings.state) == ENGINE
+    assert read_state(copy.state) is None
+    assert UpRecord.read(record_file(settings)) is not None
+    assert UpRecord.read(record_file(copy)) is None
+
+
+def test_an_engine_that_somebody_waits_for_is_not_started_after_down(settings):
+    other = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    process = ProcessId.of(other.pid)
+    assert process is not None
+    lock = WarehouseLock.acquire(settings.warehouse, project=settings.root, state=settings.state)
+    lock.holder = replace(lock.holder, process=process)
+    lock.record_jvm(process)
+    settings.state.mkdir(parents=True, exist_ok=True)
+    said: list[str] = []
+
+    def progress(message: str) -> None:
+        said.append(message)
+        # It waits now for the engine that the other process is starting, and that `down` ends.
+        write_down_mark(settings.state)
+        other.kill()
+        other.wait()
+
+    with pytest.raises(EngineError, match="`freshline down` was called meanwhile"):
+        EngineClient.connect(settings, start=True, progress=progress)
+
+    assert said == ["waiting for the engine that another command has started"]
+    lock.release()
+
+
+def test_an_engine_that_was_asked_for_before_down_ends_before_it_starts_spark(tmp_path, capsys):
+    assert run(["init", str(tmp_path / "shop")]) == 0
+    settings = read_settings(tmp_path / "shop", {})
+    settings.state.mkdir(parents=True)
+    before = read_down_mark(settings.state)
+    write_down_mark(settings.state)
+    command = [sys.executable, "-m", "freshline.engine.main", "--project", str(settings.root), "--down-mark", before]
+
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 1
+    assert "`freshline down` was called meanwhile" in done.stderr
+    assert find_holder(settings.warehouse) is None
+    assert "starting Spark" not in (settings.state / "logs" / "engine.log").read_text()
 
 
 @pytest.mark.parametrize("error", [JavaError("no Java"), RequestError("no", where="x"), EngineHeldError("held")])

@@ -4,19 +4,43 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from freshline.engine.lock import HOLDER, WarehouseLock, read_holder
+from freshline.engine.lock import HOLDER, LOCK, WarehouseLock, find_holder, read_holder
 from freshline.engine.process import ProcessId
 from freshline.errors import EngineHeldError, StorageError
 
 
 def acquire(root: Path) -> WarehouseLock:
     return WarehouseLock.acquire(root, project=root.parent / "shop", state=root.parent / "state")
+
+
+@pytest.fixture
+def process() -> Iterator[ProcessId]:
+    """A process of another program."""
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    found = ProcessId.of(child.pid)
+    assert found is not None
+    yield found
+    child.kill()
+    child.wait()
+
+
+def leave(lock: WarehouseLock, *, engine: ProcessId, jvm: ProcessId) -> None:
+    """Let another process be the holder, and give up the system's lock as if that process were killed."""
+    lock.holder = replace(lock.holder, process=engine)
+    lock.record_jvm(jvm)
+    lock._handle.close()
+
+
+DEAD = ProcessId(os.getpid(), 1.0)
 
 
 def test_a_second_engine_is_refused_and_told_who_holds_the_warehouse(tmp_path):
@@ -108,3 +132,58 @@ def test_a_file_in_the_place_of_the_warehouse_is_told(tmp_path):
 
     with pytest.raises(StorageError, match="the warehouse cannot be written"):
         acquire(tmp_path / "warehouse")
+
+
+def test_who_opens_a_copy_of_a_warehouse_ends_nothing_of_the_original(tmp_path, process):
+    lock = acquire(tmp_path / "warehouse")
+    lock.record_jvm(process)
+    shutil.copytree(tmp_path / "warehouse", tmp_path / "copy")
+    assert find_holder(tmp_path / "warehouse") == lock.holder
+    assert find_holder(tmp_path / "copy") is None
+    said: list[str] = []
+
+    WarehouseLock.acquire(tmp_path / "copy", project=tmp_path, state=tmp_path, progress=said.append).release()
+
+    assert process.alive
+    assert said == []
+    lock.release()
+
+
+def test_a_jvm_that_the_killed_engine_of_the_original_left_is_not_ended_from_a_copy(tmp_path, process):
+    leave(acquire(tmp_path / "warehouse"), engine=DEAD, jvm=process)
+    shutil.copytree(tmp_path / "warehouse", tmp_path / "copy")
+
+    acquire(tmp_path / "copy").release()
+    assert process.alive
+
+    # A warehouse that was moved is the same one.
+    (tmp_path / "warehouse").rename(tmp_path / "moved")
+    acquire(tmp_path / "moved").release()
+    assert not process.alive
+
+
+@pytest.mark.parametrize("how", ["its lock file is deleted", "a copy takes the place of its folder"])
+def test_a_living_engine_keeps_its_warehouse(tmp_path, process, how):
+    root = tmp_path / "warehouse"
+    leave(acquire(root), engine=process, jvm=process)
+    if how == "its lock file is deleted":
+        (root / LOCK).unlink()
+    else:
+        root.rename(tmp_path / "away")
+        shutil.copytree(tmp_path / "away", root)
+
+    with pytest.raises(EngineHeldError, match=f"process {process.pid}"):
+        acquire(root)
+
+    assert process.alive
+
+
+def test_a_record_of_a_version_that_wrote_no_identity_is_believed(tmp_path, process):
+    leave(acquire(tmp_path), engine=DEAD, jvm=process)
+    value = json.loads((tmp_path / HOLDER).read_text())
+    del value["lock"], value["warehouse"]
+    (tmp_path / HOLDER).write_text(json.dumps(value))
+
+    acquire(tmp_path).release()
+
+    assert not process.alive

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import http.client
 import os
-import platform
 import signal
 import socket
 import subprocess
@@ -29,7 +28,8 @@ from freshline.cli.processes import MARK, UpRecord, end_marked, new_mark, start
 from freshline.declare.secret import read_dagster_token
 from freshline.declare.settings import Settings
 from freshline.engine.client import EngineClient
-from freshline.engine.lock import read_holder
+from freshline.engine.down_mark import write_down_mark
+from freshline.engine.lock import find_holder
 from freshline.engine.process import ProcessId
 from freshline.engine.state_file import read_state, remove_state
 from freshline.engine.up_record import LONG_RUNNING
@@ -334,6 +334,8 @@ def end_left(settings: Settings) -> int:
 def end_all(settings: Settings, say: Callable[[str], None]) -> int:
     """End all that `up` and `engine start` began in this environment; returns how many processes were ended."""
     ended = 0
+    # Before anything is looked for: a command that waits to start an engine gives up (see `down_mark`).
+    write_down_mark(settings.state)
     record = UpRecord.read(record_file(settings))
     if record is not None:
         if record.supervisor.alive:
@@ -373,8 +375,8 @@ def _end_silent_engine(settings: Settings) -> int:
     state = read_state(settings.state)
     if state is not None:
         left += [state.process, state.jvm]
-    holder = read_holder(settings.warehouse)
-    if holder is not None and holder.state == str(settings.state) and holder.host == platform.node():
+    holder = find_holder(settings.warehouse)
+    if holder is not None and holder.state == str(settings.state):
         left += [holder.process, holder.jvm]
     ended = sum(process.end(grace_seconds=_STOP_SECONDS) for process in left if process is not None)
     if state is not None:

@@ -21,7 +21,8 @@ from typing import Any, Protocol, cast
 from uuid import uuid4
 
 from freshline.declare.settings import Settings
-from freshline.engine.lock import read_holder
+from freshline.engine.down_mark import read_down_mark, require_not_down
+from freshline.engine.lock import find_holder
 from freshline.engine.state_file import EngineState, read_state, remove_state
 from freshline.engine.up_record import engine_environ
 from freshline.errors import (
@@ -92,9 +93,11 @@ class EngineClient:
         """The engine of the project, started if none runs and `start` says so.
 
         With `loops` it keeps the tables by their modes from now on. Raises EngineError where none answers or it cannot
-        be started, EngineHeldError where another project's engine has the warehouse, and errors of the project.
+        be started, or `freshline down` was called meanwhile, EngineHeldError where another project's engine has the
+        warehouse, and errors of the project.
         """
         began = time.monotonic()
+        mark = read_down_mark(settings.state)
         while True:
             client = cls._running(settings, progress, began if start else None)
             if client is not None:
@@ -103,7 +106,8 @@ class EngineClient:
                 return client
             if not start:
                 raise EngineError("no engine is running. Start it with `freshline engine start`.")
-            _start(settings, loops, progress, began)
+            require_not_down(settings.state, mark)
+            _start(settings, loops, progress, began, mark)
 
     @classmethod
     def _running(cls, settings: Settings, progress: Progress, began: float | None) -> EngineClient | None:
@@ -280,9 +284,9 @@ def error_from_json(value: Mapping[str, Any]) -> FreshlineError:
 # -- starting
 
 
-def _start(settings: Settings, loops: bool, progress: Progress, began: float) -> None:
+def _start(settings: Settings, loops: bool, progress: Progress, began: float, mark: str) -> None:
     """Start an engine and return when it is ready, or when another one that is being started has become ready."""
-    holder = read_holder(settings.warehouse)
+    holder = find_holder(settings.warehouse)
     if holder is not None and holder.process.alive and holder.state == str(settings.state):
         _wait_for_other(settings, progress, began)
         return
@@ -300,7 +304,7 @@ def _start(settings: Settings, loops: bool, progress: Progress, began: float) ->
         read, write = os.pipe()
         try:
             process = subprocess.Popen(
-                _command(settings, loops, write),
+                _command(settings, loops, write, mark),
                 cwd=settings.root,
                 env={**engine_environ(os.environ), "FRESHLINE_ENV": settings.environment},
                 stdin=subprocess.DEVNULL,
@@ -319,8 +323,8 @@ def _start(settings: Settings, loops: bool, progress: Progress, began: float) ->
         _follow(process, reports.fileno(), settings, progress, began)
 
 
-def _command(settings: Settings, loops: bool, report: int) -> list[str]:
-    command = [sys.executable, "-m", "freshline.engine.main", "--project", str(settings.root)]
+def _command(settings: Settings, loops: bool, report: int, mark: str) -> list[str]:
+    command = [sys.executable, "-m", "freshline.engine.main", "--project", str(settings.root), "--down-mark", mark]
     return [*command, "--report", str(report), *(["--loops"] if loops else [])]
 
 
@@ -351,7 +355,7 @@ def _follow(
             if report["type"] == "error":
                 process.wait()
                 error = error_from_json(report["error"])
-                holder = read_holder(settings.warehouse)
+                holder = find_holder(settings.warehouse)
                 if isinstance(error, EngineHeldError) and holder is not None and holder.state == str(settings.state):
                     _wait_for_other(settings, progress, began)
                     return
@@ -364,7 +368,7 @@ def _wait_for_other(settings: Settings, progress: Progress, began: float) -> Non
     """Wait until the engine that somebody else is starting, or stopping, has become ready or has ended."""
     progress("waiting for the engine that another command has started")
     while time.monotonic() - began < _START_SECONDS:
-        holder = read_holder(settings.warehouse)
+        holder = find_holder(settings.warehouse)
         state = read_state(settings.state)
         if holder is None or holder.process.wait(_STEP_SECONDS):
             return

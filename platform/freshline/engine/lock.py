@@ -2,7 +2,8 @@
 
 The lock is the operating system's, on a file in the warehouse's root, and ends with the process that took it. Beside it
 stands who holds it, so that a second engine can name the first, and so that the JVM which a killed engine leaves for
-a moment is found. Held means held until both are dead: `acquire` ends such a JVM before it returns.
+a moment is found. Held means held until both are dead: `acquire` ends such a JVM before it returns. A copy of a
+warehouse has a copy of that record: only what held this very folder, by the identity of its lock file, is ended.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO
 
+from freshline.engine.file_id import FileId
 from freshline.engine.process import ProcessId
 from freshline.errors import EngineHeldError, StorageError
 
@@ -28,7 +30,11 @@ _JVM_GRACE_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class Holder:
-    """Who holds a warehouse: the engine and its JVM, on which machine, since when, for which project."""
+    """Who holds a warehouse: the engine and its JVM, on which machine, since when, for which project.
+
+    `warehouse` is the folder's path and `lock` the identity of its lock file, both as they were then; empty and None in
+    records of versions that did not write them.
+    """
 
     process: ProcessId
     jvm: ProcessId | None
@@ -36,6 +42,12 @@ class Holder:
     since: datetime
     project: str
     state: str
+    warehouse: str = ""
+    lock: FileId | None = None
+
+    def held(self, root: Path, lock: FileId) -> bool:
+        """Whether it held this very folder, and not one that this is a copy of."""
+        return self.lock is None or self.lock == lock or self.warehouse == str(root.resolve())
 
     def sentence(self) -> str:
         since = f"{self.since:%Y-%m-%d %H:%M:%S} UTC"
@@ -71,19 +83,27 @@ class WarehouseLock:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             handle.close()
-            holder = read_holder(root)
-            who = "an engine that is just starting" if holder is None else holder.sentence()
-            raise EngineHeldError(
-                f"the warehouse is held by {who}. One engine writes to a warehouse: use that one, or stop it with "
-                "`freshline engine stop` in its project.",
-                where=str(root),
-            ) from error
+            raise _held(root, read_holder(root)) from error
         try:
+            own = FileId.of(handle.fileno())
             before = read_holder(root)
-            if before is not None and before.jvm is not None and before.host == platform.node() and before.jvm.alive:
-                progress(f"ending process {before.jvm.pid}, which a killed engine left")
-                before.jvm.end(grace_seconds=_JVM_GRACE_SECONDS)
-            holder = Holder(ProcessId.own(), None, platform.node(), datetime.now(UTC), str(project), str(state))
+            if before is not None and before.host == platform.node() and before.held(root, own):
+                # Its lock file was deleted, or the folder put in the place of its own: it goes on writing to this path.
+                if before.process.alive and before.process != ProcessId.own():
+                    raise _held(root, before)
+                if before.jvm is not None and before.jvm.alive:
+                    progress(f"ending process {before.jvm.pid}, which a killed engine left")
+                    before.jvm.end(grace_seconds=_JVM_GRACE_SECONDS)
+            holder = Holder(
+                process=ProcessId.own(),
+                jvm=None,
+                host=platform.node(),
+                since=datetime.now(UTC),
+                project=str(project),
+                state=str(state),
+                warehouse=str(root.resolve()),
+                lock=own,
+            )
             lock = cls(root, handle, holder)
             lock._write()
         except BaseException:
@@ -114,6 +134,8 @@ class WarehouseLock:
             "since": holder.since.isoformat(),
             "project": holder.project,
             "state": holder.state,
+            "warehouse": holder.warehouse,
+            "lock": None if holder.lock is None else holder.lock.as_json(),
         }
         try:
             handle, name = tempfile.mkstemp(dir=self._root, prefix=f".{HOLDER}.")
@@ -133,8 +155,20 @@ class WarehouseLock:
             ) from error
 
 
+def _held(root: Path, holder: Holder | None) -> EngineHeldError:
+    who = "an engine that is just starting" if holder is None else holder.sentence()
+    return EngineHeldError(
+        f"the warehouse is held by {who}. One engine writes to a warehouse: use that one, or stop it with "
+        "`freshline engine stop` in its project.",
+        where=str(root),
+    )
+
+
 def read_holder(root: Path) -> Holder | None:
-    """Who was written down last as the holder of a warehouse, dead or alive. Only reads."""
+    """Who was written down last as the holder of a warehouse, dead or alive. Only reads.
+
+    In a copy of a warehouse it is the holder of the original: see `Holder.held` and `find_holder`.
+    """
     try:
         value = json.loads((root / HOLDER).read_text(encoding="utf-8"))
         jvm = value["jvm_pid"]
@@ -147,6 +181,19 @@ def read_holder(root: Path) -> Holder | None:
             since=datetime.fromisoformat(value["since"]),
             project=str(value["project"]),
             state=str(value["state"]),
+            warehouse=str(value.get("warehouse", "")),
+            lock=FileId.from_json(value.get("lock")),
         )
     except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def find_holder(root: Path) -> Holder | None:
+    """Who held this very warehouse last, dead or alive, on this machine. Only reads."""
+    holder = read_holder(root)
+    if holder is None or holder.host != platform.node():
+        return None
+    try:
+        return holder if holder.held(root, FileId.of(root / LOCK)) else None
+    except OSError:
         return None

@@ -36,6 +36,7 @@ from freshline.declare.project import find_project, read_settings
 from freshline.declare.settings import Settings
 from freshline.engine import spark
 from freshline.engine.declarations import Declarations
+from freshline.engine.down_mark import require_not_down
 from freshline.engine.failpoint import read_failpoint
 from freshline.engine.in_force import InForce
 from freshline.engine.kafka import provide_kafka
@@ -230,8 +231,11 @@ class Engine:
         )
 
 
-def run_engine(settings: Settings, *, loops: bool, report: Report) -> int:
-    """Be the engine of a project until it is stopped; the exit code. Raises FreshlineError when it cannot start."""
+def run_engine(settings: Settings, *, loops: bool, report: Report, down_mark: str | None = None) -> int:
+    """Be the engine of a project until it is stopped; the exit code. Raises FreshlineError when it cannot start.
+
+    `down_mark` is the mark of `freshline down` that was there when somebody asked for this engine.
+    """
     token = secrets.token_urlsafe(32)
     with ExitStack() as stack:
         ending = _Ending()
@@ -242,6 +246,9 @@ def run_engine(settings: Settings, *, loops: bool, report: Report) -> int:
 
         lock = WarehouseLock.acquire(settings.warehouse, project=settings.root, state=settings.state, progress=progress)
         stack.callback(lock.release)
+        if down_mark is not None:
+            # Only now: a `down` from here on finds the holder of the warehouse.
+            require_not_down(settings.state, down_mark)
         remove_state(settings.state, None)
         # What can be refused is refused before the seconds that a JVM takes.
         declarations = Declarations(settings)
@@ -380,6 +387,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m freshline.engine.main", description=main.__doc__)
     parser.add_argument("--project", type=Path, required=True, help="the project's folder")
     parser.add_argument("--loops", action="store_true", help="keep the tables by their modes until stopped")
+    parser.add_argument("--down-mark", default=None, help=argparse.SUPPRESS)
     parser.add_argument("--report", type=int, default=None, help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
     report = _reporter(given.report)
@@ -389,7 +397,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         settings = read_settings(find_project(given.project.absolute()), os.environ)
         _log_to(settings)
-        return run_engine(settings, loops=given.loops, report=report)
+        return run_engine(settings, loops=given.loops, report=report, down_mark=given.down_mark)
     except FreshlineError as error:
         LOG.error("%s", error)
         print(f"freshline engine: {error}", file=sys.stderr)

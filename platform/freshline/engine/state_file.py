@@ -1,7 +1,8 @@
 """The state file: where the engine of an environment is, for those who want to ask it something.
 
 It holds the token, so only its owner may read it. It is written when the engine is ready and removed when the engine
-ends; after a `kill -9` it stays behind, and says so by naming a process that is no more.
+ends; after a `kill -9` it stays behind, and says so by naming a process that is no more. In a copy of the state
+directory it names the engine of another project, and is passed over.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from freshline.engine.file_id import FileId
 from freshline.engine.process import ProcessId
 from freshline.errors import EngineError, FormatError, StorageError
 
@@ -59,6 +61,7 @@ def write_state(state: Path, engine: EngineState) -> None:
     }
     try:
         state.mkdir(parents=True, exist_ok=True)
+        value["folder"] = FileId.of(state).as_json()
         # Made by mkstemp for the owner only, from the first byte on.
         handle, name = tempfile.mkstemp(dir=state, prefix=f".{NAME}.")
         try:
@@ -76,7 +79,8 @@ def write_state(state: Path, engine: EngineState) -> None:
 
 
 def read_state(state: Path) -> EngineState | None:
-    """The engine that the file names, dead or alive; None where there is no file or it says nothing that can be read.
+    """The engine that the file names, dead or alive; None where there is no file, or it says nothing that can be read,
+    or it was written in another directory, of which this one is a copy.
 
     Raises FormatError for a file of a newer freshline, EngineError for one of another user.
     """
@@ -85,6 +89,8 @@ def read_state(state: Path) -> EngineState | None:
         value = json.loads(file.read_text(encoding="utf-8"))
         if int(value["format"]) > FORMAT:
             raise FormatError("the engine was started by a newer freshline. Ask it with that one.", where=str(file))
+        if FileId.from_json(value.get("folder")) not in (None, FileId.of(state)):
+            return None
         return EngineState(
             process=ProcessId(int(value["pid"]), float(value["start_time"]), str(value.get("start_mark", ""))),
             jvm=ProcessId(int(value["jvm_pid"]), float(value["jvm_start_time"]), str(value.get("jvm_start_mark", ""))),

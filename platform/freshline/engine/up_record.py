@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from freshline.declare.settings import Settings
+from freshline.engine.file_id import FileId
 from freshline.engine.process import ProcessId
 from freshline.errors import FormatError
 
@@ -64,6 +65,7 @@ class UpRecord:
             "started_engine": self.started_engine,
         }
         file.parent.mkdir(parents=True, exist_ok=True)
+        value["folder"] = FileId.of(file.parent).as_json()
         handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
         try:
             with os.fdopen(handle, "w", encoding="utf-8") as stream:
@@ -75,11 +77,16 @@ class UpRecord:
 
     @classmethod
     def read(cls, file: Path) -> UpRecord | None:
-        """The record, None where there is none or it cannot be read. Raises FormatError for a newer format."""
+        """The record; None where there is none that can be read, or only that of a folder which was copied.
+
+        Raises FormatError for a newer format.
+        """
         try:
             value = json.loads(file.read_text(encoding="utf-8"))
             if value["format"] > FORMAT:
                 raise FormatError("written by a newer freshline. End it with that one.", where=str(file))
+            if FileId.from_json(value.get("folder")) not in (None, FileId.of(file.parent)):
+                return None
             return cls(
                 mark=str(value["mark"]),
                 supervisor=_process(value["supervisor"]),

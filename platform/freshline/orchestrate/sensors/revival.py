@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 from freshline.commit.control_store import ControlStore
 from freshline.declare.settings import Settings
 from freshline.engine.client import EngineClient
-from freshline.engine.lock import read_holder
+from freshline.engine.lock import find_holder
 from freshline.engine.state_file import read_state
 from freshline.engine.up_record import MARK, UpRecord, record_file
 from freshline.errors import EngineError
@@ -59,7 +59,7 @@ def keep_engine(settings: Settings, control: ControlStore, now: datetime) -> str
     if record is None or not record.started_engine:
         return None
     state = read_state(settings.state)
-    holder = read_holder(settings.warehouse)
+    holder = find_holder(settings.warehouse)
     running = state is not None and state.alive
     there = running or (holder is not None and holder.process.alive)
     beats = control.heartbeats.read()

@@ -1,0 +1,47 @@
+"""The mark that `freshline down` leaves, so that an engine which somebody waits for is not started after it.
+
+A command that needs an engine may wait: for the one before to end, or behind another command that starts one. It reads
+the mark when it begins, and the engine that it starts compares it once it holds the warehouse. `down` writes a new mark
+before it looks for engines. So each engine is either found by `down`, or finds the new mark and ends by itself.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import tempfile
+from pathlib import Path
+
+from freshline.errors import EngineError
+
+NAME = "down"
+
+
+def read_down_mark(state: Path) -> str:
+    """The newest mark; empty where `down` was never called. Only reads."""
+    try:
+        return (state / NAME).read_text(encoding="ascii").strip()
+    except FileNotFoundError:
+        return ""
+
+
+def write_down_mark(state: Path) -> None:
+    """Put a new mark in the place of the one that is there. Raises OSError where the folder cannot be written."""
+    if not state.is_dir():
+        return  # nothing was ever started here
+    handle, name = tempfile.mkstemp(dir=state, prefix=f".{NAME}.")
+    try:
+        with os.fdopen(handle, "w", encoding="ascii") as stream:
+            stream.write(secrets.token_hex(16))
+        Path(name).replace(state / NAME)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def require_not_down(state: Path, mark: str) -> None:
+    """Raise EngineError where `down` was called since `mark` was read."""
+    if read_down_mark(state) != mark:
+        raise EngineError(
+            "no engine is started, because `freshline down` was called meanwhile. Ask again to start one."
+        )
