@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
+import pickle
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -249,6 +253,55 @@ def test_a_damaged_cache_is_rebuilt(shop, damage):
     assert shop.read() == graph
     assert cache_file(shop).stat().st_size > 100
     assert run(WARM, shop) == "3 []"
+
+
+class Program:
+    """What pickle would run while it reads."""
+
+    def __reduce__(self):
+        return (open, ("ran", "w"))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        pickle.dumps({"a": Program()}),
+        b"[]",
+        b"{}",
+        b"[" * 200_000,
+        b'{"KEY": 1}',
+        b'{"KEY": "x"}',
+        b'{"KEY": {"spec": {"name": 1}}}',
+        b'{"KEY": {"spec": {}, "lines": {}}}',
+    ],
+    ids=["pickle", "list", "nothing", "deep", "number", "text", "wrong parts", "no parts"],
+)
+def test_a_cache_written_by_others_runs_nothing_and_is_rebuilt(shop, monkeypatch, content):
+    shop.table("t", "SELECT id FROM orders")
+    graph = shop.read()
+    monkeypatch.chdir(shop.root)
+    for file in (cache_file(shop), cache_file(shop).parents[1] / "resolved" / "parsed"):
+        keys = json.loads(file.read_bytes()[32:])
+        written = content.replace(b'"KEY": 1', b", ".join(b'"%s": 1' % key.encode() for key in keys))
+        written = written.replace(b"KEY", next(iter(keys)).encode())
+        file.write_bytes(hashlib.sha256(written).digest() + written)
+
+    assert shop.read() == graph
+    assert not (shop.root / "ran").exists()
+    assert run(WARM, shop) == "3 []"
+
+
+def test_every_declaration_comes_back_from_the_cache_as_it_was(tmp_path):
+    root = Path(__file__).parents[2]
+    settings = replace(read_settings(root, {}), state=tmp_path)
+
+    graph = read_project(settings, {})
+    again = read_project(settings, {})
+
+    assert again == graph
+    assert [again.spec(name).fingerprint for name in again.order] == [
+        graph.spec(name).fingerprint for name in graph.order
+    ]
 
 
 def test_a_cache_that_cannot_be_written_is_done_without(shop):

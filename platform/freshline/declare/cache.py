@@ -1,34 +1,46 @@
 """Parsed declarations, kept by the content they were parsed from.
 
-A cache may be lost, damaged or unwritable at any moment without any effect but time. It is one file, written beside
-its place and then renamed, and begins with the sum of what follows: a damaged file is never decoded.
+A cache may be lost, damaged or unwritable at any moment without any effect but time. It is one file of JSON, written
+beside its place and then renamed, and begins with the sum of what follows: a damaged file is never decoded. What it
+says is read as values of known classes, so whoever can write the file can give wrong values and run nothing.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
-import pickle
 import tempfile
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from freshline import __version__
+from freshline.declare.freshness import Freshness
+from freshline.declare.spec import Downstream
+
+if TYPE_CHECKING:
+    from cattrs import Converter
+
+T = TypeVar("T")
 
 
-class DeclarationCache:
-    """What was parsed last time, and what was used this time.
+class DeclarationCache(Generic[T]):
+    """Values of one class that were parsed last time, and those that were used this time.
 
     Read with `get`, filled with `put`, written with `save`, which keeps only what this reading used.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, kind: Any) -> None:
+        """`kind` is the class or type of the values: frozen dataclasses, enums, mappings and tuples of these."""
         self._file = folder / "parsed"
+        self._kind = kind
         self._salt = _salt()
         self._stored: dict[str, Any] | None = None
         self._used: dict[str, Any] = {}
+        self._parsed = False
 
     def key(self, *parts: str) -> str:
         """A key over texts; it changes with the version of freshline and of what it parses with."""
@@ -38,23 +50,30 @@ class DeclarationCache:
             text.update(part.encode("utf-8", "surrogateescape"))
         return text.hexdigest()
 
-    def get(self, key: str) -> Any:
+    def get(self, key: str) -> T | None:
         """The stored value, None where there is none."""
         if self._stored is None:
             self._stored = self._load()
-        value = self._stored.get(key)
-        if value is not None:
-            self._used[key] = value
+        stored = self._stored.get(key)
+        if stored is None:
+            return None
+        try:
+            value: T = _converter().structure(stored, self._kind)
+        except (AttributeError, KeyError, LookupError, TypeError, ValueError):
+            return None  # not what is written here
+        self._used[key] = stored
         return value
 
-    def put(self, key: str, value: Any) -> None:
-        self._used[key] = value
+    def put(self, key: str, value: T) -> None:
+        """Keep a value for the next time."""
+        self._used[key] = _converter().unstructure(value, unstructure_as=self._kind)
+        self._parsed = True
 
     def save(self) -> None:
         """Write what was used, if it differs from what is stored. A folder that cannot be written is left alone."""
-        if self._stored is not None and self._used.keys() == self._stored.keys():
+        if not self._parsed and self._stored is not None and self._used.keys() == self._stored.keys():
             return
-        content = pickle.dumps(self._used, protocol=pickle.HIGHEST_PROTOCOL)
+        content = json.dumps(self._used, separators=(",", ":")).encode()
         # Reading a project must work on a read-only disk: it is then only slower.
         with contextlib.suppress(OSError):
             self._file.parent.mkdir(parents=True, exist_ok=True)
@@ -75,10 +94,28 @@ class DeclarationCache:
         if hashlib.sha256(data[32:]).digest() != data[:32]:
             return {}
         try:
-            stored = pickle.loads(data[32:])
-        except (AttributeError, ImportError, IndexError, TypeError, ValueError, EOFError, pickle.UnpicklingError):
-            return {}  # written by another version, whose classes are gone
+            stored = json.loads(data[32:])
+        except (ValueError, RecursionError):
+            return {}  # written by a version that kept another format
         return stored if isinstance(stored, dict) else {}
+
+
+@cache
+def _converter() -> Converter:
+    """Values to JSON and back. Loaded with the first value: a command that reads none does without."""
+    from cattrs.preconf.json import make_converter
+
+    # One error says enough: the value is parsed again.
+    converter = make_converter(detailed_validation=False)
+
+    def freshness(value: Any, _: Any) -> Freshness | Downstream | None:
+        if value is None or isinstance(value, str):
+            return None if value is None else Downstream(value)
+        return converter.structure(value, Freshness)
+
+    for kind in (Freshness | Downstream, Freshness | Downstream | None):
+        converter.register_structure_hook(kind, freshness)
+    return converter
 
 
 def _salt() -> str:

@@ -43,9 +43,12 @@ def read_project(
     of what is on disk, None for a file that does not count: how a change is judged before it is made. Reading changes
     nothing but a cache in the state directory.
     """
-    cache = DeclarationCache(settings.state / "cache" / "declarations")
-    graph = _read(settings, os.environ if environ is None else environ, cache, instead or {})
+    folder = settings.state / "cache"
+    cache: DeclarationCache[Declaration] = DeclarationCache(folder / "declarations", Declaration)
+    resolved: DeclarationCache[TableSpec] = DeclarationCache(folder / "resolved", TableSpec)
+    graph = _read(settings, os.environ if environ is None else environ, cache, resolved, instead or {})
     cache.save()
+    resolved.save()
     return graph
 
 
@@ -68,7 +71,11 @@ def read_declarations(files: Mapping[str, str], settings: Settings) -> Graph:
 
 
 def _read(
-    settings: Settings, environ: Mapping[str, str], cache: DeclarationCache, instead: Mapping[Path, str | None]
+    settings: Settings,
+    environ: Mapping[str, str],
+    cache: DeclarationCache[Declaration],
+    resolved: DeclarationCache[TableSpec],
+    instead: Mapping[Path, str | None],
 ) -> Graph:
     problems = Problems()
     declarations: list[Declaration] = []
@@ -97,13 +104,12 @@ def _read(
         declaration: Declaration, inputs: Mapping[TableName, tuple[str, ...] | None], logs: frozenset[TableName]
     ) -> TableSpec:
         facts = json.dumps([[str(n), c, n in logs] for n, c in inputs.items()])
-        key = cache.key("resolved", keys[declaration.spec.name], facts)
-        found = cache.get(key)
+        key = resolved.key(keys[declaration.spec.name], facts)
+        found = resolved.get(key)
         if found is None:
             found = _resolve(declaration, inputs, logs)
-            cache.put(key, found)
-        resolved: TableSpec = found
-        return resolved
+            resolved.put(key, found)
+        return found
 
     return _graph(declarations, frozenset(broken), settings, environ, resolve, problems)
 
@@ -160,7 +166,7 @@ def _name_of(path: Path, at: Location) -> TableName:
 
 
 def _declaration(
-    settings: Settings, file: Path, name: TableName, cache: DeclarationCache, instead: str | None
+    settings: Settings, file: Path, name: TableName, cache: DeclarationCache[Declaration], instead: str | None
 ) -> tuple[Declaration, str]:
     path = _shown(settings, file)
     text = _text(file, path) if instead is None else instead
@@ -177,8 +183,7 @@ def _declaration(
     if found is None:
         found = read()
         cache.put(key, found)
-    declaration: Declaration = found
-    return declaration, key
+    return found, key
 
 
 def _text(file: Path, path: str) -> str:

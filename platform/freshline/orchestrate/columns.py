@@ -31,7 +31,7 @@ class KnownColumns:
     """The columns of Delta tables as the last load found them; one that has another newest commit is opened again."""
 
     def __init__(self, settings: Settings) -> None:
-        self._cache = DeclarationCache(settings.state / "cache" / "columns")
+        self._cache: DeclarationCache[Columns] = DeclarationCache(settings.state / "cache" / "columns", Columns)
 
     def read(self, path: Path) -> Columns | None:
         """The columns of the newest version, None where there is no table. Raises SourceError."""
@@ -44,7 +44,7 @@ class KnownColumns:
             raise SourceError(f"the log of the table cannot be read: {error.strerror}.", where=str(newest)) from error
         # The file too: a table that was dropped and made again may have the same version.
         key = self._cache.key(FORMAT, str(newest), str(stat.st_mtime_ns), str(stat.st_size))
-        columns: Columns | None = self._cache.get(key)
+        columns = self._cache.get(key)
         if columns is None:
             columns = read_columns(path)
             self._cache.put(key, columns)

@@ -24,12 +24,12 @@ FORMAT = "1"
 
 def read_lineages(graph: Graph, settings: Settings) -> dict[TableName, TableColumnLineage]:
     """The lineage of each table whose columns' origins are known."""
-    cache = DeclarationCache(settings.state / "cache" / "lineage")
+    cache: DeclarationCache[ColumnLineage] = DeclarationCache(settings.state / "cache" / "lineage", ColumnLineage)
     found = {}
     for spec in graph.tables:
         columns = {name: known for name in spec.reads if (known := graph.columns(name)) is not None}
         key = cache.key(FORMAT, spec.fingerprint, repr(sorted((str(name), known) for name, known in columns.items())))
-        lineage: ColumnLineage | None = cache.get(key)
+        lineage = cache.get(key)
         if lineage is None:
             lineage = find_lineage(spec, columns)
             cache.put(key, lineage)
