@@ -24,7 +24,7 @@ import pytest
 from freshline.declare.project import read_settings
 from freshline.declare.settings import Settings
 from freshline.engine.client import EngineClient
-from freshline.engine.lock import read_holder
+from freshline.engine.lock import HOLDER, read_holder
 from freshline.engine.state_file import read_state, state_file
 from freshline.errors import EngineError, RequestError
 
@@ -167,6 +167,19 @@ def test_everything_is_brought_up_to_date_and_the_second_time_nothing_is_done(en
 
     assert {name: each["strategy"] for name, each in second.items()} == {"events": "noop", "big": "noop"}
     assert {name: each["version"] for name, each in second.items()} == versions
+
+
+def test_what_the_engine_makes_is_its_owners_alone(engine, project):
+    refresh(engine)
+    warehouse = project.settings.warehouse
+    seen = [warehouse, *warehouse.rglob("*")]
+
+    readable = [path for path in seen if path.stat().st_mode & 0o077]
+
+    assert project.settings.state.stat().st_mode & 0o777 == 0o700
+    assert {path.suffix for path in seen} >= {".parquet", ".json"}
+    # Whoever may see the warehouse may know who holds it.
+    assert [path.name for path in readable] == [HOLDER]
 
 
 def test_a_query_sees_the_newest_versions(engine):

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
+import socket
 import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from typing import Any
 
+import psutil
 import pytest
 
+from freshline.engine.connections import MOST_CONNECTIONS
 from freshline.engine.requests import Request
 from freshline.engine.server import Server, bind
 from freshline.errors import EngineError, RequestError
@@ -106,6 +110,76 @@ def test_a_page_that_was_pointed_at_this_machine_is_kept_out(client, host):
 
 def test_localhost_is_loopback_too(client):
     assert client.ask("GET", "/health", Host=f"localhost:{client.port}")[0] == 200
+
+
+@pytest.mark.parametrize("asker", [-1, 0, 1 << 31, 1.5, True, "1", [1]])
+def test_an_asker_that_is_no_process_is_a_mistake_of_the_request(client, control, asker):
+    before = len(control.requests)
+
+    status, answer = client.ask("POST", "/requests", {"kind": "sql", "arguments": {}, "asker": asker})
+
+    assert (status, answer["error"]["code"]) == (400, "REQUEST")
+    assert len(control.requests) == before
+
+
+HALVES = {
+    "nothing": b"",
+    "half a line": b"GET /hea",
+    "half a header": b"GET /health HTTP/1.1\r\nHost: 127.0.0.1",
+    "half a body": b"POST /requests HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nAuthorization: Bearer a-token\r\n"
+    b"Content-Length: 100\r\n\r\n{",
+}
+
+
+@pytest.mark.parametrize("half", HALVES)
+def test_half_a_request_is_given_up(control, half):
+    server = Server(control, TOKEN, bind(0), request_seconds=0.5)
+    server.start()
+    with closing(socket.create_connection(("127.0.0.1", server.port), timeout=10)) as asked:
+        asked.sendall(HALVES[half].replace(b"%d", str(server.port).encode()))
+        began = time.monotonic()
+
+        with contextlib.suppress(ConnectionResetError):
+            assert asked.recv(100) == b""
+
+        assert 0.2 < time.monotonic() - began < 5
+    # One that polls is served for longer than that.
+    request = control.submit("sql", {})
+    assert Client(server.port).ask("GET", f"/requests/{request.id}/events?wait=1.5")[0] == 200
+    server.stop()
+
+
+def test_a_drop_of_a_request_now_and_then_is_given_up_too(control):
+    server = Server(control, TOKEN, bind(0), request_seconds=0.5)
+    server.start()
+    with closing(socket.create_connection(("127.0.0.1", server.port), timeout=10)) as asked:
+        began = time.monotonic()
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            while time.monotonic() - began < 10:
+                asked.sendall(b"G")
+                threading.Event().wait(0.05)
+
+        assert time.monotonic() - began < 5
+    server.stop()
+
+
+def test_those_who_ask_are_answered_while_others_hold_as_many_connections_as_they_can(client):
+    server = psutil.Process()
+    before = len(server.net_connections("inet"))
+    with contextlib.ExitStack() as held:
+        for _ in range(900):
+            one = held.enter_context(closing(socket.create_connection(("127.0.0.1", client.port), timeout=10)))
+            one.sendall(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1")
+        assert client.ask("GET", "/health")[0] == 200
+        established = [
+            one
+            for one in server.net_connections("inet")
+            if one.laddr.port == client.port and one.status == psutil.CONN_ESTABLISHED
+        ]
+
+        assert len(established) <= MOST_CONNECTIONS
+        assert client.ask("GET", "/health")[0] == 200
+    assert before < 100
 
 
 @pytest.mark.parametrize("body", [b"{", b"[]", b'"x"', b"\xff", b'{"kind": 1}', b'{"kind": "sql", "arguments": []}'])

@@ -16,20 +16,28 @@ import psutil
 import pytest
 
 from freshline.engine import spark as module
+from freshline.engine.session_folders import SessionFolders
 from freshline.engine.spark import (
     build_session,
     connect_address,
     connect_port,
     jvm_process,
     pools_xml,
-    session_confs,
     use_pool,
 )
-from freshline.errors import EngineError, JavaError, StorageError
+from freshline.engine.spark_confs import properties, resolve_confs, session_confs
+from freshline.errors import EngineError, JavaError, SettingsError, StorageError
 
 
 def confs_of(settings, **changes):
-    return session_confs(replace(settings, **changes), app_name="test", jars=(Path("/a b/x.jar"),), connect_port=None)
+    settings = replace(settings, **changes)
+    return session_confs(
+        settings,
+        app_name="test",
+        jars=(Path("/a b/x.jar"),),
+        connect_port=None,
+        folders=SessionFolders(settings.state),
+    )
 
 
 def test_a_local_session_listens_on_loopback_only(settings):
@@ -57,9 +65,84 @@ def test_a_conf_of_the_settings_wins_and_lists_are_added_to(settings):
     assert confs["spark.sql.extensions"] == "io.delta.sql.DeltaSparkSessionExtension,a.B"
 
 
-def test_scratch_is_never_at_a_path_that_spark_would_split(settings, tmp_path):
-    assert confs_of(settings)["spark.local.dir"].startswith(str(settings.state))
-    assert "," not in confs_of(settings, state=tmp_path / "a, b")["spark.local.dir"]
+def test_scratch_is_never_at_a_path_that_spark_would_split(tmp_path):
+    for state in (tmp_path / "plain", tmp_path / "a, b"):
+        folders = SessionFolders(state)
+        folders.make()
+
+        assert "," not in str(folders.scratch)
+        assert (folders.scratch.parent == folders.scratch_of_all) == ("," not in str(state))
+        assert folders.scratch.stat().st_mode & 0o777 == 0o700
+        folders.remove_scratch()
+        assert not folders.scratch.exists()
+        assert list(folders.scratch_of_all.iterdir()) == []
+
+
+def test_nobody_foresees_the_name_of_a_scratch_folder(tmp_path):
+    assert len({SessionFolders(tmp_path).scratch for _ in range(10)}) == 10
+
+
+def test_what_killed_sessions_left_is_removed_and_nothing_else(tmp_path):
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    outside = tmp_path / "outside"
+    (outside / "mine").mkdir(parents=True)
+    of_all = SessionFolders(tmp_path / "state").scratch_of_all
+    (of_all / f"{dead.pid}-ab12" / "deep").mkdir(parents=True)
+    (of_all / f"{dead.pid}-cd34").symlink_to(outside)
+    (of_all / f"{dead.pid}-ab12.conf").write_text("spark.secret=x")
+    (of_all / f"{os.getpid()}-ef56").mkdir()
+    (of_all / "other").mkdir()
+
+    folders = SessionFolders(tmp_path / "state")
+    folders.make()
+
+    assert {left.name for left in of_all.iterdir()} == {f"{os.getpid()}-ef56", "other", folders.scratch.name}
+    assert (outside / "mine").is_dir()
+
+
+def test_a_conf_may_be_a_reference_and_its_secret_is_in_no_message(settings, tmp_path):
+    (tmp_path / "key").write_text("from-a-file\n")
+    given = {
+        "spark.hadoop.fs.s3a.secret.key": "${env:SECRET}",
+        "spark.hadoop.fs.s3a.access.key": "${file:key}",
+        "spark.other": "${spark.app.name}",
+    }
+    settings = replace(settings, root=tmp_path, spark_confs=given)
+
+    assert resolve_confs(settings, {"SECRET": "from-env"}) == {
+        "spark.hadoop.fs.s3a.secret.key": "from-env",
+        "spark.hadoop.fs.s3a.access.key": "from-a-file",
+        "spark.other": "${spark.app.name}",
+    }
+    with pytest.raises(SettingsError, match=r"spark-confs: spark.hadoop.fs.s3a.secret.key: .* variable SECRET"):
+        resolve_confs(settings, {})
+    for name in ("spark.driver.extraJavaOptions", "spark.executor.defaultJavaOptions"):
+        with pytest.raises(SettingsError, match="stands in a command line"):
+            resolve_confs(replace(settings, spark_confs={name: "${env:SECRET}"}), {"SECRET": "from-env"})
+
+
+def test_no_conf_stands_in_the_command_line_of_the_jvm_or_in_a_file_that_stays(spark):
+    command = " ".join(psutil.Process(jvm_process(spark).pid).cmdline())
+
+    assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
+    assert "timeZone" not in command
+    assert "DeltaCatalog" not in command
+    assert list(Path(spark.conf.get("spark.local.dir")).parent.glob("*.conf")) == []
+
+
+def test_a_file_of_confs_is_read_as_it_was_written(spark):
+    values = {
+        "spark.plain": "x",
+        "spark.a b:c=d": " # ! = : \\ \t \n \r \f é \u2028 \U0001f600 \\u0041 ",
+        "#spark": "",
+        "spark.path": "C:\\new\\table",
+    }
+    read = spark._jvm.java.util.Properties()
+
+    read.load(spark._jvm.java.io.StringReader(properties(values)))
+
+    assert {name: read.getProperty(name) for name in read.stringPropertyNames()} == values
 
 
 def test_jars_are_never_resolved_by_spark(settings):

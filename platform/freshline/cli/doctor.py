@@ -21,7 +21,7 @@ from freshline.cli.processes import UpRecord
 from freshline.cli.progress import Progress
 from freshline.cli.supervisor import check_port, end_left, record_file
 from freshline.declare.secret import read_dagster_token
-from freshline.declare.settings import Settings
+from freshline.declare.settings import Settings, provide_state
 from freshline.engine.state_file import read_state, remove_state, state_file
 from freshline.errors import EngineError, FreshlineError, SettingsError, StorageError
 from freshline.plan.project import open_project
@@ -139,7 +139,7 @@ def _declarations(settings: Settings) -> str:
 
 
 def _state(settings: Settings) -> str:
-    settings.state.mkdir(parents=True, exist_ok=True)
+    provide_state(settings)
     settings.warehouse.mkdir(parents=True, exist_ok=True)
     for folder in (settings.state, settings.warehouse):
         try:

@@ -32,7 +32,7 @@ def new_mark() -> str:
 
 
 def start(
-    command: Sequence[str], *, log: Path, environ: Mapping[str, str], mark: str, folder: Path
+    command: Sequence[str], *, log: Path, environ: Mapping[str, str], mark: str, folder: Path, umask: int
 ) -> tuple[subprocess.Popen[bytes], ProcessId]:
     """Start a process in a group of its own, with its output at the end of a log file."""
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -44,6 +44,7 @@ def start(
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
+            umask=umask,
             # Ctrl-C in the terminal reaches the supervisor only, which then ends the others in order.
             start_new_session=True,
         )

@@ -277,6 +277,7 @@ class Supervisor:
             environ=environ,
             mark=f"{self._mark}/{part}",
             folder=self.settings.root,
+            umask=self.settings.umask,
         )
         self._children[name] = process
         others = tuple(known for known in self._record.children if known[0] != name)

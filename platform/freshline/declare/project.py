@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from freshline.declare.location import Location
 from freshline.declare.names import PART, TableName
 from freshline.declare.project_settings import find_project, read_settings
 from freshline.declare.rules import Problems, breach
-from freshline.declare.settings import Settings
+from freshline.declare.settings import Settings, provide_state
 from freshline.declare.source import resolve_path
 from freshline.declare.spec import SourceSpec, Spec, TableSpec
 from freshline.errors import DeclarationError
@@ -47,6 +48,9 @@ def read_project(
     cache: DeclarationCache[Declaration] = DeclarationCache(folder / "declarations", Declaration)
     resolved: DeclarationCache[TableSpec] = DeclarationCache(folder / "resolved", TableSpec)
     graph = _read(settings, os.environ if environ is None else environ, cache, resolved, instead or {})
+    # Reading a project must work on a read-only disk: it is then only slower.
+    with suppress(OSError):
+        provide_state(settings)
     cache.save()
     resolved.save()
     return graph

@@ -28,6 +28,7 @@ INCREMENTAL_BELOW = Freshness(1_800)
 
 _ENVIRONMENT = re.compile(r"[A-Za-z0-9_-]+\Z")
 _HOST = re.compile(r"(?:[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?|\[[0-9a-f:.]+\])(?::[1-9][0-9]{0,4})?\Z")
+_UMASK = re.compile(r"0[0-7]{2}\Z")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 
 PATHS = ("declarations", "state", "warehouse", "jar-directory", "jar-cache", "java-home")
@@ -35,7 +36,8 @@ FRESHNESSES = ("default-freshness", "continuous-below", "incremental-below")
 TEXTS = ("control-store", "spark-master", "driver-memory", "maven-mirror", "dagster-url")
 PORTS = ("engine-port", "connect-port", "dagster-port")
 GUARD = ("dagster-hosts", "dagster-token", "dagster-read-only")
-KEYS = (*PATHS, *FRESHNESSES, *TEXTS, *PORTS, *GUARD, "spark-confs", "idle-seconds", "parallel-refreshes", "alerts")
+OTHERS = ("spark-confs", "idle-seconds", "parallel-refreshes", "umask", "alerts")
+KEYS = (*PATHS, *FRESHNESSES, *TEXTS, *PORTS, *GUARD, *OTHERS)
 # What each environment has of its own.
 APART = ("state", "warehouse", "control-store")
 VARIABLES = {
@@ -207,6 +209,8 @@ class _Reader:
             if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1e9:
                 raise self.refuse("idle-seconds", "a positive number of seconds")
             found["idle_seconds"] = float(value)
+        if "umask" in self.values:
+            found["umask"] = self.umask()
         if "spark-confs" in self.values:
             found["spark_confs"] = self.confs()
         if "dagster-url" in self.values:
@@ -269,6 +273,12 @@ class _Reader:
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= greatest:
             raise self.refuse(key, f"a whole number from {least} to {greatest}")
         return value
+
+    def umask(self) -> int:
+        value = self.values["umask"]
+        if not isinstance(value, str) or not _UMASK.match(value):
+            raise self.refuse("umask", 'three octal digits in quotes that leave the owner everything, such as "027"')
+        return int(value, 8)
 
     def web_address(self, key: str) -> str:
         text = self.text(key)

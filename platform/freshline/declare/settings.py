@@ -75,9 +75,21 @@ class Settings:
     parallel_refreshes: int = 2
     dagster_url: str | None = None  # of links in alerts; default: that of the running `freshline up`
     alerts: AlertSettings = AlertSettings()
+    umask: int = 0o077  # the permissions that files and folders of the state and the warehouse lack
 
     @property
     def has_control_store(self) -> bool:
         """Whether the control store was made already, for those who only read: opening it would make it."""
         prefix = "sqlite:///"
         return not self.control_store.startswith(prefix) or Path(self.control_store.removeprefix(prefix)).exists()
+
+
+def provide_state(settings: Settings) -> Path:
+    """The state folder, made where there is none. It holds tokens and logs: only those whom `umask` lets in see it.
+
+    Raises OSError where it cannot be made.
+    """
+    if not settings.state.is_dir():
+        settings.state.parent.mkdir(parents=True, exist_ok=True)
+        settings.state.mkdir(mode=0o777 & ~settings.umask, exist_ok=True)
+    return settings.state

@@ -396,6 +396,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.setsid()
     try:
         settings = read_settings(find_project(given.project.absolute()), os.environ)
+        # Of this process, the JVM and the worker: tables, logs and tokens are their owner's.
+        os.umask(settings.umask)
         _log_to(settings)
         return run_engine(settings, loops=given.loops, report=report, down_mark=given.down_mark)
     except FreshlineError as error:

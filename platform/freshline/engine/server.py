@@ -25,6 +25,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from freshline.engine.connections import REQUEST_SECONDS, bounded
 from freshline.engine.requests import Request
 from freshline.errors import EngineError, FreshlineError, RequestError
 
@@ -62,13 +63,16 @@ def bind(port: int) -> socket.socket:
 
 
 class Server:
-    """Serves one engine in a thread of its own."""
+    """Serves one engine in a thread of its own; a request must be whole within `request_seconds`."""
 
-    def __init__(self, control: Control, token: str, listener: socket.socket) -> None:
+    def __init__(
+        self, control: Control, token: str, listener: socket.socket, *, request_seconds: float = REQUEST_SECONDS
+    ) -> None:
         self._listener = listener
         self.port = int(listener.getsockname()[1])
         config = uvicorn.Config(
             Guard(application(control), token, self.port),
+            http=bounded(request_seconds=request_seconds),
             log_config=None,
             access_log=False,
             lifespan="off",
@@ -143,7 +147,7 @@ def application(control: Control) -> Starlette:
         body = await _body(http)
         kind, arguments = body.get("kind"), body.get("arguments", {})
         asker = body.get("asker")
-        if not isinstance(kind, str) or not isinstance(arguments, dict) or not isinstance(asker, int | None):
+        if not isinstance(kind, str) or not isinstance(arguments, dict) or not _is_asker(asker):
             raise RequestError("a request is {kind: text, arguments: object, asker: id of a process}")
         request = await run_in_threadpool(control.submit, kind, arguments, asker)
         return JSONResponse({"id": request.id})
@@ -231,6 +235,11 @@ async def _body(http: HttpRequest) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise RequestError("the body is not a JSON object")
     return value
+
+
+def _is_asker(asker: object) -> bool:
+    """Whether it is the id of a process that could have asked, or none was given."""
+    return asker is None or (isinstance(asker, int) and not isinstance(asker, bool) and 0 < asker < 1 << 31)
 
 
 def _number(http: HttpRequest, name: str, default: float, least: float, most: float) -> float:

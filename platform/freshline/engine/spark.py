@@ -16,7 +16,6 @@ import logging
 import os
 import secrets
 import shlex
-import shutil
 import socket
 import sys
 import tempfile
@@ -42,6 +41,8 @@ from freshline.declare.settings import Settings
 from freshline.engine.jars import Progress, provide_jars, user_cache
 from freshline.engine.java import Java, find_java, launcher_home
 from freshline.engine.process import ProcessId
+from freshline.engine.session_folders import SessionFolders, write_private
+from freshline.engine.spark_confs import is_local, properties, resolve_confs, session_confs
 from freshline.errors import EngineError, FreshlineError, StorageError
 
 LOG = logging.getLogger(__name__)
@@ -76,19 +77,22 @@ def build_session(
     this session about five seconds at its start and ten at its end, and saves each later one about five.
     `progress` is told about jars that are fetched.
 
-    Raises JarError, JavaError, StorageError or EngineError; no process is left over then.
+    Raises JarError, JavaError, SettingsError, StorageError or EngineError; no process is left over then.
     """
     if SparkContext._active_spark_context is not None:
         raise EngineError("this process has a Spark session already. End it with stop_session first.")
     java = find_java(settings)
+    given = resolve_confs(settings, os.environ)
     jars = provide_jars(settings, progress=progress)
-    folders = _Folders(settings.state)
+    folders = SessionFolders(settings.state)
     port = None
     if connect_token is not None:
         port = settings.connect_port if connect_port is None else connect_port
         _check_port_is_free(port)
     try:
         folders.make()
+        _write(folders.pools, pools_xml(POOL_WEIGHTS))
+        _write(folders.log4j, _LOG4J.replace("{file}", str(folders.spark_log).replace("\\", "\\\\")))
         home = launcher_home(java, settings.state)
     except OSError as error:
         raise StorageError(
@@ -96,87 +100,13 @@ def build_session(
             where=str(settings.state),
         ) from error
     archive = _ClassArchive.find(java, record=record_classes)
-    conf = SparkConf(loadDefaults=False)
-    confs = session_confs(settings, app_name=app_name, jars=jars, connect_port=port)
+    confs = session_confs(
+        replace(settings, spark_confs=given), app_name=app_name, jars=jars, connect_port=port, folders=folders
+    )
     confs["spark.driver.extraJavaOptions"] = " ".join(
-        [*_java_options(folders, archive, quick_start), settings.spark_confs.get("spark.driver.extraJavaOptions", "")]
+        [*_java_options(folders, archive, quick_start), given.get("spark.driver.extraJavaOptions", "")]
     ).strip()
-    for name, value in confs.items():
-        conf.set(name, value)
-    return _start(settings, conf, folders, archive, _environment(settings, home, connect_token))
-
-
-def session_confs(
-    settings: Settings, *, app_name: str, jars: tuple[Path, ...], connect_port: int | None
-) -> dict[str, str]:
-    """Everything that Spark is told, except for the options of its JVM. The settings' own confs win."""
-    folders = _Folders(settings.state)
-    confs = {
-        "spark.app.name": app_name,
-        "spark.master": settings.spark_master,
-        # As URIs, because a path may hold a comma or a space.
-        "spark.jars": ",".join(jar.as_uri() for jar in jars),
-        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-        # Derby would write its own files and lock them. Tables are found by path; names live as long as the session.
-        "spark.sql.catalogImplementation": "in-memory",
-        "spark.sql.warehouse.dir": f"file:{folders.unnamed_tables}",
-        "spark.local.dir": str(folders.scratch),
-        "spark.driver.memory": settings.driver_memory,
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.execution.arrow.pyspark.enabled": "true",
-        # SPARK-58241: in 4.2.0 a Python function over columnar input, such as a Delta scan, hangs for ever.
-        "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled": "false",
-        # Sessions of Connect clients must not see each other's Python modules.
-        "spark.sql.artifact.isolation.enabled": "true",
-        "spark.sql.artifact.isolation.alwaysApplyClassloader": "true",
-        "spark.scheduler.mode": "FAIR",
-        # Not as_uri(): Hadoop reads this one, and takes %20 literally.
-        "spark.scheduler.allocation.file": f"file:{folders.pools}",
-        # What may be read is decided by what maintenance has kept for readers, savepoints and positions, which is
-        # longer where they need it. Delta would refuse it by the table's property alone, files present or not.
-        "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration": "false",
-        # The default of 50 costs 3 to 4.5 CPU-seconds a commit on the small logs of most tables.
-        "spark.databricks.delta.snapshotPartitions": "1",
-        # Off by default; without it a writer that lost the answer to its commit cannot recognise it as its own.
-        "spark.databricks.delta.commit.idempotencyCheck.enabled": "true",
-        # Rows pass through the driver with their dates: the older classes lack ten days of October 1582.
-        "spark.sql.datetime.java8API.enabled": "true",
-        # A LIMIT looks at one partition first, then at more, each time by a job. Small results come with one.
-        "spark.sql.limit.initialNumPartitions": "16",
-        # Our sources are deterministic, they are pinned versions; materializing them would cost a third of a MERGE.
-        "spark.databricks.delta.merge.materializeSource": "none",
-        # Hadoop's own way keeps a checksum file beside each local file, and starts a process (chmod, readlink) for
-        # each step of writing one: two thirds of the 24 that a commit started, and a tenth of what a small refresh
-        # costs. Parquet has checksums of its own, and delta-rs writes no such files either.
-        "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
-        "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
-    }
-    if _is_local(settings.spark_master):
-        # Spark listens on all interfaces unless it is told not to. On a cluster the executors must reach the driver,
-        # so there the address is the deployment's to choose.
-        confs["spark.driver.bindAddress"] = "127.0.0.1"
-        confs["spark.driver.host"] = "127.0.0.1"
-        # Spark's default of 200 is ruinous on few cores. Adaptive execution makes a job of every stage, Delta's own
-        # bookkeeping included: without it ten portions of the reference deployment took a sixth less CPU. Refreshes
-        # that touch many rows turn it on for themselves (`refresh.execution`), for what it does about skew.
-        confs["spark.sql.shuffle.partitions"] = str(max(2, os.cpu_count() or 2))
-        confs["spark.sql.adaptive.enabled"] = "false"
-    if connect_port is not None:
-        confs["spark.plugins"] = "org.apache.spark.sql.connect.SparkConnectPlugin"
-        confs["spark.connect.grpc.binding.address"] = "127.0.0.1"
-        confs["spark.connect.grpc.binding.port"] = str(connect_port)
-    for name, value in settings.spark_confs.items():
-        # Lists are added to: a user's plugin or jar must not push out ours.
-        if name in _LISTS and name in confs and value:
-            value = f"{confs[name]},{value}"
-        confs[name] = value
-    return confs
-
-
-_LISTS = frozenset({"spark.jars", "spark.plugins", "spark.sql.extensions"})
+    return _start(settings, confs, folders, archive, _environment(settings, home, connect_token, folders.confs))
 
 
 def connect_port(session: SparkSession) -> int:
@@ -216,31 +146,36 @@ def stop_session(session: SparkSession) -> None:
     gateway = SparkContext._gateway
     process = getattr(gateway, "proc", None)
     archive: _ClassArchive | None = getattr(gateway, "freshline_archive", None)
-    scratch: Path | None = getattr(gateway, "freshline_scratch", None)
+    folders: SessionFolders | None = getattr(gateway, "freshline_folders", None)
     try:
         session.stop()
     finally:
         _end_jvm(gateway, process, archive)
-        if scratch is not None:
-            shutil.rmtree(scratch, ignore_errors=True)
+        if folders is not None:
+            folders.remove_scratch()
 
 
 def _start(
     settings: Settings,
-    conf: SparkConf,
-    folders: _Folders,
+    confs: Mapping[str, str],
+    folders: SessionFolders,
     archive: _ClassArchive,
     environment: Mapping[str, str | None],
 ) -> SparkSession:
     gateway = None
+    conf = SparkConf(loadDefaults=False)
+    for name, value in confs.items():
+        conf.set(name, value)
     with _environ(environment), folders.jvm_log.open("ab") as output:
         begin = output.tell()
         try:
-            # Started here and not by the session's builder, to keep the JVM's own words away from our stderr.
-            gateway = launch_gateway(conf, {"stdout": output, "stderr": STDOUT})  # type: ignore[no-untyped-call]
+            write_private(folders.confs, properties(confs))
+            # Started here and not by the session's builder, to keep the JVM's own words away from our stderr, and
+            # without the confs, which PySpark would put into the command line.
+            gateway = launch_gateway(None, {"stdout": output, "stderr": STDOUT})  # type: ignore[no-untyped-call]
             # Kept where PySpark keeps the process: there is one of each, and stop_session needs them together.
             gateway.freshline_archive = archive
-            gateway.freshline_scratch = folders.scratch
+            gateway.freshline_folders = folders
             SparkContext(conf=conf, gateway=gateway)
             # Takes the context that is there. Under SPARK_REMOTE it would make a client instead: see _environment.
             return SparkSession.builder.getOrCreate()
@@ -250,8 +185,11 @@ def _start(
             if gateway is not None:
                 _end_jvm(gateway, gateway.proc, None)
             archive.drop()
-            shutil.rmtree(folders.scratch, ignore_errors=True)
+            folders.remove_scratch()
             raise EngineError(_why_not(said, folders.jvm_log, begin, settings)) from error
+        finally:
+            # Read by now. It may hold secrets.
+            folders.confs.unlink(missing_ok=True)
 
 
 def _end_jvm(gateway: Any, process: Any, archive: _ClassArchive | None) -> None:
@@ -315,11 +253,7 @@ def _check_port_is_free(port: int) -> None:
             ) from error
 
 
-def _is_local(master: str) -> bool:
-    return master == "local" or master.startswith(("local[", "local-cluster["))
-
-
-def _environment(settings: Settings, java_home: Path, connect_token: str | None) -> dict[str, str | None]:
+def _environment(settings: Settings, java_home: Path, connect_token: str | None, confs: Path) -> dict[str, str | None]:
     environment: dict[str, str | None] = {
         "JAVA_HOME": str(java_home),
         # Another Spark of this machine must not be started in place of the pinned one.
@@ -334,10 +268,11 @@ def _environment(settings: Settings, java_home: Path, connect_token: str | None)
         "SPARK_API_MODE": None,
         "SPARK_CONNECT_MODE_ENABLED": None,
         "SPARK_TESTING": None,
-        "PYSPARK_SUBMIT_ARGS": None,
+        # The confs go by a file for the same reason; spark-defaults.conf still counts for what they do not say.
+        "PYSPARK_SUBMIT_ARGS": f"--load-spark-defaults --properties-file {shlex.quote(str(confs))} pyspark-shell",
         "PYSPARK_GATEWAY_PORT": None,
     }
-    if _is_local(settings.spark_master):
+    if is_local(settings.spark_master):
         environment["SPARK_LOCAL_IP"] = "127.0.0.1"
         environment["PYSPARK_PYTHON"] = os.environ.get("PYSPARK_PYTHON", sys.executable)
     return environment
@@ -362,7 +297,7 @@ def _set_environ(values: Mapping[str, str | None]) -> None:
             os.environ[name] = value
 
 
-def _java_options(folders: _Folders, archive: _ClassArchive, quick_start: bool) -> list[str]:
+def _java_options(folders: SessionFolders, archive: _ClassArchive, quick_start: bool) -> list[str]:
     options = [
         f"-Dlog4j2.configurationFile={folders.log4j.as_uri()}",
         # What Spark and its native libraries leave in the temporary folder of a killed JVM is then found and removed.
@@ -403,36 +338,6 @@ def record_class_archive(settings: Settings, *, progress: Progress | None = None
         finally:
             stop_session(session)
     return archive.file if archive.file.exists() else None
-
-
-class _Folders:
-    """The places of a session below the state folder."""
-
-    def __init__(self, state: Path) -> None:
-        self.base = state / "spark"
-        self.pools = self.base / "pools.xml"
-        self.log4j = self.base / "log4j2.properties"
-        self.unnamed_tables = self.base / "unnamed"
-        self.scratch_of_all = self.base / "scratch"
-        if "," in str(state):
-            # Spark splits this path at commas, wherever it takes it from, and has no way to write one.
-            name = hashlib.sha256(str(state).encode()).hexdigest()[:16]
-            self.scratch_of_all = Path(tempfile.gettempdir()) / f"freshline-{name}"
-        self.scratch = self.scratch_of_all / str(os.getpid())
-        self.logs = state / "logs"
-        self.spark_log = self.logs / "spark.log"
-        self.jvm_log = self.logs / "jvm.log"
-
-    def make(self) -> None:
-        """Make what is missing and remove the scratch folders that killed sessions left."""
-        self.scratch.mkdir(parents=True, exist_ok=True)
-        self.logs.mkdir(parents=True, exist_ok=True)
-        self.unnamed_tables.mkdir(exist_ok=True)
-        for left in self.scratch_of_all.iterdir():
-            if left.name.isdigit() and not psutil.pid_exists(int(left.name)):
-                shutil.rmtree(left, ignore_errors=True)
-        _write(self.pools, pools_xml(POOL_WEIGHTS))
-        _write(self.log4j, _LOG4J.replace("{file}", str(self.spark_log).replace("\\", "\\\\")))
 
 
 def pools_xml(weights: Mapping[Pool, int]) -> str:

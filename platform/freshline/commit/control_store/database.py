@@ -43,7 +43,7 @@ class Database:
         try:
             parsed = make_url(url)
             if parsed.get_backend_name() == "sqlite" and parsed.database and parsed.database != ":memory:":
-                Path(parsed.database).parent.mkdir(parents=True, exist_ok=True)
+                Path(parsed.database).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             engine = create_engine(parsed, connect_args=_connect_args(parsed))
         except (ArgumentError, NoSuchModuleError, ImportError, ValueError) as error:
             raise SettingsError(

@@ -25,6 +25,7 @@ from dagster_webserver.app import create_app_from_workspace_process_context
 from freshline.declare.project import read_settings
 from freshline.declare.secret import read_dagster_token
 from freshline.declare.settings import Settings
+from freshline.engine.connections import bounded
 from freshline.errors import FreshlineError
 from freshline.orchestrate.webserver.access import Access
 from freshline.orchestrate.webserver.guard import Guard
@@ -85,8 +86,8 @@ def _serve(settings: Settings, access: Access) -> None:
                 Guard(app, access, lambda: datetime.now(UTC)),
                 host="127.0.0.1",
                 port=access.port,
-                # It bounds the size of headers, which the faster one does not.
-                http="h11",
+                # On h11, which bounds the size of headers.
+                http=bounded(),
                 lifespan="off",
                 log_level="warning",
                 access_log=False,

@@ -1,0 +1,124 @@
+"""The configuration of a Spark session: what freshline sets, with its reasons, and what the settings add."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from freshline.declare.secret import REFERENCE, resolve_reference
+from freshline.declare.settings import Settings
+from freshline.engine.session_folders import SessionFolders
+from freshline.errors import SettingsError
+
+
+def resolve_confs(settings: Settings, environ: Mapping[str, str]) -> dict[str, str]:
+    """The settings' own confs, with what their references stand for. Raises SettingsError, which holds no secret."""
+    found: dict[str, str] = {}
+    for name, value in settings.spark_confs.items():
+        if REFERENCE.match(value):
+            if name.endswith("JavaOptions"):
+                raise SettingsError(
+                    f"spark-confs: {name} stands in a command line, which everybody on the machine can read. Give the "
+                    "secret to a setting of Spark or Hadoop itself."
+                )
+            try:
+                value = resolve_reference(value, settings.root, environ)
+            except ValueError as error:
+                raise SettingsError(f"spark-confs: {name}: {error}") from error
+        found[name] = value
+    return found
+
+
+def session_confs(
+    settings: Settings, *, app_name: str, jars: tuple[Path, ...], connect_port: int | None, folders: SessionFolders
+) -> dict[str, str]:
+    """Everything that Spark is told, except for the options of its JVM. The settings' own confs win."""
+    confs = {
+        "spark.app.name": app_name,
+        "spark.master": settings.spark_master,
+        # As URIs, because a path may hold a comma or a space.
+        "spark.jars": ",".join(jar.as_uri() for jar in jars),
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        # Derby would write its own files and lock them. Tables are found by path; names live as long as the session.
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.sql.warehouse.dir": f"file:{folders.unnamed_tables}",
+        "spark.local.dir": str(folders.scratch),
+        "spark.driver.memory": settings.driver_memory,
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        # SPARK-58241: in 4.2.0 a Python function over columnar input, such as a Delta scan, hangs for ever.
+        "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled": "false",
+        # Sessions of Connect clients must not see each other's Python modules.
+        "spark.sql.artifact.isolation.enabled": "true",
+        "spark.sql.artifact.isolation.alwaysApplyClassloader": "true",
+        "spark.scheduler.mode": "FAIR",
+        # Not as_uri(): Hadoop reads this one, and takes %20 literally.
+        "spark.scheduler.allocation.file": f"file:{folders.pools}",
+        # What may be read is decided by what maintenance has kept for readers, savepoints and positions, which is
+        # longer where they need it. Delta would refuse it by the table's property alone, files present or not.
+        "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration": "false",
+        # The default of 50 costs 3 to 4.5 CPU-seconds a commit on the small logs of most tables.
+        "spark.databricks.delta.snapshotPartitions": "1",
+        # Off by default; without it a writer that lost the answer to its commit cannot recognise it as its own.
+        "spark.databricks.delta.commit.idempotencyCheck.enabled": "true",
+        # Rows pass through the driver with their dates: the older classes lack ten days of October 1582.
+        "spark.sql.datetime.java8API.enabled": "true",
+        # A LIMIT looks at one partition first, then at more, each time by a job. Small results come with one.
+        "spark.sql.limit.initialNumPartitions": "16",
+        # Our sources are deterministic, they are pinned versions; materializing them would cost a third of a MERGE.
+        "spark.databricks.delta.merge.materializeSource": "none",
+        # Hadoop's own way keeps a checksum file beside each local file, and starts a process (chmod, readlink) for
+        # each step of writing one: two thirds of the 24 that a commit started, and a tenth of what a small refresh
+        # costs. Parquet has checksums of its own, and delta-rs writes no such files either.
+        "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+        "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
+        # Hadoop sets the permissions of what it makes by a mask of its own, not by that of the process.
+        "spark.hadoop.fs.permissions.umask-mode": f"{settings.umask:03o}",
+    }
+    if is_local(settings.spark_master):
+        # Spark listens on all interfaces unless it is told not to. On a cluster the executors must reach the driver,
+        # so there the address is the deployment's to choose.
+        confs["spark.driver.bindAddress"] = "127.0.0.1"
+        confs["spark.driver.host"] = "127.0.0.1"
+        # Spark's default of 200 is ruinous on few cores. Adaptive execution makes a job of every stage, Delta's own
+        # bookkeeping included: without it ten portions of the reference deployment took a sixth less CPU. Refreshes
+        # that touch many rows turn it on for themselves (`refresh.execution`), for what it does about skew.
+        confs["spark.sql.shuffle.partitions"] = str(max(2, os.cpu_count() or 2))
+        confs["spark.sql.adaptive.enabled"] = "false"
+    if connect_port is not None:
+        confs["spark.plugins"] = "org.apache.spark.sql.connect.SparkConnectPlugin"
+        confs["spark.connect.grpc.binding.address"] = "127.0.0.1"
+        confs["spark.connect.grpc.binding.port"] = str(connect_port)
+    for name, value in settings.spark_confs.items():
+        # Lists are added to: a user's plugin or jar must not push out ours.
+        if name in _LISTS and name in confs and value:
+            value = f"{confs[name]},{value}"
+        confs[name] = value
+    return confs
+
+
+_LISTS = frozenset({"spark.jars", "spark.plugins", "spark.sql.extensions"})
+
+
+def is_local(master: str) -> bool:
+    return master == "local" or master.startswith(("local[", "local-cluster["))
+
+
+def properties(values: Mapping[str, str]) -> str:
+    """A file of java.util.Properties, as `--properties-file` reads it.
+
+    >>> print(properties({"spark.a": "x = \\\\ é"}), end="")
+    spark.a=x = \\\\ é
+    """
+    return "".join(f"{_escaped(name, ' :=')}={_escaped(value)}\n" for name, value in values.items())
+
+
+def _escaped(text: str, more: str = "") -> str:
+    signs = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f", **{sign: f"\\{sign}" for sign in more}}
+    written = "".join(signs.get(sign, sign) for sign in text)
+    # Blanks at the beginning belong to the value only behind a backslash; so do the signs of a comment in a name.
+    return f"\\{written}" if written[:1] in (" ", "#", "!") else written
