@@ -58,9 +58,14 @@ LONG = "SELECT count(*) AS n FROM range(0, 1000000000000, 1, 64) WHERE sha2(CAST
 class Project:
     """A project in a folder, and the engine that commands in it would find."""
 
-    def __init__(self, root: Path, **variables: str) -> None:
+    def __init__(self, root: Path, *, is_new: bool = True, **variables: str) -> None:
         self.root = root
         self.variables = variables
+        if is_new:
+            self._make(root)
+
+    @staticmethod
+    def _make(root: Path) -> None:
         (root / "assets").mkdir(parents=True)
         (root / "landing").mkdir()
         (root / "lib").mkdir()
@@ -374,6 +379,41 @@ def test_after_kill_9_the_next_start_takes_over_and_nothing_is_lost_or_repeated(
         second.stop()
     finally:
         project.end()
+
+
+@pytest.mark.long
+def test_a_copy_of_a_project_whose_engine_runs_has_an_engine_of_its_own(tmp_path):
+    project = Project(tmp_path / "shop")
+    copy = None
+    try:
+        project.land("one", 1, 2, 3)
+        first = project.connect(loops=True)
+        refresh(first)
+        subprocess.run(["cp", "-a", str(project.root), str(tmp_path / "copy")], check=True)
+        copy = Project(tmp_path / "copy", is_new=False)
+        said: list[str] = []
+
+        second = copy.connect(progress=said.append)
+        copy.land("two", 4)
+        refresh(second)
+
+        assert not [sentence for sentence in said if sentence.startswith("ending process")]
+        assert second.state.process != first.state.process
+        assert second.health()["warehouse"] == str(copy.settings.warehouse)
+        assert copy.ids("big") == [2, 3, 4]
+        down = [sys.executable, "-m", "freshline.cli.main", "down", "--project", str(copy.root)]
+        subprocess.run(down, check=True)
+        assert not second.state.jvm.alive
+        assert first.state.jvm.alive
+        assert first.health()["loops"]
+        project.land("three", 5)
+        refresh(first)
+        assert project.ids("big") == [2, 3, 5]
+        first.stop()
+    finally:
+        project.end()
+        if copy is not None:
+            copy.end()
 
 
 def test_a_jvm_that_outlives_its_supervisor_is_ended_by_the_next_start(tmp_path):
