@@ -27,7 +27,7 @@ PARENT = (
 def begin(code: str, tmp_path: Path, mark: str) -> tuple[subprocess.Popen[bytes], ProcessId]:
     return start(
         [sys.executable, "-c", code], log=tmp_path / "logs" / "child.log", environ=os.environ, mark=mark,
-        folder=tmp_path,
+        folder=tmp_path, umask=0o077,
     )  # fmt: skip
 
 
