@@ -20,7 +20,7 @@ from freshline.declare.names import TableName
 from freshline.declare.project import read_declarations
 from freshline.declare.spec import Mode
 from freshline.engine.in_force import InForce
-from freshline.engine.loops import LONGEST_PAUSE_SECONDS, Failures, Loops, Want
+from freshline.engine.loops import LONGEST_PAUSE_SECONDS, Failures, Loops
 from freshline.engine.work import Job
 from freshline.errors import DefinitionChangedError, FreshlineError, QueryError, SourceError, StorageError
 from freshline.manage.decide import Desk
@@ -28,6 +28,7 @@ from freshline.plan.alter import FreshnessDecision, decide_freshness, decide_res
 from freshline.plan.intentions import Intentions
 from freshline.plan.record import RefreshRecord
 from freshline.plan.request import BACKFILL, LIVE, MANUAL, RefreshRequest
+from freshline.plan.schedule import POLLED, WOKEN, Schedule
 from freshline.refresh.cancellation import Cancellation
 from freshline.report.outcome import Outcome
 
@@ -141,7 +142,26 @@ class Bench:
         for name in self.in_force.graph.order:
             self.control.record_check(name, self.now, "{}")
             self.loops._memory.versions[name] = 1
-        self.loops._memory.wanted.clear()
+        self.forget_wishes()
+
+    def forget_wishes(self) -> None:
+        """Nothing is wished for and nothing is under way."""
+        self.loops._memory.schedule = Schedule(self.loops._memory.graph)
+
+    def wish(self, why: str, *tables: str) -> None:
+        with self.loops._lock:
+            self.loops._wish([TableName.parse(table) for table in tables], why)
+
+    def wish_due(self, *tables: str) -> None:
+        memory = self.loops._memory
+        with self.loops._lock:
+            memory.schedule, _ = memory.schedule.wish_due([TableName.parse(table) for table in tables], 0.0)
+
+    def submit(self) -> list[str]:
+        """Hand over what may begin, and what that is."""
+        with self.loops._lock:
+            self.loops._submit(self.loops._ready(self.work.busy, time.monotonic()))
+        return self.work.take()
 
     def states(self, table: str) -> list[tuple[str, str]]:
         return [(record.state, record.reason) for record in self.control.refreshes(TableName.parse(table))]
@@ -210,8 +230,7 @@ def test_a_first_refresh_waits_for_the_first_version_of_what_it_reads(bench):
 
 def test_a_reader_of_a_log_that_always_grows_runs_beside_it(bench):
     bench.tell("orders", committed=True)
-    with bench.loops._lock:
-        bench.loops._want(TableName.parse("orders"), Want("polled"))
+    bench.wish(POLLED, "orders")
     assert bench.ready() == ["clean", "orders"]
 
     bench.work.running = frozenset({TableName.parse("orders")})
@@ -221,20 +240,18 @@ def test_a_reader_of_a_log_that_always_grows_runs_beside_it(bench):
 def test_a_table_that_is_due_waits_for_what_is_brought_in_for_it(bench):
     for name in ("orders", "clean"):
         bench.tell(name)
-    with bench.loops._lock:
-        bench.loops._memory.wanted.clear()
-        for name in ("orders", "clean", "hourly"):
-            bench.loops._want(TableName.parse(name), Want("due", frozenset({TableName.parse("hourly")})))
-        bench.loops._submit(bench.loops._ready(bench.work.busy, time.monotonic()))
-        # Polled again while it runs: that is for nobody in particular.
-        bench.loops._want(TableName.parse("orders"), Want("polled"))
-    assert bench.work.take() == ["orders"]
+    bench.forget_wishes()
+    bench.wish_due("hourly")
+    assert bench.submit() == ["orders"]
+    # Polled again while it runs: that is for nobody in particular.
+    bench.wish(POLLED, "orders")
     bench.work.running = frozenset({TableName.parse("orders")})
     assert bench.ready() == []
 
     bench.work.running = frozenset()
     bench.tell("orders")
-    assert bench.ready() == ["clean", "orders"]
+    bench.wish(POLLED, "orders")
+    assert bench.submit() == ["clean", "orders"]
 
 
 def test_a_table_that_is_being_refreshed_is_not_asked_for_again(bench):
@@ -265,13 +282,10 @@ def test_a_failed_manual_refresh_does_not_count(bench):
 
 def test_slow_tables_leave_a_thread_to_those_that_must_not_wait(bench):
     bench.work.running = frozenset({TableName.parse("hourly")})
-    with bench.loops._lock:
-        bench.loops._memory.wanted.clear()
-        for name in ("daily", "orders"):
-            bench.loops._want(TableName.parse(name), Want("due"))
-        bench.loops._submit([TableName.parse("daily"), TableName.parse("orders")])
+    bench.bring_in_all()
+    bench.wish(WOKEN, "daily", "orders")
 
-    assert bench.work.take() == ["orders"]
+    assert bench.submit() == ["orders"]
 
 
 def test_pauses_grow_to_a_cap_with_jitter():
@@ -293,13 +307,13 @@ def test_a_longer_freshness_is_kept_in_another_mode_from_the_next_step_on(bench)
 
     assert bench.loops._memory.graph.mode(TableName.parse("hourly")) is Mode.CONTINUOUS
     bench.work.take()
-    bench.loops._memory.wanted.clear()
+    bench.forget_wishes()
     bench.tell("clean", committed=True)
     assert bench.ready() == ["hourly"]
 
     bench.alter("hourly", None)
     bench.loops._step()
-    bench.loops._memory.wanted.clear()
+    bench.forget_wishes()
     bench.tell("clean", committed=True)
     assert bench.ready() == []
     assert [state for state, _ in bench.states("hourly")] == ["ALTERED", "ALTERED"]
@@ -353,6 +367,7 @@ def test_a_suspended_table_and_those_below_are_left_alone_until_it_is_resumed(be
     bench.tell("orders", committed=True)
     assert bench.step() == ["orders"]
 
+    bench.tell("orders")
     bench.resume("clean")
     assert bench.step() == ["orders"]  # clean is due, and orders is brought in for it
     bench.tell("orders", committed=True)
@@ -501,6 +516,7 @@ def test_a_store_that_is_away_stops_nothing_and_is_told_once(bench, settings, ca
         for _ in range(3):
             bench.tell("orders", committed=True)
             assert bench.step() == ["clean", "orders"]
+            bench.tell("clean")
 
     assert "hourly" in {str(name) for name in bench.in_force.held}
     told = [record.levelname for record in caplog.records if record.levelname != "INFO"]

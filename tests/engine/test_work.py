@@ -28,11 +28,16 @@ def outcome(table: TableName) -> Outcome:
 class Bench:
     """Work whose refreshes wait until they are let go."""
 
-    def __init__(self, threads: int, told: Callable[[Job, Outcome | None], None] = lambda job, outcome: None) -> None:
+    def __init__(
+        self,
+        threads: int,
+        told: Callable[[Job, Outcome | None], None] = lambda job, outcome: None,
+        takes_long: Callable[[TableName], bool] = lambda table: False,
+    ) -> None:
         self.begun: list[tuple[str, str]] = []
         self.changed = threading.Condition()
         self.gates: dict[str, threading.Event] = {}
-        self.work = Work(self.refresh, threads, told)
+        self.work = Work(self.refresh, threads, told, takes_long)
 
     def refresh(self, job: Job) -> Outcome:
         with self.changed:
@@ -70,6 +75,30 @@ def test_manual_comes_before_live_and_a_backfill_has_a_thread_of_its_own():
 
     assert [cause for _, cause in bench.begun[1:]] == [BACKFILL, MANUAL, MANUAL, LIVE, LIVE]
     assert [table for table, cause in bench.begun if cause == LIVE] == ["t1", "t3"]
+
+
+def test_a_scheduler_that_asks_for_every_batch_table_at_once_leaves_a_thread_to_continuous_ones():
+    bench = Bench(threads=2, takes_long=lambda table: str(table).startswith("daily"))
+    gate = bench.hold("daily1")
+    bench.gates["daily2"] = bench.gates["daily3"] = gate
+    slow = [bench.work.submit(job(f"daily{number}", LIVE)) for number in (1, 2)]
+    bench.wait_for(1)
+
+    bench.work.submit(job("clean", LIVE)).outcome.result(10)
+    # A person does not wait for what a clock asked for.
+    bench.work.submit(job("daily3", MANUAL))
+    bench.wait_for(3)
+
+    assert [table for table, _ in bench.begun] == ["daily1", "clean", "daily3"]
+    gate.set()
+    for each in slow:
+        each.outcome.result(10)
+
+
+def test_with_one_thread_everything_has_its_turn():
+    bench = Bench(threads=1, takes_long=lambda table: True)
+
+    bench.work.submit(job("daily", LIVE)).outcome.result(10)
 
 
 def test_a_job_that_waits_for_its_table_lets_others_pass():

@@ -1,11 +1,9 @@
 """The loops: what keeps the tables by their modes while nobody asks for it (rule 3).
 
-One thread decides, the threads of `Work` do. A table is wanted because an input of it has a new version (continuous),
-or because it is due (all modes), or because one that is due depends on it; a source that is watched is wanted every
-second or so. A table that is due waits for what was wanted on its behalf: upstreams first. It does not wait for
-anything else, nor does a table that was woken, because a log that grows all the time is always wanted: its readers
-would never run. What is wanted twice runs once, so missed ticks collapse. A failed refresh waits longer each time
-before it is tried again, and never ends the loops.
+One thread decides, the threads of `Work` do. A table is wished for because an input of it has a new version
+(continuous), or because it is due (all modes), or because one that is due depends on it; a source that is watched is
+wished for every second or so. Which wish is fulfilled when is decided in `plan/schedule.py`. A failed refresh waits
+longer each time before it is tried again, and never ends the loops.
 
 What was decided about tables is followed at every step: other freshnesses are a new graph, which is taken up without
 a restart, and suspended tables are left alone with those below. A refresh that runs is left to end at its commit; the
@@ -19,7 +17,7 @@ import os
 import random
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -38,6 +36,7 @@ from freshline.plan.due import due_tables, next_due, poll_seconds, with_driving
 from freshline.plan.failures import count_failure, is_to_suspend, suspension_reason
 from freshline.plan.hold import Hold, intended_holds
 from freshline.plan.request import BACKFILL, LIVE, RefreshRequest
+from freshline.plan.schedule import DUE, POLLED, WOKEN, Schedule
 from freshline.refresh.cancellation import Cancellation
 from freshline.report.outcome import Outcome
 from freshline.report.status import RowCounts, TableStatus, read_status
@@ -55,17 +54,6 @@ _STEP_SECONDS = 0.25
 # the first table becomes due, or after a while for what nobody here can know of: another process, another clock.
 _STATUS_SHARE = 0.05
 _STATUS_SECONDS = 30.0
-
-
-@dataclass(frozen=True)
-class Want:
-    """Why a table is to be refreshed: `polled`, `woken` by a commit, or `due`; `waves` are those due that need it."""
-
-    why: str
-    waves: frozenset[TableName] = frozenset()
-
-    def __or__(self, other: Want) -> Want:
-        return Want(self.why if self.why == "woken" else other.why, self.waves | other.waves)
 
 
 @dataclass
@@ -94,14 +82,13 @@ class _Memory:
     """
 
     graph: Graph
-    wanted: dict[TableName, Want] = field(default_factory=dict)
+    schedule: Schedule
     polled_at: dict[TableName, float] = field(default_factory=dict)
     due_again_at: dict[TableName, float] = field(default_factory=dict)
     seconds: dict[TableName, float] = field(default_factory=dict)
     measured: dict[TableName, float] = field(default_factory=dict)
     failures: dict[TableName, Failures] = field(default_factory=dict)
     versions: dict[TableName, int | None] = field(default_factory=dict)
-    underway: dict[TableName, frozenset[TableName]] = field(default_factory=dict)
     held: Mapping[TableName, Hold] = field(default_factory=dict)
 
 
@@ -122,7 +109,7 @@ class Loops:
         self._rows = RowCounts()
         self._lock = threading.RLock()
         self._wake = threading.Condition(self._lock)
-        self._memory = _Memory(in_force.graph, held=in_force.held)
+        self._memory = _Memory(in_force.graph, Schedule(in_force.graph), held=in_force.held)
         self._on = False
         self._thread: threading.Thread | None = None
         self._looked_at = 0.0
@@ -147,6 +134,9 @@ class Loops:
                 return
             self._on = True
             self._take_up(self._in_force.follow())
+            # Nothing woke a table for what was committed while no loop ran.
+            graph = self._memory.graph
+            self._awake(name for name in graph.order if graph.mode(name) is Mode.CONTINUOUS)
             self._beaten_at = -_BEAT_SECONDS
             self._thread = threading.Thread(target=self._run, name="loops", daemon=True)
             self._thread.start()
@@ -199,8 +189,12 @@ class Loops:
             memory = self._memory
             if name not in memory.graph:
                 return
-            if job.request.cause != BACKFILL:
-                memory.underway.pop(name, None)
+            succeeded = outcome is not None and outcome.state == "SUCCEEDED"
+            # Refreshes of partitions bring in nothing that is newer than the rest of the table.
+            brought_in = succeeded and job.request.cause != BACKFILL and not job.request.partitions
+            memory.schedule, passed_by = memory.schedule.end(name, brought_in=brought_in, again=name in self._work.busy)
+            for table in passed_by:
+                memory.due_again_at.pop(table, None)
             if outcome is None or outcome.state == "FAILED":
                 if job.request.cause == LIVE:
                     self._failed(name, outcome, now)
@@ -275,7 +269,7 @@ class Loops:
             memory.seconds[name] = taken or 0.0
         for reader in memory.graph.consumers(name):
             if memory.graph.mode(reader) is Mode.CONTINUOUS and name in memory.graph.driving(reader):
-                self._want(reader, Want("woken"))
+                self._wish((reader,), WOKEN)
 
     def _failed(self, name: TableName, outcome: Outcome | None, now: float) -> None:
         memory = self._memory
@@ -292,19 +286,21 @@ class Loops:
             message,
         )
         # What is due only because of its age gains nothing while what it reads stays old.
-        for reader in memory.graph.downstream(name):
-            want = memory.wanted.get(reader)
-            if want is not None and want.why == "due":
-                del memory.wanted[reader]
-                memory.due_again_at[reader] = failures.again_at
+        wishes = memory.schedule.wishes
+        idle = [reader for reader in memory.graph.downstream(name) if reader in wishes and wishes[reader].why == DUE]
+        memory.schedule = memory.schedule.without(idle)
+        memory.due_again_at.update(dict.fromkeys(idle, failures.again_at))
         if memory.graph.mode(name) is Mode.CONTINUOUS and not isinstance(memory.graph.spec(name), SourceSpec):
-            self._want(name, Want("woken"))
+            self._wish((name,), WOKEN)
 
-    def _want(self, name: TableName, want: Want) -> None:
-        if name in self._memory.held:
-            return
-        before = self._memory.wanted.get(name)
-        self._memory.wanted[name] = want if before is None else before | want
+    def _wish(self, names: Iterable[TableName], why: str) -> None:
+        memory = self._memory
+        wanted = [name for name in names if name not in memory.held]
+        memory.schedule = memory.schedule.wish(wanted, why, time.monotonic())
+
+    def _awake(self, names: Iterable[TableName]) -> None:
+        memory = self._memory
+        memory.schedule = memory.schedule.wish_awake(names, time.monotonic(), memory.held)
 
     def _take_up(self, graph: Graph) -> None:
         before = self._memory
@@ -315,18 +311,22 @@ class Loops:
             measured = self._runtime.control.seconds()
         self._memory = _Memory(
             graph,
+            before.schedule.over(graph, same),
             polled_at={name: at for name, at in before.polled_at.items() if name in same},
             seconds={name: before.seconds.get(name, measured.get(name)) or 0.0 for name in graph.order},
             measured={name: taken for name, taken in measured.items() if name in graph},
             failures={name: failures for name, failures in before.failures.items() if name in same},
             versions={name: version for name, version in before.versions.items() if name in graph},
-            underway={name: waves for name, waves in before.underway.items() if name in graph},
             held=self._in_force.held,
         )
-        for name in graph.order:
-            # Nothing wakes a table for what was committed while no loop ran, or while it was kept in another mode.
-            if graph.mode(name) is Mode.CONTINUOUS:
-                self._want(name, Want("woken"))
+        self._memory.schedule = self._memory.schedule.without(self._in_force.held)
+        # Nothing woke a table that was not there, was another one, was left alone, or was kept in another mode.
+        others = (
+            name
+            for name in graph.order
+            if name not in same or name in before.held or known.mode(name) is not graph.mode(name)
+        )
+        self._wish((name for name in others if graph.mode(name) is Mode.CONTINUOUS), WOKEN)
         self._status_at = 0.0
 
     def _hold(self, held: Mapping[TableName, Hold]) -> None:
@@ -334,71 +334,39 @@ class Loops:
         memory = self._memory
         freed = set(memory.held) - set(held)
         memory.held = held
-        for name in held:
-            memory.wanted.pop(name, None)
+        memory.schedule = memory.schedule.without(held)
         for name in freed:
             memory.due_again_at.pop(name, None)
-            if name in memory.graph and memory.graph.mode(name) is Mode.CONTINUOUS:
-                self._want(name, Want("woken"))
+        self._awake(name for name in freed if name in memory.graph and memory.graph.mode(name) is Mode.CONTINUOUS)
         if freed:
             self._status_at = 0.0
 
     def _poll(self, now: float) -> None:
         memory = self._memory
+        asked = []
         for source in memory.graph.sources:
             name = source.name
             if memory.graph.mode(name) is not Mode.CONTINUOUS:
                 continue
             if now - memory.polled_at.get(name, -LONGEST_PAUSE_SECONDS) >= poll_seconds(memory.graph, name):
                 memory.polled_at[name] = now
-                self._want(name, Want("polled"))
+                asked.append(name)
+        if asked:
+            self._wish(asked, POLLED)
 
-    def _want_due(self, stamps: Mapping[TableName, datetime | None], now: float) -> None:
+    def _wish_due(self, stamps: Mapping[TableName, datetime | None], now: float) -> None:
         memory = self._memory
         due = due_tables(memory.graph, stamps, memory.seconds, self._runtime.clock())
-        for name in due:
-            if name in memory.held:
-                continue
-            pending = memory.wanted.get(name)
-            if now < memory.due_again_at.get(name, 0.0) or (pending is not None and name in pending.waves):
-                continue
-            memory.due_again_at[name] = now + max(
-                1.0, min(LONGEST_PAUSE_SECONDS, memory.graph.freshness(name).seconds / 10)
-            )
-            for other in with_driving(memory.graph, (name,)):
-                self._want(other, Want("due", frozenset((name,))))
+        memory.schedule, added = memory.schedule.wish_due(
+            (name for name in due if now >= memory.due_again_at.get(name, 0.0)), time.monotonic(), memory.held
+        )
+        for name in added:
+            pause = max(1.0, min(LONGEST_PAUSE_SECONDS, memory.graph.freshness(name).seconds / 10))
+            memory.due_again_at[name] = now + pause
 
-    def _ready(self, busy: Collection[TableName], now: float) -> list[TableName]:
-        memory = self._memory
-        resting = {name for name, failures in memory.failures.items() if now < failures.again_at}
-        return [
-            name
-            for name, want in memory.wanted.items()
-            if name not in resting
-            and name not in memory.held
-            and name not in busy
-            and not any(
-                self._waits_for(name, want, upstream, busy, resting) for upstream in memory.graph.upstream(name)
-            )
-        ]
-
-    def _waits_for(
-        self,
-        name: TableName,
-        want: Want,
-        upstream: TableName,
-        busy: Collection[TableName],
-        resting: Collection[TableName],
-    ) -> bool:
-        """Whether a table must wait for one that it depends on: wanted for its sake, or without any version yet."""
-        memory = self._memory
-        wanted = memory.wanted.get(upstream) if upstream not in resting else None
-        if wanted is None and upstream not in busy:
-            return False
-        waves = wanted.waves if wanted is not None else frozenset()
-        if upstream in busy:
-            waves |= memory.underway.get(upstream, frozenset())
-        return name in waves or bool(waves & want.waves) or not self._has_version(upstream)
+    def _ready(self, busy: Collection[TableName], now: float) -> tuple[TableName, ...]:
+        resting = {name for name, failures in self._memory.failures.items() if now < failures.again_at}
+        return self._memory.schedule.ready(busy, resting, self._has_version)
 
     def _has_version(self, name: TableName) -> bool:
         if name in self._memory.versions:
@@ -468,7 +436,7 @@ class Loops:
         self._rested_at = now + rest
         self._status_at = now + max(rest, _STATUS_SECONDS)
         with self._lock:
-            self._want_due(stamps, now)
+            self._wish_due(stamps, now)
             memory, clock = self._memory, self._runtime.clock()
             later = clock + timedelta(seconds=_STATUS_SECONDS)
             self._looked = clock
@@ -493,16 +461,8 @@ class Loops:
 
     def _submit(self, ready: Sequence[TableName]) -> None:
         memory = self._memory
-        # Refreshes that may take long leave a thread to those that must not wait.
-        slow = sum(name in memory.graph and memory.graph.mode(name) is not Mode.CONTINUOUS for name in self._work.busy)
-        room = max(1, self._runtime.settings.parallel_refreshes - 1) - slow
-        for name in sorted(ready, key=lambda name: memory.graph.freshness(name).seconds):
-            if memory.graph.mode(name) is not Mode.CONTINUOUS:
-                if room <= 0:
-                    continue
-                room -= 1
-            # What becomes new from here on wants it again.
-            memory.underway[name] = memory.wanted.pop(name).waves if name in memory.wanted else frozenset()
+        for name in memory.schedule.choose(ready, self._work.busy, self._runtime.settings.parallel_refreshes):
+            memory.schedule = memory.schedule.begin(name)
             self._work.submit(Job(name, RefreshRequest(cause=LIVE), Cancellation(), partial(_log_progress, name)))
 
 

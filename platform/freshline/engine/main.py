@@ -34,6 +34,7 @@ from freshline.commit.purge import finish_purges
 from freshline.declare.names import TableName
 from freshline.declare.project import find_project, read_settings
 from freshline.declare.settings import Settings
+from freshline.declare.spec import Mode
 from freshline.engine import spark
 from freshline.engine.declarations import Declarations
 from freshline.engine.down_mark import require_not_down
@@ -80,7 +81,7 @@ class Engine:
         self._drain_seconds = DRAIN_SECONDS
         self._state: EngineState | None = None
         self._loops_lock = threading.Lock()
-        self._work = Work(self._refresh, settings.parallel_refreshes, self._told)
+        self._work = Work(self._refresh, settings.parallel_refreshes, self._told, self._takes_long)
         self._loops = Loops(runtime, in_force, self._work)
         self._requests = Requests(runtime, in_force, self._work, self._loops.due)
         self._requests.adopt()
@@ -194,6 +195,10 @@ class Engine:
         return refresh_table(
             self._runtime, job.table, job.request, cancellation=job.cancellation, progress=job.progress
         )
+
+    def _takes_long(self, name: TableName) -> bool:
+        graph = self._runtime.graph
+        return name in graph and graph.mode(name) is not Mode.CONTINUOUS
 
     def _maintain(self, name: TableName) -> None:
         if name in self._runtime.graph:

@@ -2,7 +2,9 @@
 
 Manual ones before live ones before backfills, each kind in the order in which it was asked; never two of one table at
 once. A job that waits for its table does not keep others waiting. Backfills have threads of their own, half as many:
-what is live never waits for one to end, unless it is of the same table.
+what is live never waits for one to end, unless it is of the same table. Live refreshes that may take long leave one
+thread, of two or more, to those that must not wait, whoever asks for them: a scheduler that asks for every batch table
+at once stops no continuous one.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import heapq
 import itertools
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
@@ -36,28 +38,54 @@ class Job:
     outcome: Future[Outcome] = field(default_factory=Future)
 
 
+@dataclass(frozen=True)
+class Places:
+    """How many refreshes are made at once: `most`, and `backfills` beside them."""
+
+    most: int
+    backfills: int
+
+    def has_room(self, job: Job, running: Iterable[Job], takes_long: Callable[[TableName], bool]) -> bool:
+        """Whether a job may begin beside those that are running."""
+        others = list(running)
+        if job.request.cause == BACKFILL:
+            return sum(other.request.cause == BACKFILL for other in others) < self.backfills
+        ahead = [other for other in others if other.request.cause != BACKFILL]
+        if len(ahead) >= self.most:
+            return False
+        if job.request.cause != LIVE or not takes_long(job.table):
+            return True
+        long = sum(other.request.cause == LIVE and takes_long(other.table) for other in ahead)
+        return long < max(1, self.most - 1)
+
+
 class Work:
     """A few threads that run jobs, and half as many more (one at least) that backfills have for themselves.
 
     `refresh` does one; it is called in one thread for one table at a time. `told` gets each job with its outcome, in
-    the thread that did it; a job that raised, which is a mistake in freshline, has none.
+    the thread that did it; a job that raised, which is a mistake in freshline, has none. `takes_long` says which
+    tables' live refreshes leave a thread to others.
     """
 
     def __init__(
-        self, refresh: Callable[[Job], Outcome], threads: int, told: Callable[[Job, Outcome | None], None]
+        self,
+        refresh: Callable[[Job], Outcome],
+        threads: int,
+        told: Callable[[Job, Outcome | None], None],
+        takes_long: Callable[[TableName], bool] = lambda table: False,
     ) -> None:
         self._refresh = refresh
         self._told = told
+        self._takes_long = takes_long
         self._changed = threading.Condition()
         self._waiting: list[tuple[int, int, Job]] = []
         self._running: dict[TableName, Job] = {}
         self._numbers = itertools.count()
         self._closed = False
-        self._most = threads
-        self._most_backfills = max(1, threads // 2)
+        self._places = Places(threads, max(1, threads // 2))
         self._threads = [
             threading.Thread(target=self._run, name=f"refresh-{number}", daemon=True)
-            for number in range(threads + self._most_backfills)
+            for number in range(threads + self._places.backfills)
         ]
         for thread in self._threads:
             thread.start()
@@ -117,12 +145,11 @@ class Work:
             self._do(job)
 
     def _next(self) -> tuple[int, int, Job] | None:
-        backfills = sum(job.request.cause == BACKFILL for job in self._running.values())
-        has_room = {True: backfills < self._most_backfills, False: len(self._running) - backfills < self._most}
+        running = self._running.values()
         free = (
             entry
             for entry in self._waiting
-            if entry[2].table not in self._running and has_room[entry[2].request.cause == BACKFILL]
+            if entry[2].table not in self._running and self._places.has_room(entry[2], running, self._takes_long)
         )
         return min(free, key=lambda entry: entry[:2], default=None)
 
