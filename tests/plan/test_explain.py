@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -115,12 +116,15 @@ def test_the_price_follows_the_newest_measurements_and_the_rows():
     assert str(price_of("keys", 100, records, "f")) == "incremental=8.0 s, full=29.4 s"
 
 
-def test_the_budget_is_twice_the_newest_full_refresh_and_never_a_short_one():
+def test_the_budget_is_twice_the_cpu_seconds_of_the_newest_full_refresh_and_never_little():
     records = [record("keys", 800, 100), record("full", 30, 1000), record("full", 90, 1000)]
 
-    assert budget_of(records, "f") == 60
-    assert budget_of([record("full", 1, 1000)], "f") == 2 * BUDGET_SECONDS
-    assert budget_of(records, "other") is None
+    assert budget_of(records, "f", cores=2, is_local=True) == 2 * 30 * 2
+    assert budget_of([record("full", 1, 1000)], "f", cores=2, is_local=True) == 2 * BUDGET_SECONDS
+    measured = [replace(records[1], cpu_seconds=45.0)]
+    assert budget_of(measured, "f", cores=2, is_local=True) == 90
+    assert budget_of(measured, "f", cores=100, is_local=False) == 2 * 30 * 100
+    assert budget_of(records, "other", cores=2, is_local=True) is None
 
 
 def test_a_short_full_refresh_does_not_take_the_place_of_an_incremental_one():

@@ -37,23 +37,34 @@ def test_what_is_forgotten_is_not_interrupted():
     assert told == []
 
 
-def test_a_limit_cancels_when_its_time_is_over_or_the_outer_one_does():
+def test_a_limit_cancels_when_too_much_was_used_or_the_outer_one_does():
     outer = Cancellation()
-    with Limited(outer, 0.01) as short:
-        assert short.wait(60)
-    assert (short.exceeded, outer.cancelled) == (True, False)
-    with Limited(outer, 60) as long:
+    used = iter((0.5, 1.0, 1.5, 2.0))
+    with Limited(outer, 1.0, every_seconds=0.01) as small:
+        small.count(lambda: next(used))
+        assert small.wait(60)
+    assert (small.exceeded, outer.cancelled) == (True, False)
+    assert next(used) == 2.0
+    with Limited(outer, 60.0, every_seconds=0.01) as large:
+        large.count(lambda: 0.0)
         outer.cancel()
-    assert (long.cancelled, long.exceeded) == (True, False)
+    assert (large.cancelled, large.exceeded) == (True, False)
     with pytest.raises(CancelledError):
-        long.check()
+        large.check()
+
+
+def test_a_limit_counts_what_was_used_and_not_the_time_that_passes():
+    with Limited(Cancellation(), 0.01, every_seconds=0.01) as limited:
+        limited.count(lambda: 0.0)
+        assert not limited.wait(0.3)
 
 
 def test_a_limit_that_was_left_in_time_does_not_cancel_what_comes_later():
     outer = Cancellation()
-    with Limited(outer, 0.05) as limited:
-        pass
+    with Limited(outer, 0.05, every_seconds=0.01) as limited:
+        limited.count(lambda: 0.0)
 
+    limited.count(lambda: 1.0)
     assert not limited.wait(0.2)
     outer.cancel()
     assert not limited.cancelled

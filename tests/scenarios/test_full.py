@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import shutil
+import time
+from functools import partial
 
 import pytest
 
 from freshline.commit.delta_log import newest_version
 from freshline.errors import DefinitionChangedError, IncrementalError, SourceError
-from freshline.run import decide
+from freshline.refresh.cancellation import Limited
+from freshline.run import decide, table
+from freshline.run.cpu import TaskSeconds
 
 HOURLY = "FRESHNESS = INTERVAL '1' HOUR"
 
@@ -214,6 +218,35 @@ def test_a_full_refresh_that_others_follow_writes_only_what_differs(lab):
     assert {outcome.strategy for outcome in lab.refresh_all()} <= {"noop", "keys"}
 
 
+def test_time_that_passes_on_a_busy_machine_does_not_exceed_the_budget(lab, monkeypatch):
+    lab.source("s", "id INT, n INT")
+    lab.sql("INSERT INTO s SELECT id, id FROM range(100)")
+    lab.declare(f"CREATE MATERIALIZED TABLE t {HOURLY} AS SELECT n % 7 AS k, count(*) AS c FROM s GROUP BY 1")
+    lab.refresh_all()
+    lab.sql("UPDATE s SET n = n + 1 WHERE id < 10")
+    monkeypatch.setattr(decide, "budget_of", lambda records, fingerprint, **machine: 20.0)
+    monkeypatch.setattr(table, "Limited", partial(Limited, every_seconds=0.02))
+    used = []
+    seconds = TaskSeconds.used
+    monkeypatch.setattr(TaskSeconds, "used", lambda self: used.append(seconds(self)) or used[-1])
+    meanwhile = []
+
+    def delay(point: str) -> None:
+        if point == "table-before-commit":
+            before = len(used) + 1
+            deadline = time.monotonic() + 60
+            while len(used) < before + 5 and time.monotonic() < deadline:
+                time.sleep(0.05)  # the machine is busy with something else
+            meanwhile.extend(used[before:])
+
+    lab._failpoint = delay
+
+    assert lab.refresh("t").strategy == "keys"
+    # It was inspected while the time passed, in which nothing more was used.
+    assert len(meanwhile) >= 5
+    assert 0 < meanwhile[0] == meanwhile[-1] < 20.0
+
+
 def test_changes_that_take_too_long_are_given_up_and_everything_is_computed(lab, monkeypatch):
     lab.source("s", "id INT, n INT")
     lab.sql("INSERT INTO s SELECT id, id FROM range(100)")
@@ -224,11 +257,12 @@ def test_changes_that_take_too_long_are_given_up_and_everything_is_computed(lab,
     )
     assert {outcome.strategy for outcome in lab.refresh_all() if outcome.kind == "table"} == {"full"}
     lab.sql("UPDATE s SET n = n + 1 WHERE id < 10")
-    monkeypatch.setattr(decide, "budget_of", lambda records, fingerprint: 0.01)
+    monkeypatch.setattr(decide, "budget_of", lambda records, fingerprint, **machine: 0.001)
+    monkeypatch.setattr(table, "Limited", partial(Limited, every_seconds=0.02))
 
     given_up = lab.refresh("t")
     strict = lab.refresh("strict")
 
-    assert (given_up.strategy, given_up.reason.split(":")[0]) == ("full", "BUDGET_EXCEEDED(0 s)")
+    assert (given_up.strategy, given_up.reason.split(":")[0]) == ("full", "BUDGET_EXCEEDED(0 CPU-s)")
     assert strict.strategy == "keys"
     assert lab.diff("t") == lab.diff("strict") == []

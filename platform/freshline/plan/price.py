@@ -43,7 +43,8 @@ ONCE = 4.0
 GUESSED_FROM = 10_000
 GUESSED_FIXED = 0.4
 GUESSED_GROWTH = 10.0
-# An incremental refresh that takes this many times what a full one took is given up, but not before BUDGET_SECONDS.
+# An incremental refresh whose tasks take this many times the CPU-seconds of a full one is given up, but not one that
+# takes less than this many times BUDGET_SECONDS.
 BUDGET = 2.0
 BUDGET_SECONDS = 20.0
 
@@ -181,9 +182,15 @@ def _distance(changed: int, rows: int) -> int:
     return (greater // less).bit_length() - 1
 
 
-def budget_of(records: Iterable[RefreshRecord], fingerprint: str) -> float | None:
-    """Seconds after which an incremental refresh is given up for a full one; None where no full one was measured."""
+def budget_of(records: Iterable[RefreshRecord], fingerprint: str, *, cores: int, is_local: bool) -> float | None:
+    """CPU-seconds after which an incremental refresh is given up for a full one; None where no full one was measured.
+
+    Time on the clock says nothing on a machine that is busy with other work. Where the CPU-seconds of the newest full
+    refresh are not known, all `cores` count for as long as it took. They are not known where Spark runs elsewhere
+    (`is_local`): what was measured is this machine's part then.
+    """
     for record in records:
         if record.fingerprint == fingerprint and record.committed and record.strategy == "full":
-            return BUDGET * max(record.seconds, BUDGET_SECONDS)
+            measured = record.cpu_seconds if is_local else None
+            return BUDGET * max(record.seconds * cores if measured is None else measured, BUDGET_SECONDS)
     return None

@@ -7,6 +7,9 @@ from collections.abc import Callable
 
 from freshline.errors import CancelledError
 
+# How often it is inspected what limited work has used; an inspection takes some milliseconds.
+LOOK_SECONDS = 5.0
+
 
 class Cancellation:
     """Shared by the asker and the work. Once `cancel` was called, `check` raises and nothing more is committed."""
@@ -51,30 +54,38 @@ class Cancellation:
 
 
 class Limited(Cancellation):
-    """A cancellation that comes with the one it is made from, and by itself after some seconds (None: never).
+    """A cancellation that comes with the one it is made from, and by itself when too much was used (None: never).
 
-    It counts while it is entered.
+    It counts while it is entered, from when `count` was called.
     """
 
-    def __init__(self, outer: Cancellation, seconds: float | None) -> None:
+    def __init__(self, outer: Cancellation, allowed: float | None, *, every_seconds: float = LOOK_SECONDS) -> None:
         super().__init__()
-        self.seconds = seconds
+        self.allowed = allowed
         self.exceeded = False
         self._outer = outer
-        self._timer = None if seconds is None else threading.Timer(seconds, self._exceed)
+        self._every_seconds = every_seconds
+        self._left = threading.Event()
+        self._thread: threading.Thread | None = None
 
     def __enter__(self) -> Limited:
         self._outer.on_cancel(self.cancel)
-        if self._timer is not None:
-            self._timer.daemon = True
-            self._timer.start()
         return self
 
     def __exit__(self, *error: object) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        self._left.set()
         self._outer.forget(self.cancel)
 
-    def _exceed(self) -> None:
-        self.exceeded = True
-        self.cancel()
+    def count(self, used: Callable[[], float]) -> None:
+        """Compare what was used with what is allowed every few seconds, in a thread of its own."""
+        if self.allowed is not None:
+            self._thread = threading.Thread(target=self._watch, args=(used,), name="limit", daemon=True)
+            self._thread.start()
+
+    def _watch(self, used: Callable[[], float]) -> None:
+        assert self.allowed is not None
+        while not self._left.wait(self._every_seconds):
+            if used() > self.allowed and not self._left.is_set():
+                self.exceeded = True
+                self.cancel()
+                return

@@ -85,8 +85,8 @@ CARRY_AFTER_VERSIONS = 1000
 class Decision:
     """What one refresh is to do, and what that rests on.
 
-    `newest` is the table as it is found, `changes` what happened to each input since, `budget` the seconds after which
-    the step is given up for a full refresh.
+    `newest` is the table as it is found, `changes` what happened to each input since, `budget` the CPU-seconds
+    after which the step is given up for a full refresh.
     """
 
     newest: Newest | None
@@ -134,7 +134,12 @@ def decide(runtime: Runtime, spec: TableSpec, request: RefreshRequest, instead: 
         if price is not None and price.prefers_full:
             step = Full(Reason("COST", str(price)))
         else:
-            budget = budget_of(records, spec.fingerprint)
+            budget = budget_of(
+                records,
+                spec.fingerprint,
+                cores=runtime.sessions.root.sparkContext.defaultParallelism,
+                is_local=runtime.settings.spark_master.startswith("local"),
+            )
     if instead is not None and isinstance(step, (*BY_CHANGES, FillPartitions)):
         step, budget = Full(instead), None
     _require_allowed(spec, step, changes, receipt)
@@ -308,7 +313,7 @@ def why_full(
     if isinstance(error, NotIncremental):
         return error.reason
     if limited.exceeded and not cancellation.cancelled:
-        return Reason("BUDGET_EXCEEDED", f"{limited.seconds:.0f} s")
+        return Reason("BUDGET_EXCEEDED", f"{limited.allowed:.0f} CPU-s")
     if isinstance(step, FillPartitions):
         failure = translate(error, spec, cancellation)
         return Reason("HISTORY_GONE", failure.message) if isinstance(failure, SourceError) else None

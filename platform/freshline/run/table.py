@@ -53,6 +53,7 @@ from freshline.refresh.inputs import (
 from freshline.report.outcome import Outcome
 from freshline.report.status import kind_of
 from freshline.run.attempt import Attempt
+from freshline.run.cpu import TaskSeconds
 from freshline.run.decide import decide, describe_step, is_far_ahead, may_do_without_push_down, why_full
 from freshline.run.failure import translate
 from freshline.run.judge import Judge
@@ -262,6 +263,7 @@ def _commit(
                 runtime.working(limited, pool=request.cause, what=f"refresh {spec.name}") as spark,
                 ExitStack() as held,
             ):
+                limited.count(TaskSeconds(spark).used)
                 held.callback(drop_views, spark, spec.reads)
                 held.enter_context(suited_to(spark, count_all([path, *(item.path for item in pins.inputs.values())])))
                 judge = Judge(runtime, spark, spec, pins, held)
