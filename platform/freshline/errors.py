@@ -14,6 +14,7 @@ FreshlineError                      code, retry_helps, where
 │   ├── ConstraintError             rows do not meet a constraint ON VIOLATION FAIL
 │   ├── LookupKeyError              two dimension rows for one lookup key
 │   ├── QueryError                  Spark refuses the query
+│   ├── PythonLimitError            a function in Python took too long or too much memory
 │   ├── PartitionError              a partition that was named cannot be refreshed
 │   ├── SourceError                 a source cannot be read, or is not what it was
 │   │   ├── FileChangedError        a landing file changed after it was read
@@ -204,6 +205,24 @@ class QueryError(RefreshError):
     """Spark refuses the declared query, or it failed while it ran."""
 
     code = "QUERY"
+
+
+class PythonLimitError(RefreshError):
+    """A function in Python took longer or more memory than it may, and was ended.
+
+    The same function would take as long again, so a person has to correct it or raise the limit.
+    """
+
+    code = "PYTHON_LIMIT"
+    retry_helps = False
+
+    def __init__(self, table: str, function: str, exceeded: str, *, where: str) -> None:
+        self.table = table
+        super().__init__(
+            f"the function {function} of {table} {exceeded}, and was ended. Correct it, or raise the limit: "
+            "'python.time-limit' in its options, `python-time-limit` or `python-memory` in [tool.freshline].",
+            where=where,
+        )
 
 
 class PartitionError(RefreshError):

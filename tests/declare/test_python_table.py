@@ -7,6 +7,7 @@ import sys
 import pytest
 
 import freshline
+from freshline.declare import project
 from freshline.declare.freshness import Freshness
 from freshline.declare.names import TableName
 from freshline.declare.python_file import load_function
@@ -33,6 +34,27 @@ def t(orders, buyer=freshline.lookup("customers"), back=freshline.read("sales.re
     \"\"\"What came back.\"\"\"
     return orders
 """
+
+
+class LoadedHere:
+    """Loads files in this process, which is the same without its start; the other one has tests of its own."""
+
+    def __init__(self, settings) -> None:
+        self._root = settings.root
+
+    def __enter__(self) -> LoadedHere:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        return
+
+    def read(self, file, text, path, name):
+        return project.declare_python(self._root, file, text, path, name)
+
+
+@pytest.fixture(autouse=True)
+def loaded_here(monkeypatch) -> None:
+    monkeypatch.setattr(project, "_python_loader", LoadedHere)
 
 
 def table(project, name: TableName = T) -> TableSpec:

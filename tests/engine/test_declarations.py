@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from freshline.declare.names import TableName
 from freshline.engine.declarations import Declarations
-from freshline.errors import DeclarationError
+from freshline.errors import CancelledError, DeclarationError
 
 ORDERS = (
     "CREATE SOURCE orders (id BIGINT) FRESHNESS = INTERVAL '10' SECOND "
@@ -82,4 +84,26 @@ def test_a_change_in_a_module_that_a_python_table_imports_is_a_change(settings, 
     (settings.root / "lib" / "words.py").write_text("LEAST = 2\n")
     os.utime(settings.root / "lib" / "words.py", ns=(1, 1))
 
-    assert declarations.look().spec(late).fingerprint != before
+    assert declarations.look_strictly().spec(late).fingerprint != before
+
+
+def test_a_file_that_hangs_while_it_loads_stops_neither_the_loops_nor_its_cancelled_request(settings, assets):
+    declarations = Declarations(settings)
+    before = declarations.graph
+    (assets / "late.py").write_text("import time\ntime.sleep(1000)\n")
+    began = time.monotonic()
+
+    assert declarations.look() is declarations.look() is before
+    with pytest.raises(CancelledError):
+        declarations.look_strictly(cancelled)
+    assert time.monotonic() - began < 20
+
+    (assets / "late.py").unlink()
+    for process in psutil.Process().children():
+        if "python_loading" in " ".join(process.cmdline()):
+            process.kill()
+    assert declarations.look_strictly() is not None
+
+
+def cancelled() -> None:
+    raise CancelledError("the request was cancelled")

@@ -45,6 +45,7 @@ class Work:
     def __init__(self) -> None:
         self.jobs: list[Job] = []
         self.running: frozenset[TableName] = frozenset()
+        self.aside: frozenset[TableName] = frozenset()
 
     @property
     def busy(self) -> frozenset[TableName]:
@@ -286,6 +287,14 @@ def test_slow_tables_leave_a_thread_to_those_that_must_not_wait(bench):
     bench.wish(WOKEN, "daily", "orders")
 
     assert bench.submit() == ["orders"]
+
+
+def test_a_table_whose_function_hangs_does_not_take_the_place_of_slow_tables(bench):
+    bench.bring_in_all()
+    bench.work.running = bench.work.aside = frozenset({TableName.parse("hourly")})
+    bench.wish(WOKEN, "daily")
+
+    assert bench.submit() == ["daily"]
 
 
 def test_pauses_grow_to_a_cap_with_jitter():

@@ -288,6 +288,29 @@ def test_a_table_in_python_runs_in_a_worker_and_follows_its_code(engine, project
     assert rows(engine, statement) == [{"kind": "K0!!"}, {"kind": "K1!!"}]
 
 
+def test_functions_that_hang_stop_no_other_table_and_are_cancelled_or_ended(engine, project):
+    for name, limit in (("endless", "6 seconds"), ("patient", "1 hour")):
+        (project.root / "assets" / f"{name}.py").write_text(
+            "import freshline\n\n\n"
+            f"@freshline.table(freshness='10 minutes', options={{'python.time-limit': '{limit}'}})\n"
+            f"def {name}(big):\n    while True:\n        pass\n"
+        )
+    asked = {name: engine.submit("refresh", tables=[name], upstreams=False) for name in ("patient", "endless")}
+
+    # Both places of the engine would be taken.
+    assert refresh(engine, "big", upstreams=False)["big"]["state"] == "SUCCEEDED"
+
+    (ended,) = [event["outcome"] for event in engine.events(asked["endless"]) if event["type"] == "outcome"]
+    assert (ended["error"]["code"], ended["error"]["retry_helps"]) == ("PYTHON_LIMIT", False)
+    assert "the function endless of endless took longer than 6 seconds" in ended["error"]["message"]
+    began = time.monotonic()
+    engine.cancel(asked["patient"])
+    assert list(engine.events(asked["patient"]))[-1]["state"] == "CANCELLED"
+    assert time.monotonic() - began < 10
+    for name in ("endless", "patient"):
+        (project.root / "assets" / f"{name}.py").unlink()
+
+
 @pytest.mark.parametrize(
     ("body", "sentence", "line"),
     [

@@ -174,3 +174,72 @@ def test_a_table_that_is_only_backfilled_is_not_busy_so_that_live_refreshes_come
         each.outcome.result(10)
     assert [cause for _, cause in bench.begun] == [BACKFILL, LIVE, BACKFILL]
     bench.work.close(5)
+
+
+def test_a_job_that_gives_way_holds_no_place_and_has_one_again_before_it_goes_on():
+    places: list[str] = []
+    aside, back = threading.Event(), threading.Event()
+    held = threading.Event()
+
+    def refresh(job: Job) -> Outcome:
+        if str(job.table) == "hanging":
+            with work.giving_way():
+                aside.set()
+                assert held.wait(10)
+            back.set()
+        elif str(job.table) == "next":
+            assert next_may_end.wait(10)
+        places.append(str(job.table))
+        return outcome(job.table)
+
+    next_may_end = threading.Event()
+    work = Work(refresh, 1, lambda job, outcome: None)
+    hanging = work.submit(job("hanging"))
+    assert aside.wait(10)
+    assert work.aside == work.busy == {TableName.parse("hanging")}
+
+    # Others run although it is not done, also more than one after the other.
+    work.submit(job("first")).outcome.result(10)
+    following = work.submit(job("next"))
+    while following.table not in work.running:
+        threading.Event().wait(0.01)
+    held.set()
+    last = work.submit(job("last"))
+    assert not back.wait(0.2)
+    next_may_end.set()
+
+    hanging.outcome.result(10)
+    last.outcome.result(10)
+    # It waited for its place, and came before what had not begun.
+    assert places == ["first", "next", "hanging", "last"]
+    assert work.wait_until_idle(10)
+
+
+def test_a_job_that_is_cancelled_does_not_wait_for_its_place():
+    aside, gate = threading.Event(), threading.Event()
+
+    def refresh(job: Job) -> Outcome:
+        if str(job.table) == "hanging":
+            with work.giving_way():
+                aside.set()
+                assert job.cancellation.wait(10)
+        else:
+            assert gate.wait(10)
+        return outcome(job.table)
+
+    work = Work(refresh, 1, lambda job, outcome: None)
+    hanging = work.submit(job("hanging"))
+    assert aside.wait(10)
+    other = work.submit(job("other"))
+    hanging.cancellation.cancel()
+
+    hanging.outcome.result(10)
+    gate.set()
+    other.outcome.result(10)
+
+
+def test_whoever_is_no_job_gives_nothing_away():
+    work = Work(lambda job: outcome(job.table), 1, lambda job, outcome: None)
+
+    with work.giving_way():
+        assert work.aside == frozenset()

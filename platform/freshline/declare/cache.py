@@ -100,6 +100,16 @@ class DeclarationCache(Generic[T]):
         return stored if isinstance(stored, dict) else {}
 
 
+def to_values(value: Any, kind: Any) -> Any:
+    """A value of that class as what JSON can hold."""
+    return _converter().unstructure(value, unstructure_as=kind)
+
+
+def from_values(values: Any, kind: Any) -> Any:
+    """The value of that class from what `to_values` made of it."""
+    return _converter().structure(values, kind)
+
+
 @cache
 def _converter() -> Converter:
     """Values to JSON and back. Loaded with the first value: a command that reads none does without."""

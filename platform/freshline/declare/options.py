@@ -40,6 +40,7 @@ TABLE_OPTIONS = (
     "partition.values",
     "alert.warn-after",
     "alert.fail-after",
+    "python.time-limit",
     "owner",
     "group",
 )

@@ -9,9 +9,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
+from functools import cache as once
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from freshline.declare.cache import DeclarationCache
 from freshline.declare.clauses import Declaration
@@ -24,6 +26,9 @@ from freshline.declare.settings import Settings, provide_state
 from freshline.declare.source import resolve_path
 from freshline.declare.spec import SourceSpec, Spec, TableSpec
 from freshline.errors import DeclarationError
+
+if TYPE_CHECKING:
+    from freshline.declare.python_loading import PythonLoader
 
 __all__ = ["find_project", "read_declarations", "read_project", "read_settings"]
 
@@ -47,7 +52,10 @@ def read_project(
     folder = settings.state / "cache"
     cache: DeclarationCache[Declaration] = DeclarationCache(folder / "declarations", Declaration)
     resolved: DeclarationCache[TableSpec] = DeclarationCache(folder / "resolved", TableSpec)
-    graph = _read(settings, os.environ if environ is None else environ, cache, resolved, instead or {})
+    with ExitStack() as stack:
+        # A process is started for a Python file that is not in the cache, and only then.
+        loader = once(lambda: stack.enter_context(_python_loader(settings)))
+        graph = _read(settings, os.environ if environ is None else environ, cache, resolved, loader, instead or {})
     # Reading a project must work on a read-only disk: it is then only slower.
     with suppress(OSError):
         provide_state(settings)
@@ -79,6 +87,7 @@ def _read(
     environ: Mapping[str, str],
     cache: DeclarationCache[Declaration],
     resolved: DeclarationCache[TableSpec],
+    loader: Callable[[], PythonLoader],
     instead: Mapping[Path, str | None],
 ) -> Graph:
     problems = Problems()
@@ -96,7 +105,7 @@ def _read(
             problems.extend(error)
             continue
         try:
-            declaration, key = _declaration(settings, file, name, cache, instead.get(file))
+            declaration, key = _declaration(settings, file, name, cache, loader, instead.get(file))
         except DeclarationError as error:
             problems.extend(error)
             broken.add(name)
@@ -170,7 +179,12 @@ def _name_of(path: Path, at: Location) -> TableName:
 
 
 def _declaration(
-    settings: Settings, file: Path, name: TableName, cache: DeclarationCache[Declaration], instead: str | None
+    settings: Settings,
+    file: Path,
+    name: TableName,
+    cache: DeclarationCache[Declaration],
+    loader: Callable[[], PythonLoader],
+    instead: str | None,
 ) -> tuple[Declaration, str]:
     path = _shown(settings, file)
     text = _text(file, path) if instead is None else instead
@@ -182,7 +196,7 @@ def _declaration(
 
         modules = own_modules(settings.root, file, text)
         key = cache.key("python", path, text, json.dumps(modules, sort_keys=True))
-        read = lambda: _declare_python(settings.root, file, text, path, name)  # noqa: E731
+        read = lambda: loader().read(file, text, path, name)  # noqa: E731
     found = cache.get(key)
     if found is None:
         found = read()
@@ -200,6 +214,12 @@ def _text(file: Path, path: str) -> str:
         raise breach("FILE", "the file is not UTF-8 here. Save it as UTF-8.", Location(path, line)) from error
 
 
+def _python_loader(settings: Settings) -> PythonLoader:
+    from freshline.declare.python_loading import PythonLoader
+
+    return PythonLoader(settings)
+
+
 # -- declarations; sqlglot is loaded below, and so only for what is not in the cache
 
 
@@ -210,7 +230,8 @@ def _declare_sql(text: str, path: str, name: TableName) -> Declaration:
     return _declare(read_statement(Text(text, path)), name)
 
 
-def _declare_python(root: Path, file: Path, text: str, path: str, name: TableName) -> Declaration:
+def declare_python(root: Path, file: Path, text: str, path: str, name: TableName) -> Declaration:
+    """The declaration in a Python file, which is loaded in this process. Raises DeclarationError."""
     from freshline.declare.python_file import read_python
 
     return _declare(read_python(root, file, text, path, name), name)

@@ -35,8 +35,9 @@ PATHS = ("declarations", "state", "warehouse", "jar-directory", "jar-cache", "ja
 FRESHNESSES = ("default-freshness", "continuous-below", "incremental-below")
 TEXTS = ("control-store", "spark-master", "driver-memory", "maven-mirror", "dagster-url")
 PORTS = ("engine-port", "connect-port", "dagster-port")
+PYTHON = ("python-time-limit", "python-memory")
 GUARD = ("dagster-hosts", "dagster-token", "dagster-read-only")
-OTHERS = ("spark-confs", "idle-seconds", "parallel-refreshes", "umask", "alerts")
+OTHERS = ("spark-confs", "idle-seconds", "parallel-refreshes", *PYTHON, "umask", "alerts")
 KEYS = (*PATHS, *FRESHNESSES, *TEXTS, *PORTS, *GUARD, *OTHERS)
 # What each environment has of its own.
 APART = ("state", "warehouse", "control-store")
@@ -217,7 +218,16 @@ class _Reader:
             found["dagster_url"] = self.web_address("dagster-url")
         if "alerts" in self.values:
             found["alerts"] = read_alerts(self.values["alerts"], self.where)
-        return found | self.guard()
+        return found | self.guard() | self.python()
+
+    def python(self) -> dict[str, Any]:
+        """What loading a Python file and calling its function may take."""
+        found: dict[str, Any] = {}
+        if "python-time-limit" in self.values:
+            found["python_seconds"] = float(self.freshness("python-time-limit", DEFAULT_FRESHNESS).seconds)
+        if "python-memory" in self.values:
+            found["python_memory"] = self.memory("python-memory")
+        return found
 
     def guard(self) -> dict[str, Any]:
         """Who may use the Dagster UI."""
@@ -279,6 +289,12 @@ class _Reader:
         if not isinstance(value, str) or not _UMASK.match(value):
             raise self.refuse("umask", 'three octal digits in quotes that leave the owner everything, such as "027"')
         return int(value, 8)
+
+    def memory(self, key: str) -> int:
+        written = re.fullmatch(r"([1-9][0-9]{0,5})([mg])", self.text(key) or "")
+        if written is None:
+            raise self.refuse(key, "a whole number of megabytes or gigabytes, such as 512m or 2g")
+        return int(written[1]) * (2**20 if written[2] == "m" else 2**30)
 
     def web_address(self, key: str) -> str:
         text = self.text(key)

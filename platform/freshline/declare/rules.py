@@ -59,6 +59,7 @@ RULES: dict[str, str] = {
     "NON_DRIVING": "`non-driving` names inputs of the query, and leaves one that drives.",
     "REQUIRES_HISTORY": "`requires-history` names inputs of the query that are no dimensions of lookup joins.",
     "PYTHON_FILE": "A declaration in Python loads without an error.",
+    "PYTHON_LIMIT": "A declaration in Python loads within the project's limits of time and memory.",
     "PYTHON_DECLARATION": "freshline.table and freshline.source are called with the arguments that they document.",
 }
 

@@ -73,6 +73,8 @@ class Settings:
     dagster_read_only: bool = False
     idle_seconds: float = 300.0  # an engine started by a one-off command ends after this long without a request
     parallel_refreshes: int = 2
+    python_seconds: float = 300.0  # what loading a Python file and calling its function may take
+    python_memory: int = 2 * 2**30  # bytes, with all processes that it starts
     dagster_url: str | None = None  # of links in alerts; default: that of the running `freshline up`
     alerts: AlertSettings = AlertSettings()
     umask: int = 0o077  # the permissions that files and folders of the state and the warehouse lack

@@ -223,7 +223,8 @@ class TableSpec:
     SQL, None for a table written in Python). `lookup_attempts` is how often a row that missed its dimension is looked
     up again, 0 for never. `left_cache_rows` and `right_cache_rows` are how many rows of the first and of every other
     input may be kept in the engine between refreshes. `warn_after_seconds` and `fail_after_seconds` are the lags above
-    which there is an alert, None for those of its freshness. `partition_values` are the partitions that
+    which there is an alert, None for those of its freshness. `python_seconds` is what its function may take, None
+    for the project's limit. `partition_values` are the partitions that
     can be asked for by name, in their order; the table may have rows of others. Freshness None never occurs for a
     declared table: the default of the project is filled in.
     """
@@ -255,6 +256,7 @@ class TableSpec:
     history_seconds: int | None = None
     warn_after_seconds: int | None = None
     fail_after_seconds: int | None = None
+    python_seconds: int | None = None
     owner: str | None = None
     group: str | None = None
     options: Mapping[str, str] = field(default_factory=dict)

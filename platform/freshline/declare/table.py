@@ -86,6 +86,9 @@ def declare_table(clauses: TableClauses) -> Declaration:
     partition_values = _partition_values(clauses, query, options, problems)
     history = options.seconds("history")
     warn_after, fail_after = options.alert_seconds()
+    if query is not None:
+        options.needs("python.time-limit", "a function in Python", isinstance(query, PythonQuery))
+    python_seconds = options.seconds("python.time-limit")
     owner, group = options.text("owner"), options.text("group")
     mode = _mode(clauses, problems)
     problems.raise_all()
@@ -118,6 +121,7 @@ def declare_table(clauses: TableClauses) -> Declaration:
         history_seconds=history,
         warn_after_seconds=warn_after,
         fail_after_seconds=fail_after,
+        python_seconds=python_seconds,
         owner=owner,
         group=group,
         options=options.as_written,

@@ -2,6 +2,8 @@
 
 Looked at by size and time of the files, which is cheap; what a declaration means is decided by its fingerprint, in the
 refresh. While the files have errors the graph before them stays in force for the loops, and requests get the errors.
+Files in Python are programs, and loading them may take as long as their limit: they are read in a thread of their own,
+and the graph before them stays in force for the loops until that has ended. Requests wait for it.
 """
 
 from __future__ import annotations
@@ -20,6 +22,10 @@ from freshline.plan.project import open_project
 
 LOG = logging.getLogger(__name__)
 
+# How long the loops wait for what is read, and how often requests that wait inspect whether they are cancelled.
+_PATIENCE_SECONDS = 2.0
+_CHECK_SECONDS = 0.5
+
 Signature = frozenset[tuple[str, int, int]]
 
 
@@ -32,6 +38,7 @@ class Declarations:
         self._changed: Callable[[Graph], None] = lambda _: None
         self._lock = threading.Lock()
         self._error: DeclarationError | None = None
+        self._reading: threading.Thread | None = None
         self._graph = open_project(settings)
         self._signature = self._look()
 
@@ -50,21 +57,41 @@ class Declarations:
         return self._error
 
     def look(self) -> Graph:
-        """Look at the files, read them if one has changed, and return the graph in force."""
-        with self._lock:
-            signature = self._look()
-            if signature != self._signature:
-                self._signature = signature
-                self._read()
-            return self._graph
+        """Look at the files, read them if one has changed, and return the graph in force.
 
-    def look_strictly(self) -> Graph:
-        """As `look`; raises DeclarationErrors while the files have errors."""
-        graph = self.look()
+        Reading that takes longer than a moment goes on by itself.
+        """
+        reading = self._begin()
+        if reading is not None:
+            reading.join(_PATIENCE_SECONDS)
+        return self._graph
+
+    def look_strictly(self, check: Callable[[], None] = lambda: None) -> Graph:
+        """As `look`, when reading has ended; raises DeclarationErrors while the files have errors.
+
+        `check` is called while it waits and may raise.
+        """
+        # What is being read may have changed since that began.
+        while (reading := self._begin()) is not None:
+            reading.join(_CHECK_SECONDS)
+            check()
         error = self._error
         if error is not None:
             raise error
-        return graph
+        return self._graph
+
+    def _begin(self) -> threading.Thread | None:
+        """The thread that reads the files, which is started where one has changed; None where nothing is to be read."""
+        with self._lock:
+            if self._reading is not None and self._reading.is_alive():
+                return self._reading
+            signature = self._look()
+            if signature == self._signature:
+                return None
+            self._signature = signature
+            self._reading = threading.Thread(target=self._read, name="declarations", daemon=True)
+            self._reading.start()
+            return self._reading
 
     def _read(self) -> None:
         try:
@@ -73,9 +100,12 @@ class Declarations:
             LOG.warning("the declarations have changed and have errors; the ones before stay in force:\n%s", error)
             self._error = error
             return
+        except Exception as error:
+            LOG.exception("the declarations could not be read; the ones before stay in force")
+            self._error = DeclarationError("FILE", f"the declarations cannot be read: {type(error).__name__}: {error}")
+            return
         self._error = None
         self._graph = graph
-        self._signature = self._look()
         LOG.info("the declarations have changed: %d tables and sources", len(graph))
         self._changed(graph)
 

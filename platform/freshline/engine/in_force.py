@@ -79,9 +79,9 @@ class InForce:
         self._declarations.look()
         return self.follow()
 
-    def look_strictly(self) -> Graph:
-        """As `look`; raises DeclarationErrors while the files have errors."""
-        self._declarations.look_strictly()
+    def look_strictly(self, check: Callable[[], None] = lambda: None) -> Graph:
+        """As `look`, once all is read; raises DeclarationErrors while files have errors, and what `check` raises."""
+        self._declarations.look_strictly(check)
         return self.follow()
 
     def follow(self) -> Graph:

@@ -461,7 +461,8 @@ class Loops:
 
     def _submit(self, ready: Sequence[TableName]) -> None:
         memory = self._memory
-        for name in memory.schedule.choose(ready, self._work.busy, self._runtime.settings.parallel_refreshes):
+        occupied = self._work.busy - self._work.aside
+        for name in memory.schedule.choose(ready, occupied, self._runtime.settings.parallel_refreshes):
             memory.schedule = memory.schedule.begin(name)
             self._work.submit(Job(name, RefreshRequest(cause=LIVE), Cancellation(), partial(_log_progress, name)))
 

@@ -72,7 +72,9 @@ Report = Callable[[Mapping[str, Any]], None]
 class Engine:
     """A running engine: what is behind its HTTP."""
 
-    def __init__(self, settings: Settings, runtime: Runtime, in_force: InForce, jvm: ProcessId) -> None:
+    def __init__(
+        self, settings: Settings, runtime: Runtime, in_force: InForce, jvm: ProcessId, python_tables: PythonTables
+    ) -> None:
         self._settings = settings
         self._in_force = in_force
         self._runtime = runtime
@@ -83,6 +85,7 @@ class Engine:
         self._loops_lock = threading.Lock()
         self._work = Work(self._refresh, settings.parallel_refreshes, self._told, self._takes_long)
         self._loops = Loops(runtime, in_force, self._work)
+        python_tables.give_way(self._work.giving_way)
         self._requests = Requests(runtime, in_force, self._work, self._loops.due)
         self._requests.adopt()
         self._maintenance = Maintenance(self._maintain)
@@ -291,7 +294,7 @@ def run_engine(settings: Settings, *, loops: bool, report: Report, down_mark: st
         except (FreshlineError, PySparkException, Py4JError, OSError) as error:
             # Every refresh and query tries it again and tells; without an engine nobody could do anything about it.
             LOG.error("a restore that was stopped half way cannot be finished: %s", error)
-        engine = Engine(settings, runtime, in_force, jvm)
+        engine = Engine(settings, runtime, in_force, jvm, python_tables)
         ending.tell(engine)
         server = Server(engine, token, listener)
         server.start()

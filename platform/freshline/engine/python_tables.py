@@ -1,28 +1,30 @@
-"""Tables written in Python: their functions run in a process of their own, never in the engine's.
+"""Tables written in Python: their functions run in processes of their own, never in the engine's.
 
-The worker is a Spark Connect client of the engine's JVM. What a function returns is a plan; it becomes a global
-temporary view, which the engine's own sessions read and write from, so the commit stays the engine's. The process is
-replaced when the code of a table changes, after a failure of the process itself, and it ends with the engine.
+A worker is a Spark Connect client of the engine's JVM. What a function returns is a plan; it becomes a global temporary
+view, which the engine's own sessions read and write from, so the commit stays the engine's. A function has limits of
+time and memory: whoever exceeds them is killed with all that it started, and only its own table fails. While a function
+runs or waits for a worker, its refresh gives its place to others. Functions rarely take long, so they share a worker;
+one that waits for longer than a moment gets another. A worker is replaced when the code of a table changes, when the
+process fails, and when a function leaves threads or processes behind. All end with the engine.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import os
-import queue
-import subprocess
-import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 from uuid import uuid4
 
+from freshline.declare.limited_process import EndedError, LimitedProcess, LimitError, Limits
 from freshline.declare.query import PythonQuery
 from freshline.declare.settings import Settings
-from freshline.declare.spec import SourceSpec
-from freshline.errors import CancelledError, QueryError
+from freshline.declare.spec import SourceSpec, TableSpec
+from freshline.errors import CancelledError, PythonLimitError, QueryError
 from freshline.refresh.cancellation import Cancellation
 from freshline.refresh.inputs import SEQ, Pinned
 
@@ -30,11 +32,13 @@ LOG = logging.getLogger(__name__)
 
 _LOOK_SECONDS = 0.1
 _INTERRUPTED_SECONDS = 5.0
-_END_SECONDS = 5.0
+# A worker is a process of 150 MB: another one is started for a function that waits for longer than this.
+_PATIENCE_SECONDS = 2.0
+_LOG_BYTES = 10_000_000
 
 
 class PythonTables:
-    """Runs the functions of tables written in Python. One at a time: they build plans, Spark does the work later."""
+    """Runs the functions of tables written in Python: they build plans, Spark does the work later."""
 
     def __init__(
         self, settings: Settings, *, connect_port: int, token: str, drop_view: Callable[[str], object]
@@ -44,15 +48,27 @@ class PythonTables:
         self._drop_view = drop_view
         self._connect_port = connect_port
         self._token = token
-        self._lock = threading.Lock()
-        self._worker: _Worker | None = None
-        self._codes: dict[str, str] = {}
+        self._most = max(2, settings.parallel_refreshes)
+        self._changed = threading.Condition()
+        self._idle: list[_Worker] = []
+        self._busy: list[_Worker] = []
+        self._starting = 0
+        self._closed = False
+        self._makers: dict[str, _Worker] = {}
+        self._log = _BoundedLog(settings.state / "logs" / "worker.log")
+        self._aside: Callable[[], AbstractContextManager[None]] = nullcontext
 
-    def compute(self, query: PythonQuery, inputs: Sequence[Pinned], cancellation: Cancellation) -> str:
-        """Call the function on its inputs at their positions; returns the name of a global temporary view.
+    def give_way(self, aside: Callable[[], AbstractContextManager[None]]) -> None:
+        """Enter `aside()` for as long as a function runs or waits, so that its refresh holds up no other."""
+        self._aside = aside
 
-        Raises QueryError, with file and line, for what the function raised, and CancelledError.
+    def compute(self, spec: TableSpec, inputs: Sequence[Pinned], cancellation: Cancellation) -> str:
+        """Call the function of a table on its inputs at their positions; the name of a global temporary view.
+
+        Raises QueryError, with file and line, for what the function raised, PythonLimitError, and CancelledError.
         """
+        query = spec.query
+        assert isinstance(query, PythonQuery)
         by_name = {pinned.name: pinned for pinned in inputs}
         request = {
             "do": "compute",
@@ -62,136 +78,195 @@ class PythonTables:
             "view": f"freshline_python_{uuid4().hex}",
             "inputs": [_input(item.parameter, by_name[item.name]) for item in query.inputs],
         }
-        while not self._lock.acquire(timeout=_LOOK_SECONDS):
-            cancellation.check()
-        try:
-            return self._compute(query, request, cancellation)
-        finally:
-            self._lock.release()
+        with self._aside(), self._worker(query, cancellation) as worker:
+            return self._compute(worker, spec, query, request, cancellation)
 
     def drop(self, view: str) -> None:
         """Let go of a result; one that is gone already is no mistake."""
         self._drop_view(view)
-        with self._lock:
-            worker = self._worker
-            if worker is not None and worker.alive:
-                worker.send({"do": "drop", "view": view})
+        with self._changed:
+            worker = self._makers.pop(view, None)
+        if worker is not None:
+            worker.process.send({"do": "drop", "view": view})
 
     def close(self) -> None:
-        """End the worker."""
-        with self._lock:
-            self._end()
+        """End the workers."""
+        with self._changed:
+            workers = [*self._idle, *self._busy]
+            self._idle, self._busy = [], []
+            self._closed = True
+        for worker in workers:
+            worker.process.kill()
 
-    def _compute(self, query: PythonQuery, request: Mapping[str, Any], cancellation: Cancellation) -> str:
-        if self._worker is not None and (
-            not self._worker.alive or self._codes.get(query.path, query.code_hash) != query.code_hash
-        ):
-            # Modules that were imported stay as they were; only a new process has the new code.
-            self._end()
-        if self._worker is None:
-            self._worker = _Worker(self._settings, self._connect_port, self._token)
-        worker = self._worker
-        self._codes[query.path] = query.code_hash
-        worker.send(request)
-        interrupted = 0.0
-        while True:
-            answer = worker.receive(_LOOK_SECONDS)
-            if answer is not None:
-                break
-            if not worker.alive:
-                code = worker.code
-                self._end()
-                raise QueryError(
-                    f"the process that runs {query.function} ended (code {code}). What it printed is in {worker.log}.",
-                    where=query.path,
-                )
-            if cancellation.cancelled:
-                if interrupted == 0.0:
-                    worker.send({"do": "interrupt"})
-                interrupted += _LOOK_SECONDS
-                if interrupted > _INTERRUPTED_SECONDS:
-                    self._end()
-                    raise CancelledError("the request was cancelled; nothing of it was committed")
+    # -- workers
+
+    @contextmanager
+    def _worker(self, query: PythonQuery, cancellation: Cancellation) -> Iterator[_Worker]:
+        """A worker for one function; it is there for others afterwards, unless it is spent."""
+        worker = self._take(query, cancellation)
+        try:
+            yield worker
+        except BaseException:
+            # Whatever became of the function, it is not to meet the next one.
+            worker.spent = worker.spent or not worker.answered
+            raise
+        finally:
+            self._let_go(worker)
+
+    def _take(self, query: PythonQuery, cancellation: Cancellation) -> _Worker:
+        begun = time.monotonic()
+        with self._changed:
+            while True:
+                cancellation.check()
+                for worker in [one for one in self._idle if not one.fits(query)]:
+                    # Modules that were imported stay as they were; only a new process has the new code.
+                    self._idle.remove(worker)
+                    worker.process.kill()
+                if self._idle:
+                    worker = self._idle.pop()
+                    self._busy.append(worker)
+                    worker.codes[query.path] = query.code_hash
+                    return worker
+                count = len(self._busy) + self._starting
+                if count < self._most and (count == 0 or time.monotonic() - begun >= _PATIENCE_SECONDS):
+                    self._starting += 1
+                    break
+                self._changed.wait(_LOOK_SECONDS)
+        try:
+            worker = self._start(cancellation)
+        finally:
+            with self._changed:
+                self._starting -= 1
+                self._changed.notify_all()
+        worker.codes[query.path] = query.code_hash
+        with self._changed:
+            if not self._closed:
+                self._busy.append(worker)
+                return worker
+        worker.process.kill()
+        raise CancelledError("the engine has ended")
+
+    def _start(self, cancellation: Cancellation) -> _Worker:
+        process = LimitedProcess(
+            ["-m", "freshline.engine.worker", str(self._settings.root)],
+            folder=self._settings.root,
+            # The token by environment, because everybody can read a command line.
+            environ={
+                **os.environ,
+                "SPARK_REMOTE": f"sc://localhost:{self._connect_port}",
+                "SPARK_CONNECT_AUTHENTICATE_TOKEN": self._token,
+                # So that pyspark.sql.functions makes columns for Connect.
+                "SPARK_CONNECT_MODE_ENABLED": "1",
+            },
+            printed=self._log.write,
+        )
+        try:
+            process.wait_until_ready(
+                Limits(self._settings.python_seconds, self._settings.python_memory), cancellation.check
+            )
+        except (LimitError, EndedError) as error:
+            raise QueryError(
+                f"the process for functions in Python did not start ({error}). What it printed is in {self._log.path}."
+            ) from error
+        except CancelledError:
+            process.kill()
+            raise
+        return _Worker(process)
+
+    def _let_go(self, worker: _Worker) -> None:
+        with self._changed:
+            if worker in self._busy:
+                self._busy.remove(worker)
+                if not worker.spent:
+                    self._idle.append(worker)
+            self._changed.notify_all()
+        if worker.spent:
+            worker.process.kill()
+
+    # -- one function
+
+    def _compute(
+        self,
+        worker: _Worker,
+        spec: TableSpec,
+        query: PythonQuery,
+        request: Mapping[str, Any],
+        cancellation: Cancellation,
+    ) -> str:
+        seconds = self._settings.python_seconds if spec.python_seconds is None else float(spec.python_seconds)
+        look = _Interruption(worker.process, cancellation)
+        worker.answered = False
+        worker.process.send(request)
+        try:
+            answer = worker.process.answer(Limits(seconds, self._settings.python_memory), look)
+            while answer.get("view") != request["view"]:
+                # From a copy of the process that a function made.
+                answer = worker.process.answer(Limits(seconds, self._settings.python_memory), look)
+        except LimitError as error:
+            raise PythonLimitError(str(spec.name), query.function, error.sentence, where=query.path) from error
+        except EndedError as error:
+            cancellation.check()
+            raise QueryError(
+                f"the process that runs {query.function} ended ({error}). What it printed is in {self._log.path}.",
+                where=query.path,
+            ) from error
+        worker.answered = True
+        worker.spent = bool(answer["left"]) or worker.process.has_children()
         cancellation.check()
         if "error" in answer:
             raise QueryError(str(answer["error"]), where=answer.get("where") or query.path)
-        return str(answer["view"])
-
-    def _end(self) -> None:
-        if self._worker is not None:
-            self._worker.end()
-        self._worker = None
-        self._codes.clear()
+        view = str(answer["view"])
+        if not worker.spent:
+            with self._changed:
+                self._makers[view] = worker
+        return view
 
 
 class _Worker:
-    """The process, and what it says."""
+    """A process, the code that it has loaded, and whether the next function may meet it."""
 
-    def __init__(self, settings: Settings, connect_port: int, token: str) -> None:
-        self.log = settings.state / "logs" / "worker.log"
-        self.log.parent.mkdir(parents=True, exist_ok=True)
-        with self.log.open("ab") as output:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "freshline.engine.worker", str(settings.root)],
-                cwd=settings.root,
-                # The token by environment, because everybody can read a command line.
-                env={
-                    **os.environ,
-                    "SPARK_REMOTE": f"sc://localhost:{connect_port}",
-                    "SPARK_CONNECT_AUTHENTICATE_TOKEN": token,
-                    # So that pyspark.sql.functions makes columns for Connect.
-                    "SPARK_CONNECT_MODE_ENABLED": "1",
-                    "PYTHONUNBUFFERED": "1",
-                },
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=output,
-            )
-        self._answers: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
-        self._write_lock = threading.Lock()
-        assert self._process.stdout is not None
-        threading.Thread(target=self._read, args=(self._process.stdout,), name="worker-answers", daemon=True).start()
+    def __init__(self, process: LimitedProcess) -> None:
+        self.process = process
+        self.codes: dict[str, str] = {}
+        self.answered = True
+        self.spent = False
 
-    @property
-    def alive(self) -> bool:
-        return self._process.poll() is None
+    def fits(self, query: PythonQuery) -> bool:
+        return self.process.alive and self.codes.get(query.path, query.code_hash) == query.code_hash
 
-    @property
-    def code(self) -> int | None:
-        return self._process.poll()
 
-    def send(self, message: Mapping[str, Any]) -> None:
-        assert self._process.stdin is not None
-        try:
-            with self._write_lock:
-                self._process.stdin.write(json.dumps(message).encode() + b"\n")
-                self._process.stdin.flush()
-        except OSError as error:
-            LOG.warning("the worker takes no more messages: %s", error)
+class _Interruption:
+    """Interrupts a function whose request is cancelled, and gives it up when that does not help."""
 
-    def receive(self, seconds: float) -> dict[str, Any] | None:
-        try:
-            return self._answers.get(timeout=seconds)
-        except queue.Empty:
-            return None
+    def __init__(self, process: LimitedProcess, cancellation: Cancellation) -> None:
+        self._process = process
+        self._cancellation = cancellation
+        self._since: float | None = None
 
-    def end(self) -> None:
-        assert self._process.stdin is not None
-        # It ends at the end of its input; what runs in it is given up.
-        try:
-            self._process.stdin.close()
-        except OSError as error:
-            LOG.debug("the worker had closed its input: %s", error)
-        try:
-            self._process.wait(_END_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+    def __call__(self) -> None:
+        if not self._cancellation.cancelled:
+            return
+        if self._since is None:
+            self._since = time.monotonic()
+            self._process.send({"do": "interrupt"})
+        if time.monotonic() - self._since > _INTERRUPTED_SECONDS:
+            raise CancelledError("the request was cancelled; nothing of it was committed")
 
-    def _read(self, stream: IO[bytes]) -> None:
-        with stream:
-            for line in stream:
-                self._answers.put(json.loads(line))
+
+class _BoundedLog:
+    """A file of what functions print: the newest ten megabytes or so, and as much before them in a second file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = threading.Lock()
+
+    def write(self, printed: bytes) -> None:
+        with self._lock:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            if self.path.exists() and self.path.stat().st_size > _LOG_BYTES:
+                self.path.replace(self.path.with_name(f"{self.path.name}.1"))
+            with self.path.open("ab") as file:
+                file.write(printed)
 
 
 def _input(parameter: str, pinned: Pinned) -> dict[str, Any]:

@@ -264,7 +264,7 @@ class Requests:
             case "refresh":
                 return self._refresh(request)
             case "tick":
-                graph = self._in_force.look_strictly()
+                graph = self._in_force.look_strictly(request.cancellation.check)
                 return self._run(request, graph, _Asked(cause=LIVE), self._due(graph))
             case "backfill":
                 return self._backfill(request)
@@ -279,7 +279,7 @@ class Requests:
 
     def _purge(self, request: Request) -> str:
         """Delete the data of a table that is declared no more."""
-        graph = self._in_force.look_strictly()
+        graph = self._in_force.look_strictly(request.cancellation.check)
         name = _name(request.arguments.get("table"))
         if name in graph:
             raise RequestError(f"{name} is declared: drop it first.", where=str(name))
@@ -293,7 +293,7 @@ class Requests:
         return SUCCEEDED
 
     def _refresh(self, request: Request) -> str:
-        graph = self._in_force.look_strictly()
+        graph = self._in_force.look_strictly(request.cancellation.check)
         asked = read_refresh(graph, request.arguments)
         if asked.partitions and asked.names:
             # Named partitions are replaced one by one, however they were named.
@@ -301,7 +301,7 @@ class Requests:
         return self._run(request, graph, asked, refresh_order(graph, asked.names, upstreams=asked.upstreams))
 
     def _backfill(self, request: Request) -> str:
-        graph = self._in_force.look_strictly()
+        graph = self._in_force.look_strictly(request.cancellation.check)
         names = read_names(graph, request.arguments)
         if len(names) != 1:
             raise RequestError("partitions are those of one table: name that table, and no other.")
@@ -424,7 +424,7 @@ class Requests:
         request.tell({"type": "outcome", "outcome": outcome.as_json()})
 
     def _verify(self, request: Request) -> str:
-        graph = self._in_force.look_strictly()
+        graph = self._in_force.look_strictly(request.cancellation.check)
         names = read_names(graph, request.arguments) or tuple(table.name for table in graph.tables)
         partitions = tuple(read_partition_values(item) for item in _list(request.arguments.get("partitions")))
         if partitions and len(names) != 1:
@@ -461,7 +461,7 @@ class Requests:
         action, name = arguments.get("action"), arguments.get("name")
         if not isinstance(name, str):
             raise RequestError("a savepoint has a `name`")
-        graph = self._in_force.look_strictly()
+        graph = self._in_force.look_strictly(request.cancellation.check)
         done: dict[str, Any]
         match action:
             case "create":
@@ -484,7 +484,7 @@ class Requests:
             raise RequestError("sql needs a `statement`")
         if limit is not None and (not isinstance(limit, int) or limit < 0):
             raise RequestError(f"`limit` is a whole number of rows, not {limit!r}")
-        self._in_force.look_strictly()
+        self._in_force.look_strictly(request.cancellation.check)
         result = self._interruptible(
             request,
             lambda: query(

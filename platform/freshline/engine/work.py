@@ -4,7 +4,7 @@ Manual ones before live ones before backfills, each kind in the order in which i
 once. A job that waits for its table does not keep others waiting. Backfills have threads of their own, half as many:
 what is live never waits for one to end, unless it is of the same table. Live refreshes that may take long leave one
 thread, of two or more, to those that must not wait, whoever asks for them: a scheduler that asks for every batch table
-at once stops no continuous one.
+at once stops no continuous one. A job that waits for something else than its own work may give up its place meanwhile.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ import heapq
 import itertools
 import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from freshline.declare.names import TableName
@@ -24,6 +25,7 @@ from freshline.report.outcome import Outcome
 
 LOG = logging.getLogger(__name__)
 
+_LOOK_SECONDS = 0.5
 _RANKS = {MANUAL: 0, LIVE: 1, BACKFILL: 2}
 
 
@@ -80,15 +82,21 @@ class Work:
         self._changed = threading.Condition()
         self._waiting: list[tuple[int, int, Job]] = []
         self._running: dict[TableName, Job] = {}
+        # Jobs that gave up their places, and those that wait to have them back.
+        self._aside: list[Job] = []
+        self._returning: list[Job] = []
+        self._mine = threading.local()
         self._numbers = itertools.count()
         self._closed = False
         self._places = Places(threads, max(1, threads // 2))
-        self._threads = [
-            threading.Thread(target=self._run, name=f"refresh-{number}", daemon=True)
-            for number in range(threads + self._places.backfills)
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._threads: list[threading.Thread] = []
+        for _ in range(threads + self._places.backfills):
+            self._add_thread()
+
+    def _add_thread(self) -> None:
+        thread = threading.Thread(target=self._run, name=f"refresh-{len(self._threads)}", daemon=True)
+        self._threads.append(thread)
+        thread.start()
 
     def submit(self, job: Job) -> Job:
         """Let the job run when it is its turn."""
@@ -110,6 +118,43 @@ class Work:
             jobs = [*self._running.values(), *(job for _, _, job in self._waiting)]
             return frozenset(job.table for job in jobs if job.request.cause != BACKFILL)
 
+    @property
+    def aside(self) -> frozenset[TableName]:
+        """The tables whose refreshes gave up their places for now; they are `running` and `busy` too."""
+        with self._changed:
+            return frozenset(job.table for job in self._aside)
+
+    @contextmanager
+    def giving_way(self) -> Iterator[None]:
+        """In the thread of a job: give up its place inside, and wait at the end until it has one again.
+
+        In any other thread nothing happens. A job that is cancelled does not wait.
+        """
+        job: Job | None = getattr(self._mine, "job", None)
+        if job is None:
+            yield
+            return
+        with self._changed:
+            self._aside.append(job)
+            if len(self._threads) < self._places.most + self._places.backfills + len(self._aside):
+                self._add_thread()
+            self._changed.notify_all()
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._aside.remove(job)
+                self._returning.append(job)
+                while not (self._closed or job.cancellation.cancelled or self._may_return(job)):
+                    self._changed.wait(_LOOK_SECONDS)
+                self._returning.remove(job)
+                self._changed.notify_all()
+
+    def _may_return(self, job: Job) -> bool:
+        later = self._returning[self._returning.index(job) :]
+        others = [other for other in self._running.values() if other not in self._aside and other not in later]
+        return self._places.has_room(job, others, self._takes_long)
+
     def wait_until_idle(self, seconds: float) -> bool:
         """Wait until nothing runs or waits, at most `seconds`; whether that is so."""
         with self._changed:
@@ -127,7 +172,7 @@ class Work:
         with self._changed:
             self._closed = True
             self._changed.notify_all()
-        for thread in self._threads:
+        for thread in list(self._threads):
             thread.join(seconds)
 
     def _run(self) -> None:
@@ -145,7 +190,8 @@ class Work:
             self._do(job)
 
     def _next(self) -> tuple[int, int, Job] | None:
-        running = self._running.values()
+        # Those that wait for their places come before those that have not begun.
+        running = [job for job in self._running.values() if job not in self._aside]
         free = (
             entry
             for entry in self._waiting
@@ -156,11 +202,13 @@ class Work:
     def _do(self, job: Job) -> None:
         outcome: Outcome | None = None
         failure: Exception | None = None
+        self._mine.job = job
         try:
             outcome = self._refresh(job)
         except Exception as error:
             LOG.exception("the refresh of %s ended in a way that it must not", job.table)
             failure = error
+        self._mine.job = None
         with self._changed:
             del self._running[job.table]
             self._changed.notify_all()

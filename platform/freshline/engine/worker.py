@@ -16,13 +16,14 @@ import traceback
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import IO, Any
+from typing import Any
 
 from pyspark import cloudpickle
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql.connect.session import SparkSession
 
+from freshline.declare.limited_process import Channel
 from freshline.declare.python_file import load_function
 from freshline.declare.query import PythonQuery
 from freshline.errors import FreshlineError
@@ -31,10 +32,10 @@ from freshline.errors import FreshlineError
 class Worker:
     """Computes views for the engine, each in a Connect session of its own that lives as long as its view."""
 
-    def __init__(self, root: Path, remote: str, answers: IO[str]) -> None:
+    def __init__(self, root: Path, remote: str, channel: Channel) -> None:
         self._root = root
         self._remote = remote
-        self._answers = answers
+        self._channel = channel
         self._sessions: dict[str, SparkSession] = {}
         self._current: SparkSession | None = None
 
@@ -51,7 +52,8 @@ class Worker:
             if message["do"] == "drop":
                 self._drop(message["view"])
             else:
-                self._answer(self._compute(message))
+                answer = self._compute(message)
+                self._channel.answer({**answer, "view": message["view"], "left": self._has_left_threads()})
 
     def _compute(self, message: Mapping[str, Any]) -> dict[str, Any]:
         # A session for each computation: neither views nor confs of one table's code meet another's.
@@ -85,7 +87,7 @@ class Worker:
         finally:
             self._current = None
         self._sessions[message["view"]] = session
-        return {"view": message["view"]}
+        return {}
 
     def _drop(self, view: str) -> None:
         """End the session of a view that the engine has dropped."""
@@ -98,9 +100,15 @@ class Worker:
             # The server forgets a session by itself after a while; that must not end the worker.
             traceback.print_exc()
 
-    def _answer(self, answer: Mapping[str, Any]) -> None:
-        self._answers.write(json.dumps(answer) + "\n")
-        self._answers.flush()
+    def _has_left_threads(self) -> bool:
+        """Whether a thread still runs the project's code: it would run beside the functions of other tables."""
+        own = threading.get_ident()
+        return any(
+            self._is_own_file(frame.filename)
+            for ident, top in sys._current_frames().items()
+            if ident != own
+            for frame in traceback.StackSummary.extract(traceback.walk_stack(top), lookup_lines=False)
+        )
 
     def _send_own_modules_by_value(self) -> None:
         """Functions of the project's modules are sent to Spark's Python processes whole: they cannot import them."""
@@ -111,7 +119,10 @@ class Worker:
 
     def _is_own(self, module: ModuleType | None) -> bool:
         file = getattr(module, "__file__", None)
-        if not file or not Path(file).is_relative_to(self._root) or file.startswith(sys.prefix + os.sep):
+        return bool(file) and self._is_own_file(str(file))
+
+    def _is_own_file(self, file: str) -> bool:
+        if not Path(file).is_relative_to(self._root) or file.startswith(sys.prefix + os.sep):
             return False
         return not Path(file).is_relative_to(Path(__file__).parents[1])
 
@@ -158,16 +169,12 @@ def _sentence(error: BaseException) -> str:
 def main() -> None:
     """Serve the engine that started this process."""
     root = Path(sys.argv[1])
-    # The protocol keeps the real standard output; prints of anybody go to the log.
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
+    channel = Channel()
     messages: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
-    requests = os.fdopen(os.dup(0), "rb")
-    null = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(null, 0)
-    worker = Worker(root, os.environ["SPARK_REMOTE"], answers)
+    worker = Worker(root, os.environ["SPARK_REMOTE"], channel)
     threading.Thread(target=worker.work, args=(messages,), name="work", daemon=True).start()
-    for line in requests:
+    channel.ready()
+    for line in channel.messages:
         message = json.loads(line)
         if message["do"] == "interrupt":
             worker.interrupt()

@@ -82,7 +82,7 @@ def compute_whole(
     judged = partial(leave_out, constraints=spec.constraints) if judge is None else judge
     if isinstance(spec.query, PythonQuery):
         assert runtime.python_tables is not None, "tables in Python need the engine's worker"
-        view = runtime.python_tables.compute(spec.query, list(pins.values()), cancellation)
+        view = runtime.python_tables.compute(spec, list(pins.values()), cancellation)
         return judged(as_stored(spark.table(f"global_temp.{view}"), spec)), view
     shadow_inputs(whole_inputs(spark, spec, pins))
     if spec.merge is not None:

@@ -22,7 +22,6 @@ from freshline.commit.refresh_log import RefreshLog
 from freshline.commit.warehouse import Warehouse
 from freshline.declare.graph import Graph
 from freshline.declare.names import TableName
-from freshline.declare.query import PythonQuery
 from freshline.declare.settings import Settings
 from freshline.declare.spec import TableSpec
 from freshline.errors import SourceError
@@ -48,8 +47,8 @@ def utc_now() -> datetime:
 class PythonTables(Protocol):
     """Runs the functions of tables written in Python, elsewhere than in the engine's own process."""
 
-    def compute(self, query: PythonQuery, inputs: Sequence[Pinned], cancellation: Cancellation) -> str:
-        """Call the function on its inputs at their positions; the result is the global temporary view returned."""
+    def compute(self, spec: TableSpec, inputs: Sequence[Pinned], cancellation: Cancellation) -> str:
+        """Call a table's function on its inputs at their positions; the result is the global temporary view named."""
         ...
 
     def drop(self, view: str) -> None:
