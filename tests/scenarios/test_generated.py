@@ -2,7 +2,8 @@
 
 The changes are random and the seed is printed; a failure is replayed by its seed. Queries are random too: those that
 `generator` draws are refreshed by every strategy in turn, and some are compared with DuckDB. FRESHLINE_GENERATED is
-how many refreshes the long lane makes, FRESHLINE_SEED where it begins.
+how many refreshes the long lane makes, FRESHLINE_GENERATED_DOUBLES how many of them over sums of DOUBLE, FRESHLINE_SEED
+where it begins.
 """
 
 from __future__ import annotations
@@ -193,7 +194,7 @@ def test_tables_equal_their_queries_without_what_constraints_leave_out(lab, seed
     assert any(lab.quarantine(name) for name in EXPECTED)
 
 
-def refresh_random_queries(spark, wanted, first, *, tables, rounds):
+def refresh_random_queries(spark, wanted, first, *, tables, rounds, doubles=False):
     """Refresh tables of random queries that many times; a wrong one is made smaller and told."""
     counts = Counts()
 
@@ -201,7 +202,7 @@ def refresh_random_queries(spark, wanted, first, *, tables, rounds):
         return judge_refreshes(case, lambda start: Lab(spark, start=start), counts)
 
     for seed in count(first):
-        case = draw(seed, tables=tables, rounds=rounds)
+        case = draw(seed, tables=tables, rounds=rounds, doubles=doubles)
         failure = judged(case)
         if failure is not None:
             pytest.fail(told(case, failure, judged, most=60))
@@ -218,6 +219,18 @@ def test_tables_of_random_queries_equal_them_after_random_changes(spark):
     incremental = counts.refreshes - counts.strategies["full"] - counts.strategies["noop"]
     assert incremental >= 8, counts
     assert counts.by_hand >= 5, counts
+
+
+@pytest.mark.long
+def test_tables_of_many_random_queries_that_add_up_doubles_equal_them(spark):
+    wanted = int(os.environ.get("FRESHLINE_GENERATED_DOUBLES", "500"))
+
+    counts = refresh_random_queries(
+        spark, wanted, int(os.environ.get("FRESHLINE_SEED", "200000")), tables=6, rounds=4, doubles=True
+    )
+
+    print(counts)
+    assert counts.strategies["keys"] > wanted // 5, counts
 
 
 @pytest.mark.long

@@ -40,11 +40,11 @@ def command(tables: Sequence[str], freshness: bool, project: Path | None, as_jso
 
 def explain(settings: Settings, tables: Sequence[str]) -> list[tuple[str, object]]:
     """The explanation of each table as a text and as a JSON object. Raises RequestError for what is no table."""
-    from freshline.commit.columns import input_columns
+    from freshline.commit.columns import input_columns, input_types
     from freshline.commit.warehouse import Warehouse
     from freshline.declare.rules import nearest
     from freshline.declare.spec import SourceSpec, TableSpec
-    from freshline.plan.explain import explain_table
+    from freshline.plan.explain import declared_types, explain_table
     from freshline.plan.project import open_project
 
     graph = open_project(settings)
@@ -59,7 +59,10 @@ def explain(settings: Settings, tables: Sequence[str]) -> list[tuple[str, object
             raise RequestError(f"{text} {what}{'' if is_source else nearest(text, specs)}", where=text)
         chosen.append(spec)
     warehouse = Warehouse(settings.warehouse)
-    found = [explain_table(spec, input_columns(graph, warehouse, spec), logs) for spec in chosen]
+    found = []
+    for spec in chosen:
+        types = {**declared_types(spec, graph), **input_types(graph, warehouse, spec)}
+        found.append(explain_table(spec, input_columns(graph, warehouse, spec), logs, types))
     return [(str(item), item.as_json()) for item in found]
 
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
+from freshline.declare.graph import Graph
 from freshline.declare.names import TableName
-from freshline.declare.spec import TableSpec
+from freshline.declare.spec import SourceSpec, TableSpec
 from freshline.plan.changes import ChangeKind, Changes
 from freshline.plan.position import TablePosition
 from freshline.plan.reason import Reason
@@ -20,6 +22,16 @@ from freshline.plan.request import RefreshRequest
 from freshline.plan.step import Candidates, RefreshKeys, Situation, find_candidates, strategy_of
 
 BEFORE, AFTER = TablePosition("made up", 1, 1), TablePosition("made up", 2, 2)
+
+# The types of the columns of inputs, in lower case, as Spark SQL spells them.
+InputTypes = Mapping[TableName, Mapping[str, str]]
+NO_TYPES: InputTypes = MappingProxyType({})
+
+
+def declared_types(spec: TableSpec, graph: Graph) -> dict[TableName, dict[str, str]]:
+    """The types of the columns of those inputs that are declared with them, the columns in lower case."""
+    sources = [known for name in spec.reads if isinstance(known := graph.spec(name), SourceSpec)]
+    return {source.name: {column.name.lower(): column.type for column in source.columns} for source in sources}
 
 
 @dataclass(frozen=True)
@@ -75,35 +87,42 @@ class Explanation:
 
 
 def explain_table(
-    spec: TableSpec, columns: Mapping[TableName, tuple[str, ...]], logs: frozenset[TableName]
+    spec: TableSpec,
+    columns: Mapping[TableName, tuple[str, ...]],
+    logs: frozenset[TableName],
+    types: InputTypes = NO_TYPES,
 ) -> Explanation:
     """Every kind of change that the table can meet, with the step that a refresh would take.
 
-    `columns` are those of every input; `logs` are the inputs that are log tables, which only ever gain rows.
+    `columns` are those of every input, `types` their types where they are known; `logs` are the inputs that are log
+    tables, which only ever gain rows.
     """
     cases = []
     for name in spec.driving:
-        cases.append(_case(spec, columns, f"rows added to {name}", {name: ChangeKind.APPEND}))
+        cases.append(_case(spec, columns, f"rows added to {name}", {name: ChangeKind.APPEND}, types))
         if name not in logs:
-            cases.append(_case(spec, columns, f"any change of {name}", {name: ChangeKind.MUTATE}))
+            cases.append(_case(spec, columns, f"any change of {name}", {name: ChangeKind.MUTATE}, types))
     if len(spec.driving) > 1:
         every = {name: ChangeKind.APPEND if name in logs else ChangeKind.MUTATE for name in spec.driving}
-        cases.append(_case(spec, columns, "any change of all inputs", every))
+        cases.append(_case(spec, columns, "any change of all inputs", every, types))
     if spec.lookups:
         lookups = dict.fromkeys(sorted(spec.lookups, key=str), ChangeKind.MUTATE)
-        cases.append(_case(spec, columns, f"any change of {_names(lookups)}", lookups))
+        cases.append(_case(spec, columns, f"any change of {_names(lookups)}", lookups, types))
     return Explanation(spec.name, tuple(cases))
 
 
 def find_case(
-    spec: TableSpec, columns: Mapping[TableName, tuple[str, ...]], kinds: Mapping[TableName, ChangeKind]
+    spec: TableSpec,
+    columns: Mapping[TableName, tuple[str, ...]],
+    kinds: Mapping[TableName, ChangeKind],
+    types: InputTypes = NO_TYPES,
 ) -> Candidates:
     """What could be done after these changes; the other inputs stand still."""
     receipt = Receipt(spec.name, spec.fingerprint, 1, 1, "", "", "", None, {}, 0, 0, "")
     changes = {
         name: Changes(name, BEFORE, AFTER, kinds.get(name, ChangeKind.NOTHING), change_feed=True) for name in spec.reads
     }
-    return find_candidates(Situation(spec, receipt, False, changes, RefreshRequest(), columns))
+    return find_candidates(Situation(spec, receipt, False, changes, RefreshRequest(), columns, types=types))
 
 
 def _case(
@@ -111,8 +130,9 @@ def _case(
     columns: Mapping[TableName, tuple[str, ...]],
     change: str,
     kinds: Mapping[TableName, ChangeKind],
+    types: InputTypes,
 ) -> Case:
-    found = find_case(spec, columns, kinds)
+    found = find_case(spec, columns, kinds, types)
     first, *rest = found.steps
     keys = next((step.affected.columns for step in found.steps if isinstance(step, RefreshKeys)), ())
     return Case(

@@ -108,11 +108,12 @@ def _check_forced(forced: Sequence[TableSpec], graph: Graph, problems: Problems)
     if not forced:
         return
     # Following changes needs sqlglot's optimizer, which takes longer to load than most projects do.
-    from freshline.plan.explain import find_case
+    from freshline.plan.explain import declared_types, find_case
 
     for spec in forced:
         columns = {name: known for name in spec.reads if (known := graph.columns(name)) is not None}
-        refused = find_case(spec, columns, dict.fromkeys(spec.driving, ChangeKind.MUTATE)).refused.get("keys")
+        changed = dict.fromkeys(spec.driving, ChangeKind.MUTATE)
+        refused = find_case(spec, columns, changed, declared_types(spec, graph)).refused.get("keys")
         if refused is not None:
             problems.add(
                 "DELTA_JOIN",

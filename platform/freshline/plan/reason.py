@@ -33,6 +33,7 @@ CODES: dict[str, str] = {
     "NONDETERMINISTIC": "the query calls a function that gives another value each time, or one by the order of reading",
     "WINDOW_WITHOUT_PARTITION": "a window function sees rows of every partition",
     "NO_KEY": "no column of the result tells which of its rows a change affects",
+    "INEXACT_KEY": "rows would be told apart by a value that may come out otherwise when it is computed again",
     "NULLABLE_NOT_IN": "a NULL came into or went from what NOT IN reads, which affects every row",
     "REWRITE_MISMATCH": "the query as freshline reads it is not the query as Spark does",
     "COST": "computing everything again is cheaper",

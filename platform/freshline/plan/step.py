@@ -16,7 +16,7 @@ from freshline.declare.spec import DeltaJoin, MergeKind, TableSpec
 from freshline.errors import IncrementalError
 from freshline.plan.affected.algebra import Algebra, find_algebra
 from freshline.plan.affected.analysis import find_affected
-from freshline.plan.affected.values import Affected
+from freshline.plan.affected.values import Affected, Types
 from freshline.plan.changes import ChangeKind, Changes
 from freshline.plan.partition import Interval
 from freshline.plan.reason import Reason
@@ -381,18 +381,14 @@ def _keys(situation: Situation, receipt: Receipt, changed: Mapping[TableName, Ch
     unknown = [relation for relation, columns in schema.items() if not columns]
     if unknown:
         return Reason("UNSUPPORTED", f"the columns of {unknown[0]} are not known")
-    affected = find_affected(
-        spec.query.render(),
-        schema,
-        frozenset(name.view.lower() for name in changed),
-        primary_key=spec.primary_key,
-        types={name.view.lower(): types for name, types in situation.types.items()},
-    )
+    types = {name.view.lower(): types for name, types in situation.types.items()}
+    touched = frozenset(name.view.lower() for name in changed)
+    affected = find_affected(spec.query.render(), schema, touched, primary_key=spec.primary_key, types=types)
     if isinstance(affected, Reason):
         return affected
     reason = Reason("AFFECTED_KEYS", ", ".join(affected.columns))
     if receipt.kept_before is None:
-        return RefreshKeys(affected, frozenset(changed), reason, _algebra(spec, schema, changed))
+        return RefreshKeys(affected, frozenset(changed), reason, _algebra(spec, schema, touched, types))
     # Of rows that follow an earlier declaration only the key is as in this one.
     if not {column.lower() for column in affected.columns} <= {column.lower() for column in spec.primary_key}:
         return Reason("UNSUPPORTED", "rows of an earlier declaration are kept, and are not found by a primary key")
@@ -400,7 +396,7 @@ def _keys(situation: Situation, receipt: Receipt, changed: Mapping[TableName, Ch
 
 
 def _algebra(
-    spec: TableSpec, schema: Mapping[str, tuple[str, ...]], changed: Mapping[TableName, Changes]
+    spec: TableSpec, schema: Mapping[str, tuple[str, ...]], changed: frozenset[str], types: Types
 ) -> Algebra | None:
     """How the table's aggregates follow from changed rows, where the groups are the rows that its key tells apart."""
     assert isinstance(spec.query, SqlQuery)
@@ -408,7 +404,7 @@ def _algebra(
         # A group that a constraint leaves out has no stored values to follow from, and groups of partitions that the
         # table does not have yet would come as new ones.
         return None
-    found = find_algebra(spec.query.render(), schema, frozenset(name.view.lower() for name in changed))
+    found = find_algebra(spec.query.render(), schema, changed, types=types)
     if found is None:
         return None
     unique = not spec.primary_key or set(found.keys) <= {key.lower() for key in spec.primary_key}

@@ -20,7 +20,7 @@ from uuid import uuid4
 
 from pyspark.sql import SparkSession
 
-from freshline.commit.columns import input_columns
+from freshline.commit.columns import input_columns, input_types
 from freshline.commit.control_store import ControlStore
 from freshline.commit.delta_log import newest_version, open_table, position_of, read_newest
 from freshline.declare.names import TableName
@@ -30,7 +30,7 @@ from freshline.declare.tokens import Text
 from freshline.engine.kafka import provide_kafka
 from freshline.errors import FreshlineError, RequestError
 from freshline.plan.due import due_tables, with_driving
-from freshline.plan.explain import Explanation, explain_table
+from freshline.plan.explain import Explanation, declared_types, explain_table
 from freshline.plan.hold import held_tables, intended_holds
 from freshline.plan.intentions import apply_overrides
 from freshline.plan.partition import partition_texts
@@ -344,7 +344,9 @@ class Lab:
         graph = self.runtime.graph
         logs = frozenset(source.name for source in graph.sources if source.is_log)
         spec = graph.table(TableName.parse(name))
-        return explain_table(spec, input_columns(graph, self.runtime.warehouse, spec), logs)
+        warehouse = self.runtime.warehouse
+        types = {**declared_types(spec, graph), **input_types(graph, warehouse, spec)}
+        return explain_table(spec, input_columns(graph, warehouse, spec), logs, types)
 
     def verify(self, name: str, *, partitions: Sequence[Mapping[str, object]] = ()) -> Verification:
         """The comparison behind `diff`, as `freshline verify` makes it; of these partitions, each a value by column."""

@@ -7,6 +7,7 @@ lane looks at, each after three rounds of changes.
 from __future__ import annotations
 
 import os
+from functools import partial
 
 import pytest
 
@@ -18,13 +19,14 @@ TABLES = 4
 SMALLER = 300
 
 
-def look_at(seeds):
+def look_at(seeds, *, doubles=False):
     counts = Counts()
     for seed in seeds:
-        case = draw(seed, tables=TABLES)
-        failure = judge_analysis(case, counts)
+        case = draw(seed, tables=TABLES, doubles=doubles, thresholds=doubles)
+        failure = judge_analysis(case, counts, orders=doubles)
         if failure is not None:
-            pytest.fail(told(case, failure, lambda smaller: judge_analysis(smaller, Counts()), most=SMALLER))
+            again = partial(judge_analysis, counts=Counts(), orders=doubles)
+            pytest.fail(told(case, failure, again, most=SMALLER))
     return counts
 
 
@@ -34,6 +36,26 @@ def test_no_affected_key_is_missed():
 
     # A run that refuses or skips everything would find nothing.
     assert counts.refreshes > 120, counts
+
+
+@pytest.mark.slow
+def test_no_affected_key_follows_the_order_in_which_doubles_are_added_up():
+    counts = look_at(range(40_000, 40_015), doubles=True)
+
+    assert counts.refreshes > 80, counts
+    # Most of what sums of DOUBLE are in has other columns to tell its rows apart.
+    assert counts.reasons["INEXACT_KEY"] < counts.refreshes / 5, counts
+
+
+@pytest.mark.long
+def test_no_affected_key_of_many_queries_follows_the_order_in_which_doubles_are_added_up():
+    wanted = int(os.environ.get("FRESHLINE_GENERATED_QUERIES", "10000"))
+
+    counts = look_at(range(4_000_000, 4_000_000 + wanted // TABLES), doubles=True)
+
+    print(counts)
+    assert counts.refreshes > wanted
+    assert counts.reasons["INEXACT_KEY"] < counts.refreshes / 5, counts
 
 
 @pytest.mark.long

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from sqlglot import exp
 
-from freshline.plan.affected import alone, rows, shapes
+from freshline.plan.affected import alone, exactness, rows, shapes
 from freshline.plan.affected.values import Reading
 from tests.scenarios.generator.case import draw
 from tests.scenarios.generator.judge import Counts, judge_analysis
@@ -63,7 +65,7 @@ def without_right_side(real):
     def set_operation(query, context):
         if isinstance(query, exp.SetOperation):
             right = query.expression.args["from_"].this.name
-            context = shapes.Context(context.changed - {right}, context.lifted, context.key_columns, context.guards)
+            context = replace(context, changed=context.changed - {right})
         return real(query, context)
 
     return set_operation
@@ -87,11 +89,11 @@ def with_every_condition(real):
 def with_one_value(real):
     """What a subquery gives for a row is part of the key with its new value only."""
 
-    def touched_rows(select, changed, guards):
+    def touched_rows(select, changed, guards, exactness):
         alone = sum(table.name in changed for table in select.find_all(exp.Table)) == 1
         return [
             rows.Touched(item.start, item.joins, item.laterals, item.where, item.both and not alone)
-            for item in real(select, changed, guards)
+            for item in real(select, changed, guards, exactness)
         ]
 
     return touched_rows
@@ -121,6 +123,11 @@ def with_equality_of_one_side(real):
     return equal_to
 
 
+def by_a_sum(real):
+    """A sum of DOUBLE is taken for a value that is the same whenever it is computed."""
+    return lambda node, parts: (real(node, parts)[0], True)
+
+
 BUGS = [
     (alone, "kind_of", below_an_outer_join),
     (alone, "_equal_to", with_equality_of_one_side),
@@ -137,6 +144,15 @@ BUGS = [
     (shapes, "touched_rows", with_one_value),
     (shapes, "_windows", with_selected_columns),
 ]
+
+
+@pytest.mark.slow
+def test_a_key_by_a_sum_of_doubles_is_found(monkeypatch):
+    monkeypatch.setattr(exactness, "_aggregated", by_a_sum(exactness._aggregated))
+
+    cases = (draw(seed, tables=6, doubles=True, thresholds=True) for seed in range(7000, 7100))
+
+    assert any(judge_analysis(case, Counts(), orders=True) is not None for case in cases)
 
 
 @pytest.mark.long

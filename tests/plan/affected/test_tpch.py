@@ -10,7 +10,7 @@ from benchmarks.tpch_tables.declarations import SOURCES, TABLES, reads, statemen
 from freshline.declare.names import TableName
 from freshline.declare.query import SqlQuery
 from freshline.plan.changes import ChangeKind
-from freshline.plan.explain import find_case
+from freshline.plan.explain import declared_types, find_case
 from freshline.plan.project import open_project
 from freshline.plan.reason import Reason
 from freshline.plan.step import strategy_of
@@ -70,7 +70,8 @@ def graph(tmp_path_factory):
 def told(graph, table, changed):
     spec = graph.table(TableName.parse(table))
     kinds = {name: ChangeKind.MUTATE for name in spec.reads if str(name) in changed}
-    step = find_case(spec, {name: graph.columns(name) for name in spec.reads}, kinds).steps[0]
+    columns = {name: graph.columns(name) for name in spec.reads}
+    step = find_case(spec, columns, kinds, declared_types(spec, graph)).steps[0]
     return f"{strategy_of(step)} {step.reason.code}({step.reason.about})"
 
 
@@ -115,7 +116,9 @@ def test_every_row_that_differs_has_an_affected_key(graph, generated, changes):
             connection.execute(change)
         for name in generated:
             connection.execute(f"ALTER TABLE {name} RENAME TO new_{name}")
-        times = TwoTimes(connection, {name: column_names(name) for name in SOURCES})
+        sources = {name: graph.spec(TableName.parse(name)).columns for name in SOURCES}
+        types = {name: {column.name.lower(): column.type for column in columns} for name, columns in sources.items()}
+        times = TwoTimes(connection, {name: column_names(name) for name in SOURCES}, types)
         differing = 0
         for table in TABLES:
             query = graph.table(TableName.parse(table)).query

@@ -43,16 +43,23 @@ class Found:
 class TwoTimes:
     """Tables `old_<name>` and `new_<name>` of a DuckDB connection, for relations with these columns."""
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, relations: Mapping[str, Sequence[str]]) -> None:
+    def __init__(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        relations: Mapping[str, Sequence[str]],
+        types: Mapping[str, Mapping[str, str]] | None = None,
+    ) -> None:
         self._connection = connection
         self._relations = relations
+        self._types = {relation: tuple(kinds.items()) for relation, kinds in (types or {}).items()}
 
     def look(self, query: str) -> Found | Reason:
         """Follow the changes between the two times through a query; a reason where that cannot be done."""
         read = {name: self._relations[name] for name in self._relations if _reads(query, name)}
         # Changes that come to nothing are changes too.
         changed = frozenset([name for name in read if self._changed(name)] or read)
-        affected = _analysed(query, tuple((name, tuple(columns)) for name, columns in read.items()), changed)
+        columns = tuple((name, tuple(names)) for name, names in read.items())
+        affected = _analysed(query, columns, changed, tuple(self._types.items()))
         if isinstance(affected, Reason):
             return affected
         for stage in affected.stages:
@@ -110,9 +117,13 @@ class TwoTimes:
 
 @cache
 def _analysed(
-    query: str, relations: tuple[tuple[str, tuple[str, ...]], ...], changed: frozenset[str]
+    query: str,
+    relations: tuple[tuple[str, tuple[str, ...]], ...],
+    changed: frozenset[str],
+    types: tuple[tuple[str, tuple[tuple[str, str], ...]], ...],
 ) -> Affected | Reason:
-    return find_affected(query, dict(relations), changed)
+    known = {relation: dict(kinds) for relation, kinds in types}
+    return find_affected(query, dict(relations), changed, types=known)
 
 
 @cache

@@ -12,7 +12,7 @@ from random import Random
 from freshline.plan.affected.algebra import find_algebra
 from tests.scenarios.generator.changes import Change, Changes
 from tests.scenarios.generator.queries import Queries, Query, Term
-from tests.scenarios.generator.values import PLAIN, SPARK, Relation, declaration, sources
+from tests.scenarios.generator.values import PLAIN, SPARK, SUMMED, Relation, declaration, sources, with_doubles
 
 HOURLY = "FRESHNESS = INTERVAL '1' HOUR"
 # Time partitions are days from here on, so that generated rows lie before them, in them, at both bounds, and beyond.
@@ -28,7 +28,8 @@ MOST_QUERIES = 30
 class Table:
     """A table: its query, and what stands before it in the declaration. `names` are its columns, in lower case.
 
-    With `daily` it has time partitions of a day each. Rows that do not meet `expected` are left out of it.
+    With `daily` it has time partitions of a day each. Rows that do not meet `expected` are left out of it. `summed` are
+    those of its columns whose values follow the order in which rows are added up.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Table:
     partitioned_by: tuple[str, ...] = ()
     daily: bool = False
     expected: str = ""
+    summed: tuple[str, ...] = ()
 
     @property
     def declaration(self) -> str:
@@ -104,17 +106,23 @@ def draw(
     daily: float = 0.15,
     judged: float = 0.15,
     summed: float = 0.0,
+    doubles: bool = False,
+    thresholds: bool = False,
 ) -> Case:
     """The case of a seed.
 
     `partitioned` is the share of tables that are, as far as their columns allow it, `daily` of those with time
     partitions, `judged` of those that expect something of their rows, and `summed` of those whose aggregates follow
-    from stored and changed rows alone, beside the ones that come by themselves.
+    from stored and changed rows alone, beside the ones that come by themselves. With `doubles`, sources have columns of
+    DOUBLE, and queries add them up; with `thresholds`, rows are there or not by what such sums come out as.
     """
     random = Random(seed)
     relations = sources(random)
-    changes = Changes(random, relations)
-    queries = Queries(random, relations, deep)
+    if doubles:
+        relations = with_doubles(Random(f"{seed} doubles"), relations)
+    # Of two numbers the sum is the same in any order, so groups are to have more.
+    changes = Changes(random, relations, (20, 40) if doubles else (1, 9))
+    queries = Queries(random, relations, deep, doubles=doubles, thresholds=thresholds)
     first = tuple(changes.first())
     made = []
     for number in range(tables):
@@ -142,9 +150,10 @@ def draw(
 
 def _table(random: Random, name: str, query: Query, partitioned: float) -> Table:
     key = query.unique if query.unique and random.random() < 0.5 else ()
-    plain = [column.name for column in query.columns if column.kind in PLAIN]
+    plain = [column.name for column in query.columns if column.kind in PLAIN and column.kind != "double"]
     parts = (random.choice(plain),) if plain and len(query.columns) > 1 and random.random() < partitioned else ()
-    return Table(name, query.text, tuple(column.name.lower() for column in query.columns), key, parts)
+    summed = tuple(column.name.lower() for column in query.columns if column.kind == SUMMED)
+    return Table(name, query.text, tuple(column.name.lower() for column in query.columns), key, parts, summed=summed)
 
 
 def _of_times(queries: Queries) -> tuple[Query, str] | None:

@@ -84,10 +84,14 @@ def _is_row(row: Row, relation: Relation, dialect: str) -> str:
 
 
 class Changes:
-    """Draws changes. Keys of sources that have one are never used twice, so that they stay unique."""
+    """Draws changes. Keys of sources that have one are never used twice, so that they stay unique.
 
-    def __init__(self, random: Random, relations: Sequence[Relation]) -> None:
+    `begins` is with how many rows a source may begin, at least and at most.
+    """
+
+    def __init__(self, random: Random, relations: Sequence[Relation], begins: tuple[int, int] = (1, 9)) -> None:
         self.random = random
+        self.begins = begins
         self.relations: Mapping[str, Relation] = {relation.name: relation for relation in relations}
         self.numbers = 0
         self.known: dict[str, list[Row]] = {name: [] for name in self.relations}
@@ -111,10 +115,13 @@ class Changes:
         """Up to that many new rows, one at least."""
         return tuple(self.row(relation) for _ in range(self.random.randint(1, most)))
 
+    def _begin(self, relation: Relation) -> tuple[Row, ...]:
+        return tuple(self.row(relation) for _ in range(self.random.randint(*self.begins)))
+
     def first(self) -> list[Change]:
         """What every source begins with; one may begin empty."""
         begun = [relation for relation in self.relations.values() if self.random.random() < 0.93]
-        return [Change("insert", relation.name, self.rows(relation, 9)) for relation in begun]
+        return [Change("insert", relation.name, self._begin(relation)) for relation in begun]
 
     def some(self) -> list[Change]:
         """What happens between two refreshes."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from tests.scenarios.generator.values import PLAIN, Column, Relation, literal
+from tests.scenarios.generator.values import PLAIN, SUMMED, Column, Relation, literal
 
 # Aliases are few, so that one name means different things at different depths.
 ALIASES = ("a", "b", "t", "x", "o")
@@ -44,12 +44,25 @@ class _From:
 
 
 class Queries:
-    """Draws queries over some sources. `deep` is how many queries may stand inside of each other."""
+    """Draws queries over some sources. `deep` is how many queries may stand inside of each other.
 
-    def __init__(self, random: Random, relations: Sequence[Relation], deep: int = 3) -> None:
+    With `doubles` they add up DOUBLE; with `thresholds`, rows are there or not by what that comes out as.
+    """
+
+    def __init__(
+        self,
+        random: Random,
+        relations: Sequence[Relation],
+        deep: int = 3,
+        *,
+        doubles: bool = False,
+        thresholds: bool = False,
+    ) -> None:
         self.random = random
         self.relations = tuple(relations)
         self.deep = deep
+        self.doubles = doubles
+        self.thresholds = thresholds
 
     # -- small choices
 
@@ -71,6 +84,8 @@ class Queries:
 
     def top(self) -> Query:
         """A query for a table: its columns have types that every engine stores."""
+        if self.doubles and self.chance(0.6):
+            return self._over_sums()
         return self.query(self.relations, self.deep)
 
     def query(self, relations: Sequence[Relation], deep: int, kinds: Sequence[str] | None = None) -> Query:
@@ -102,6 +117,39 @@ class Queries:
         if body.text.startswith("WITH"):
             body = self.select(known, deep - 1, kinds)
         return Query(f"WITH {', '.join(parts)} {body.text}", body.columns, body.unique)
+
+    def _over_sums(self) -> Query:
+        """A query over groups whose DOUBLE is added up, of which the second ones may be over the first."""
+        made: list[Relation] = []
+        parts = []
+        for name in ("u", "w")[: self.random.choice((1, 2, 2))]:
+            known = [*self.relations, *made, *made]
+            inner = self._summed_groups(known)
+            for _ in range(20):
+                if any(column.kind == SUMMED for column in inner.columns):
+                    break
+                inner = self._summed_groups(known)
+            made.append(Relation(name, inner.columns))
+            parts.append(f"{name} AS ({inner.text})")
+        body = self.select([*made * 3, self.random.choice(self.relations)], 1)
+        if self.chance(0.6):
+            body = self._of_sums(made) or body
+        return Query(f"WITH {', '.join(parts)} {body.text}", body.columns, body.unique)
+
+    def _of_sums(self, relations: Sequence[Relation]) -> Query | None:
+        """Sums as they are, or what is made of them, beside something that tells their groups."""
+        start = self._from(relations, 1)
+        sums, plain = self.pick(start.terms, (SUMMED,)), self.pick(start.terms, PLAIN, plain=True)
+        if sums is None or plain is None:
+            return None
+        items = [plain, self._any(start.terms, SUMMED), *([self._any(start.terms, None)] if self.chance(0.5) else [])]
+        text, columns = self._items(items, None)
+        word = "DISTINCT " if self.chance(0.15) else ""
+        return Query(f"SELECT {word}{text} FROM {start.text}{self._where(start.terms, relations, 1)}", columns)
+
+    def _summed_groups(self, relations: Sequence[Relation]) -> Query:
+        start = self._from(relations, 1)
+        return self._grouped(start, self._where(start.terms, relations, 1), relations, 1, None)
 
     def _set_operation(self, relations: Sequence[Relation], deep: int, kinds: Sequence[str] | None) -> Query:
         kinds = kinds or [self.random.choice(("int", "long", "text", "int", "date", "decimal")) for _ in range(2)]
@@ -199,6 +247,8 @@ class Queries:
 
     def _where(self, terms: Sequence[Term], relations: Sequence[Relation], deep: int) -> str:
         parts = [self.condition(terms) for _ in range(self.random.choices((0, 1, 2), (5, 4, 1))[0])]
+        if self.doubles and self.chance(0.4):
+            parts += self._conditions_on_sums(terms)
         if deep > 1 and self.chance(0.35):
             part = self._subquery_condition(terms, relations, deep)
             if part is not None:
@@ -230,6 +280,16 @@ class Queries:
             return f"({text} = {literal(self.random, kind)} OR {text} IS NULL)"
         return f"{text} {self.random.choice(('=', '<>', '<', '<=', '>', '>='))} {literal(self.random, kind)}"
 
+    def _conditions_on_sums(self, terms: Sequence[Term]) -> list[str]:
+        """A condition on a sum, if there is one among the terms: one that holds for any, or a threshold."""
+        term = self.pick(terms, (SUMMED,))
+        return [] if term is None else [self._on_sum(term.text)]
+
+    def _on_sum(self, text: str) -> str:
+        if self.thresholds and self.chance(0.6):
+            return f"{text} {self.random.choice(('>', '<=', '='))} {self.random.choice(('0', '6e-1', '3e-1', '1e0'))}"
+        return self.random.choice((f"{text} < 1e300", f"coalesce({text}, 0e0) <> 1e300", f"{text} IS NOT NULL"))
+
     def _kind_of(self, text: str, term: Term, terms: Sequence[Term]) -> str:
         # Expressions of `_expression` keep the kind of their term.
         del text, terms
@@ -257,6 +317,8 @@ class Queries:
                 made = choice(
                     (f"upper({text})", f"concat({text}, 'x')", f"coalesce({text}, '∅')", f"nullif({text}, 'a')")
                 )
+            case "double" | "summed":
+                made = choice((f"coalesce({text}, 0e0)", f"-{text}", f"{text} / 3", f"{text} + 1e0"))
             case "decimal":
                 made = choice((f"coalesce({text}, 0.50)", f"-{text}", f"nullif({text}, 1.00)"))
             case "date":
@@ -300,6 +362,10 @@ class Queries:
         return found
 
     def _aggregate(self, terms: Sequence[Term], kind: str | None = None) -> Term:
+        if self.doubles and kind is None and self.chance(0.6):
+            summed = self._sum_of_doubles(terms)
+            if summed is not None:
+                return summed
         numbers = self.pick(terms, ("int", "long"))
         some = self.pick(terms, PLAIN) or terms[0]
         if kind in PLAIN and kind not in ("int", "long"):
@@ -317,6 +383,19 @@ class Queries:
             forms.append(Term(f"min({some.text})", some.kind))
             forms.append(Term(f"max({some.text})", some.kind))
         return self.random.choice(forms)
+
+    def _sum_of_doubles(self, terms: Sequence[Term]) -> Term | None:
+        term = self.pick(terms, ("double", SUMMED))
+        number = self.pick(terms, ("int", "long", "decimal"))
+        forms = []
+        if term is not None:
+            forms = [f"{name}({term.text})" for name in ("sum", "sum", "sum", "avg", "stddev_pop", "var_pop")]
+            forms.append(f"sum({term.text} * 2e0)")
+            if term.kind == SUMMED:
+                forms.append(f"{self.random.choice(('min', 'max'))}({term.text})")
+        if number is not None and self.chance(0.3):
+            forms.append(f"avg({number.text})" if number.kind != "decimal" else f"stddev_pop({number.text})")
+        return Term(self.random.choice(forms), SUMMED) if forms else None
 
     # -- queries inside expressions
 
@@ -487,6 +566,10 @@ class Queries:
             return f" HAVING {self.random.choice(keys).text} IS NOT NULL"
         if form == "aggregate":
             return f" HAVING {self._aggregate(terms, 'int').text} {self.random.choice(('>', '<', '='))} 2"
+        if self.doubles and self.chance(0.5):
+            summed = self._sum_of_doubles(terms)
+            if summed is not None:
+                return f" HAVING {self._on_sum(summed.text)}"
         return f" HAVING count(*) {self.random.choice(('> 1', '= 1', '<> 2'))}"
 
     def _sets(
@@ -528,6 +611,9 @@ class Queries:
         if number is not None:
             forms.append(Term(f"sum({number.text}) OVER (PARTITION BY {by})", "long"))
             forms.append(Term(f"sum({number.text}) OVER ({ordered})", "long"))
+        double = self.pick(terms, ("double",)) if self.doubles else None
+        if double is not None and self.chance(0.5):
+            return Term(f"{self.random.choice(('sum', 'avg'))}({double.text}) OVER (PARTITION BY {by})", SUMMED)
         return self.random.choice(forms)
 
     def _windowed(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 
@@ -32,11 +32,15 @@ KINDS = {
     "decimal": ("DECIMAL(9,2)", "DECIMAL(9,2)"),
     "date": ("DATE", "DATE"),
     "time": ("TIMESTAMP", "TIMESTAMP"),
+    "double": ("DOUBLE", "DOUBLE"),
     "struct": ("STRUCT<f: INT, g: STRING>", "STRUCT(f INTEGER, g VARCHAR)"),
     "array": ("ARRAY<INT>", "INTEGER[]"),
 }
 # Kinds that can be compared with <, grouped by and made distinct.
-PLAIN = ("int", "long", "text", "decimal", "date", "time")
+PLAIN = ("int", "long", "text", "decimal", "date", "time", "double")
+# What an aggregate or a window makes of numbers by adding them up: a DOUBLE that follows the order of its rows. No
+# column of a source is of this kind.
+SUMMED = "summed"
 # Values as SQL that both engines read; NULL is as likely as one of them.
 VALUES: dict[str, tuple[str, ...]] = {
     "int": ("0", "1", "2", "3", "-1"),
@@ -44,6 +48,8 @@ VALUES: dict[str, tuple[str, ...]] = {
     "text": ("'a'", "'b'", "'A'", "''", "'é'", "'🙂'"),
     "decimal": ("0.00", "0.50", "1.00", "2.00", "-1.25"),
     "date": ("DATE '2026-01-01'", "DATE '2026-01-02'", "DATE '2025-12-31'"),
+    # Added up in another order they give another sum, of the great ones altogether another.
+    "double": ("1e16", "1e0", "-1e16", "1e-1", "2e-1", "3e-1", "-7e-1", "1e-3"),
     "time": (
         "TIMESTAMP '2025-12-31 23:59:59.999999'",
         "TIMESTAMP '2026-01-01 00:00:00'",
@@ -113,6 +119,19 @@ COLUMN_NAMES = {
 }
 
 
+# The kinds that columns of sources are drawn from.
+_DRAWN = ("int", "long", "text", "decimal", "date", "time", "struct", "array")
+
+
+def with_doubles(random: Random, relations: Sequence[Relation]) -> tuple[Relation, ...]:
+    """The sources, each with one or two columns of DOUBLE beside its own."""
+    return tuple(
+        replace(relation, columns=(*relation.columns, *(Column(name, "double") for name in names)))
+        for relation in relations
+        if (names := random.sample(("q", "Ratio"), random.choice((1, 2))))
+    )
+
+
 def sources(random: Random) -> tuple[Relation, ...]:
     """Two or three sources that can meet: each has an integer column of a few values, and others."""
     found = []
@@ -122,7 +141,7 @@ def sources(random: Random) -> tuple[Relation, ...]:
         if key:
             columns.insert(0, Column(key, "long"))
         for _ in range(random.randint(1, 3)):
-            kind = random.choices(tuple(KINDS), (4, 1, 4, 2, 2, 2, 1, 1))[0]
+            kind = random.choices(_DRAWN, (4, 1, 4, 2, 2, 2, 1, 1))[0]
             free = [n for n in COLUMN_NAMES[kind] if n.lower() not in {column.name.lower() for column in columns}]
             if free:
                 columns.append(Column(random.choice(free), kind))

@@ -18,6 +18,7 @@ from enum import StrEnum
 
 from sqlglot import exp
 
+from freshline.plan.affected.exactness import Exactness
 from freshline.plan.affected.lift import Lifted, lift
 from freshline.plan.affected.qualified import qualify_query
 from freshline.plan.affected.tree import (
@@ -30,7 +31,7 @@ from freshline.plan.affected.tree import (
     sources_of,
     sql,
 )
-from freshline.plan.affected.values import NotDerivedError, Reading, view_of
+from freshline.plan.affected.values import NotDerivedError, Reading, Types, view_of
 from freshline.plan.functions import is_aggregate
 
 SIGN = "_freshline_sign"
@@ -99,10 +100,13 @@ class Algebra:
         return next((one for one in self.aggregates if (one.kind, one.argument) == (kind, argument)), None)
 
 
-def find_algebra(text: str, schema: Mapping[str, Sequence[str]], changed: frozenset[str]) -> Algebra | None:
+def find_algebra(
+    text: str, schema: Mapping[str, Sequence[str]], changed: frozenset[str], *, types: Types | None = None
+) -> Algebra | None:
     """How the result follows from changed rows, None where it does not. Arguments as those of `find_affected`. Pure."""
     try:
         lifted = lift(qualify_query(text, schema))
+        exactness = Exactness(lifted, types or {})
     except NotDerivedError:
         return None
     touched = frozenset(name.lower() for name in changed)
@@ -130,8 +134,9 @@ def find_algebra(text: str, schema: Mapping[str, Sequence[str]], changed: frozen
         if found is None:
             return None
         aggregates.append(found)
-    if not aggregates:
-        # Groups that show nothing but their key are computed again.
+    if not aggregates or not exactness.is_exact_throughout(lifted.top, (*keys.values(), *arguments)):
+        # Groups that show nothing but their key are computed again; and a row that goes away must take away what it
+        # brought: the same values, from the same group.
         return None
     items = [
         *(exp.alias_(key.copy(), f"k{number}", quoted=True) for number, key in enumerate(keys.values())),

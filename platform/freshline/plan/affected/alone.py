@@ -14,11 +14,10 @@ from collections.abc import Mapping, Sequence
 
 from sqlglot import exp
 
-from freshline.plan.affected.rows import Touched, kind_of
-from freshline.plan.affected.tree import all_of, conjuncts, item_expression, own_queries
+from freshline.plan.affected.rows import Touched
+from freshline.plan.affected.tree import all_of, conjuncts, item_expression, kind_of, own_queries
+from freshline.plan.affected.values import Types
 
-# By relation and column, in lower case: the type as Spark SQL spells it.
-Types = Mapping[str, Mapping[str, str]]
 # Types whose equal values are one value. A decimal's and a text's parameters are part of the comparison.
 IDENTICAL = ("TINYINT", "SMALLINT", "INT", "BIGINT", "DECIMAL", "STRING", "DATE", "TIMESTAMP", "BOOLEAN", "BINARY")
 Place = tuple[str, str]

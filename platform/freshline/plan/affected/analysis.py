@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from freshline.plan.affected.alone import Types
-from freshline.plan.affected.lift import Lifted, lift
+from sqlglot import exp
+
+from freshline.plan.affected.exactness import Exactness
+from freshline.plan.affected.lift import Lifted, LiftedQuery, lift
 from freshline.plan.affected.qualified import qualify_query
-from freshline.plan.affected.shapes import Context, find_keys, plain_columns, refuse_disorder
-from freshline.plan.affected.tree import read_as, relations_in, sql, unsupported
-from freshline.plan.affected.values import Affected, NotDerivedError, Reading, Stage, is_view
+from freshline.plan.affected.shapes import Context, choose_columns, find_keys, refuse_disorder
+from freshline.plan.affected.tree import read_as, relations_in, rename, sql, unsupported
+from freshline.plan.affected.values import Affected, NotDerivedError, Reading, Stage, Types, is_view, view_of
 from freshline.plan.reason import Reason
+
+# What is behind the name of a stage that has the rows of its query, and no more.
+WRITTEN = "_written"
 
 
 def find_affected(
@@ -34,10 +39,13 @@ def find_affected(
         refuse_disorder(tree)
         lifted = lift(tree)
         known = {item.relation: item for item in lifted.stages}
-        context = Context(frozenset(name.lower() for name in changed), known, types=types or {})
+        exactness = Exactness(lifted, types or {})
+        context = Context(frozenset(name.lower() for name in changed), known, exactness, types=types or {})
         stages = [_stage(item, context) for item in lifted.stages]
         found = find_keys(lifted.top.query, context)
-        columns = found.columns or _chosen(lifted.top, primary_key)
+        columns = found.columns or choose_columns(
+            lifted.top.query, context, tuple(column.lower() for column in primary_key)
+        )
         queries = found.select(columns)
         guards = {
             sql(read_as(query, reading, context.changed)): reason
@@ -46,8 +54,27 @@ def find_affected(
         }
     except NotDerivedError as error:
         return error.reason
-    whole = sql(read_as(lifted.top.query, Reading.NEW, context.changed))
-    return Affected(columns, whole, tuple(stages), tuple(queries), tuple(guards.items()))
+    written, whole = _as_written(lifted, exactness, context.changed)
+    return Affected(columns, whole, (*stages, *written), tuple(queries), tuple(guards.items()))
+
+
+def _as_written(lifted: LiftedQuery, exactness: Exactness, changed: frozenset[str]) -> tuple[list[Stage], str]:
+    """The query itself, and stages for those of its queries of which more rows are read for keys than they have."""
+    loose: set[str] = set()
+
+    def text_of(item: Lifted) -> str:
+        query = exactness.written(item).copy()
+        for table in query.find_all(exp.Table):
+            if table.name in loose:
+                rename(table, view_of(Reading.NEW, f"{table.name}{WRITTEN}"))
+        return sql(read_as(query, Reading.NEW, changed))
+
+    stages = []
+    for item in lifted.stages:
+        if item.relation in exactness.loose or relations_in(item.query) & loose:
+            stages.append(Stage(f"{item.relation}{WRITTEN}", text_of(item)))
+            loose.add(item.relation)
+    return stages, text_of(lifted.top)
 
 
 def _require_free_names(relations: Iterable[str]) -> None:
@@ -56,19 +83,12 @@ def _require_free_names(relations: Iterable[str]) -> None:
             raise unsupported(f"an input called {relation}, as freshline calls its views")
 
 
-def _chosen(top: Lifted, primary_key: Sequence[str]) -> tuple[str, ...]:
-    """The columns that changed rows are looked up by: the key, else what can be looked up, else all."""
-    key = tuple(column.lower() for column in primary_key)
-    if key and all(column in top.columns for column in key):
-        return key
-    return plain_columns(top.query) or top.columns
-
-
 def _stage(item: Lifted, context: Context) -> Stage:
-    new = sql(read_as(item.query, Reading.NEW, context.changed))
+    wide = context.exactness.wide(item.query)
+    new = sql(read_as(wide, Reading.NEW, context.changed))
     if not relations_in(item.query) & context.changed:
         return Stage(item.relation, new)
-    old = sql(read_as(item.query, Reading.OLD, context.changed))
+    old = sql(read_as(wide, Reading.OLD, context.changed))
     found = find_keys(item.query, context)
     # From here on the stage is a relation that changed.
     if found.columns is None:

@@ -17,13 +17,16 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
+from freshline.plan.affected.exactness import Exactness, inexact
 from freshline.plan.affected.tree import (
+    KINDS,
     aliases_in,
     all_of,
     conjuncts,
     empty_source,
     fragment,
     item_expression,
+    kind_of,
     own_nodes,
     own_queries,
     read_as,
@@ -37,21 +40,6 @@ from freshline.plan.affected.values import NotDerivedError, Reading
 from freshline.plan.functions import is_aggregate
 from freshline.plan.reason import Reason
 
-KINDS = {
-    ("", ""): "INNER",
-    ("", "INNER"): "INNER",
-    ("", "CROSS"): "INNER",
-    ("LEFT", ""): "LEFT",
-    ("LEFT", "OUTER"): "LEFT",
-    ("RIGHT", ""): "RIGHT",
-    ("RIGHT", "OUTER"): "RIGHT",
-    ("FULL", ""): "FULL",
-    ("FULL", "OUTER"): "FULL",
-    ("LEFT", "SEMI"): "SEMI",
-    ("", "SEMI"): "SEMI",
-    ("LEFT", "ANTI"): "ANTI",
-    ("", "ANTI"): "ANTI",
-}
 # The parts of a SELECT in which queries inside expressions can stand.
 PLACES = ("expressions", "where", "group", "having", "qualify", "windows", "order", "laterals")
 
@@ -158,18 +146,21 @@ class _Rows:
     padded: frozenset[str] = frozenset()
 
 
-def touched_rows(select: exp.Select, changed: frozenset[str], guards: list[tuple[exp.Select, Reason]]) -> list[Touched]:
+def touched_rows(
+    select: exp.Select, changed: frozenset[str], guards: list[tuple[exp.Select, Reason]], exactness: Exactness
+) -> list[Touched]:
     """All that changes of the relations `changed` may affect of the rows that the SELECT works on, before grouping.
 
-    Guards are added to `guards` where an answer holds only while a query has no row.
+    Guards are added to `guards` where an answer holds only while a query has no row. Conditions that are not exact are
+    left out: a row that met one when it was stored may not meet it when it is computed again.
     """
     _require_known(select, changed)
     start = select.args.get("from_")
     if start is None:
         return []
     joins: list[exp.Join] = list(select.args.get("joins") or ())
-    laterals = tuple(select.args.get("laterals") or ())
-    kept = tuple(part for part in _where(select) if not _reads(part, changed))
+    laterals = tuple(exactness.exact_only(select.args.get("laterals") or (), select))
+    kept = tuple(exactness.exact_only((part for part in _where(select) if not _reads(part, changed)), select))
     sources = sources_of(select)
     moved = [index for index, source in enumerate(sources) if isinstance(source, exp.Table) and source.name in changed]
     inner = _changed_subqueries(select, changed)
@@ -181,9 +172,9 @@ def touched_rows(select: exp.Select, changed: frozenset[str], guards: list[tuple
     ]
     everything = Touched(start.this, tuple(joins), laterals, kept, both)
     for inside in inner:
-        conditions = _seen_by(inside, changed, guards)
+        conditions = _seen_by(inside, changed, guards, select, exactness)
         if conditions is None:
-            found.append(_decided_by(inside, everything, select, changed))
+            found.append(_decided_by(inside, everything, select, changed, exactness))
         else:
             # The row is there before and after, and what the subquery gives for it may be part of its key.
             found += [replace(everything, where=(part, *kept), both=True) for part in conditions]
@@ -242,15 +233,6 @@ def _reads(node: exp.Expr, changed: frozenset[str]) -> bool:
 
 
 # -- joins ---------------------------------------------------------------------------------------------------------
-
-
-def kind_of(join: exp.Join) -> str:
-    """INNER, LEFT, RIGHT, FULL, SEMI or ANTI; any other join is refused."""
-    side, kind = (join.side or "").upper(), (join.kind or "").upper()
-    found = KINDS.get((side, kind))
-    if found is None or join.method or join.args.get("using") or isinstance(join.this, exp.Lateral):
-        raise unsupported(fragment(join))
-    return found
 
 
 def _changed_at(start: exp.Expr, joins: Sequence[exp.Join], index: int) -> list[_Rows]:
@@ -347,7 +329,11 @@ def _around(query: exp.Query) -> exp.Expr:
 
 
 def _seen_by(
-    inside: _Inside, changed: frozenset[str], guards: list[tuple[exp.Select, Reason]]
+    inside: _Inside,
+    changed: frozenset[str],
+    guards: list[tuple[exp.Select, Reason]],
+    select: exp.Select,
+    exactness: Exactness,
 ) -> list[exp.Expr] | None:
     """Conditions on the outer row under which the subquery may see a changed row; None where no outer row matters."""
     node, query = inside.node, inside.query
@@ -361,10 +347,12 @@ def _seen_by(
     if isinstance(node, exp.In):
         _require_plain_in(node, query)
         selected = item_expression(query.expressions[0])
+        if not (exactness.is_exact(selected, query) and exactness.is_exact(node.this, select)):
+            raise inexact(node)
         also.append(exp.NullSafeEQ(this=selected.copy(), expression=exp.paren(node.this.copy())))
     found: list[exp.Expr] = []
     sources = aliases_in(query)
-    for rows in touched_rows(query, changed, guards):
+    for rows in touched_rows(query, changed, guards, exactness):
         seen = replace(rows, where=(*rows.where, *also))
         if not seen.looks_outside(sources):
             return None
@@ -377,7 +365,9 @@ def _seen_by(
     return found
 
 
-def _decided_by(inside: _Inside, everything: Touched, select: exp.Select, changed: frozenset[str]) -> Touched:
+def _decided_by(
+    inside: _Inside, everything: Touched, select: exp.Select, changed: frozenset[str], exactness: Exactness
+) -> Touched:
     """The rows (or groups, in HAVING) that a subquery lets through at one time and not at the other.
 
     Such a subquery is the same for every row. A row that it affects has not changed itself, so it is looked for as of
@@ -386,6 +376,8 @@ def _decided_by(inside: _Inside, everything: Touched, select: exp.Select, change
     condition = inside.condition
     if condition is None or isinstance(inside.node, exp.In):
         raise NotDerivedError(Reason("NO_KEY", f"{fragment(inside.query)} is the same for every row"))
+    if not exactness.is_exact(condition, select):
+        raise inexact(condition)
     # Not written with NOT, below which Spark allows no IN.
     one, zero = exp.Literal.number(1), exp.Literal.number(0)
     new, old = (
@@ -395,7 +387,7 @@ def _decided_by(inside: _Inside, everything: Touched, select: exp.Select, change
     differs = exp.EQ(this=exp.Add(this=new, expression=old), expression=one)
     if inside.place == "where":
         return replace(everything, where=(differs, *everything.where), both=False)
-    kept = [part for part in _conditions(select, "having") if not _reads(part, changed)]
+    kept = exactness.exact_only((part for part in _conditions(select, "having") if not _reads(part, changed)), select)
     return replace(everything, both=False, group=select.args.get("group"), having=all_of([differs, *kept]))
 
 

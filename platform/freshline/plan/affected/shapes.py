@@ -6,14 +6,15 @@ can be told apart and where their values come from; or it raises NotDerivedError
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from sqlglot import exp
 
 from freshline.declare.query_parser import TIME_WINDOW
-from freshline.plan.affected.alone import Types, select_alone
-from freshline.plan.affected.lift import Lifted
+from freshline.plan.affected.alone import select_alone
+from freshline.plan.affected.exactness import Exactness, inexact
+from freshline.plan.affected.lift import Lifted, columns_of
 from freshline.plan.affected.rows import Touched, kept_sources, touched_rows
 from freshline.plan.affected.tree import (
     DIALECT,
@@ -23,10 +24,11 @@ from freshline.plan.affected.tree import (
     own_nodes,
     read_as,
     same,
+    sources_of,
     sql,
     unsupported,
 )
-from freshline.plan.affected.values import NotDerivedError, Reading, view_of
+from freshline.plan.affected.values import NotDerivedError, Reading, Types, view_of
 from freshline.plan.functions import TIME_WINDOWS, is_aggregate, is_unordered, name_of
 from freshline.plan.reason import Reason
 
@@ -42,6 +44,7 @@ class Context:
 
     changed: frozenset[str]
     lifted: dict[str, Lifted]
+    exactness: Exactness
     key_columns: dict[str, tuple[str, ...]] = field(default_factory=dict)
     guards: list[tuple[exp.Select, Reason]] = field(default_factory=list)
     types: Types = field(default_factory=dict)
@@ -97,7 +100,8 @@ def set_operation(query: exp.Query, context: Context) -> Found | None:
     ]
     places = [known for known in per_side if known is not None]
     common = set.intersection(*places) if places else set()
-    columns = tuple(first[place] for place in sorted(common)) if common else None
+    exact = context.exactness.exact_columns(query)
+    columns = tuple(first[place] for place in sorted(common) if first[place] in exact) or None
 
     def select(asked: tuple[str, ...]) -> list[str]:
         found = []
@@ -157,13 +161,16 @@ def grouped(query: exp.Query, context: Context) -> Found | None:
         columns = [name for name in columns if any(same(items[name], part) for part in partition)]
     if not columns:
         raise NotDerivedError(Reason("NO_KEY", f"{fragment(group)}, of which the select list has nothing"))
-    rows = touched_rows(query, context.changed, context.guards)
+    rows = touched_rows(query, context.changed, context.guards, context.exactness)
+    exact = [name for name in columns if context.exactness.is_exact(items[name], query)]
+    if not exact:
+        raise inexact(group)
 
     def select(asked: tuple[str, ...]) -> list[str]:
         chosen = [_named(items[name], name) for name in asked]
         return _texts(rows, chosen, context, group if sets else None)
 
-    return Found(tuple(columns), select)
+    return Found(tuple(exact), select)
 
 
 def _grouping(item: exp.Expr) -> list[exp.Expr]:
@@ -183,10 +190,13 @@ def windowed(query: exp.Query, context: Context) -> Found | None:
     items = items_by_name(query)
     partitions: list[list[exp.Expr]] = []
     for window in windows:
-        partition = _partition(window)
+        # Partitions by fewer expressions are greater.
+        partition = context.exactness.exact_only(_partition(window), query)
+        if not partition:
+            raise inexact(window)
         if not any(all(any(same(a, b) for b in known) for a in partition) for known in partitions):
             partitions.append(partition)
-    rows = touched_rows(query, context.changed, context.guards)
+    rows = touched_rows(query, context.changed, context.guards, context.exactness)
     columns = [
         name
         for name, item in items.items()
@@ -225,7 +235,7 @@ def _in_partition(
     reading: Reading,
     context: Context,
 ) -> str:
-    rows = query.copy()
+    rows = context.exactness.wide(query).copy()
     for argument in ("qualify", "order", "distinct", "windows"):
         rows.set(argument, None)
     chosen = {name: item for name, item in items_by_name(query).items() if name in asked}
@@ -243,7 +253,7 @@ def plain(query: exp.Query, context: Context) -> Found | None:
     if query.args.get("having") or query.args.get("qualify"):
         raise unsupported(fragment(query.args.get("having") or query.args["qualify"]))
     items = items_by_name(query)
-    rows = touched_rows(query, context.changed, context.guards)
+    rows = touched_rows(query, context.changed, context.guards, context.exactness)
     return Found(None, lambda asked: _texts(rows, [_named(items[name], name) for name in asked], context))
 
 
@@ -281,18 +291,37 @@ def find_keys(query: exp.Query, context: Context) -> Found:
     raise unsupported(fragment(query))
 
 
-def plain_columns(query: exp.Query) -> tuple[str, ...]:
-    """The columns of a result that are columns of what it reads, and so can be looked up there.
+def choose_columns(query: exp.Query, context: Context, primary_key: tuple[str, ...]) -> tuple[str, ...]:
+    """The columns that changed rows of a result are looked up by, where any may be taken.
 
-    Only those of sources whose every row is kept or dropped as it is, where there are such: they do not turn NULL when
-    a partner comes or goes.
+    The primary key; else columns that are columns of what it reads, and so can be looked up there: only those of
+    sources whose every row is kept or dropped as it is, where there are such, for they do not turn NULL when a partner
+    comes or goes; else all. Of these the exact ones.
     """
-    if not isinstance(query, exp.Select):
+    names = columns_of(query)
+    exact = context.exactness.exact_columns(query)
+    choices = [primary_key] if primary_key and set(primary_key) <= set(names) else []
+    if isinstance(query, exp.Select):
+        columns = {
+            item.alias_or_name.lower(): column
+            for item in query.expressions
+            if isinstance(column := item_expression(item), exp.Column)
+        }
+        kept = kept_sources(query)
+        carried = () if context.exactness.is_steady(query) else _carried(query, columns, context)
+        choices += [carried, tuple(name for name, column in columns.items() if column.table in kept), tuple(columns)]
+    for choice in (*choices, names):
+        found = tuple(name for name in choice if name in exact)
+        if found:
+            return found
+    raise inexact(query)
+
+
+def _carried(query: exp.Select, columns: Mapping[str, exp.Column], context: Context) -> tuple[str, ...]:
+    """The columns that are the whole key of the one stage that a SELECT reads; empty where it has not all of them."""
+    sources = sources_of(query)
+    if len(sources) != 1 or query.args.get("laterals"):
         return ()
-    columns = {
-        item.alias_or_name.lower(): column.table
-        for item in query.expressions
-        if isinstance(column := item_expression(item), exp.Column)
-    }
-    kept = kept_sources(query)
-    return tuple(name for name, table in columns.items() if table in kept) or tuple(columns)
+    key = context.key_columns.get(sources[0].name, ())
+    shown = {column.name.lower(): name for name, column in columns.items()}
+    return tuple(shown[name] for name in key) if all(name in shown for name in key) else ()

@@ -14,6 +14,21 @@ from freshline.plan.reason import Reason
 
 DIALECT = "spark"
 TOUCHED = "freshline_touched"
+KINDS = {
+    ("", ""): "INNER",
+    ("", "INNER"): "INNER",
+    ("", "CROSS"): "INNER",
+    ("LEFT", ""): "LEFT",
+    ("LEFT", "OUTER"): "LEFT",
+    ("RIGHT", ""): "RIGHT",
+    ("RIGHT", "OUTER"): "RIGHT",
+    ("FULL", ""): "FULL",
+    ("FULL", "OUTER"): "FULL",
+    ("LEFT", "SEMI"): "SEMI",
+    ("", "SEMI"): "SEMI",
+    ("LEFT", "ANTI"): "ANTI",
+    ("", "ANTI"): "ANTI",
+}
 
 
 def _alias(writer: SparkGenerator, node: exp.Alias) -> str:
@@ -89,6 +104,15 @@ def sources_of(select: exp.Select) -> list[exp.Expr]:
     if start is None:
         return []
     return [start.this, *(join.this for join in select.args.get("joins") or ())]
+
+
+def kind_of(join: exp.Join) -> str:
+    """INNER, LEFT, RIGHT, FULL, SEMI or ANTI; any other join is refused."""
+    side, kind = (join.side or "").upper(), (join.kind or "").upper()
+    found = KINDS.get((side, kind))
+    if found is None or join.method or join.args.get("using") or isinstance(join.this, exp.Lateral):
+        raise unsupported(fragment(join))
+    return found
 
 
 def relations_in(node: exp.Expr) -> frozenset[str]:

@@ -7,10 +7,14 @@ names them by `view_of`; whoever runs it provides these views.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
 from freshline.plan.reason import Reason
+
+# By relation and column, in lower case: the type as Spark SQL spells it.
+Types = Mapping[str, Mapping[str, str]]
 
 
 class Reading(StrEnum):
