@@ -92,3 +92,17 @@ def test_a_table_that_only_a_sum_of_doubles_tells_the_rows_of_is_computed_anew(l
     assert outcome.strategy == "full"
     assert str(outcome.reason).startswith("INEXACT_KEY(GROUP BY s)")
     assert lab.diff("t") == []
+
+
+def test_a_zero_that_changes_its_sign_is_a_change(lab):
+    lab.source("z", "id INT, x DOUBLE")
+    lab.sql("INSERT INTO z VALUES (1, CAST('0.0' AS DOUBLE)), (2, 1.5)")
+    lab.declare(f"CREATE MATERIALIZED TABLE t {HOURLY} AS SELECT id, CAST(x AS STRING) AS text FROM z WHERE id > 0")
+    lab.refresh("t")
+    lab.sql("UPDATE z SET x = CAST('-0.0' AS DOUBLE) WHERE id = 1")
+
+    outcome = lab.refresh("t", strategy="keys")
+
+    assert outcome.error is None, outcome.error
+    assert lab.diff("t") == []
+    assert {row["text"] for row in lab.rows("t")} == {"-0.0", "1.5"}

@@ -147,9 +147,16 @@ def read_net_images(spark: SparkSession, pinned: Pinned, changes: Changes) -> Da
     if "map<" in images.schema.simpleString():
         # Maps cannot be grouped; without netting a partition too many may be computed again, never one too few.
         return images.select(*columns)
+    # Zeros of either sign are equal, and texts of a collation that differ in letter case; what is made of them is not.
+    kinds = {field.name.lower(): field.dataType.simpleString() for field in images.schema.fields}
+    texts = [
+        F.col(quoted(name)).cast("string").alias(f"_freshline_text{number}")
+        for number, name in enumerate(column_names(pinned.spec, images))
+        if any(part in kinds[name.lower()] for part in ("double", "float", "collate"))
+    ]
     return (
         images.withColumn(SIGN, _sign())
-        .groupBy(*columns)
+        .groupBy(*columns, *texts)
         .agg(F.sum(SIGN).alias("_freshline_net"))
         .where(F.col("_freshline_net") != 0)
         .select(*columns)

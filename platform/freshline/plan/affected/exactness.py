@@ -268,7 +268,7 @@ class Exactness:
         known = self.rows.get(source.name)
         if known is not None:
             return known
-        types = self._types.get(source.name, {})
+        types = self._types.get(source.name.lower(), {})
         return Rows({column: Value(kind_of_type(kind), exact=True) for column, kind in types.items()}, True, True)
 
     def _blur(self, aliases: Iterable[str]) -> None:
