@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from freshline.declare.query_parser import parse_trees
+from freshline.declare.functions import REFUSED_FUNCTIONS
+from freshline.declare.query_parser import is_refused_call, parse_trees
+from freshline.declare.tokens import Text
+from freshline.errors import DeclarationError
 
 
 def parse_expression(text: str, *, several: bool) -> exp.Expr:
     """The tree of one expression over a row (or of a list of them); raises ValueError with a sentence."""
+    try:
+        tokens = Text(text, "").tokens()
+    except DeclarationError as error:
+        raise ValueError(error.message) from error
+    for token, following in pairwise(tokens):
+        if is_refused_call(token, (following.word,)):
+            raise ValueError(f"{token.value}(..) {REFUSED_FUNCTIONS[token.value.lower()]}. Remove the call.")
     refused = ValueError(f"it is not {'a list of SQL expressions' if several else 'one SQL expression'}. Correct it.")
     try:
         # A comment to the end of the line would hide what follows the expression wherever it is put: here it hides the

@@ -21,6 +21,7 @@ from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError, SqlglotError
 from sqlglot.parsers.spark import SparkParser
 
+from freshline.declare.functions import REFUSED_FUNCTIONS, TABLE_FUNCTIONS
 from freshline.declare.location import Location
 from freshline.declare.names import PART, TableName
 from freshline.declare.query import LookupJoin, Reference, Span, SqlQuery
@@ -28,11 +29,6 @@ from freshline.declare.rules import Problems, breach
 from freshline.declare.tokens import Kind, Text, Token
 from freshline.errors import DeclarationError
 
-# Table functions that make rows from their arguments alone.
-TABLE_FUNCTIONS = frozenset(
-    "range explode explode_outer posexplode posexplode_outer inline inline_outer stack json_tuple "
-    "variant_explode variant_explode_outer".split()
-)
 # As long as `window`, and no function of Spark.
 TIME_WINDOW = "wind0w"
 FILE_FORMATS = frozenset("delta parquet json csv text orc avro xml binaryfile iceberg hudi".split())
@@ -101,6 +97,12 @@ def parse_trees(text: str, dialect: type[Spark] = Spark) -> list[exp.Expr]:
         return [tree for tree in sqlglot.parse(text, dialect=dialect) if tree is not None]
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise SqlglotError("a call in it has not the arguments that its function takes") from error
+
+
+def is_refused_call(token: Token, following: Sequence[str]) -> bool:
+    """Whether a token, with the words that follow it, calls a function that no query may call."""
+    named = token.kind in (Kind.WORD, Kind.NAME) and token.value.lower() in REFUSED_FUNCTIONS
+    return named and tuple(following[:1]) == ("(",)
 
 
 def too_deep(at: Location) -> DeclarationError:
@@ -225,6 +227,13 @@ class _Parser:
                 raise breach(
                     "QUERY_SYNTAX", "the list ends with a comma. Remove it, or add an item.", self.text.at(token.start)
                 )
+            if is_refused_call(token, following):
+                raise breach(
+                    "QUERY_FUNCTION",
+                    f"{token.value}(..) {REFUSED_FUNCTIONS[token.value.lower()]}. A query computes with functions of "
+                    "its rows: remove the call, or write the table in Python.",
+                    self.text.at(token.start),
+                )
             if token.word == "|>":
                 raise breach(
                     "QUERY_KIND", "|> is not read by freshline. Write the query as a SELECT.", self.text.at(token.start)
@@ -293,6 +302,12 @@ class _Parser:
                 f"the query begins with {first.raw} and is not a SELECT that freshline understands. "
                 "Write one SELECT, or WITH .. SELECT.",
                 self.text.at(0),
+            )
+        if any(tree.find_all(exp.QueryTransform)):
+            raise breach(
+                "QUERY_KIND",
+                "the query has TRANSFORM .. USING, which runs a program. Write the table in Python.",
+                self.text.at(self._word_offset("TRANSFORM")),
             )
         for node in tree.find_all(*_NOT_A_QUERY):
             raise breach(

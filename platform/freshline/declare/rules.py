@@ -46,6 +46,7 @@ RULES: dict[str, str] = {
     "QUERY_SYNTAX": "The query must parse as Spark SQL.",
     "QUERY_KIND": "The query is one SELECT.",
     "QUERY_INPUT": "A query reads declared tables and sources by name, never files, paths or versions.",
+    "QUERY_FUNCTION": "A query calls functions that compute from its rows: none that runs code or opens files.",
     "DUPLICATE_ALIAS": "Inputs of one FROM have different aliases.",
     "LOOKUP": "A lookup join is an INNER or LEFT JOIN on equalities with columns of the dimension.",
     "DELTA_JOIN": "A join that is to be kept up by its changes has changes that can be followed.",

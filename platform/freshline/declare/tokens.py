@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
@@ -24,6 +24,7 @@ from freshline.declare.rules import breach
 from freshline.errors import DeclarationError
 
 _PLAIN = re.compile(r"[A-Za-z_]\w*\Z")
+_COMMENT = re.compile(r"/\*.*?\*/|--[^\n]*", re.DOTALL)
 _SEVERAL_WORDS = re.compile(r"\w+(?:\s+\w+)+\Z")
 
 
@@ -69,7 +70,10 @@ class Text:
         return Location(self.path, self.line(offset))
 
     def tokens(self) -> list[Token]:
-        """All tokens; raises DeclarationError for a quote or comment without an end."""
+        """All tokens; raises DeclarationError for a quote or comment without an end.
+
+        Also for a comment that ends elsewhere to Spark, which takes the next line for a part of it after a backslash.
+        """
         try:
             found = Spark().tokenize(self.text)
         except TokenError as error:
@@ -78,6 +82,7 @@ class Text:
             offset = int(missing[2]) if missing else max(self.text.rfind("/*"), 0)
             what = f"the {missing[1]}" if missing else "the quote or comment"
             raise breach("SYNTAX", f"{what} that begins here has no end. Close it.", self.at(offset)) from error
+        self._check_comments([(token.start, token.end + 1) for token in found])
         tokens: list[Token] = []
         for token in found:
             start, end = token.start, token.end + 1
@@ -97,6 +102,20 @@ class Text:
             else:
                 tokens.append(Token(Kind.WORD, raw, raw, start, end))
         return tokens
+
+    def _check_comments(self, tokens: Sequence[tuple[int, int]]) -> None:
+        if "\\\n" not in self.text:
+            return
+        ends, starts = [0, *(end for _, end in tokens)], [*(start for start, _ in tokens), len(self.text)]
+        for between, beyond in zip(ends, starts, strict=True):
+            for comment in _COMMENT.finditer(self.text, between, beyond):
+                if comment[0].startswith("--") and comment[0].endswith("\\"):
+                    raise breach(
+                        "SYNTAX",
+                        "a comment ends with a backslash: to Spark the next line is a part of it. Remove the "
+                        "backslash.",
+                        self.at(comment.start()),
+                    )
 
 
 class Tokens:
