@@ -14,6 +14,7 @@ FreshlineError                      code, retry_helps, where
 │   ├── ConstraintError             rows do not meet a constraint ON VIOLATION FAIL
 │   ├── LookupKeyError              two dimension rows for one lookup key
 │   ├── QueryError                  Spark refuses the query
+│   │   └── ForbiddenQueryError     the query reaches beyond the rows of declared tables
 │   ├── PythonLimitError            a function in Python took too long or too much memory
 │   ├── PartitionError              a partition that was named cannot be refreshed
 │   ├── SourceError                 a source cannot be read, or is not what it was
@@ -32,6 +33,7 @@ FreshlineError                      code, retry_helps, where
 ├── DeliveryError                   an alert's channel did not take a message
 ├── CancelledError                  the request was cancelled; nothing of it was committed
 ├── RequestError                    a request or statement that cannot be served
+│   ├── ForbiddenStatementError     a statement that reaches beyond the rows of declared tables
 │   ├── FreshnessError              a freshness that what drives the table does not deliver
 │   ├── ReadError                   a version, time or change that is not there, or no longer
 │   ├── ConsumerError               a consumer whose name is in use, unknown or no name
@@ -207,6 +209,12 @@ class QueryError(RefreshError):
     code = "QUERY"
 
 
+class ForbiddenQueryError(QueryError):
+    """A declared query or expression does, as Spark reads it, more than to compute rows from declared tables."""
+
+    code = "QUERY_FORBIDDEN"
+
+
 class PythonLimitError(RefreshError):
     """A function in Python took longer or more memory than it may, and was ended.
 
@@ -337,6 +345,12 @@ class RequestError(FreshlineError):
     """A request or a statement that cannot be served as it is."""
 
     code = "REQUEST"
+
+
+class ForbiddenStatementError(RequestError):
+    """A statement does, as Spark reads it, more than to compute rows from declared tables; nothing of it was run."""
+
+    code = "STATEMENT_FORBIDDEN"
 
 
 class FreshnessError(RequestError):

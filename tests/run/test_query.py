@@ -73,7 +73,7 @@ def test_views_of_one_query_are_not_seen_by_the_next(lab):
     lab.refresh("t")
     query(lab.runtime, "SELECT * FROM s JOIN t USING (id)")
 
-    with pytest.raises(RequestError, match="TABLE_OR_VIEW_NOT_FOUND"):
+    with pytest.raises(RequestError, match="there is no table or source freshline_merge_source"):
         query(lab.runtime, "SELECT * FROM freshline_merge_source")
     (session,) = lab.runtime.sessions._free
     assert [table.name for table in session.catalog.listTables()] == []

@@ -32,6 +32,7 @@ from freshline.plan.affected.algebra import SIGN, Aggregate, AggregateKind, Alge
 from freshline.plan.affected.values import Reading, view_of
 from freshline.refresh.keys import DELETE, INSERT, OP, UPDATE, Keys, Readings, keys_of, typed
 from freshline.refresh.literal import quoted
+from freshline.refresh.read_only import read_only
 from freshline.refresh.settle import settle
 
 UNSURE = "?"
@@ -80,14 +81,14 @@ def follow(
     for (reading, relation), rows in inputs.items():
         rows.createOrReplaceTempView(view_of(reading, relation))
     for stage in algebra.stages:
-        new = spark.sql(stage.new)
+        new = read_only(spark, stage.new)
         new.createOrReplaceTempView(view_of(Reading.NEW, stage.relation))
         if stage.old is not None:
-            spark.sql(stage.old).createOrReplaceTempView(view_of(Reading.OLD, stage.relation))
+            read_only(spark, stage.old).createOrReplaceTempView(view_of(Reading.OLD, stage.relation))
             sign = StructType([*new.schema.fields]).add(SIGN, IntegerType())
-            signed = reduce(DataFrame.unionAll, [typed(spark.sql(query), sign) for query in stage.signed])
+            signed = reduce(DataFrame.unionAll, [typed(read_only(spark, query), sign) for query in stage.signed])
             signed.createOrReplaceTempView(view_of(Reading.SIGNED, stage.relation))
-    changed = reduce(DataFrame.unionAll, [spark.sql(query) for query in algebra.terms])
+    changed = reduce(DataFrame.unionAll, [read_only(spark, query) for query in algebra.terms])
     names = {name.lower(): name for name in target.columns}
     if names.keys() != {*algebra.keys, *(one.column for one in algebra.aggregates)}:
         return None

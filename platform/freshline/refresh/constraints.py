@@ -21,6 +21,7 @@ from freshline.errors import ConstraintError
 from freshline.plan.receipt import Violation
 from freshline.refresh.inputs import SEQ
 from freshline.refresh.literal import quoted
+from freshline.refresh.read_only import read_expression
 
 # The names of the constraints that a row violates.
 VIOLATED = "_freshline_violated"
@@ -122,7 +123,7 @@ def count_violations(marked: DataFrame, constraints: Sequence[Constraint], table
 
 
 def _is_met(constraint: Constraint) -> Column:
-    return F.coalesce(F.expr(f"({constraint.condition})").cast("boolean"), F.lit(False))
+    return F.coalesce(read_expression(f"({constraint.condition})").cast("boolean"), F.lit(False))
 
 
 def _violates_any(names: Sequence[str]) -> Column:

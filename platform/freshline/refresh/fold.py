@@ -25,6 +25,7 @@ from freshline.refresh.inputs import ARRIVAL, Pinned, read_whole, shadow_inputs
 from freshline.refresh.keys import DELETE as REMOVE
 from freshline.refresh.keys import INSERT, OP, UPDATE
 from freshline.refresh.literal import quoted, sql_literal
+from freshline.refresh.read_only import read_declared
 
 ORDER = "_freshline_order"
 DELETE = "_freshline_delete"
@@ -71,7 +72,9 @@ def read_unjudged(spark: SparkSession, spec: TableSpec, *, arrival: bool = False
     assert spec.columns is not None
     also = ARRIVAL if arrival else ()
     text = spec.query.render(select_also=(*order_items(spec.merge), *also))
-    rows = spark.sql(text).select(*[F.col(quoted(name)) for name in spec.columns], ORDER, DELETE, *also)
+    views = [name.view for name in spec.query.reads]
+    columns = [F.col(quoted(name)) for name in spec.columns]
+    rows = read_declared(spark, text, views).select(*columns, ORDER, DELETE, *also)
     # Before keys are looked at: an empty text in a key that is a partition too is a NULL in it.
     rows = as_stored(rows, spec)
     if spec.merge.order is None:

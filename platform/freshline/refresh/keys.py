@@ -38,6 +38,7 @@ from freshline.declare.tokens import in_lower_case
 from freshline.plan.affected.values import Affected, Reading, Stage, view_of
 from freshline.plan.reason import Reason
 from freshline.refresh.literal import partition_predicate, quoted, sql_literal
+from freshline.refresh.read_only import read_only
 from freshline.refresh.settle import FEW_ROWS, settle
 
 # Up to this many values of a column are written into conditions, where scans can use them; of more it is the least and
@@ -185,7 +186,7 @@ def find_keys(
     if declared is not None and not is_as_declared(spark, affected, declared, stored):
         return Reason("REWRITE_MISMATCH")
     for query, reason in affected.guards:
-        if spark.sql(query).limit(1).count():
+        if read_only(spark, query).limit(1).count():
             return reason
     fields = {field.name.lower(): field for field in schema.fields}
     if not set(affected.columns) <= fields.keys():
@@ -196,7 +197,7 @@ def find_keys(
         return Reason("NO_KEY", f"{', '.join(affected.columns)} cannot be compared")
     wanted = StructType(asked)
     found = [
-        typed(spark.sql(query).toDF(*affected.columns).select(*[field.name.lower() for field in asked]), wanted)
+        typed(read_only(spark, query).toDF(*affected.columns).select(*[field.name.lower() for field in asked]), wanted)
         for query in affected.queries
     ]
     every = reduce(DataFrame.unionAll, found or [spark.createDataFrame([], wanted)])
@@ -259,20 +260,20 @@ def _comes_back(column: Column, kind: DataType) -> Column:
 
 def _provide(spark: SparkSession, stage: Stage) -> None:
     """Make the views of one query inside the query."""
-    new = spark.sql(stage.new)
+    new = read_only(spark, stage.new)
     new.createOrReplaceTempView(view_of(Reading.NEW, stage.relation))
     if stage.old is None:
         return
-    old = spark.sql(stage.old)
+    old = read_only(spark, stage.old)
     old.createOrReplaceTempView(view_of(Reading.OLD, stage.relation))
     # Of some sides of a UNION alone the types may be narrower than those of the whole.
     if stage.changed:
-        changed = reduce(DataFrame.unionAll, [typed(spark.sql(query), new.schema) for query in stage.changed])
+        changed = reduce(DataFrame.unionAll, [typed(read_only(spark, query), new.schema) for query in stage.changed])
     else:
         columns = stage.key_columns
         fields = {field.name.lower(): field for field in new.schema.fields}
         wanted = StructType([fields[name] for name in columns])
-        found = [typed(spark.sql(query), wanted) for query in stage.keys]
+        found = [typed(read_only(spark, query), wanted) for query in stage.keys]
         keys, count = settle(reduce(DataFrame.unionAll, found).distinct())
         changed = _with_keys(new, keys, columns, count).unionAll(_with_keys(old, keys, columns, count))
     # It is read once for everything that reads the stage, at two times.
@@ -292,13 +293,14 @@ def is_as_declared(spark: SparkSession, affected: Affected, declared: str, store
 
     Equal rows would say little: a query may be misread in a way that the rows of today do not show.
     """
-    read, asked = stored(spark.sql(affected.whole)), stored(spark.sql(declared))
+    read, asked = stored(read_only(spark, affected.whole)), stored(read_only(spark, declared))
     if [field.dataType for field in read.schema.fields] != [field.dataType for field in asked.schema.fields]:
         return False
     if read.sameSemantics(asked) or _planned_alike(read, asked):
         return True
     with _plain_plans(spark):
-        return _planned_alike(stored(spark.sql(affected.whole)), stored(spark.sql(in_lower_case(declared))))
+        read, asked = read_only(spark, affected.whole), read_only(spark, in_lower_case(declared))
+        return _planned_alike(stored(read), stored(asked))
 
 
 def _planned_alike(read: DataFrame, asked: DataFrame) -> bool:

@@ -19,6 +19,7 @@ from freshline.refresh.constraints import leave_out
 from freshline.refresh.fold import as_stored, fold_all
 from freshline.refresh.inputs import Pinned, read_whole, shadow_inputs
 from freshline.refresh.literal import quoted
+from freshline.refresh.read_only import read_declared
 from freshline.run.runtime import Runtime
 from freshline.run.spans import within
 
@@ -61,7 +62,8 @@ def run_unjudged(
     """
     assert isinstance(spec.query, SqlQuery)
     versions = {join.alias.lower(): pins[join.table].position.version for join in spec.query.lookup_joins}
-    rows = as_stored(spark.sql(spec.query.render(versions=versions)), spec)
+    views = [name.view for name in spec.query.reads]
+    rows = as_stored(read_declared(spark, spec.query.render(versions=versions), views), spec)
     return rows if intervals is None else rows.where(within(spec, rows.schema, intervals))
 
 

@@ -13,6 +13,8 @@ from freshline.declare.spec import Spec, TableSpec
 from freshline.errors import (
     CancelledError,
     EngineError,
+    ForbiddenQueryError,
+    ForbiddenStatementError,
     FreshlineError,
     QueryError,
     RefreshError,
@@ -46,6 +48,8 @@ NO_ANSWER = re.compile(r"An error occurred while calling \S+\s*")
 
 def translate(error: Exception, spec: Spec, cancellation: Cancellation) -> FreshlineError:
     """The error to report for one refresh; an unknown one keeps its first sentence and its kind."""
+    if isinstance(error, ForbiddenQueryError) and error.where is None:
+        return ForbiddenQueryError(error.message, where=_place(spec, ""))
     if isinstance(error, FreshlineError):
         return error
     if cancellation.cancelled:
@@ -76,6 +80,8 @@ def translate(error: Exception, spec: Spec, cancellation: Cancellation) -> Fresh
 
 def translate_statement(error: Exception) -> FreshlineError:
     """The error to report for a statement that a person typed."""
+    if isinstance(error, ForbiddenQueryError):
+        return ForbiddenStatementError(error.message)
     if isinstance(error, FreshlineError):
         return error
     if _spark_has_ended(error):

@@ -31,6 +31,7 @@ from freshline.plan.receipt import Receipt
 from freshline.refresh.fold import as_stored
 from freshline.refresh.inputs import read_version, shadow_inputs
 from freshline.refresh.literal import quoted
+from freshline.refresh.read_only import read_declared
 from freshline.refresh.settle import settle
 from freshline.run.attempt import Attempt, Met
 from freshline.run.runtime import Runtime
@@ -87,7 +88,8 @@ def meet(attempt: Attempt, frames: Mapping[TableName, DataFrame], receipt: Recei
     shadow_inputs({driving: candidates.drop(TRIES_LEFT)})
     text = spec.query.render(versions=versions, select_also=_also(spec, spec.query))
     columns = [F.col(quoted(name)) for name in spec.columns]
-    flagged, _ = settle(as_stored(spark.sql(text), spec).select(*columns, ROW_SEEN, MISSED))
+    found = read_declared(spark, text, [name.view for name in spec.query.reads])
+    flagged, _ = settle(as_stored(found, spec).select(*columns, ROW_SEEN, MISSED))
     missed = flagged.where(MISSED).select(F.col(ROW_SEEN).alias(ROW)).distinct()
     kept = candidates.join(missed, ROW, "left_semi").where(F.col(TRIES_LEFT) > 1)
     kept, more = settle(

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, TimestampType
 
 from freshline.commit.delta_log import (
@@ -34,6 +33,7 @@ from freshline.plan.shape import Origin, read_shape
 from freshline.refresh.cancellation import Cancellation
 from freshline.refresh.inputs import Pinned, read_net_images
 from freshline.refresh.literal import EPOCH, for_literal
+from freshline.refresh.read_only import read_expression
 from freshline.run.runtime import Runtime
 from freshline.run.spans import partitions_of
 
@@ -148,7 +148,7 @@ def _moments(
 ) -> list[datetime] | None:
     """The times of changed rows; None where these are too many, or no times."""
     images = read_net_images(spark, pinned, changes)
-    value = F.expr(origin.expressions[0])
+    value = read_expression(origin.expressions[0])
     kind: DataType = images.select(value.alias("v")).schema["v"].dataType
     rows = images.select(for_literal(value, kind).alias("v")).distinct().limit(MOST_VALUES + 1).collect()
     if len(rows) > MOST_VALUES:

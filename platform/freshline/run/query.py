@@ -7,12 +7,13 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import reduce
+from pathlib import Path
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
-from sqlglot import TokenType, exp
+from sqlglot import TokenType
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import SqlglotError
 
@@ -20,19 +21,19 @@ from freshline.commit.delta_log import newest_version, position_of
 from freshline.commit.refresh_log import NAME as REFRESH_LOG_NAME
 from freshline.commit.snapshot import newest_snapshot
 from freshline.declare.names import TableName
-from freshline.declare.query_parser import parse_trees
 from freshline.declare.rules import nearest
-from freshline.errors import RequestError
+from freshline.errors import ForbiddenQueryError, ForbiddenStatementError, RequestError
 from freshline.plan.position import TablePosition
 from freshline.plan.request import MANUAL
 from freshline.plan.union import UnionToken
 from freshline.refresh.cancellation import Cancellation
 from freshline.refresh.inputs import Pinned, drop_views, read_whole, shadow_inputs
 from freshline.refresh.literal import quoted
+from freshline.refresh.read_only import judge_asked, literals_of
 from freshline.run.failure import translate_statement
 from freshline.run.runtime import Runtime
 from freshline.run.savepoint import finish_restore
-from freshline.run.table_functions import read_call, take_out_calls
+from freshline.run.table_functions import Call, read_call, take_out_calls
 from freshline.run.union import read_union
 
 ROW_LIMIT = 10_000
@@ -78,55 +79,55 @@ def query(
 
     With `snapshot` the versions are the newest that agree.
 
-    Raises RequestError for anything that would write, and for what Spark refuses; EngineError where Spark has ended.
+    The statement is judged as Spark reads it, and nothing else of it is run: see `freshline.refresh.read_only`.
+
+    Raises ForbiddenStatementError for anything but a query over declared tables, RequestError for what Spark refuses,
+    EngineError where Spark has ended.
     """
-    statement, unions = resolve_unions(statement)
-    _require_query(statement)
     finish_restore(runtime)
     try:
         positions = newest_snapshot(runtime.graph, runtime.warehouse).positions if snapshot else {}
         most = ROW_LIMIT if limit is None else limit
-        return _answer(runtime, statement, unions, most, cancellation or Cancellation(), positions)
-    except (PySparkException, Py4JError, ConnectionError) as error:
+        return _answer(runtime, statement, most, cancellation or Cancellation(), positions)
+    except (ForbiddenQueryError, PySparkException, Py4JError, ConnectionError) as error:
         raise translate_statement(error) from error
 
 
 def _answer(
     runtime: Runtime,
-    statement: str,
-    unions: Sequence[UnionCall],
+    written: str,
     most: int,
     cancellation: Cancellation,
     positions: Mapping[TableName, TablePosition],
 ) -> QueryResult:
-    names = [
-        name
-        for name in runtime.graph.order
-        if newest_version(runtime.warehouse.location(runtime.graph.spec(name))) is not None
-    ]
+    statement, unions = resolve_unions(written)
     statement, calls = take_out_calls(statement)
-    text, used = resolve_names(statement, [*names, REFRESH_LOG])
-    logged = REFRESH_LOG in used
-    if logged:
-        used.remove(REFRESH_LOG)
-        runtime.refresh_log.flush()
+    declared = runtime.graph.order
+    text, used = resolve_names(statement, [*declared, REFRESH_LOG])
+    there = {name: newest_version(_location(runtime, name)) for name in used if name != REFRESH_LOG}
+    read = [name for name in used if name == REFRESH_LOG or there[name] is not None]
     with runtime.working(cancellation, pool=MANUAL, what="sql") as spark, ExitStack() as held:
+        # Before a file is read for it.
+        made: list[UnionCall | Call] = [*unions, *calls]
+        _require_same_texts(spark, written, text, sum(_arguments_of(call) for call in made))
+        views = [*(name.view for name in read), *(call.view for call in made)]
+        asked = judge_asked(spark, text, views, {name.view.lower(): str(name) for name in declared})
         tokens = [_read_union(runtime, spark, call, held, cancellation) for call in unions]
         frames = {}
-        for name in used:
-            spec = runtime.graph.spec(name)
-            path = runtime.warehouse.location(spec)
-            version = newest_version(path)
+        for name in read:
+            if name == REFRESH_LOG:
+                runtime.refresh_log.flush()
+                frames[name] = spark.read.format("delta").load(str(runtime.refresh_log.path))
+                continue
+            path, version = _location(runtime, name), there[name]
             assert version is not None
             position = positions.get(name) or position_of(path, version)
-            frames[name] = read_whole(spark, Pinned(spec, path, position))
-        if logged:
-            frames[REFRESH_LOG] = spark.read.format("delta").load(str(runtime.refresh_log.path))
+            frames[name] = read_whole(spark, Pinned(runtime.graph.spec(name), path, position))
         for call in calls:
             frames[TableName(None, call.view)] = read_call(runtime, spark, call)
         shadow_inputs(frames)
         try:
-            rows = spark.sql(text)
+            rows = asked.rows(spark)
             columns = tuple((field.name, field.dataType.simpleString()) for field in rows.schema.fields)
             safe = rows.toDF(*[f"c{number}" for number in range(len(columns))])
             pieces = [
@@ -202,17 +203,26 @@ def _first_line(text: str) -> str:
     return next((line for line in text.split("\n") if line.strip()), "no message")
 
 
-def _require_query(statement: str) -> None:
-    try:
-        parsed = parse_trees(statement)
-    except SqlglotError as error:
-        raise RequestError(f"the statement cannot be parsed: {_first_line(str(error))}") from error
-    if len(parsed) != 1:
-        raise RequestError("give one statement at a time")
-    if not isinstance(parsed[0], exp.Query | exp.Values):
-        raise RequestError(
-            "only queries are served here (SELECT, WITH, VALUES). Tables are written by their refreshes; "
-            "statements such as ALTER MATERIALIZED TABLE are not built yet."
+def _location(runtime: Runtime, name: TableName) -> Path:
+    return runtime.warehouse.location(runtime.graph.spec(name))
+
+
+def _arguments_of(call: UnionCall | Call) -> int:
+    return 1 + (len(call.places) if isinstance(call, Call) else call.token is not None)
+
+
+def _require_same_texts(spark: SparkSession, written: str, text: str, arguments: int) -> None:
+    """Refuse a statement in which a name was replaced inside of what Spark takes for a text.
+
+    `arguments` are the literals of table functions, which views take the place of.
+    """
+    if written == text:
+        return
+    before, after = literals_of(spark, written), literals_of(spark, text)
+    if after - before or (before - after).total() != arguments:
+        raise ForbiddenStatementError(
+            "Spark finds the ends of texts or comments in the statement elsewhere than freshline does. Write its "
+            "quotes and comments in a simpler way."
         )
 
 

@@ -89,12 +89,18 @@ class Sessions:
     def take(self) -> Iterator[SparkSession]:
         """A session for one piece of work."""
         with self._lock:
-            session = self._free.pop() if self._free else self.root.newSession()
+            session = self._free.pop() if self._free else self._new()
         try:
             yield session
         finally:
             with self._lock:
                 self._free.append(session)
+
+    def _new(self) -> SparkSession:
+        session = self.root.newSession()
+        # Spark would put environment variables and settings into a query: '${env:NAME}' is a text like any other.
+        session.conf.set("spark.sql.variable.substitute", "false")
+        return session
 
 
 @dataclass

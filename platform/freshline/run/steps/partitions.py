@@ -8,6 +8,7 @@ from pyspark.sql.types import StringType, StructType
 from freshline.commit.delta_log import exists
 from freshline.declare.spec import TableSpec
 from freshline.plan.shape import Origin
+from freshline.refresh.read_only import read_expression
 from freshline.run.attempt import Attempt
 from freshline.run.compute import check_key, check_key_against, is_unique_by_query
 
@@ -15,6 +16,9 @@ from freshline.run.compute import check_key, check_key_against, is_unique_by_que
 def stored_expressions(spec: TableSpec, schema: StructType, origin: Origin) -> list[str]:
     """The partition's values from the input's columns, as the table keeps them (see `as_stored`)."""
     kinds = [schema[column].dataType for column in spec.partitioned_by]
+    for text in origin.expressions:
+        # They are put into conditions as they were cut out of the query.
+        read_expression(text)
     return [
         f"nullif({text}, '')" if isinstance(kind, StringType) else f"CAST(({text}) AS {kind.simpleString()})"
         for text, kind in zip(origin.expressions, kinds, strict=True)

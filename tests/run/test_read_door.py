@@ -1,0 +1,86 @@
+"""The read door: a statement reads declared tables, and what is judged is what Spark reads in it."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from freshline.errors import RequestError
+from freshline.run import query
+
+STATEMENTS = Path(__file__).parent / "statements.txt"
+SECRET = "not-to-be-seen"
+
+
+def statements() -> list[tuple[str, str, str]]:
+    """Verdict, title and text of each block."""
+    found = []
+    for block in re.split(r"^(?=####)", STATEMENTS.read_text(encoding="utf-8"), flags=re.MULTILINE):
+        head, _, text = block.partition("\n")
+        if head.startswith("#### "):
+            verdict, _, title = head[5:].partition(" | ")
+            text = re.sub(r"<U\+(....)>", lambda match: chr(int(match[1], 16)), text.removesuffix("\n"))
+            found.append((verdict, title, text))
+    return found
+
+
+@pytest.fixture
+def shop(lab, tmp_path):
+    """The Lab with the tables that the statements read, and what they must neither see nor make."""
+    lab.source("s", "id INT, t STRING")
+    lab.sql("INSERT INTO s VALUES (1, 'a'), (2, 'b')")
+    lab.source("b.t", "id INT, v STRING")
+    lab.sql("INSERT INTO b.t VALUES (1, 'x')")
+    lab.declare("CREATE MATERIALIZED TABLE later FRESHNESS = INTERVAL '1' HOUR AS SELECT id FROM s")
+    secret = tmp_path / "secret.txt"
+    secret.write_text(f"{SECRET}\n", encoding="utf-8")
+    root = lab.runtime.sessions.root
+    root.range(3).write.format("delta").save(str(tmp_path / "delta"))
+    # As an asset of the user could make them in the catalog that all sessions of the engine share.
+    root.sql(f"CREATE TABLE default.undeclared (value STRING) USING text LOCATION '{secret}'")
+    root.range(1).createOrReplaceGlobalTempView("freshline_global")
+    yield lab
+    root.sql("DROP TABLE IF EXISTS default.undeclared")
+    root.catalog.dropGlobalTempView("freshline_global")
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.slow
+def test_no_statement_leaves_the_declared_tables(shop, tmp_path):
+    places = {
+        "{marker}": str(tmp_path / "marker"),
+        "{secret}": str(tmp_path / "secret.txt"),
+        "{delta}": str(tmp_path / "delta"),
+        "{declared}": shop.runtime.graph.source(next(n for n in shop.runtime.graph.order if str(n) == "s")).path,
+    }
+    sources = Path(places["{declared}"]).parent
+    before = files(tmp_path), files(sources)
+    wrong = []
+    for verdict, title, text in statements():
+        for name, place in places.items():
+            text = text.replace(name, place)
+        try:
+            rows = query(shop.runtime, text).rows
+            assert SECRET not in str(rows), title
+            said = json.dumps([json.loads(row) for row in rows], separators=(",", ":"))
+            expected = verdict if verdict[0] != "[" else json.dumps(json.loads(verdict), separators=(",", ":"))
+        except RequestError as error:
+            said, expected = error.code, verdict
+            if said != expected or SECRET in str(error):
+                said = f"{said}: {error}"
+        if said != expected:
+            wrong.append(f"{title}: {said[:300]} instead of {expected}\n    {text}")
+
+    assert not wrong, "\n".join(wrong)
+    assert (files(tmp_path), files(sources)) == before
+    assert len(statements()) >= 200
+    # Nothing stays behind for the next statement of the session either.
+    (session,) = shop.runtime.sessions._free
+    assert [row["viewName"] for row in session.sql("SHOW VIEWS").collect()] == []
+    assert session.conf.get("spark.sql.variable.substitute") == "false"
