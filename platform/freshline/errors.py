@@ -19,6 +19,7 @@ FreshlineError                      code, retry_helps, where
 │   ├── PartitionError              a partition that was named cannot be refreshed
 │   ├── SourceError                 a source cannot be read, or is not what it was
 │   │   ├── FileChangedError        a landing file changed after it was read
+│   │   ├── FilesMisreadError       the records read of a landing file are not those that it has
 │   │   ├── BrokerError             the Kafka brokers do not answer
 │   │   ├── TopicError              a topic is not there, or the brokers refuse it
 │   │   ├── TopicReplacedError      a topic is not the one that was read
@@ -251,6 +252,15 @@ class FileChangedError(SourceError):
 
     code = "FILE_CHANGED"
     retry_helps = False
+
+
+class FilesMisreadError(SourceError):
+    """The records that were read of a landing file are not those that it has, or it changed; nothing was committed."""
+
+    code = "FILES_MISREAD"
+
+    def __init__(self, found: str, where: str) -> None:
+        super().__init__(f"{found} Nothing was committed; the next refresh reads the files again.", where=where)
 
 
 class BrokerError(SourceError):

@@ -80,4 +80,26 @@ def test_a_name_that_is_no_utf_8_is_told_apart_and_stops_no_other(tmp_path):
 
     found = list_landing(tmp_path, 0, now())
 
-    assert (paths(found.complete), found.unnamed) == (["a"], ("caf\\xe9.json",))
+    assert paths(found.complete) == ["a"]
+    assert [name for name, _ in found.passed_over] == ["caf\\xe9.json"]
+
+
+def test_links_are_passed_over_unless_they_are_allowed_and_then_loops_end(tmp_path):
+    root, other = tmp_path / "root", tmp_path / "other"
+    (root / "deep").mkdir(parents=True)
+    other.mkdir()
+    (other / "b").write_text("x")
+    (root / "a").write_text("x")
+    links = {"itself": root, "deep/up": root, "other": other, "file": other / "b", "nowhere": root / "gone"}
+    for name, target in links.items():
+        (root / name).symlink_to(target)
+    (root / "circle").symlink_to("circle")
+    (other / "back").symlink_to(root)
+
+    alone = list_landing(root, 0, now())
+    followed = list_landing(root, 0, now(), follow_links=True)
+
+    assert paths(alone.complete) == ["a"]
+    assert [name for name, _ in alone.passed_over] == sorted([*links, "circle"])
+    assert sorted(paths(followed.complete)) == ["a", "file", "other/b"]
+    assert [name for name, _ in followed.passed_over] == ["circle", "deep/up", "itself", "other/back"]

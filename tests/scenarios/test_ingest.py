@@ -190,7 +190,7 @@ def test_a_damaged_gzip_file_holds_nothing_up(lab):
     outcome = lab.refresh("ev")
 
     assert outcome.error is None, outcome.error
-    assert errors(lab, "ev") == [("cut.json.gz", None, "NOT_GZIP"), ("no_gzip.json.gz", None, "NOT_GZIP")]
+    assert errors(lab, "ev") == [("cut.json.gz", None, "UNREADABLE"), ("no_gzip.json.gz", None, "UNREADABLE")]
     assert (outcome.rows_out, outcome.rejected) == (1000, 2)
 
 

@@ -56,6 +56,7 @@ SOURCE_OPTIONS = (
     "accept-gap",
     "accept-topic",
     "settle",
+    "follow-links",
     "header",
     "null-value",
     "deduplicate",

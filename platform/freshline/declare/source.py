@@ -47,7 +47,7 @@ METADATA: Mapping[str, Mapping[str, str]] = {
     "delta": {},
 }
 LOG_ONLY = ("format", "deduplicate", "max-record-bytes", "history")
-FILES_ONLY = ("settle", "header", "null-value")
+FILES_ONLY = ("settle", "follow-links", "header", "null-value")
 KAFKA_ONLY = ("topic", "bootstrap.servers", "starting", "rate-limit", "accept-gap", "accept-topic")
 # Properties of Kafka's client that freshline or Spark sets: another value would lose or repeat records.
 KAFKA_OWN = (
@@ -108,6 +108,7 @@ def declare_source(clauses: SourceClauses) -> Declaration:
         settle_seconds=2.0 if settle is None else float(settle),
         deduplicate_seconds=deduplicate,
         max_record_bytes=options.whole("max-record-bytes", 1, 1024**3) or 4 * 1024 * 1024,
+        follow_links=bool(options.boolean("follow-links")),
         history_seconds=options.seconds("history"),
         warn_after_seconds=warn_after,
         fail_after_seconds=fail_after,

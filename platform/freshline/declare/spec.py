@@ -175,6 +175,7 @@ class SourceSpec:
     settle_seconds: float = 2.0
     deduplicate_seconds: float | None = 7 * 86400.0  # None: for ever
     max_record_bytes: int = 4 * 1024 * 1024
+    follow_links: bool = False
     history_seconds: int | None = None
     warn_after_seconds: int | None = None
     fail_after_seconds: int | None = None

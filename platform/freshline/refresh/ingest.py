@@ -1,22 +1,21 @@
 """Landing files and records of a topic become typed rows; what cannot be a row is kept with its raw bytes.
 
-Each record is read as a line of text and parsed once. A record that is not UTF-8, not of the declared types, too large,
-without its key or at odds with an earlier record of the same key is rejected, with a code that says why; the rest
-goes on. Nothing is written here.
+Each record is a line of text (`refresh/lines.py`) and is parsed once. A record that is not UTF-8, not of the declared
+types, too large, without its key or at odds with an earlier record of the same key is rejected, with a code that says
+why; the rest goes on. Nothing is written here.
 """
 
 from __future__ import annotations
 
 import csv
-import gzip
-import re
-import zlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 
-from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
+import pyarrow as pa
+from pyspark import cloudpickle
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
     ArrayType,
@@ -36,7 +35,8 @@ from pyspark.sql.types import (
 from pyspark.sql.window import Window
 
 from freshline.declare.spec import OnViolation, SourceSpec
-from freshline.plan.position import FileMark
+from freshline.errors import FilesMisreadError
+from freshline.refresh import lines as lines_module
 from freshline.refresh.constraints import VIOLATED, first_violated, violated
 from freshline.refresh.inputs import (
     FILE,
@@ -51,6 +51,20 @@ from freshline.refresh.inputs import (
     TIMESTAMP,
     TOPIC,
 )
+from freshline.refresh.lines import (
+    LINES_DDL,
+    LINES_SCHEMA,
+    MOST_FIELDS,
+    NUMBER,
+    PLACE,
+    VALUE,
+    VERDICT,
+    Inspected,
+    Piece,
+    Reading,
+    pieces_of,
+    read_pieces,
+)
 from freshline.refresh.literal import quoted
 
 RAW = "_freshline_raw"
@@ -59,7 +73,7 @@ LINE = "_freshline_line"
 PARSED = "_freshline_parsed"
 
 REJECTIONS: dict[str, str] = {
-    "NOT_GZIP": "the file ends in .gz and is not a complete gzip file",
+    "UNREADABLE": "the file cannot be read",
     "NOT_UTF8": "the record is not valid UTF-8",
     "TOO_LARGE": "the record is larger than max-record-bytes",
     "NOT_JSON": "the line is not one JSON object with values of the declared types",
@@ -78,12 +92,13 @@ LEFT_OUT = (REDELIVERED, DROPPED)
 # The error of a record that violates a constraint, before its name.
 CONSTRAINT = "CONSTRAINT("
 
-# The header of a CSV file longer than this is no header.
-HEADER_BYTES = 1 << 20
-# Up to this many files each is read by a task of its own, so that the place of a row in its task is its line.
-SINGLE_FILE_TASKS = 64
-PLAIN_PATH = re.compile(r"[A-Za-z0-9_./=-]+")
-OPEN_COST = "spark.sql.files.openCostInBytes"
+# Files of up to this many bytes in all are read here, without a task of Spark's.
+SMALL_BYTES = 4 << 20
+CHANGED = "the file changed while it was read."
+# Of CSV files with more columns than this only the declared ones reach the parser.
+WIDE = 1_000
+# A task of Spark's reads at least this much.
+LEAST_TASK_BYTES = 1 << 20
 # Stands behind each record while it is parsed; what is not read up to here has a second value or words behind the
 # first.
 END = "_freshline_end"
@@ -135,10 +150,12 @@ class Records:
 
     `rows` has the columns FILE, RECORD, LINE (NULL where only the order is known), RAW (NULL for good records of a
     source without a key), ERROR (NULL for good records) and one column for each declared record column; where
-    constraints are declared also VIOLATED, the names of those that a record violates.
+    constraints are declared also VIOLATED, the names of those that a record violates. `counts` are how many rows there
+    must be of each file.
     """
 
     rows: DataFrame
+    counts: Mapping[str, int] = field(default_factory=dict)
 
 
 def log_schema(spec: SourceSpec) -> StructType:
@@ -172,37 +189,85 @@ def record_schema(spec: SourceSpec) -> StructType:
     return schema
 
 
-def read_records(spark: SparkSession, spec: SourceSpec, root: Path, marks: Sequence[FileMark]) -> Records:
-    """Read and parse complete files."""
-    empty = [mark for mark in marks if mark.size == 0]
-    damaged = [mark for mark in marks if mark.size > 0 and mark.path.endswith(".gz") and not _is_gzip(root / mark.path)]
-    full = [mark for mark in marks if mark.size > 0 and mark not in damaged]
+def reading_of(spec: SourceSpec) -> Reading:
+    """How the lines of a source's files are read."""
+    return Reading(spec.format, spec.max_record_bytes, spec.follow_links)
+
+
+def read_records(spark: SparkSession, spec: SourceSpec, root: Path, files: Sequence[Inspected]) -> Records:
+    """Read and parse files that were inspected. Raises FilesMisreadError where one has changed since it was listed."""
+    changed = [file.mark.path for file in files if file.changed]
+    if changed:
+        raise FilesMisreadError(CHANGED, str(root / changed[0]))
+    without = [file for file in files if file.error is not None]
+    readable = [file for file in files if file.error is None]
+    counts = {file.mark.path: 1 for file in without}
     frames: list[DataFrame] = []
-    if spec.format == "csv" and spec.header:
-        by_header: dict[tuple[str, ...] | None, list[FileMark]] = {}
-        for mark in full:
-            by_header.setdefault(_header(root / mark.path, spec), []).append(mark)
-        for header, files in by_header.items():
-            lines = _lines(spark, root, files)
-            if header is None:
-                frames.append(_rejected_whole(lines, spec))
-            else:
-                frames.append(_parse_csv(lines.where(F.col(RECORD) > 1), spec, header))
-    elif full:
-        lines = _lines(spark, root, full)
-        if spec.format == "csv":
-            frames.append(_parse_csv(lines, spec, tuple(column.name for column in spec.record_columns)))
+    if without:
+        frames.append(_rejected_files(spark, spec, without))
+    for header, group in _by_header(spec, readable).items():
+        skip = 0 if header is None or not (spec.format == "csv" and spec.header) else 1
+        reading = replace(reading_of(spec), skip=skip, fields=max(MOST_FIELDS, len(header or ())))
+        if skip and header is not None and len(header) > WIDE:
+            # To set its parser up Spark compares each column with each other one.
+            columns = _columns(header, spec)
+            reading = replace(reading, fields=len(header), columns=columns)
+            header = tuple(header[column] for column in columns)
+        counts |= {file.mark.path: file.records(skip) for file in group}
+        rows = _lines(spark, root, group, reading)
+        if header is None:
+            frames.append(_finished(rows, F.lit("HEADER_MISMATCH"), None, spec))
+        elif spec.format == "csv":
+            frames.append(_parse_csv(rows, spec, header))
         else:
-            frames.append(_parse_json(lines.where(F.trim("value") != ""), spec))
-    for files, error in ((empty, "EMPTY_FILE"), (damaged, "NOT_GZIP")):
-        if files:
-            rows = spark.createDataFrame([(mark.path, 0) for mark in files], f"{FILE} STRING, {RECORD} BIGINT")
-            rows = rows.withColumn(LINE, F.lit(None).cast("bigint")).withColumn("value", F.lit(""))
-            frames.append(_finished(rows, F.lit(error), None, spec))
+            frames.append(_parse_json(rows, spec))
     rows = frames[0]
     for frame in frames[1:]:
         rows = rows.unionByName(frame)
-    return Records(rows)
+    return Records(rows, counts)
+
+
+def check_read(counts: Mapping[str, int], found: Mapping[str, int], root: Path, files: Sequence[Inspected]) -> None:
+    """Compare the rows that were read of each file with those that it has, before they are committed.
+
+    Raises FilesMisreadError where they differ: a file was read twice, not at all or not to its end. So it does where a
+    file was changed meanwhile; one that was taken away after it was read is no matter.
+    """
+    for path in counts.keys() | found.keys():
+        if found.get(path, 0) != counts.get(path, 0):
+            raise FilesMisreadError(
+                f"the file has {counts.get(path, 0)} records, and {found.get(path, 0)} were read.", str(root / path)
+            )
+    for mark in [file.mark for file in files if file.error is None]:
+        try:
+            status = (root / mark.path).stat()
+        except OSError:
+            continue
+        if (status.st_size, status.st_mtime_ns) != (mark.size, mark.modified_ns):
+            raise FilesMisreadError(CHANGED, str(root / mark.path))
+
+
+def _by_header(spec: SourceSpec, files: Sequence[Inspected]) -> dict[tuple[str, ...] | None, list[Inspected]]:
+    """The files by the names of their columns; those without the declared ones under None."""
+    declared = tuple(column.name for column in spec.record_columns)
+    found: dict[tuple[str, ...] | None, list[Inspected]] = {}
+    for file in files:
+        header = _header(file.first, spec) if spec.format == "csv" and spec.header else declared
+        found.setdefault(header, []).append(file)
+    return found
+
+
+def _columns(header: tuple[str, ...], spec: SourceSpec) -> tuple[int, ...]:
+    """The places of the declared columns, two at least: a line of one that is empty would be no line."""
+    declared = {column.name.lower() for column in spec.record_columns}
+    found = tuple(place for place, name in enumerate(header) if name.lower() in declared)
+    return found if len(found) > 1 else (*found, 0 if found != (0,) else 1)
+
+
+def _rejected_files(spark: SparkSession, spec: SourceSpec, files: Sequence[Inspected]) -> DataFrame:
+    found = [(file.mark.path, 0, None, file.reason, file.error) for file in files]
+    schema = f"{FILE} STRING, {RECORD} BIGINT, {LINE} BIGINT, value STRING, {VERDICT} STRING"
+    return _finished(spark.createDataFrame(found, schema), F.lit(None), None, spec)
 
 
 def parse_records(records: DataFrame, spec: SourceSpec) -> Records:
@@ -221,82 +286,62 @@ def parse_records(records: DataFrame, spec: SourceSpec) -> Records:
     return Records(_parse_json(rows, spec))
 
 
-def _is_gzip(path: Path) -> bool:
-    """Whether the file can be read to its end: one that cannot would fail every batch that it is in."""
-    try:
-        with gzip.open(path, "rb") as file:
-            while file.read(1 << 20):
-                pass
-    except (EOFError, gzip.BadGzipFile, zlib.error):
-        return False
-    return True
-
-
-def end_reading(spark: SparkSession) -> None:
-    """Give the session back its own way of reading files, once the records of `read_records` are computed."""
-    spark.conf.unset(OPEN_COST)
-
-
-def open_files(spark: SparkSession, marks: Sequence[FileMark]) -> DataFrameReader:
-    """A reader of lines for exactly these files, each in a task of its own where they are few."""
-    single = len(marks) <= SINGLE_FILE_TASKS
-    # A cost of opening as large as a task makes Spark put every file into a task of its own.
-    spark.conf.set(OPEN_COST, str(128 << 20) if single else str(1 << 20))
-    return (
-        spark.read.option("lineSep", "\n")
-        .option("__globPaths__", "false")
-        # Hadoop's own way looks for a checksum file beside each file, and fails at a name with a colon in it.
-        .option("fs.file.impl", "org.apache.hadoop.fs.RawLocalFileSystem")
-        .option("fs.file.impl.disable.cache", "true")
-    )
-
-
-def file_place(root: Path, marks: Sequence[FileMark]) -> tuple[Column, Column, Column]:
-    """FILE, RECORD and the start of the block, for rows that come straight from `open_files`."""
-    # Hadoop writes a local path as file:/path or file:///path, percent-encoded. Decoding each row's costs a tenth of
-    # reading it, so plain names are cut out as they are.
-    if all(PLAIN_PATH.fullmatch(str(root / mark.path)) for mark in marks):
-        uri = F.col("_metadata.file_path")
-        short, long = len("file:") + len(str(root)) + 2, len("file://") + len(str(root)) + 2
-        name = F.when(F.startswith(uri, F.lit("file://")), F.substr(uri, F.lit(long))).otherwise(
-            F.substr(uri, F.lit(short))
-        )
+def _lines(spark: SparkSession, root: Path, files: Sequence[Inspected], reading: Reading) -> DataFrame:
+    """The records of files with their places: columns value, FILE, RECORD, LINE, VERDICT."""
+    names = [file.mark.path for file in files]
+    pieces = pieces_of(root, files, range(len(files)))
+    total = sum(file.size for file in files)
+    if total <= SMALL_BYTES:
+        read = spark.createDataFrame(pa.Table.from_batches(read_pieces(pieces, reading), LINES_SCHEMA))
     else:
-        place = F.expr("regexp_replace(url_decode(replace(_metadata.file_path, '+', '%2B')), '^file:/+', '/')")
-        name = F.substr(place, F.lit(len(str(root)) + 2))
-    # The lower 33 bits count the rows of a task. A task reads the lines of a block in their order, and no block has
-    # more lines than bytes, so block start + count grows with the place in the file.
-    count = F.monotonically_increasing_id().bitwiseAND(F.lit((1 << 33) - 1))
-    start = F.col("_metadata.file_block_start")
-    return (
-        name.alias(FILE),
-        (start + count + 1).alias(RECORD),
-        start.alias("_freshline_block"),
+        tasks = _tasks(pieces, [file.size for file in files], spark.sparkContext.defaultParallelism)
+        read = spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(_reader(tasks, reading), LINES_DDL)
+    # One text with all names: thousands of literals would take Spark seconds to receive. A name has no NUL in it.
+    name = F.get(F.split(F.lit("\0".join(names)), "\0", -1), F.col(NUMBER))
+    place = F.col(PLACE)
+    return read.select(
+        F.col(VALUE).cast("string").alias("value"), name.alias(FILE), place.alias(RECORD), place.alias(LINE), VERDICT
     )
 
 
-def _lines(spark: SparkSession, root: Path, marks: Sequence[FileMark]) -> DataFrame:
-    """Each line of the files with its place: columns value, FILE, RECORD, LINE."""
-    lines = open_files(spark, marks).text([str(root / mark.path) for mark in marks])
-    value = F.expr(r"rtrim('\r', if(startswith(value, '\uFEFF'), substring(value, 2), value))")
-    rows = lines.select(value.alias("value"), *file_place(root, marks))
-    if len(marks) <= SINGLE_FILE_TASKS:
-        line = F.when(F.col("_freshline_block") == 0, F.col(RECORD))
-        return rows.select("value", FILE, RECORD, line.alias(LINE))
-    first = rows.groupBy(FILE).agg(F.min(RECORD).alias("_freshline_first"))
-    joined = rows.join(F.broadcast(first), FILE)
-    number = F.col(RECORD) - F.col("_freshline_first") + 1
-    line = F.when(F.col("_freshline_block") == 0, number)
-    return joined.select("value", FILE, number.alias(RECORD), line.alias(LINE))
+def _tasks(pieces: Sequence[Piece], sizes: Sequence[int], cores: int) -> list[list[Piece]]:
+    """The parts of files in portions of about the same size, in their order."""
+    weights = [
+        (piece.end - piece.start) if piece.end is not None else max(1, sizes[piece.number] - piece.start)
+        for piece in pieces
+    ]
+    most = max(LEAST_TASK_BYTES, sum(weights) // (2 * cores))
+    tasks: list[list[Piece]] = [[]]
+    size = 0
+    for piece, weight in zip(pieces, weights, strict=True):
+        if tasks[-1] and size + weight > most:
+            tasks.append([])
+            size = 0
+        tasks[-1].append(piece)
+        size += weight
+    return tasks
 
 
-def _header(path: Path, spec: SourceSpec) -> tuple[str, ...] | None:
+def _reader(
+    tasks: Sequence[Sequence[Piece]], reading: Reading
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    # What tasks are sent holds the code itself: the machines of a cluster need pyarrow, and not freshline.
+    cloudpickle.register_pickle_by_value(lines_module)  # type: ignore[no-untyped-call]
+
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for task in batch.column(0).to_pylist():
+                yield from read_pieces(tasks[task], reading)
+
+    return read
+
+
+def _header(first: bytes | None, spec: SourceSpec) -> tuple[str, ...] | None:
     """The column names in the first line, None where they do not hold every declared column."""
-    opener = gzip.open if path.suffix == ".gz" else open
-    with opener(path, "rb") as file:
-        first = file.readline(HEADER_BYTES)
+    if first is None:
+        return None
     try:
-        text = first.decode("utf-8-sig").rstrip("\r\n")
+        text = first.decode()
     except UnicodeDecodeError:
         return None
     try:
@@ -334,11 +379,16 @@ def _parse_csv(lines: DataFrame, spec: SourceSpec, header: tuple[str, ...]) -> D
     ]
     schema = StructType([*fields, StructField("c", StringType())])
     # Quotes are doubled inside quotes (RFC 4180); Spark's own default is a backslash.
-    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "c", "escape": '"'}
+    options = {
+        "mode": "PERMISSIVE",
+        "columnNameOfCorruptRecord": "c",
+        "escape": '"',
+        "maxColumns": str(max(MOST_FIELDS, len(header))),
+    }
     if spec.null_value is not None:
         options["nullValue"] = spec.null_value
     ddl = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in schema.fields)
-    parsed = lines.where(F.col("value") != "").withColumn(PARSED, F.from_csv("value", ddl, options))
+    parsed = lines.withColumn(PARSED, F.from_csv("value", ddl, options))
     place = {name.lower(): number for number, name in enumerate(header)}
     record = F.struct(*[F.col(f"{PARSED}.v{place[c.name.lower()]}").alias(c.name) for c in spec.record_columns]).alias(
         PARSED
@@ -351,10 +401,6 @@ def _parse_csv(lines: DataFrame, spec: SourceSpec, header: tuple[str, ...]) -> D
     return _finished(marked, F.col(ERROR), PARSED, spec)
 
 
-def _rejected_whole(lines: DataFrame, spec: SourceSpec) -> DataFrame:
-    return _finished(lines, F.lit("HEADER_MISMATCH"), None, spec)
-
-
 def _finished(rows: DataFrame, error: Column, record: str | None, spec: SourceSpec) -> DataFrame:
     """The columns of `Records`, with the checks that every format shares."""
     columns = [
@@ -362,7 +408,8 @@ def _finished(rows: DataFrame, error: Column, record: str | None, spec: SourceSp
         for field in record_schema(spec).fields
     ]
     checked = (
-        F.when(F.col("value").isNull(), F.lit("NULL_VALUE"))
+        F.when(_verdict(rows).isNotNull(), _verdict(rows))
+        .when(F.col("value").isNull(), F.lit("NULL_VALUE"))
         .when(~F.is_valid_utf8("value"), F.lit("NOT_UTF8"))
         .when(F.octet_length("value") > spec.max_record_bytes, F.lit("TOO_LARGE"))
         .otherwise(error)
@@ -391,6 +438,11 @@ def _finished(rows: DataFrame, error: Column, record: str | None, spec: SourceSp
     raw = F.col("value") if spec.primary_key else F.when(final.isNotNull(), F.col("value"))
     names = [F.col(quoted(field.name)) for field in record_schema(spec).fields]
     return typed.select(FILE, RECORD, LINE, *queue, raw.cast("binary").alias(RAW), verdict, *marked, *names)
+
+
+def _verdict(rows: DataFrame) -> Column:
+    """What was known of a line before it was parsed; nothing is known of a topic's records."""
+    return F.col(VERDICT) if VERDICT in rows.columns else F.lit(None).cast("string")
 
 
 def record_hash(spec: SourceSpec) -> Column:
@@ -450,10 +502,14 @@ def quarantined(rows: DataFrame, spec: SourceSpec, seq: int, now: datetime) -> D
         f"{CONSTRAINT}{each.name})": f"EXPECT ({each.condition}) is not met" for each in spec.constraints
     }
     message = F.element_at(F.create_map(*[F.lit(x) for pair in said.items() for x in pair]), F.col(ERROR))
+    # The bytes of a file that cannot be read are the reason why.
+    unreadable = F.col(ERROR) == "UNREADABLE"
+    message = F.when(unreadable, F.concat(message, F.lit(": "), F.col(RAW).cast("string"))).otherwise(message)
+    raw = F.when(~unreadable, F.col(RAW)).otherwise(F.lit(b""))
     return rows.where(F.col(ERROR).isNotNull() & ~F.col(ERROR).isin(*LEFT_OUT)).select(
         F.lit(seq).cast("bigint").alias(SEQ),
         *place,
-        F.col(RAW).alias("raw"),
+        raw.alias("raw"),
         F.col(ERROR).alias("error"),
         message.alias("message"),
         F.lit(now).alias("quarantined_at"),

@@ -1,68 +1,118 @@
 """The short way for JSON lines that leave no doubt.
 
-Spark's own JSON reader is twice as fast as parsing lines of text, but it keeps no raw bytes, and of a line it reads the
-first value and forgets the rest. So the lines are looked at as text first. Where the first closing brace of a line is
-its last character, nothing can stand behind the record. Then the reader's own verdict is enough: a record that it
-cannot read stops the batch, which is read the long way instead (`ingest.read_records`). Both ways give the same rows.
+Spark's own JSON reader is faster than parsing lines of text, but it keeps no raw bytes, and of a line it reads the
+first value and forgets the rest. So the lines are inspected first (`refresh/lines.py`). Where each is an object that
+ends with its only closing brace, nothing can stand behind the record. Then the reader's own verdict is enough: a record
+that it cannot read stops the batch, which is read the long way instead (`ingest.read_records`). Both ways give the same
+rows.
 
-Only for sources without a key, whose records need neither their raw bytes nor a comparison with others.
+Only for sources without a key, whose records need neither their raw bytes nor a comparison with others, and for files
+whose names Spark takes as they are.
 """
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, MapType, StringType, StructField, StructType
 
 from freshline.declare.spec import SourceSpec
 from freshline.plan.position import FileMark
-from freshline.refresh.ingest import ERROR, SINGLE_FILE_TASKS, file_place, open_files, record_schema
+from freshline.refresh.ingest import ERROR, SMALL_BYTES, record_schema
 from freshline.refresh.inputs import FILE, RECORD
+from freshline.refresh.lines import Inspected, is_packed
 from freshline.refresh.literal import quoted
 
 CORRUPT = "_freshline_corrupt"
 STOPPED = "FRESHLINE_RECORD_IN_DOUBT"
+# Up to this many files each is read by tasks of its own, so that the place of a row in its task is its line.
+MOST_FILES = 64
+# Of other names Spark makes patterns (`*`, `?`, `[`, `{`, backslash) or escapes.
+PLAIN_PATH = re.compile(r"[A-Za-z0-9_./=-]+")
+# Spark leaves it out whatever is asked for.
+HIDDEN = "._COPYING_"
+OPEN_COST = "spark.sql.files.openCostInBytes"
 
 
-def may_be_plain(spec: SourceSpec, marks: Sequence[FileMark]) -> bool:
-    """Whether the short way is open: flat JSON records, no key, no constraints, few files, none empty or packed."""
+def may_be_plain(spec: SourceSpec, root: Path, files: Sequence[Inspected]) -> bool:
+    """Whether the short way is open: much flat JSON in few files with plain names and lines; no key, no constraints."""
     nested = any(isinstance(field.dataType, ArrayType | MapType | StructType) for field in record_schema(spec).fields)
-    packed = any(mark.path.endswith(".gz") or mark.size == 0 for mark in marks)
-    few = len(marks) <= SINGLE_FILE_TASKS
-    return spec.format == "json" and not spec.primary_key and not spec.constraints and not nested and not packed and few
-
-
-def count_plain_lines(spark: SparkSession, spec: SourceSpec, root: Path, marks: Sequence[FileMark]) -> int | None:
-    """The number of lines, None where one of them is in doubt. Reads the files once, as text."""
-    lines = open_files(spark, marks).text([str(root / mark.path) for mark in marks])
-    # Exactly one closing brace, and it is the last character. Bytes that are no UTF-8 are the reader's to find: it
-    # decodes what it keeps. Splitting is the cheapest of Spark's ways to count a character (a quarter of `instr`).
-    plain = (
-        F.startswith("value", F.lit("{"))
-        & (F.endswith("value", F.lit("}")) | F.endswith("value", F.lit("}\r")))
-        & (F.size(F.split("value", "}", -1)) == 2)
-        & (F.octet_length("value") <= spec.max_record_bytes)
+    return (
+        spec.format == "json"
+        and not spec.primary_key
+        and not spec.constraints
+        and not spec.follow_links
+        and not nested
+        and len(files) <= MOST_FILES
+        and sum(file.size for file in files) > SMALL_BYTES
+        and all(file.plain and _has_plain_name(root, file.mark) for file in files)
     )
-    counted = lines.agg(F.count(F.lit(1)).alias("lines"), F.count_if(~plain).alias("doubtful")).collect()[0]
-    return None if counted["doubtful"] else int(counted["lines"])
 
 
-def read_plain(spark: SparkSession, spec: SourceSpec, root: Path, marks: Sequence[FileMark]) -> DataFrame:
+def _has_plain_name(root: Path, mark: FileMark) -> bool:
+    path = str(root / mark.path)
+    return PLAIN_PATH.fullmatch(path) is not None and not path.endswith(HIDDEN) and not is_packed(path)
+
+
+def count_plain(spark: SparkSession, root: Path, files: Sequence[Inspected]) -> dict[str, int]:
+    """The lines that Spark reads of each file, by its path below the root."""
+    lines = _open_files(spark).text([str(root / file.mark.path) for file in files])
+    found: Counter[str] = Counter()
+    for row in lines.groupBy("_metadata.file_path").count().collect():
+        found[Path(re.sub("^file:/+", "/", row["file_path"])).relative_to(root).as_posix()] += row["count"]
+    return found
+
+
+def end_reading(spark: SparkSession) -> None:
+    """Give the session back its own way of reading files, once the records are computed."""
+    spark.conf.unset(OPEN_COST)
+
+
+def _open_files(spark: SparkSession) -> DataFrameReader:
+    """A reader of lines, of each file by tasks of its own."""
+    # A cost of opening as large as a task makes Spark put every file into a task of its own.
+    spark.conf.set(OPEN_COST, str(128 << 20))
+    return (
+        spark.read.option("lineSep", "\n")
+        .option("__globPaths__", "false")
+        # Hadoop's own way looks for a checksum file beside each file, and fails at a name with a colon in it.
+        .option("fs.file.impl", "org.apache.hadoop.fs.RawLocalFileSystem")
+        .option("fs.file.impl.disable.cache", "true")
+    )
+
+
+def _file_place(root: Path) -> tuple[Column, Column]:
+    """FILE and RECORD, for rows that come straight from the reader."""
+    # Hadoop writes a local path as file:/path or file:///path. A plain one has nothing that it would encode.
+    uri = F.col("_metadata.file_path")
+    short, long = len("file:") + len(str(root)) + 2, len("file://") + len(str(root)) + 2
+    name = F.when(F.startswith(uri, F.lit("file://")), F.substr(uri, F.lit(long))).otherwise(
+        F.substr(uri, F.lit(short))
+    )
+    # The lower 33 bits count the rows of a task. A task reads the lines of a block in their order, and no block has
+    # more lines than bytes, so block start + count grows with the place in the file.
+    count = F.monotonically_increasing_id().bitwiseAND(F.lit((1 << 33) - 1))
+    return name.alias(FILE), (F.col("_metadata.file_block_start") + count + 1).alias(RECORD)
+
+
+def read_plain(spark: SparkSession, spec: SourceSpec, root: Path, files: Sequence[Inspected]) -> DataFrame:
     """The records with FILE, RECORD and ERROR (always NULL); computing them fails with STOPPED at one that is
     broken.
     """
     schema = StructType([*record_schema(spec).fields, StructField(CORRUPT, StringType())])
     rows = (
-        open_files(spark, marks)
+        _open_files(spark)
         .schema(schema)
         .option("mode", "PERMISSIVE")
         .option("columnNameOfCorruptRecord", CORRUPT)
-        .json([str(root / mark.path) for mark in marks])
+        .json([str(root / file.mark.path) for file in files])
     )
-    file, record, _ = file_place(root, marks)
+    file, record = _file_place(root)
     names = [F.col(quoted(field.name)) for field in record_schema(spec).fields]
     read = rows.select(file, record, F.col(CORRUPT), *names)
     certain = read.where(F.assert_true(F.col(CORRUPT).isNull(), F.lit(STOPPED)).isNull())

@@ -20,6 +20,9 @@ from deltalake.exceptions import DeltaError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+# Where a path of a list has one of these, Spark 4.2 takes it for a pattern and reads all files of the list once more,
+# with `__globPaths__` off too. A list of one is read right.
+PATTERN = frozenset("*?[]{}\\")
 # Above this many files Delta's search pays, because it leaves files out.
 MOST_FILES = 64
 
@@ -40,6 +43,8 @@ def read_small(
         return None
     found = [Path(uri.removeprefix("file://")) for uri in table.file_uris()] if files is None else _named(path, files)
     if not found or len(found) > MOST_FILES or not all(file.is_file() for file in found):
+        return None
+    if len(found) > 1 and any(PATTERN & set(str(file)) for file in found):
         return None
     schema = StructType.fromJson(json.loads(table.schema().to_json()))
     reader = spark.read.schema(schema).option("__globPaths__", "false")

@@ -57,20 +57,23 @@ from freshline.refresh.ingest import (
     QUARANTINE_SCHEMA,
     QUEUE_QUARANTINE_SCHEMA,
     REDELIVERED,
+    SMALL_BYTES,
     accepted,
-    end_reading,
+    check_read,
     log_schema,
     mark_duplicates,
     mark_known,
     quarantined,
     read_records,
+    reading_of,
     record_hash,
     statistics_columns,
 )
-from freshline.refresh.inputs import HASH, INGESTED_AT, SEQ
+from freshline.refresh.inputs import FILE, HASH, INGESTED_AT, SEQ
 from freshline.refresh.landing import Listing, find_unread, list_landing
+from freshline.refresh.lines import Inspected, inspect_files
 from freshline.refresh.literal import quoted
-from freshline.refresh.plain_json import STOPPED, count_plain_lines, may_be_plain, read_plain
+from freshline.refresh.plain_json import STOPPED, count_plain, end_reading, may_be_plain, read_plain
 from freshline.refresh.settle import few_rows
 from freshline.refresh.small_tables import read_small
 from freshline.report.outcome import Outcome
@@ -78,7 +81,6 @@ from freshline.run.runtime import KnownFiles, Progress, Runtime
 
 BATCH_BYTES = 256 << 20
 BATCH_FILES = 10_000
-SMALL_BATCH_BYTES = 4 << 20
 # A batch of up to this many rows is looked at in the driver's own memory.
 SMALL_BATCH_ROWS = 20_000
 # Receipts carry the files read since the last flush; this many make a commit file of some tens of kilobytes.
@@ -163,7 +165,7 @@ def refresh_log(
         mode=mode,
         data_timestamp=stamp,
         committed=committed,
-        problems=(*unread.changed, *_unnamed(spec, listing)),
+        problems=(*unread.changed, *_passed_over(spec, listing)),
         violations=violations,
     )
 
@@ -186,7 +188,7 @@ def _list(
     progress: Progress,
 ) -> Listing:
     """List the directory; a request by a person waits for the files that were there when it was asked."""
-    listing = list_landing(root, spec.settle_seconds, runtime.clock())
+    listing = list_landing(root, spec.settle_seconds, runtime.clock(), follow_links=spec.follow_links)
     if not request.wait_for_settle or not listing.unsettled:
         return listing
     asked = {mark.path for mark in listing.unsettled}
@@ -195,7 +197,7 @@ def _list(
         progress(f"waiting for {len(listing.unsettled)} files to settle")
         cancellation.wait(min(0.2, spec.settle_seconds))
         cancellation.check()
-        listing = list_landing(root, spec.settle_seconds, runtime.clock())
+        listing = list_landing(root, spec.settle_seconds, runtime.clock(), follow_links=spec.follow_links)
     return listing
 
 
@@ -333,15 +335,24 @@ def _ingest(
             planned=planned,
         )
 
-    small = sum(mark.size for mark in marks) <= SMALL_BATCH_BYTES
+    root = Path(spec.path)
+    files = inspect_files(root, marks, reading_of(spec), cancellation.check)
+    small = sum(file.size for file in files) <= SMALL_BYTES
     portion = Portion(spec, path, seq, now, small, receipt)
     stored = count_all([path]) if spec.primary_key else []
     with suited_to(spark, [*stored, SMALL_BATCH_ROWS if small else None]):
         try:
-            batch = _commit_plain(runtime, spark, portion, marks, cancellation)
+            batch = _commit_plain(runtime, spark, portion, files, cancellation)
             if batch is None:
-                rows = read_records(spark, spec, Path(spec.path), marks).rows
-                batch = commit_checked(runtime, spark, portion, rows, cancellation)
+                records = read_records(spark, spec, root, files)
+                batch = commit_checked(
+                    runtime,
+                    spark,
+                    portion,
+                    records.rows,
+                    cancellation,
+                    check=lambda found: check_read(records.counts, found, root, files),
+                )
         finally:
             end_reading(spark)
     runtime.known_files[spec.name] = KnownFiles(attempt, {**known.marks, **{mark.path: mark for mark in marks}})
@@ -367,22 +378,19 @@ def _commit_plain(
     runtime: Runtime,
     spark: SparkSession,
     portion: Portion,
-    marks: Sequence[FileMark],
+    files: Sequence[Inspected],
     cancellation: Cancellation,
 ) -> Batch | None:
     """Commit records that leave no doubt, read the short way; None where the long way must be taken."""
     spec, root = portion.spec, Path(portion.spec.path)
-    if not may_be_plain(spec, marks):
+    if not may_be_plain(spec, root, files):
         return None
-    lines = count_plain_lines(spark, spec, root, marks)
-    if lines is None:
-        return None
-    rows = accepted(read_plain(spark, spec, root, marks), spec, portion.seq, portion.now)
+    counts = {file.mark.path: file.lines for file in files}
+    check_read(counts, count_plain(spark, root, files), root, files)
+    rows = accepted(read_plain(spark, spec, root, files), spec, portion.seq, portion.now)
     try:
-        few = few_rows(rows, SMALL_BATCH_ROWS) if lines <= SMALL_BATCH_ROWS else None
-        rows = rows if few is None else few[0]
-        committed = commit_log(runtime, portion, rows, portion.receipt(lines, 0, 0), cancellation, count=_count(few))
-        return Batch(committed, 0, 0)
+        receipt = portion.receipt(sum(counts.values()), 0, 0)
+        return Batch(commit_log(runtime, portion, rows, receipt, cancellation, count=None), 0, 0)
     except (PySparkException, Py4JJavaError) as error:
         # What a task raises comes back as either, by how deep Spark has wrapped it.
         if STOPPED not in str(error):
@@ -395,9 +403,18 @@ def _count(few: tuple[DataFrame, int] | None) -> int | None:
 
 
 def commit_checked(
-    runtime: Runtime, spark: SparkSession, portion: Portion, rows: DataFrame, cancellation: Cancellation
+    runtime: Runtime,
+    spark: SparkSession,
+    portion: Portion,
+    rows: DataFrame,
+    cancellation: Cancellation,
+    *,
+    check: Callable[[Mapping[str, int]], None] | None = None,
 ) -> Batch:
-    """Commit parsed records that are looked at one by one: rejected ones to the quarantine table, then good ones."""
+    """Commit parsed records that are looked at one by one: rejected ones to the quarantine table, then good ones.
+
+    `check` is given how many rows there are of each file, and raises where that is wrong.
+    """
     spec = portion.spec
     if spec.primary_key:
         rows = rows.withColumn(HASH, record_hash(spec))
@@ -412,11 +429,19 @@ def commit_checked(
         marked = _mark_redelivered(spark, spec, portion.path, rows, portion.now) if spec.primary_key else rows
         again = few_rows(marked, SMALL_BATCH_ROWS) if few is not None and marked is not rows else None
         marked = marked if again is None else again[0]
-        counts: dict[str | None, int] = (
-            Counter(row[0] for row in marked.select(ERROR).collect())
+        place = F.lit("") if check is None else F.col(FILE)
+        counted: Counter[tuple[str, str | None]] = (
+            Counter((row[0], row[1]) for row in marked.select(place, ERROR).collect())
             if few is not None
-            else {row[ERROR]: row["count"] for row in marked.groupBy(ERROR).count().collect()}
+            else Counter({(row[0], row[1]): row[2] for row in marked.groupBy(place, ERROR).count().collect()})
         )
+        counts: Counter[str | None] = Counter()
+        found: Counter[str] = Counter()
+        for (file, error), count in counted.items():
+            counts[error] += count
+            found[file] += count
+        if check is not None:
+            check(found)
         violations = _violations(marked, spec)
         redelivered = counts.pop(REDELIVERED, 0)
         dropped = counts.pop(DROPPED, 0)
@@ -479,8 +504,6 @@ def _mark_redelivered(spark: SparkSession, spec: SourceSpec, path: Path, rows: D
     keys = [F.col(quoted(key)) for key in spec.primary_key]
     good = rows.where(F.col(ERROR).isNull())
     twice = good.groupBy(*keys).count().where("count > 1").limit(1).count() > 0
-    # The records are computed: what follows reads the log, in the session's own way.
-    end_reading(spark)
     marked = mark_duplicates(rows, spec) if twice else rows
     stored = read_small(spark, path, None)
     if stored is None:
@@ -566,12 +589,9 @@ def _flush(
     return FilesPosition(previous.seq, ())
 
 
-def _unnamed(spec: SourceSpec, listing: Listing) -> list[FreshlineError]:
-    """A problem for each file that cannot be read by its name."""
-    return [
-        SourceError("the file's name is no UTF-8, so it is not read. Rename it.", where=f"{spec.path}/{name}")
-        for name in listing.unnamed
-    ]
+def _passed_over(spec: SourceSpec, listing: Listing) -> list[FreshlineError]:
+    """A problem for each entry of the landing folder that is not read."""
+    return [SourceError(reason, where=f"{spec.path}/{name}") for name, reason in listing.passed_over]
 
 
 def side_receipt(runtime: Runtime, spec: Spec, seq: int, mode: str, reason: str, stamp: datetime) -> Receipt:

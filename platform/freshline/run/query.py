@@ -157,7 +157,7 @@ def _read_union(
         known = [str(other) for other in runtime.graph.order]
         raise RequestError(f"union_read: there is no table or source {name}.{nearest(call.table, known)}")
     token = None if call.token is None else UnionToken.parse(call.token)
-    read = read_union(runtime, spark, runtime.graph.spec(name).name, token, held=held, cancellation=cancellation)
+    read = read_union(runtime, spark, runtime.graph.spec(name).name, token, cancellation=cancellation)
     read.rows.createOrReplaceTempView(call.view)
     held.callback(spark.catalog.dropTempView, call.view)
     return read.token

@@ -8,7 +8,6 @@ row. A table with a merge is folded with them by its merge. This only reads.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import reduce
@@ -41,12 +40,13 @@ from freshline.refresh.fold import (
 from freshline.refresh.ingest import (
     ERROR,
     accepted,
-    end_reading,
+    check_read,
     log_schema,
     mark_duplicates,
     mark_known,
     parse_records,
     read_records,
+    reading_of,
     record_hash,
 )
 from freshline.refresh.inputs import (
@@ -66,6 +66,7 @@ from freshline.refresh.inputs import (
 from freshline.refresh.keys import DELETE as REMOVE
 from freshline.refresh.keys import OP
 from freshline.refresh.landing import find_unread, list_landing
+from freshline.refresh.lines import inspect_files
 from freshline.refresh.literal import quoted
 from freshline.refresh.settle import settle
 from freshline.refresh.topic import Brokers, read_range
@@ -88,14 +89,12 @@ def read_union(
     name: TableName,
     token: UnionToken | None = None,
     *,
-    held: ExitStack,
     cancellation: Cancellation,
 ) -> UnionRead:
     """A log table, or a table with a merge over one, with what its source has beside it.
 
-    `token` is that of an earlier read; without it everything that the source has now. What must be let go of after the
-    rows are computed goes to `held`. Raises RequestError for a table that has no tail or no version, and the errors of
-    sources.
+    `token` is that of an earlier read; without it everything that the source has now. Raises RequestError for a table
+    that has no tail or no version, and the errors of sources.
     """
     spec = runtime.graph.spec(name)
     log = log_behind(spec, runtime.graph.specs)
@@ -111,7 +110,7 @@ def read_union(
         since = classify(log.name, path, token.log, position_of(path, newest), log=True)
         if since.kind is ChangeKind.SOURCE_REPLACED:
             raise RequestError(f"{log.name} was put back to before the token was made. Read anew.")
-    tail = _tail(runtime, spark, log, path, token, held, cancellation)
+    tail = _tail(runtime, spark, log, path, token, cancellation)
     pinned = Pinned(log, path, token.log)
     if isinstance(spec, SourceSpec):
         stored = read_log(spark, pinned).where(F.col(SEQ) <= (token.log.seq or 0))
@@ -142,7 +141,7 @@ def _plan(runtime: Runtime, name: TableName, log: SourceSpec, cancellation: Canc
                 name, version, log_version, start, end, log_version.seq or 0 if folded is None else folded, at
             )
         known, newest = known_files(runtime, log, path)
-        listing = list_landing(Path(log.path), log.settle_seconds, at)
+        listing = list_landing(Path(log.path), log.settle_seconds, at, follow_links=log.follow_links)
         new = find_unread(Path(log.path), listing.complete, known.marks).new
         if newest is not None and newest.seq == receipt.seq:
             files = FilesPosition(receipt.seq, ()), FilesPosition(receipt.seq, new)
@@ -195,7 +194,6 @@ def _tail(
     log: SourceSpec,
     path: Path,
     token: UnionToken,
-    held: ExitStack,
     cancellation: Cancellation,
 ) -> DataFrame | None:
     """The rows between the token's positions as the log would have them in its next batch; None where there are none.
@@ -210,7 +208,7 @@ def _tail(
         position = topic_position(receipt, log.name)
         found = _topic_tail(runtime, spark, log, token, position, whole, cancellation)
     else:
-        found = _files_tail(spark, log, token, known.marks, whole, held)
+        found = _files_tail(spark, log, token, known.marks, whole, cancellation)
     parts = [_in_batch(part, log, seq + 1) for part in found]
     return reduce(lambda left, right: left.unionByName(right), parts) if parts else None
 
@@ -269,7 +267,7 @@ def _files_tail(
     token: UnionToken,
     read: Mapping[str, FileMark],
     whole: DataFrame,
-    held: ExitStack,
+    cancellation: Cancellation,
 ) -> list[DataFrame]:
     assert isinstance(token.end, FilesPosition)
     marks = token.end.recent
@@ -287,8 +285,11 @@ def _files_tail(
     later = F.col(SEQ) > (token.log.seq or 0)
     found = [whole.where(later & F.col(FILE).isin(list(logged)))] if logged else []
     if opened:
-        held.callback(end_reading, spark)
-        rows = read_records(spark, log, root, opened).rows
+        files = inspect_files(root, opened, reading_of(log), cancellation.check)
+        records = read_records(spark, log, root, files)
+        rows = records.rows
+        read_of = {row[FILE]: row["count"] for row in rows.groupBy(FILE).count().collect()}
+        check_read(records.counts, read_of, root, files)
         found.append(_accepted(rows, log, token, whole if logged else None, whole))
     return found
 

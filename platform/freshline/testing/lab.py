@@ -11,7 +11,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -371,9 +371,8 @@ class Lab:
     def union(self, name: str, token: UnionToken | None = None) -> tuple[list[Row], UnionToken]:
         """The rows of a union read, in the order of `rows`, and its token; with a token the same rows again."""
         spec = self.runtime.graph.spec(TableName.parse(name))
-        with ExitStack() as held:
-            read = read_union(self.runtime, self._spark, spec.name, token, held=held, cancellation=Cancellation())
-            return _in_order(_values(read.rows.toArrow())), read.token
+        read = read_union(self.runtime, self._spark, spec.name, token, cancellation=Cancellation())
+        return _in_order(_values(read.rows.toArrow())), read.token
 
     def quarantine(self, name: str) -> list[Row]:
         """The rejected records of a files source, or rows of a table, oldest batch first."""

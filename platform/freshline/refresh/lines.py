@@ -1,0 +1,405 @@
+"""The lines of landing files, each with the number of its file and its own, in bounded memory.
+
+Spark gets the lines as data and never a file's name: it takes names with some characters for patterns, and reads files
+twice for them. A line longer than `max-record-bytes` is cut before it is in memory, packed files are unpacked block by
+block, and a file that cannot be read is known before a row of it is.
+
+Files are read twice: `inspect_files` counts what is there, `read_pieces` reads it, here or in Spark's Python workers.
+What was read is compared with the counts before it is committed. Nothing here needs Spark.
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import os
+import re
+import stat
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from freshline.plan.position import FileMark
+
+VALUE = "value"
+NUMBER = "_freshline_number"
+PLACE = "_freshline_record"
+VERDICT = "_freshline_verdict"
+LINES_DDL = f"{VALUE} BINARY, {NUMBER} INT, {PLACE} BIGINT, {VERDICT} STRING"
+LINES_SCHEMA = pa.schema([(VALUE, pa.binary()), (NUMBER, pa.int32()), (PLACE, pa.int64()), (VERDICT, pa.string())])
+
+# What is read at once.
+BLOCK_BYTES = 4 << 20
+# What is kept of a record that is too large.
+CUT_BYTES = 64 << 10
+# A large file is read in pieces of about this size, in as many tasks.
+PIECE_BYTES = 32 << 20
+# The parser of CSV makes room for so many fields of a line, or for those of the header where it has more.
+MOST_FIELDS = 20_480
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+# A byte order mark and a carriage return do not count in the size of a record.
+SLACK = 4
+
+# By the end of the name, as Hadoop does it.
+PACKED = (".gz", ".bz2", ".zst", ".lz4")
+NOT_UNPACKED = (".deflate", ".snappy", ".xz", ".zip", ".7z", ".br", ".lzo", ".z", ".tgz")
+DAMAGED = (OSError, EOFError, zlib.error, pa.ArrowException)
+_FIELD = re.compile(rb'(?:^|,)("[^"]*(?:""[^"]*)*"(?=,|$)|[^",][^,]*|)')
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How the lines of a source are read.
+
+    `skip` is the number of lines before the first record, `fields` how many a line of CSV may have. Where `columns` are
+    given it must have exactly so many, and only those at these places are kept.
+    """
+
+    format: str
+    most_bytes: int
+    follow_links: bool
+    skip: int = 0
+    fields: int = MOST_FIELDS
+    columns: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Inspected:
+    """A file as it was found. `error` is a code of quarantine for a file without lines, `reason` says more.
+
+    `lines` are those that are not blank, `first` is the first line (None where it is too large), `size` the bytes
+    unpacked. `plain` says that each line is a JSON object without another in it. `breaks` are places between lines,
+    with the number of lines before each. `changed` says that the file is not the one that was listed.
+    """
+
+    mark: FileMark
+    error: str | None = None
+    reason: str = ""
+    lines: int = 0
+    first: bytes | None = None
+    size: int = 0
+    plain: bool = False
+    breaks: tuple[tuple[int, int], ...] = ()
+    changed: bool = False
+
+    def records(self, skip: int) -> int:
+        """The lines behind the first `skip` (none or one) that are not blank."""
+        return self.lines - (1 if skip and self.first != b"" else 0)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of a file that begins and ends between lines; `number` is the file's, `line` the lines before the part."""
+
+    number: int
+    path: bytes
+    start: int = 0
+    end: int | None = None
+    line: int = 0
+
+
+@dataclass(frozen=True)
+class _Lines:
+    """Lines behind one another in `data`, without what ended them; `line` are those before."""
+
+    data: bytes
+    offsets: np.ndarray[Any, np.dtype[np.int64]]
+    line: int
+    marked: bool
+    end: int
+
+    @property
+    def count(self) -> int:
+        return len(self.offsets) - 1
+
+    def text(self, place: int) -> bytes:
+        return self.data[self.offsets[place] : self.offsets[place + 1]]
+
+    def are_plain(self) -> bool:
+        """Whether each is one JSON object that ends with its first closing brace, which no reader can mistake."""
+        codes = np.frombuffer(self.data, np.uint8)
+        starts, ends = self.offsets[:-1], self.offsets[1:]
+        if self.marked or not bool(np.all(ends > starts)) or not self._is_text():
+            return False
+        braces = bool(np.all(codes[starts] == ord("{"))) and bool(np.all(codes[ends - 1] == ord("}")))
+        return braces and self.data.count(b"}") == self.count
+
+    def _is_text(self) -> bool:
+        """Whether it is UTF-8, and no half of a character is escaped."""
+        try:
+            self.data.decode()
+        except UnicodeDecodeError:
+            return False
+        return b"\\ud" not in self.data and b"\\uD" not in self.data
+
+    def filled(self, reading: Reading) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Which lines are not blank."""
+        starts, lengths = self.offsets[:-1], np.diff(self.offsets)
+        filled: np.ndarray[Any, np.dtype[np.bool_]] = lengths > 0
+        if reading.format == "json" and self.data:
+            codes = np.frombuffer(self.data, np.uint8)
+            first = codes[np.minimum(starts, len(codes) - 1)]
+            for place in np.flatnonzero(filled & (first == ord(" "))).tolist():
+                filled[place] = bool(self.text(place).strip(b" "))
+        return filled
+
+
+@dataclass(frozen=True)
+class _Long:
+    """A line that is too large, of which only the beginning was kept."""
+
+    beginning: bytes
+    line: int
+
+
+class _Source(Protocol):
+    def read(self, size: int, /) -> bytes: ...
+
+
+def inspect_files(
+    root: Path, marks: Sequence[FileMark], reading: Reading, check: Callable[[], None] = lambda: None
+) -> list[Inspected]:
+    """Count the lines of complete files; `check` is called now and then, and stops it by what it raises."""
+    return [_inspect(os.fsencode(root / mark.path), mark, reading, check) for mark in marks]
+
+
+def _inspect(path: bytes, mark: FileMark, reading: Reading, check: Callable[[], None]) -> Inspected:
+    check()
+    ending = _ending(mark.path, NOT_UNPACKED)
+    if ending is not None and mark.size:
+        known = ", ".join(PACKED)
+        return Inspected(mark, "UNREADABLE", f"files that end with {ending} are not unpacked; those with {known} are")
+    packed = _ending(mark.path, PACKED)
+    first: bytes | None = None
+    lines, number, size, plain = 0, 0, 0, reading.format == "json" and packed is None
+    breaks: list[tuple[int, int]] = []
+    try:
+        with _open(path, reading.follow_links) as file:
+            status = os.fstat(file.fileno())
+            if (status.st_size, status.st_mtime_ns) != (mark.size, mark.modified_ns):
+                return Inspected(mark, changed=True)
+            if mark.size == 0:
+                return Inspected(mark, "EMPTY_FILE")
+            for part in _parts(_unpacked(file, packed), reading.most_bytes, 0):
+                check()
+                if isinstance(part, _Long):
+                    lines, number, plain, size = lines + 1, part.line + 1, False, size + reading.most_bytes
+                    continue
+                first = part.text(0) if part.line == 0 else first
+                lines += int(np.count_nonzero(part.filled(reading)))
+                number, size = part.line + part.count, size + len(part.data)
+                plain = plain and part.are_plain() and _fits(part, reading)
+                if part.end - (breaks[-1][0] if breaks else 0) >= PIECE_BYTES and packed is None:
+                    breaks.append((part.end, number))
+    except DAMAGED as error:
+        return Inspected(mark, "UNREADABLE", _reason(error))
+    if not number:
+        return Inspected(mark, "EMPTY_FILE")
+    return Inspected(mark, None, "", lines, first, size, plain, tuple(breaks))
+
+
+def _fits(part: _Lines, reading: Reading) -> bool:
+    return int(np.max(np.diff(part.offsets))) <= reading.most_bytes
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def _ending(name: str, endings: Sequence[str]) -> str | None:
+    return next((ending for ending in endings if name.lower().endswith(ending)), None)
+
+
+def is_packed(name: str) -> bool:
+    """Whether a name says that the file is packed, in a way that is unpacked here or not."""
+    return _ending(name, (*PACKED, *NOT_UNPACKED)) is not None
+
+
+def pieces_of(root: Path, files: Sequence[Inspected], numbers: Sequence[int]) -> list[Piece]:
+    """The parts of which files consist, in their order, a large one of several."""
+    found = []
+    for file, number in zip(files, numbers, strict=True):
+        path = os.fsencode(root / file.mark.path)
+        starts = [(0, 0), *file.breaks]
+        ends = [*(offset for offset, _ in file.breaks), None]
+        found += [Piece(number, path, start, end, line) for (start, line), end in zip(starts, ends, strict=True)]
+    return found
+
+
+def read_pieces(pieces: Sequence[Piece], reading: Reading) -> Iterator[pa.RecordBatch]:
+    """The records in parts of files, as LINES_SCHEMA has them.
+
+    A file that can no longer be read ends where it was read to: whoever counts finds that records are missing.
+    """
+    gathered: list[pa.RecordBatch] = []
+    size = 0
+    for piece in pieces:
+        try:
+            with _open(piece.path, reading.follow_links) as file:
+                file.seek(piece.start)
+                ranged = file if piece.end is None else _Range(file, piece.end - piece.start)
+                source = _unpacked(ranged, _ending(os.fsdecode(piece.path), PACKED))
+                for part in _parts(source, reading.most_bytes, piece.line):
+                    for batch in _batches(part, piece.number, reading):
+                        gathered.append(batch)
+                        size += batch.nbytes
+                    if size >= BLOCK_BYTES // 4:
+                        yield from _together(gathered)
+                        gathered, size = [], 0
+        except DAMAGED:
+            continue
+    yield from _together(gathered)
+
+
+def _together(batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """The same rows in few batches: each one sent costs as much as thousands of rows."""
+    return pa.Table.from_batches(batches, LINES_SCHEMA).combine_chunks().to_batches() if batches else []
+
+
+def _batches(part: _Lines | _Long, number: int, reading: Reading) -> Iterator[pa.RecordBatch]:
+    if isinstance(part, _Long):
+        if part.line >= reading.skip:
+            yield _batch([part.beginning], number, [part.line + 1], "TOO_LARGE")
+        return
+    kept = part.filled(reading)
+    if part.line < reading.skip:
+        kept[: reading.skip - part.line] = False
+    lengths = np.diff(part.offsets)
+    longest = reading.most_bytes
+    if reading.format == "csv":
+        longest = 0 if reading.columns else min(longest, reading.fields)
+    for place in np.flatnonzero(kept & (lengths > longest)).tolist():
+        text, verdict = part.text(place), None
+        if len(text) > reading.most_bytes:
+            text, verdict = text[:CUT_BYTES], "TOO_LARGE"
+        elif reading.format == "csv":
+            fields = _fields(text, reading.fields)
+            if fields is None or (reading.columns and len(fields) != reading.fields):
+                text, verdict = text[:CUT_BYTES], "NOT_CSV"
+            elif reading.columns:
+                text = b",".join([fields[column] for column in reading.columns])
+            else:
+                continue
+        kept[place] = False
+        yield _batch([text], number, [part.line + place + 1], verdict)
+    records = np.arange(part.line + 1, part.line + part.count + 1, dtype=np.int64)
+    buffers = [None, pa.py_buffer(part.offsets.astype(np.int32)), pa.py_buffer(part.data)]
+    values = pa.Array.from_buffers(pa.binary(), part.count, buffers)
+    if not bool(np.all(kept)):
+        values, records = values.filter(pa.array(kept)), records[kept]
+    yield _batch(values, number, records, None)
+
+
+def _batch(values: Any, number: int, records: Any, verdict: str | None) -> pa.RecordBatch:
+    count = len(values)
+    verdicts = pa.nulls(count, pa.string()) if verdict is None else pa.array([verdict] * count, pa.string())
+    columns = [pa.array(values, pa.binary()), pa.array(np.full(count, number, np.int32)), pa.array(records), verdicts]
+    return pa.RecordBatch.from_arrays(columns, schema=LINES_SCHEMA)
+
+
+def _fields(line: bytes, most: int) -> list[bytes] | None:
+    """The fields of a long line of CSV as they are written, None where there are more than `most` or quotes are loose.
+
+    The parser breaks off at more, and fails the batch.
+    """
+    if b'"' not in line:
+        return line.split(b",") if line.count(b",") < most else None
+    found: list[bytes] = []
+    end = -1
+    for match in _FIELD.finditer(line):
+        if match.start() != max(end, 0) or len(found) == most:
+            return None
+        found.append(match.group(1))
+        end = match.end()
+    return found if end == len(line) else None
+
+
+# -- from bytes to lines
+
+
+def _parts(source: _Source, most: int, line: int) -> Iterator[_Lines | _Long]:
+    """All lines, whole ones together. No more is in memory than a block and the longest line that is allowed."""
+    rest: list[bytes] = []
+    held = end = 0
+    beginning: bytes | None = None
+    while block := source.read(BLOCK_BYTES):
+        end += len(block)
+        if beginning is not None:
+            at = block.find(b"\n")
+            if at < 0:
+                continue
+            yield _Long(beginning, line)
+            beginning, line, block = None, line + 1, block[at + 1 :]
+        cut = block.rfind(b"\n") + 1
+        if cut:
+            part = _split(b"".join([*rest, block[:cut]]), line, end - len(block) + cut)
+            yield part
+            line += part.count
+            rest, held, block = [], 0, block[cut:]
+        rest.append(block)
+        held += len(block)
+        if held > most + SLACK:
+            beginning = b"".join(rest)[:CUT_BYTES]
+            rest, held = [], 0
+    if beginning is not None:
+        yield _Long(beginning, line)
+    elif held:
+        yield _split(b"".join([*rest, b"\n"]), line, end)
+
+
+def _split(data: bytes, line: int, end: int) -> _Lines:
+    marked = data.startswith(BYTE_ORDER_MARK) or b"\n" + BYTE_ORDER_MARK in data
+    if marked:
+        data = data.removeprefix(BYTE_ORDER_MARK).replace(b"\n" + BYTE_ORDER_MARK, b"\n")
+    while b"\r\n" in data:
+        data = data.replace(b"\r\n", b"\n")
+    ends = np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n"))
+    offsets = np.zeros(len(ends) + 1, np.int64)
+    offsets[1:] = ends - np.arange(len(ends))
+    return _Lines(data.replace(b"\n", b""), offsets, line, marked, end)
+
+
+# -- from files to bytes
+
+
+def _open(path: bytes, follow_links: bool) -> BinaryIO:
+    # Without O_NONBLOCK a pipe in the place of the file would be waited for.
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | (0 if follow_links else os.O_NOFOLLOW)
+    file = os.fdopen(os.open(path, flags), "rb")
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError("it is not a file")
+    return file
+
+
+def _unpacked(file: Any, packed: str | None) -> _Source:
+    match packed:
+        case ".gz":
+            source: _Source = gzip.GzipFile(fileobj=file, mode="rb")
+        case ".bz2":
+            source = bz2.BZ2File(file)
+        case ".zst" | ".lz4":
+            source = pa.CompressedInputStream(pa.PythonFile(file, "r"), "zstd" if packed == ".zst" else "lz4")
+        case _:
+            source = file
+    return source
+
+
+class _Range:
+    """The next `left` bytes of a file."""
+
+    def __init__(self, file: BinaryIO, left: int) -> None:
+        self._file = file
+        self._left = left
+
+    def read(self, size: int) -> bytes:
+        block = self._file.read(min(size, self._left))
+        self._left -= len(block)
+        return block

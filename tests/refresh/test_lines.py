@@ -1,0 +1,174 @@
+"""Lines are found as they stand in the files, whatever their size and wherever a block ends."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import random
+import tracemalloc
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+from freshline.plan.position import FileMark
+from freshline.refresh import lines
+from freshline.refresh.lines import Piece, Reading, inspect_files, pieces_of, read_pieces
+
+JSON = Reading("json", 1000, follow_links=False)
+CSV = Reading("csv", 1_000_000, follow_links=False)
+
+
+def mark(path):
+    status = path.stat()
+    return FileMark(path.name, status.st_size, status.st_mtime_ns)
+
+
+def read(path, reading):
+    """The file as it was inspected, and its records: number, bytes, verdict."""
+    (found,) = inspect_files(path.parent, [mark(path)], reading)
+    if found.error is not None:
+        return found, []
+    rows = [row for batch in read_pieces(pieces_of(path.parent, [found], [0]), reading) for row in batch.to_pylist()]
+    return found, [(row[lines.PLACE], row[lines.VALUE], row[lines.VERDICT]) for row in rows]
+
+
+def expected(data, reading):
+    """The same, by the plainest of means."""
+    texts = data.split(b"\n")
+    if texts[-1] == b"":
+        texts.pop()
+    out = []
+    for number, text in enumerate(texts, 1):
+        text = text.removeprefix(lines.BYTE_ORDER_MARK).rstrip(b"\r")
+        if number <= reading.skip or not (text.strip(b" ") if reading.format == "json" else text):
+            continue
+        large = len(text) > reading.most_bytes
+        out.append((number, text[: lines.CUT_BYTES] if large else text, "TOO_LARGE" if large else None))
+    return out
+
+
+@pytest.mark.parametrize("block", [2, 7, 64])
+def test_lines_are_the_same_wherever_blocks_and_pieces_end(tmp_path, monkeypatch, block):
+    monkeypatch.setattr(lines, "BLOCK_BYTES", block)
+    monkeypatch.setattr(lines, "PIECE_BYTES", 3 * block)
+    chance = random.Random(block)
+    parts = [
+        b"",
+        b" ",
+        b"  \r",
+        b"x",
+        b"abc",
+        b"\xef\xbb\xbf",
+        b"\xef\xbb\xbf{}",
+        b"\r",
+        b"\xff",
+        b'{"a":1}',
+        b"y" * 40,
+    ]
+    for turn in range(60):
+        data = b"".join(chance.choice(parts) + chance.choice([b"\n", b"\r\n"]) for _ in range(chance.randrange(12)))
+        data += chance.choice([b"", b"end", b"z" * 33])
+        kind = chance.choice([JSON, CSV, replace(CSV, skip=1)])
+        reading = replace(kind, most_bytes=chance.choice([20, 1000]))
+        file = tmp_path / str(turn)
+        file.write_bytes(data)
+
+        found, rows = read(file, reading)
+
+        if not data:
+            assert found.error == "EMPTY_FILE"
+            continue
+        wanted = expected(data, reading)
+        assert [(number, verdict) for number, _, verdict in sorted(rows)] == [(n, verdict) for n, _, verdict in wanted]
+        # Of one that is too large only the beginning is as it is written, with its byte order mark.
+        assert [text for _, text, verdict in sorted(rows) if not verdict] == [text for _, text, v in wanted if not v]
+        assert found.records(reading.skip) == len(wanted)
+
+
+def test_what_is_packed_is_unpacked_and_what_is_damaged_says_why(tmp_path):
+    text = b"".join(b"%d\n" % number for number in range(5000))
+    packed = {
+        ".gz": gzip.compress(text) + gzip.compress(b"member\n"),
+        ".bz2": bz2.compress(text) + bz2.compress(b"member\n"),
+        ".zst": pa.compress(text, codec="zstd", asbytes=True) + pa.compress(b"member\n", codec="zstd", asbytes=True),
+        ".lz4": pa.compress(text, codec="lz4", asbytes=True) + pa.compress(b"member\n", codec="lz4", asbytes=True),
+    }
+    for ending, data in packed.items():
+        file = tmp_path / f"a{ending}"
+        file.write_bytes(data)
+        found, rows = read(file, JSON)
+        assert (found.error, len(rows)) == (None, 5001), (ending, found)
+        for cut in (1, 3, len(data) // 3, len(data) - 1):
+            file.write_bytes(data[:cut])
+            found, _ = read(file, JSON)
+            assert found.error == "UNREADABLE", (ending, cut)
+            assert found.reason
+        file.write_bytes(b"")
+        assert read(file, JSON)[0].error == "EMPTY_FILE"
+
+
+def test_plain_json_is_objects_that_end_with_their_only_closing_brace_in_whole_characters(tmp_path):
+    file = tmp_path / "a.json"
+    plain = [b"{}\n", b'{"a":1}\r\n{"b":"x"}', '{"a":"ü✓😀"}'.encode()]
+    other = [
+        b"{}\n\n{}",
+        b" {}",
+        b"{} ",
+        b"{}{}",
+        b'{"a":{}}',
+        b'{"a":"}"}',
+        b"\xef\xbb\xbf{}",
+        b"x",
+        b'{"a":"\xff"}',
+        b'{"a":"\xed\xa0\x80"}',
+        rb'{"a":"\ud800"}',
+        b"{" + b" " * 1000 + b"}",
+    ]
+    for data in (*plain, *other):
+        file.write_bytes(b"{}\n" + data)
+        assert read(file, JSON)[0].plain == (data in plain), data
+
+
+def test_a_bomb_takes_no_more_memory_than_a_block(tmp_path):
+    file = tmp_path / "bomb.gz"
+    with gzip.open(file, "wb", 1) as packed:
+        for _ in range(100):
+            packed.write(b"x" * (1 << 20))
+    tracemalloc.start()
+    found, rows = read(file, JSON)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert [(number, verdict, len(text)) for number, text, verdict in rows] == [(1, "TOO_LARGE", lines.CUT_BYTES)]
+    assert found.records(0) == 1
+    assert most < 8 * lines.BLOCK_BYTES
+
+
+def test_a_file_that_ends_early_when_it_is_read_gives_fewer_records_than_were_counted(tmp_path):
+    file = tmp_path / "a"
+    file.write_bytes(b"1\n2\n3\n")
+    (found,) = inspect_files(tmp_path, [mark(file)], JSON)
+    file.write_bytes(b"1\n")
+    rows = list(read_pieces([*pieces_of(tmp_path, [found], [0]), Piece(1, b"/nowhere")], JSON))
+
+    assert (found.lines, sum(batch.num_rows for batch in rows)) == (3, 1)
+
+
+def test_fields_of_a_long_line_are_cut_as_they_are_written(tmp_path):
+    reading = replace(CSV, fields=3, columns=(0, 2))
+    file = tmp_path / "a.csv"
+    file.write_bytes(b'a,b,c\n"a,""x""",,\n,"",""\na,b\na,b,c,d\n"a"b,c,d\n"a,b,c\na"b,c,d\n')
+
+    _, rows = read(file, reading)
+
+    assert [(text, verdict) for _, text, verdict in sorted(rows)] == [
+        (b"a,c", None),
+        (b'"a,""x""",', None),
+        (b',""', None),
+        (b"a,b", "NOT_CSV"),
+        (b"a,b,c,d", "NOT_CSV"),
+        (b'"a"b,c,d', "NOT_CSV"),
+        (b'"a,b,c', "NOT_CSV"),
+        (b'a"b,d', None),
+    ]
