@@ -242,3 +242,42 @@ def test_the_lags_that_alert_are_read(project):
     found = spec(project)
 
     assert (found.warn_after_seconds, found.fail_after_seconds) == (60, 3600)
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("s3://bucket/x", "begins with s3:, and files are read from folders of this machine"),
+        ("S3A://bucket/x", "the path at which it is mounted"),
+        ("file:///var/landing", "Write '/var/landing'"),
+        ("file:/var/landing", "Write '/var/landing'"),
+        ("FILE://localhost/var/landing", "Write '/var/landing'"),
+        ("file:", "the path at which it is mounted"),
+        ("hdfs:/x", "begins with hdfs:"),
+        ("hdfs:x", "begins with hdfs:"),
+        ("dbfs:/x", "begins with dbfs:"),
+        ("https://host/x", "begins with https:"),
+        ("${env:LANDING}", "begins with s3:"),
+        ("  ", "not empty"),
+        ("~nobody-of-this-name/x", "the home of somebody unknown"),
+        (".freshline/local/warehouse", "is in the warehouse"),
+        (".freshline/x/../local/warehouse/t", "is in the warehouse"),
+        ("a.json", "is a file"),
+    ],
+)
+def test_a_landing_path_that_is_no_folder_of_this_machine_is_refused(project, path, said):
+    project.environ["LANDING"] = "s3://secret@bucket/x"
+    (project.root / "a.json").write_text("{}")
+    declare(project, f"'connector' = 'files', 'format' = 'json', 'path' = '{path}'")
+    rule, where, message = project.error()
+
+    assert (rule, where) == ("OPTION_VALUE", "assets/s.sql:4")
+    assert said in message
+    assert "secret" not in message
+
+
+@pytest.mark.parametrize("path", ["a:b/c", "file", "s3/x", "landing/s3:x", "./hdfs:x", "~/x"])
+def test_a_landing_path_may_have_a_colon(project, path):
+    declare(project, f"'connector' = 'files', 'format' = 'json', 'path' = '{path}'")
+
+    assert spec(project).path.startswith("/")

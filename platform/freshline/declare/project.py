@@ -23,7 +23,7 @@ from freshline.declare.names import PART, TableName
 from freshline.declare.project_settings import find_project, read_settings
 from freshline.declare.rules import Problems, breach
 from freshline.declare.settings import Settings, provide_state
-from freshline.declare.source import resolve_path
+from freshline.declare.source import check_landing_folder, resolve_path
 from freshline.declare.spec import SourceSpec, Spec, TableSpec
 from freshline.errors import DeclarationError
 
@@ -308,6 +308,7 @@ def _placed_source(
 ) -> Declaration:
     try:
         path = resolve_path(declaration, settings.root, settings.environment, environ)
+        check_landing_folder(declaration, path, settings.warehouse)
         return replace(declaration, spec=replace(spec, path=path))
     except DeclarationError as error:
         problems.extend(error)

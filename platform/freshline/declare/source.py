@@ -66,6 +66,10 @@ KAFKA_SECRET = re.compile(r"(password|jaas\.config|secret|keystore\.key|token)\Z
 
 _REFERENCE = re.compile(r"\$\{([^}]*)\}")
 _GAP = re.compile(r"([0-9]{1,9}):([0-9]{1,18})-([0-9]{1,18})")
+# Two letters at least, so that no drive of Windows is one; what follows is no part of a name with a colon in it.
+_LANDING_SCHEME = re.compile(
+    r"(?:[a-z][a-z0-9+.-]+:(?=/)|(?:file|dbfs|hdfs|s3|s3a|s3n|gs|abfs|abfss|wasb|wasbs):)", re.IGNORECASE
+)
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 
 
@@ -303,9 +307,52 @@ def resolve_path(declaration: Declaration, root: Path, environment: str, environ
         # Its references may be secrets: they are resolved where they are used, and kept nowhere.
         return ""
     path = _REFERENCE.sub(resolve, spec.path)
-    if _SCHEME.match(path):
+    if spec.connector == "files":
+        _check_landing_path(path, spec.path, at)
+    elif _SCHEME.match(path):
         return path
-    return os.path.normpath(root / Path(path).expanduser())
+    try:
+        return os.path.normpath(root / Path(path).expanduser())
+    except RuntimeError as error:
+        raise breach(
+            "OPTION_VALUE", f"option 'path': '{path}' names the home of somebody unknown. Write the whole path.", at
+        ) from error
+
+
+def check_landing_folder(declaration: Declaration, path: str, warehouse: Path) -> None:
+    """Refuse landing files among the tables of the warehouse, and a file where a folder is asked for."""
+    spec = declaration.spec
+    if not isinstance(spec, SourceSpec) or spec.connector != "files":
+        return
+    at, folder = declaration.at("path"), Path(path)
+    if folder.is_relative_to(warehouse):
+        raise breach(
+            "OPTION_VALUE",
+            f"option 'path': {path} is in the warehouse {warehouse}. Let files land in a folder outside.",
+            at,
+        )
+    if folder.is_file():
+        raise breach("OPTION_VALUE", f"option 'path': {path} is a file. Write the folder in which files land.", at)
+
+
+def _check_landing_path(path: str, written: str, at: Location) -> None:
+    """Refuse a path that would be taken for another one: landing files are read from folders of this machine."""
+    scheme = _LANDING_SCHEME.match(path)
+    if scheme is not None:
+        local = (
+            path[scheme.end() :].removeprefix("//localhost") if scheme[0].lower() == "file:" and path == written else ""
+        )
+        instead = f"'{'/' + local.lstrip('/')}'" if local.strip("/") else "the path at which it is mounted"
+        raise breach(
+            "OPTION_VALUE",
+            f"option 'path': '{written}' begins with {scheme[0]}, and files are read from folders of this machine. "
+            f"Write {instead}.",
+            at,
+        )
+    if not path.strip():
+        raise breach("OPTION_VALUE", "option 'path' is empty. Write the folder in which files land.", at)
+    if "\0" in path:
+        raise breach("OPTION_VALUE", "option 'path' has a NUL character, which no path has. Remove it.", at)
 
 
 def _stated_freshness(clauses: SourceClauses) -> Freshness | None:
