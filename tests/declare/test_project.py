@@ -6,9 +6,9 @@ import hashlib
 import json
 import os
 import pickle
+import resource
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -212,20 +212,25 @@ def test_a_project_that_was_read_before_is_read_without_sqlglot(project):
     assert run(WARM, project) == "6 []"
 
 
+def cpu_seconds() -> float:
+    """The CPU time of this process and of the children that have ended."""
+    return sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+
+
 def test_two_hundred_declarations_are_read_in_time(project):
     many(project, 200)
     settings = read_settings(project.root, {})
-    begin = time.perf_counter()
+    begin = cpu_seconds()
     cold = read_project(settings)
-    middle = time.perf_counter()
+    middle = cpu_seconds()
     warm = read_project(settings)
-    end = time.perf_counter()
+    end = cpu_seconds()
 
     assert cold == warm
     assert len(warm) == 203
-    # The promises are 5 s and 1 s; a test on a busy machine has room above what it takes (1.5 s and 0.1 s).
-    assert middle - begin < 10
-    assert end - middle < 2
+    # The promises are 5 s and 1 s on a machine that does nothing else: there, this is what they take.
+    assert middle - begin < 5
+    assert end - middle < 1
 
 
 # -- the cache

@@ -58,7 +58,7 @@ class Bench:
         self.runtime: Any = SimpleNamespace(
             control=control, warehouse=Warehouse(settings.warehouse), clock=lambda: NOW, graph=self.graph
         )
-        declarations: Any = SimpleNamespace(graph=self.graph, look_strictly=lambda: self.graph)
+        declarations: Any = SimpleNamespace(graph=self.graph, look_strictly=lambda check: self.graph)
         in_force = InForce(declarations, control, lambda: datetime.now(UTC))
         self.requests = Requests(self.runtime, in_force, self.work, lambda graph: ())
 

@@ -66,7 +66,7 @@ class Bench:
             lock=lambda name: threading.Lock(),
             failpoint=lambda point: None,
         )
-        declarations: Any = SimpleNamespace(graph=self.graph, look_strictly=lambda: self.graph)
+        declarations: Any = SimpleNamespace(graph=self.graph, look_strictly=lambda check: self.graph)
         in_force = InForce(declarations, control, lambda: datetime.now(UTC))
         self.requests = Requests(runtime, in_force, self.work, lambda graph: (TableName.parse("d"),))
 
@@ -365,7 +365,7 @@ def test_the_start_of_a_changed_declaration_is_checked(bench, start, said):
 def test_savepoints_are_made_and_dropped_and_a_wrong_wish_is_told(settings):
     tables = SmallTables(settings, {"a": SOURCE.format(name="a"), "b": TABLE.format(name="b", reads="a")})
     tables.commit("b", [1])
-    declarations: Any = SimpleNamespace(graph=tables.runtime.graph, look_strictly=lambda: tables.runtime.graph)
+    declarations: Any = SimpleNamespace(graph=tables.runtime.graph, look_strictly=lambda check: tables.runtime.graph)
     in_force = InForce(declarations, tables.runtime.control, lambda: datetime.now(UTC))
     work = Work(succeeded, 1, lambda job, outcome: None)
     requests = Requests(tables.runtime, in_force, work, lambda graph: ())

@@ -210,7 +210,8 @@ def _fits(part: _Lines, reading: Reading) -> bool:
 def _reason(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
-    return (str(error).splitlines() or [type(error).__name__])[0]
+    first, _, _ = str(error).partition("\n")
+    return first or type(error).__name__
 
 
 def _ending(name: str, endings: Sequence[str]) -> str | None:
