@@ -40,9 +40,9 @@ def test_no_affected_key_is_missed():
 
 @pytest.mark.slow
 def test_no_affected_key_follows_the_order_in_which_doubles_are_added_up():
-    counts = look_at(range(40_000, 40_015), doubles=True)
+    counts = look_at(range(40_000, 40_002), doubles=True)
 
-    assert counts.refreshes > 80, counts
+    assert counts.refreshes > 12, counts
     # Most of what sums of DOUBLE are in has other columns to tell its rows apart.
     assert counts.reasons["INEXACT_KEY"] < counts.refreshes / 5, counts
 
