@@ -36,7 +36,7 @@ SOURCE = (
 # Every row takes about a millisecond for each of its n, and all of them are computed each time.
 SLOW = (
     "CREATE MATERIALIZED TABLE slow FRESHNESS = INTERVAL '10' DAY AS "
-    "SELECT event_id, n, aggregate(sequence(1, n * 4000), 0L * unix_seconds(now()), (a, x) -> (a + x) % 1000003) "
+    "SELECT event_id, n, aggregate(sequence(1, n * 300), 0L * unix_seconds(now()), (a, x) -> (a + x) % 1000003) "
     "AS waited FROM event"
 )
 KILLS = 20

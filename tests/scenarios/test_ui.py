@@ -186,7 +186,7 @@ def declarations(first: date) -> dict[str, str]:
     daily = f"PARTITIONED BY (ds) WITH ('partition.unit' = 'day', 'partition.start' = '{first}')"
     files = "WITH ('connector' = 'files', 'format' = 'json', 'path' = 'in', 'settle' = '0 seconds')"
     # A row takes about as many milliseconds as it says, and all rows are computed each time.
-    works = "aggregate(sequence(1, n * 4000), 0L * unix_seconds(now()), (a, x) -> (a + x) % 1000003)"
+    works = "aggregate(sequence(1, n * 300), 0L * unix_seconds(now()), (a, x) -> (a + x) % 1000003)"
     return {
         "event": f"CREATE SOURCE event (id STRING, n BIGINT, PRIMARY KEY (id)) {files}",
         "load": "CREATE SOURCE load (ds DATE, n BIGINT) WITH ('connector' = 'delta', 'path' = 'landing/load')",

@@ -17,9 +17,11 @@ import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
 from pyspark.core.context import SparkContext
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -128,7 +130,10 @@ class Node:
 
 @dataclass
 class _Known:
-    """Texts that were judged in this process; a refresh runs the same ones each time."""
+    """Texts that were judged in this process; a refresh runs the same ones each time.
+
+    All sessions parse alike (see `Sessions`), so that a text stands for the plan that was judged.
+    """
 
     readings: dict[str, Reading] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -145,6 +150,7 @@ class _Known:
 
 
 _QUERIES = _Known()
+_DECLARED = _Known()
 _EXPRESSIONS = _Known()
 
 
@@ -153,11 +159,10 @@ def read_only(spark: SparkSession, text: str) -> DataFrame:
 
     Raises ForbiddenQueryError, and Spark's own errors for what it cannot parse or analyze.
     """
+    if _QUERIES.get(text) is not None:
+        return spark.sql(text)
     plan = _parse(spark, text)
-    reading = _QUERIES.get(text)
-    if reading is None:
-        reading = judge(plan)
-        _QUERIES.note(text, reading)
+    _QUERIES.note(text, judge(plan))
     return _rows(spark, plan)
 
 
@@ -166,9 +171,20 @@ def read_declared(spark: SparkSession, text: str, views: Collection[str]) -> Dat
 
     Raises ForbiddenQueryError too where Spark reads other tables in it than the declaration was found to read.
     """
+    reading = _DECLARED.get(text)
+    if reading is not None:
+        _require_reads(reading, views)
+        return spark.sql(text)
     plan = _parse(spark, text)
-    known = _QUERIES.get(text)
-    reading = judge(plan) if known is None else known
+    reading = judge(plan)
+    _require_reads(reading, views)
+    rows = _rows(spark, plan)
+    inspect(rows, {view.lower() for view in views})
+    _DECLARED.note(text, reading)
+    return rows
+
+
+def _require_reads(reading: Reading, views: Collection[str]) -> None:
     wanted = {view.lower() for view in views}
     others = sorted(reading.relations - reading.common - wanted)
     missing = sorted(wanted - reading.relations)
@@ -178,11 +194,6 @@ def read_declared(spark: SparkSession, text: str, views: Collection[str]) -> Dat
             f"Spark {'also reads' if others else 'does not read'} {named} in the query, unlike the plan. Its comments, "
             "quotes or names are taken otherwise by Spark. Write them in a simpler way."
         )
-    rows = _rows(spark, plan)
-    if known is None:
-        inspect(rows, wanted)
-        _QUERIES.note(text, reading)
-    return rows
 
 
 @dataclass(frozen=True)
@@ -216,7 +227,7 @@ def judge_asked(spark: SparkSession, text: str, views: Collection[str], declared
 
 def literals_of(spark: SparkSession, text: str) -> Counter[str]:
     """The literals of a statement as Spark reads it."""
-    trees = json.loads(_parse(spark, text).toJSON())
+    trees = _printed(_parse(spark, text))
     return Counter(_literal(node) for node in _nodes(trees) if node.kind == "Literal")
 
 
@@ -229,7 +240,7 @@ def read_expression(text: str) -> Column:
         parsers = context._jvm.org.apache.spark.sql.catalyst.parser  # type: ignore[union-attr]
         # The object of Scala, by the name it has in the JVM.
         parser = getattr(getattr(parsers, "CatalystSqlParser$"), "MODULE$")
-        reading = _judge_trees(json.loads(parser.parseExpression(text).toJSON()))
+        reading = _judge_trees(_printed(parser.parseExpression(text)))
         if reading.relations:
             raise ForbiddenQueryError(f"({text}) has a subquery; it is computed from one row.")
         _EXPRESSIONS.note(text, reading)
@@ -243,7 +254,8 @@ def _parse(spark: SparkSession, text: str) -> Any:
     before = jvm.SparkSession.getActiveSession()
     jvm.SparkSession.setActiveSession(spark._jsparkSession)
     try:
-        return spark._jsparkSession.sessionState().sqlParser().parsePlan(text)
+        with _deep():
+            return spark._jsparkSession.sessionState().sqlParser().parsePlan(text)
     finally:
         if before.isDefined():
             jvm.SparkSession.setActiveSession(before.get())
@@ -260,8 +272,8 @@ def _rows(spark: SparkSession, plan: Any) -> DataFrame:
 
 def judge(plan: Any) -> Reading:
     """Judge a logical plan as it was parsed. Raises ForbiddenQueryError."""
-    trees = json.loads(plan.toJSON())
-    definitions = [json.loads(each.toJSON()) for each in _definitions(plan, _count(trees, "WithWindowDefinition"))]
+    trees = _printed(plan)
+    definitions = [_printed(each) for each in _definitions(plan, _count(trees, "WithWindowDefinition"))]
     if any(_count(each, "WithWindowDefinition") for each in definitions):
         raise ForbiddenQueryError("a window is defined inside the definition of a window. Write OVER (..) in full.")
     return _judge_trees([trees, *definitions])
@@ -353,7 +365,7 @@ def _check_options(node: Node) -> None:
 
 def inspect(rows: DataFrame, views: Collection[str]) -> None:
     """Raise ForbiddenQueryError unless the analyzed plan reads nothing but these views, and runs no code of others."""
-    trees = json.loads(rows._jdf.queryExecution().analyzed().toJSON())
+    trees = _printed(rows._jdf.queryExecution().analyzed())
     for node in _nodes(trees, stop=lambda node: _is_view(node, views)):
         is_leaf = not node.children and not node.name.startswith(f"{_CATALYST}expressions.")
         if is_leaf and node.kind not in _LEAVES and not _is_view(node, views):
@@ -378,11 +390,30 @@ def _definitions(plan: Any, expected: int) -> list[Any]:
         if node.getClass().getSimpleName() == "WithWindowDefinition":
             seen += 1
             found.extend(_listed(node.windowDefinitions().values().toSeq()))
-        for inner in (node.children(), node.innerChildren(), node.subqueries()):
+        is_with = node.getClass().getSimpleName() == "UnresolvedWith"
+        # Inside of others are their subqueries, which would be counted twice.
+        for inner in (node.children(), node.subqueries(), *([node.innerChildren()] if is_with else [])):
             waiting.extend(_listed(inner))
     if seen != expected:
         raise ForbiddenQueryError("a WINDOW clause stands where it cannot be inspected. Write OVER (..) in full.")
     return found
+
+
+def _printed(node: Any) -> Any:
+    """A plan or expression as Spark prints it, in one call: walking it node by node takes hundreds."""
+    with _deep():
+        return json.loads(node.toJSON())
+
+
+@contextmanager
+def _deep() -> Iterator[None]:
+    """Refuse what the stack of Python or of Java is too small for."""
+    try:
+        yield
+    except (RecursionError, Py4JJavaError) as error:
+        if isinstance(error, Py4JJavaError) and "StackOverflowError" not in str(error.java_exception):
+            raise
+        raise ForbiddenQueryError("the query is nested too deeply to be judged. Split it.") from error
 
 
 def _listed(several: Any) -> list[Any]:
