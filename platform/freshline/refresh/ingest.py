@@ -20,7 +20,6 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
-    BooleanType,
     DateType,
     IntegerType,
     LongType,
@@ -38,6 +37,7 @@ from freshline.declare.spec import OnViolation, SourceSpec
 from freshline.errors import FilesMisreadError
 from freshline.refresh import lines as lines_module
 from freshline.refresh.constraints import VIOLATED, first_violated, violated
+from freshline.refresh.exact import Record, has_half_character, is_changed, is_lost, is_whole, read_as, stored
 from freshline.refresh.inputs import (
     FILE,
     HASH,
@@ -74,17 +74,19 @@ PARSED = "_freshline_parsed"
 
 REJECTIONS: dict[str, str] = {
     "UNREADABLE": "the file cannot be read",
-    "NOT_UTF8": "the record is not valid UTF-8",
+    "NOT_UTF8": "the record is not valid UTF-8, or escapes half of a character",
     "TOO_LARGE": "the record is larger than max-record-bytes",
     "NOT_JSON": "the line is not one JSON object with values of the declared types",
     "NOT_CSV": "the line does not have the declared number of columns, or a value is not of its declared type",
     "EMPTY_FILE": "the file is empty",
     "HEADER_MISMATCH": "the first line of the file does not name the declared columns",
+    "VALUE_CHANGED": "a value of this column would be another one in the declared type",
     "NULL_VALUE": "the record of the topic has no value (a tombstone)",
     "NULL_KEY": "a column of the primary key is NULL",
     "KEY_CONFLICT": "another record with this primary key and other values arrived before",
 }
 
+VALUE_CHANGED = "VALUE_CHANGED"
 # What is left out and counted, and not kept in quarantine.
 REDELIVERED = "REDELIVERED"
 DROPPED = "DROPPED"
@@ -99,9 +101,10 @@ CHANGED = "the file changed while it was read."
 WIDE = 1_000
 # A task of Spark's reads at least this much.
 LEAST_TASK_BYTES = 1 << 20
-# Stands behind each record while it is parsed; what is not read up to here has a second value or words behind the
-# first.
-END = "_freshline_end"
+CORRUPT = "_freshline_corrupt"
+BYTE_ORDER_MARK = "\ufeff"
+# What Spark's JSON takes beyond JSON.
+STRICT_JSON = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
 
 QUARANTINE_SCHEMA = StructType(
     [
@@ -356,27 +359,23 @@ def _header(first: bytes | None, spec: SourceSpec) -> tuple[str, ...] | None:
 
 
 def _parse_json(lines: DataFrame, spec: SourceSpec) -> DataFrame:
-    # By itself Spark's parser reads the first value of a line and forgets the rest. So each line is read as the first
-    # of two elements of an array of ours: whatever stands behind the record makes it another array, or none.
-    fields = StructType([*record_schema(spec).fields, StructField(END, BooleanType())])
-    wrapped = StructType([StructField("v", ArrayType(fields)), StructField("c", StringType())])
-    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "c"}
-    text = F.concat(F.lit('{"v":['), F.col("value"), F.lit(f',{{"{END}":true}}]}}'))
-    read = lines.withColumn(PARSED, F.from_json(text, wrapped, options))
-    whole = F.col(f"{PARSED}.c").isNull() & (F.size(f"{PARSED}.v") == 2) & F.get(f"{PARSED}.v", F.lit(1))[END]
-    parsed = read.withColumn("_freshline_whole", F.coalesce(whole, F.lit(False))).withColumn(
-        PARSED, F.get(f"{PARSED}.v", F.lit(0))
-    )
-    broken = ~F.col("_freshline_whole") | F.col(PARSED).isNull()
-    return _finished(parsed, F.when(broken, F.lit("NOT_JSON")), PARSED, spec)
+    # By itself Spark's parser reads the first value of a line and forgets the rest, so what is behind it is checked.
+    record = Record(raw=F.col("value"))
+    fields = [StructField(field.name, read_as(field.dataType, record)) for field in record_schema(spec).fields]
+    schema = StructType([*fields, StructField(CORRUPT, StringType())])
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT, **STRICT_JSON}
+    marked = F.startswith("value", F.lit(BYTE_ORDER_MARK))
+    body = F.when(marked, F.substring("value", 2, spec.max_record_bytes)).otherwise(F.col("value"))
+    parsed = lines.withColumn(PARSED, F.from_json(body, schema, options))
+    broken = F.col(PARSED).isNull() | F.col(f"{PARSED}.{CORRUPT}").isNotNull() | ~is_whole(body)
+    error = F.when(has_half_character(F.col("value")), F.lit("NOT_UTF8")).when(broken, F.lit("NOT_JSON"))
+    return _finished(parsed, error, record, spec)
 
 
 def _parse_csv(lines: DataFrame, spec: SourceSpec, header: tuple[str, ...]) -> DataFrame:
-    types = {field.name.lower(): field for field in record_schema(spec).fields}
-    fields = [
-        StructField(f"v{number}", types[name.lower()].dataType if name.lower() in types else StringType())
-        for number, name in enumerate(header)
-    ]
+    record = Record(csv=True)
+    types = {field.name.lower(): read_as(field.dataType, record) for field in record_schema(spec).fields}
+    fields = [StructField(f"v{number}", types.get(name.lower(), StringType())) for number, name in enumerate(header)]
     schema = StructType([*fields, StructField("c", StringType())])
     # Quotes are doubled inside quotes (RFC 4180); Spark's own default is a backslash.
     options = {
@@ -390,23 +389,28 @@ def _parse_csv(lines: DataFrame, spec: SourceSpec, header: tuple[str, ...]) -> D
     ddl = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in schema.fields)
     parsed = lines.withColumn(PARSED, F.from_csv("value", ddl, options))
     place = {name.lower(): number for number, name in enumerate(header)}
-    record = F.struct(*[F.col(f"{PARSED}.v{place[c.name.lower()]}").alias(c.name) for c in spec.record_columns]).alias(
-        PARSED
-    )
+    values = F.struct(*[F.col(f"{PARSED}.v{place[c.name.lower()]}").alias(c.name) for c in spec.record_columns])
     # A quoted value that the line does not end goes on in the next one: neither is a record.
     quotes = F.length("value") - F.length(F.replace("value", F.lit('"')))
     open_quote = (quotes % 2 == 1) & F.col("value").rlike('(^|,)"')
     broken = F.col(f"{PARSED}.c").isNotNull() | F.col(PARSED).isNull() | open_quote
-    marked = parsed.withColumn(ERROR, F.when(broken, F.lit("NOT_CSV"))).withColumn(PARSED, record)
-    return _finished(marked, F.col(ERROR), PARSED, spec)
+    marked = parsed.withColumn(ERROR, F.when(broken, F.lit("NOT_CSV"))).withColumn(PARSED, values)
+    return _finished(marked, F.col(ERROR), record, spec)
 
 
-def _finished(rows: DataFrame, error: Column, record: str | None, spec: SourceSpec) -> DataFrame:
-    """The columns of `Records`, with the checks that every format shares."""
+def _finished(rows: DataFrame, error: Column, record: Record | None, spec: SourceSpec) -> DataFrame:
+    """The columns of `Records`, with the checks that every format shares.
+
+    `record` says what the values in PARSED were parsed from; None where nothing was.
+    """
+    fields = record_schema(spec).fields
     columns = [
-        (F.col(f"{record}.{quoted(field.name)}") if record else F.lit(None)).cast(field.dataType).alias(field.name)
-        for field in record_schema(spec).fields
+        F.lit(None).cast(field.dataType).alias(field.name)
+        if record is None
+        else stored(F.col(f"{PARSED}.{quoted(field.name)}"), field.dataType, record, field.name).alias(field.name)
+        for field in fields
     ]
+    parsed = [] if record is None else [PARSED]
     checked = (
         F.when(_verdict(rows).isNotNull(), _verdict(rows))
         .when(F.col("value").isNull(), F.lit("NULL_VALUE"))
@@ -415,11 +419,12 @@ def _finished(rows: DataFrame, error: Column, record: str | None, spec: SourceSp
         .otherwise(error)
     )
     queue = OF_QUEUE if spec.kafka is not None else ()
-    typed = rows.select(FILE, RECORD, LINE, *queue, F.col("value"), checked.alias(ERROR), *columns)
+    typed = rows.select(FILE, RECORD, LINE, *queue, F.col("value"), checked.alias(ERROR), *parsed, *columns)
     null_key = F.lit(False)
     for key in spec.primary_key:
         null_key = null_key | F.col(quoted(key)).isNull()
-    broken = F.coalesce(F.col(ERROR), F.when(null_key, F.lit("NULL_KEY")))
+    lost = [] if record is None else [each for field in fields if (each := _lost(field, record)) is not None]
+    broken = F.coalesce(F.col(ERROR), *lost, F.when(null_key, F.lit("NULL_KEY")))
     final = broken
     marked: list[Column] = []
     if spec.constraints:
@@ -443,6 +448,25 @@ def _finished(rows: DataFrame, error: Column, record: str | None, spec: SourceSp
 def _verdict(rows: DataFrame) -> Column:
     """What was known of a line before it was parsed; nothing is known of a topic's records."""
     return F.col(VERDICT) if VERDICT in rows.columns else F.lit(None).cast("string")
+
+
+def _lost(field: StructField, record: Record) -> Column | None:
+    """The code of a record whose value of a column is not stored as it is; None where each value is."""
+    parsed = F.col(f"{PARSED}.{quoted(field.name)}")
+    lost = is_lost(parsed, field.dataType, record, field.name)
+    if lost is None:
+        return None
+    if not isinstance(field.dataType, ArrayType | MapType | StructType):
+        # The value is there already.
+        lost = parsed.isNotNull() & F.col(quoted(field.name)).isNull()
+    other = F.lit("NOT_CSV" if record.csv else "NOT_JSON")
+    changed = F.lit(value_changed(field.name))
+    return F.when(lost, F.when(is_changed(parsed, field.dataType, record), changed).otherwise(other))
+
+
+def value_changed(name: str) -> str:
+    """The code of a record whose value of this column would be stored as another one."""
+    return f"{VALUE_CHANGED}({name})"
 
 
 def record_hash(spec: SourceSpec) -> Column:
@@ -501,6 +525,10 @@ def quarantined(rows: DataFrame, spec: SourceSpec, seq: int, now: datetime) -> D
     said = REJECTIONS | {
         f"{CONSTRAINT}{each.name})": f"EXPECT ({each.condition}) is not met" for each in spec.constraints
     }
+    for column in spec.record_columns:
+        said[value_changed(column.name)] = (
+            f"a value of column {column.name} cannot be stored as {column.type} without becoming another one"
+        )
     message = F.element_at(F.create_map(*[F.lit(x) for pair in said.items() for x in pair]), F.col(ERROR))
     # The bytes of a file that cannot be read are the reason why.
     unreadable = F.col(ERROR) == "UNREADABLE"

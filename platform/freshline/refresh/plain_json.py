@@ -23,12 +23,13 @@ from pyspark.sql.types import ArrayType, MapType, StringType, StructField, Struc
 
 from freshline.declare.spec import SourceSpec
 from freshline.plan.position import FileMark
-from freshline.refresh.ingest import ERROR, SMALL_BYTES, record_schema
+from freshline.refresh.exact import Record, is_in_doubt, is_lost, read_as, stored
+from freshline.refresh.ingest import CORRUPT, ERROR, PARSED, SMALL_BYTES, STRICT_JSON, record_schema
 from freshline.refresh.inputs import FILE, RECORD
 from freshline.refresh.lines import Inspected, is_packed
 from freshline.refresh.literal import quoted
 
-CORRUPT = "_freshline_corrupt"
+DOUBT = "_freshline_doubt"
 STOPPED = "FRESHLINE_RECORD_IN_DOUBT"
 # Up to this many files each is read by tasks of its own, so that the place of a row in its task is its line.
 MOST_FILES = 64
@@ -101,19 +102,43 @@ def _file_place(root: Path) -> tuple[Column, Column]:
 
 
 def read_plain(spark: SparkSession, spec: SourceSpec, root: Path, files: Sequence[Inspected]) -> DataFrame:
-    """The records with FILE, RECORD and ERROR (always NULL); computing them fails with STOPPED at one that is
-    broken.
-    """
-    schema = StructType([*record_schema(spec).fields, StructField(CORRUPT, StringType())])
+    """The records with FILE, RECORD and ERROR (always NULL); computing them fails with STOPPED at one in doubt."""
+    rows = parse_plain(spark, spec, root, files)
+    certain = rows.where(F.assert_true(~F.col(DOUBT), F.lit(STOPPED)).isNull())
+    return certain.select(FILE, RECORD, F.lit(None).cast("string").alias(ERROR), *_names(spec))
+
+
+def parse_plain(spark: SparkSession, spec: SourceSpec, root: Path, files: Sequence[Inspected]) -> DataFrame:
+    """What Spark's reader makes of lines: FILE, RECORD, the declared columns, and DOUBT where it may be mistaken."""
+    declared = record_schema(spec).fields
+    written = Record()
+    fields = [StructField(field.name, read_as(field.dataType, written)) for field in declared]
+    schema = StructType([*fields, StructField(CORRUPT, StringType())])
     rows = (
         _open_files(spark)
         .schema(schema)
         .option("mode", "PERMISSIVE")
         .option("columnNameOfCorruptRecord", CORRUPT)
+        .options(**STRICT_JSON)
         .json([str(root / file.mark.path) for file in files])
     )
     file, record = _file_place(root)
-    names = [F.col(quoted(field.name)) for field in record_schema(spec).fields]
-    read = rows.select(file, record, F.col(CORRUPT), *names)
-    certain = read.where(F.assert_true(F.col(CORRUPT).isNull(), F.lit(STOPPED)).isNull())
-    return certain.select(FILE, RECORD, F.lit(None).cast("string").alias(ERROR), *names)
+    names = _names(spec)
+    values = [
+        stored(name, field.dataType, written).alias(field.name) for name, field in zip(names, declared, strict=True)
+    ]
+    parsed = [name.alias(f"{PARSED}{number}") for number, name in enumerate(names)]
+    read = rows.select(file, record, F.col(CORRUPT), *parsed, *values)
+    doubt = F.col(CORRUPT).isNotNull()
+    for number, (name, field) in enumerate(zip(names, declared, strict=True)):
+        text = F.col(f"{PARSED}{number}")
+        if is_lost(text, field.dataType, written) is not None:
+            doubt = doubt | (text.isNotNull() & name.isNull())
+        another = is_in_doubt(text, field.dataType)
+        if another is not None:
+            doubt = doubt | F.coalesce(another, F.lit(False))
+    return read.select(FILE, RECORD, doubt.alias(DOUBT), *names)
+
+
+def _names(spec: SourceSpec) -> list[Column]:
+    return [F.col(quoted(field.name)) for field in record_schema(spec).fields]
