@@ -183,6 +183,7 @@ def test_a_reference_to_nothing_is_told_with_its_line(project, path, said):
         (KAFKA + ", 'kafka.ssl.key.password' = 'geheim'", "REFERENCE", "is a secret"),
         (KAFKA + ", 'kafka.sasl.jaas.config' = 'a b password=x'", "REFERENCE", "is a secret"),
         (KAFKA + ", 'kafka.client.id' = 'a-${env:X}'", "REFERENCE", "a reference is the whole value"),
+        (FILES + ", 'watermark.max-ahead' = '1 day'", "OPTION_NEEDS", "needs a WATERMARK, which names the column"),
         (FILES + ", 'pth' = '5'", "UNKNOWN_OPTION", "Did you mean path?"),
         (FILES + ", 'merge' = 'first_row'", "UNKNOWN_OPTION", "there is no option 'merge'"),
         (FILES + ", 'owner' = '${env:X}'", "REFERENCE", "cannot take a reference"),

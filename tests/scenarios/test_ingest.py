@@ -35,6 +35,50 @@ def test_rows_behind_the_watermark_are_counted_and_kept(lab):
     assert status.event_lag_seconds is not None
 
 
+AHEAD = '{{"id": "{}", "ts": "{}"}}\n'
+
+
+@pytest.mark.parametrize("kind", ["TIMESTAMP", "TIMESTAMP_NTZ"])
+def test_one_event_of_the_year_2999_does_not_make_later_rows_late(lab, kind):
+    lab.files("ev", f"id STRING, ts {kind}, WATERMARK FOR ts AS ts - INTERVAL '5' MINUTE")
+    now = lab.clock().replace(microsecond=0, tzinfo=None)
+
+    def land(name, *times):
+        lab.land("ev", name, "".join(AHEAD.format(name, time) for time in times))
+        outcome = lab.refresh("ev")
+        return outcome.late_rows, outcome.ahead_rows
+
+    hours = [now + timedelta(hours=hour) for hour in (-1, 0, 23, 25)]
+    assert land("1.json", hours[0], "2999-01-01 00:00:00") == (0, 1)
+    assert land("2.json", hours[0], hours[0] - timedelta(minutes=6)) == (1, 0)
+    assert land("3.json", hours[3], hours[1]) == (0, 1)
+    # What is known of it is in the log, not in the engine.
+    lab.restart(lose_control_store=True)
+    assert land("4.json", hours[1] - timedelta(minutes=5), hours[0]) == (1, 0)
+    (status,) = [status for status in lab.status() if str(status.table) == "ev"]
+    assert status.event_timestamp == hours[1].replace(tzinfo=UTC)
+    assert land("5.json", hours[2]) == (0, 0)
+    assert land("6.json", hours[1]) == (1, 0)
+    assert len(lab.rows("ev")) == 10
+
+
+def test_the_watermark_goes_on_from_a_log_whose_receipts_have_none(lab):
+    columns = "id STRING, ts TIMESTAMP"
+    folder = lab.files("ev", columns)
+    now = lab.clock().replace(microsecond=0, tzinfo=None)
+    for name, times in (("1.json", [now, "2999-01-01 00:00:00"]), ("2.json", [now - timedelta(hours=1)])):
+        lab.land("ev", name, "".join(AHEAD.format(name, time) for time in times))
+        lab.refresh("ev")
+    lab.declare(
+        f"CREATE SOURCE ev ({columns}, WATERMARK FOR ts AS ts - INTERVAL '5' MINUTE) WITH ('connector' = 'files', "
+        f"'format' = 'json', 'settle' = '0 seconds', 'path' = '{folder}')"
+    )
+
+    lab.land("ev", "3.json", AHEAD.format("a", now - timedelta(minutes=6)) + AHEAD.format("b", now))
+
+    assert lab.refresh("ev").late_rows == 1
+
+
 def ids(lab, name):
     return [row["id"] for row in lab.rows(name)]
 

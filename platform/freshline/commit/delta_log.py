@@ -14,12 +14,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
 import deltalake
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from deltalake.exceptions import DeltaError
 
 from freshline.declare.names import TableName
@@ -381,19 +377,6 @@ def greatest_time(path: Path, version: int, column: str) -> datetime | None:
         elif none is None or none != rows:
             return None
     return max(found, default=None)
-
-
-def count_before(path: Path, version: int, column: str, moment: datetime) -> int:
-    """How many of the rows that one commit added have a TIMESTAMP before a moment."""
-    found = 0
-    for action in _actions(path / "_delta_log" / f"{version:020d}.json"):
-        added = action.get("add")
-        if added is None:
-            continue
-        times = pq.read_table(path / unquote(added["path"]), columns=[column])[column].cast(pa.timestamp("us"))
-        limit = pa.scalar(moment.astimezone(UTC).replace(tzinfo=None), pa.timestamp("us"))
-        found += int(pc.sum(pc.less(times, limit)).as_py() or 0)
-    return found
 
 
 def is_never_null(path: Path, version: int, column: str) -> bool:

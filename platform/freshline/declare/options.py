@@ -61,6 +61,7 @@ SOURCE_OPTIONS = (
     "null-value",
     "deduplicate",
     "max-record-bytes",
+    "watermark.max-ahead",
     "history",
     "alert.warn-after",
     "alert.fail-after",

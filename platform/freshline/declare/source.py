@@ -46,7 +46,7 @@ METADATA: Mapping[str, Mapping[str, str]] = {
     },
     "delta": {},
 }
-LOG_ONLY = ("format", "deduplicate", "max-record-bytes", "history")
+LOG_ONLY = ("format", "deduplicate", "max-record-bytes", "watermark.max-ahead", "history")
 FILES_ONLY = ("settle", "follow-links", "header", "null-value")
 KAFKA_ONLY = ("topic", "bootstrap.servers", "starting", "rate-limit", "accept-gap", "accept-topic")
 # Properties of Kafka's client that freshline or Spark sets: another value would lose or repeat records.
@@ -113,6 +113,7 @@ def declare_source(clauses: SourceClauses) -> Declaration:
         deduplicate_seconds=deduplicate,
         max_record_bytes=options.whole("max-record-bytes", 1, 1024**3) or 4 * 1024 * 1024,
         follow_links=bool(options.boolean("follow-links")),
+        max_ahead_seconds=_max_ahead(clauses, options),
         history_seconds=options.seconds("history"),
         warn_after_seconds=warn_after,
         fail_after_seconds=fail_after,
@@ -258,6 +259,12 @@ def _watermark(clauses: SourceClauses, problems: Problems) -> Watermark | None:
     else:
         return Watermark(column.name, written.value.delay_seconds)
     return None
+
+
+def _max_ahead(clauses: SourceClauses, options: Options) -> float:
+    options.needs("watermark.max-ahead", "a WATERMARK, which names the column", clauses.watermark is not None)
+    stated = options.seconds("watermark.max-ahead", least=0)
+    return 86_400.0 if stated is None else float(stated)
 
 
 def _check_connector(clauses: SourceClauses) -> None:

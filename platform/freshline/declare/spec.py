@@ -176,6 +176,7 @@ class SourceSpec:
     deduplicate_seconds: float | None = 7 * 86400.0  # None: for ever
     max_record_bytes: int = 4 * 1024 * 1024
     follow_links: bool = False
+    max_ahead_seconds: float = 86_400.0
     history_seconds: int | None = None
     warn_after_seconds: int | None = None
     fail_after_seconds: int | None = None

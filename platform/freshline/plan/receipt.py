@@ -59,7 +59,8 @@ class Receipt:
     this commit replaced because they were named, `backfill` is the backfill that it belongs to.
     `restored` is the seq whose rows a restore brought back; None in all other receipts. `short_of_rows` are the inputs
     that have deleted rows which the table keeps. `planned` is the version of the table that the refresh stands on, None
-    where that says nothing; `foreign`: the table has rows that others wrote.
+    where that says nothing; `foreign`: the table has rows that others wrote. `watermark` is that of a log table before
+    this batch, by the column that it is of.
     """
 
     table: TableName
@@ -90,6 +91,7 @@ class Receipt:
     short_of_rows: frozenset[TableName] = frozenset()
     planned: int | None = None
     foreign: bool = False
+    watermark: Mapping[str, datetime] = field(default_factory=dict)
 
     @property
     def is_apart(self) -> bool:
@@ -159,6 +161,8 @@ class Receipt:
             value["planned"] = self.planned
         if self.foreign:
             value["foreign"] = True
+        if self.watermark:
+            value["watermark"] = {column: time.isoformat() for column, time in self.watermark.items()}
         return json.dumps(value, separators=(",", ":"))
 
     @classmethod
@@ -211,6 +215,10 @@ class Receipt:
             short_of_rows=frozenset(TableName.parse(name) for name in value.get("short_of_rows", ())),
             planned=value.get("planned"),
             foreign=bool(value.get("foreign", False)),
+            watermark={
+                column: datetime.fromisoformat(time).astimezone(UTC)
+                for column, time in value.get("watermark", {}).items()
+            },
         )
 
 

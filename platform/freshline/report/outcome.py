@@ -46,6 +46,7 @@ class Outcome:
     problems: tuple[FreshlineError, ...] = field(default=())
     cache_hits: int = 0
     late_rows: int | None = None
+    ahead_rows: int | None = None
     cpu_seconds: float | None = None
     predicted_seconds: float | None = None
     full_seconds: float | None = None
@@ -72,6 +73,7 @@ class Outcome:
             "rejected": self.rejected,
             "seconds": round(self.seconds, 3),
             "late_rows": self.late_rows,
+            "ahead_rows": self.ahead_rows,
             "cpu_seconds": None if self.cpu_seconds is None else round(self.cpu_seconds, 3),
             "predicted_seconds": self.predicted_seconds,
             "full_seconds": self.full_seconds,

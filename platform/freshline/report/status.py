@@ -10,13 +10,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from freshline.commit import delta_log
 from freshline.commit.control_store import ControlStore
+from freshline.commit.event_time import newest_event
 from freshline.commit.warehouse import Warehouse
 from freshline.declare.graph import Graph
 from freshline.declare.names import TableName
@@ -226,10 +227,10 @@ class _Counts:
 
     rows: Callable[[Path, int], int | None]
     files: Callable[[Path, int], tuple[int | None, int | None]]
-    event_time: Callable[[Spec, Path, int], datetime | None]
+    event_time: Callable[[Spec, Path, int, datetime], datetime | None]
 
 
-_UNCOUNTED = _Counts(lambda path, version: None, lambda path, version: (None, None), lambda spec, path, version: None)
+_UNCOUNTED = _Counts(lambda path, version: None, lambda path, version: (None, None), lambda *of: None)
 
 
 @dataclass(frozen=True)
@@ -278,7 +279,7 @@ def _look(
                 Held(at_check, checked),
                 newest.version,
                 rows,
-                event_timestamp=count.event_time(spec, path, newest.version),
+                event_timestamp=count.event_time(spec, path, newest.version, now),
                 files=count.files(path, newest.version),
             )
         own = None if receipt is None else receipt.data_timestamp
@@ -303,7 +304,7 @@ def _look(
             committed=_committed(path, newest),
             committed_version=newest.receipt_version,
             carried=receipt is not None and receipt.maintenance,
-            event_timestamp=count.event_time(spec, path, newest.version),
+            event_timestamp=count.event_time(spec, path, newest.version, now),
             files=count.files(path, newest.version),
         )
     except FreshlineError as error:
@@ -318,10 +319,15 @@ def is_quarantining(spec: Spec) -> bool:
     return any(each.on_violation is OnViolation.QUARANTINE for each in spec.constraints)
 
 
-def _event_time(spec: Spec, path: Path, version: int) -> datetime | None:
+def _event_time(spec: Spec, path: Path, version: int, now: datetime) -> datetime | None:
     """The newest time of an event, where a watermark says which column has it."""
     if spec.watermark is None:
         return None
+    if isinstance(spec, SourceSpec) and spec.is_log:
+        greatest = _greatest_time(path, version, spec.stored_column(spec.watermark.column))
+        if greatest is not None and greatest > now + timedelta(seconds=spec.max_ahead_seconds):
+            return newest_event(spec, path)
+        return greatest
     column = spec.watermark.column
     return _greatest_time(path, version, spec.stored_column(column) if isinstance(spec, SourceSpec) else column)
 

@@ -25,13 +25,12 @@ from pyspark.sql.types import StructType
 
 from freshline.commit.delta_log import (
     count_all,
-    count_before,
     exists,
-    greatest_time,
     newest_version,
     open_table,
     read_newest,
 )
+from freshline.commit.event_time import passed_by, watermark_after
 from freshline.commit.write import (
     Committed,
     append_rows,
@@ -119,7 +118,7 @@ def refresh_log(
     if oldest is not None:
         stamp = min(stamp, datetime.fromtimestamp(oldest / 1e9, UTC))
     mode = str(runtime.graph.mode(spec.name))
-    rows_out = rejected = redelivered = dropped = late = 0
+    rows_out = rejected = redelivered = dropped = late = ahead = 0
     violations: dict[str, Violation] = {}
     version = newest_version(path)
     committed = False
@@ -127,6 +126,7 @@ def refresh_log(
         with runtime.working(cancellation, pool=request.cause, what=f"ingest {spec.name}") as spark:
             provide_log(runtime, spark, spec, path)
             version = newest_version(path)
+            watermark = watermark_after(spec, path, read_newest(path))
             batches = _batches(unread.new)
             for number, marks in enumerate(batches, 1):
                 left = [mark for later in batches[number:] for mark in later]
@@ -134,11 +134,10 @@ def refresh_log(
                     [stamp, *(datetime.fromtimestamp(mark.modified_ns / 1e9, UTC) for mark in left)], default=stamp
                 )
                 progress(f"reading {len(marks)} files ({number} of {len(batches)})")
-                watermark = watermark_of(spec, path)
-                batch = _ingest(runtime, spark, spec, path, marks, batch_stamp, mode, cancellation)
-                if watermark is not None and spec.watermark is not None:
-                    column = spec.stored_column(spec.watermark.column)
-                    late += count_before(path, batch.committed.version, column, watermark)
+                batch = _ingest(runtime, spark, spec, path, marks, batch_stamp, watermark, mode, cancellation)
+                if spec.watermark is not None:
+                    passed = passed_by(spec, path, batch.committed.version, batch.committed.receipt.seq, watermark)
+                    watermark, late, ahead = passed.watermark, late + passed.late, ahead + passed.ahead
                 rows_out += batch.committed.rows_out
                 rejected += batch.rejected
                 redelivered += batch.redelivered
@@ -161,6 +160,7 @@ def refresh_log(
         rows_out=rows_out,
         rejected=rejected,
         late_rows=None if spec.watermark is None else late,
+        ahead_rows=None if spec.watermark is None else ahead,
         seconds=time.monotonic() - started,
         mode=mode,
         data_timestamp=stamp,
@@ -168,15 +168,6 @@ def refresh_log(
         problems=(*unread.changed, *_passed_over(spec, listing)),
         violations=violations,
     )
-
-
-def watermark_of(spec: SourceSpec, path: Path) -> datetime | None:
-    """The time before which a row is late: the newest event so far, less the delay."""
-    version = newest_version(path)
-    if spec.watermark is None or version is None:
-        return None
-    newest = greatest_time(path, version, spec.stored_column(spec.watermark.column))
-    return None if newest is None else newest - timedelta(seconds=spec.watermark.delay_seconds)
 
 
 def _list(
@@ -243,6 +234,13 @@ def known_files(runtime: Runtime, spec: SourceSpec, path: Path) -> tuple[KnownFi
     return known, receipt
 
 
+def watermark_in_receipt(spec: SourceSpec, watermark: datetime | None) -> dict[str, datetime]:
+    """The watermark before a batch as its receipt has it."""
+    if spec.watermark is None or watermark is None:
+        return {}
+    return {spec.stored_column(spec.watermark.column): watermark}
+
+
 def _position(receipt: Receipt, name: TableName) -> FilesPosition:
     position = receipt.positions.get(name)
     return position if isinstance(position, FilesPosition) else FilesPosition(0, ())
@@ -302,6 +300,7 @@ def _ingest(
     path: Path,
     marks: Sequence[FileMark],
     stamp: datetime,
+    watermark: datetime | None,
     mode: str,
     cancellation: Cancellation,
 ) -> Batch:
@@ -333,6 +332,7 @@ def _ingest(
             cut={str(spec.name): {"seq": seq}},
             seconds=time.monotonic() - started,
             planned=planned,
+            watermark=watermark_in_receipt(spec, watermark),
         )
 
     root = Path(spec.path)

@@ -21,7 +21,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from freshline.commit.delta_log import count_all, count_before, newest_version
+from freshline.commit.delta_log import count_all, newest_version, read_newest
+from freshline.commit.event_time import passed_by, watermark_after
 from freshline.declare.names import TableName
 from freshline.declare.spec import SourceSpec
 from freshline.errors import BrokerError, FencedError, TopicReplacedError
@@ -56,7 +57,7 @@ from freshline.run.log import (
     newest_batch,
     next_seq,
     provide_log,
-    watermark_of,
+    watermark_in_receipt,
 )
 from freshline.run.runtime import PortionMemory, Progress, Runtime
 
@@ -75,7 +76,7 @@ _OF_BROKERS = re.compile(
 class _Step:
     """One portion: the position that it begins at, the one that it leads to, and the data timestamp that it brings.
 
-    `clean` says that its records are expected to be good.
+    `clean` says that its records are expected to be good, `watermark` is the one before it.
     """
 
     portion: TopicRange
@@ -83,6 +84,7 @@ class _Step:
     after: TopicPosition
     stamp: datetime | None
     clean: bool
+    watermark: datetime | None
 
 
 def refresh_topic(
@@ -105,7 +107,7 @@ def refresh_topic(
     found = None
     if position is None or version is None or lacks_columns(path, spec) or not _is_all_read(runtime, brokers, position):
         found = _find(runtime, spec, brokers, position, cancellation)
-    rows_out = rejected = left_out = late = 0
+    rows_out = rejected = left_out = late = ahead = 0
     violations: dict[str, Violation] = {}
     committed = False
     left = 0
@@ -114,6 +116,7 @@ def refresh_topic(
         with runtime.working(cancellation, pool=request.cause, what=f"ingest {spec.name}") as spark:
             provide_log(runtime, spark, spec, path)
             version = newest_version(path)
+            watermark = watermark_after(spec, path, read_newest(path))
             left = whole.offsets
             while left or position is None:
                 memory = runtime.portions.get(spec.name, PortionMemory(FIRST_PORTION))
@@ -126,13 +129,12 @@ def refresh_topic(
                 progress(f"reading up to {portion.offsets} records, {left} are left")
                 at = receipt.data_timestamp if left and receipt is not None else None if left else stamp
                 begun = time.monotonic()
-                watermark = watermark_of(spec, path)
-                step = _Step(portion, position, advanced(position, look, portion), at, memory.clean)
+                step = _Step(portion, position, advanced(position, look, portion), at, memory.clean, watermark)
                 batch = _ingest(runtime, spark, spec, brokers, step, mode, cancellation)
                 position = step.after
-                if watermark is not None and spec.watermark is not None:
-                    column = spec.stored_column(spec.watermark.column)
-                    late += count_before(path, batch.committed.version, column, watermark)
+                if spec.watermark is not None:
+                    passed = passed_by(spec, path, batch.committed.version, batch.committed.receipt.seq, watermark)
+                    watermark, late, ahead = passed.watermark, late + passed.late, ahead + passed.ahead
                 size = next_portion_size(memory.size, portion.offsets, time.monotonic() - begun)
                 runtime.portions[spec.name] = PortionMemory(size, runtime.clock(), clean=batch.rejected == 0)
                 receipt, whole = batch.committed.receipt, rest
@@ -156,6 +158,7 @@ def refresh_topic(
         rows_out=rows_out,
         rejected=rejected,
         late_rows=None if spec.watermark is None else late,
+        ahead_rows=None if spec.watermark is None else ahead,
         seconds=time.monotonic() - started,
         mode=mode,
         data_timestamp=stamp if not left else None if receipt is None else receipt.data_timestamp,
@@ -280,6 +283,7 @@ def _ingest(
             cut={str(spec.name): {"seq": seq}},
             seconds=time.monotonic() - started,
             planned=planned,
+            watermark=watermark_in_receipt(spec, step.watermark),
         )
 
     small = portion.offsets <= SMALL_BATCH_ROWS
