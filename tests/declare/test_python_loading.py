@@ -8,6 +8,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 
 from freshline.declare.project import read_project
@@ -83,3 +84,33 @@ def test_a_command_ends_with_the_file_that_hangs(project):
     assert ended.returncode == 1
     assert "assets/endless.py:1: loading the file took longer than 2 seconds" in ended.stderr + ended.stdout
     assert time.monotonic() - began < 30
+
+
+HOLDS = {
+    "endless": "while True: pass",
+    # Nothing of Python runs while C counts: no thread, and no handler of a signal.
+    "in C": "sum(range(10**15))",
+    "in a child": "import os\nos.fork()\nwhile True: pass",
+}
+
+
+@pytest.mark.parametrize("how", HOLDS)
+def test_a_file_that_hangs_ends_with_the_command_that_is_killed(project, how):
+    (project.declarations / "hangs.py").write_text(f"open('began', 'w').close()\n{HOLDS[how]}\n")
+    command = subprocess.Popen(
+        [Path(sys.executable).with_name("freshline"), "plan"],
+        cwd=project.root,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    deadline = time.monotonic() + 60
+    while not (project.root / "began").exists():
+        assert time.monotonic() < deadline
+        assert command.poll() is None
+    started = psutil.Process(command.pid).children(recursive=True)
+    assert started
+
+    command.kill()
+    command.wait()
+
+    assert psutil.wait_procs(started, timeout=20)[1] == []

@@ -5,19 +5,24 @@ code runs in a process that is asked by lines of JSON, and killed when it takes 
 Memory is inspected from outside, over the process and what it started, because a limit of the address space would
 count what Arrow and gRPC reserve and never use, and would hold for each child anew. Killing ends all that it started,
 also what left its session. The promise is for mistakes: code that hides its children on purpose is not found.
+
+Where the one that asks is killed, the process ends too, whatever it is doing: see `_end_with_asker`.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import logging
 import os
 import queue
+import select
 import signal
 import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +35,8 @@ LOG = logging.getLogger(__name__)
 
 # By it everything that a process started is found, wherever it went.
 MARK = "FRESHLINE_LIMITED_PROCESS"
+# The descriptor of a pipe whose other end the one that asks holds open as long as it lives.
+LIFE = "FRESHLINE_LIMITED_PROCESS_LIFE"
 # Until a process has loaded what it needs to begin with, on a machine that is busy.
 START_SECONDS = 120.0
 _LOOK_SECONDS = 0.1
@@ -72,15 +79,24 @@ class LimitedProcess:
         printed: Callable[[bytes], object],
     ) -> None:
         self._mark = uuid4().hex
-        self._process = subprocess.Popen(
-            [sys.executable, *arguments],
-            cwd=folder,
-            env={**environ, MARK: self._mark, "PYTHONUNBUFFERED": "1"},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
+        life, self._life = os.pipe()
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, *arguments],
+                cwd=folder,
+                env={**environ, MARK: self._mark, LIFE: str(life), "PYTHONUNBUFFERED": "1"},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                pass_fds=(life,),
+                start_new_session=True,
+            )
+        except BaseException:
+            os.close(self._life)
+            raise
+        finally:
+            os.close(life)
+        self._closed = weakref.finalize(self, os.close, self._life)
         self._answers: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         self._write_lock = threading.Lock()
         self._inspected_at = 0.0
@@ -151,6 +167,7 @@ class LimitedProcess:
                     process.kill()
             except (psutil.Error, OSError):
                 continue  # gone, or somebody else's
+        self._closed()
         assert self._process.stdin is not None
         try:
             self._process.stdin.close()
@@ -199,6 +216,7 @@ class Channel:
     """The process from inside: what it is asked and where it answers, with its standard streams out of the way."""
 
     def __init__(self) -> None:
+        _end_with_asker()
         # The protocol keeps the real standard streams; prints of anybody go where errors go.
         self._own = os.getpid()
         self._answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
@@ -217,6 +235,22 @@ class Channel:
             os._exit(0)
         self._answers.write(json.dumps(answer) + "\n")
         self._answers.flush()
+
+
+def _end_with_asker() -> None:
+    """Let the system end this process and its group when the one that asks is gone, killed for instance.
+
+    Code that hangs may let no thread run, so it is not a thread that waits: the system sends SIGIO at the end of the
+    pipe, which ends a process that does not handle it.
+    """
+    life = int(os.environ.pop(LIFE))
+    os.set_inheritable(life, False)
+    fcntl.fcntl(life, fcntl.F_SETOWN, -os.getpgrp())
+    fcntl.fcntl(life, fcntl.F_SETFL, fcntl.fcntl(life, fcntl.F_GETFL) | os.O_ASYNC)
+    ended = select.poll()
+    ended.register(life, select.POLLHUP)
+    if ended.poll(0):
+        os._exit(0)  # it was gone before
 
 
 def _memory(process: psutil.Process, *, shared: bool) -> int:
