@@ -127,7 +127,10 @@ def test_broken_json_is_quarantined_with_its_place_and_the_rest_goes_on(lab):
     assert outcome.rejected == len(found)
     assert (outcome.rows_in, outcome.rows_out) == (len(found) + 7, 7)
     raw = {row["line"]: row["raw"] for row in lab.quarantine("ev")}
-    assert [raw[line] for line in range(2, 2 + len(lines))] == lines
+    # Of a line that is too large only the beginning was ever in memory.
+    assert [raw[line] for line in range(2, 1 + len(lines))] == lines[:-1]
+    assert len(raw[1 + len(lines)]) >= 64 << 10
+    assert lines[-1].startswith(raw[1 + len(lines)])
     assert all(row["message"] for row in lab.quarantine("ev"))
 
 
