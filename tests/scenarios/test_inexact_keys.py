@@ -7,6 +7,8 @@ computes again differs from the stored one in its last digit.
 
 from __future__ import annotations
 
+import pytest
+
 HOURLY = "FRESHNESS = INTERVAL '1' HOUR"
 # 0.1 + 0.2 + 0.3 is 0.6000000000000001, and 0.3 + 0.2 + 0.1 is 0.6.
 AMOUNTS = (0.1, 0.2, 0.3)
@@ -45,13 +47,14 @@ TABLES = {
         "WITH a AS (SELECT g, sum(x) AS s, avg(x) AS m, count(*) AS n FROM o GROUP BY g HAVING count(*) > 1) "
         "SELECT g, coalesce(s, 0.0) AS s, m, n FROM a"
     ),
-    # Deletes on both sides of joins of rollups, deviations, and a threshold that no sum comes near.
+    # Deletes on both sides of joins, deviations, and a threshold that no sum comes near.
     "chained": (
-        "WITH a AS (SELECT g, sum(x) AS s, stddev(x) AS v FROM o GROUP BY ROLLUP (g)), "
+        "WITH a AS (SELECT g, sum(x) AS s, stddev(x) AS v FROM o GROUP BY g), "
         "b AS (SELECT g, avg(w) AS m, count(*) AS n FROM c GROUP BY g HAVING sum(w) > (SELECT -1e9)), "
         "j AS (SELECT a.g, a.s + coalesce(b.m, 0) AS t, v, n FROM a LEFT JOIN b ON b.g = a.g) "
         "SELECT g, round(t, 12) AS r, t, v, n FROM j WHERE t < 1e9"
     ),
+    "rolled_up": "SELECT g, s, v FROM (SELECT g, sum(x) AS s, stddev(x) AS v FROM o GROUP BY ROLLUP (g))",
     "joined": (
         "SELECT o.id, o.g, a.s, o.x / a.s AS share FROM o JOIN (SELECT g, sum(w) AS s FROM c GROUP BY g) a ON a.g = o.g"
     ),
@@ -60,6 +63,7 @@ TABLES = {
 }
 
 
+@pytest.mark.slow
 def test_no_stale_row_stays_where_a_sum_of_doubles_is_computed_again_in_another_order(lab):
     fill(lab)
     for name, query in TABLES.items():
@@ -67,14 +71,12 @@ def test_no_stale_row_stays_where_a_sum_of_doubles_is_computed_again_in_another_
         lab.refresh(name)
     reorder(lab)
     for name in TABLES:
-        before = lab.rows(name)
-        lab.refresh(name, strategy="keys")
-        assert lab.rows(name) == before, name
+        assert lab.refresh(name, strategy="keys").strategy == "noop", name
     change(lab)
 
     for name in TABLES:
         outcome = lab.refresh(name, strategy="keys")
-        assert outcome.error is None, (name, outcome.error)
+        assert outcome.strategy == "keys", (name, outcome.error, outcome.reason)
         assert lab.diff(name) == [], name
 
 
