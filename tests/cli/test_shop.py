@@ -104,7 +104,7 @@ def test_status_and_verify_agree_that_all_is_well(engine: Shop) -> None:
 
 
 def test_a_statement_that_would_write_is_refused(engine: Shop) -> None:
-    assert engine.json("sql", "DROP TABLE spend", code=1)["error"]["code"] == "REQUEST"
+    assert engine.json("sql", "DROP TABLE spend", code=1)["error"]["code"] == "STATEMENT_FORBIDDEN"
 
 
 def test_an_unknown_table_is_refused(engine: Shop) -> None:

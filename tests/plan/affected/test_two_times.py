@@ -15,12 +15,14 @@ from freshline.plan.reason import Reason
 from tests.plan.affected.two_times import TwoTimes
 
 RELATIONS = {"s": ("a", "b"), "r": ("c", "d"), "z": ("e", "f")}
+TYPES = {relation: dict.fromkeys(columns, "INT") for relation, columns in RELATIONS.items()}
 VALUES = (1, 2, 3, 4, None)
 
 QUERIES = {
     # Subqueries that are the same for every row.
     "above a maximum": "SELECT a, b FROM s WHERE b >= (SELECT max(d) FROM r)",
-    "not above an average": "SELECT a, b FROM s WHERE NOT b > (SELECT avg(d) FROM r WHERE c > 1) OR a IS NULL",
+    "not above an average": "SELECT a, b FROM s WHERE NOT b > "
+    "(SELECT avg(CAST(d AS DECIMAL)) FROM r WHERE c > 1) OR a IS NULL",
     "while something is there": "SELECT a, b FROM s WHERE a > 1 AND EXISTS (SELECT 1 FROM r WHERE d = 3)",
     "while nothing is there": "SELECT a, b FROM s WHERE NOT EXISTS (SELECT 1 FROM r WHERE d = 3)",
     "groups above a maximum": "SELECT a, sum(b) AS m FROM s GROUP BY a HAVING sum(b) > (SELECT max(d) FROM r)",
@@ -31,14 +33,14 @@ QUERIES = {
     "a constant below a correlated one": "SELECT a, b FROM s WHERE EXISTS "
     "(SELECT 1 FROM r WHERE r.c = s.a AND r.d >= (SELECT max(e) FROM z))",
     "a constant in HAVING below IN": "SELECT a, b FROM s WHERE a IN "
-    "(SELECT c FROM r GROUP BY c HAVING sum(d) > (SELECT avg(e) FROM z))",
+    "(SELECT c FROM r GROUP BY c HAVING sum(d) > (SELECT avg(CAST(e AS DECIMAL)) FROM z))",
     "a constant in HAVING of a correlated one": "SELECT a, b FROM s WHERE b < "
-    "(SELECT max(d) FROM r WHERE r.c = s.a HAVING max(d) > (SELECT avg(e) FROM z))",
+    "(SELECT max(d) FROM r WHERE r.c = s.a HAVING max(d) > (SELECT avg(CAST(e AS DECIMAL)) FROM z))",
     "two conditions": "SELECT a, b FROM s WHERE b >= (SELECT min(d) FROM r) AND a <> (SELECT max(e) FROM z)",
     "a constant and a correlated one": "SELECT a, b FROM s WHERE b >= (SELECT min(d) FROM r) "
     "OR a < (SELECT max(f) FROM z WHERE z.e = s.a)",
     "partitions of rows above": "SELECT a, b, rank() OVER (PARTITION BY a ORDER BY b) AS n FROM s "
-    "WHERE b >= (SELECT avg(d) FROM r)",
+    "WHERE b >= (SELECT avg(CAST(d AS DECIMAL)) FROM r)",
     # Subqueries that look at the row.
     "NOT IN": "SELECT a, b FROM s WHERE a NOT IN (SELECT c FROM r WHERE d > 1)",
     "a correlated NOT IN": "SELECT a, b FROM s WHERE a NOT IN (SELECT c FROM r WHERE r.d = s.b)",
@@ -46,7 +48,8 @@ QUERIES = {
     "(SELECT 1 FROM r WHERE r.c = s.a AND r.d NOT IN (SELECT e FROM z WHERE z.f = r.c))",
     "IN with HAVING": "SELECT a, sum(b) AS m FROM s WHERE a IN "
     "(SELECT c FROM r GROUP BY c HAVING sum(d) > 3) GROUP BY a",
-    "a share of a correlated average": "SELECT a, b FROM s WHERE b < (SELECT 0.9 * avg(d) FROM r WHERE r.c = s.a)",
+    "a share of a correlated average": "SELECT a, b FROM s WHERE b < "
+    "(SELECT 0.9 * avg(CAST(d AS DECIMAL)) FROM r WHERE r.c = s.a)",
     "another row of the same table": "SELECT a, count(*) AS n FROM s x WHERE EXISTS "
     "(SELECT 1 FROM s y WHERE y.a = x.a AND y.b <> x.b) AND NOT EXISTS "
     "(SELECT 1 FROM s y WHERE y.a = x.a AND y.b > x.b AND y.b > 3) GROUP BY a",
@@ -120,7 +123,7 @@ def make_times(seed: int) -> TwoTimes:
             connection.execute(f"CREATE TABLE {time}_{name} ({', '.join(f'{column} INT' for column in columns)})")
             if there:
                 connection.executemany(f"INSERT INTO {time}_{name} VALUES (?, ?)", there)
-    return TwoTimes(connection, RELATIONS)
+    return TwoTimes(connection, RELATIONS, TYPES)
 
 
 def check(seed: int) -> None:
