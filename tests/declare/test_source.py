@@ -277,6 +277,22 @@ def test_a_landing_path_that_is_no_folder_of_this_machine_is_refused(project, pa
     assert "secret" not in message
 
 
+@pytest.mark.parametrize("mistaken", ["%20", "%fF", "\\", "\t"])
+def test_a_delta_source_in_a_folder_that_would_be_taken_for_another_is_refused(project, mistaken):
+    written = mistaken.replace("\\", "\\\\")
+    declare(project, f"'connector' = 'delta', 'path' = 'a{written}b'")
+    rule, _, message = project.error()
+
+    assert rule == "OPTION_VALUE"
+    assert f"has {mistaken!r} in it" in message
+
+
+def test_a_delta_source_may_be_in_a_folder_that_looks_like_a_pattern(project):
+    declare(project, "'connector' = 'delta', 'path' = 'a[b]#?*{c}%2%'")
+
+    assert spec(project).path.endswith("/a[b]#?*{c}%2%")
+
+
 @pytest.mark.parametrize("path", ["a:b/c", "file", "s3/x", "landing/s3:x", "./hdfs:x", "~/x"])
 def test_a_landing_path_may_have_a_colon(project, path):
     declare(project, f"'connector' = 'files', 'format' = 'json', 'path' = '{path}'")

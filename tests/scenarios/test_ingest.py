@@ -10,6 +10,7 @@ import pytest
 
 from freshline.commit.delta_log import newest_version
 from freshline.errors import FileChangedError, ForeignWriteError, SourceError
+from freshline.refresh import plain_json
 from freshline.run import log as log_run
 
 COLUMNS = "id STRING, n INT, ts TIMESTAMP"
@@ -403,7 +404,21 @@ def test_an_empty_folder_gives_an_empty_table(lab, format):  # noqa: A002 - the 
     assert lab.diff("t") == []
 
 
-def test_one_flaw_in_otherwise_plain_lines_is_found(lab):
+@pytest.fixture
+def taken(monkeypatch):
+    """The short way is open to little data too; the sources that took it."""
+    sources = []
+
+    def read(spark, spec, root, files):
+        sources.append(str(spec.name))
+        return plain_json.read_plain(spark, spec, root, files)
+
+    monkeypatch.setattr(plain_json, "SMALL_BYTES", 0)
+    monkeypatch.setattr(log_run, "read_plain", read)
+    return sources
+
+
+def test_one_flaw_in_otherwise_plain_lines_is_found(lab, taken):
     flaws = [
         (b'{"id": "\xff", "n": 1}', "NOT_UTF8"),
         (b'{"id": "x", "undeclared": "\xff"}', "NOT_UTF8"),
@@ -425,9 +440,11 @@ def test_one_flaw_in_otherwise_plain_lines_is_found(lab):
         assert outcome.error is None, outcome.error
         assert errors(lab, "ev")[-1] == (f"{number}.json", 2, error)
         assert (outcome.rows_out, outcome.rejected) == (2, 1)
+    # Bytes that are no text are found before Spark reads; each other flaw by its reader.
+    assert len(taken) == len(flaws) - 3
 
 
-def test_plain_lines_and_doubtful_ones_give_the_same_rows(lab):
+def test_plain_lines_and_doubtful_ones_give_the_same_rows(lab, taken):
     lines = [
         '{"id": "a", "n": 1, "ts": "2026-01-01T00:00:00Z"}',
         '{"n": null, "id": "\\u00e9\\n\\"", "ts": "2026-01-01 05:06:07.123456"}',
@@ -442,6 +459,7 @@ def test_plain_lines_and_doubtful_ones_give_the_same_rows(lab):
         assert lab.refresh(name).rejected == 0
 
     assert lab.rows("plain") == [row for row in lab.rows("doubtful") if row["r"] <= len(lines)]
+    assert taken == ["plain"]
 
 
 def test_a_name_that_is_no_utf_8_and_a_header_that_is_none_stop_no_other_file(lab):

@@ -6,6 +6,7 @@ import bz2
 import gzip
 import itertools
 import os
+import re
 
 import pyarrow as pa
 import pytest
@@ -13,7 +14,7 @@ import pytest
 from freshline.declare.names import TableName
 from freshline.errors import FilesMisreadError
 from freshline.plan.position import FileMark
-from freshline.refresh import ingest
+from freshline.refresh import ingest, plain_json
 from freshline.run import log as log_run
 
 # Every character that is printed, but the one that parts folders; and others that a name may have.
@@ -132,6 +133,21 @@ def test_a_file_that_was_read_twice_or_never_fails_the_batch_and_nothing_is_comm
     assert lab.rows("ev") == []
 
     assert lab.refresh("ev").rows_out == 6
+
+
+def test_what_spark_takes_for_a_pattern_fails_the_batch_before_it_is_committed(lab, monkeypatch):
+    # As if names that Spark mistakes were handed to it.
+    monkeypatch.setattr(plain_json, "PLAIN_PATH", re.compile(".+"))
+    monkeypatch.setattr(plain_json, "SMALL_BYTES", 0)
+    lab.files("ev", "id STRING")
+    for name in ("star*", "b"):
+        lab.land("ev", f"{name}.json", [{"id": name}])
+
+    outcome = lab.refresh("ev")
+
+    assert (outcome.error.code, lab.rows("ev")) == ("FILES_MISREAD", [])
+    monkeypatch.undo()
+    assert lab.refresh("ev").rows_out == 2
 
 
 def test_a_line_of_two_hundred_megabytes_is_cut_before_it_is_in_memory(lab):
@@ -287,6 +303,7 @@ def test_a_folder_that_cannot_be_listed_is_a_problem_and_the_rest_is_read(lab, m
     assert len(outcome.problems) == 1
 
 
+@pytest.mark.slow
 def test_wide_csv_ends_in_a_bounded_time(lab):
     lab.files("wide", "c7 INT, c19999 STRING", format="csv")
     header = ",".join(f"c{number}" for number in range(20_000))

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from freshline.declare.alert_settings import merged_alerts, read_alerts
+from freshline.declare.folders import unfit
 from freshline.declare.freshness import Freshness
 from freshline.declare.rules import nearest
 from freshline.declare.secret import REFERENCE
@@ -190,6 +191,13 @@ class _Reader:
             jar_cache=self.path("jar-cache"),
             java_home=self.path("java-home"),
         )
+        character = unfit(settings.warehouse, written=True)
+        if character is not None:
+            raise SettingsError(
+                f"the warehouse {settings.warehouse} has {character!r} in its path, with which tables cannot be "
+                "written. Set `warehouse` to a folder without it, or move the project.",
+                where=self.where,
+            )
         if settings.continuous_below > settings.incremental_below:
             raise self.refuse("continuous-below", "a freshness that is not above incremental-below")
         return replace(settings, **self.others())

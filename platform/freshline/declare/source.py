@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from freshline.declare.clauses import Declaration, SourceClauses
+from freshline.declare.folders import unfit
 from freshline.declare.freshness import Freshness
 from freshline.declare.location import Location
 from freshline.declare.names import REFUSED_IN_COLUMN, RESERVED_COLUMN
@@ -319,7 +320,10 @@ def resolve_path(declaration: Declaration, root: Path, environment: str, environ
     elif _SCHEME.match(path):
         return path
     try:
-        return os.path.normpath(root / Path(path).expanduser())
+        folder = os.path.normpath(root / Path(path).expanduser())
+        if spec.connector == "delta":
+            _check_table_folder(folder, at)
+        return folder
     except RuntimeError as error:
         raise breach(
             "OPTION_VALUE", f"option 'path': '{path}' names the home of somebody unknown. Write the whole path.", at
@@ -340,6 +344,17 @@ def check_landing_folder(declaration: Declaration, path: str, warehouse: Path) -
         )
     if folder.is_file():
         raise breach("OPTION_VALUE", f"option 'path': {path} is a file. Write the folder in which files land.", at)
+
+
+def _check_table_folder(folder: str, at: Location) -> None:
+    character = unfit(folder, written=False)
+    if character is not None:
+        raise breach(
+            "OPTION_VALUE",
+            f"option 'path': {folder} has {character!r} in it, and would be taken for another folder. Read the table "
+            "by a path without it.",
+            at,
+        )
 
 
 def _check_landing_path(path: str, written: str, at: Location) -> None:

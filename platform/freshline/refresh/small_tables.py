@@ -41,7 +41,11 @@ def read_small(
         return None
     if not _is_plain(table):
         return None
-    found = [Path(uri.removeprefix("file://")) for uri in table.file_uris()] if files is None else _named(path, files)
+    found = (
+        [Path(unquote(uri.removeprefix("file://"))) for uri in table.file_uris()]
+        if files is None
+        else _named(path, files)
+    )
     if not found or len(found) > MOST_FILES or not all(file.is_file() for file in found):
         return None
     if len(found) > 1 and any(PATTERN & set(str(file)) for file in found):

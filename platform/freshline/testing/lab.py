@@ -408,7 +408,7 @@ def _place(row: Row) -> tuple[int, str, int, str, str]:
 
 
 def _text(value: str) -> str:
-    return "'" + value.replace("'", "''") + "'"
+    return "'" + value.replace("\\", "\\\\").replace("'", "''") + "'"
 
 
 def _values(table: Any) -> list[Row]:
