@@ -37,7 +37,7 @@ from freshline.orchestrate.sensors.supervisor import supervise
 from freshline.plan.position import TablePosition
 from freshline.plan.project import open_project
 from freshline.plan.receipt import Receipt
-from freshline.plan.record import RefreshRecord
+from freshline.plan.result import RefreshResult, State
 
 TABLES = 1000
 RECORDS = 200
@@ -191,7 +191,18 @@ def _records(settings: Settings, graph: Graph) -> None:
     control.record_check(_EVENT, now, "{}")
     for name in graph.order:
         control.record_refresh(
-            RefreshRecord(name, now, "SUCCEEDED", "append", "new rows", 1.5, 9, "f", committed=True, rows_in=1)
+            RefreshResult(
+                table=name,
+                at=now,
+                state=State.SUCCEEDED,
+                strategy="append",
+                reason="new rows",
+                seconds=1.5,
+                version=9,
+                fingerprint="f",
+                committed=True,
+                rows_in=1,
+            )
         )
     control.close()
     with sqlite3.connect(settings.state / "control.db") as store:

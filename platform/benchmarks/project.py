@@ -11,8 +11,8 @@ from freshline.commit.control_store import ControlStore
 from freshline.declare.names import TableName
 from freshline.declare.project import read_project, read_settings
 from freshline.plan.request import RefreshRequest
+from freshline.plan.result import RefreshResult
 from freshline.refresh.cancellation import Cancellation
-from freshline.report.outcome import Outcome
 from freshline.run import Runtime, open_runtime, refresh_table
 
 
@@ -33,7 +33,7 @@ class Project:
         return open_runtime(self.settings, read_project(self.settings), spark, control)
 
 
-def refresh(runtime: Runtime, name: str, *, strategy: str | None = None) -> Outcome:
+def refresh(runtime: Runtime, name: str, *, strategy: str | None = None) -> RefreshResult:
     outcome = refresh_table(
         runtime,
         TableName.parse(name),

@@ -53,11 +53,12 @@ by a person.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from functools import cache
+from typing import Any, ClassVar
 
 
 class FreshlineError(Exception):
-    """What all errors of freshline have in common.
+    """The facts that every error of freshline has. Two errors with the same facts are equal.
 
     `where` is a place a person can open: `file:line`, a table, or a partition of one.
     """
@@ -69,6 +70,12 @@ class FreshlineError(Exception):
         self.message = message
         self.where = where
         super().__init__(f"{where}: {message}" if where else message)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, FreshlineError) and self.as_json() == other.as_json()
+
+    def __hash__(self) -> int:
+        return hash((self.code, self.message, self.where))
 
     def as_json(self) -> dict[str, object]:
         """The error as a JSON object with the keys code, message, where, retry_helps."""
@@ -421,3 +428,52 @@ class FormatError(FreshlineError):
     """A receipt, state file or control store was written by a newer freshline."""
 
     code = "FORMAT"
+
+
+class ReportedError(FreshlineError):
+    """An error that was stored or reported by another process, of a class that its code does not make again.
+
+    It keeps its code, its place and all that was known of it.
+    """
+
+    def __init__(self, value: Mapping[str, Any]) -> None:
+        self.reported = dict(value)
+        super().__init__(str(value.get("message", "no reason was given")), where=value.get("where"))
+        # Of the instance: the class stands for every code.
+        self.code = str(value.get("code", FreshlineError.code))  # type: ignore[misc]
+        self.retry_helps = bool(value.get("retry_helps", False))  # type: ignore[misc]
+
+    def as_json(self) -> dict[str, object]:
+        return self.reported
+
+
+def error_from_json(value: Mapping[str, Any] | str) -> FreshlineError:
+    """The error that `as_json` made an object of: of its own class where its code says enough, else a ReportedError.
+
+    A text is the sentence of an error alone.
+    """
+    if isinstance(value, str):
+        return FreshlineError(value)
+    message, where = str(value.get("message", "no reason was given")), value.get("where")
+    code = str(value.get("code", FreshlineError.code))
+    if value.get("errors"):
+        return DeclarationErrors(
+            [DeclarationError(str(each["rule"]), str(each["message"]), where=each["where"]) for each in value["errors"]]
+        )
+    if code == DeclarationError.code:
+        return DeclarationError(str(value.get("rule", "SEVERAL")), message, where=where)
+    kind = _plain_errors().get(code)
+    return ReportedError(value) if kind is None else kind(message, where=where)
+
+
+@cache
+def _plain_errors() -> dict[str, type[FreshlineError]]:
+    """The classes of errors, by code, that hold nothing but a sentence and a place."""
+    found: dict[str, type[FreshlineError]] = {}
+    pending: list[type[FreshlineError]] = [FreshlineError]
+    while pending:
+        kind = pending.pop()
+        pending += kind.__subclasses__()
+        if kind.__init__ is FreshlineError.__init__ and kind.as_json is FreshlineError.as_json:
+            found[kind.code] = kind
+    return found

@@ -14,7 +14,7 @@ from freshline.cli.main import run
 from freshline.commit.control_store import ControlStore
 from freshline.declare.names import TableName
 from freshline.declare.project import read_settings
-from freshline.plan.record import RefreshRecord
+from freshline.plan.result import RefreshResult, State
 
 
 def said(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> str:
@@ -81,10 +81,10 @@ def test_looks_that_found_nothing_can_be_left_out(shop: Path, capsys: pytest.Cap
     store = ControlStore.open(read_settings(shop, os.environ).control_store)
     for number in range(30):
         store.record_refresh(
-            RefreshRecord(
+            RefreshResult(
                 table=TableName.parse("orders"),
                 at=datetime.now(UTC),
-                state="SUCCEEDED",
+                state=State.SUCCEEDED,
                 strategy="append" if number == 0 else "noop",
                 reason="",
                 seconds=1.0,

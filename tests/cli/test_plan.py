@@ -16,7 +16,7 @@ from freshline.commit.control_store import ControlStore
 from freshline.commit.warehouse import Warehouse
 from freshline.declare.names import TableName
 from freshline.declare.project import read_project, read_settings
-from freshline.plan.record import RefreshRecord
+from freshline.plan.result import RefreshResult
 
 
 def planned(capsys: pytest.CaptureFixture[str]) -> dict[str, dict[str, object]]:
@@ -30,7 +30,7 @@ def refreshed(root: Path, state: str = "SUCCEEDED") -> None:
     store = ControlStore.open(settings.control_store)
     for name in graph.order:
         store.record_refresh(
-            RefreshRecord(
+            RefreshResult(
                 table=name,
                 at=datetime.now(UTC),
                 state=state,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.resources
+import json
 import sqlite3
 import subprocess
 import sys
@@ -13,7 +15,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
+from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.operations import Operations
 from sqlalchemy import create_engine, inspect, text
@@ -24,16 +28,17 @@ from freshline.commit.control_store.database import _WRITERS
 from freshline.commit.control_store.schema import METADATA
 from freshline.declare.freshness import Freshness
 from freshline.declare.names import TableName
-from freshline.errors import FormatError, SettingsError, StorageError
+from freshline.errors import FileChangedError, FormatError, FreshlineError, QueryError, SettingsError, StorageError
 from freshline.plan.intentions import FreshnessOverride, Intentions, Suspension
-from freshline.plan.record import RefreshRecord
+from freshline.plan.result import RefreshResult, State
 
 NOW = datetime(2026, 11, 1, 12, 0, 0, 123456, tzinfo=UTC)
 ORDERS = TableName.parse("sales.Orders")
-RECORD = RefreshRecord(
+MIGRATIONS = importlib.resources.files("freshline.commit.control_store") / "migrations"
+RECORD = RefreshResult(
     table=ORDERS,
     at=NOW,
-    state="SUCCEEDED",
+    state=State.SUCCEEDED,
     strategy="append",
     reason="INSERTS_ONLY: new rows",
     seconds=1.5,
@@ -44,34 +49,7 @@ RECORD = RefreshRecord(
     rejected=1,
     committed=True,
     data_timestamp=NOW - timedelta(seconds=5),
-    problems=("a file changed",),
-)
-# What the first format was made by, with an epoch and an open request in it.
-FIRST_FORMAT = (
-    "CREATE TABLE freshline_format (format INTEGER NOT NULL)",
-    "INSERT INTO freshline_format VALUES (1)",
-    "CREATE TABLE freshline_epoch (epoch INTEGER NOT NULL)",
-    "INSERT INTO freshline_epoch VALUES (7)",
-    (
-        "CREATE TABLE freshline_check (key VARCHAR(300) PRIMARY KEY, name VARCHAR(300) NOT NULL, "
-        "data_timestamp VARCHAR(40) NOT NULL, position TEXT NOT NULL, checked_at VARCHAR(40) NOT NULL)"
-    ),
-    (
-        "CREATE TABLE freshline_refresh (id INTEGER PRIMARY KEY, key VARCHAR(300) NOT NULL, "
-        "name VARCHAR(300) NOT NULL, at VARCHAR(40) NOT NULL, state VARCHAR(40) NOT NULL, "
-        "strategy VARCHAR(40), reason TEXT NOT NULL, "
-        "seconds FLOAT NOT NULL, version INTEGER, fingerprint VARCHAR(100) NOT NULL, rows_in INTEGER, "
-        "rows_out INTEGER, rejected INTEGER NOT NULL, committed BOOLEAN NOT NULL, "
-        "data_timestamp VARCHAR(40), error TEXT, "
-        "problems TEXT NOT NULL)"
-    ),
-    "CREATE INDEX ix_freshline_refresh_key ON freshline_refresh (key)",
-    (
-        "CREATE TABLE freshline_request (id VARCHAR(100) PRIMARY KEY, kind VARCHAR(40) NOT NULL, "
-        "arguments TEXT NOT NULL, "
-        "created_at VARCHAR(40) NOT NULL, state VARCHAR(40), error TEXT, finished_at VARCHAR(40))"
-    ),
-    "INSERT INTO freshline_request VALUES ('a', 'refresh', '{}', '2026-11-01T12:00:00.000000+00:00', NULL, NULL, NULL)",
+    problems=(FileChangedError("a file changed", where="a.json"),),
 )
 
 
@@ -147,7 +125,7 @@ def test_a_refresh_comes_back_as_it_was_recorded(store):
         version=None,
         committed=False,
         data_timestamp=None,
-        error={"code": "QUERY", "message": "no", "where": "assets/revenue.sql:3", "retry_helps": False},
+        error=QueryError("no", where="assets/revenue.sql:3"),
         problems=(),
     )
     store.record_refresh(RECORD)
@@ -225,17 +203,65 @@ def test_a_file_that_is_no_database_is_named(tmp_path):
     assert str(file) in str(raised.value)
 
 
-def test_a_store_of_the_first_format_is_brought_to_the_newest_and_keeps_what_it_knows(url):
+def make_format_3(url: str) -> None:
+    """A store as the commit before format 4 left it: an epoch, an open request, a refresh that failed."""
+    config = Config()
+    config.set_main_option("script_location", str(MIGRATIONS))
     with create_engine(url).begin() as connection:
-        for statement in FIRST_FORMAT:
-            connection.execute(text(statement))
+        config.attributes["connection"] = connection
+        command.upgrade(config, "format_3")
+        for statement in (
+            "INSERT INTO freshline_format (format) VALUES (3)",
+            "INSERT INTO freshline_identity (id) VALUES ('abc')",
+            "INSERT INTO freshline_generation (generation) VALUES (0)",
+            "INSERT INTO freshline_epoch (epoch) VALUES (7)",
+            (
+                "INSERT INTO freshline_request (id, kind, arguments, created_at) "
+                "VALUES ('a', 'refresh', '{}', '2026-11-01T12:00:00.000000+00:00')"
+            ),
+        ):
+            connection.exec_driver_sql(statement)
+        connection.execute(
+            text(
+                "INSERT INTO freshline_refresh (key, name, at, state, strategy, reason, seconds, version, fingerprint, "
+                "rows_in, rows_out, rejected, committed, data_timestamp, error, problems, mode, cause, lag_seconds) "
+                "VALUES (:key, :name, :at, 'FAILED', 'append', 'QUERY: no', 1.5, 3, 'abc', 10, 9, 1, :committed, :at, "
+                ":error, :problems, 'continuous', 'live', 5.0)"
+            ),
+            {
+                "key": "sales.orders", "name": "sales.Orders", "at": NOW.isoformat(), "committed": True,
+                "error": json.dumps(QueryError("no", where="a.sql:3").as_json()), "problems": '["a.json: it changed"]',
+            },
+        )  # fmt: skip
+
+
+def test_a_store_of_the_format_before_is_brought_to_the_newest_and_keeps_what_it_knows(url):
+    make_format_3(url)
 
     store = ControlStore.open(url)
 
     assert store.take_epoch(1) == 8
     assert [request.id for request in store.open_requests()] == ["a"]
     assert store.intentions.read() == Intentions()
+    (found,) = store.refreshes()
+    assert found == RefreshResult(
+        table=ORDERS, at=NOW, state=State.FAILED, strategy="append", reason="QUERY: no", seconds=1.5, version=3,
+        fingerprint="abc", rows_in=10, rows_out=9, rejected=1, committed=True, data_timestamp=NOW, mode="continuous",
+        cause="live", lag_seconds=5.0, error=QueryError("no", where="a.sql:3"),
+        problems=(FreshlineError("a.json: it changed"),),
+    )  # fmt: skip
+    store.record_refresh(RECORD)
+    assert store.last_refreshes()[ORDERS].state == "SUCCEEDED"
     store.close()
+
+
+def test_a_store_of_a_format_before_that_is_refused_with_what_to_do(url):
+    make_format_3(url)
+    with create_engine(url).begin() as connection:
+        connection.execute(text("UPDATE freshline_format SET format = 2"))
+
+    with pytest.raises(FormatError, match="doctor --rebuild"):
+        ControlStore.open(url)
 
 
 def test_the_steps_of_alembic_make_the_tables_as_the_schema_has_them(store, url):
@@ -245,17 +271,16 @@ def test_the_steps_of_alembic_make_the_tables_as_the_schema_has_them(store, url)
 
 
 def test_a_step_that_fails_leaves_the_store_as_it_was(url, monkeypatch):
-    with create_engine(url).begin() as connection:
-        for statement in FIRST_FORMAT:
-            connection.execute(text(statement))
-        before = set(inspect(connection).get_table_names())
+    make_format_3(url)
+    with create_engine(url).connect() as connection:
+        before = {column["name"] for column in inspect(connection).get_columns("freshline_refresh")}
     with monkeypatch.context() as patched:
-        patched.setattr(Operations, "create_table", _failing_at("freshline_heartbeat", Operations.create_table))
+        patched.setattr(Operations, "drop_column", _failing_at("problems", Operations.drop_column))
         with pytest.raises(StorageError, match="disk is full"):
             ControlStore.open(url)
 
     with create_engine(url).connect() as connection:
-        assert set(inspect(connection).get_table_names()) == before
+        assert {column["name"] for column in inspect(connection).get_columns("freshline_refresh")} == before
     store = ControlStore.open(url)
     assert store.take_epoch(1) == 8
     store.close()
@@ -269,13 +294,13 @@ def test_a_store_with_a_table_missing_is_refused_with_what_to_do(store, url):
         ControlStore.open(url)
 
 
-def _failing_at(table: str, create_table: Callable[..., object]) -> Callable[..., object]:
-    def create(operations: Operations, name: str, *columns: object, **options: object) -> object:
-        if name == table:
-            raise OperationalError("CREATE TABLE", {}, Exception("disk is full"))
-        return create_table(operations, name, *columns, **options)
+def _failing_at(failing: str, drop_column: Callable[..., object]) -> Callable[..., object]:
+    def drop(operations: Operations, table: str, column: str) -> object:
+        if column == failing:
+            raise OperationalError("ALTER TABLE", {}, Exception("disk is full"))
+        return drop_column(operations, table, column)
 
-    return create
+    return drop
 
 
 def test_a_writer_that_does_not_let_go_is_told_in_a_sentence(tmp_path, monkeypatch):

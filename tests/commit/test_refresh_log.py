@@ -15,14 +15,14 @@ from freshline.commit import refresh_log
 from freshline.commit.control_store import ControlStore
 from freshline.commit.refresh_log import RefreshLog, condense
 from freshline.declare.names import TableName
-from freshline.errors import StorageError
-from freshline.plan.record import RefreshRecord
+from freshline.errors import QueryError, StorageError
+from freshline.plan.result import RefreshResult, State
 
 NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
-RECORD = RefreshRecord(
+RECORD = RefreshResult(
     table=TableName.parse("sales.orders"),
     at=NOW,
-    state="SUCCEEDED",
+    state=State.SUCCEEDED,
     strategy="append",
     reason="INSERTS_ONLY: new rows",
     seconds=1.5,
@@ -36,7 +36,7 @@ RECORD = RefreshRecord(
     cause="live",
     cpu_seconds=0.7,
     lag_seconds=5.0,
-    error={"code": "QUERY"},
+    error=QueryError("no such column", where="sales.orders"),
 )
 LOOK = replace(RECORD, strategy="noop", reason="NOTHING_NEW", committed=False, seconds=0.1)
 
@@ -71,7 +71,7 @@ def test_every_record_is_there_once_with_what_is_known_of_it(control, log):
         "sales.orders",
         NOW,
         0.7,
-        '{"code": "QUERY"}',
+        '{"code": "QUERY", "message": "no such column", "where": "sales.orders", "retry_helps": false}',
     )
 
 

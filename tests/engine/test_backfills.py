@@ -24,8 +24,8 @@ from freshline.manage.decide import Desk
 from freshline.plan.alter import decide_suspension
 from freshline.plan.receipt import Receipt
 from freshline.plan.request import BACKFILL, LIVE, MANUAL, RefreshRequest
+from freshline.plan.result import RefreshResult, State
 from freshline.refresh.cancellation import Cancellation
-from freshline.report.outcome import Outcome
 
 NOW = datetime(2026, 3, 5, 12, tzinfo=UTC)
 SOURCE = "CREATE SOURCE s (ds DATE, n INT) WITH ('connector' = 'delta', 'path' = 's')"
@@ -38,9 +38,9 @@ LISTED = PLAIN.replace("FRESHNESS", "WITH ('partition.values' = 'de, fr, nl') FR
 DAYS = [f"2026-03-0{day}" for day in range(1, 6)]
 
 
-def succeeded(job: Job) -> Outcome:
-    return Outcome(
-        table=job.table, kind="table", state="SUCCEEDED", strategy="partition", reason="", version=0, rows_in=0,
+def succeeded(job: Job) -> RefreshResult:
+    return RefreshResult(
+        table=job.table, at=NOW, state=State.SUCCEEDED, strategy="partition", reason="", version=0, rows_in=0,
         rows_out=1, seconds=2.0,
     )  # fmt: skip
 
@@ -53,7 +53,7 @@ class Bench:
         self.graph = self.declared()
         self.control = control
         self.jobs: list[Job] = []
-        self.refresh: Callable[[Job], Outcome] = succeeded
+        self.refresh: Callable[[Job], RefreshResult] = succeeded
         self.work = Work(self._do, threads, lambda job, outcome: None)
         self.runtime: Any = SimpleNamespace(
             control=control, warehouse=Warehouse(settings.warehouse), clock=lambda: NOW, graph=self.graph
@@ -72,7 +72,7 @@ class Bench:
         }
         return read_declarations({**files, **other}, self.settings)
 
-    def _do(self, job: Job) -> Outcome:
+    def _do(self, job: Job) -> RefreshResult:
         self.jobs.append(job)
         return self.refresh(job)
 
@@ -158,7 +158,7 @@ def test_a_cascade_does_what_it_showed_tables_above_first(bench):
 
 
 def test_a_partition_that_fails_keeps_no_other_from_being_done_but_what_is_below(bench):
-    def refresh(job: Job) -> Outcome:
+    def refresh(job: Job) -> RefreshResult:
         if job.request.partitions == ((("ds", DAYS[1]),),):
             raise SourceError("its history is gone. Restore it.", where="s")
         return succeeded(job)
@@ -181,7 +181,7 @@ def test_live_refreshes_of_the_table_come_between_two_partitions(bench):
     live = Job(TableName.parse("t"), RefreshRequest(cause=LIVE), Cancellation(), lambda message: None)
     manual = Job(TableName.parse("t"), RefreshRequest(cause=MANUAL), Cancellation(), lambda message: None)
 
-    def refresh(job: Job) -> Outcome:
+    def refresh(job: Job) -> RefreshResult:
         order.append(job.request.cause)
         if len(order) == 1:
             bench.work.submit(live)
@@ -198,7 +198,7 @@ def test_live_refreshes_of_the_table_come_between_two_partitions(bench):
 def test_backfills_have_half_as_many_threads_and_leave_the_others_to_what_is_live(bench):
     begun, release = threading.Semaphore(0), threading.Event()
 
-    def refresh(job: Job) -> Outcome:
+    def refresh(job: Job) -> RefreshResult:
         begun.release()
         assert release.wait(10)
         return succeeded(job)
@@ -220,7 +220,7 @@ def test_backfills_have_half_as_many_threads_and_leave_the_others_to_what_is_liv
 def test_a_cancelled_backfill_tells_what_is_done_and_what_is_left(bench):
     running = threading.Event()
 
-    def refresh(job: Job) -> Outcome:
+    def refresh(job: Job) -> RefreshResult:
         if job.request.partitions == ((("ds", DAYS[1]),),):
             running.set()
             assert job.cancellation.wait(10)
@@ -244,7 +244,7 @@ def test_a_cancelled_backfill_tells_what_is_done_and_what_is_left(bench):
 def test_nothing_is_restored_while_a_backfill_runs_and_it_goes_on(bench):
     refused: list[dict[str, Any]] = []
 
-    def refresh(job: Job) -> Outcome:
+    def refresh(job: Job) -> RefreshResult:
         if not refused:
             restore = bench.requests.submit("savepoint", {"action": "restore", "name": "calm"})
             answered = threading.Event()

@@ -14,7 +14,7 @@ import pytest
 
 from freshline.cli.main import run
 from freshline.declare.project import read_settings
-from freshline.engine.client import EngineClient, error_from_json
+from freshline.engine.client import EngineClient
 from freshline.engine.down_mark import read_down_mark, write_down_mark
 from freshline.engine.lock import WarehouseLock, find_holder
 from freshline.engine.process import ProcessId
@@ -28,6 +28,7 @@ from freshline.errors import (
     JavaError,
     RequestError,
     SettingsError,
+    error_from_json,
 )
 
 ENGINE = EngineState(

@@ -26,11 +26,10 @@ from freshline.errors import DefinitionChangedError, FreshlineError, QueryError,
 from freshline.manage.decide import Desk
 from freshline.plan.alter import FreshnessDecision, decide_freshness, decide_reset, decide_resume, decide_suspension
 from freshline.plan.intentions import Intentions
-from freshline.plan.record import RefreshRecord
 from freshline.plan.request import BACKFILL, LIVE, MANUAL, RefreshRequest
+from freshline.plan.result import RefreshResult, State
 from freshline.plan.schedule import POLLED, WOKEN, Schedule
 from freshline.refresh.cancellation import Cancellation
-from freshline.report.outcome import Outcome
 
 SOURCE = (
     "CREATE SOURCE {name} (id BIGINT) FRESHNESS = {freshness} "
@@ -92,10 +91,10 @@ class Bench:
             error = QueryError("no", where=table)
         self.loops.told(
             job,
-            Outcome(
+            RefreshResult(
                 table=name,
-                kind="table",
-                state=state,
+                at=self.now,
+                state=State(state),
                 strategy="noop",
                 reason="",
                 version=1 if committed else 0,
@@ -578,7 +577,16 @@ def test_ages_are_looked_at_when_the_first_table_becomes_due_and_not_before(benc
     bench.bring_in_all()
     assert [steps(0), steps(1)] == [1, 0]
     bench.control.record_refresh(
-        RefreshRecord(TableName.parse("orders"), bench.now, "SUCCEEDED", "append", "", 9.0, 1, "f", committed=True)
+        RefreshResult(
+            table=TableName.parse("orders"),
+            at=bench.now,
+            state=State.SUCCEEDED,
+            strategy="append",
+            reason="",
+            seconds=9.0,
+            version=1,
+            committed=True,
+        )
     )
     bench.tell("orders", committed=True)
     assert steps(0) == 1

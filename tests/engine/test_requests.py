@@ -28,16 +28,18 @@ from freshline.manage.decide import Desk
 from freshline.plan.alter import decide_suspension
 from freshline.plan.receipt import Receipt
 from freshline.plan.request import LIVE
-from freshline.report.outcome import Outcome
+from freshline.plan.result import RefreshResult, State
 from tests.run.small_tables import SmallTables
 
 SOURCE = "CREATE SOURCE {name} (id BIGINT) WITH ('connector' = 'files', 'format' = 'json', 'path' = '{name}')"
 TABLE = "CREATE MATERIALIZED TABLE {name} FRESHNESS = INTERVAL '1' HOUR AS SELECT id FROM {reads}"
 
+NOW = datetime(2026, 11, 1, tzinfo=UTC)
 
-def succeeded(job: Job) -> Outcome:
-    return Outcome(
-        table=job.table, kind="table", state="SUCCEEDED", strategy="noop", reason="", version=0, rows_in=0, rows_out=0,
+
+def succeeded(job: Job) -> RefreshResult:
+    return RefreshResult(
+        table=job.table, at=NOW, state=State.SUCCEEDED, strategy="noop", reason="", version=0, rows_in=0, rows_out=0,
         seconds=0.0,
     )  # fmt: skip
 
@@ -57,7 +59,7 @@ class Bench:
         )
         self.control = control
         self.jobs: list[Job] = []
-        self.refresh: Callable[[Job], Outcome] = succeeded
+        self.refresh: Callable[[Job], RefreshResult] = succeeded
         self.work = Work(self._do, 2, lambda job, outcome: None)
         runtime: Any = SimpleNamespace(
             control=control,
@@ -77,7 +79,7 @@ class Bench:
             )
         )
 
-    def _do(self, job: Job) -> Outcome:
+    def _do(self, job: Job) -> RefreshResult:
         self.jobs.append(job)
         return self.refresh(job)
 
@@ -139,7 +141,7 @@ def test_partitions_of_a_table_without_are_refused_before_any_work(bench):
 
 
 def test_what_reads_a_table_that_failed_is_blocked_and_the_rest_goes_on(bench):
-    def refresh(job: Job) -> Outcome:
+    def refresh(job: Job) -> RefreshResult:
         if str(job.table) != "b":
             return succeeded(job)
         return replace(succeeded(job), state="FAILED", error=QueryError("no", where="b"))
@@ -183,7 +185,7 @@ def test_a_schedule_that_names_a_suspended_table_leaves_it(bench):
 
 
 def test_a_mistake_of_freshline_is_the_outcome_of_its_table_only(bench):
-    def refresh(job: Job) -> Outcome:
+    def refresh(job: Job) -> RefreshResult:
         if str(job.table) == "d":
             raise RuntimeError("a mistake")
         return succeeded(job)
@@ -229,7 +231,7 @@ def test_a_tick_refreshes_what_is_due(bench):
 def test_a_cancelled_request_ends_when_its_work_has_let_go(bench):
     begun, let_go = threading.Event(), threading.Event()
 
-    def refresh(job: Job) -> Outcome:
+    def refresh(job: Job) -> RefreshResult:
         begun.set()
         assert job.cancellation.wait(10)
         assert let_go.wait(10)
@@ -253,7 +255,7 @@ def test_a_cancelled_request_ends_when_its_work_has_let_go(bench):
 def test_a_request_whose_process_was_killed_is_cancelled_at_the_next_look(bench):
     begun = threading.Event()
 
-    def refresh(job: Job) -> Outcome:
+    def refresh(job: Job) -> RefreshResult:
         begun.set()
         assert job.cancellation.wait(10)
         return replace(succeeded(job), state="CANCELLED")
@@ -276,7 +278,7 @@ def test_a_request_whose_process_was_killed_is_cancelled_at_the_next_look(bench)
 def test_a_request_whose_asker_has_gone_is_cancelled(bench):
     begun = threading.Event()
 
-    def refresh(job: Job) -> Outcome:
+    def refresh(job: Job) -> RefreshResult:
         begun.set()
         assert job.cancellation.wait(10)
         return replace(succeeded(job), state="CANCELLED")

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from datetime import UTC, datetime
 
 import pytest
 
 from freshline.declare.names import TableName
 from freshline.engine.work import Job, Work
 from freshline.plan.request import BACKFILL, LIVE, MANUAL, RefreshRequest
+from freshline.plan.result import RefreshResult, State
 from freshline.refresh.cancellation import Cancellation
-from freshline.report.outcome import Outcome
+
+NOW = datetime(2026, 11, 1, tzinfo=UTC)
 
 
 def job(table: str, cause: str = MANUAL) -> Job:
     return Job(TableName.parse(table), RefreshRequest(cause=cause), Cancellation(), lambda message: None)
 
 
-def outcome(table: TableName) -> Outcome:
-    return Outcome(
-        table=table, kind="table", state="SUCCEEDED", strategy="noop", reason="", version=0, rows_in=0, rows_out=0,
+def outcome(table: TableName) -> RefreshResult:
+    return RefreshResult(
+        table=table, at=NOW, state=State.SUCCEEDED, strategy="noop", reason="", version=0, rows_in=0, rows_out=0,
         seconds=0.0,
     )  # fmt: skip
 
@@ -31,7 +34,7 @@ class Bench:
     def __init__(
         self,
         threads: int,
-        told: Callable[[Job, Outcome | None], None] = lambda job, outcome: None,
+        told: Callable[[Job, RefreshResult | None], None] = lambda job, outcome: None,
         takes_long: Callable[[TableName], bool] = lambda table: False,
     ) -> None:
         self.begun: list[tuple[str, str]] = []
@@ -39,7 +42,7 @@ class Bench:
         self.gates: dict[str, threading.Event] = {}
         self.work = Work(self.refresh, threads, told, takes_long)
 
-    def refresh(self, job: Job) -> Outcome:
+    def refresh(self, job: Job) -> RefreshResult:
         with self.changed:
             self.begun.append((str(job.table), job.request.cause))
             gate = self.gates.get(str(job.table))
@@ -120,7 +123,7 @@ def test_a_job_that_waits_for_its_table_lets_others_pass():
 def test_a_refresh_that_raises_does_not_end_the_thread():
     told: list[tuple[str, bool]] = []
 
-    def refresh(job: Job) -> Outcome:
+    def refresh(job: Job) -> RefreshResult:
         if str(job.table) == "broken":
             raise RuntimeError("a mistake")
         return outcome(job.table)
@@ -181,7 +184,7 @@ def test_a_job_that_gives_way_holds_no_place_and_has_one_again_before_it_goes_on
     aside, back = threading.Event(), threading.Event()
     held = threading.Event()
 
-    def refresh(job: Job) -> Outcome:
+    def refresh(job: Job) -> RefreshResult:
         if str(job.table) == "hanging":
             with work.giving_way():
                 aside.set()
@@ -218,7 +221,7 @@ def test_a_job_that_gives_way_holds_no_place_and_has_one_again_before_it_goes_on
 def test_a_job_that_is_cancelled_does_not_wait_for_its_place():
     aside, gate = threading.Event(), threading.Event()
 
-    def refresh(job: Job) -> Outcome:
+    def refresh(job: Job) -> RefreshResult:
         if str(job.table) == "hanging":
             with work.giving_way():
                 aside.set()

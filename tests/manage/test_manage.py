@@ -18,7 +18,7 @@ from freshline.declare.names import TableName
 from freshline.declare.project_settings import read_settings
 from freshline.errors import FreshnessError, RequestError, SettingsError
 from freshline.plan.intentions import FailureRow, Intentions
-from freshline.plan.record import RefreshRecord
+from freshline.plan.result import RefreshResult, State
 
 NOW = datetime(2026, 11, 27, 8, tzinfo=UTC)
 FILES = {
@@ -46,7 +46,7 @@ class Project:
     def intentions(self) -> Intentions:
         return self.control.intentions.read()
 
-    def records(self, table: str | None = None) -> list[RefreshRecord]:
+    def records(self, table: str | None = None) -> list[RefreshResult]:
         return self.control.refreshes(None if table is None else TableName.parse(table))
 
 
@@ -180,8 +180,8 @@ def test_importing_freshline_loads_none_of_it():
 def test_a_freshness_that_refreshes_are_too_slow_for_is_set_and_warned_of(project):
     for table in ("events", "seen"):
         project.control.record_refresh(
-            RefreshRecord(
-                table=TableName.parse(table), at=NOW, state="SUCCEEDED", strategy="append", reason="", seconds=4.0,
+            RefreshResult(
+                table=TableName.parse(table), at=NOW, state=State.SUCCEEDED, strategy="append", reason="", seconds=4.0,
                 version=2, fingerprint="f", committed=True,
             )
         )  # fmt: skip

@@ -12,7 +12,7 @@ from freshline.errors import DeclarationErrors
 from freshline.plan.explain import explain_table
 from freshline.plan.price import BUDGET_SECONDS, budget_of, counts, price_of
 from freshline.plan.project import open_project
-from freshline.plan.record import RefreshRecord
+from freshline.plan.result import RefreshResult, State
 
 SOURCES = {
     "orders": "CREATE SOURCE orders (id INT, cid INT, amount INT) WITH ('connector' = 'delta', 'path' = 'orders');",
@@ -84,13 +84,13 @@ def test_a_delta_join_can_be_ruled_out(declared):
 
 def record(
     strategy: str, seconds: float, rows_in: int, fingerprint: str = "f", cpu: float | None = None
-) -> RefreshRecord:
+) -> RefreshResult:
     from datetime import UTC, datetime
 
-    return RefreshRecord(
+    return RefreshResult(
         table=TableName.parse("t"),
         at=datetime(2026, 1, 1, tzinfo=UTC),
-        state="SUCCEEDED",
+        state=State.SUCCEEDED,
         strategy=strategy,
         reason="",
         seconds=seconds,

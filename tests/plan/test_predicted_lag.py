@@ -11,7 +11,7 @@ from freshline.declare.names import TableName
 from freshline.declare.project import read_declarations
 from freshline.plan.feasible import Hop
 from freshline.plan.predicted_lag import PredictedLag, measure_lag, predict_lag
-from freshline.plan.record import RefreshRecord
+from freshline.plan.result import RefreshResult
 
 NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
 ORDERS, CLEAN = TableName.parse("orders"), TableName.parse("clean")
@@ -29,7 +29,7 @@ def graph_of(settings, seconds: int) -> Graph:
     )
 
 
-def record(at: float, stamp: float, **other: object) -> RefreshRecord:
+def record(at: float, stamp: float, **other: object) -> RefreshResult:
     values: dict[str, object] = {
         "table": CLEAN,
         "at": NOW + timedelta(seconds=at),
@@ -44,7 +44,7 @@ def record(at: float, stamp: float, **other: object) -> RefreshRecord:
         "mode": "continuous",
         "cause": "live",
     }
-    return RefreshRecord(**{**values, **other})  # type: ignore[arg-type]
+    return RefreshResult(**{**values, **other})  # type: ignore[arg-type]
 
 
 def test_a_timer_begins_early_by_what_the_engine_counts_on_and_ends_by_what_it_takes(settings):

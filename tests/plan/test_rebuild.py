@@ -7,17 +7,17 @@ from datetime import UTC, datetime, timedelta
 
 from freshline.declare.names import TableName
 from freshline.plan.rebuild import newest_decisions, rebuilt_records
-from freshline.plan.record import RefreshRecord
+from freshline.plan.result import RefreshResult, State
 
 NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
 SPEND = TableName.parse("spend")
 
 
-def record(second: int, version: int | None = None, **other: object) -> RefreshRecord:
-    made = RefreshRecord(
+def record(second: int, version: int | None = None, **other: object) -> RefreshResult:
+    made = RefreshResult(
         table=SPEND,
         at=NOW + timedelta(seconds=second),
-        state="SUCCEEDED",
+        state=State.SUCCEEDED,
         strategy="append",
         reason="INSERTS_ONLY",
         seconds=1.0,

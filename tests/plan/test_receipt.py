@@ -36,9 +36,9 @@ def test_words_of_others_are_no_receipt(text):
 
 
 def test_a_newer_format_is_refused_with_a_sentence():
-    newer = json.dumps({**json.loads(RECEIPT.to_json()), "freshline": 3})
+    newer = json.dumps({**json.loads(RECEIPT.to_json()), "freshline": 4})
 
-    with pytest.raises(FormatError, match=r"a\.t: the newest receipt has format 3, this freshline reads up to 2"):
+    with pytest.raises(FormatError, match=r"a\.t: the newest receipt has format 4, this freshline reads up to 3"):
         Receipt.from_json(newer)
 
 

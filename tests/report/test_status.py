@@ -21,11 +21,12 @@ from freshline.declare.graph import Graph
 from freshline.declare.names import TableName
 from freshline.declare.project import read_declarations
 from freshline.declare.project_settings import read_settings
+from freshline.errors import FileChangedError, QueryError, error_from_json
 from freshline.plan.intentions import FreshnessOverride, Suspension
 from freshline.plan.partition import Span
 from freshline.plan.position import Position, TablePosition
 from freshline.plan.receipt import Receipt
-from freshline.plan.record import RefreshRecord
+from freshline.plan.result import RefreshResult
 from freshline.report.status import LastRefresh, RowCounts, TableStatus, read_status
 
 NOW = datetime.now(UTC)
@@ -92,7 +93,9 @@ class Project:
             "version": version, "rows_in": 0, "rows_out": 0, "rejected": 0, "committed": False, "fingerprint": "f",
             "data_timestamp": None, **changes,
         }  # fmt: skip
-        self.control.record_refresh(RefreshRecord(**values))  # type: ignore[arg-type]
+        if isinstance(error := values.get("error"), dict):
+            values["error"] = error_from_json(error)
+        self.control.record_refresh(RefreshResult(**values))  # type: ignore[arg-type]
 
     def status(self, **options: object) -> dict[TableName, TableStatus]:
         found = read_status(self.graph, self.control, self.warehouse, NOW, **options)  # type: ignore[arg-type]
@@ -211,7 +214,7 @@ def test_a_commit_that_the_engine_did_not_live_to_record_is_the_newest(project: 
 
 def test_a_failed_refresh_is_told_with_its_error(project: Project) -> None:
     fresh(project)
-    error = {"code": "QUERY", "message": "there is no column b."}
+    error = QueryError("there is no column b.", where="spend").as_json()
     project.record(SPEND, datetime.now(UTC) + timedelta(seconds=1), 0, state="FAILED", error=error)
 
     spend = project.status()[SPEND]
@@ -223,10 +226,10 @@ def test_a_failed_refresh_is_told_with_its_error(project: Project) -> None:
 
 def test_what_needs_a_person_is_told(project: Project) -> None:
     fresh(project)
-    problems = ("landing/a.csv changed after it was read.",)
-    project.record(ORDERS, datetime.now(UTC) + timedelta(seconds=1), 0, problems=problems)
+    problem = FileChangedError("the file changed after it was read.", where="landing/a.csv")
+    project.record(ORDERS, datetime.now(UTC) + timedelta(seconds=1), 0, problems=(problem,))
 
-    assert project.status()[ORDERS].problems == problems
+    assert project.status()[ORDERS].problems == (str(problem),)
 
 
 def test_what_the_engine_refreshes_now_is_running(project: Project) -> None:
@@ -240,7 +243,7 @@ def test_what_the_engine_refreshes_now_is_running(project: Project) -> None:
 def test_one_table_that_cannot_be_read_does_not_hide_the_others(project: Project) -> None:
     fresh(project)
     log = project.path(SPEND) / "_delta_log" / f"{0:020d}.json"
-    log.write_text(log.read_text().replace('{\\"freshline\\":1', '{\\"freshline\\":99'))
+    log.write_text(log.read_text().replace('{\\"freshline\\":3', '{\\"freshline\\":99'))
 
     status = project.status()
 

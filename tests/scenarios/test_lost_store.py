@@ -18,7 +18,7 @@ from freshline.commit.delta_log import newest_epoch
 from freshline.commit.refresh_log import read_newest_records
 from freshline.commit.warehouse import Warehouse
 from freshline.declare.names import TableName
-from freshline.plan.record import RefreshRecord
+from freshline.plan.result import RefreshResult
 from tests.scenarios.test_restarts import Project, wait_for
 
 # Kept by the engine alone: one that commits wake, one that a timer does.
@@ -56,7 +56,7 @@ def missing(before: Collection[tuple[TableName, int]], after: Collection[tuple[T
     return {(name, version) for name, version in before if version >= oldest.get(name, 0)} - set(after)
 
 
-def records(project: Project) -> list[RefreshRecord]:
+def records(project: Project) -> list[RefreshResult]:
     store = ControlStore.open(project.settings.control_store)
     try:
         return store.refreshes(limit=10_000, looks=False)

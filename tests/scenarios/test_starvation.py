@@ -19,7 +19,7 @@ from freshline.engine.declarations import Declarations
 from freshline.engine.in_force import InForce
 from freshline.engine.loops import Loops
 from freshline.engine.work import Work
-from freshline.plan.record import RefreshRecord
+from freshline.plan.result import RefreshResult
 from freshline.run import open_runtime, refresh_table
 from freshline.run.runtime import Runtime, utc_now
 
@@ -62,7 +62,7 @@ def wait_until(condition: Callable[[], bool], seconds: float = 90.0) -> None:
         time.sleep(0.05)
 
 
-def begun(record: RefreshRecord) -> float:
+def begun(record: RefreshResult) -> float:
     return record.at.timestamp() - record.seconds
 
 
@@ -89,7 +89,7 @@ def test_a_continuous_table_is_refreshed_for_each_commit_of_a_slow_input_while_t
 
     runtime = open_runtime(settings, declarations.graph, spark, control, failpoint=delay)
 
-    def commits(table: str) -> list[RefreshRecord]:
+    def commits(table: str) -> list[RefreshResult]:
         found = control.refreshes(TableName.parse(table), 500)
         return [record for record in reversed(found) if record.state == "SUCCEEDED" and record.committed]
 

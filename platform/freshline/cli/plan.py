@@ -30,7 +30,8 @@ from freshline.report.table_text import bytes_text, freshness_text, table_text
 
 if TYPE_CHECKING:
     from freshline.plan.definition import DefinitionChange
-    from freshline.plan.record import Heartbeat, RefreshRecord
+    from freshline.plan.record import Heartbeat
+    from freshline.plan.result import RefreshResult
 
 HEADERS = [
     "table",
@@ -51,7 +52,7 @@ _COMMITS = 20
 class Known:
     """What the control store knows: the newest refreshes, what was decided, and what refreshes take in seconds."""
 
-    refreshes: Mapping[TableName, RefreshRecord] = field(default_factory=dict)
+    refreshes: Mapping[TableName, RefreshResult] = field(default_factory=dict)
     intentions: Intentions = field(default_factory=Intentions)
     seconds: Mapping[TableName, float] = field(default_factory=dict)
     scheduler: Heartbeat | None = None
@@ -215,7 +216,7 @@ def _change_text(line: PlanLine) -> str:
 
 
 def refreshed_fingerprints(
-    graph: Graph, settings: Settings, records: Mapping[TableName, RefreshRecord]
+    graph: Graph, settings: Settings, records: Mapping[TableName, RefreshResult]
 ) -> dict[TableName, str]:
     """The fingerprint of each declaration at its newest refresh, by the control store's records and the receipts."""
     warehouse = Warehouse(settings.warehouse)

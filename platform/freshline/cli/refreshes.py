@@ -18,7 +18,7 @@ from freshline.plan.project import open_project
 from freshline.report.table_text import count_text, duration_text, table_text
 
 if TYPE_CHECKING:
-    from freshline.plan.record import RefreshRecord
+    from freshline.plan.result import RefreshResult
 
 HEADERS = ("at", "table", "state", "mode", "strategy", "version", "in", "out", "took", "reason")
 RIGHT = (5, 6, 7, 8)
@@ -43,13 +43,13 @@ def command(table: str | None, limit: int, changes: bool, project: Path | None, 
     click.echo(json.dumps([record.as_json() for record in records], indent=2) if as_json else refreshes_text(records))
 
 
-def read_refreshes(settings: Settings, table: str | None, limit: int, *, changes: bool = False) -> list[RefreshRecord]:
+def read_refreshes(settings: Settings, table: str | None, limit: int, *, changes: bool = False) -> list[RefreshResult]:
     """The newest records. Raises RequestError for a table that is not declared and has none."""
     try:
         name = None if table is None else TableName.parse(table)
     except ValueError as error:
         raise RequestError(str(error)) from error
-    records: list[RefreshRecord] = []
+    records: list[RefreshResult] = []
     if settings.has_control_store:
         # SQLAlchemy is imported when it is used, like all that is heavy.
         from freshline.commit.control_store import ControlStore
@@ -67,14 +67,14 @@ def read_refreshes(settings: Settings, table: str | None, limit: int, *, changes
     return records
 
 
-def refreshes_text(records: Sequence[RefreshRecord]) -> str:
+def refreshes_text(records: Sequence[RefreshResult]) -> str:
     """The records as a person reads them."""
     if not records:
         return "nothing was refreshed or decided yet"
     return table_text(HEADERS, [refresh_cells(record) for record in records], right=RIGHT)
 
 
-def refresh_cells(record: RefreshRecord) -> list[str]:
+def refresh_cells(record: RefreshResult) -> list[str]:
     """One line of the table, in the order of HEADERS."""
     return [
         record.at.isoformat(sep=" ", timespec="seconds"),

@@ -25,7 +25,7 @@ from freshline.plan.disk import CommitSize
 from freshline.plan.lag import lag_seconds
 from freshline.plan.position import TablePosition
 from freshline.plan.receipt import Receipt
-from freshline.plan.record import RefreshRecord
+from freshline.plan.result import RefreshResult, State
 
 COMMIT_FILE = re.compile(r"(\d{20})\.json\Z")
 # What says where the newest checkpoint is (PROTOCOL.md, "Last Checkpoint File").
@@ -252,19 +252,19 @@ def read_receipts(path: Path, *, since: int = 0) -> Iterator[tuple[int, Receipt]
             yield version, receipt
 
 
-def read_refreshes(path: Path, most: int) -> list[RefreshRecord]:
+def read_refreshes(path: Path, most: int) -> list[RefreshResult]:
     """The newest refreshes that committed, at most so many, as the table's own commits tell of them, newest first."""
-    found: list[RefreshRecord] = []
+    found: list[RefreshResult] = []
     for version, receipt in read_receipts(path):
         commit = read_commit(path, version)
         if commit is None or "timestamp" not in commit.info:
             return found
         at = datetime.fromtimestamp(int(commit.info["timestamp"]) / 1000, UTC)
         found.append(
-            RefreshRecord(
+            RefreshResult(
                 table=receipt.table,
                 at=at,
-                state="SUCCEEDED",
+                state=State.SUCCEEDED,
                 strategy=receipt.strategy,
                 reason=receipt.reason,
                 seconds=receipt.seconds,

@@ -17,7 +17,7 @@ from freshline.declare.settings import Settings
 from freshline.errors import FreshlineError
 from freshline.plan.alter import time_text
 from freshline.plan.rebuild import newest_decisions, rebuilt_records
-from freshline.plan.record import RefreshRecord
+from freshline.plan.result import RefreshResult
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Rebuilt:
     tables: int
     records: int
     epoch: int
-    decisions: tuple[RefreshRecord, ...]
+    decisions: tuple[RefreshResult, ...]
     problems: tuple[str, ...]
 
     def __str__(self) -> str:
@@ -52,7 +52,7 @@ def rebuild(settings: Settings, *, epoch_in_use: int = 0) -> Rebuilt:
     ControlStore.open does.
     """
     warehouse = Warehouse(settings.warehouse)
-    committed: list[RefreshRecord] = []
+    committed: list[RefreshResult] = []
     problems: list[str] = []
     epoch, tables = epoch_in_use, 0
     for path in warehouse.tables():
@@ -67,7 +67,7 @@ def rebuild(settings: Settings, *, epoch_in_use: int = 0) -> Rebuilt:
             continue
         tables += bool(of_table)
         committed += of_table
-    logged: list[RefreshRecord] = []
+    logged: list[RefreshResult] = []
     try:
         logged = read_newest_records(warehouse.root, KEPT_REFRESHES)
     except FreshlineError as error:

@@ -8,14 +8,17 @@ something else happened to their table in between.
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from heapq import heappush, heappushpop
 from pathlib import Path
+from types import UnionType
+from typing import Any, get_args, get_type_hints
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
@@ -23,39 +26,44 @@ from deltalake.exceptions import DeltaError
 
 from freshline.commit.control_store import ControlStore
 from freshline.declare.names import TableName
-from freshline.errors import StorageError
+from freshline.errors import FreshlineError, StorageError
 from freshline.plan.rebuild import Sort, sort_of
-from freshline.plan.record import RefreshRecord, columns_of, record_of
+from freshline.plan.result import Kind, RefreshResult, State
 
 LOG = logging.getLogger(__name__)
 
 NAME = "freshline_refreshes"
 TIMESTAMP = pa.timestamp("us", tz="UTC")
-SCHEMA = pa.schema(
-    [
-        ("at", TIMESTAMP),
-        ("table", pa.string()),
-        ("state", pa.string()),
-        ("mode", pa.string()),
-        ("cause", pa.string()),
-        ("strategy", pa.string()),
-        ("reason", pa.string()),
-        ("looks", pa.int32()),
-        ("seconds", pa.float64()),
-        ("cpu_seconds", pa.float64()),
-        ("predicted_seconds", pa.float64()),
-        ("full_seconds", pa.float64()),
-        ("version", pa.int64()),
-        ("committed", pa.bool_()),
-        ("rows_in", pa.int64()),
-        ("rows_out", pa.int64()),
-        ("rejected", pa.int64()),
-        ("late_rows", pa.int64()),
-        ("data_timestamp", TIMESTAMP),
-        ("lag_seconds", pa.float64()),
-        ("error", pa.string()),
-    ]
-)
+# A field of a result has a column by its type. Texts of JSON hold what is no number, time or text.
+_TYPES: dict[Any, pa.DataType] = {
+    bool: pa.bool_(),
+    int: pa.int64(),
+    float: pa.float64(),
+    str: pa.string(),
+    State: pa.string(),
+    Kind: pa.string(),
+    TableName: pa.string(),
+    datetime: TIMESTAMP,
+    FreshlineError: pa.string(),
+}
+# Those of one store, or of a declaration that is known by its table.
+_WITHOUT = ("id", "fingerprint")
+
+
+def _schema() -> pa.Schema:
+    """One column for each field of a result that has a single value, and `looks`, the count of results in a row."""
+    types = {name: _plain(hint) for name, hint in get_type_hints(RefreshResult).items() if name not in _WITHOUT}
+    columns = [(name, _TYPES[kind]) for name, kind in types.items() if kind in _TYPES]
+    return pa.schema([*columns, ("looks", pa.int32())])
+
+
+def _plain(hint: Any) -> Any:
+    """The type of a field that may be None."""
+    kinds = [kind for kind in get_args(hint) if kind is not type(None)]
+    return kinds[0] if isinstance(hint, UnionType) and len(kinds) == 1 else hint
+
+
+SCHEMA = _schema()
 _BATCH = 5_000
 # Small files are joined when there are so many; their old versions go after the days that Delta keeps them.
 _MOST_FILES = 64
@@ -65,11 +73,11 @@ _MOST_FILES = 64
 class Looks:
     """A record, and how many looks it stands for."""
 
-    record: RefreshRecord
+    record: RefreshResult
     count: int = 1
 
 
-def condense(records: Iterable[RefreshRecord]) -> list[Looks]:
+def condense(records: Iterable[RefreshResult]) -> list[Looks]:
     """Records in their order, where looks of a table that found nothing are one until something else happens to it.
 
     The last of them stands for all, with the seconds of all.
@@ -79,7 +87,7 @@ def condense(records: Iterable[RefreshRecord]) -> list[Looks]:
     for record in records:
         name = str(record.table)
         before = place.get(name)
-        if before is not None and _is_look(record) and _is_alike(found[before].record, record):
+        if before is not None and record.is_check and _is_alike(found[before].record, record):
             seconds = found[before].record.seconds + record.seconds
             found[before] = Looks(replace(record, seconds=seconds), found[before].count + 1)
             continue
@@ -88,12 +96,8 @@ def condense(records: Iterable[RefreshRecord]) -> list[Looks]:
     return found
 
 
-def _is_look(record: RefreshRecord) -> bool:
-    return record.state == "SUCCEEDED" and not record.committed and record.strategy == "noop"
-
-
-def _is_alike(before: RefreshRecord, record: RefreshRecord) -> bool:
-    return _is_look(before) and (before.reason, before.mode, before.version) == (
+def _is_alike(before: RefreshResult, record: RefreshResult) -> bool:
+    return before.is_check and (before.reason, before.mode, before.version) == (
         record.reason,
         record.mode,
         record.version,
@@ -132,6 +136,8 @@ class RefreshLog:
                 table,
                 rows_of(rows),
                 mode="append",
+                # A table of an older freshline lacks the columns of newer fields.
+                schema_mode="merge",
                 commit_properties=CommitProperties(
                     app_transactions=[Transaction(application, last, int(time.time() * 1000))]
                 ),
@@ -155,7 +161,7 @@ class RefreshLog:
         return DeltaTable(str(self._path))
 
 
-def read_newest_records(warehouse: Path, most: int) -> list[RefreshRecord]:
+def read_newest_records(warehouse: Path, most: int) -> list[RefreshResult]:
     """Of each table the newest records of each sort in the refresh log, at most so many, in their order.
 
     Empty where there is no log. Reads it as a whole, a part at a time. Raises StorageError for one that cannot be read.
@@ -163,12 +169,12 @@ def read_newest_records(warehouse: Path, most: int) -> list[RefreshRecord]:
     path = warehouse / NAME
     if not (path / "_delta_log").is_dir():
         return []
-    newest: dict[tuple[TableName, Sort], list[tuple[datetime, int, RefreshRecord]]] = {}
+    newest: dict[tuple[TableName, Sort], list[tuple[datetime, int, RefreshResult]]] = {}
     number = 0
     try:
         for batch in DeltaTable(str(path)).to_pyarrow_dataset().to_batches():
             for row in batch.to_pylist():
-                record, number = record_of(row), number + 1
+                record, number = _record(row), number + 1
                 kept = newest.setdefault((record.table, sort_of(record)), [])
                 put = heappush if len(kept) < most else heappushpop
                 put(kept, (record.at, number, record))
@@ -180,6 +186,19 @@ def read_newest_records(warehouse: Path, most: int) -> list[RefreshRecord]:
 
 def rows_of(looks: Sequence[Looks]) -> pa.Table:
     """The rows of the table."""
-    rows = [{**columns_of(one.record), "looks": one.count} for one in looks]
-    # What it has no column for, as the fingerprint, is left out.
-    return pa.Table.from_pylist(rows, schema=SCHEMA)
+    return pa.Table.from_pylist([{**_row(one.record), "looks": one.count} for one in looks], schema=SCHEMA)
+
+
+def _row(record: RefreshResult) -> dict[str, Any]:
+    """A result by column: times are times, its table is a text and its error JSON."""
+    row = {name: getattr(record, name) for name in SCHEMA.names if name != "looks"}
+    error = None if record.error is None else json.dumps(record.error.as_json())
+    return {**row, "table": str(record.table), "error": error}
+
+
+def _record(row: Mapping[str, Any]) -> RefreshResult:
+    """The result of a row; columns that the table did not have when it was written take their defaults."""
+    values = {name: value for name, value in row.items() if value is not None}
+    if "error" in values:
+        values["error"] = json.loads(values["error"])
+    return RefreshResult.from_json(values)

@@ -34,8 +34,8 @@ from freshline.plan.backfill import Action, Asked, Chunk, plan_backfill
 from freshline.plan.hold import intended_holds
 from freshline.plan.partition import PartitionState, partition_name
 from freshline.plan.request import BACKFILL, RefreshRequest
+from freshline.plan.result import RefreshResult, State
 from freshline.refresh.cancellation import Cancellation
-from freshline.report.outcome import Outcome
 from freshline.run import Runtime
 from freshline.run.partition_states import (
     committed_keys,
@@ -45,7 +45,6 @@ from freshline.run.partition_states import (
 )
 from freshline.run.spans import partitions_of, read_time_partition, wanted_end
 
-SUCCEEDED, FAILED, CANCELLED = "SUCCEEDED", "FAILED", "CANCELLED"
 MOST_PARTITIONS = 100_000
 _INTERRUPT_SECONDS = 0.5
 _MOMENT = timedelta(microseconds=1)
@@ -105,13 +104,13 @@ class Backfills:
         self._asked: list[BackfillRequest] = []
         self._lock = threading.Lock()
 
-    def run(self, teller: Teller, graph: Graph, asked: BackfillRequest) -> str:
-        """Tell the plan, do it unless it is only asked for, and return the state. Raises before any work."""
+    def run(self, teller: Teller, graph: Graph, asked: BackfillRequest) -> State:
+        """Report the plan, do it unless only the plan was asked for, and return the state. Raises before any work."""
         chunks = self.plan(graph, asked, teller.cancellation)
         shown = [self._shown(chunk) for chunk in chunks]
         teller.tell({"type": "plan", "id": asked.id, "chunks": shown})
         if asked.dry_run:
-            return SUCCEEDED
+            return State.SUCCEEDED
         run = _Run(left=[chunk for chunk in chunks if chunk.action is not Action.SKIP])
         with self._lock:
             self._asked.append(asked)
@@ -122,8 +121,8 @@ class Backfills:
                 self._asked.remove(asked)
         teller.tell({"type": "backfill", "id": asked.id, **self._result(graph, asked, run)})
         if run.left:
-            return CANCELLED
-        return FAILED if run.failed else SUCCEEDED
+            return State.CANCELLED
+        return State.FAILED if run.failed else State.SUCCEEDED
 
     def require_none(self) -> None:
         """Raise RestoreBusyError while a backfill runs: between two of its partitions no table is being refreshed."""
@@ -150,7 +149,7 @@ class Backfills:
                 run.failed.append((chunk, error))
             else:
                 outcome = self._do(teller, asked, chunk, run)
-                if outcome.state == CANCELLED:
+                if outcome.state == State.CANCELLED:
                     break
                 teller.tell({"type": "outcome", "outcome": {**outcome.as_json(), "partition": chunk.key}})
                 self._note(run, chunk, outcome, failed)
@@ -220,7 +219,7 @@ class Backfills:
         shown = chunk.as_json()
         return {**shown, "state": str(PartitionState.RUNNING)} if running else shown
 
-    def _do(self, teller: Teller, asked: BackfillRequest, chunk: Chunk, run: _Run) -> Outcome:
+    def _do(self, teller: Teller, asked: BackfillRequest, chunk: Chunk, run: _Run) -> RefreshResult:
         """One chunk, from its turn to its end."""
         teller.progress(_progress(chunk, run), chunk.table)
         request = RefreshRequest(
@@ -243,9 +242,15 @@ class Backfills:
         known = isinstance(failure, FreshlineError)
         error = failure if known else RefreshError(f"{type(failure).__name__}: {failure}", where=str(chunk.table))
         assert isinstance(error, FreshlineError)
-        state = CANCELLED if isinstance(error, CancelledError) else FAILED
-        return Outcome(
-            chunk.table, "table", state, None, f"{error.code}: {error.message}", None, 0, 0, 0.0, error=error
+        state = State.CANCELLED if isinstance(error, CancelledError) else State.FAILED
+        return RefreshResult(
+            table=chunk.table,
+            at=self._runtime.clock(),
+            state=state,
+            reason=f"{error.code}: {error.message}",
+            rows_in=0,
+            rows_out=0,
+            error=error,
         )
 
     @contextmanager
@@ -261,9 +266,9 @@ class Backfills:
             with self._lock:
                 self._running.pop(chunk.table, None)
 
-    def _note(self, run: _Run, chunk: Chunk, outcome: Outcome, failed: set[TableName]) -> None:
+    def _note(self, run: _Run, chunk: Chunk, outcome: RefreshResult, failed: set[TableName]) -> None:
         run.seconds += outcome.seconds
-        if outcome.state == SUCCEEDED:
+        if outcome.state == State.SUCCEEDED:
             run.done.append(chunk)
             return
         error = RefreshError(outcome.reason, where=str(chunk.table)) if outcome.error is None else outcome.error

@@ -14,7 +14,7 @@ import select
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -26,20 +26,11 @@ from freshline.engine.lock import find_holder
 from freshline.engine.state_file import EngineState, read_state, remove_state
 from freshline.engine.up_record import engine_environ
 from freshline.errors import (
-    DeclarationError,
-    DeclarationErrors,
     EngineError,
     EngineHeldError,
-    FormatError,
-    FreshlineError,
-    JarError,
-    JavaError,
     RequestError,
-    RestoreBusyError,
-    SavepointError,
-    SavepointGoneError,
-    SettingsError,
     StorageError,
+    error_from_json,
 )
 
 Progress = Callable[[str], None]
@@ -49,23 +40,6 @@ _ANSWER_SECONDS = 30.0
 _POLL_SECONDS = 10.0
 _MOST_IN_VAIN = 3
 _STEP_SECONDS = 0.1
-
-_ERRORS: Mapping[str, type[FreshlineError]] = {
-    error.code: error
-    for error in (
-        EngineError,
-        EngineHeldError,
-        FormatError,
-        JarError,
-        JavaError,
-        RequestError,
-        RestoreBusyError,
-        SavepointError,
-        SavepointGoneError,
-        SettingsError,
-        StorageError,
-    )
-}
 
 
 class Asks(Protocol):
@@ -237,7 +211,8 @@ class EngineClient:
                 else f"the engine (process {self._engine.process.pid}) does not answer: {type(error).__name__} {error}."
             ) from error
         if response.status >= 400:
-            raise error_from_json(value.get("error", {}) if isinstance(value, dict) else {})
+            reported = value.get("error") if isinstance(value, dict) else None
+            raise error_from_json(reported or {"code": EngineError.code, "message": "the engine gave no reason."})
         return value
 
 
@@ -266,19 +241,6 @@ def run_resumed(
                 raise
             progress("the engine ended; the next one goes on where it stopped")
             arguments["resume"] = True
-
-
-def error_from_json(value: Mapping[str, Any]) -> FreshlineError:
-    """An error as the engine told it: of its own class where that needs nothing else, else an EngineError."""
-    message = str(value.get("message", "the engine gave no reason"))
-    where = value.get("where")
-    if value.get("errors"):
-        return DeclarationErrors(
-            [DeclarationError(str(each["rule"]), str(each["message"]), where=each["where"]) for each in value["errors"]]
-        )
-    if value.get("code") == DeclarationError.code:
-        return DeclarationError(str(value.get("rule", "SEVERAL")), message, where=where)
-    return _ERRORS.get(str(value.get("code")), EngineError)(message, where=where)
 
 
 # -- starting

@@ -36,9 +36,9 @@ from freshline.plan.due import due_tables, next_due, poll_seconds, with_driving
 from freshline.plan.failures import count_failure, is_to_suspend, suspension_reason
 from freshline.plan.hold import Hold, intended_holds
 from freshline.plan.request import BACKFILL, LIVE, RefreshRequest
+from freshline.plan.result import RefreshResult, State
 from freshline.plan.schedule import DUE, POLLED, WOKEN, Schedule
 from freshline.refresh.cancellation import Cancellation
-from freshline.report.outcome import Outcome
 from freshline.report.status import RowCounts, TableStatus, read_status
 from freshline.run import Runtime
 
@@ -181,7 +181,7 @@ class Loops:
         wanted = with_driving(graph, [name for name in due if name not in held])
         return tuple(name for name in wanted if name not in held)
 
-    def told(self, job: Job, outcome: Outcome | None) -> None:
+    def told(self, job: Job, outcome: RefreshResult | None) -> None:
         """Take note of the end of a refresh: wake what reads the table, or let it rest after a failure."""
         now = time.monotonic()
         name = job.table
@@ -189,16 +189,16 @@ class Loops:
             memory = self._memory
             if name not in memory.graph:
                 return
-            succeeded = outcome is not None and outcome.state == "SUCCEEDED"
+            succeeded = outcome is not None and outcome.state == State.SUCCEEDED
             # Refreshes of partitions bring in nothing that is newer than the rest of the table.
             brought_in = succeeded and job.request.cause != BACKFILL and not job.request.partitions
             memory.schedule, passed_by = memory.schedule.end(name, brought_in=brought_in, again=name in self._work.busy)
             for table in passed_by:
                 memory.due_again_at.pop(table, None)
-            if outcome is None or outcome.state == "FAILED":
+            if outcome is None or outcome.state == State.FAILED:
                 if job.request.cause == LIVE:
                     self._failed(name, outcome, now)
-            elif outcome.state == "SUCCEEDED":
+            elif outcome.state == State.SUCCEEDED:
                 memory.failures.pop(name, None)
                 if outcome.committed or memory.versions.get(name, outcome.version) != outcome.version:
                     self._committed(name)
@@ -209,15 +209,15 @@ class Loops:
         except FreshlineError as error:
             LOG.warning("whether %s failed in a row is not recorded: %s", name, error)
 
-    def _count(self, job: Job, outcome: Outcome | None) -> None:
+    def _count(self, job: Job, outcome: RefreshResult | None) -> None:
         """Keep the row of failures in the control store, and suspend the table when it is long enough (rule 12)."""
         name, intentions = job.table, self._runtime.control.intentions
-        if outcome is not None and outcome.state == "SUCCEEDED":
+        if outcome is not None and outcome.state == State.SUCCEEDED:
             if name in self._failing:
                 intentions.forget_failures(name)
                 self._failing.discard(name)
             return
-        failed = outcome is None or outcome.state == "FAILED"
+        failed = outcome is None or outcome.state == State.FAILED
         helpless = outcome is None or outcome.error is None or not outcome.error.retry_helps
         graph = self._in_force.graph
         if not failed or not helpless or job.request.cause != LIVE or name not in graph:
@@ -271,7 +271,7 @@ class Loops:
             if memory.graph.mode(reader) is Mode.CONTINUOUS and name in memory.graph.driving(reader):
                 self._wish((reader,), WOKEN)
 
-    def _failed(self, name: TableName, outcome: Outcome | None, now: float) -> None:
+    def _failed(self, name: TableName, outcome: RefreshResult | None, now: float) -> None:
         memory = self._memory
         message = "it ended in a way that it must not; see above" if outcome is None else str(outcome.error)
         failures = memory.failures.setdefault(name, Failures())
@@ -454,7 +454,7 @@ class Loops:
                 LOG.warning("%s: %s", status.table, reason)
                 self._runtime.control.record_refresh(
                     desk.record(
-                        status.table, "INFEASIBLE", reason, self._in_force.intentions, self._runtime.clock(), LIVE
+                        status.table, State.INFEASIBLE, reason, self._in_force.intentions, self._runtime.clock(), LIVE
                     )
                 )
                 self._infeasible.add(status.table)

@@ -51,8 +51,7 @@ from freshline.engine.server import Server, bind
 from freshline.engine.state_file import EngineState, remove_state, write_state
 from freshline.engine.work import Job, Work
 from freshline.errors import EngineError, FreshlineError, RefreshError, StorageError
-from freshline.plan.record import RefreshRecord
-from freshline.report.outcome import Outcome
+from freshline.plan.result import RefreshResult, State
 from freshline.run import Runtime, finish_restore, maintain_table, open_runtime, refresh_table
 from freshline.run.runtime import utc_now
 
@@ -194,7 +193,7 @@ class Engine:
                 self._log_trouble = str(error)
                 LOG.warning("%s; tried again every %.0f s", error, _REFRESH_LOG_SECONDS)
 
-    def _refresh(self, job: Job) -> Outcome:
+    def _refresh(self, job: Job) -> RefreshResult:
         return refresh_table(
             self._runtime, job.table, job.request, cancellation=job.cancellation, progress=job.progress
         )
@@ -207,13 +206,13 @@ class Engine:
         if name in self._runtime.graph:
             maintain_table(self._runtime, name)
 
-    def _told(self, job: Job, outcome: Outcome | None) -> None:
+    def _told(self, job: Job, outcome: RefreshResult | None) -> None:
         self._loops.told(job, outcome)
         if outcome is not None and outcome.committed:
             self._maintenance.committed(job.table, outcome.version)
         if outcome is None:
             self._record_mistake(job)
-        elif outcome.committed or outcome.state != "SUCCEEDED":
+        elif outcome.committed or outcome.state != State.SUCCEEDED:
             LOG.info(
                 "%s: %s %s (%s), %.2f s", job.table, outcome.state, outcome.strategy, outcome.reason, outcome.seconds
             )
@@ -225,16 +224,16 @@ class Engine:
             return
         error = RefreshError("the refresh ended without an outcome; see the engine's log", where=str(job.table))
         self._runtime.control.record_refresh(
-            RefreshRecord(
+            RefreshResult(
                 table=job.table,
                 at=self._runtime.clock(),
-                state="FAILED",
+                state=State.FAILED,
                 strategy=None,
                 reason=f"{error.code}: {error.message}",
                 seconds=0.0,
                 version=None,
                 fingerprint=graph.spec(job.table).fingerprint,
-                error=error.as_json(),
+                error=error,
             )
         )
 

@@ -34,10 +34,9 @@ from freshline.engine.process import ProcessId
 from freshline.engine.work import Job, Work
 from freshline.errors import CancelledError, EngineError, FreshlineError, RefreshError, RequestError
 from freshline.plan.hold import Hold, intended_holds
-from freshline.plan.record import RefreshRecord
 from freshline.plan.request import BACKFILL, LIVE, MANUAL, RefreshRequest
+from freshline.plan.result import RefreshResult, State
 from freshline.refresh.cancellation import Cancellation
-from freshline.report.outcome import Outcome
 from freshline.report.status import kind_of
 from freshline.run import (
     Runtime,
@@ -53,7 +52,6 @@ from freshline.run import (
 LOG = logging.getLogger(__name__)
 
 KINDS = ("refresh", "backfill", "verify", "sql", "tick", "purge", "savepoint")
-SUCCEEDED, FAILED, CANCELLED, BLOCKED, SKIPPED = "SUCCEEDED", "FAILED", "CANCELLED", "BLOCKED", "SKIPPED"
 ASKER_GONE_SECONDS = 15.0
 KEPT_SECONDS = 600.0
 # A request that refreshes only waits, so it may have many neighbours.
@@ -162,7 +160,7 @@ class Requests:
         """Record requests of an engine that died as failed: nothing works on them any more."""
         error = json.dumps(EngineError("the engine ended before the request had ended").as_json())
         for left in self._runtime.control.open_requests():
-            self._runtime.control.finish_request(left.id, FAILED, error, self._runtime.clock())
+            self._runtime.control.finish_request(left.id, State.FAILED, error, self._runtime.clock())
 
     def submit(self, kind: str, arguments: Mapping[str, Any], asker: int | None = None) -> Request:
         """Accept a request of the process with the number `asker`, if that is known.
@@ -239,18 +237,18 @@ class Requests:
     # -- one request
 
     def _serve(self, request: Request) -> None:
-        state, error = SUCCEEDED, None
+        state, error = State.SUCCEEDED, None  # type: State, dict[str, object] | None
         try:
             state = self._answer(request)
         except CancelledError:
-            state = CANCELLED
+            state = State.CANCELLED
         except FreshlineError as failure:
-            state, error = FAILED, failure.as_json()
+            state, error = State.FAILED, failure.as_json()
         except Exception as failure:
             LOG.exception("request %s (%s) ended in a way that it must not", request.id, request.kind)
-            state, error = FAILED, RefreshError(f"{type(failure).__name__}: {failure}").as_json()
+            state, error = State.FAILED, RefreshError(f"{type(failure).__name__}: {failure}").as_json()
         if error is not None and request.cancellation.cancelled:
-            state, error = CANCELLED, None
+            state, error = State.CANCELLED, None
         try:
             self._runtime.control.finish_request(
                 request.id, state, None if error is None else json.dumps(error), self._runtime.clock()
@@ -259,7 +257,7 @@ class Requests:
             LOG.warning("the end of request %s was not recorded: %s", request.id, failure)
         request.tell({"type": "done", "state": state, "error": error})
 
-    def _answer(self, request: Request) -> str:
+    def _answer(self, request: Request) -> State:
         match request.kind:
             case "refresh":
                 return self._refresh(request)
@@ -277,7 +275,7 @@ class Requests:
             case _:
                 return self._query(request)
 
-    def _purge(self, request: Request) -> str:
+    def _purge(self, request: Request) -> State:
         """Delete the data of a table that is declared no more."""
         graph = self._in_force.look_strictly(request.cancellation.check)
         name = _name(request.arguments.get("table"))
@@ -290,9 +288,9 @@ class Requests:
             runtime.control.forget_check(name)
             runtime.control.intentions.forget_failures(name)
         request.tell({"type": "purged", "table": str(name), "folders": [str(folder) for folder in folders]})
-        return SUCCEEDED
+        return State.SUCCEEDED
 
-    def _refresh(self, request: Request) -> str:
+    def _refresh(self, request: Request) -> State:
         graph = self._in_force.look_strictly(request.cancellation.check)
         asked = read_refresh(graph, request.arguments)
         if asked.partitions and asked.names:
@@ -300,7 +298,7 @@ class Requests:
             return self._backfill(request)
         return self._run(request, graph, asked, refresh_order(graph, asked.names, upstreams=asked.upstreams))
 
-    def _backfill(self, request: Request) -> str:
+    def _backfill(self, request: Request) -> State:
         graph = self._in_force.look_strictly(request.cancellation.check)
         names = read_names(graph, request.arguments)
         if len(names) != 1:
@@ -310,7 +308,7 @@ class Requests:
         asked = read_backfill(graph, request.arguments, names[0], request.id, cause)
         return self._backfills.run(request, graph, replace(asked, again=True) if manual else asked)
 
-    def _run(self, request: Request, graph: Graph, asked: _Asked, order: Sequence[TableName]) -> str:
+    def _run(self, request: Request, graph: Graph, asked: _Asked, order: Sequence[TableName]) -> State:
         """Refresh these, each when everything before it that it depends on has ended."""
         holds = {
             name: hold
@@ -322,7 +320,7 @@ class Requests:
         cancelled = False
         bad: dict[TableName, TableName] = {}
         ended: set[TableName] = set()
-        running: dict[Future[Outcome], Job] = {}
+        running: dict[Future[RefreshResult], Job] = {}
         while running or (left and not request.cancellation.cancelled):
             for name in list(left):
                 if request.cancellation.cancelled:
@@ -337,7 +335,7 @@ class Requests:
                     left.remove(name)
                     bad[name] = cause
                     ended.add(name)
-                    self._tell(request, self._left_alone(graph, name, asked, f"{BLOCKED}({cause})"))
+                    self._tell(request, self._left_alone(graph, name, asked, f"{State.BLOCKED}({cause})"))
                 elif all(other in ended for other in graph.upstream(name) if other in chosen):
                     left.remove(name)
                     job = self._work.submit(self._job(request, graph, asked, name))
@@ -352,14 +350,14 @@ class Requests:
                 job = running.pop(future)
                 outcome = self._outcome(graph, job)
                 ended.add(job.table)
-                cancelled = cancelled or outcome.state == CANCELLED
-                if outcome.state not in (SUCCEEDED, SKIPPED):
+                cancelled = cancelled or outcome.state == State.CANCELLED
+                if outcome.state not in (State.SUCCEEDED, State.SKIPPED):
                     bad[job.table] = job.table
                 self._tell(request, outcome)
         # Everything may have ended before the cancellation came.
         if left or cancelled:
-            return CANCELLED
-        return FAILED if bad else SUCCEEDED
+            return State.CANCELLED
+        return State.FAILED if bad else State.SUCCEEDED
 
     def _job(self, request: Request, graph: Graph, asked: _Asked, name: TableName) -> Job:
         named = name in asked.names
@@ -375,42 +373,29 @@ class Requests:
         )
         return Job(name, refresh, request.cancellation, lambda message: request.progress(message, name))
 
-    def _outcome(self, graph: Graph, job: Job) -> Outcome:
+    def _outcome(self, graph: Graph, job: Job) -> RefreshResult:
         failure = job.outcome.exception()
         if failure is None:
             return job.outcome.result()
         error = failure if isinstance(failure, FreshlineError) else RefreshError(f"{type(failure).__name__}: {failure}")
-        return self._without_work(graph, job.table, FAILED, f"{error.code}: {error.message}", error)
+        return self._without_work(graph, job.table, State.FAILED, f"{error.code}: {error.message}", error)
 
-    def _left_alone(self, graph: Graph, name: TableName, asked: _Asked, reason: str) -> Outcome:
+    def _left_alone(self, graph: Graph, name: TableName, asked: _Asked, reason: str) -> RefreshResult:
         """The outcome, recorded, of a table that is SKIPPED or BLOCKED for a reason that begins with that word."""
-        state = reason.partition("(")[0]
-        outcome = self._without_work(graph, name, state, reason, None)
-        self._runtime.control.record_refresh(
-            RefreshRecord(
-                table=name,
-                at=self._runtime.clock(),
-                state=state,
-                strategy=None,
-                reason=reason,
-                seconds=0.0,
-                version=outcome.version,
-                fingerprint=graph.spec(name).fingerprint,
-                mode=outcome.mode,
-                cause=asked.cause,
-            )
-        )
+        outcome = self._without_work(graph, name, State(reason.partition("(")[0]), reason, None)
+        outcome = replace(outcome, cause=asked.cause, fingerprint=graph.spec(name).fingerprint)
+        self._runtime.control.record_refresh(outcome)
         return outcome
 
     def _without_work(
-        self, graph: Graph, name: TableName, state: str, reason: str, error: FreshlineError | None
-    ) -> Outcome:
+        self, graph: Graph, name: TableName, state: State, reason: str, error: FreshlineError | None
+    ) -> RefreshResult:
         spec = graph.spec(name)
-        return Outcome(
+        return RefreshResult(
             table=name,
+            at=self._runtime.clock(),
             kind=kind_of(spec),
             state=state,
-            strategy=None,
             reason=reason,
             version=newest_version(self._runtime.warehouse.location(spec)),
             rows_in=0,
@@ -420,10 +405,10 @@ class Requests:
             error=error,
         )
 
-    def _tell(self, request: Request, outcome: Outcome) -> None:
+    def _tell(self, request: Request, outcome: RefreshResult) -> None:
         request.tell({"type": "outcome", "outcome": outcome.as_json()})
 
-    def _verify(self, request: Request) -> str:
+    def _verify(self, request: Request) -> State:
         graph = self._in_force.look_strictly(request.cancellation.check)
         names = read_names(graph, request.arguments) or tuple(table.name for table in graph.tables)
         partitions = tuple(read_partition_values(item) for item in _list(request.arguments.get("partitions")))
@@ -445,7 +430,7 @@ class Requests:
             request.tell({"type": "verification", "verification": verification.as_json()})
         if failure is not None:
             raise failure
-        return SUCCEEDED
+        return State.SUCCEEDED
 
     def _verify_one(self, request: Request, name: TableName, partitions: Sequence[Partition]) -> Verification:
         return verify_table(
@@ -456,7 +441,7 @@ class Requests:
             progress=lambda message: request.progress(message, name),
         )
 
-    def _savepoint(self, request: Request) -> str:
+    def _savepoint(self, request: Request) -> State:
         arguments = request.arguments
         action, name = arguments.get("action"), arguments.get("name")
         if not isinstance(name, str):
@@ -476,9 +461,9 @@ class Requests:
             case _:
                 raise RequestError(f"`action` is create, restore or drop, not {action!r}")
         request.tell({"type": "savepoint", "savepoint": {"action": action, **done}})
-        return SUCCEEDED
+        return State.SUCCEEDED
 
-    def _query(self, request: Request) -> str:
+    def _query(self, request: Request) -> State:
         statement, limit = request.arguments.get("statement"), request.arguments.get("limit")
         if not isinstance(statement, str) or not statement.strip():
             raise RequestError("sql needs a `statement`")
@@ -504,7 +489,7 @@ class Requests:
                 "tokens": [token.as_json() for token in result.tokens],
             }
         )
-        return SUCCEEDED
+        return State.SUCCEEDED
 
     def _interruptible(self, request: Request, work: Callable[[], T]) -> T:
         """Do something that Spark has a part in; a cancelled request raises CancelledError, whatever Spark said."""
@@ -527,7 +512,7 @@ class Requests:
 
 
 def _reason_of(hold: Hold) -> str:
-    return f"{SKIPPED}(suspended)" if hold.cause is None else f"{BLOCKED}({hold.cause}, suspended)"
+    return f"{State.SKIPPED}(suspended)" if hold.cause is None else f"{State.BLOCKED}({hold.cause}, suspended)"
 
 
 def read_names(graph: Graph, arguments: Mapping[str, Any]) -> tuple[TableName, ...]:

@@ -15,8 +15,8 @@ from freshline.commit.savepoints import read_savepoints
 from freshline.commit.warehouse import Warehouse
 from freshline.declare.project_settings import find_project, read_settings
 from freshline.declare.settings import Settings
-from freshline.engine.client import EngineClient, error_from_json
-from freshline.errors import CancelledError, EngineError
+from freshline.engine.client import EngineClient
+from freshline.errors import CancelledError, EngineError, error_from_json
 
 Project = Settings | Path | str | None
 

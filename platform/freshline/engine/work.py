@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 
 from freshline.declare.names import TableName
 from freshline.plan.request import BACKFILL, LIVE, MANUAL, RefreshRequest
+from freshline.plan.result import RefreshResult
 from freshline.refresh.cancellation import Cancellation
-from freshline.report.outcome import Outcome
 
 LOG = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ class Job:
     request: RefreshRequest
     cancellation: Cancellation
     progress: Callable[[str], None]
-    outcome: Future[Outcome] = field(default_factory=Future)
+    outcome: Future[RefreshResult] = field(default_factory=Future)
 
 
 @dataclass(frozen=True)
@@ -71,9 +71,9 @@ class Work:
 
     def __init__(
         self,
-        refresh: Callable[[Job], Outcome],
+        refresh: Callable[[Job], RefreshResult],
         threads: int,
-        told: Callable[[Job, Outcome | None], None],
+        told: Callable[[Job, RefreshResult | None], None],
         takes_long: Callable[[TableName], bool] = lambda table: False,
     ) -> None:
         self._refresh = refresh
@@ -200,7 +200,7 @@ class Work:
         return min(free, key=lambda entry: entry[:2], default=None)
 
     def _do(self, job: Job) -> None:
-        outcome: Outcome | None = None
+        outcome: RefreshResult | None = None
         failure: Exception | None = None
         self._mine.job = job
         try:
@@ -220,7 +220,7 @@ class Work:
             assert failure is not None
             job.outcome.set_exception(failure)
 
-    def _tell(self, job: Job, outcome: Outcome | None) -> None:
+    def _tell(self, job: Job, outcome: RefreshResult | None) -> None:
         try:
             self._told(job, outcome)
         except Exception:  # the thread must live

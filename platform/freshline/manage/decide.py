@@ -24,8 +24,8 @@ from freshline.errors import RequestError, StorageError
 from freshline.plan.alter import FreshnessDecision, SuspensionDecision, describe_ends, with_warnings
 from freshline.plan.intentions import Intentions, apply_overrides
 from freshline.plan.project import open_project
-from freshline.plan.record import RefreshRecord
 from freshline.plan.request import LIVE, MANUAL
+from freshline.plan.result import RefreshResult, State
 
 Clock = Callable[[], datetime]
 Project = Settings | Path | str | None
@@ -69,7 +69,7 @@ class Desk:
             decision = decide(intentions, now)
             if decision.suspension is None and not decision.resume:
                 return decision
-            state = "RESUMED" if decision.resume else "SUSPENDED"
+            state = State.RESUMED if decision.resume else State.SUSPENDED
             if self.control.decide(
                 [self.record(decision.table, state, decision.sentence, intentions, now, cause)],
                 expected=intentions.generation,
@@ -103,12 +103,12 @@ class Desk:
         raise self._overtaken()
 
     def record(
-        self, table: TableName, state: str, reason: str, intentions: Intentions, now: datetime, cause: str = MANUAL
-    ) -> RefreshRecord:
+        self, table: TableName, state: State, reason: str, intentions: Intentions, now: datetime, cause: str = MANUAL
+    ) -> RefreshResult:
         """The record of a decision, which `freshline refreshes` shows."""
         graph = apply_overrides(self.graph, intentions.at(now))
         declared = table in graph
-        return RefreshRecord(
+        return RefreshResult(
             table=table,
             at=now,
             state=state,
@@ -121,14 +121,14 @@ class Desk:
             cause=cause,
         )
 
-    def _altered(self, decision: FreshnessDecision, intentions: Intentions, now: datetime) -> Sequence[RefreshRecord]:
+    def _altered(self, decision: FreshnessDecision, intentions: Intentions, now: datetime) -> Sequence[RefreshResult]:
         if not decision.changes:
-            return [self.record(decision.table, "ALTERED", decision.sentence, intentions, now)]
+            return [self.record(decision.table, State.ALTERED, decision.sentence, intentions, now)]
         return [
-            RefreshRecord(
+            RefreshResult(
                 table=change.table,
                 at=now,
-                state="ALTERED",
+                state=State.ALTERED,
                 strategy=None,
                 reason=str(change),
                 seconds=0.0,

@@ -21,6 +21,7 @@ from freshline.declare.spec import Mode, SourceSpec
 from freshline.errors import FreshnessError, RequestError
 from freshline.plan.feasible import judge_promises
 from freshline.plan.intentions import FreshnessOverride, Intentions, Suspension, apply_overrides, blocked_tables
+from freshline.plan.result import State
 
 
 @dataclass(frozen=True)
@@ -249,17 +250,21 @@ def decide_resume(graph: Graph, intentions: Intentions, table: str, *, by: str, 
     return SuspensionDecision(name, None, True, f"resumed: {name}, by {by}.{below}{waits}", freed)
 
 
-def describe_ends(graph: Graph, ended: Intentions) -> list[tuple[TableName, str, str]]:
+def describe_ends(graph: Graph, ended: Intentions) -> list[tuple[TableName, State, str]]:
     """Table, state and sentence of the record of each override and suspension that has ended by itself."""
     told = []
     for name, override in ended.overrides.items():
         back = f"; the declared {graph.declared_freshness(name)} is in force again" if name in graph else ""
         ended_at = "" if override.until is None else f" at {time_text(override.until)}"
         told.append(
-            (name, "ALTERED", f"freshness {override.freshness}, set by {override.by}, ended by itself{ended_at}{back}")
+            (
+                name,
+                State.ALTERED,
+                f"freshness {override.freshness}, set by {override.by}, ended by itself{ended_at}{back}",
+            )
         )
     for name, suspension in ended.suspensions.items():
-        told.append((name, "RESUMED", f"the suspension {suspension_text(suspension)} ended by itself"))
+        told.append((name, State.RESUMED, f"the suspension {suspension_text(suspension)} ended by itself"))
     return told
 
 

@@ -16,7 +16,7 @@ from freshline.declare.names import TableName
 from freshline.declare.spec import Mode
 from freshline.plan.feasible import Feasibility, judge_promises
 from freshline.plan.predicted_lag import PredictedLag, measure_lag, predict_lag
-from freshline.plan.record import RefreshRecord
+from freshline.plan.result import RefreshResult
 
 ALTERNATIVES = tuple(Freshness(seconds) for seconds in (5, 30, 60, 300, 1_800, 3_600, 21_600, 86_400))
 
@@ -117,7 +117,7 @@ class Measured:
     cpu: Mapping[TableName, float]
     due_seconds: Mapping[TableName, float] = field(default_factory=dict)
     parallel: int = 1
-    records: Callable[[TableName], Sequence[RefreshRecord]] = lambda _: ()
+    records: Callable[[TableName], Sequence[RefreshResult]] = lambda _: ()
 
 
 def explain_freshness(graph: Graph, name: TableName, measured: Measured) -> FreshnessExplained:

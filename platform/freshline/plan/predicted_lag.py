@@ -17,7 +17,7 @@ from freshline.declare.names import TableName
 from freshline.declare.spec import Mode
 from freshline.plan.due import critical_paths, poll_seconds
 from freshline.plan.feasible import Hop
-from freshline.plan.record import DECISIONS, RefreshRecord
+from freshline.plan.result import DECISIONS, RefreshResult, State
 
 LEAST_TEETH = 3
 MOST_TEETH = 40
@@ -95,21 +95,21 @@ def _workers(
     return max(1.0, parallel - min(occupied, parallel - 1.0))
 
 
-def measure_lag(records: Sequence[RefreshRecord], looks: Sequence[RefreshRecord], mode: str) -> PredictedLag | None:
+def measure_lag(records: Sequence[RefreshResult], looks: Sequence[RefreshResult], mode: str) -> PredictedLag | None:
     """What the table's own refreshes tell, None where they are too few since it was kept in another way.
 
     `records` are the table's, `looks` those of the root of its critical path, both the oldest first. Between two
     refreshes in which a look at the root found nothing new, lag did not grow all the time: they do not count.
     """
-    quiet = [one.at for one in looks if one.state == "SUCCEEDED" and one.strategy == "noop"]
+    quiet = [one.at for one in looks if one.state == State.SUCCEEDED and one.strategy == "noop"]
     teeth: list[tuple[float, float]] = []
-    before: RefreshRecord | None = None
+    before: RefreshResult | None = None
     for record in records:
         if record.state in DECISIONS:
-            if record.state != "INFEASIBLE":
+            if record.state != State.INFEASIBLE:
                 teeth, before = [], None
             continue
-        if record.state != "SUCCEEDED" or record.data_timestamp is None:
+        if record.state != State.SUCCEEDED or record.data_timestamp is None:
             continue
         if record.mode != mode or record.cause != "live":
             teeth, before = [], None

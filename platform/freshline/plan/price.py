@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from freshline.plan.record import RefreshRecord
+from freshline.plan.result import RefreshResult
 
 # An incremental refresh must be cheaper by this factor: its price is the less certain one.
 MARGIN = 1.2
@@ -97,7 +97,7 @@ def counts(changed: int, rows: int) -> bool:
 
 
 def price_of(
-    strategy: str, changed: int, records: Iterable[RefreshRecord], fingerprint: str, *, rows: int | None = None
+    strategy: str, changed: int, records: Iterable[RefreshResult], fingerprint: str, *, rows: int | None = None
 ) -> Price | None:
     """The price of refreshing `changed` rows by `strategy`, of `rows` that the driving inputs have (None: unknown).
 
@@ -150,7 +150,7 @@ class _FullCost:
         return lowest if self.measured < CERTAIN else max(lowest, cost * FORGOTTEN_FULL**self.since)
 
 
-def _full_cost(same: Sequence[RefreshRecord], rows: int | None) -> _FullCost | None:
+def _full_cost(same: Sequence[RefreshResult], rows: int | None) -> _FullCost | None:
     """The cheapest of the newest full refreshes, each as it would be over `rows`; None where there was none."""
     found = [(index, record) for index, record in enumerate(same) if record.strategy == "full"][:SPEAKING]
     if not found:
@@ -161,7 +161,7 @@ def _full_cost(same: Sequence[RefreshRecord], rows: int | None) -> _FullCost | N
     return _FullCost(_least(full, scales), len(full), found[0][0])
 
 
-def _least(records: Sequence[RefreshRecord], scales: Sequence[float]) -> _Cost:
+def _least(records: Sequence[RefreshResult], scales: Sequence[float]) -> _Cost:
     """The least of what the records took, each times its scale; in CPU-seconds too where all of them were measured."""
     seconds = min(record.seconds * scale for record, scale in zip(records, scales, strict=True))
     cpu = [
@@ -182,7 +182,7 @@ def _distance(changed: int, rows: int) -> int:
     return (greater // less).bit_length() - 1
 
 
-def budget_of(records: Iterable[RefreshRecord], fingerprint: str, *, cores: int, is_local: bool) -> float | None:
+def budget_of(records: Iterable[RefreshResult], fingerprint: str, *, cores: int, is_local: bool) -> float | None:
     """CPU-seconds after which an incremental refresh is given up for a full one; None where no full one was measured.
 
     Time on the clock says nothing on a machine that is busy with other work. Where the CPU-seconds of the newest full

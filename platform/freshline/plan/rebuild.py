@@ -10,31 +10,31 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from freshline.declare.names import TableName
-from freshline.plan.record import DECISIONS, RefreshRecord
+from freshline.plan.result import DECISIONS, RefreshResult, State, Strategy
 
 Sort = tuple[bool, bool, bool]
 
 
-def sort_of(record: RefreshRecord) -> Sort:
+def sort_of(record: RefreshResult) -> Sort:
     """What is counted apart when old records are forgotten: decisions, what committed, full refreshes."""
-    return record.state in DECISIONS, record.committed, record.strategy == "full"
+    return record.state in DECISIONS, record.committed, record.strategy == Strategy.FULL
 
 
 def rebuilt_records(
-    logged: Iterable[RefreshRecord], committed: Iterable[RefreshRecord], kept: int
-) -> list[RefreshRecord]:
+    logged: Iterable[RefreshResult], committed: Iterable[RefreshResult], kept: int
+) -> list[RefreshResult]:
     """The records in the order in which they happened, of each table the newest `kept` of each sort.
 
     A refresh that both tell of is there once, as the log tells it, with the fingerprint of its receipt. What committed
     nothing has the fingerprint of the table's newest receipt: the log has none.
     """
     receipts = {(record.table, record.version): record for record in committed}
-    newest: dict[TableName, RefreshRecord] = {}
+    newest: dict[TableName, RefreshResult] = {}
     for record in receipts.values():
         known = newest.get(record.table)
         if known is None or (record.version or 0) > (known.version or 0):
             newest[record.table] = record
-    found: list[RefreshRecord] = []
+    found: list[RefreshResult] = []
     told: set[tuple[TableName, int | None]] = set()
     for record in logged:
         known = newest.get(record.table)
@@ -47,7 +47,7 @@ def rebuilt_records(
     return _newest_of_each(found, kept)
 
 
-def _newest_of_each(records: list[RefreshRecord], kept: int) -> list[RefreshRecord]:
+def _newest_of_each(records: list[RefreshResult], kept: int) -> list[RefreshResult]:
     counts: dict[tuple[TableName, Sort], int] = {}
     left = []
     for record in reversed(records):
@@ -59,18 +59,18 @@ def _newest_of_each(records: list[RefreshRecord], kept: int) -> list[RefreshReco
     return left
 
 
-def newest_decisions(records: Iterable[RefreshRecord]) -> list[RefreshRecord]:
+def newest_decisions(records: Iterable[RefreshResult]) -> list[RefreshResult]:
     """Of each table the newest change of its freshness, and its suspension unless it was resumed later.
 
     They are sentences for a person to read: whether one is still meant, no record tells.
     """
-    altered: dict[TableName, RefreshRecord] = {}
-    suspended: dict[TableName, RefreshRecord] = {}
+    altered: dict[TableName, RefreshResult] = {}
+    suspended: dict[TableName, RefreshResult] = {}
     for record in records:
-        if record.state == "ALTERED":
+        if record.state == State.ALTERED:
             altered[record.table] = record
-        elif record.state == "SUSPENDED":
+        elif record.state == State.SUSPENDED:
             suspended[record.table] = record
-        elif record.state == "RESUMED":
+        elif record.state == State.RESUMED:
             suspended.pop(record.table, None)
     return sorted([*altered.values(), *suspended.values()], key=lambda record: record.at)

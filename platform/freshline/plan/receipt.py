@@ -9,16 +9,17 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from freshline.declare.names import TableName
 from freshline.errors import FormatError
-from freshline.plan.partition import Span, spans_as_json, spans_from_json
-from freshline.plan.position import Position, TablePosition, position_from_json
+from freshline.plan.json import from_json, to_compact_json
+from freshline.plan.partition import Span
+from freshline.plan.position import Position, TablePosition
 
-# The newest format that is read. Without spans a receipt is written in format 1, which every freshline reads.
-FORMAT = 2
+# The format that is written. 1 and 2 are read: a warehouse of the commits before has them.
+FORMAT = 3
 
 
 @dataclass(frozen=True)
@@ -27,10 +28,6 @@ class Violation:
 
     rows: int
     samples: tuple[str, ...] = ()
-
-    def as_json(self) -> dict[str, Any]:
-        """The object that stands in receipts and outcomes."""
-        return {"rows": self.rows, "samples": list(self.samples)}
 
 
 def added_up(some: Mapping[str, Violation], more: Mapping[str, Violation]) -> dict[str, Violation]:
@@ -118,52 +115,8 @@ class Receipt:
         return replace(self, maintenance=True, attempt=attempt, replaced=(), backfill=None, restored=None, planned=None)
 
     def to_json(self) -> str:
-        """One line of JSON, for `userMetadata`."""
-        value = {
-            "freshline": 1 if self.spans is None else FORMAT,
-            "table": str(self.table),
-            "fingerprint": self.fingerprint,
-            "epoch": self.epoch,
-            "seq": self.seq,
-            "mode": self.mode,
-            "strategy": self.strategy,
-            "reason": self.reason,
-            "data_timestamp": None if self.data_timestamp is None else self.data_timestamp.isoformat(),
-            "positions": {str(name): position.as_json() for name, position in self.positions.items()},
-            "cut": {name: dict(position) for name, position in self.cut.items()},
-            "partitions": {
-                key: {str(name): position.as_json() for name, position in positions.items()}
-                for key, positions in self.partitions.items()
-            },
-            "rows": {"in": self.rows_in, "out": self.rows_out, "rejected": self.rejected},
-            "replayed_from": self.replayed_from,
-            "seconds": round(self.seconds, 3),
-            "maintenance": self.maintenance,
-            "attempt": self.attempt,
-        }
-        if self.parked is not None:
-            value["parked"] = self.parked
-        if self.kept_before is not None:
-            value["kept_before"] = self.kept_before
-        if self.violations:
-            value["violations"] = {name: each.as_json() for name, each in self.violations.items()}
-        if self.spans is not None:
-            value["time"] = spans_as_json(self.spans)
-        if self.replaced:
-            value["replaced"] = list(self.replaced)
-        if self.backfill is not None:
-            value["backfill"] = self.backfill
-        if self.restored is not None:
-            value["restored"] = self.restored
-        if self.short_of_rows:
-            value["short_of_rows"] = sorted(str(name) for name in self.short_of_rows)
-        if self.planned is not None:
-            value["planned"] = self.planned
-        if self.foreign:
-            value["foreign"] = True
-        if self.watermark:
-            value["watermark"] = {column: time.isoformat() for column, time in self.watermark.items()}
-        return json.dumps(value, separators=(",", ":"))
+        """One line of JSON, for `userMetadata`: without fields that have their default."""
+        return json.dumps({"freshline": FORMAT, **to_compact_json(self)}, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str | None) -> Receipt | None:
@@ -176,56 +129,24 @@ class Receipt:
             return None
         if not isinstance(value, dict) or "freshline" not in value:
             return None
-        if int(value["freshline"]) > FORMAT:
+        found = int(value["freshline"])
+        if found > FORMAT:
             raise FormatError(
-                f"the newest receipt has format {value['freshline']}, this freshline reads up to {FORMAT}. "
+                f"the newest receipt has format {found}, this freshline reads up to {FORMAT}. "
                 "Use the freshline that wrote it, or a newer one.",
                 where=str(value.get("table")),
             )
-        stamp = value["data_timestamp"]
-        return cls(
-            table=TableName.parse(value["table"]),
-            fingerprint=value["fingerprint"],
-            epoch=int(value["epoch"]),
-            seq=int(value["seq"]),
-            mode=value["mode"],
-            strategy=value["strategy"],
-            reason=value["reason"],
-            data_timestamp=None if stamp is None else datetime.fromisoformat(stamp).astimezone(UTC),
-            positions=_positions(value["positions"]),
-            cut=value["cut"],
-            partitions={key: _positions(positions) for key, positions in value["partitions"].items()},
-            rows_in=int(value["rows"]["in"]),
-            rows_out=None if value["rows"]["out"] is None else int(value["rows"]["out"]),
-            rejected=int(value["rows"].get("rejected", 0)),
-            replayed_from=int(value["replayed_from"]),
-            seconds=float(value["seconds"]),
-            maintenance=bool(value["maintenance"]),
-            attempt=value["attempt"],
-            parked=value.get("parked"),
-            kept_before=value.get("kept_before"),
-            violations={
-                name: Violation(int(each["rows"]), tuple(each["samples"]))
-                for name, each in value.get("violations", {}).items()
-            },
-            spans=spans_from_json(value["time"]) if "time" in value else None,
-            replaced=tuple(value.get("replaced", ())),
-            backfill=value.get("backfill"),
-            restored=value.get("restored"),
-            short_of_rows=frozenset(TableName.parse(name) for name in value.get("short_of_rows", ())),
-            planned=value.get("planned"),
-            foreign=bool(value.get("foreign", False)),
-            watermark={
-                column: datetime.fromisoformat(time).astimezone(UTC)
-                for column, time in value.get("watermark", {}).items()
-            },
-        )
+        receipt: Receipt = from_json(value if found == FORMAT else _flat(value), cls)
+        return receipt
+
+
+def _flat(value: Mapping[str, Any]) -> dict[str, Any]:
+    """A receipt of format 1 or 2 as one of format 3, whose keys are the names of the fields."""
+    rows = value["rows"]
+    counts = {"rows_in": rows["in"], "rows_out": rows["out"], "rejected": rows.get("rejected", 0)}
+    return {**value, **counts, **({"spans": value["time"]} if "time" in value else {})}
 
 
 def transaction_version(epoch: int, seq: int) -> int:
     """`epoch << 32 | seq`: grows with every refresh, and with every engine."""
     return (epoch << 32) | seq
-
-
-def _positions(value: Mapping[str, Mapping[str, Any]]) -> dict[TableName, Position]:
-    return {TableName.parse(name): position_from_json(position) for name, position in value.items()}

@@ -28,7 +28,8 @@ from freshline.plan.hold import HeldBy, Hold, held_tables
 from freshline.plan.intentions import FreshnessOverride, Suspension, apply_overrides
 from freshline.plan.lag import Held, data_timestamps, lag_seconds, newest_stamp
 from freshline.plan.position import TablePosition, position_from_json
-from freshline.plan.record import Check, RefreshRecord
+from freshline.plan.record import Check
+from freshline.plan.result import Kind, RefreshResult, State
 
 
 @dataclass(frozen=True)
@@ -191,7 +192,7 @@ def read_status(
                 quarantined=look.quarantined,
                 last_refresh=last,
                 error=look.error or error,
-                problems=() if record is None else record.problems,
+                problems=() if record is None else tuple(str(problem) for problem in record.problems),
                 declared_freshness_seconds=graph.declared_freshness(name).seconds,
                 override=intentions.overrides.get(name),
                 suspended=intentions.suspensions.get(name) if hold is not None else None,
@@ -214,11 +215,11 @@ def _state_of(hold: Hold | None) -> str | None:
     return None if hold is None or hold.by is HeldBy.SCHEDULER else str(hold.by)
 
 
-def kind_of(spec: Spec) -> str:
-    """`table`, `log` for a source whose rows arrive in a log table, `source` for one that is read in place."""
+def kind_of(spec: Spec) -> Kind:
+    """TABLE, LOG for a source whose rows arrive in a log table, SOURCE for one that is read in place."""
     if isinstance(spec, TableSpec):
-        return "table"
-    return "log" if spec.is_log else "source"
+        return Kind.TABLE
+    return Kind.LOG if spec.is_log else Kind.SOURCE
 
 
 @dataclass(frozen=True)
@@ -350,18 +351,19 @@ def _committed(path: Path, newest: delta_log.Newest) -> LastRefresh | None:
 
 
 def _newest_refresh(
-    look: _Look, record: RefreshRecord | None
+    look: _Look, record: RefreshResult | None
 ) -> tuple[LastRefresh | None, str, Mapping[str, Any] | None]:
     """The newest refresh, the state that it left, and its error."""
     if _is_unrecorded(look, record):
         # Committed, and then the engine died before it had written it down: the commit counts.
-        return look.committed, "SUCCEEDED", None
+        return look.committed, State.SUCCEEDED, None
     if record is None:
         return None, "SCHEDULED", None
-    return LastRefresh(record.strategy, record.reason, record.seconds, record.at), record.state, record.error
+    error = None if record.error is None else record.error.as_json()
+    return LastRefresh(record.strategy, record.reason, record.seconds, record.at), record.state, error
 
 
-def _is_unrecorded(look: _Look, record: RefreshRecord | None) -> bool:
+def _is_unrecorded(look: _Look, record: RefreshResult | None) -> bool:
     if look.committed is None:
         return False
     if record is None:

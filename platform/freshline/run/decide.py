@@ -41,8 +41,8 @@ from freshline.plan.position import Position, TablePosition, position_from_json
 from freshline.plan.price import Price, budget_of, counts, price_of
 from freshline.plan.reason import Reason
 from freshline.plan.receipt import Receipt
-from freshline.plan.record import RefreshRecord
 from freshline.plan.request import RefreshRequest
+from freshline.plan.result import RefreshResult
 from freshline.plan.step import (
     Append,
     Begin,
@@ -260,7 +260,7 @@ def _expected_price(
     step: Step,
     pins: Pins,
     changes: Mapping[TableName, Changes],
-    records: Sequence[RefreshRecord],
+    records: Sequence[RefreshResult],
     path: Path,
 ) -> Price | None:
     """What the step and a full refresh are expected to take; None where that does not count or is not known."""

@@ -46,6 +46,7 @@ from freshline.plan.position import FileMark, FilesPosition, TopicPosition
 from freshline.plan.reason import Reason
 from freshline.plan.receipt import Receipt, Violation, added_up
 from freshline.plan.request import RefreshRequest
+from freshline.plan.result import Kind, RefreshResult, State
 from freshline.refresh.cancellation import Cancellation
 from freshline.refresh.constraints import count_violations
 from freshline.refresh.execution import suited_to
@@ -75,7 +76,6 @@ from freshline.refresh.literal import quoted
 from freshline.refresh.plain_json import STOPPED, count_plain, end_reading, may_be_plain, read_plain
 from freshline.refresh.settle import few_rows
 from freshline.refresh.small_tables import read_small
-from freshline.report.outcome import Outcome
 from freshline.run.runtime import KnownFiles, Progress, Runtime
 
 BATCH_BYTES = 256 << 20
@@ -104,7 +104,7 @@ def refresh_log(
     *,
     cancellation: Cancellation,
     progress: Progress,
-) -> Outcome:
+) -> RefreshResult:
     """Bring in every complete file that was not read yet."""
     started = time.monotonic()
     root = Path(spec.path)
@@ -149,10 +149,11 @@ def refresh_log(
     position = "" if receipt is None else f'{{"seq": {receipt.seq}}}'
     runtime.control.record_check(spec.name, stamp, position)
     reason = Reason("NEW_FILES", str(len(unread.new))) if unread.new else Reason("NOTHING_NEW")
-    return Outcome(
+    return RefreshResult(
         table=spec.name,
-        kind="log",
-        state="SUCCEEDED",
+        at=runtime.clock(),
+        kind=Kind.LOG,
+        state=State.SUCCEEDED,
         strategy="append" if committed else "noop",
         reason=str(reason),
         version=version,

@@ -48,8 +48,8 @@ from freshline.plan.maintenance import (
 )
 from freshline.plan.position import TablePosition
 from freshline.plan.receipt import Receipt
-from freshline.plan.record import RefreshRecord
 from freshline.plan.request import LIVE
+from freshline.plan.result import RefreshResult, State
 from freshline.plan.savepoint import SIDES
 from freshline.refresh.cancellation import Cancellation
 from freshline.run.runtime import Runtime
@@ -218,10 +218,10 @@ def _record(runtime: Runtime, spec: Spec, found: list[Maintained], seconds: floa
         LOG.info("maintenance of %s, %.2f s", done.sentence, seconds)
     newest = read_newest(runtime.warehouse.path(spec.name))
     runtime.control.record_refresh(
-        RefreshRecord(
+        RefreshResult(
             table=spec.name,
             at=runtime.clock(),
-            state="MAINTAINED",
+            state=State.MAINTAINED,
             strategy=None,
             reason="; ".join(done.sentence for done in found),
             seconds=seconds,

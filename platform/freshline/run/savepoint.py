@@ -56,8 +56,8 @@ from freshline.errors import (
 )
 from freshline.plan.position import TablePosition
 from freshline.plan.receipt import Receipt
-from freshline.plan.record import RefreshRecord
 from freshline.plan.request import MANUAL
+from freshline.plan.result import RefreshResult, State
 from freshline.plan.savepoint import Moved, Restoration, SavedTable, SavedVersion, Savepoint, require_name
 from freshline.plan.savepoint import restored_receipt as told_again
 from freshline.refresh.cancellation import Cancellation
@@ -489,10 +489,10 @@ def _record(runtime: Runtime, savepoint: Savepoint, tables: dict[TableName, int]
         assert saved is not None
         try:
             runtime.control.record_refresh(
-                RefreshRecord(
+                RefreshResult(
                     table=name,
                     at=now,
-                    state="RESTORED",
+                    state=State.RESTORED,
                     strategy=None,
                     reason=f"brought back to savepoint {savepoint.name}: version {saved.version.version}",
                     seconds=0.0,

@@ -39,8 +39,8 @@ from freshline.errors import (
 from freshline.plan.history import inputs_short_after
 from freshline.plan.lag import lag_seconds
 from freshline.plan.reason import Reason
-from freshline.plan.record import RefreshRecord
 from freshline.plan.request import RefreshRequest
+from freshline.plan.result import Kind, RefreshResult, State
 from freshline.plan.step import (
     FillPartitions,
     Noop,
@@ -50,7 +50,6 @@ from freshline.refresh.execution import suited_to
 from freshline.refresh.inputs import (
     drop_views,
 )
-from freshline.report.outcome import Outcome
 from freshline.report.status import kind_of
 from freshline.run.attempt import Attempt
 from freshline.run.cpu import TaskSeconds
@@ -76,7 +75,7 @@ def refresh_table(
     *,
     cancellation: Cancellation,
     progress: Progress,
-) -> Outcome:
+) -> RefreshResult:
     """Bring one table, log table or source to its inputs' newest versions, and tell what happened.
 
     Never raises for a refresh that failed or was cancelled: the outcome says so. A second call for the same
@@ -92,9 +91,18 @@ def refresh_table(
                 continue
             with runtime.cpu.measuring() as cpu:
                 outcome = _outcome_of(runtime, spec, request, cancellation, progress, trouble)
-            outcome = replace(outcome, seconds=time.monotonic() - started, cpu_seconds=cpu.seconds)
+            now = runtime.clock()
+            outcome = replace(
+                outcome,
+                at=now,
+                cause=request.cause,
+                fingerprint=spec.fingerprint,
+                seconds=time.monotonic() - started,
+                cpu_seconds=cpu.seconds,
+                lag_seconds=lag_seconds(outcome.data_timestamp, now),
+            )
             try:
-                _record(runtime, outcome, spec.fingerprint, request.cause)
+                runtime.control.record_refresh(outcome)
             except FreshlineError as error:
                 # What was committed tells of itself: a store that is away for a moment must not make a failure of it.
                 LOG.warning("%s: %s is not recorded: %s", name, outcome.state, error)
@@ -119,7 +127,7 @@ def _outcome_of(
     cancellation: Cancellation,
     progress: Progress,
     trouble: FreshlineError | None,
-) -> Outcome:
+) -> RefreshResult:
     """Refresh, whatever it is; a failure becomes an outcome, and so does what stands against a refresh."""
     name = spec.name
     try:
@@ -147,11 +155,11 @@ def _outcome_of(
     except Exception as error:  # noqa: BLE001 - the edge of a refresh: every failure becomes an outcome
         failure = translate(error, spec, cancellation)
         cancelled = isinstance(failure, CancelledError)
-        outcome = Outcome(
+        outcome = RefreshResult(
             table=name,
+            at=runtime.clock(),
             kind=kind_of(spec),
-            state="CANCELLED" if cancelled else "FAILED",
-            strategy=None,
+            state=State.CANCELLED if cancelled else State.FAILED,
             reason=f"{failure.code}: {failure.message}",
             version=newest_version(runtime.warehouse.location(spec)),
             rows_in=0,
@@ -165,37 +173,7 @@ def _outcome_of(
         return outcome
 
 
-def _record(runtime: Runtime, outcome: Outcome, fingerprint: str, cause: str) -> None:
-    now = runtime.clock()
-    runtime.control.record_refresh(
-        RefreshRecord(
-            table=outcome.table,
-            at=now,
-            state=outcome.state,
-            strategy=outcome.strategy,
-            reason=outcome.reason,
-            seconds=outcome.seconds,
-            version=outcome.version,
-            rows_in=outcome.rows_in,
-            rows_out=outcome.rows_out,
-            rejected=outcome.rejected,
-            committed=outcome.committed,
-            fingerprint=fingerprint,
-            data_timestamp=outcome.data_timestamp,
-            error=None if outcome.error is None else outcome.error.as_json(),
-            problems=tuple(str(problem) for problem in outcome.problems),
-            mode=outcome.mode,
-            late_rows=outcome.late_rows,
-            cause=cause,
-            cpu_seconds=outcome.cpu_seconds,
-            predicted_seconds=outcome.predicted_seconds,
-            full_seconds=outcome.full_seconds,
-            lag_seconds=lag_seconds(outcome.data_timestamp, now),
-        )
-    )
-
-
-def _check_source(runtime: Runtime, spec: SourceSpec) -> Outcome:
+def _check_source(runtime: Runtime, spec: SourceSpec) -> RefreshResult:
     """Look at a source that is read in place; nothing is copied."""
     now = runtime.clock()
     path = Path(spec.path)
@@ -205,10 +183,11 @@ def _check_source(runtime: Runtime, spec: SourceSpec) -> Outcome:
             f"there is no Delta table at {path}. Write it, or correct `path`.", where=str(spec.written_at)
         )
     runtime.control.record_check(spec.name, now, json.dumps(position_of(path, version).as_json()))
-    return Outcome(
+    return RefreshResult(
         table=spec.name,
-        kind="source",
-        state="SUCCEEDED",
+        at=now,
+        kind=Kind.SOURCE,
+        state=State.SUCCEEDED,
         strategy="noop",
         reason=str(Reason("NOTHING_NEW", "read in place")),
         version=version,
@@ -226,7 +205,7 @@ def _refresh(
     request: RefreshRequest,
     cancellation: Cancellation,
     progress: Progress,
-) -> Outcome:
+) -> RefreshResult:
     """One refresh; partitions that are missing come first, in a commit of their own."""
     outcome, filling = _commit(runtime, spec, request, cancellation, progress)
     while filling:
@@ -241,7 +220,7 @@ def _commit(
     request: RefreshRequest,
     cancellation: Cancellation,
     progress: Progress,
-) -> tuple[Outcome, bool]:
+) -> tuple[RefreshResult, bool]:
     """At most one commit, and whether it only brought in what was missing, so that another is to follow."""
     path = runtime.warehouse.path(spec.name)
     mode = str(runtime.graph.mode(spec.name))
@@ -314,13 +293,13 @@ def _commit(
     raise FencedError(f"{ATTEMPTS} refreshes of this table were overtaken by others. Ask again.", where=str(spec.name))
 
 
-def _together(filled: Outcome, last: Outcome) -> Outcome:
+def _together(filled: RefreshResult, last: RefreshResult) -> RefreshResult:
     """One outcome of a refresh that first brought in what was missing."""
     if not last.committed:
         return replace(filled, data_timestamp=last.data_timestamp)
     return replace(
         last,
-        rows_in=filled.rows_in + last.rows_in,
-        rows_out=filled.rows_out + last.rows_out,
+        rows_in=(filled.rows_in or 0) + (last.rows_in or 0),
+        rows_out=(filled.rows_out or 0) + (last.rows_out or 0),
         partitions=tuple(dict.fromkeys((*filled.partitions, *last.partitions))),
     )

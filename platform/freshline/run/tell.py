@@ -19,7 +19,7 @@ from freshline.plan.partition import Span, settle_spans
 from freshline.plan.price import Price
 from freshline.plan.reason import Reason
 from freshline.plan.receipt import Receipt
-from freshline.report.outcome import Outcome
+from freshline.plan.result import Kind, RefreshResult, State
 from freshline.run.attempt import Attempt, Work
 from freshline.run.pin import Pins
 from freshline.run.runtime import Runtime
@@ -34,7 +34,7 @@ def nothing_new(
     reason: Reason,
     mode: str,
     work: Work | None = None,
-) -> Outcome:
+) -> RefreshResult:
     """The outcome of a refresh that commits nothing; that it looked is kept in the control store, for the lag."""
     receipt = None if newest is None else newest.receipt
     if receipt is not None:
@@ -45,10 +45,11 @@ def nothing_new(
             pins.data_timestamp,
             json.dumps({"seq": receipt.seq, "positions": {str(name): value for name, value in positions.items()}}),
         )
-    return Outcome(
+    return RefreshResult(
         table=spec.name,
-        kind="table",
-        state="SUCCEEDED",
+        at=runtime.clock(),
+        kind=Kind.TABLE,
+        state=State.SUCCEEDED,
         strategy="noop",
         reason=str(reason),
         version=None if newest is None else newest.version,
@@ -61,17 +62,18 @@ def nothing_new(
     )
 
 
-def outcome_of_commit(attempt: Attempt, committed: Committed, work: Work) -> Outcome:
+def outcome_of_commit(attempt: Attempt, committed: Committed, work: Work) -> RefreshResult:
     """The outcome of a refresh that committed."""
     spec = attempt.spec
     partitions: tuple[str, ...] = ()
     if spec.time_partitions is not None:
         commit = read_commit(attempt.path, committed.version)
         partitions = written_partitions(spec, () if commit is None else commit.actions, work.brought_in)
-    return Outcome(
+    return RefreshResult(
         table=spec.name,
-        kind="table",
-        state="SUCCEEDED",
+        at=attempt.runtime.clock(),
+        kind=Kind.TABLE,
+        state=State.SUCCEEDED,
         strategy=work.strategy,
         reason=str(work.reason),
         version=committed.version,
@@ -88,7 +90,7 @@ def outcome_of_commit(attempt: Attempt, committed: Committed, work: Work) -> Out
     )
 
 
-def with_price(outcome: Outcome, price: Price | None) -> Outcome:
+def with_price(outcome: RefreshResult, price: Price | None) -> RefreshResult:
     """The outcome with what was expected of it, where that is known."""
     if price is None:
         return outcome

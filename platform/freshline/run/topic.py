@@ -30,6 +30,7 @@ from freshline.plan.position import TopicPosition
 from freshline.plan.reason import Reason
 from freshline.plan.receipt import Receipt, Violation, added_up
 from freshline.plan.request import LIVE, RefreshRequest
+from freshline.plan.result import Kind, RefreshResult, State
 from freshline.plan.topic import (
     FIRST_PORTION,
     TopicLook,
@@ -46,7 +47,6 @@ from freshline.refresh.execution import suited_to
 from freshline.refresh.ingest import ERROR, accepted, parse_records
 from freshline.refresh.plain_json import STOPPED
 from freshline.refresh.topic import Brokers, read_range, resolve_brokers
-from freshline.report.outcome import Outcome
 from freshline.run.log import (
     SMALL_BATCH_ROWS,
     Batch,
@@ -94,7 +94,7 @@ def refresh_topic(
     *,
     cancellation: Cancellation,
     progress: Progress,
-) -> Outcome:
+) -> RefreshResult:
     """Bring in every record that the topic has now; part of them where `rate-limit` or the time of a loop ends."""
     started = time.monotonic()
     path = runtime.warehouse.path(spec.name)
@@ -147,10 +147,11 @@ def refresh_topic(
                     break
     if not left:
         runtime.control.record_check(spec.name, stamp, "" if receipt is None else f'{{"seq": {receipt.seq}}}')
-    return Outcome(
+    return RefreshResult(
         table=spec.name,
-        kind="log",
-        state="SUCCEEDED",
+        at=runtime.clock(),
+        kind=Kind.LOG,
+        state=State.SUCCEEDED,
         strategy="append" if committed else "noop",
         reason=str(Reason("NEW_RECORDS", str(rows_out + rejected + left_out)) if committed else _nothing(left)),
         version=version,

@@ -37,12 +37,12 @@ from freshline.plan.partition import partition_texts
 from freshline.plan.project import open_project
 from freshline.plan.receipt import Receipt
 from freshline.plan.request import RefreshRequest
+from freshline.plan.result import RefreshResult
 from freshline.plan.savepoint import Savepoint
 from freshline.plan.union import UnionToken
 from freshline.refresh.cancellation import Cancellation
 from freshline.refresh.inputs import Pinned, drop_views, read_whole, shadow_inputs
 from freshline.refresh.literal import quoted, sql_literal
-from freshline.report.outcome import Outcome
 from freshline.report.status import TableStatus, read_status
 from freshline.run import (
     Restored,
@@ -277,7 +277,7 @@ class Lab:
         upstreams: bool = True,
         strategy: str | None = None,
         start: str | None = None,
-    ) -> Outcome:
+    ) -> RefreshResult:
         """Refresh one table or source and tell what happened; a failure is in the outcome, not raised.
 
         What it reads is brought up to date first, unless `upstreams` is False; the error of one of these is raised.
@@ -295,11 +295,11 @@ class Lab:
         texts = tuple(partition_texts(each) for each in named)
         return self._refresh(table, RefreshRequest(full=full, partitions=texts, strategy=strategy, start=start))
 
-    def refresh_all(self) -> list[Outcome]:
+    def refresh_all(self) -> list[RefreshResult]:
         """Refresh every source and table in the order of the graph."""
         return [self._refresh(name, RefreshRequest()) for name in self.runtime.graph.order]
 
-    def tick(self) -> list[Outcome]:
+    def tick(self) -> list[RefreshResult]:
         """Refresh what is due by the clock, after what drives it. What refreshes take counts as nothing here.
 
         Freshnesses that were set and suspensions count, as of the clock's time.
@@ -323,7 +323,7 @@ class Lab:
         """Bring the tables back to a savepoint. Raises SavepointError."""
         return restore_savepoint(self.runtime, name)
 
-    def _refresh(self, name: TableName, request: RefreshRequest) -> Outcome:
+    def _refresh(self, name: TableName, request: RefreshRequest) -> RefreshResult:
         return refresh_table(self.runtime, name, request, cancellation=Cancellation(), progress=lambda message: None)
 
     # -- what is there

@@ -31,6 +31,7 @@ from freshline.declare.graph import Graph
 from freshline.declare.names import TableName
 from freshline.declare.project import read_declarations
 from freshline.declare.settings import Settings
+from freshline.errors import error_from_json
 from freshline.orchestrate import definitions
 from freshline.orchestrate.freshness import CHECK
 from freshline.orchestrate.lineage import read_lineages
@@ -38,7 +39,7 @@ from freshline.orchestrate.sensors.batch import request_batch
 from freshline.orchestrate.sensors.supervisor import supervise
 from freshline.plan.intentions import Suspension
 from freshline.plan.receipt import Receipt
-from freshline.plan.record import RefreshRecord
+from freshline.plan.result import RefreshResult
 
 TABLE = "CREATE MATERIALIZED TABLE {} FRESHNESS = INTERVAL {} AS SELECT id FROM {}"
 DECLARATIONS = {
@@ -93,7 +94,9 @@ class Bench:
             "table": TableName.parse(name), "at": self.now, "state": "SUCCEEDED", "strategy": "noop",
             "reason": "nothing new", "seconds": 0.5, "version": 0, "fingerprint": "f", **changes,
         }  # fmt: skip
-        self.control.record_refresh(RefreshRecord(**values))  # type: ignore[arg-type]
+        if isinstance(error := values.get("error"), dict):
+            values["error"] = error_from_json(error)
+        self.control.record_refresh(RefreshResult(**values))  # type: ignore[arg-type]
 
     def suspend(self, name: str, **changes: object) -> None:
         values: dict[str, object] = {"by": "operator", "at": self.now, "reason": "sale", **changes}

@@ -16,10 +16,11 @@ from freshline.declare.graph import Graph
 from freshline.declare.names import TableName
 from freshline.declare.project_settings import read_settings
 from freshline.declare.settings import Settings
+from freshline.errors import error_from_json
 from freshline.plan.position import Position, TablePosition
 from freshline.plan.project import open_project
 from freshline.plan.receipt import Receipt
-from freshline.plan.record import RefreshRecord
+from freshline.plan.result import RefreshResult
 
 ORDERS, SPEND = TableName.parse("orders"), TableName.parse("sales.spend")
 DECLARATIONS = {
@@ -67,7 +68,9 @@ class Shop:
             "version": 0, "rows_in": 0, "rows_out": 0, "rejected": 0, "committed": True, "fingerprint": "f",
             "cause": "live", **changes,
         }  # fmt: skip
-        self.control.record_refresh(RefreshRecord(**values))
+        if isinstance(error := values.get("error"), dict):
+            values["error"] = error_from_json(error)
+        self.control.record_refresh(RefreshResult(**values))
 
     def fail(self, name: TableName, at: datetime, code: str = "QUERY", *, retry_helps: bool = False) -> None:
         error = {"code": code, "message": "it cannot be.", "where": str(name), "retry_helps": retry_helps}

@@ -8,27 +8,30 @@ from typing import Any
 
 import pytest
 
-from freshline.plan.record import RefreshRecord
+from freshline.errors import QueryError
+from freshline.plan.result import RefreshResult, State
 from freshline.report.alerts.history import Arrivals, History, add_record, add_records
 from tests.report.alerts.situations import NOW, name
 
-RECORD = RefreshRecord(name("orders"), NOW, "SUCCEEDED", "append", "new rows", 1.0, 3, "abc")
-ERROR = {"code": "QUERY", "retry_helps": False}
+RECORD = RefreshResult(
+    table=name("orders"), at=NOW, state=State.SUCCEEDED, strategy="append", reason="new rows", seconds=1.0, version=3
+)
+ERROR = QueryError("no such column", where="orders")
 
 
-def after(*records: RefreshRecord) -> History:
+def after(*records: RefreshResult) -> History:
     return add_records({}, records)[name("orders")]
 
 
-def record(minutes: float = 0.0, **changes: Any) -> RefreshRecord:
+def record(minutes: float = 0.0, **changes: Any) -> RefreshResult:
     return replace(RECORD, at=NOW + timedelta(minutes=minutes), **changes)
 
 
-def failed(minutes: float = 0.0, **changes: Any) -> RefreshRecord:
+def failed(minutes: float = 0.0, **changes: Any) -> RefreshResult:
     return record(minutes, state="FAILED", error=ERROR, **changes)
 
 
-def arrived(minutes: float, rows: int, rejected: int) -> RefreshRecord:
+def arrived(minutes: float, rows: int, rejected: int) -> RefreshResult:
     return record(minutes, rows_in=rows, rejected=rejected, committed=True)
 
 
@@ -36,7 +39,7 @@ def test_failures_in_a_row_are_counted_from_the_first() -> None:
     failing = after(failed(0), failed(1), failed(2)).failing
 
     assert failing is not None
-    assert (failing.count, failing.since, failing.error) == (3, NOW, ERROR)
+    assert (failing.count, failing.since, failing.error) == (3, NOW, ERROR.as_json())
 
 
 def test_a_success_ends_the_row() -> None:

@@ -16,8 +16,8 @@ from freshline.plan.affected.analysis import find_affected
 from freshline.plan.affected.values import Affected
 from freshline.plan.reason import Reason
 from freshline.plan.request import RefreshRequest
+from freshline.plan.result import RefreshResult
 from freshline.refresh.cancellation import Cancellation
-from freshline.report.outcome import Outcome
 from freshline.run import open_runtime, refresh_table
 from freshline.testing import Lab
 from tests.scenarios.generator.case import BEGINNING, FIRST_DAY, ROUND, Case, Table
@@ -230,7 +230,7 @@ def _refresh(lab: Lab, table: Table, number: int, strategy: str | None, counts: 
     return _compare(lab, table, number, outcome, counts)
 
 
-def _compare(lab: Lab, table: Table, number: int, outcome: Outcome, counts: Counts) -> Failure | None:
+def _compare(lab: Lab, table: Table, number: int, outcome: RefreshResult, counts: Counts) -> Failure | None:
     """Whether a refresh went well, and left the table as its query is at the positions of its receipt."""
     if outcome.error is not None:
         whole = lab.refresh(table.name, full=True)

@@ -14,7 +14,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, delete, event, fu
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlchemyError
 
-from freshline.commit.control_store.schema import FORMAT, FORMATS, METADATA
+from freshline.commit.control_store.schema import FORMAT, FORMATS, METADATA, OLDEST_FORMAT
 from freshline.declare.names import TableName
 from freshline.errors import FormatError, SettingsError, StorageError
 
@@ -146,6 +146,12 @@ class Database:
             raise FormatError(
                 f"the control store has format {found}, this freshline reads up to {FORMAT}. "
                 "Use the freshline that wrote it, or a newer one.",
+                where=self._place,
+            )
+        if 0 < found < OLDEST_FORMAT:
+            raise FormatError(
+                f"the control store has format {found}, this freshline reads {OLDEST_FORMAT} to {FORMAT}. Move it "
+                "away, and run freshline doctor --rebuild, which fills a new one from the tables' own logs.",
                 where=self._place,
             )
         with self._writing() as connection:

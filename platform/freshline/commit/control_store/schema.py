@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from sqlalchemy import BigInteger, Boolean, Column, Float, Integer, MetaData, String, Table, Text
 
-FORMAT = 3
+FORMAT = 4
+# Older stores are brought to it; those before were never released.
+OLDEST_FORMAT = 3
 
 METADATA = MetaData()
 
@@ -32,7 +34,8 @@ CHECKS = Table(
     Column("checked_at", String(40), nullable=False),
 )
 
-# Every decision about a table: refreshes, and what a person or freshline itself decided about it.
+# Every refresh that ended, and every decision about a table. `result` is the whole of it as JSON. The other columns are
+# those that statements ask for.
 REFRESHES = Table(
     "freshline_refresh",
     METADATA,
@@ -42,25 +45,12 @@ REFRESHES = Table(
     Column("at", String(40), nullable=False),
     Column("state", String(40), nullable=False),
     Column("strategy", String(40)),
-    Column("reason", Text, nullable=False),
     Column("seconds", Float, nullable=False),
     Column("version", Integer),
-    Column("fingerprint", String(100), nullable=False),
-    Column("rows_in", LongInteger),
-    Column("rows_out", LongInteger),
-    Column("rejected", LongInteger, nullable=False),
     Column("committed", Boolean, nullable=False),
-    Column("data_timestamp", String(40)),
-    Column("error", Text),
-    Column("problems", Text, nullable=False),
-    # From format 2 on; NULL in what an older freshline wrote.
-    Column("mode", String(40)),
     Column("cause", String(40)),
     Column("cpu_seconds", Float),
-    Column("predicted_seconds", Float),
-    Column("full_seconds", Float),
-    Column("lag_seconds", Float),
-    Column("late_rows", LongInteger),
+    Column("result", Text, nullable=False),
 )
 
 REQUESTS = Table(

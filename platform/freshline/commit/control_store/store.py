@@ -10,7 +10,9 @@ nothing.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -23,8 +25,9 @@ from freshline.commit.control_store.intentions import IntentionStore
 from freshline.commit.control_store.schema import CHECKS, EPOCHS, IDENTITIES, REFRESHES, REQUESTS
 from freshline.declare.names import TableName
 from freshline.plan.intentions import FreshnessOverride, Suspension
-from freshline.plan.record import DECISIONS, Check, RefreshRecord, RequestRecord, columns_of, record_of
+from freshline.plan.record import Check, RequestRecord
 from freshline.plan.request import BACKFILL
+from freshline.plan.result import DECISIONS, RefreshResult, State
 
 KEPT_REFRESHES = 200
 KEPT_REQUESTS = 1000
@@ -111,7 +114,7 @@ class ControlStore:
 
     # -- refreshes
 
-    def record_refresh(self, record: RefreshRecord) -> None:
+    def record_refresh(self, record: RefreshResult) -> None:
         """Remember a refresh or a decision; of each table the newest are kept.
 
         Full refreshes, others that committed, those that did not, and decisions are counted apart: looks that found
@@ -123,7 +126,7 @@ class ControlStore:
 
     def decide(
         self,
-        records: Sequence[RefreshRecord],
+        records: Sequence[RefreshResult],
         *,
         expected: int,
         set_overrides: Sequence[FreshnessOverride] = (),
@@ -149,7 +152,7 @@ class ControlStore:
             also=remember,
         )
 
-    def restore(self, records: Sequence[RefreshRecord], epoch: int) -> int:
+    def restore(self, records: Sequence[RefreshResult], epoch: int) -> int:
         """Put what is known from elsewhere, in the order in which it happened, before what is here.
 
         Returns how many records were not here. They get ids of 0 and below: whoever follows the records by their ids
@@ -176,23 +179,23 @@ class ControlStore:
             connection.execute(insert(EPOCHS).values(epoch=max(int(stored or 0), epoch)))
         return len(new)
 
-    def last_refreshes(self) -> dict[TableName, RefreshRecord]:
+    def last_refreshes(self) -> dict[TableName, RefreshResult]:
         """The newest refresh of each table, committed or not; that a backfill failed says nothing about the table."""
         backfill = func.coalesce(REFRESHES.c.cause, "") == BACKFILL
-        refreshes = REFRESHES.c.state.not_in(DECISIONS) & ~(backfill & (REFRESHES.c.state != "SUCCEEDED"))
+        refreshes = REFRESHES.c.state.not_in(DECISIONS) & ~(backfill & (REFRESHES.c.state != State.SUCCEEDED))
         newest = select(func.max(REFRESHES.c.id)).where(refreshes).group_by(REFRESHES.c.key)
         with self._database.read() as connection:
             rows = connection.execute(select(REFRESHES).where(REFRESHES.c.id.in_(newest))).mappings().all()
         return {record.table: record for record in map(_record, rows)}
 
-    def refreshes(self, name: TableName | None = None, limit: int = 100, *, looks: bool = True) -> list[RefreshRecord]:
+    def refreshes(self, name: TableName | None = None, limit: int = 100, *, looks: bool = True) -> list[RefreshResult]:
         """The newest refreshes and decisions, of one table or of all, the newest first.
 
         Without `looks` those are left out that succeeded and had nothing to commit.
         """
         statement = select(REFRESHES).order_by(REFRESHES.c.id.desc()).limit(limit)
         if not looks:
-            statement = statement.where((REFRESHES.c.state != "SUCCEEDED") | REFRESHES.c.committed)
+            statement = statement.where((REFRESHES.c.state != State.SUCCEEDED) | REFRESHES.c.committed)
         if name is not None:
             statement = statement.where(REFRESHES.c.key == key_of(name))
         with self._database.read() as connection:
@@ -200,7 +203,7 @@ class ControlStore:
 
     def refreshes_after(
         self, last: int, limit: int = 1000, *, states: Collection[str] | None = None
-    ) -> list[RefreshRecord]:
+    ) -> list[RefreshResult]:
         """The records whose id is above `last`, of some states only where named, in the order they were written."""
         statement = select(REFRESHES).where(REFRESHES.c.id > last).order_by(REFRESHES.c.id).limit(limit)
         if states is not None:
@@ -208,7 +211,7 @@ class ControlStore:
         with self._database.read() as connection:
             return [_record(row) for row in connection.execute(statement).mappings()]
 
-    def committed_since(self, since: datetime) -> list[RefreshRecord]:
+    def committed_since(self, since: datetime) -> list[RefreshResult]:
         """The refreshes that committed and ended at `since` or later, in the order in which they were written."""
         statement = (
             select(REFRESHES).where(REFRESHES.c.committed & (REFRESHES.c.at >= text_of(since))).order_by(REFRESHES.c.id)
@@ -289,14 +292,24 @@ class ControlStore:
             ]
 
 
-def _values(record: RefreshRecord) -> dict[str, Any]:
-    values, stamp = columns_of(record), record.data_timestamp
-    name = values.pop("table")
-    times = {"at": text_of(record.at), "data_timestamp": None if stamp is None else text_of(stamp)}
-    return {**values, **times, "key": key_of(record.table), "name": name}
+def _values(record: RefreshResult) -> dict[str, Any]:
+    """The row of a result: the columns that statements ask for, and the whole of it."""
+    return {
+        "key": key_of(record.table),
+        "name": str(record.table),
+        "at": text_of(record.at),
+        "state": record.state,
+        "strategy": record.strategy,
+        "seconds": record.seconds,
+        "cpu_seconds": record.cpu_seconds,
+        "version": record.version,
+        "committed": record.committed,
+        "cause": record.cause,
+        "result": json.dumps(record.as_stored(), separators=(",", ":")),
+    }
 
 
-def _insert_refresh(connection: Connection, record: RefreshRecord) -> None:
+def _insert_refresh(connection: Connection, record: RefreshResult) -> None:
     key = key_of(record.table)
     connection.execute(insert(REFRESHES).values(**_values(record)))
     decided = REFRESHES.c.state.in_(DECISIONS)
@@ -313,10 +326,8 @@ def _insert_refresh(connection: Connection, record: RefreshRecord) -> None:
         connection.execute(delete(REFRESHES).where(alike & (REFRESHES.c.id <= found)))
 
 
-def _record(row: Any) -> RefreshRecord:
-    stamp = row["data_timestamp"]
-    times = {"at": time_of(row["at"]), "data_timestamp": None if stamp is None else time_of(stamp)}
-    return record_of({**row, **times, "table": row["name"]})
+def _record(row: Any) -> RefreshResult:
+    return replace(RefreshResult.from_json(json.loads(row["result"])), id=row["id"])
 
 
 def _newest_seconds(name: TableName | None) -> Select[Any]:

@@ -49,7 +49,7 @@ from freshline.orchestrate.scheduler import ENGINE, SUPERVISOR
 from freshline.orchestrate.sensors.janitor import forget_copies
 from freshline.orchestrate.sensors.revival import keep_engine
 from freshline.plan.batch import batch_tables
-from freshline.plan.record import RefreshRecord
+from freshline.plan.result import RefreshResult, State
 from freshline.report.notices import (
     CHECK_SECONDS,
     EVENTS_A_TICK,
@@ -246,10 +246,10 @@ class Reporter:
         )
 
 
-def turn_outcome(status: TableStatus, records: Sequence[RefreshRecord]) -> dict[str, Any]:
+def turn_outcome(status: TableStatus, records: Sequence[RefreshResult]) -> dict[str, Any]:
     """What the refreshes of one turn came to together, under the names of a single outcome."""
     wrote = [record for record in records if record.committed]
-    ended = [record for record in records if record.state == "SUCCEEDED"]
+    ended = [record for record in records if record.state == State.SUCCEEDED]
     newest = next(iter(wrote or ended), None)
     last = status.last_refresh
     outcome: dict[str, Any] = {
@@ -296,7 +296,7 @@ def _told_by_a_run(instance: DagsterInstance, status: TableStatus) -> bool:
     return event is not None and last is not None and event.timestamp >= last.at.timestamp()
 
 
-def _decisions(control: ControlStore, memory: Memory) -> tuple[list[RefreshRecord], int]:
+def _decisions(control: ControlStore, memory: Memory) -> tuple[list[RefreshResult], int]:
     """The decisions recorded since the last tick, and the newest record; none at a first tick or in a new store."""
     newest = max((record.id or 0 for record in control.refreshes(limit=1)), default=0)
     if memory.record is None or memory.record > newest:
@@ -307,7 +307,7 @@ def _decisions(control: ControlStore, memory: Memory) -> tuple[list[RefreshRecor
     return found, newest
 
 
-def _decision(record: RefreshRecord) -> AssetObservation:
+def _decision(record: RefreshResult) -> AssetObservation:
     return AssetObservation(
         asset_key=asset_key(record.table),
         description=f"{record.state}: {record.reason}",

@@ -12,8 +12,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from freshline.declare.names import TableName
-from freshline.plan.record import RefreshRecord
 from freshline.plan.request import BACKFILL, MANUAL
+from freshline.plan.result import RefreshResult, State
 
 WINDOW = timedelta(hours=1)
 _MINUTE = timedelta(minutes=1)
@@ -62,7 +62,7 @@ class History:
         return total
 
 
-def add_record(history: History, record: RefreshRecord) -> History:
+def add_record(history: History, record: RefreshResult) -> History:
     """The history with one more record, which is newer than all before."""
     history = replace(history, failing=_failing(history.failing, record))
     arrived = Arrivals(record.rows_in or 0, record.rejected)
@@ -75,7 +75,7 @@ def add_record(history: History, record: RefreshRecord) -> History:
     return replace(history, minutes=(*kept, (minute, arrived)))
 
 
-def add_records(histories: Mapping[TableName, History], records: Iterable[RefreshRecord]) -> dict[TableName, History]:
+def add_records(histories: Mapping[TableName, History], records: Iterable[RefreshResult]) -> dict[TableName, History]:
     """All histories with more records, the oldest first."""
     found = dict(histories)
     for record in records:
@@ -83,10 +83,11 @@ def add_records(histories: Mapping[TableName, History], records: Iterable[Refres
     return found
 
 
-def _failing(before: Failing | None, record: RefreshRecord) -> Failing | None:
-    if record.state == "SUCCEEDED":
+def _failing(before: Failing | None, record: RefreshResult) -> Failing | None:
+    if record.state == State.SUCCEEDED:
         return None
-    if record.state != "FAILED" or record.cause in (MANUAL, BACKFILL):
+    if record.state != State.FAILED or record.cause in (MANUAL, BACKFILL):
         return before
     count, since = (0, record.at) if before is None else (before.count, before.since)
-    return Failing(count + 1, since, record.error or {})
+    error = {} if record.error is None else record.error.as_json()
+    return Failing(count + 1, since, error)

@@ -23,6 +23,7 @@ from freshline.declare.settings import AlertSettings
 from freshline.plan.alert import Alert
 from freshline.plan.intentions import Intentions
 from freshline.plan.record import Heartbeat
+from freshline.plan.result import State
 from freshline.report.alerts.evaluate import Evaluation, evaluate
 from freshline.report.alerts.history import WINDOW, History, add_records
 from freshline.report.alerts.silence import (
@@ -337,7 +338,7 @@ class _Records:
         arrived = [record for record in self._store.committed_since(now - WINDOW) if (record.id or 0) <= last]
         histories = add_records({}, arrived)
         for name, record in newest.items():
-            records = list(reversed(self._store.refreshes(name))) if record.state != "SUCCEEDED" else [record]
+            records = list(reversed(self._store.refreshes(name))) if record.state != State.SUCCEEDED else [record]
             failing = add_records({}, [one for one in records if (one.id or 0) <= last])[name].failing
             histories[name] = replace(histories.get(name, History()), failing=failing)
         self._histories, self._last = histories, last
