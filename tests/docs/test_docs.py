@@ -17,7 +17,7 @@ import pytest
 
 from freshline import errors
 from freshline.cli.init import project_files
-from freshline.cli.main import COMMANDS
+from freshline.cli.main import COMMANDS, run
 from freshline.declare.alert_settings import ALERT_KEYS, CHANNEL_OPTIONS
 from freshline.declare.options import (
     SOURCE_OPTIONS,
@@ -231,6 +231,16 @@ def test_every_field_of_a_receipt_is_described() -> None:
     )
 
     assert described == set(json.loads(shown))
+
+
+def test_the_error_shown_is_what_the_command_prints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (shown,) = examples(DOCS / "errors.md", "json")
+    assert run(["init", str(tmp_path / "shop")]) == 0
+    capsys.readouterr()
+
+    assert run(["suspend", "spent", "--json", "--project", str(tmp_path / "shop")]) == 1
+
+    assert json.loads(capsys.readouterr().out) == json.loads(shown)
 
 
 def test_the_settings_shown_can_be_read(tmp_path: Path) -> None:
