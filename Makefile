@@ -8,6 +8,10 @@
 #
 # Behind a mirror: FRESHLINE_MAVEN_MIRROR=https://maven.example.com/central   Without a network: FRESHLINE_JAR_DIRECTORY
 
+# Images of containers often set this. Then every process compiles all that it imports anew: a collection of the tests takes
+# 18 CPU-seconds instead of 7, and the start of Dagster 3 instead of 1.
+unexport PYTHONDONTWRITEBYTECODE
+
 # A pin, so that two clones of one commit are set up alike. An installed uv is taken as it is.
 UV_VERSION = 0.13.8
 ARGS =
