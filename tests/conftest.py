@@ -86,7 +86,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     from freshline.testing.session import SMALL_TABLES
 
     session = build_session(
-        replace(settings_in(tmp_path_factory.mktemp("spark")), spark_confs=SMALL_TABLES),
+        # Delta keeps the newest state of each table for an hour, and hundreds of stories make a thousand tables.
+        replace(settings_in(tmp_path_factory.mktemp("spark")), driver_memory="2g", spark_confs=SMALL_TABLES),
         app_name="tests",
         connect_token="token-of-the-tests",
         connect_port=0,
