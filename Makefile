@@ -5,6 +5,7 @@
 #   make test-fast        the tests without Spark, under a minute;  make test-long: the ones that take minutes
 #   make example          a month of real flights, compared with DuckDB
 #   make bench            speed and memory, beside hand-written Spark
+#   make docs             the documentation as a site, in build/docs
 #
 # Behind a mirror: FRESHLINE_MAVEN_MIRROR=https://maven.example.com/central   Without a network: FRESHLINE_JAR_DIRECTORY
 
@@ -25,7 +26,7 @@ PYTHONS = python3.11 python3.12 python3 python
 IS_SERVED = import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 13))
 IS_NEW_ENOUGH = import sys; sys.exit(sys.version_info[:2] < (3, 11))
 
-.PHONY: setup demo test test-fast test-long lint types example bench
+.PHONY: setup demo test test-fast test-long lint types example bench docs
 .DEFAULT_GOAL = setup
 
 setup: $(SETUP)
@@ -100,3 +101,7 @@ example: $(SETUP)
 
 bench: $(SETUP)
 	@$(BIN)/python platform/benchmarks/run.py $(ARGS)
+
+# The variable silences a notice of the theme about its successor, which --strict does not count anyway.
+docs: $(SETUP)
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict $(ARGS)
