@@ -17,13 +17,13 @@ HEADERS = ("table", "kind", "level", "since", "recovered at", "told", "cause")
 
 
 @click.command(epilog="\b\nExample:\n  freshline alerts --all")
-@click.option("--all", "past", is_flag=True, help="Past alerts too, the newest first; the last 100.")
+@click.option("--all", "past", is_flag=True, help="Also list past alerts, the newest first: the last 100.")
 @project_option
 @json_option
 def command(past: bool, project: Path | None, as_json: bool) -> None:
-    """List the open alerts: what is wrong with which table, since when, why, and which channels took it.
+    """List the open alerts with their table, kind, level, start and cause, and the channels that accepted them.
 
-    `freshline watch` raises them. `--json` has past ones too, with when they recovered. Starts nothing.
+    `freshline watch` raises alerts. `--json` has past alerts too, with the time of their recovery. Starts no process.
     """
     settings = open_settings(project)
     # SQLAlchemy is imported when it is used, like all that is heavy.

@@ -14,9 +14,9 @@ from freshline.errors import RequestError
 @click.command(epilog="\b\nExample:\n  freshline alter enriched_orders --freshness 5s --for 48h --cascade")
 @click.argument("table")
 @click.option("--freshness", metavar="DURATION", help="How far the table may lag from now on: 5s, 10min, 6h, 1d.")
-@click.option("--for", "lasts", metavar="DURATION", help="For how long; then the declared freshness is in force again.")
-@click.option("--cascade", is_flag=True, help="Take along the tables that drive it.")
-@click.option("--reset", is_flag=True, help="Go back to the declared freshness.")
+@click.option("--for", "lasts", metavar="DURATION", help="Duration of the override.  [default: until it is reset]")
+@click.option("--cascade", is_flag=True, help="Also change upstream tables, where that is needed.")
+@click.option("--reset", is_flag=True, help="Return to the declared freshness.")
 @project_option
 @json_option
 def command(
@@ -28,9 +28,9 @@ def command(
     project: Path | None,
     as_json: bool,
 ) -> None:
-    """Give a table another freshness than its file says; its mode follows.
+    """Override the freshness in the file of a table. Its mode follows.
 
-    It is kept in the control store, survives restarts, and is taken up by a running engine within a second.
+    The control store keeps the override, so it survives restarts. A running engine applies it within a second.
     """
     if reset == (freshness is not None):
         raise RequestError("state either --freshness, or --reset for the declared one.", where=table)

@@ -29,16 +29,16 @@ if TYPE_CHECKING:
     "--from",
     "start",
     metavar="START",
-    help="From when on changed declarations hold: beginning, now, or a date as 2026-11-01.",
+    help="Start of the changed declarations: beginning, now, or a date such as 2026-11-01.",
 )
-@click.option("--force", is_flag=True, help="With --from beginning: also where what is stored goes away.")
+@click.option("--force", is_flag=True, help="With --from beginning: also remove columns or change keys.")
 @project_option
 @json_option
 def command(tables: Sequence[str], start: str | None, force: bool, project: Path | None, as_json: bool) -> int:
-    """Take up the declarations that changed since the newest refresh of their table: all, or those of the named tables.
+    """Apply the declarations that changed since the newest refresh of their table: all, or those of the named tables.
 
-    New columns need no start; what breaks asks for one, and what destroys is refused unless it is forced. All is judged
-    before anything is done. `freshline plan` shows it without doing it.
+    New columns need no start. A breaking change needs one, and a destructive change is refused unless you force it. All
+    changes are checked first. `freshline plan` shows them without applying them.
     """
     settings = open_settings(project)
     changes = changed_tables(settings, tables)

@@ -21,12 +21,10 @@ from freshline.report.table_text import padded
 @click.argument("table")
 @click.option("--from", "first", metavar="KEY", help="The first partition.  [default: the first of the table]")
 @click.option("--to", "last", metavar="KEY", help="The last partition, included.  [default: the newest of the table]")
-@click.option("--cascade", is_flag=True, help="Bring up to date what reads the table too, behind it.")
+@click.option("--cascade", is_flag=True, help="Afterwards refresh the tables that read this one.")
 @click.option("--again", is_flag=True, help="Replace partitions that are done, too.")
-@click.option(
-    "--id", "name", metavar="NAME", help="Name the backfill: what one of this name has committed is not done again."
-)
-@click.option("--dry-run", is_flag=True, help="Show what would be done, and why; do nothing.")
+@click.option("--id", "name", metavar="NAME", help="Name of the backfill, which repeats none of its commits.")
+@click.option("--dry-run", is_flag=True, help="Show the plan with its reasons, and do nothing.")
 @project_option
 @json_option
 def command(
@@ -40,9 +38,9 @@ def command(
     project: Path | None,
     as_json: bool,
 ) -> int:
-    """Replace the partitions of a table that are missing or stale, the oldest first, each in a commit of its own.
+    """Replace the partitions of a table that are missing or stale, the oldest first, each in its own commit.
 
-    What was done stays done: stopped or failed, it goes on where it was when it is run again. Exit code 1 if a
+    Committed partitions stay. After a stop or a failure, the same command continues where it was. Exit code 1 if a
     partition failed.
     """
     settings = open_settings(project)

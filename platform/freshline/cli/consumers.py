@@ -12,14 +12,14 @@ from freshline.cli.options import json_option, open_settings, project_option, wr
 
 @click.group(epilog="\b\nExample:\n  freshline consumers list")
 def command() -> None:
-    """Keep the changes of a table for somebody who has yet to read them."""
+    """Retain the changes of a table for a consumer that has yet to read them."""
 
 
 @command.command("list", epilog="\b\nExample:\n  freshline consumers list --json")
 @project_option
 @json_option
 def list_(project: Path | None, as_json: bool) -> None:
-    """List the registered consumers with their positions, expired ones too."""
+    """List the registered consumers with their positions, including expired ones."""
     # What reads Delta logs is imported when it is used.
     from freshline.engine.reading import consumers, utc_now
     from freshline.report.table_text import table_text
@@ -46,14 +46,14 @@ def list_(project: Path | None, as_json: bool) -> None:
 @command.command(epilog="\b\nExample:\n  freshline consumers register billing enriched_orders --expires-after 14d")
 @click.argument("name")
 @click.argument("table")
-@click.option("--version", type=click.IntRange(0), metavar="N", help="What it has read already.  [default: the newest]")
+@click.option("--version", type=click.IntRange(0), metavar="N", help="Version that it has read.  [default: the newest]")
 @click.option("--expires-after", default="30d", metavar="DURATION", help="How long it may stay away.  [default: 30d]")
 @project_option
 @json_option
 def register(
     name: str, table: str, version: int | None, expires_after: str, project: Path | None, as_json: bool
 ) -> None:
-    """Keep what comes after a version of a table for a consumer, until it has stayed away for too long."""
+    """Retain the changes after a version of a table for a consumer, until the consumer expires."""
     from freshline.engine.reading import register_consumer
 
     consumer = register_consumer(
@@ -69,7 +69,7 @@ def register(
 @project_option
 @json_option
 def drop(name: str, project: Path | None, as_json: bool) -> None:
-    """Keep nothing for a consumer any more."""
+    """Stop retaining changes for a consumer."""
     from freshline.engine.reading import drop_consumer
 
     drop_consumer(name, project=open_settings(project))

@@ -65,32 +65,33 @@ class Generator(Protocol):
 
 
 @click.command(epilog="\b\nExample:\n  freshline demo --once")
-@click.option("--once", is_flag=True, help="A fixed amount of events in ten portions, then verify every table; no UI.")
+@click.option("--once", is_flag=True, help="Run a fixed amount of events without UI, then verify every table.")
 @click.option(
     "--minutes",
     type=click.FloatRange(min=0),
     default=5.0,
     show_default=True,
     metavar="N",
-    help="How long events are made; 0: until Ctrl-C.",
+    help="How long events are generated, with 0 until Ctrl-C.",
 )
-@click.option("--keep", is_flag=True, help="Go on with the tables of the demo before.")
+@click.option("--keep", is_flag=True, help="Continue with the tables of the previous demo.")
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
     metavar="N",
     help="Port of the Dagster UI, 0 for any free one.  [default: the setting dagster-port]",
 )
-@click.option("--kafka", is_flag=True, help="Events through Kafka topics, on a broker that the demo starts.")
+@click.option("--kafka", is_flag=True, help="Send events through Kafka topics, on a broker that the demo starts.")
 @project_option
 @json_option
 def command(
     once: bool, minutes: float, keep: bool, port: int | None, kafka: bool, project: Path | None, as_json: bool
 ) -> int:
-    """Run the reference deployment on generated events, in an environment of its own that is wiped first.
+    """Run the reference deployment on generated events, in its own environment, which is wiped first.
 
-    The engine with its loops, events for some minutes, the Dagster UI and a live table; Ctrl-C ends all of it. For a
-    while enriched_orders is to be five seconds fresh in place of five minutes. At the end its orders are counted.
+    The demo starts the engine with its loops, events for some minutes, the Dagster UI and a live table. Ctrl-C ends all
+    of them. For a while the freshness of enriched_orders is five seconds instead of five minutes. At the end the demo
+    counts its orders.
     """
     if kafka and keep:
         raise RequestError("--kafka begins with an empty broker: leave out --keep.")

@@ -42,14 +42,14 @@ class Check:
 
 
 @click.command(epilog="\b\nExample:\n  freshline doctor --fix")
-@click.option("--fix", is_flag=True, help="Clear away what a killed engine or a killed `up` left behind.")
-@click.option("--rebuild", is_flag=True, help="Fill a control store that was lost from what the tables know.")
+@click.option("--fix", is_flag=True, help="Clear the remains of a killed engine or a killed `up`.")
+@click.option("--rebuild", is_flag=True, help="Fill a lost control store from the logs of the tables.")
 @project_option
 @json_option
 def command(fix: bool, rebuild: bool, project: Path | None, as_json: bool) -> int:
     """Check Python, Java, jars, declarations, disk, engine, control store and ports.
 
-    Each line says ok, or what to do. Exit code 1 if there is a problem.
+    Each line begins with ok, or with problem and a remedy. Exit code 1 if there is a problem.
     """
     checks = []
     with Progress() as progress:

@@ -16,9 +16,9 @@ from freshline.cli.supervisor import end_all
 @project_option
 @json_option
 def command(project: Path | None, as_json: bool) -> None:
-    """End everything that `up` and `engine start` began in this environment.
+    """End all processes that `up` and `engine start` started in this environment.
 
-    A refresh that is being committed is finished first. Ending nothing is no mistake.
+    A refresh that is committing finishes first. It is not a mistake if nothing runs.
     """
     settings = open_settings(project)
     with Progress() as progress:

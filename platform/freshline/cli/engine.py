@@ -18,9 +18,9 @@ from freshline.plan.project import open_project
 
 @click.group(epilog="\b\nExample:\n  freshline engine start")
 def command() -> None:
-    """Start, stop or look at the engine, the one process that writes the tables.
+    """Start, stop or show the engine, the one process that writes the tables.
 
-    Commands that need an engine start one by themselves; that one serves requests only and ends when it is idle.
+    Commands that need an engine start one by themselves. Such an engine only serves requests, and ends when it is idle.
     """
 
 
@@ -28,7 +28,7 @@ def command() -> None:
 @project_option
 @json_option
 def start(project: Path | None, as_json: bool) -> None:
-    """Start the engine with its loops: it keeps the tables by their modes until it is stopped."""
+    """Start the engine with its loops. It refreshes the tables by their modes until you stop it."""
     settings = open_settings(project)
     open_project(settings)
     with Progress() as progress:
@@ -43,7 +43,7 @@ def start(project: Path | None, as_json: bool) -> None:
 @project_option
 @json_option
 def stop(project: Path | None, as_json: bool) -> None:
-    """Stop the engine; a refresh that is being committed is finished first. None running is no mistake."""
+    """Stop the engine. A refresh that is committing finishes first. It is not a mistake if none runs."""
     settings = open_settings(project)
     with Progress() as progress:
         progress("stopping the engine")
@@ -60,7 +60,7 @@ def stop(project: Path | None, as_json: bool) -> None:
 @project_option
 @json_option
 def status(project: Path | None, as_json: bool) -> int:
-    """Say whether an engine runs, and which. Exit code 1 if none does."""
+    """Show whether an engine runs, and its process. Exit code 1 if none runs."""
     running = running_engine(open_settings(project))
     if running is None:
         click.echo(json.dumps({"running": False}) if as_json else "no engine is running")

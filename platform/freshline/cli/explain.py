@@ -25,13 +25,15 @@ _MOST_RECORDS = 800
 
 @click.command(epilog="\b\nExample:\n  freshline explain daily_spend --freshness")
 @click.argument("tables", nargs=-1, metavar="[TABLE]...")
-@click.option("--freshness", is_flag=True, help="Show whether the promise can be kept, its critical path and its cost.")
+@click.option(
+    "--freshness", is_flag=True, help="Show whether the freshness is feasible, its critical path and its cost."
+)
 @project_option
 @json_option
 def command(tables: Sequence[str], freshness: bool, project: Path | None, as_json: bool) -> None:
-    """Show the strategy that a refresh takes after each kind of change, and why not another.
+    """Show the strategy of a refresh after each kind of change, and why it is not another one.
 
-    All tables without a name. Starts nothing and writes nothing.
+    Without a name, all tables are shown. Starts no process and writes nothing.
     """
     settings = open_settings(project)
     found = explain_promises(settings, tables) if freshness else explain(settings, tables)

@@ -107,9 +107,9 @@ NEXT = ("freshline plan", "freshline refresh", 'freshline sql "SELECT * FROM spe
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
 @json_option
 def command(directory: Path, as_json: bool) -> None:
-    """Make a new project in DIR: a source of CSV files, a table over it, and what Dagster needs.
+    """Create a new project in DIR: a source of CSV files, a table over it, and the files for Dagster.
 
-    Files that are there already are never overwritten: if one has the name of a new one, nothing is written.
+    Existing files are never overwritten. If a file with the name of a new one exists, nothing is written.
     """
     files = project_files(directory.absolute().name)
     clashes = [name for name in files if (directory / name).exists()]

@@ -50,14 +50,16 @@ class Line:
 
 @click.command(epilog="\b\nExample:\n  freshline logs engine --follow")
 @click.argument("process", required=False, metavar="[PROCESS]")
-@click.option("--follow", "-f", is_flag=True, help="Go on with new lines until Ctrl-C.")
-@click.option("--lines", "-n", type=click.IntRange(0), default=50, metavar="N", help="How many of each.  [default: 50]")
+@click.option("--follow", "-f", is_flag=True, help="Continue with new lines until Ctrl-C.")
+@click.option(
+    "--lines", "-n", type=click.IntRange(0), default=50, metavar="N", help="Lines of each log.  [default: 50]"
+)
 @project_option
 @json_option
 def command(process: str | None, follow: bool, lines: int, project: Path | None, as_json: bool) -> None:
-    """Show what the engine, Dagster and the watch say, in the order of time.
+    """Show the logs of the engine, Dagster and the watch, in the order of time.
 
-    PROCESS is one of up, engine, worker, webserver, daemon and watch; without it all are shown.
+    PROCESS is one of up, engine, worker, webserver, daemon and watch. Without it, all are shown.
     """
     if process is not None and process not in FILES:
         raise CommandError.of(RequestError(f"there is no process {process!r}. There are {', '.join(FILES)}."))

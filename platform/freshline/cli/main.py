@@ -20,30 +20,30 @@ from freshline.errors import CancelledError, FreshlineError
 
 # In the order in which a new user meets them; the module is imported when the command is called.
 COMMANDS: dict[str, tuple[str, str]] = {
-    "init": ("freshline.cli.init", "Make a new project in a folder."),
-    "plan": ("freshline.cli.plan", "Show what is declared, in which mode, and what has changed."),
-    "apply": ("freshline.cli.apply", "Take changed declarations up."),
+    "init": ("freshline.cli.init", "Create a new project in a folder."),
+    "plan": ("freshline.cli.plan", "Show declarations, modes and changes."),
+    "apply": ("freshline.cli.apply", "Apply changed declarations."),
     "refresh": ("freshline.cli.refresh", "Bring tables up to date."),
-    "backfill": ("freshline.cli.backfill", "Bring partitions of a table in, one by one."),
+    "backfill": ("freshline.cli.backfill", "Refresh partitions of a table, one by one."),
     "status": ("freshline.cli.status", "Show how fresh every table is."),
-    "refreshes": ("freshline.cli.refreshes", "Show what was done and decided, and why."),
-    "alter": ("freshline.cli.alter", "Give a table another freshness."),
-    "suspend": ("freshline.cli.suspend", "Leave a table as it is."),
-    "resume": ("freshline.cli.resume", "Keep a suspended table fresh again."),
+    "refreshes": ("freshline.cli.refreshes", "Show past refreshes and decisions, with their reasons."),
+    "alter": ("freshline.cli.alter", "Override the freshness of a table."),
+    "suspend": ("freshline.cli.suspend", "Stop the refreshes of a table."),
+    "resume": ("freshline.cli.resume", "Refresh a suspended table again."),
     "sql": ("freshline.cli.sql", "Query tables: one statement, or a shell."),
-    "verify": ("freshline.cli.verify", "Recompute tables and compare."),
-    "savepoint": ("freshline.cli.savepoint", "Keep the state of all tables, and bring it back."),
-    "snapshot": ("freshline.cli.snapshot", "Show the newest versions of all tables that agree."),
-    "consumers": ("freshline.cli.consumers", "List who has yet to read changes of tables."),
-    "explain": ("freshline.cli.explain", "Show how tables are refreshed, and why."),
-    "tick": ("freshline.cli.tick", "Refresh what is due now, once."),
-    "watch": ("freshline.cli.watch", "Notice broken promises and tell of them."),
-    "alerts": ("freshline.cli.alerts", "List what is wrong, and what was."),
+    "verify": ("freshline.cli.verify", "Compute tables again and compare the rows."),
+    "savepoint": ("freshline.cli.savepoint", "Keep the state of all tables, and restore it."),
+    "snapshot": ("freshline.cli.snapshot", "Show the newest versions that agree with each other."),
+    "consumers": ("freshline.cli.consumers", "Retain changes of tables for their consumers."),
+    "explain": ("freshline.cli.explain", "Show the strategies of refreshes, and why."),
+    "tick": ("freshline.cli.tick", "Refresh the tables that are due now, once."),
+    "watch": ("freshline.cli.watch", "Send alerts about late and failing tables."),
+    "alerts": ("freshline.cli.alerts", "List open and past alerts."),
     "up": ("freshline.cli.up", "Start the engine and the Dagster UI."),
-    "down": ("freshline.cli.down", "End everything that up or engine start began."),
-    "logs": ("freshline.cli.logs", "Show what the engine, Dagster and the watch say."),
-    "engine": ("freshline.cli.engine", "Start, stop or look at the engine."),
-    "doctor": ("freshline.cli.doctor", "Check what freshline needs on this machine."),
+    "down": ("freshline.cli.down", "End all processes of up and engine start."),
+    "logs": ("freshline.cli.logs", "Show the logs of the engine, Dagster and the watch."),
+    "engine": ("freshline.cli.engine", "Start, stop or show the engine."),
+    "doctor": ("freshline.cli.doctor", "Check the requirements of freshline on this machine."),
     "demo": ("freshline.cli.demo", "Run the reference deployment on generated events."),
 }
 
@@ -87,7 +87,7 @@ def _print_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
 def cli() -> None:
     """Materialized tables for Dagster, on Spark and Delta Lake.
 
-    Declare a table: a query, and how fresh it must be. freshline keeps it that fresh.
+    You declare a table as a query and a freshness, and freshline keeps the table that fresh.
     """
 
 

@@ -123,10 +123,10 @@ class PlanLine:
 @project_option
 @json_option
 def command(project: Path | None, as_json: bool) -> None:
-    """Show every declaration in the order of refreshing: mode and reason, freshness, and what has changed.
+    """Show every declaration in the order of refreshes: its mode and the reason, its freshness, and its changes.
 
-    Below it: other freshnesses than the declared ones, suspensions, and promises that cannot be kept. All mistakes in
-    declarations are told at once. Starts nothing and writes nothing.
+    Lines below have overrides of a freshness, suspensions, and freshnesses that are not feasible. All mistakes in
+    declarations are reported at once. Starts no process and writes nothing.
     """
     settings = open_settings(project)
     graph = open_project(settings)

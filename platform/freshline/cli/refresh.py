@@ -30,19 +30,19 @@ SUSPENDED = ", suspended)"
     "partitions",
     multiple=True,
     metavar="COLUMN=VALUE",
-    help="Replace exactly this partition of the table; may be given several times. "
+    help="Replace exactly this partition of the table. May be repeated. "
     "A partition by several columns is written with commas: a=1,b=2.",
 )
-@click.option("--full", is_flag=True, help="Compute the named tables anew over everything they read.")
-@click.option("--only", is_flag=True, help="Leave what the tables read as it is.")
+@click.option("--full", is_flag=True, help="Compute the named tables again from all data of their inputs.")
+@click.option("--only", is_flag=True, help="Do not refresh the inputs of the tables first.")
 @project_option
 @json_option
 def command(
     tables: Sequence[str], partitions: Sequence[str], full: bool, only: bool, project: Path | None, as_json: bool
 ) -> int:
-    """Bring tables up to date: all of them, or the named ones and what they read, upstreams first.
+    """Bring tables up to date: all of them, or the named ones and their inputs, upstreams first.
 
-    One line a table says what was done and why. Exit code 1 if a refresh failed.
+    One line per table shows the strategy and the reason. Exit code 1 if a refresh failed.
     """
     settings = open_settings(project)
     arguments = refresh_arguments(tables, partitions, full, only)

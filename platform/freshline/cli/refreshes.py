@@ -28,15 +28,15 @@ SHOWN = 20
 @click.command(epilog="\b\nExample:\n  freshline refreshes enriched_orders --limit 50")
 @click.argument("table", required=False)
 @click.option(
-    "--limit", type=click.IntRange(1, 100_000), default=SHOWN, show_default=True, metavar="N", help="At most N of them."
+    "--limit", type=click.IntRange(1, 100_000), default=SHOWN, show_default=True, metavar="N", help="At most N records."
 )
-@click.option("--changes", is_flag=True, help="Leave out looks that found nothing new.")
+@click.option("--changes", is_flag=True, help="Omit checks that found nothing new.")
 @project_option
 @json_option
 def command(table: str | None, limit: int, changes: bool, project: Path | None, as_json: bool) -> None:
-    """Show what was done and decided, of one table or of all, the newest first: when, what, why, and what it took.
+    """Show past refreshes and decisions of one table or of all, the newest first, with reasons and durations.
 
-    Starts nothing and writes nothing.
+    Starts no process and writes nothing.
     """
     settings = open_settings(project)
     records = read_refreshes(settings, table, limit, changes=changes)

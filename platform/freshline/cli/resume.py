@@ -15,9 +15,9 @@ from freshline.cli.options import json_option, open_settings, project_option
 @project_option
 @json_option
 def command(table: str, project: Path | None, as_json: bool) -> None:
-    """Keep a suspended table fresh again, from where it stopped, and with it what only it blocked.
+    """Refresh a suspended table again, from where it stopped, and the downstream tables that only it blocked.
 
-    Resuming one that is not suspended changes nothing.
+    Resuming a table that is not suspended changes nothing.
     """
     settings = open_settings(project)
     # SQLAlchemy is imported when it is used, like all that is heavy.

@@ -17,7 +17,7 @@ from freshline.declare.settings import Settings
 
 @click.group(epilog="\b\nExample:\n  freshline savepoint create before_the_sale")
 def command() -> None:
-    """Keep the state of all tables under a name, and bring it back: tables, log tables and what they have read."""
+    """Keep the state of all tables and log tables under a name, with their positions, and restore it."""
 
 
 @command.command(epilog="\b\nExample:\n  freshline savepoint create before_the_sale")
@@ -26,7 +26,7 @@ def command() -> None:
 @project_option
 @json_option
 def create(name: str, tables: tuple[str, ...], project: Path | None, as_json: bool) -> None:
-    """Keep the state of all tables, or of these and of all that they depend on. It stops nobody."""
+    """Keep the state of all tables, or of these and their upstreams. Refreshes continue."""
     _act(project, as_json, action="create", name=name, tables=list(tables))
 
 
@@ -35,9 +35,10 @@ def create(name: str, tables: tuple[str, ...], project: Path | None, as_json: bo
 @project_option
 @json_option
 def restore(name: str, project: Path | None, as_json: bool) -> None:
-    """Bring the tables of a savepoint back to what they were.
+    """Restore the tables of a savepoint.
 
-    Refreshes that run are waited for, a minute at most. Files that arrived since are read again. The savepoint stays.
+    A restore waits up to one minute for running refreshes. Files that arrived since are read again. The savepoint
+    stays.
     """
     _act(project, as_json, action="restore", name=name)
 
@@ -47,7 +48,7 @@ def restore(name: str, project: Path | None, as_json: bool) -> None:
 @project_option
 @json_option
 def drop(name: str, project: Path | None, as_json: bool) -> None:
-    """Keep a savepoint no longer: its versions may be cleaned up."""
+    """Remove a savepoint, so that its versions may be cleaned up."""
     _act(project, as_json, action="drop", name=name)
 
 

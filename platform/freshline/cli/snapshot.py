@@ -14,7 +14,7 @@ from freshline.cli.options import json_option, open_settings, project_option
 @project_option
 @json_option
 def command(project: Path | None, as_json: bool) -> None:
-    """Show the newest versions of all tables that agree on what they saw of their sources.
+    """Show the newest versions of all tables that contain the same part of their sources.
 
     `freshline sql --snapshot` runs a query over them.
     """

@@ -29,13 +29,14 @@ ALL_ROWS = 2**31 - 2  # the most that Spark can be asked for
     metavar="N",
     help=f"Print at most N rows, 0 for all.  [default: {SHOWN_ROWS} on a terminal, else all]",
 )
-@click.option("--snapshot", is_flag=True, help="Over the newest versions of all tables that agree.")
+@click.option("--snapshot", is_flag=True, help="Query the newest versions that agree with each other.")
 @project_option
 @json_option
 def command(statement: str | None, limit: int | None, snapshot: bool, project: Path | None, as_json: bool) -> int:
-    """Query tables and sources by name, in Spark SQL; or manage them: ALTER, CREATE, DROP, SHOW, DESCRIBE, EXPLAIN.
+    """Query tables and sources by name, in Spark SQL, or manage them with ALTER, CREATE, DROP, SHOW, DESCRIBE, EXPLAIN.
 
-    Without a statement: a shell that reads statements up to a semicolon, from the terminal or from a pipe; \\q ends it.
+    Without a statement it is a shell. It reads statements up to a semicolon, from the terminal or from a pipe. \\q ends
+    it.
     """
     settings = open_settings(project)
     if limit is None:

@@ -50,7 +50,7 @@ RIGHT = (3, 4, 6, 7, 8, 10, 11)
 def command(project: Path | None, as_json: bool) -> None:
     """Show for every source and table its lag, its freshness, its state and its newest refresh.
 
-    Lag is how far the data is behind the root sources, never the time since the last run. Starts nothing.
+    Lag is how far the data is behind the root sources, never the time since the last run. Starts no process.
     """
     settings = open_settings(project)
     graph = open_project(settings)

@@ -12,16 +12,14 @@ from freshline.cli.options import json_option, open_settings, project_option, wr
 
 @click.command(epilog='\b\nExample:\n  freshline suspend customer --for 2h --because "wrong prices"')
 @click.argument("table")
-@click.option(
-    "--for", "lasts", metavar="DURATION", help="For how long: 30min, 2h, 1d. Without it: until it is resumed."
-)
-@click.option("--because", metavar="TEXT", help="The reason, which status and alerts show.")
+@click.option("--for", "lasts", metavar="DURATION", help="Duration: 30min, 2h, 1d.  [default: until it is resumed]")
+@click.option("--because", metavar="TEXT", help="Reason, which status and alerts show.")
 @project_option
 @json_option
 def command(table: str, lasts: str | None, because: str | None, project: Path | None, as_json: bool) -> None:
-    """Leave a table as it is, and with it what it drives.
+    """Stop the refreshes of a table and of its downstream tables.
 
-    A refresh that runs is finished. By hand the table can still be refreshed. Suspending it again changes nothing.
+    A running refresh finishes. A manual refresh of the table still works. Suspending it again changes nothing.
     """
     settings = open_settings(project)
     # SQLAlchemy is imported when it is used, like all that is heavy.

@@ -16,7 +16,7 @@ from freshline.cli.refresh import show_outcomes
 @project_option
 @json_option
 def command(project: Path | None, as_json: bool) -> int:
-    """Look once at what is due by its freshness, and refresh that.
+    """Check once which tables are due by their freshness, and refresh these.
 
     A second tick at the same moment does nothing. Exit code 1 if a refresh failed.
     """

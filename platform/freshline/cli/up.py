@@ -24,7 +24,7 @@ _START_SECONDS = 600.0  # the first start may fetch jars
 
 
 @click.command(epilog="\b\nExample:\n  freshline up --detach")
-@click.option("--detach", is_flag=True, help="Return when all of it answers; `freshline down` ends it.")
+@click.option("--detach", is_flag=True, help="Return when all processes answer. `freshline down` ends them.")
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
@@ -36,7 +36,8 @@ _START_SECONDS = 600.0  # the first start may fetch jars
 def command(detach: bool, port: int | None, project: Path | None, as_json: bool) -> int:
     """Start the engine with its loops, the Dagster webserver and daemon, and a watch, all on loopback.
 
-    Tables are then kept by their modes until Ctrl-C, which ends all of it. Logs are in the state folder.
+    The engine then refreshes the tables by their modes until Ctrl-C, which ends all processes. Logs are in the state
+    folder.
     """
     settings = open_settings(project)
     # All that is wrong with the declarations is told at once, before anything starts.

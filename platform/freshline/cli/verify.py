@@ -25,16 +25,16 @@ from freshline.report.table_text import count_text, duration_text, padded, print
     "partitions",
     metavar="COLUMN=VALUE",
     multiple=True,
-    help="Compare only this partition of the table; may be given several times. "
+    help="Compare only this partition of the table. May be repeated. "
     "A partition by several columns is written with commas: a=1,b=2.",
 )
 @project_option
 @json_option
 def command(tables: Sequence[str], partitions: Sequence[str], project: Path | None, as_json: bool) -> int:
-    """Recompute tables at the positions of their newest refresh and compare, row by row.
+    """Compute tables again at the positions of their newest refresh, and compare the rows.
 
-    Rows of refreshes whose inputs are no longer kept are counted as unverified, never as equal. Exit code 1 unless
-    all are equal.
+    Rows of refreshes whose inputs are no longer retained count as unverified, never as equal. Exit code 1 unless all
+    tables are equal.
     """
     settings = open_settings(project)
     if partitions and len(tables) != 1:

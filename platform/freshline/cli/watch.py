@@ -37,14 +37,14 @@ _DAEMON = "dagster-daemon"
 
 
 @click.command(epilog="\b\nExample:\n  freshline watch --once")
-@click.option("--once", is_flag=True, help="Look once, tell what is to be told, and return: for cron.")
+@click.option("--once", is_flag=True, help="Check once, send the messages, and return: for cron.")
 @project_option
 @json_option
 def command(once: bool, project: Path | None, as_json: bool) -> None:
-    """Look at every table, the engine and the scheduler, and tell of what is wrong through the alert channels.
+    """Check every table, the engine and the scheduler, and report problems through the alert channels.
 
-    Runs until Ctrl-C or SIGTERM, apart from the engine and from Dagster, so that it notices the end of either;
-    `freshline up` starts one. One watch looks at an environment at a time.
+    The watch runs until Ctrl-C or SIGTERM, outside the engine and Dagster, so that it notices the end of either.
+    `freshline up` starts one. An environment has one watch at a time.
     """
     if as_json and not once:
         raise RequestError("--json goes with --once.")
