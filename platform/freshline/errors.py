@@ -2,52 +2,51 @@
 
 ```
 FreshlineError                      code, retry_helps, where
-├── DeclarationError                what is written in assets/ cannot be a table
-│   └── DeclarationErrors           all of them at once
-├── SettingsError                   the project's settings or environment
-├── JarError                        a jar is missing or has the wrong sum
+├── DeclarationError                a declaration cannot become a table or source
+│   └── DeclarationErrors           all declaration errors at once
+├── SettingsError                   a setting or an environment variable is invalid
+├── JarError                        a jar is missing or has the wrong checksum
 ├── JavaError                       no Java, or one that Spark cannot use
 ├── EngineError                     the engine could not be started, reached or locked
-│   └── EngineHeldError             another engine holds the warehouse
+│   └── EngineHeldError             another engine has the lock of the warehouse
 ├── RefreshError                    one attempt at one table failed
 │   ├── DuplicateKeyError           two rows for one primary key
-│   ├── ConstraintError             rows do not meet a constraint ON VIOLATION FAIL
+│   ├── ConstraintError             rows violate a constraint ON VIOLATION FAIL
 │   ├── LookupKeyError              two dimension rows for one lookup key
 │   ├── QueryError                  Spark refuses the query
-│   │   └── ForbiddenQueryError     the query reaches beyond the rows of declared tables
+│   │   └── ForbiddenQueryError     the query does more than compute rows from declared tables
 │   ├── PythonLimitError            a function in Python took too long or too much memory
-│   ├── PartitionError              a partition that was named cannot be refreshed
-│   ├── SourceError                 a source cannot be read, or is not what it was
+│   ├── PartitionError              the named partition cannot be refreshed
+│   ├── SourceError                 a source cannot be read, or its content has changed
 │   │   ├── FileChangedError        a landing file changed after it was read
-│   │   ├── FilesMisreadError       the records read of a landing file are not those that it has
+│   │   ├── FilesMisreadError       a landing file has other records than were read from it
 │   │   ├── BrokerError             the Kafka brokers do not answer
-│   │   ├── TopicError              a topic is not there, or the brokers refuse it
-│   │   ├── TopicReplacedError      a topic is not the one that was read
-│   │   └── OffsetsLostError        records of a topic are gone that were not read yet
-│   ├── ForeignWriteError           somebody else wrote to a log table
-│   ├── UpstreamChangedError        an upstream deleted or updated rows and the declaration says `error`
-│   ├── DefinitionChangedError      the declaration changed in a way that needs a stated start
+│   │   ├── TopicError              a topic does not exist, or the brokers refuse it
+│   │   ├── TopicReplacedError      a topic is not the one that was read before
+│   │   └── OffsetsLostError        unread records of a topic are gone
+│   ├── ForeignWriteError           another writer changed a log table
+│   ├── UpstreamChangedError        an upstream deleted or updated rows, and `upstream-deletes` is `error`
+│   ├── DefinitionChangedError      the declaration changed in a way that needs a start
 │   ├── FencedError                 another writer has taken the table over
-│   ├── IncrementalError            `incremental = strict`, and only a full refresh would do
-│   ├── HistoryRequiredError        a full refresh would lose rows that `requires-history` holds on to
+│   ├── IncrementalError            `incremental = strict`, and only a full refresh is possible
+│   ├── HistoryRequiredError        a full refresh would lose rows that `requires-history` protects
 │   └── StorageError                the disk is full or read-only
-├── DeliveryError                   an alert's channel did not take a message
-├── CancelledError                  the request was cancelled; nothing of it was committed
-├── RequestError                    a request or statement that cannot be served
-│   ├── ForbiddenStatementError     a statement that reaches beyond the rows of declared tables
-│   ├── FreshnessError              a freshness that what drives the table does not deliver
-│   ├── ReadError                   a version, time or change that is not there, or no longer
-│   ├── ConsumerError               a consumer whose name is in use, unknown or no name
-│   │   └── ConsumerExpiredError    a consumer that did not come for too long
-│   └── SavepointError              a savepoint whose name is in use, unknown or no name
-│       ├── SavepointGoneError      a version that the savepoint needs is no longer there
-│       └── RestoreBusyError        refreshes did not end in time for a restore
-└── FormatError                     written by a newer freshline
+├── DeliveryError                   a channel did not accept an alert
+├── CancelledError                  the request was cancelled
+├── RequestError                    a request or statement is not possible
+│   ├── ForbiddenStatementError     a statement does more than compute rows from declared tables
+│   ├── FreshnessError              a freshness conflicts with other tables
+│   ├── ReadError                   a version, time or change does not exist, or no longer
+│   ├── ConsumerError               the name of a consumer is in use, unknown or invalid
+│   │   └── ConsumerExpiredError    a consumer stayed away for too long
+│   └── SavepointError              the name of a savepoint is in use, unknown or invalid
+│       ├── SavepointGoneError      a version that the savepoint needs is gone
+│       └── RestoreBusyError        running refreshes did not finish in time for a restore
+└── FormatError                     a file was written by a newer freshline
 ```
 
-An error holds facts, says in one sentence what is wrong and where, and what to do. `code` is stable:
-programs may rely on it. `retry_helps` says whether the same request can succeed later without a change
-by a person.
+An error has facts as attributes. Its message names the mistake, the place and the remedy. `code` is stable, so programs
+may rely on it. `retry_helps` is true if the same request can succeed later without a change by a person.
 """
 
 from __future__ import annotations
@@ -58,9 +57,9 @@ from typing import Any, ClassVar
 
 
 class FreshlineError(Exception):
-    """The facts that every error of freshline has. Two errors with the same facts are equal.
+    """The base of all errors of freshline. Two errors with the same facts are equal.
 
-    `where` is a place a person can open: `file:line`, a table, or a partition of one.
+    `where` is a place that a person can open: `file:line`, a table, or a partition of one.
     """
 
     code: ClassVar[str] = "FRESHLINE"
@@ -88,9 +87,9 @@ class FreshlineError(Exception):
 
 
 class DeclarationError(FreshlineError):
-    """A declaration that cannot become a table; `rule` is the stable code of the rule that it breaks.
+    """A declaration cannot become a table or source. `rule` is the stable code of the broken rule.
 
-    The rules, in upper case with underscores, are listed with their sentences in docs/errors.md.
+    The rules are upper case with underscores. docs/errors.md lists them with their sentences.
     """
 
     code = "DECLARATION"
@@ -115,13 +114,13 @@ class DeclarationErrors(DeclarationError):
 
 
 class SettingsError(FreshlineError):
-    """A setting has a value that cannot be used, or there is no project here."""
+    """A setting has an invalid value, or there is no project here."""
 
     code = "SETTINGS"
 
 
 class JarError(FreshlineError):
-    """A jar of the lock is missing, cannot be fetched, or has another sum than the lock says."""
+    """A jar of the lock is missing, cannot be downloaded, or has another checksum than the lock."""
 
     code = "JAR"
     retry_helps = True
@@ -141,13 +140,13 @@ class EngineError(FreshlineError):
 
 
 class EngineHeldError(EngineError):
-    """Another engine holds the warehouse; the message names it."""
+    """Another engine has the lock of the warehouse. The message names that engine."""
 
     code = "ENGINE_HELD"
 
 
 class RefreshError(FreshlineError):
-    """One attempt to refresh one table failed; the table is as it was before."""
+    """One attempt to refresh one table failed. The table is as it was before."""
 
     code = "REFRESH"
 
@@ -155,7 +154,7 @@ class RefreshError(FreshlineError):
 class DuplicateKeyError(RefreshError):
     """The query yields more than one row for a primary key.
 
-    `samples` holds up to five of the keys, each a mapping of column to value.
+    `samples` has up to five of the keys, each a mapping of column to value.
     """
 
     code = "DUPLICATE_KEY"
@@ -167,15 +166,15 @@ class DuplicateKeyError(RefreshError):
         shown = "; ".join(", ".join(f"{k} = {v!r}" for k, v in sample.items()) for sample in self.samples)
         super().__init__(
             f"the query yields more than one row for PRIMARY KEY ({', '.join(self.key)}), for example {shown}. "
-            "Aggregate or filter the query to one row a key, or declare a wider key.",
+            "Aggregate or filter the query to one row per key, or declare a wider key.",
             where=table,
         )
 
 
 class ConstraintError(RefreshError):
-    """Rows do not meet a constraint that is declared ON VIOLATION FAIL.
+    """Rows violate a constraint that is declared ON VIOLATION FAIL.
 
-    `rows` is how many do not, `samples` holds some of them as JSON texts.
+    `rows` is the number of these rows, `samples` has some of them as JSON texts.
     """
 
     code = "CONSTRAINT"
@@ -186,15 +185,15 @@ class ConstraintError(RefreshError):
         self.rows = rows
         self.samples = tuple(samples)
         super().__init__(
-            f"CONSTRAINT {constraint} EXPECT ({condition}) is not met by {rows} rows, for example "
-            f"{'; '.join(self.samples)}. Correct the rows where they come from, or declare what becomes of them with "
-            "ON VIOLATION DROP ROW or QUARANTINE.",
+            f"{rows} rows violate CONSTRAINT {constraint} EXPECT ({condition}), for example "
+            f"{'; '.join(self.samples)}. Correct the rows at their origin, or declare ON VIOLATION DROP ROW or "
+            "QUARANTINE.",
             where=table,
         )
 
 
 class LookupKeyError(RefreshError):
-    """A lookup join would meet more than one dimension row for one probe row."""
+    """The dimension of a lookup join has more than one row for a key."""
 
     code = "LOOKUP_KEY"
 
@@ -205,28 +204,28 @@ class LookupKeyError(RefreshError):
         self.samples = tuple(dict(sample) for sample in samples)
         shown = "; ".join(", ".join(f"{k} = {v!r}" for k, v in sample.items()) for sample in self.samples)
         super().__init__(
-            f"lookup of {dimension} on ({', '.join(self.key)}) meets more than one row, for example {shown}. "
+            f"lookup of {dimension} on ({', '.join(self.key)}) finds more than one row, for example {shown}. "
             f"Make {dimension} unique on these columns, or join on its whole key.",
             where=table,
         )
 
 
 class QueryError(RefreshError):
-    """Spark refuses the declared query, or it failed while it ran."""
+    """Spark refuses the declared query, or the query failed while it ran."""
 
     code = "QUERY"
 
 
 class ForbiddenQueryError(QueryError):
-    """A declared query or expression does, as Spark reads it, more than to compute rows from declared tables."""
+    """A declared query or expression does more, as Spark parses it, than compute rows from declared tables."""
 
     code = "QUERY_FORBIDDEN"
 
 
 class PythonLimitError(RefreshError):
-    """A function in Python took longer or more memory than it may, and was ended.
+    """A function in Python exceeded its limit of time or memory, and was ended.
 
-    The same function would take as long again, so a person has to correct it or raise the limit.
+    A retry would exceed the limit again, so a person has to correct the function or raise the limit.
     """
 
     code = "PYTHON_LIMIT"
@@ -242,13 +241,13 @@ class PythonLimitError(RefreshError):
 
 
 class PartitionError(RefreshError):
-    """A partition was named that the table does not have or that cannot be refreshed."""
+    """The table does not have the named partition, or the partition cannot be refreshed."""
 
     code = "PARTITION"
 
 
 class SourceError(RefreshError):
-    """A source cannot be read, or its content is no longer what the receipts say."""
+    """A source cannot be read, or its content no longer agrees with the receipts."""
 
     code = "SOURCE"
     retry_helps = True
@@ -262,12 +261,12 @@ class FileChangedError(SourceError):
 
 
 class FilesMisreadError(SourceError):
-    """The records that were read of a landing file are not those that it has, or it changed; nothing was committed."""
+    """A landing file has other records than were read from it, or it changed. Nothing was committed."""
 
     code = "FILES_MISREAD"
 
     def __init__(self, found: str, where: str) -> None:
-        super().__init__(f"{found} Nothing was committed; the next refresh reads the files again.", where=where)
+        super().__init__(f"{found} Nothing was committed. The next refresh reads the files again.", where=where)
 
 
 class BrokerError(SourceError):
@@ -277,59 +276,59 @@ class BrokerError(SourceError):
 
 
 class TopicError(SourceError):
-    """A topic is not there, or the brokers refuse what was asked of them."""
+    """A topic does not exist, or the brokers refuse the request."""
 
     code = "TOPIC"
     retry_helps = False
 
 
 class TopicReplacedError(SourceError):
-    """A topic was deleted and made anew, has fewer partitions, or is one of another cluster."""
+    """A topic was deleted and created again, has fewer partitions, or is of another cluster."""
 
     code = "TOPIC_REPLACED"
     retry_helps = False
 
 
 class OffsetsLostError(SourceError):
-    """Records of a topic that were not read yet are gone: they expired, or its offsets were reset."""
+    """Unread records of a topic are gone, because they expired or its offsets were reset."""
 
     code = "OFFSETS_LOST"
     retry_helps = False
 
 
 class ForeignWriteError(RefreshError):
-    """Somebody else wrote to a log table, which only grows by its engine's own batches."""
+    """Another writer changed a log table, which grows only by the batches of its engine."""
 
     code = "FOREIGN_WRITE"
 
 
 class UpstreamChangedError(RefreshError):
-    """An upstream updated or deleted rows, and the table's `upstream-deletes` is `error`."""
+    """An upstream updated or deleted rows, and the `upstream-deletes` of the table is `error`."""
 
     code = "UPSTREAM_CHANGED"
 
 
 class DefinitionChangedError(RefreshError):
-    """The declaration differs from the one in the newest receipt by more than a refresh may take up."""
+    """The declaration differs from that of the newest receipt by more than a refresh may apply."""
 
     code = "DEFINITION_CHANGED"
 
 
 class FencedError(RefreshError):
-    """The fence in the commit is closed to this writer: a newer engine has taken over."""
+    """A newer engine took over, so the fence of the commit rejects this writer."""
 
     code = "FENCED"
     retry_helps = True
 
 
 class IncrementalError(RefreshError):
-    """`incremental = strict`, and this change can only be brought in by a full refresh."""
+    """The table has `incremental = strict`, and only a full refresh can apply this change."""
 
     code = "INCREMENTAL"
 
 
 class HistoryRequiredError(RefreshError):
-    """An input no longer holds the history that the table's `requires-history` names, and a full refresh needs it."""
+    """An input of `requires-history` no longer has the rows that a full refresh of the table needs."""
 
     code = "HISTORY_REQUIRED"
 
@@ -342,7 +341,7 @@ class StorageError(RefreshError):
 
 
 class DeliveryError(FreshlineError):
-    """A channel did not take a message; the sentence holds no secret. `final`: another try would do harm."""
+    """A channel did not accept a message. The sentence contains no secret. `final`: a retry would do harm."""
 
     code = "DELIVERY"
     retry_helps = True
@@ -353,27 +352,28 @@ class DeliveryError(FreshlineError):
 
 
 class CancelledError(FreshlineError):
-    """The request was cancelled; nothing of it was committed after that."""
+    """The request was cancelled. Nothing was committed after that."""
 
     code = "CANCELLED"
 
 
 class RequestError(FreshlineError):
-    """A request or a statement that cannot be served as it is."""
+    """A request or a statement is not possible."""
 
     code = "REQUEST"
 
 
 class ForbiddenStatementError(RequestError):
-    """A statement does, as Spark reads it, more than to compute rows from declared tables; nothing of it was run."""
+    """A statement does more, as Spark parses it, than compute rows from declared tables. Nothing of it was run."""
 
     code = "STATEMENT_FORBIDDEN"
 
 
 class FreshnessError(RequestError):
-    """A freshness of a table that others stand against.
+    """A freshness of a table conflicts with other tables.
 
-    `inputs` are these, each with the seconds that it delivers (what drives the table) or promises (what it drives).
+    `inputs` are these tables with their seconds: an upstream with those that it delivers, a downstream table with those
+    that it promises.
     """
 
     code = "FRESHNESS"
@@ -388,44 +388,44 @@ class FreshnessError(RequestError):
 
 
 class ReadError(RequestError):
-    """A version, a time or changes that a table does not have, or has no longer."""
+    """The table does not have a version, a time or changes, or has them no longer."""
 
     code = "READ"
 
 
 class ConsumerError(RequestError):
-    """A consumer that cannot be registered, found or moved as it was asked for."""
+    """A consumer cannot be registered, found or moved."""
 
     code = "CONSUMER"
 
 
 class ConsumerExpiredError(ConsumerError):
-    """A consumer that did not come for so long that its changes are kept no more."""
+    """A consumer stayed away for so long that its changes are no longer retained."""
 
     code = "CONSUMER_EXPIRED"
 
 
 class SavepointError(RequestError):
-    """A savepoint that cannot be made, found or restored as it was asked for; nothing was changed."""
+    """A savepoint cannot be created, found or restored. Nothing was changed."""
 
     code = "SAVEPOINT"
 
 
 class SavepointGoneError(SavepointError):
-    """A version that a savepoint needs is no longer there; nothing was restored."""
+    """A version that a savepoint needs is gone. Nothing was restored."""
 
     code = "SAVEPOINT_GONE"
 
 
 class RestoreBusyError(SavepointError):
-    """Tables were refreshed for longer than a restore waits; nothing was restored."""
+    """Running refreshes took longer than a restore waits. Nothing was restored."""
 
     code = "RESTORE_BUSY"
     retry_helps = True
 
 
 class FormatError(FreshlineError):
-    """A receipt, state file or control store was written by a newer freshline."""
+    """A newer freshline wrote a receipt, state file, savepoint or control store."""
 
     code = "FORMAT"
 
