@@ -2,6 +2,6 @@
 
 from pathlib import Path
 
-from freshline.orchestrate import definitions
+from freshline.dagster import definitions
 
 defs = definitions(Path(__file__).resolve().parent.parent)

@@ -17,7 +17,7 @@ LIBRARY = ROOT / "platform" / "freshline"
 SENTENCE = ("declare", "plan", "refresh", "commit", "report")
 # What composes the sentence, and then those who call it. A door may import another door's client, not the reverse of
 # the order here, except that `engine` is what every other door talks to.
-AFTER_THE_SENTENCE = ("run", "manage", "engine", "orchestrate", "cli", "testing")
+AFTER_THE_SENTENCE = ("run", "manage", "engine", "dagster", "cli", "testing")
 ANYWHERE = ("errors",)
 
 

@@ -27,13 +27,13 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from freshline.commit.control_store import ControlStore
 from freshline.commit.small import application
 from freshline.commit.warehouse import Warehouse
+from freshline.dagster.lineage import read_lineages
+from freshline.dagster.sensors.batch import request_batch
+from freshline.dagster.sensors.supervisor import supervise
 from freshline.declare.graph import Graph
 from freshline.declare.names import TableName
 from freshline.declare.project import read_settings
 from freshline.declare.settings import Settings
-from freshline.orchestrate.lineage import read_lineages
-from freshline.orchestrate.sensors.batch import request_batch
-from freshline.orchestrate.sensors.supervisor import supervise
 from freshline.plan.position import TablePosition
 from freshline.plan.project import open_project
 from freshline.plan.receipt import Receipt
@@ -49,7 +49,7 @@ LOADING = """
 import sys
 from dagster._core.remote_representation.external_data import RepositorySnap
 from dagster_shared.serdes import serialize_value
-from freshline.orchestrate import definitions
+from freshline.dagster import definitions
 
 repository = definitions(sys.argv[1]).get_repository_def()
 serialize_value(RepositorySnap.from_def(repository))

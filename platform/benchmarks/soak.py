@@ -207,7 +207,7 @@ class Watcher:
             return "engine Python"
         if "pyspark.daemon" in line:
             return "Python workers"
-        if "freshline.orchestrate.webserver" in line:
+        if "freshline.dagster.webserver" in line:
             return "webserver"
         if "dagster._daemon" in line:
             return "daemon"

@@ -18,6 +18,7 @@ import pytest
 from freshline import errors
 from freshline.cli.init import project_files
 from freshline.cli.main import COMMANDS, run
+from freshline.dagster.webserver.access import REFUSALS
 from freshline.declare.alert_settings import ALERT_KEYS, CHANNEL_OPTIONS
 from freshline.declare.options import (
     SOURCE_OPTIONS,
@@ -30,7 +31,6 @@ from freshline.declare.project_settings import KEYS, VARIABLES, read_settings
 from freshline.declare.rules import RULES
 from freshline.declare.source import CONNECTORS_NOT_BUILT, FORMATS_NOT_BUILT, METADATA
 from freshline.errors import FreshlineError
-from freshline.orchestrate.webserver.access import REFUSALS
 from freshline.plan.reason import CODES
 from freshline.plan.receipt import Receipt
 

@@ -18,13 +18,13 @@ from typing import Any
 import pytest
 
 from freshline.commit.delta_log import read_receipts
+from freshline.dagster.materialize import PROCESS, process_ended
 from freshline.declare.project_settings import read_settings
 from freshline.engine.client import EngineClient
 from freshline.engine.lock import read_holder
 from freshline.engine.state_file import read_state
 from freshline.errors import EngineError
-from freshline.orchestrate.materialize import PROCESS, process_ended
-from tests.orchestrate.served import served, wait_until
+from tests.dagster.served import served, wait_until
 
 DAYS = 60
 RATE = 100

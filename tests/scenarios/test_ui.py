@@ -27,7 +27,7 @@ from freshline.commit.delta_log import newest_version, read_receipts
 from freshline.declare.project import read_settings
 from freshline.engine.client import EngineClient
 from freshline.engine.up_record import UpRecord, record_file
-from tests.orchestrate.served import Webserver
+from tests.dagster.served import Webserver
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 

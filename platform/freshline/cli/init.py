@@ -42,7 +42,7 @@ DEFINITIONS = '''\
 
 from pathlib import Path
 
-from freshline.orchestrate import definitions
+from freshline.dagster import definitions
 
 defs = definitions(Path(__file__).resolve().parent.parent)
 '''

@@ -166,7 +166,7 @@ class Supervisor:
             progress("starting the Dagster webserver")
             self._write_dagster_yaml()
             root = str(self.settings.root)
-            module = "freshline.orchestrate.webserver"
+            module = "freshline.dagster.webserver"
             self._keep(_WEBSERVER, self._start_child, "dagster", module, "--project", root, "--port", str(port))
             self._wait_for_webserver(port)
             progress("starting the Dagster daemon")

@@ -141,7 +141,7 @@ def _scheduler_reader(settings: Settings) -> Callable[[], SchedulerLook | None]:
             return None
         try:
             # Imported here: Dagster is large, and a project without it is watched as well.
-            from freshline.orchestrate.scheduler import read_scheduler
+            from freshline.dagster.scheduler import read_scheduler
 
             found = read_scheduler(settings)
         except Exception as error:  # noqa: BLE001 - Dagster's storage raises what its database does

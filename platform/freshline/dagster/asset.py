@@ -1,0 +1,218 @@
+"""One table or source as Dagster sees it: key, lineage, and everything that its page shows.
+
+Values in, values out: nothing here asks the engine. A name of a declaration is never taken as a name of Dagster's,
+which forbids some (`config`, `type`, Python's keywords) and joins parts in ways in which two can become one.
+"""
+
+from __future__ import annotations
+
+import ast
+import keyword
+import re
+import warnings
+from collections.abc import Mapping
+from datetime import timedelta
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from dagster import (
+    AssetKey,
+    AssetSpec,
+    BetaWarning,
+    CodeReferencesMetadataValue,
+    FreshnessPolicy,
+    LocalFileCodeReference,
+    MetadataValue,
+)
+
+from freshline.commit.warehouse import Warehouse
+from freshline.dagster.columns import KnownColumns, column_schema
+from freshline.dagster.partitions import dependency, partitions_definition
+from freshline.declare.graph import Graph
+from freshline.declare.names import TableName
+from freshline.declare.query import PythonQuery
+from freshline.declare.settings import Settings
+from freshline.declare.spec import SourceSpec, Spec, TableSpec
+from freshline.errors import DeclarationError, SourceError
+from freshline.report.notices import silence_seconds
+from freshline.report.status import kind_of
+
+# What Dagster forbids as the name of a step, an input or an output, beside Python's keywords.
+FORBIDDEN = frozenset(
+    {"context", "conf", "config", "meta", "arg_dict", "dict", "input_arg_dict", "output_arg_dict"}
+    | {"int", "str", "float", "bool", "input", "output", "type"}
+)
+EMAIL = re.compile(r"[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[A-Za-z]{2,7}")
+GROUP = re.compile(r"[A-Za-z0-9_]+(/[A-Za-z0-9_]+)*")
+
+
+def asset_key(name: TableName) -> AssetKey:
+    """`[name]` or `[namespace, name]`."""
+    return AssetKey(list(name.parts))
+
+
+def step_name(name: TableName) -> str:
+    """The name of the step that materializes a table: one name, one step, and none that Dagster forbids.
+
+    >>> step_name(TableName("sales", "orders"))
+    'sales__orders'
+    >>> step_name(TableName(None, "sales__orders"))
+    'sales__orders__06b985'
+    """
+    joined = "__".join(name.parts)
+    unmistakable = all("__" not in part and part == part.strip("_") for part in name.parts)
+    if unmistakable and joined not in FORBIDDEN and not keyword.iskeyword(joined):
+        return joined
+    return f"{joined}__{sha256(str(name).encode()).hexdigest()[:6]}"
+
+
+def asset_spec(graph: Graph, name: TableName, settings: Settings, known: KnownColumns | None = None) -> AssetSpec:
+    """Everything that Dagster knows of a table or source before its first materialization.
+
+    Reads the declaring file, and the newest entry of the table's Delta log for its columns where that is not `known`.
+    Raises DeclarationError where the declaration asks for something that Dagster cannot have.
+    """
+    spec = graph.spec(name)
+    return AssetSpec(
+        key=asset_key(spec.name),
+        # As the inputs' own declarations spell them: names are equal in any letter case, asset keys are not.
+        deps=[
+            dependency(spec, upstream, asset_key(upstream.name))
+            for upstream in (graph.spec(read) for read in graph.reads(name))
+        ],
+        partitions_def=partitions_definition(graph, spec),
+        description=description(spec, settings.root),
+        metadata=_metadata(graph, spec, settings, known),
+        group_name=group(spec),
+        owners=[owner(spec.owner)] if spec.owner else None,
+        kinds=kinds(spec),
+        tags={"freshline/kind": kind_of(spec), "freshline/mode": graph.mode(name).value},
+        code_version=spec.fingerprint,
+        freshness_policy=freshness_policy(graph, spec.name),
+    )
+
+
+def freshness_policy(graph: Graph, name: TableName) -> FreshnessPolicy | None:
+    """FAIL when nothing was reported for the freshness and two turns of reports; None where nothing is promised.
+
+    Dagster looks at the age of the newest materialization. Those are reported also when nothing was new, so the policy
+    fails when a table is not kept any more, and neither on a quiet table nor on a fast one.
+    """
+    spec = graph.spec(name)
+    if isinstance(spec, SourceSpec) and not spec.is_log:
+        return None
+    return FreshnessPolicy.time_window(
+        fail_window=timedelta(seconds=silence_seconds(graph.freshness(name).seconds, len(graph.kept)))
+    )
+
+
+def kinds(spec: Spec) -> set[str]:
+    """At most three, because a node of the graph has room for no more."""
+    if isinstance(spec, SourceSpec):
+        outside = "kafka" if spec.kafka is not None else spec.format
+        return {"spark", "deltalake", outside} if spec.is_log else {"deltalake"}
+    return {"spark", "deltalake", "python" if isinstance(spec.query, PythonQuery) else "sql"}
+
+
+def group(spec: Spec) -> str:
+    """The declared group, else the namespace, else `default`. Raises DeclarationError for a bad one.
+
+    Sources have no group of their own: Dagster draws several groups closed, and the lineage would be out of sight.
+    """
+    if spec.group is None:
+        return spec.name.namespace or "default"
+    if not GROUP.fullmatch(spec.group):
+        raise DeclarationError(
+            "OPTION_VALUE",
+            f"'group' = '{spec.group}' cannot be a group in Dagster. Use letters, digits and underscores, "
+            "with / between the levels.",
+            where=str(spec.written_at),
+        )
+    return spec.group
+
+
+def owner(text: str) -> str:
+    """An e-mail address or `team:name`, which is all that Dagster takes: another text is the name of a team."""
+    return text if text.startswith("team:") or EMAIL.fullmatch(text) else f"team:{text}"
+
+
+def description(spec: Spec, root: Path) -> str:
+    """The comment, the declaration as it was written, and where."""
+    code = declaration_text(root / spec.written_at.path, spec.written_at.line)
+    language = "python" if spec.written_at.path.endswith(".py") else "sql"
+    # The fence must be longer than any that the declaration itself holds.
+    fence = "`" * max(3, 1 + max((len(ticks) for ticks in re.findall("`+", code)), default=0))
+    parts = [spec.comment] if spec.comment else []
+    return "\n\n".join([*parts, f"{fence}{language}\n{code}\n{fence}", f"Declared in `{spec.written_at}`."])
+
+
+def declaration_text(file: Path, line: int) -> str:
+    """The text of a declaration: the whole of an SQL file, the top-level statement at `line` of a Python file."""
+    text = file.read_text(encoding="utf-8-sig")
+    if file.suffix != ".py":
+        return text.strip()
+    lines = text.split("\n")
+    for node in ast.parse(text).body:
+        decorators = node.decorator_list if isinstance(node, ast.FunctionDef) else []
+        first = min([node.lineno, *(decorator.lineno for decorator in decorators)])
+        last = node.end_lineno or first
+        if first <= line <= last:
+            return "\n".join(lines[first - 1 : last])
+    return text.strip()
+
+
+def _metadata(graph: Graph, spec: Spec, settings: Settings, known: KnownColumns | None) -> Mapping[str, Any]:
+    location = Warehouse(settings.warehouse).location(spec)
+    metadata: dict[str, Any] = {
+        "dagster/table_name": str(spec.name),
+        "dagster/storage_kind": "deltalake",
+        "dagster/uri": location.as_uri(),
+        "dagster/code_references": _code_references(spec, settings.root),
+        **_columns(spec, location, known),
+        "mode": graph.mode(spec.name).value,
+        "mode_reason": graph.mode_reason(spec.name),
+        "freshness_seconds": graph.freshness(spec.name).seconds,
+        "primary_key": ", ".join(spec.primary_key) or None,
+        **(_source_metadata(spec) if isinstance(spec, SourceSpec) else _table_metadata(spec)),
+    }
+    return {key: value for key, value in metadata.items() if value is not None}
+
+
+def _columns(spec: Spec, location: Path, known: KnownColumns | None) -> Mapping[str, Any]:
+    """A log that cannot be read is shown at its table: it must not take the other tables out of the graph."""
+    try:
+        return {"dagster/column_schema": column_schema(spec, location, known=known)}
+    except SourceError as error:
+        return {"columns_problem": str(error)}
+
+
+def _source_metadata(spec: SourceSpec) -> Mapping[str, Any]:
+    known = {"connector": spec.connector, "format": spec.format if spec.is_log else None}
+    if spec.kafka is not None:
+        # As they are written: what a reference stands for is nobody's here.
+        return {**known, "topic": spec.kafka.topic, "bootstrap.servers": spec.kafka.servers}
+    return {**known, "path": MetadataValue.path(spec.path)}
+
+
+def _table_metadata(spec: TableSpec) -> Mapping[str, Any]:
+    return {
+        "partitioned_by": ", ".join(spec.partitioned_by) or None,
+        "merge": None if spec.merge is None else spec.merge.kind.value,
+        "lookups": ", ".join(str(name) for name in sorted(spec.lookups)) or None,
+    }
+
+
+def _code_references(spec: Spec, root: Path) -> CodeReferencesMetadataValue:
+    # Beta in the pinned Dagster, and the only way to show a file and line: its warning would be ours at every load.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", BetaWarning)
+        return CodeReferencesMetadataValue(
+            code_references=[
+                LocalFileCodeReference(
+                    file_path=str(root / spec.written_at.path),
+                    line_number=spec.written_at.line,
+                    label=str(spec.written_at),
+                )
+            ]
+        )

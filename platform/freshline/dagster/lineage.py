@@ -1,0 +1,55 @@
+"""Column lineage as Dagster shows it: from which columns of other assets a column is computed.
+
+Reading it takes milliseconds a query, which a thousand tables would feel at every load, so it is kept by the
+fingerprint of each declaration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from dagster import TableColumnDep, TableColumnLineage
+
+from freshline.dagster.asset import asset_key
+from freshline.declare.cache import DeclarationCache
+from freshline.declare.graph import Graph
+from freshline.declare.names import TableName
+from freshline.declare.settings import Settings
+from freshline.plan.column_lineage import ColumnLineage, find_lineage
+
+METADATA_KEY = "dagster/column_lineage"
+# Changes with the way in which lineage is found.
+FORMAT = "1"
+
+
+def read_lineages(graph: Graph, settings: Settings) -> dict[TableName, TableColumnLineage]:
+    """The lineage of each table whose columns' origins are known."""
+    cache: DeclarationCache[ColumnLineage] = DeclarationCache(settings.state / "cache" / "lineage", ColumnLineage)
+    found = {}
+    for spec in graph.tables:
+        columns = {name: known for name in spec.reads if (known := graph.columns(name)) is not None}
+        key = cache.key(FORMAT, spec.fingerprint, repr(sorted((str(name), known) for name, known in columns.items())))
+        lineage = cache.get(key)
+        if lineage is None:
+            lineage = find_lineage(spec, columns)
+            cache.put(key, lineage)
+        if lineage:
+            found[spec.name] = _shown(graph, lineage)
+    cache.save()
+    return found
+
+
+def lineage_metadata(
+    lineages: Mapping[TableName, TableColumnLineage], name: TableName
+) -> dict[str, TableColumnLineage]:
+    """The entry of one table, for its definition and for each of its materializations: the UI reads the newest."""
+    return {METADATA_KEY: lineages[name]} if name in lineages else {}
+
+
+def _shown(graph: Graph, lineage: ColumnLineage) -> TableColumnLineage:
+    return TableColumnLineage(
+        deps_by_column={
+            column: [TableColumnDep(asset_key(graph.spec(name).name), read) for name, read in columns]
+            for column, columns in lineage.items()
+        }
+    )

@@ -1,0 +1,96 @@
+"""What sensors and checks look at: how the tables stand, what is left alone and why, which sensors are switched on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+
+from dagster import SensorEvaluationContext
+
+from freshline.commit.control_store import ControlStore
+from freshline.commit.warehouse import Warehouse
+from freshline.dagster.scheduler import BATCH, SCHEDULER, STOPPED, SUPERVISOR, SchedulerState, sensor_states
+from freshline.declare.graph import Graph
+from freshline.declare.names import TableName
+from freshline.declare.settings import Settings
+from freshline.plan.batch import batch_tables
+from freshline.plan.hold import held_tables
+from freshline.plan.intentions import Intentions, apply_overrides
+from freshline.report.notices import Standing
+from freshline.report.status import TableStatus, read_status
+
+
+@dataclass(frozen=True)
+class Look:
+    """How the tables stand at `now`. `left_alone` are those that must not be refreshed, `reasons` says why."""
+
+    now: datetime
+    graph: Graph
+    statuses: Mapping[TableName, TableStatus]
+    left_alone: Mapping[TableName, Standing]
+    reasons: Mapping[TableName, str]
+
+
+@contextmanager
+def opened(settings: Settings) -> Iterator[ControlStore]:
+    """The control store for one tick: kept open, it would go on with a file that somebody has moved away."""
+    control = ControlStore.open(settings.control_store)
+    try:
+        yield control
+    finally:
+        control.close()
+
+
+def switches(context: SensorEvaluationContext) -> Mapping[str, str]:
+    """RUNNING or STOPPED for both sensors of this code location."""
+    origin = context.code_location_origin
+    return sensor_states(context.instance, None if origin is None else origin.location_name)
+
+
+def beat(control: ControlStore, sensors: Mapping[str, str], own: str, now: datetime) -> None:
+    """Tell that Dagster schedules, and which sensors are switched on. The one that tells runs."""
+    state = SchedulerState(now, {**sensors, own: "RUNNING"})
+    control.heartbeats.beat(SCHEDULER, now, state.detail)
+
+
+def take_look(
+    settings: Settings,
+    graph: Graph,
+    control: ControlStore,
+    sensors: Mapping[str, str],
+    now: datetime,
+    *,
+    own: str | None = None,
+) -> Look:
+    """Read how everything stands. `own` is the sensor that looks, if one does: its own tables are not paused."""
+    intentions = control.intentions.read().at(now)
+    graph = apply_overrides(graph, intentions)
+    # Only what is told is counted.
+    found = read_status(graph, control, Warehouse(settings.warehouse), now, counted=False)
+    batch = frozenset(batch_tables(graph))
+    paused: dict[TableName, str] = {}
+    for sensor in (SUPERVISOR, BATCH):
+        if sensor != own and sensors[sensor] == STOPPED:
+            reason = f"the sensor {sensor} is switched off in Dagster"
+            # Of tables only: what arrives is brought in all the same, see plan/hold.py.
+            paused |= {each.name: reason for each in graph.tables if (each.name in batch) is (sensor == BATCH)}
+    left_alone, reasons = leave_alone(graph, intentions, paused)
+    return Look(now, graph, {status.table: status for status in found}, left_alone, reasons)
+
+
+def leave_alone(
+    graph: Graph, intentions: Intentions, paused: Mapping[TableName, str]
+) -> tuple[dict[TableName, Standing], dict[TableName, str]]:
+    """The tables that must not be refreshed now, and why.
+
+    Suspended ones, those below them over inputs that count in lag, and those whose sensor is switched off.
+    """
+    held = held_tables(graph, intentions, None)
+    standings = {name: Standing(hold.by.value) for name, hold in held.items()}
+    reasons = {name: hold.reason for name, hold in held.items()}
+    for name, reason in paused.items():
+        if name not in standings:
+            standings[name], reasons[name] = Standing.PAUSED, reason
+    return standings, reasons

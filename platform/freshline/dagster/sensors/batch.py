@@ -1,0 +1,194 @@
+"""`freshline_batch`: requests a run for every batch table that is due.
+
+One sensor looks at all of them: a tick of a sensor costs the daemon some 40 ms. What is due follows from how the tables
+stand, so nothing is lost when ticks are; the cursor holds only the requests that have not helped yet. A run key stands
+for one attempt, because Dagster requests a run key once and never again.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from math import ceil
+
+from dagster import (
+    AssetObservation,
+    AssetSelection,
+    DefaultSensorStatus,
+    RunRequest,
+    SensorDefinition,
+    SensorEvaluationContext,
+    SensorResult,
+    SkipReason,
+)
+
+from freshline.commit.control_store import ControlStore
+from freshline.dagster.asset import asset_key
+from freshline.dagster.look import Look, beat, opened, switches, take_look
+from freshline.dagster.materialize import SCHEDULED
+from freshline.dagster.scheduler import BATCH, STOPPED, SUPERVISOR
+from freshline.dagster.sensors.runs import in_progress
+from freshline.declare.graph import Graph
+from freshline.declare.names import TableName
+from freshline.declare.settings import Settings
+from freshline.plan.batch import Attempt, BatchPlan, batch_tables, plan_batch
+from freshline.plan.due import due_tables, with_driving
+from freshline.plan.lag import is_future
+from freshline.report.notices import EVENTS_A_TICK, Standing
+
+# Its tables may lag by half an hour at least; each look is a row that Dagster keeps for a day.
+INTERVAL_SECONDS = 30
+FORMAT = 1
+_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class Cursor:
+    """What one tick hands to the next; `paused` is whether the other sensor's tables were told to be paused."""
+
+    attempts: Mapping[TableName, Attempt] = field(default_factory=dict)
+    paused: bool = False
+
+    def to_json(self) -> str:
+        """A text for the cursor of the sensor."""
+        return json.dumps(
+            {
+                "format": FORMAT,
+                "attempts": {
+                    str(name): [attempt.count, ceil(attempt.again_at.timestamp())]
+                    for name, attempt in self.attempts.items()
+                },
+                "paused": self.paused,
+            },
+            separators=(",", ":"),
+        )
+
+    @classmethod
+    def from_json(cls, text: str | None) -> Cursor:
+        """What was written; an empty one where it cannot be read: then what is due is requested at once."""
+        try:
+            value = json.loads(text or "")
+            if value["format"] != FORMAT:
+                return cls()
+            attempts = {
+                TableName.parse(name): Attempt(int(count), datetime.fromtimestamp(again_at, UTC))
+                for name, (count, again_at) in value["attempts"].items()
+            }
+            return cls(attempts, bool(value["paused"]))
+        except (KeyError, TypeError, ValueError, AttributeError):
+            return cls()
+
+
+def batch_sensor(
+    settings: Settings,
+    graph: Graph,
+    clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    random_number: Callable[[], float] = random.random,
+) -> SensorDefinition:
+    """The sensor of a project; `graph` is as declared."""
+
+    def evaluate(context: SensorEvaluationContext) -> SensorResult:
+        return request_batch(context, settings, graph, clock(), random_number())
+
+    return SensorDefinition(
+        name=BATCH,
+        evaluation_fn=evaluate,
+        minimum_interval_seconds=INTERVAL_SECONDS,
+        default_status=DefaultSensorStatus.RUNNING,
+        # All of them: while its freshness is overridden, any table may be kept in batch mode.
+        asset_selection=AssetSelection.assets(*(asset_key(name) for name in graph.kept)),
+        description="Requests a run for each batch table that is due by its freshness. Switched off, it pauses them.",
+    )
+
+
+def request_batch(
+    context: SensorEvaluationContext, settings: Settings, graph: Graph, now: datetime, jitter: float
+) -> SensorResult:
+    """One tick: tell that Dagster is there, and request what is due."""
+    cursor = Cursor.from_json(context.cursor)
+    sensors = switches(context)
+    with opened(settings) as control:
+        beat(control, sensors, BATCH, now)
+        look = take_look(settings, graph, control, sensors, now, own=BATCH)
+        due = due_batch(look, control)
+    busy = in_progress(context.instance, context.repository_def, look.graph.kept, now)
+    plan = plan_batch(
+        look.graph,
+        due,
+        busy.tables,
+        look.reasons,
+        cursor.attempts,
+        now,
+        slots=settings.parallel_refreshes - busy.scheduled,
+        jitter=jitter,
+        # Of what others write, only a refresh can tell what is wrong.
+        empty=frozenset(name for name in look.graph.kept if look.statuses[name].version is None),
+    )
+    paused = sensors[SUPERVISOR] == STOPPED
+    requests = [_request(tables, plan, now) for tables in plan.runs]
+    return SensorResult(
+        run_requests=requests,
+        asset_events=_paused(look) if paused and not cursor.paused else [],
+        skip_reason=None if requests else SkipReason(_why_none(look, due, plan)),
+        cursor=Cursor(plan.attempts, paused).to_json(),
+    )
+
+
+def due_batch(look: Look, control: ControlStore) -> tuple[TableName, ...]:
+    """The batch tables that are due at the time of the look.
+
+    What refreshes take is asked only for tables whose data are older than half of their freshness: no table is due
+    before that.
+    """
+    graph = look.graph
+    old = [name for name in batch_tables(graph) if _is_old(look, name)]
+    seconds = {name: control.seconds_of(name) or 0.0 for name in with_driving(graph, old)}
+    stamps = {name: status.data_timestamp for name, status in look.statuses.items()}
+    return _only(due_tables(graph, stamps, seconds, look.now), frozenset(old))
+
+
+def _is_old(look: Look, name: TableName) -> bool:
+    status = look.statuses[name]
+    if status.data_timestamp is None or is_future(status.data_timestamp, look.now):
+        return True  # by a clock that was put back it would be young for as long as it was put back
+    return status.lag_seconds is None or status.lag_seconds >= status.freshness_seconds / 2
+
+
+def _only(names: Collection[TableName], wanted: Collection[TableName]) -> tuple[TableName, ...]:
+    return tuple(name for name in names if name in wanted)
+
+
+def _request(tables: tuple[TableName, ...], plan: BatchPlan, now: datetime) -> RunRequest:
+    first = next((name for name in tables if name in plan.attempts), tables[0])
+    attempt = plan.attempts[first].count if first in plan.attempts else 1
+    return RunRequest(
+        run_key=f"{first}/{attempt}/{now.timestamp():.3f}",
+        asset_selection=[asset_key(name) for name in tables],
+        # The other sensor tells the check when it changes; in each run it would be one more step.
+        asset_check_keys=[],
+        tags={SCHEDULED: "true", "freshline/attempt": str(attempt)},
+    )
+
+
+def _paused(look: Look) -> list[AssetObservation]:
+    """The supervisor's tables, told by this sensor because that one does not tick."""
+    found = [name for name, standing in look.left_alone.items() if standing is Standing.PAUSED]
+    return [
+        AssetObservation(
+            asset_key=asset_key(name),
+            description=f"{Standing.PAUSED}: {look.reasons[name]}",
+            metadata={"state": str(Standing.PAUSED), "reason": look.reasons[name]},
+        )
+        for name in found[:EVENTS_A_TICK]
+    ]
+
+
+def _why_none(look: Look, due: Collection[TableName], plan: BatchPlan) -> str:
+    if not due:
+        return f"none of {len(batch_tables(look.graph))} batch tables is due"
+    shown = [f"{name}: {why}" for name, why in list(plan.waiting.items())[:_SHOWN]]
+    more = len(plan.waiting) - len(shown)
+    return "; ".join(shown) + (f"; and {more} more" if more > 0 else "")

@@ -1,5 +1,0 @@
-"""The Dagster door: tables and sources as assets."""
-
-from freshline.orchestrate.code_location import definitions
-
-__all__ = ["definitions"]

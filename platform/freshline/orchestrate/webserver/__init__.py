@@ -1,1 +1,0 @@
-"""Dagster's webserver behind a guard: `python -m freshline.orchestrate.webserver`, which `freshline up` starts."""

@@ -1,0 +1,179 @@
+"""One declaration as an asset, from values alone."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from dagster import AssetKey, AssetSpec, CodeReferencesMetadataValue
+from dagster._core.definitions.utils import DISALLOWED_NAMES
+
+from freshline.dagster.asset import (
+    FORBIDDEN,
+    asset_spec,
+    declaration_text,
+    description,
+    group,
+    owner,
+    step_name,
+)
+from freshline.declare.freshness import Freshness
+from freshline.declare.graph import Graph
+from freshline.declare.location import Location
+from freshline.declare.names import TableName
+from freshline.declare.query import PythonInput, PythonQuery
+from freshline.declare.settings import Settings
+from freshline.declare.spec import Column, Mode, SourceSpec, Spec, TableSpec
+from freshline.errors import DeclarationError
+
+SOURCE = SourceSpec(
+    name=TableName(None, "touch_event"),
+    connector="files",
+    columns=(Column("event_id", "STRING"), Column("arrived_at", "TIMESTAMP", "ingested_at")),
+    written_at=Location("assets/touch_event.sql", 1),
+    path="/landing/touch_event",
+    primary_key=("event_id",),
+    comment="Touches of customers",
+)
+
+
+@pytest.fixture
+def root(settings: Settings) -> Path:
+    settings.declarations.mkdir()
+    (settings.declarations / "touch_event.sql").write_text("CREATE SOURCE touch_event (event_id STRING)\n")
+    return settings.root
+
+
+@pytest.fixture
+def show(root: Path, settings: Settings) -> Callable[..., AssetSpec]:
+    """The asset of a declaration with a freshness of ten seconds; a warning is an error."""
+
+    def asset_of(spec: Spec, *reads: Spec) -> AssetSpec:
+        names = tuple(each.name for each in (*reads, spec))
+        graph = Graph(
+            specs={each.name: each for each in (*reads, spec)},
+            order=names,
+            freshnesses=dict.fromkeys(names, Freshness(10)),
+            modes=dict.fromkeys(names, (Mode.CONTINUOUS, "freshness 10 seconds is below 1 minute")),
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            return asset_spec(graph, spec.name, settings)
+
+    return asset_of
+
+
+def test_a_source_shows_what_it_is_and_where_it_was_written(show, root, settings):
+    spec = show(SOURCE)
+
+    assert spec.key == AssetKey(["touch_event"])
+    assert spec.kinds == {"spark", "deltalake", "json"}
+    assert spec.group_name == "default"
+    assert spec.tags["freshline/mode"] == "continuous"
+    assert spec.tags["freshline/kind"] == "log"
+    assert spec.code_version == SOURCE.fingerprint
+    assert spec.metadata["mode"] == "continuous"
+    assert spec.metadata["mode_reason"] == "freshness 10 seconds is below 1 minute"
+    assert spec.metadata["freshness_seconds"] == 10
+    assert spec.metadata["dagster/table_name"] == "touch_event"
+    assert spec.metadata["dagster/uri"] == (settings.warehouse / "touch_event").as_uri()
+    columns = {column.name: column for column in spec.metadata["dagster/column_schema"].columns}
+    assert (columns["event_id"].type, columns["arrived_at"].type) == ("STRING", "TIMESTAMP")
+    assert columns["arrived_at"].description == "METADATA FROM 'ingested_at'"
+    references = spec.metadata["dagster/code_references"]
+    assert isinstance(references, CodeReferencesMetadataValue)
+    assert references.code_references[0].source == f"{root / 'assets' / 'touch_event.sql'}:1"
+
+
+def test_a_source_read_in_place_is_shown_where_it_is(show):
+    spec = show(replace(SOURCE, connector="delta"))
+
+    assert spec.kinds == {"deltalake"}
+    assert spec.metadata["dagster/uri"] == "file:///landing/touch_event"
+    assert spec.tags["freshline/kind"] == "source"
+
+
+def test_a_table_depends_on_its_inputs_under_the_names_that_they_declare(show):
+    query = PythonQuery("assets/touch_event.sql", "count", (PythonInput("a", TableName(None, "TOUCH_EVENT")),), "0")
+    table = TableSpec(
+        TableName("web", "counted"), query, Location("assets/touch_event.sql", 1), Freshness(10), owner="growth"
+    )
+
+    spec = show(table, SOURCE)
+
+    assert spec.key == AssetKey(["web", "counted"])
+    assert [dep.asset_key for dep in spec.deps] == [AssetKey(["touch_event"])]
+    assert spec.kinds == {"spark", "deltalake", "python"}
+    assert spec.group_name == "web"
+    assert spec.owners == ["team:growth"]
+    assert "dagster/column_schema" not in spec.metadata
+
+
+def test_a_log_that_cannot_be_read_is_told_at_its_table(show, settings):
+    query = PythonQuery("assets/touch_event.sql", "count", (), "0")
+    table = TableSpec(TableName(None, "counted"), query, Location("assets/touch_event.sql", 1), Freshness(10))
+    log = settings.warehouse / "counted" / "_delta_log"
+    log.mkdir(parents=True)
+    (log / f"{0:020d}.json").write_text("not JSON")
+
+    assert str(settings.warehouse / "counted") in show(table).metadata["columns_problem"]
+
+
+def test_the_description_is_the_comment_the_declaration_and_its_place(root):
+    assert description(SOURCE, root) == (
+        "Touches of customers\n\n"
+        "```sql\nCREATE SOURCE touch_event (event_id STRING)\n```\n\n"
+        "Declared in `assets/touch_event.sql:1`."
+    )
+
+
+def test_a_fence_inside_the_declaration_does_not_end_the_code_block(root):
+    (root / "assets" / "touch_event.sql").write_text("SELECT '```' AS fence")
+
+    assert "````sql\nSELECT '```' AS fence\n````" in description(SOURCE, root)
+
+
+def test_of_a_python_file_the_declaring_function_is_shown_with_its_decorators(tmp_path):
+    file = tmp_path / "score.py"
+    file.write_text(
+        "import math\n\n@table(\n    freshness='1 hour',\n)\ndef score(orders):\n    return orders\n\nx = 1\n"
+    )
+
+    text = "@table(\n    freshness='1 hour',\n)\ndef score(orders):\n    return orders"
+    assert declaration_text(file, 3) == text
+    assert declaration_text(file, 6) == text
+
+
+def test_the_group_is_declared_or_the_namespace_or_the_default():
+    assert group(SOURCE) == "default"
+    assert group(replace(SOURCE, name=TableName("web", "touch"))) == "web"
+    assert group(replace(SOURCE, group="marketing/touches")) == "marketing/touches"
+
+
+def test_a_group_that_dagster_refuses_is_an_error_with_its_place():
+    with pytest.raises(DeclarationError, match=r"assets/touch_event.sql:1: 'group' = 'my group' cannot be a group"):
+        group(replace(SOURCE, group="my group"))
+
+
+def test_an_owner_is_a_person_or_a_team():
+    assert owner("ann@example.com") == "ann@example.com"
+    assert owner("team:growth") == "team:growth"
+    assert owner("growth") == "team:growth"
+    assert owner("@growth") == "team:@growth"
+
+
+def test_names_that_dagster_would_join_to_one_get_steps_of_their_own():
+    names = [
+        TableName(*parts)
+        for parts in [("a", "b_c"), ("a_b", "c"), (None, "a__b_c"), ("a", "_b_c"), ("a_", "b_c"), (None, "a___b_c")]
+    ]
+
+    assert len({step_name(name) for name in names}) == len(names)
+
+
+def test_no_step_has_a_name_that_dagster_forbids():
+    assert {name for name in DISALLOWED_NAMES if step_name(TableName(None, name)) == name} == set()
+    assert FORBIDDEN <= DISALLOWED_NAMES

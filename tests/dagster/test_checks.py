@@ -1,0 +1,45 @@
+"""What the checks of a table say, from values."""
+
+from __future__ import annotations
+
+import pytest
+from dagster import AssetCheckSeverity
+
+from freshline.dagster.checks import constraint_verdict, quarantine_verdict
+from freshline.declare.names import TableName
+from freshline.declare.spec import Constraint, OnViolation
+from freshline.plan.receipt import Violation, added_up
+from freshline.report.alerts.history import Arrivals
+
+TABLE = TableName.parse("t")
+
+
+def test_a_constraint_tells_how_many_rows_and_some_of_them():
+    constraint = Constraint("positive", "amount > 0", OnViolation.QUARANTINE)
+
+    told = constraint_verdict(TABLE, constraint, Violation(3, ('{"id":1}',)))
+
+    assert (told.check, told.passed, told.severity) == ("constraint_positive", False, AssetCheckSeverity.WARN)
+    assert told.description == "EXPECT (amount > 0): 3 rows violate it and are kept in t__quarantine"
+    assert told.metadata["violations"] == 3
+    assert told.metadata["samples"].value == '- `{"id":1}`'
+    assert constraint_verdict(TABLE, constraint, Violation(0)).passed
+
+
+def test_violations_of_several_refreshes_are_added_up():
+    found = added_up({"a": Violation(1, ("x",))}, {"a": Violation(2, ("y",)), "b": Violation(4)})
+
+    assert found == {"a": Violation(3, ("x",)), "b": Violation(4)}
+
+
+@pytest.mark.parametrize(
+    ("arrivals", "passed"),
+    [
+        (Arrivals(0, 0), True),
+        (Arrivals(10, 10), True),  # too few to judge by
+        (Arrivals(1000, 50), True),
+        (Arrivals(1000, 51), False),
+    ],
+)
+def test_the_quarantine_rate_goes_by_the_settings_of_alerts(settings, arrivals, passed):
+    assert quarantine_verdict(TABLE, arrivals, settings).passed is passed

@@ -1,0 +1,233 @@
+"""A project as Dagster loads it: from files to one graph of assets."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+import warnings
+from pathlib import Path
+
+import pytest
+from dagster import AssetKey, AssetSpec, DefaultSensorStatus, Definitions
+
+from freshline.dagster import definitions
+from freshline.errors import DeclarationErrors, SettingsError
+
+pytestmark = pytest.mark.slow  # code locations are loaded in processes of their own
+
+ROOT = Path(__file__).parents[2]
+
+
+def load(project: Path) -> Definitions:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        loaded = definitions(project)
+        Definitions.validate_loadable(loaded)
+    return loaded
+
+
+def specs(loaded: Definitions) -> dict[str, AssetSpec]:
+    return {spec.key.to_user_string(): spec for spec in loaded.resolve_all_asset_specs()}
+
+
+def test_every_table_and_source_is_an_asset_of_one_graph(project):
+    loaded = specs(load(project()))
+
+    assert {key: sorted(dep.asset_key.to_user_string() for dep in spec.deps) for key, spec in loaded.items()} == {
+        "touch_event": [],
+        "campaign_load": [],
+        "first_touch": ["touch_event"],
+        "sales/campaign": ["campaign_load"],
+    }
+
+
+def test_each_asset_shows_its_mode_freshness_and_columns(project):
+    loaded = specs(load(project()))
+
+    shown = loaded["first_touch"].metadata
+    assert (shown["mode"], shown["freshness_seconds"]) == ("continuous", 10)
+    assert "10 seconds" in shown["mode_reason"]
+    assert [column.name for column in shown["dagster/column_schema"].columns] == ["customer_id", "event_id", "event_ts"]
+    assert loaded["sales/campaign"].metadata["mode"] == "batch"
+    assert loaded["touch_event"].metadata["freshness_seconds"] == 10
+    for spec in loaded.values():
+        assert {"mode", "mode_reason", "freshness_seconds", "dagster/code_references"} <= set(spec.metadata)
+
+
+def test_what_is_promised_has_a_policy_of_its_freshness_and_two_turns_of_reports(project):
+    loaded = specs(load(project()))
+
+    windows = {
+        key: spec.freshness_policy and spec.freshness_policy.fail_window.to_timedelta().total_seconds()
+        for key, spec in loaded.items()
+    }
+    assert windows == {
+        "touch_event": 10 + 2 * 60,
+        "first_touch": 10 + 2 * 60,
+        "sales/campaign": 2 * 6 * 3600,
+        "campaign_load": None,
+    }
+
+
+def test_each_table_has_the_checks_that_can_be_told_of_it_and_none_blocks(project):
+    root = project(
+        judged="CREATE MATERIALIZED TABLE judged (CONSTRAINT named EXPECT (event_id <> '') ON VIOLATION QUARANTINE) "
+        "FRESHNESS = INTERVAL '1' DAY AS SELECT event_id FROM touch_event;"
+    )
+    graph = load(root).resolve_asset_graph()
+
+    found = {}
+    for key in graph.asset_check_keys:
+        found.setdefault(key.asset_key.to_user_string(), set()).add(key.name)
+    assert found == {
+        "touch_event": {"freshness", "quarantine_rate", "alive"},
+        "first_touch": {"freshness", "unique_key", "alive", "verify"},
+        "sales/campaign": {"freshness", "unique_key", "verify"},
+        "judged": {"freshness", "constraint_named", "quarantine_rate", "verify"},
+    }
+    assert not any(graph.get_check_spec(key).blocking for key in graph.asset_check_keys)
+
+
+def test_the_sensors_run_from_the_start(project):
+    loaded = load(project())
+
+    assert {sensor.name: sensor.default_status for sensor in loaded.sensors} == {
+        "freshline_supervisor": DefaultSensorStatus.RUNNING,
+        "freshline_batch": DefaultSensorStatus.RUNNING,
+        "freshline_verify": DefaultSensorStatus.RUNNING,
+        "freshline_janitor": DefaultSensorStatus.RUNNING,
+    }
+
+
+def test_a_project_without_tables_has_no_sensors(tmp_path):
+    (tmp_path / "pyproject.toml").write_text("[tool.freshline]\n")
+    (tmp_path / "assets").mkdir()
+
+    assert not load(tmp_path).sensors
+
+
+def test_each_asset_shows_from_which_columns_its_own_are_computed(project):
+    root = project(
+        counted="CREATE MATERIALIZED TABLE counted AS SELECT t.customer_id AS who, count(*) AS n, "
+        "max(greatest(t.event_ts, f.event_ts)) AS latest FROM touch_event t JOIN first_touch f "
+        "ON f.customer_id = t.customer_id WHERE t.event_id <> '' GROUP BY t.customer_id;"
+    )
+
+    shown = specs(load(root))
+    lineage = {
+        column: sorted((dep.asset_key.to_user_string(), dep.column_name) for dep in deps)
+        for column, deps in shown["counted"].metadata["dagster/column_lineage"].deps_by_column.items()
+    }
+    assert lineage == {
+        "who": [("touch_event", "customer_id")],
+        "latest": [("first_touch", "event_ts"), ("touch_event", "event_ts")],
+    }
+    # It is read once, and then known by the declaration.
+    assert (
+        specs(load(root))["counted"].metadata["dagster/column_lineage"]
+        == shown["counted"].metadata["dagster/column_lineage"]
+    )
+    assert "dagster/column_lineage" not in shown["touch_event"].metadata
+
+
+def test_the_code_reference_leads_to_the_declaring_file(project):
+    root = project()
+
+    [reference] = specs(load(root))["sales/campaign"].metadata["dagster/code_references"].code_references
+    assert reference.source == f"{root / 'assets' / 'sales' / 'campaign.sql'}:1"
+
+
+def test_tables_and_logs_can_be_materialized_and_sources_in_place_cannot(project):
+    graph = load(project()).resolve_asset_graph()
+
+    assert graph.executable_asset_keys == {
+        AssetKey("touch_event"),
+        AssetKey("first_touch"),
+        AssetKey(["sales", "campaign"]),
+    }
+
+
+def test_every_table_has_a_step_of_its_own_in_the_order_of_the_graph(project):
+    job = load(project()).resolve_implicit_global_asset_job_def()
+
+    assert {node.name for node in job.nodes} == {"touch_event", "first_touch", "sales__campaign", "freshline_checks"}
+    assert job.executor_def.name == "in_process"
+    assert job.graph.dependency_structure.all_upstream_outputs_from_node("first_touch")[0].node_name == "touch_event"
+
+
+def test_the_project_is_found_from_a_folder_below_it(project):
+    root = project()
+
+    assert set(specs(load(root / "assets" / "sales"))) == set(specs(load(root)))
+
+
+def test_without_a_project_the_error_says_so(tmp_path):
+    with pytest.raises(SettingsError):
+        definitions(tmp_path)
+
+
+def test_declaration_errors_are_told_all_at_once_with_file_and_line(project):
+    root = project(
+        broken="CREATE MATERIALIZED TABLE broken\nFRESHNESS = INTERVAL '0' SECOND\nAS SELECT a FROM nowhere;"
+    )
+
+    with pytest.raises(DeclarationErrors) as told:
+        definitions(root)
+
+    assert "assets/broken.sql:2" in str(told.value)
+
+
+def test_what_dagster_cannot_have_is_told_with_file_and_line(project):
+    query = "AS SELECT customer_id FROM touch_event"
+    root = project(
+        one=f"CREATE MATERIALIZED TABLE one WITH ('group' = 'a b') {query};",
+        two=f"CREATE MATERIALIZED TABLE two WITH ('group' = 'c-d') {query};",
+    )
+
+    with pytest.raises(DeclarationErrors) as told:
+        definitions(root)
+
+    assert "assets/one.sql:1" in str(told.value)
+    assert "assets/two.sql:1" in str(told.value)
+
+
+def test_loading_needs_no_spark_and_no_engine(project):
+    root = project()
+    program = f"""
+        import sys
+        from freshline.dagster import definitions
+        definitions({str(root)!r}).resolve_asset_graph()
+        heavy = [name for name in ("pyspark", "py4j", "delta", "pandas", "grpc") if name in sys.modules]
+        assert "pyspark" not in heavy and "py4j" not in heavy, heavy
+    """
+
+    done = subprocess.run(
+        [sys.executable, "-W", "error::UserWarning:freshline", "-c", textwrap.dedent(program)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert not (root / ".freshline" / "local" / "engine.json").exists()
+
+
+def test_the_reference_deployment_loads_as_dagster_loads_it(tmp_path):
+    (tmp_path / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "dagster", "definitions", "validate", "-w", "workspace.yaml"],
+        cwd=ROOT,
+        env={"PATH": "/usr/bin:/bin", "DAGSTER_HOME": str(tmp_path), "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    told = done.stdout + done.stderr
+    assert done.returncode == 0, told
+    assert "Validation successful for code location freshline" in told
+    warned = [line for line in told.splitlines() if "warning" in line.lower()]
+    # Dagster calls this command superseded by `dg`, which is not a dependency; every other warning would be ours.
+    assert [line for line in warned if "definitions_validate_command" not in line] == []

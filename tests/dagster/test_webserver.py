@@ -1,0 +1,196 @@
+"""The real webserver, asked as the UI asks it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from freshline.declare.project import read_settings
+from freshline.engine.client import EngineClient
+from tests.dagster.served import Webserver, served, wait_until
+
+pytestmark = pytest.mark.slow  # a webserver is started
+
+RUN_SECONDS = 240.0
+
+
+@pytest.fixture(scope="module")
+def webserver(write_project, tmp_path_factory) -> Iterator[Webserver]:
+    """The webserver of a project that loads, and beside it of one that does not: each start takes seconds."""
+    wrong = "CREATE MATERIALIZED TABLE broken\nFRESHNESS = INTERVAL '0' SECOND\nAS SELECT a FROM b;"
+    broken = write_project(tmp_path_factory.mktemp("broken"), broken=wrong)
+    with served(write_project(tmp_path_factory.mktemp("shop")), {"broken": broken}) as webserver:
+        yield webserver
+
+
+def test_the_ui_is_given_one_lineage_graph_with_kinds_modes_and_descriptions(webserver):
+    nodes = webserver.ask("""{ assetNodes {
+        assetKey { path } kinds description isMaterializable dependencyKeys { path } tags { key value }
+        metadataEntries { label ... on CodeReferencesMetadataEntry {
+          codeReferences { ... on LocalFileCodeReference { filePath lineNumber } } } }
+    } }""")["assetNodes"]
+
+    shown = {"/".join(node["assetKey"]["path"]): node for node in nodes}
+    assert {key: [dep["path"] for dep in node["dependencyKeys"]] for key, node in shown.items()} == {
+        "touch_event": [],
+        "campaign_load": [],
+        "first_touch": [["touch_event"]],
+        "sales/campaign": [["campaign_load"]],
+    }
+    first = shown["first_touch"]
+    assert sorted(first["kinds"]) == ["deltalake", "spark", "sql"]
+    assert first["description"].startswith("The first touch of each customer\n\n```sql\nCREATE MATERIALIZED TABLE")
+    assert {"key": "freshline/mode", "value": "continuous"} in first["tags"]
+    [reference] = [entry["codeReferences"] for entry in first["metadataEntries"] if "codeReferences" in entry]
+    assert reference[0]["lineNumber"] == 1
+    assert reference[0]["filePath"].endswith("assets/first_touch.sql")
+    assert {key for key, node in shown.items() if not node["isMaterializable"]} == {"campaign_load"}
+
+
+def test_a_location_that_does_not_load_shows_file_and_line(webserver):
+    entries = webserver.ask("""{ workspaceOrError { ... on Workspace { locationEntries { name
+        locationOrLoadError { ... on PythonError { message causes { message } } } } } } }""")["workspaceOrError"]
+    errors = {entry["name"]: entry["locationOrLoadError"] for entry in entries["locationEntries"]}
+
+    assert errors["freshline"] == {}
+    assert "assets/broken.sql:2" in json.dumps(errors["broken"])
+
+
+def code_servers(root: Path) -> list[psutil.Process]:
+    """The code servers of one location."""
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        line = process.info["cmdline"] or []
+        if "grpc" in line and str(root) in line:
+            found.append(process)
+    return found
+
+
+@pytest.mark.slow
+def test_a_code_server_that_was_killed_comes_back(project):
+    root = project()
+    with served(root) as webserver:
+        before = code_servers(root)
+        assert before
+        for process in before:
+            process.kill()
+
+        # Steps of runs are asked of the code server itself.
+        wait_until(lambda: bool(set(code_servers(root)) - set(before)), 60.0, root / "webserver.log")
+        asked = "mutation { reloadWorkspace { ... on Workspace { locationEntries { loadStatus } } } }"
+        assert webserver.ask(asked)["reloadWorkspace"]["locationEntries"] == [{"loadStatus": "LOADED"}]
+    assert "has ended; the location is loaded again" in (root / "webserver.log").read_text()
+
+
+LAUNCH = """mutation ($asset: [AssetKeyInput!]!) {
+  launchPipelineExecution(executionParams: {
+    mode: "default",
+    selector: {
+      repositoryLocationName: "freshline", repositoryName: "__repository__", jobName: "__ASSET_JOB",
+      assetSelection: $asset
+    }
+  }) { __typename ... on LaunchRunSuccess { run { runId } } ... on PythonError { message } }
+}"""
+RUN = """query ($run: ID!) {
+  runOrError(runId: $run) { ... on Run { status assetMaterializations {
+    assetKey { path }
+    tags { key value }
+    metadataEntries { label ... on IntMetadataEntry { intValue } ... on TextMetadataEntry { text } }
+  } } }
+  logsForRun(runId: $run) { ... on EventConnection { events { ... on MessageEvent { message } } } }
+}"""
+TERMINATE = "mutation ($run: String!) { terminateRun(runId: $run) { __typename } }"
+SLOW = """
+    CREATE MATERIALIZED TABLE slow FRESHNESS = INTERVAL '1' HOUR
+    AS SELECT COUNT(*) AS n FROM touch_event AS a CROSS JOIN touch_event AS b CROSS JOIN touch_event AS c
+    WHERE RAND() + LENGTH(CONCAT(a.event_id, b.event_id, c.event_id)) < 0;
+"""
+
+
+class Runs:
+    """Starts runs of a served project, as the buttons of the UI do."""
+
+    def __init__(self, root: Path, webserver: Webserver) -> None:
+        self.root = root
+        self.webserver = webserver
+
+    def launch(self, *assets: str) -> str:
+        keys = [{"path": [asset]} for asset in assets]
+        return str(self.webserver.ask(LAUNCH, asset=keys)["launchPipelineExecution"]["run"]["runId"])
+
+    def look(self, run: str) -> tuple[str, list[dict[str, Any]], list[str]]:
+        """Status, materializations and messages of a run."""
+        told = self.webserver.ask(RUN, run=run)
+        messages = [event.get("message", "") for event in told["logsForRun"]["events"]]
+        return told["runOrError"]["status"], told["runOrError"]["assetMaterializations"], messages
+
+    def wait(self, met: Callable[[], bool], seconds: float = RUN_SECONDS) -> None:
+        wait_until(met, seconds, self.root / "webserver.log")
+
+    def end(self, run: str) -> tuple[str, list[dict[str, Any]], list[str]]:
+        self.wait(lambda: self.look(run)[0] in ("SUCCESS", "FAILURE", "CANCELED"))
+        return self.look(run)
+
+
+@pytest.fixture(scope="module")
+def runs(write_project, tmp_path_factory) -> Iterator[Runs]:
+    """A project with events in its landing folder, served, with the engine that its first run starts."""
+    root = write_project(tmp_path_factory.mktemp("served"), slow=SLOW)
+    landing = root / "landing" / "touch_event"
+    landing.mkdir(parents=True)
+    touches = [(f"c{n % 500}", f"e{n}", f"2026-11-01T10:{n % 60:02d}:00Z") for n in range(5000)]
+    (landing / "1.json").write_text(
+        "".join(
+            json.dumps({"customer_id": customer, "event_id": event, "event_ts": at}) + "\n"
+            for customer, event, at in touches
+        )
+    )
+    with served(root) as webserver:
+        yield Runs(root, webserver)
+    EngineClient.connect(read_settings(root, {}), start=False).stop()
+
+
+@pytest.mark.spark
+def test_materialize_refreshes_the_tables_in_order_and_shows_what_came_of_it(runs):
+    status, materializations, messages = runs.end(runs.launch("first_touch", "touch_event"))
+
+    assert status == "SUCCESS", "\n".join(messages)
+    shown = {
+        event["assetKey"]["path"][0]: {
+            entry["label"]: entry.get("intValue", entry.get("text")) for entry in event["metadataEntries"]
+        }
+        for event in materializations
+    }
+    assert list(shown) == ["touch_event", "first_touch"]
+    assert (shown["touch_event"]["strategy"], shown["touch_event"]["dagster/row_count"]) == ("append", 5000)
+    assert (shown["first_touch"]["rows_in"], shown["first_touch"]["dagster/row_count"]) == (5000, 500)
+    assert shown["first_touch"]["mode"] == "continuous"
+    assert shown["first_touch"]["reason"]
+    version = {"key": "dagster/data_version", "value": str(shown["first_touch"]["version"])}
+    assert version in materializations[1]["tags"]
+    assert any(message.startswith("first_touch: ") for message in messages)
+
+
+@pytest.mark.spark
+def test_a_cancelled_run_takes_its_refresh_back_and_leaves_the_table_as_it_was(runs):
+    assert runs.end(runs.launch("touch_event"))[0] == "SUCCESS"
+    run = runs.launch("slow")
+    runs.wait(lambda: any(message.startswith("slow: ") for message in runs.look(run)[2]))
+
+    runs.webserver.ask(TERMINATE, run=run)
+
+    assert runs.end(run)[0] == "CANCELED"
+    engine = EngineClient.connect(read_settings(runs.root, {}), start=False)
+
+    def slow() -> dict[str, Any]:
+        [status] = [status for status in engine.status() if status["table"] == "slow"]
+        return status
+
+    runs.wait(lambda: slow()["state"] != "RUNNING", 20)
+    assert slow()["state"] == "CANCELLED"
+    assert slow()["rows"] in (None, 0)
