@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import platform
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -90,6 +91,29 @@ def test_no_text_is_cut_by_splitlines():
     ]
 
     assert wrong == [], "cut at the line feed: text.split('\\n')"
+
+
+def test_private_modules_of_dagster_are_imported_in_one_place():
+    """Each with its reason: the list is what an upgrade of Dagster has to go through."""
+    place = LIBRARY / "dagster" / "internals.py"
+    private = {
+        f"{file.relative_to(ROOT)}:{line}": file
+        for file in sorted(LIBRARY.rglob("*.py"))
+        for line, module in imports_of(file)
+        if re.match(r"dagster\w*(\.\w+)*\._(?!_)", module)
+    }
+
+    assert set(private.values()) == {place}, sorted(line for line, file in private.items() if file != place)
+    lines = place.read_text(encoding="utf-8").split("\n")
+    for number, line in enumerate(lines):
+        if line.startswith("from dagster._"):
+            module = line.split(" import ")[0]
+            # A comment above it, or above the line before it of the same module.
+            before = lines[number - 1]
+            while before.startswith(("from dagster._", "    ", ")")):
+                number -= 1
+                before = lines[number - 1]
+            assert before.startswith("# "), f"{module} has no reason"
 
 
 HEAVY = ("pyspark", "dagster", "deltalake", "py4j", "pandas", "pyarrow")

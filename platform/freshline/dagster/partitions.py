@@ -19,17 +19,17 @@ from dagster import (
     AssetExecutionContext,
     AssetKey,
     AssetMaterialization,
+    DagsterEventType,
     DagsterInstance,
     DagsterRun,
     DagsterRunStatus,
     StaticPartitionsDefinition,
     TimeWindowPartitionsDefinition,
 )
-from dagster._core.definitions.data_version import DATA_VERSION_TAG
-from dagster._core.events import DagsterEventType
 
 from freshline.commit.delta_log import read_newest
 from freshline.commit.warehouse import Warehouse
+from freshline.dagster.internals import DATA_VERSION_TAG
 from freshline.declare.graph import Graph
 from freshline.declare.names import TableName
 from freshline.declare.spec import Mode, Spec, TableSpec

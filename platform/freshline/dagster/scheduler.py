@@ -13,9 +13,8 @@ from functools import lru_cache
 from pathlib import Path
 
 from dagster import DagsterInstance
-from dagster._core.definitions.run_request import InstigatorType
-from dagster._core.scheduler.instigation import InstigatorState, InstigatorStatus, SensorInstigatorData
 
+from freshline.dagster.internals import InstigatorState, InstigatorStatus, InstigatorType, SensorInstigatorData
 from freshline.declare.settings import Settings
 from freshline.errors import StorageError
 

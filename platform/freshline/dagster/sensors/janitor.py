@@ -27,13 +27,10 @@ from dagster import (
     SensorResult,
     SkipReason,
 )
-from dagster._core.events import ASSET_EVENTS
-from dagster._core.instance import RUNLESS_RUN_ID
-from dagster._core.storage.event_log.schema import SqlEventLogStorageTable
-from dagster._core.storage.event_log.sqlite import SqliteEventLogStorage
 
 from freshline.dagster.asset import asset_key
 from freshline.dagster.checks import VERIFY
+from freshline.dagster.internals import ASSET_EVENTS, RUNLESS_RUN_ID, SqlEventLogStorageTable, SqliteEventLogStorage
 from freshline.dagster.materialize import SCHEDULED
 from freshline.dagster.sensors.verification import TAG as VERIFICATION
 from freshline.declare.graph import Graph

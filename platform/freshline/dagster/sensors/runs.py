@@ -20,14 +20,14 @@ from dagster import (
     DagsterInstance,
     DagsterRun,
     DagsterRunStatus,
+    DefaultRunLauncher,
     RepositoryDefinition,
     RunRecord,
     RunsFilter,
 )
-from dagster._core.launcher import DefaultRunLauncher
-from dagster._core.storage.tags import ASSET_PARTITION_RANGE_START_TAG, GRPC_INFO_TAG, PARTITION_NAME_TAG
 
 from freshline.dagster.asset import asset_key
+from freshline.dagster.internals import ASSET_PARTITION_RANGE_START_TAG, GRPC_INFO_TAG, PARTITION_NAME_TAG
 from freshline.dagster.materialize import SCHEDULED, process_ended, process_of
 from freshline.dagster.partitions import BACKFILL_RUN
 from freshline.declare.names import TableName

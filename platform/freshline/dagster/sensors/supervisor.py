@@ -19,6 +19,7 @@ from dagster import (
     AssetMaterialization,
     AssetObservation,
     AssetSelection,
+    DagsterEventType,
     DagsterInstance,
     DefaultSensorStatus,
     MetadataValue,
@@ -28,15 +29,13 @@ from dagster import (
     SkipReason,
     TableColumnLineage,
 )
-from dagster._core.definitions.data_version import DATA_VERSION_TAG
-from dagster._core.events import DagsterEventType
-from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecord
 
 from freshline.commit.control_store import KEPT_REFRESHES, ControlStore
 from freshline.commit.warehouse import Warehouse
 from freshline.dagster.asset import asset_key
 from freshline.dagster.checks import quick_verdicts, read_facts
 from freshline.dagster.freshness import verdict
+from freshline.dagster.internals import DATA_VERSION_TAG, AssetCheckExecutionRecord
 from freshline.dagster.look import Look, beat, opened, switches, take_look
 from freshline.dagster.materialize import Materialization, outcome_metadata, version_metadata
 from freshline.dagster.partitions import PartitionBars, newest_done

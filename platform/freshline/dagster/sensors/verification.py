@@ -26,12 +26,12 @@ from dagster import (
     SensorResult,
     SkipReason,
 )
-from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 
 from freshline.commit.delta_log import count_rows
 from freshline.commit.warehouse import Warehouse
 from freshline.dagster.asset import asset_key
 from freshline.dagster.checks import VERIFIED_PARTITIONS, VERIFY
+from freshline.dagster.internals import AssetCheckExecutionRecordStatus
 from freshline.dagster.look import opened, take_look
 from freshline.dagster.partitions import done_partitions
 from freshline.dagster.scheduler import sensor_states

@@ -16,12 +16,14 @@ from types import FrameType
 
 import uvicorn
 from dagster import __version__ as dagster_version
-from dagster._cli.utils import get_instance_for_cli
-from dagster._core.workspace.context import WorkspaceProcessContext
-from dagster._core.workspace.load_target import WorkspaceFileTarget
-from dagster._utils.log import configure_loggers
 from dagster_webserver.app import create_app_from_workspace_process_context
 
+from freshline.dagster.internals import (
+    WorkspaceFileTarget,
+    WorkspaceProcessContext,
+    configure_loggers,
+    get_instance_for_cli,
+)
 from freshline.dagster.webserver.access import Access
 from freshline.dagster.webserver.guard import Guard
 from freshline.dagster.webserver.locations import kept_locations

@@ -12,9 +12,11 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from dagster._core.errors import DagsterUserCodeUnreachableError
-from dagster._core.remote_representation.code_location import GrpcServerCodeLocation
-from dagster._core.workspace.context import WorkspaceProcessContext
+from freshline.dagster.internals import (
+    DagsterUserCodeUnreachableError,
+    GrpcServerCodeLocation,
+    WorkspaceProcessContext,
+)
 
 LOG = logging.getLogger("dagster-webserver")
 
