@@ -101,7 +101,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 def kafka(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Topics]:
     """A Kafka broker of this run. A test that ends it starts it again."""
     from freshline.declare.project_settings import read_settings
-    from freshline.engine.kafka import provide_kafka
+    from freshline.engine.connector_jars import provide_connector_jars
     from resources.broker import new_broker
     from tests.kafka import Topics
 
@@ -109,7 +109,7 @@ def kafka(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iter
     (folder / "pyproject.toml").write_text("[tool.freshline]\n", encoding="utf-8")
     # By the environment: jars may have to come from a mirror or a folder.
     settings = read_settings(folder, os.environ)
-    provide_kafka(settings, spark)
+    provide_connector_jars("kafka", settings, spark)
     broker = new_broker(settings, settings.root / "broker")
     broker.start()
     yield Topics(broker, spark)

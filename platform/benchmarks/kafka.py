@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from freshline.declare.names import TableName
-from freshline.engine.kafka import provide_kafka
+from freshline.engine.connector_jars import provide_connector_jars
 from freshline.run import Runtime, query
 from resources.broker import Broker, new_broker
 
@@ -25,7 +25,7 @@ NAMES = ("event_id", "customer_id", "kind", "amount", "at", "note")
 def running_broker(spark: SparkSession, folder: Path) -> Iterator[Broker]:
     """A broker, and Kafka's classes in the session. What the broker costs is counted on both sides."""
     settings = Project(folder / "broker_project", {}).settings
-    provide_kafka(settings, spark)
+    provide_connector_jars("kafka", settings, spark)
     broker = new_broker(settings, folder / "broker", more={"auto.create.topics.enable": "true", "num.partitions": "2"})
     broker.start()
     try:

@@ -11,9 +11,10 @@ import pytest
 import freshline
 from freshline.declare.names import TableName
 from freshline.errors import RequestError
-from freshline.plan.position import TablePosition, TopicPosition
+from freshline.plan.position import TablePosition
 from freshline.plan.union import UnionToken
 from freshline.run.query import resolve_unions
+from freshline.sources.kafka.position import TopicPosition
 from tests.cli.conftest import FakeEngine
 
 POSITION = TopicPosition("c", "it's", "id", {0: 4})

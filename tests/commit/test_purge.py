@@ -13,8 +13,8 @@ from freshline.commit.purge import FOLDER, finish_purges, purge_table
 from freshline.commit.warehouse import Warehouse
 from freshline.declare.names import TableName
 from freshline.errors import RequestError, StorageError
-from freshline.plan.position import FilesPosition
 from freshline.plan.receipt import Receipt
+from freshline.sources.files.position import FilesPosition
 from freshline.testing import Crash
 
 SPEND, OTHER = TableName.parse("sales.spend"), TableName.parse("sales.spend__parked")

@@ -28,13 +28,16 @@ from freshline.declare.query import PythonInput, PythonQuery
 from freshline.declare.settings import Settings
 from freshline.declare.spec import Column, Mode, SourceSpec, Spec, TableSpec
 from freshline.errors import DeclarationError
+from freshline.sources.delta.connector import Delta
+from freshline.sources.files.connector import Files
+from freshline.sources.formats.json import Json
 
 SOURCE = SourceSpec(
     name=TableName(None, "touch_event"),
-    connector="files",
+    connection=Files("/landing/touch_event"),
+    format=Json(),
     columns=(Column("event_id", "STRING"), Column("arrived_at", "TIMESTAMP", "ingested_at")),
     written_at=Location("assets/touch_event.sql", 1),
-    path="/landing/touch_event",
     primary_key=("event_id",),
     comment="Touches of customers",
 )
@@ -89,7 +92,7 @@ def test_a_source_shows_what_it_is_and_where_it_was_written(show, root, settings
 
 
 def test_a_source_read_in_place_is_shown_where_it_is(show):
-    spec = show(replace(SOURCE, connector="delta"))
+    spec = show(replace(SOURCE, connection=Delta("/landing/touch_event"), format=None))
 
     assert spec.kinds == {"deltalake"}
     assert spec.metadata["dagster/uri"] == "file:///landing/touch_event"

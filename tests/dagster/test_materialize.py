@@ -29,6 +29,8 @@ from freshline.declare.names import TableName
 from freshline.declare.settings import Settings
 from freshline.declare.spec import Column, Mode, SourceSpec
 from freshline.errors import EngineError
+from freshline.sources.files.connector import Files
+from freshline.sources.formats.json import Json
 
 NAME = TableName(None, "touch_event")
 DONE = {"type": "done", "state": "SUCCEEDED", "error": None}
@@ -67,7 +69,7 @@ class Engine:
 @pytest.fixture
 def asset(settings: Settings):
     """The asset of one log table, whose engine is given."""
-    spec = SourceSpec(NAME, "files", (Column("event_id", "STRING"),), Location("touch_event.sql", 1), "/landing")
+    spec = SourceSpec(NAME, Files("/landing"), (Column("event_id", "STRING"),), Location("touch_event.sql", 1), Json())
     (settings.root / "touch_event.sql").write_text("CREATE SOURCE touch_event (event_id STRING)")
     warehouse = Warehouse(settings.warehouse)
     graph = Graph({NAME: spec}, (NAME,), {NAME: Freshness(10)}, {NAME: (Mode.CONTINUOUS, "fresh")})

@@ -124,7 +124,7 @@ def test_a_source_may_be_written_in_python(project):
 
     assert isinstance(source, SourceSpec)
     assert [column.name for column in source.columns] == ["id", "at"]
-    assert (source.header, source.max_record_bytes, source.primary_key) == (False, 100, ("id",))
+    assert (source.format.header, source.max_record_bytes, source.primary_key) == (False, 100, ("id",))
     assert source.freshness == Freshness(60)
     assert source.comment == "c"
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from freshline.declare.clauses import SourceClauses, TableClauses, Written
+from freshline.declare.clauses import SourceClauses, TableClauses
 from freshline.declare.freshness import Freshness
+from freshline.declare.location import Written
 from freshline.declare.spec import Constraint, Downstream, OnViolation, Watermark
 from freshline.declare.statement import read_statement
 from freshline.declare.tokens import Text

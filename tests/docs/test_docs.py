@@ -20,16 +20,17 @@ from freshline.cli.init import project_files
 from freshline.cli.main import COMMANDS, run
 from freshline.dagster.webserver.access import REFUSALS
 from freshline.declare.alert_settings import ALERT_KEYS, CHANNEL_OPTIONS
-from freshline.declare.options import (
-    SOURCE_OPTIONS,
-    SOURCE_OPTIONS_NOT_BUILT,
-    TABLE_OPTIONS,
-    TABLE_OPTIONS_NOT_BUILT,
-)
+from freshline.declare.options import SOURCE_OPTIONS_NOT_BUILT, TABLE_OPTIONS, TABLE_OPTIONS_NOT_BUILT
 from freshline.declare.project import read_project
 from freshline.declare.project_settings import KEYS, VARIABLES, read_settings
+from freshline.declare.registry import (
+    CONNECTORS_NOT_BUILT,
+    FORMATS_NOT_BUILT,
+    shipped_connectors,
+    shipped_formats,
+    shipped_options,
+)
 from freshline.declare.rules import RULES
-from freshline.declare.source import CONNECTORS_NOT_BUILT, FORMATS_NOT_BUILT, METADATA
 from freshline.errors import FreshlineError
 from freshline.plan.reason import CODES
 from freshline.plan.receipt import Receipt
@@ -110,11 +111,12 @@ def error_codes() -> set[str]:
 
 
 def rejections() -> set[str]:
-    """The keys of REJECTIONS, read from the file: importing it would load Spark."""
-    for node in ast.parse(text_of(LIBRARY / "refresh" / "ingest.py")).body:
+    """The keys of REJECTIONS, read from the file, since importing it would load Spark, and those of the formats."""
+    of_formats = {code for each in shipped_formats() for code in each.rejections}
+    for node in ast.parse(text_of(LIBRARY / "sources" / "records.py")).body:
         if isinstance(node, ast.AnnAssign) and getattr(node.target, "id", "") == "REJECTIONS" and node.value:
-            return set(ast.literal_eval(node.value))
-    raise AssertionError("refresh/ingest.py has no REJECTIONS")
+            return of_formats | set(ast.literal_eval(node.value))
+    raise AssertionError("sources/records.py has no REJECTIONS")
 
 
 def failpoints() -> set[str]:
@@ -133,7 +135,7 @@ def failpoints() -> set[str]:
 REFUSED = "What is refused for now"
 DEFINITIONS = {
     "options of tables": ("declarations.md", "Options of tables", set(TABLE_OPTIONS)),
-    "options of sources": ("declarations.md", "Options of sources", set(SOURCE_OPTIONS)),
+    "options of sources": ("declarations.md", "Options of sources", set(shipped_options())),
     "options not built": ("declarations.md", REFUSED, {*TABLE_OPTIONS_NOT_BUILT, *SOURCE_OPTIONS_NOT_BUILT}),
     "reason codes": ("refresh.md", "Reason codes", set(CODES)),
     "quarantine codes": ("refresh.md", "Quarantine codes", rejections()),
@@ -177,7 +179,7 @@ def test_what_is_refused_is_named(word: str) -> None:
     assert re.search(rf"\b{re.escape(word)}\b", section(DOCS / "declarations.md", REFUSED))
 
 
-@pytest.mark.parametrize("name", sorted({name for names in METADATA.values() for name in names}))
+@pytest.mark.parametrize("name", sorted({name for each in shipped_connectors() for name in each.metadata}))
 def test_metadata_is_described(name: str) -> None:
     assert f"`{name}`" in section(DOCS / "declarations.md", "CREATE SOURCE")
 

@@ -85,7 +85,7 @@ def test_environments_share_no_landing_directory(root: Path, tmp_path: Path) -> 
     other = read_project(replace(settings, environment="trial"), {})
 
     def paths(graph: Graph) -> set[str]:
-        return {spec.path for spec in graph.sources if isinstance(spec, SourceSpec)}
+        return {spec.connection.path for spec in graph.sources if isinstance(spec, SourceSpec)}
 
     assert all(path.startswith(str(root / ".freshline" / "local" / "landing")) for path in paths(local))
     assert not paths(local) & paths(other)

@@ -10,8 +10,9 @@ import pytest
 
 from freshline.declare.names import TableName
 from freshline.errors import FormatError
-from freshline.plan.position import FileMark, FilesPosition, TablePosition
+from freshline.plan.position import TablePosition
 from freshline.plan.receipt import Receipt, transaction_version
+from freshline.sources.files.position import FileMark, FilesPosition
 
 RECEIPT = Receipt(
     table=TableName.parse("a.t"), fingerprint="f", epoch=3, seq=7, mode="batch", strategy="append", reason="X: why",

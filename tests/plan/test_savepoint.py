@@ -9,7 +9,7 @@ import pytest
 
 from freshline.declare.names import TableName
 from freshline.errors import FormatError, SavepointError
-from freshline.plan.position import FilesPosition, TablePosition
+from freshline.plan.position import TablePosition
 from freshline.plan.receipt import Receipt
 from freshline.plan.savepoint import (
     Moved,
@@ -20,6 +20,7 @@ from freshline.plan.savepoint import (
     require_name,
     restored_receipt,
 )
+from freshline.sources.files.position import FilesPosition
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
 LOG, DIMENSION, TABLE = TableName(None, "log"), TableName(None, "dimension"), TableName(None, "t")

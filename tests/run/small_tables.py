@@ -22,10 +22,11 @@ from freshline.commit.small import append_small, change_small, create_small
 from freshline.commit.write import _properties
 from freshline.declare.names import TableName
 from freshline.declare.settings import Settings
-from freshline.plan.position import FilesPosition, Position
+from freshline.plan.position import Position
 from freshline.plan.project import open_project
 from freshline.plan.receipt import Receipt
 from freshline.run import Runtime, open_runtime
+from freshline.sources.files.position import FilesPosition
 from freshline.testing import Crash
 
 DELETED = re.compile(r'("deletionTimestamp":)(\d+)')

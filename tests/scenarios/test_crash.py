@@ -111,7 +111,7 @@ def test_a_stop_after_a_table_was_made(lab):
 
 
 def test_a_stop_between_noting_files_and_reading_more(lab, monkeypatch):
-    monkeypatch.setattr("freshline.run.log.RECENT_FILES", 2)
+    monkeypatch.setattr("freshline.sources.files.side_table.RECENT_FILES", 2)
     lab.files("ev", "id STRING")
     for batch in range(2):
         for number in range(2):

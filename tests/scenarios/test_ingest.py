@@ -10,8 +10,8 @@ import pytest
 
 from freshline.commit.delta_log import newest_version
 from freshline.errors import FileChangedError, ForeignWriteError, SourceError
-from freshline.refresh import plain_json
-from freshline.run import log as log_run
+from freshline.sources.files import plain_json
+from freshline.sources.files import reader as files_reader
 
 COLUMNS = "id STRING, n INT, ts TIMESTAMP"
 GOOD = '{"id": "a", "n": 1, "ts": "2026-01-01T00:00:00Z"}\n'
@@ -319,7 +319,7 @@ def test_files_are_known_after_their_names_left_the_receipts(lab, monkeypatch):
 
 
 def test_much_input_is_read_in_batches_of_bounded_size(lab, monkeypatch):
-    monkeypatch.setattr(log_run, "BATCH_FILES", 2)
+    monkeypatch.setattr(files_reader, "BATCH_FILES", 2)
     lab.files("ev", "id STRING")
     lab.declare("CREATE MATERIALIZED TABLE t FRESHNESS = INTERVAL '1' HOUR AS SELECT id FROM ev")
     for number in range(3):
@@ -414,7 +414,7 @@ def taken(monkeypatch):
         return plain_json.read_plain(spark, spec, root, files)
 
     monkeypatch.setattr(plain_json, "SMALL_BYTES", 0)
-    monkeypatch.setattr(log_run, "read_plain", read)
+    monkeypatch.setattr(files_reader, "read_plain", read)
     return sources
 
 

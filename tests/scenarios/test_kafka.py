@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from freshline.errors import OffsetsLostError, RequestError
-from freshline.plan.position import TopicPosition
 from freshline.plan.union import UnionToken
 from freshline.run import query
+from freshline.sources.kafka.position import TopicPosition
 from freshline.testing import Crash
 from tests.kafka import Record
 

@@ -13,9 +13,9 @@ import pytest
 
 from freshline.declare.names import TableName
 from freshline.errors import FilesMisreadError
-from freshline.plan.position import FileMark
-from freshline.refresh import ingest, plain_json
-from freshline.run import log as log_run
+from freshline.sources.files import plain_json
+from freshline.sources.files import reader as files_reader
+from freshline.sources.files.position import FileMark
 
 # Every character that is printed, but the one that parts folders; and others that a name may have.
 CHARACTERS = [chr(code) for code in range(32, 127) if chr(code) != "/"] + ["ü", "✓", "\n", "\t", "\u2028", "\x7f"]
@@ -87,8 +87,8 @@ def test_each_row_is_in_the_log_once_whatever_its_file_is_called(lab, key, count
 
 def test_much_data_in_files_with_odd_names_is_read_once_too(lab, monkeypatch):
     # Above this size Spark's tasks read.
-    monkeypatch.setattr(ingest, "SMALL_BYTES", 100)
-    monkeypatch.setattr(ingest, "LEAST_TASK_BYTES", 64)
+    monkeypatch.setattr(files_reader, "SMALL_BYTES", 100)
+    monkeypatch.setattr(files_reader, "LEAST_TASK_BYTES", 64)
     folder = lab.files("ev", "id STRING, f STRING METADATA FROM 'file', r BIGINT METADATA FROM 'record'")
     wanted = names(120)
     fill(lab, folder, wanted, lambda number: f'{{"id": "{number}"}}\n\n{{"id": "{number}b"}}\n')
@@ -118,14 +118,14 @@ def test_a_file_that_was_read_twice_or_never_fails_the_batch_and_nothing_is_comm
     lab.files("ev", "id STRING")
     for name in "abc":
         lab.land("ev", f"{name}.json", [{"id": name}, {"id": name}])
-    whole = ingest.pieces_of
+    whole = files_reader.pieces_of
 
     def twice_and_never(*given):
         a, _, c = whole(*given)
         return [a, a, c]
 
     with monkeypatch.context() as patch:
-        patch.setattr(ingest, "pieces_of", twice_and_never)
+        patch.setattr(files_reader, "pieces_of", twice_and_never)
         outcome = lab.refresh("ev")
     assert outcome.error is not None
     assert outcome.error.code == "FILES_MISREAD"
@@ -243,7 +243,7 @@ def test_a_file_that_is_taken_away_or_locked_between_the_listing_and_the_reading
     folder = lab.files("ev", "id STRING")
     for name in ("gone", "locked", "pipe", "good"):
         lab.land("ev", f"{name}.json", [{"id": name}])
-    inspect = log_run.inspect_files
+    inspect = files_reader.inspect_files
 
     def meanwhile(*given):
         (folder / "gone.json").unlink()
@@ -254,7 +254,7 @@ def test_a_file_that_is_taken_away_or_locked_between_the_listing_and_the_reading
         os.mkfifo(folder / "pipe.json")
         return inspect(*given)
 
-    monkeypatch.setattr(log_run, "inspect_files", meanwhile)
+    monkeypatch.setattr(files_reader, "inspect_files", meanwhile)
     outcome = lab.refresh("ev")
 
     assert outcome.error is None, outcome.error
@@ -267,7 +267,7 @@ def test_a_file_that_is_taken_away_or_locked_between_the_listing_and_the_reading
 def test_a_file_that_grows_while_it_is_read_fails_the_batch_and_is_read_when_it_is_complete(lab, monkeypatch):
     lab.files("ev", "id STRING")
     lab.land("ev", "a.json", [{"id": "a"}])
-    whole = ingest.pieces_of
+    whole = files_reader.pieces_of
 
     def growing(root, files, numbers):
         pieces = whole(root, files, numbers)
@@ -276,7 +276,7 @@ def test_a_file_that_grows_while_it_is_read_fails_the_batch_and_is_read_when_it_
         return pieces
 
     with monkeypatch.context() as patch:
-        patch.setattr(ingest, "pieces_of", growing)
+        patch.setattr(files_reader, "pieces_of", growing)
         outcome = lab.refresh("ev")
     assert (outcome.error.code, lab.rows("ev")) == (FilesMisreadError.code, [])
 
@@ -336,6 +336,6 @@ def test_the_marks_of_odd_names_come_back_from_the_receipt(lab):
 
     assert lab.refresh("ev").reason.startswith("NOTHING_NEW")
     spec = lab.runtime.graph.spec(TableName.parse("ev"))
-    known, _ = log_run.known_files(lab.runtime, spec, lab.runtime.warehouse.path(spec.name))
-    assert set(known.marks) == {"a\nb.json", "ü'\"\\.json"}
-    assert all(isinstance(mark, FileMark) for mark in known.marks.values())
+    known = lab.runtime.reader(spec).known(lab.receipt("ev").positions[spec.name])
+    assert set(known) == {"a\nb.json", "ü'\"\\.json"}
+    assert all(isinstance(mark, FileMark) for mark in known.values())

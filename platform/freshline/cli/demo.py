@@ -146,7 +146,8 @@ def load_generator(settings: Settings, graph: Graph) -> Generator:
     touches, campaigns = (graph.specs[TableName.parse(name)] for name in ("touch_event", "campaign_load"))
     assert isinstance(touches, SourceSpec)
     assert isinstance(campaigns, SourceSpec)
-    return cast(Generator, module.Generator(Path(touches.path).parent, Path(campaigns.path), SEED))
+    landing, loads = (Path(source.connection.shown["path"]) for source in (touches, campaigns))
+    return cast(Generator, module.Generator(landing.parent, loads, SEED))
 
 
 def load_topics(

@@ -59,7 +59,7 @@ class Warehouse:
     def location(self, spec: Spec) -> Path:
         """The Delta table that queries read for a declaration: ours, or the one that is read in place."""
         if isinstance(spec, SourceSpec) and not spec.is_log:
-            return Path(spec.path)
+            return Path(spec.connection.table_path)
         return self.path(spec.name)
 
 

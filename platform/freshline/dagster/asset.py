@@ -110,8 +110,9 @@ def freshness_policy(graph: Graph, name: TableName) -> FreshnessPolicy | None:
 def kinds(spec: Spec) -> set[str]:
     """At most three, because a node of the graph has room for no more."""
     if isinstance(spec, SourceSpec):
-        outside = "kafka" if spec.kafka is not None else spec.format
-        return {"spark", "deltalake", outside} if spec.is_log else {"deltalake"}
+        return (
+            {"deltalake"} if spec.format is None else {"spark", "deltalake", spec.connection.kind or spec.format.name}
+        )
     return {"spark", "deltalake", "python" if isinstance(spec.query, PythonQuery) else "sql"}
 
 
@@ -188,11 +189,10 @@ def _columns(spec: Spec, location: Path, known: KnownColumns | None) -> Mapping[
 
 
 def _source_metadata(spec: SourceSpec) -> Mapping[str, Any]:
-    known = {"connector": spec.connector, "format": spec.format if spec.is_log else None}
-    if spec.kafka is not None:
-        # As they are written: what a reference stands for is nobody's here.
-        return {**known, "topic": spec.kafka.topic, "bootstrap.servers": spec.kafka.servers}
-    return {**known, "path": MetadataValue.path(spec.path)}
+    shown: dict[str, Any] = dict(spec.connection.shown)
+    if "path" in shown:
+        shown["path"] = MetadataValue.path(shown["path"])
+    return {"connector": spec.connector, "format": None if spec.format is None else spec.format.name, **shown}
 
 
 def _table_metadata(spec: TableSpec) -> Mapping[str, Any]:

@@ -12,13 +12,17 @@ import hashlib
 import json
 import os
 import tempfile
+from collections.abc import Callable
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from freshline import __version__
+from freshline.declare.connector import Connector
+from freshline.declare.format import Format
 from freshline.declare.freshness import Freshness
+from freshline.declare.registry import find_connector, find_format, origin
 from freshline.declare.spec import Downstream
 
 if TYPE_CHECKING:
@@ -125,11 +129,44 @@ def _converter() -> Converter:
 
     for kind in (Freshness | Downstream, Freshness | Downstream | None):
         converter.register_structure_hook(kind, freshness)
+    # The class of a connector or format is found by its name, also in another package.
+    for base, find in ((Connector, find_connector), (Format, find_format)):
+        _register(converter, base, find)
     return converter
+
+
+def _register(converter: Converter, base: type[Any], find: Callable[[str], type[Any]]) -> None:
+    from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn
+
+    writers: dict[type[Any], Callable[[Any], Any]] = {}
+    readers: dict[type[Any], Callable[[Any, Any], Any]] = {}
+
+    def write(value: Any) -> dict[str, Any] | None:
+        if value is None:
+            return None
+        kind = type(value)
+        if kind not in writers:
+            writers[kind] = make_dict_unstructure_fn(kind, converter)
+        return {"name": value.name, "origin": origin(kind), "values": writers[kind](value)}
+
+    def read(value: Any, _: Any) -> Any:
+        if value is None:
+            return None
+        kind = find(value["name"])
+        if value["origin"] != origin(kind):
+            raise ValueError(f"{value['name']} was of {value['origin']}")
+        if kind not in readers:
+            readers[kind] = make_dict_structure_fn(kind, converter)
+        return readers[kind](value["values"], kind)
+
+    for kind in (base, base | None):
+        converter.register_unstructure_hook(kind, write)
+        converter.register_structure_hook(kind, read)
 
 
 def _salt() -> str:
     """The versions of what parses; the sizes and times of our own modules make it right during development too."""
-    modules = sorted(Path(__file__).parent.glob("*.py"))
+    library = Path(__file__).parent.parent
+    modules = sorted([*(library / "declare").glob("*.py"), *(library / "sources").rglob("*.py")])
     facts = [(module.name, (stat := module.stat()).st_size, stat.st_mtime_ns) for module in modules]
     return f"{__version__} {version('sqlglot')} {facts}"

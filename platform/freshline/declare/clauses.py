@@ -7,23 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
 
 from freshline.declare.freshness import Freshness
-from freshline.declare.location import Location
+from freshline.declare.location import Location, Written
 from freshline.declare.names import TableName
 from freshline.declare.query import PythonQuery
 from freshline.declare.spec import Column, Constraint, Downstream, Spec, Watermark
-
-T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Written(Generic[T]):
-    """A value and the line of the file on which it stands."""
-
-    value: T
-    line: int
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,9 @@ from collections.abc import Sequence
 
 from sqlglot import exp
 
-from freshline.declare.clauses import Written
 from freshline.declare.columns import unknown_columns
 from freshline.declare.expression import parse_expression
-from freshline.declare.location import Location
+from freshline.declare.location import Location, Written
 from freshline.declare.names import PART, TableName
 from freshline.declare.rules import Problems, nearest
 from freshline.declare.spec import Constraint

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, order=True)
@@ -14,3 +17,11 @@ class Location:
 
     def __str__(self) -> str:
         return f"{self.path}:{self.line}"
+
+
+@dataclass(frozen=True)
+class Written(Generic[T]):
+    """A value and the line of the file on which it stands."""
+
+    value: T
+    line: int

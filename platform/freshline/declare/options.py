@@ -7,13 +7,16 @@ version is refused with a sentence. Nothing is ever ignored.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, assert_never
 
-from freshline.declare.clauses import Written
 from freshline.declare.freshness import parse_seconds
-from freshline.declare.location import Location
+from freshline.declare.location import Location, Written
 from freshline.declare.names import TableName
 from freshline.declare.rules import Problems, nearest
+from freshline.declare.secret import REFERENCE
 
 TABLE_OPTIONS = (
     "merge",
@@ -45,32 +48,75 @@ TABLE_OPTIONS = (
     "group",
 )
 TABLE_OPTIONS_NOT_BUILT = ()
+
+
+class Kind(StrEnum):
+    """What an option is read as."""
+
+    TEXT = "text"  # not empty, without the blanks around it
+    RAW = "raw"  # as it is written
+    SECONDS = "seconds"  # a length of time
+    WHOLE = "whole"
+    BOOLEAN = "boolean"
+    CHOICE = "choice"
+
+
+class Reference(StrEnum):
+    """Where an option may name something outside of the declaration, as `${env:NAME}`."""
+
+    NO = "no"
+    PART = "part"  # anywhere in the text
+    WHOLE = "whole"  # the whole text
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option of a source, as CREATE SOURCE WITH has it.
+
+    `help` is one sentence. `field` is the field of the connector or format that has the value, by default the name with
+    underscores. `required` says what the option is where a source must have it. A `secret` is never written in a
+    declaration: its value is a reference. `least` and `greatest` are of SECONDS and WHOLE, `choices` of CHOICE.
+    `is_beginning` says that all options that begin like `name` are meant, which are handed on as they are.
+    """
+
+    name: str
+    help: str
+    kind: Kind = Kind.TEXT
+    field: str = ""
+    required: str = ""
+    secret: bool = False
+    reference: Reference = Reference.NO
+    least: int = 1
+    greatest: int = 10**15 - 1
+    choices: tuple[str, ...] = ()
+    is_beginning: bool = False
+
+    @property
+    def may_refer(self) -> bool:
+        return self.secret or self.reference is not Reference.NO
+
+    @property
+    def field_name(self) -> str:
+        return self.field or self.name.replace("-", "_").replace(".", "_")
+
+
+# The options that sources of every connector have; `LOG_OPTIONS` are for those whose rows arrive in a log table.
+LOG_OPTIONS = (
+    Option("format", "how records are written"),
+    Option("deduplicate", "how long an event is recognized when it arrives again", Kind.SECONDS),
+    Option("max-record-bytes", "larger records go to quarantine", Kind.WHOLE, greatest=1024**3),
+    Option("watermark.max-ahead", "how far rows may be ahead of the clock", Kind.SECONDS, least=0),
+    Option("history", "how long old versions are kept", Kind.SECONDS),
+)
 SOURCE_OPTIONS = (
-    "connector",
-    "format",
-    "path",
-    "topic",
-    "bootstrap.servers",
-    "starting",
-    "rate-limit",
-    "accept-gap",
-    "accept-topic",
-    "settle",
-    "follow-links",
-    "header",
-    "null-value",
-    "deduplicate",
-    "max-record-bytes",
-    "watermark.max-ahead",
-    "history",
-    "alert.warn-after",
-    "alert.fail-after",
-    "owner",
-    "group",
+    Option("connector", "the kind of system outside"),
+    *LOG_OPTIONS,
+    Option("alert.warn-after", "the lag above which an alert warns", Kind.SECONDS),
+    Option("alert.fail-after", "the lag above which an alert fails", Kind.SECONDS),
+    Option("owner", "who is asked about it"),
+    Option("group", "the group in Dagster"),
 )
 SOURCE_OPTIONS_NOT_BUILT = ()
-# Options that begin like this are handed to the client of Kafka as they are, without these letters.
-KAFKA_OPTION = "kafka."
 
 _REFERENCE = re.compile(r"\$\{[^}]*\}")
 
@@ -121,6 +167,65 @@ class Options:
             "OPTION_VALUE", f"option '{key}' is '{self._options[key].value}'. Accepted is {expected}.", self.at(key)
         )
 
+    def written(self, option: Option) -> list[str]:
+        """The options that are written and meant by one of a table."""
+        if option.is_beginning:
+            return [key for key in self._options if key.startswith(option.name)]
+        return [option.name] if option.name in self._options else []
+
+    @property
+    def problems(self) -> Problems:
+        """Where problems with options go."""
+        return self._problems
+
+    def values(self, table: tuple[Option, ...]) -> dict[str, Any]:
+        """What is written, by the fields of the options; a required option that is missing has the empty text."""
+        found: dict[str, Any] = {}
+        for option in table:
+            if option.is_beginning:
+                found[option.field_name] = self.beginning(option.name)
+            elif option.name in self._options or option.required:
+                value = self.value(option)
+                if value is not None or option.required:
+                    found[option.field_name] = "" if value is None else value
+        return found
+
+    def value(self, option: Option) -> Any:
+        """The value of an option, None where it is not written or not accepted."""
+        match option.kind:
+            case Kind.TEXT:
+                return self.text(option.name)
+            case Kind.RAW:
+                return self.raw(option.name)
+            case Kind.SECONDS:
+                return self.seconds(option.name, least=option.least)
+            case Kind.WHOLE:
+                return self.whole(option.name, option.least, option.greatest)
+            case Kind.BOOLEAN:
+                return self.boolean(option.name)
+            case Kind.CHOICE:
+                return self.choice(option.name, option.choices)
+        assert_never(option.kind)
+
+    def require_reference(self, key: str, *, secret: bool) -> None:
+        """Refuse a secret that is written out, and a reference that is only part of the value."""
+        written = self._options.get(key)
+        if written is None or REFERENCE.match(written.value):
+            return
+        if secret:
+            self._problems.add(
+                "REFERENCE",
+                f"option '{key}' is a secret and is not written in a declaration. "
+                "Write ${env:NAME} or ${file:path}, which names where it is.",
+                self.at(key),
+            )
+        elif "${" in written.value:
+            self._problems.add(
+                "REFERENCE",
+                f"option '{key}': a reference is the whole value, ${{env:NAME}} or ${{file:path}}.",
+                self.at(key),
+            )
+
     def text(self, key: str) -> str | None:
         written = self._options.get(key)
         if written is None:
@@ -144,10 +249,10 @@ class Options:
             return value
         if value in not_built:
             self._problems.add(
-                "NOT_BUILT", f"'{key}' = '{value}' is not built yet. Built is {_or(accepted)}.", self.at(key)
+                "NOT_BUILT", f"'{key}' = '{value}' is not built yet. Built is {join_words(accepted)}.", self.at(key)
             )
         else:
-            self.refuse(key, _or(accepted))
+            self.refuse(key, join_words(accepted))
         return None
 
     def boolean(self, key: str) -> bool | None:
@@ -222,5 +327,6 @@ class Options:
         return {key: written.line for key, written in self._options.items()}
 
 
-def _or(words: tuple[str, ...]) -> str:
+def join_words(words: Sequence[str]) -> str:
+    """`a, b or c`."""
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"

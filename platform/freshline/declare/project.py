@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING
 
 from freshline.declare.cache import DeclarationCache
 from freshline.declare.clauses import Declaration
+from freshline.declare.connector import Place
 from freshline.declare.graph import Graph, Thresholds, arrange, build_graph, columns_of
 from freshline.declare.location import Location
 from freshline.declare.names import PART, TableName
 from freshline.declare.project_settings import find_project, read_settings
 from freshline.declare.rules import Problems, breach
 from freshline.declare.settings import Settings, provide_state
-from freshline.declare.source import check_landing_folder, resolve_path
 from freshline.declare.spec import SourceSpec, Spec, TableSpec
 from freshline.errors import DeclarationError
 
@@ -307,9 +307,8 @@ def _placed_source(
     declaration: Declaration, spec: SourceSpec, settings: Settings, environ: Mapping[str, str], problems: Problems
 ) -> Declaration:
     try:
-        path = resolve_path(declaration, settings.root, settings.environment, environ)
-        check_landing_folder(declaration, path, settings.warehouse)
-        return replace(declaration, spec=replace(spec, path=path))
+        place = Place(settings.root, settings.environment, environ, settings.warehouse, declaration.at)
+        return replace(declaration, spec=replace(spec, connection=spec.connection.resolve(place)))
     except DeclarationError as error:
         problems.extend(error)
         return declaration

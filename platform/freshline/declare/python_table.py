@@ -16,9 +16,9 @@ from datetime import timedelta
 from types import FrameType, FunctionType
 from typing import Any, TypeVar, overload
 
-from freshline.declare.clauses import QueryText, SourceClauses, TableClauses, Written
+from freshline.declare.clauses import QueryText, SourceClauses, TableClauses
 from freshline.declare.freshness import Freshness, parse_seconds
-from freshline.declare.location import Location
+from freshline.declare.location import Location, Written
 from freshline.declare.names import PART, TableName
 from freshline.declare.query import PythonInput, PythonQuery
 from freshline.declare.rules import Problems, breach

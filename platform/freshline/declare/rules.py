@@ -32,6 +32,7 @@ RULES: dict[str, str] = {
     "UNKNOWN_OPTION": "An option in WITH must be one of the documented list.",
     "OPTION_VALUE": "An option must have a value that it accepts.",
     "OPTION_NEEDS": "Some options need another option or clause beside them.",
+    "EXTENSION": "A connector or format of another package is in one installed package, and loads.",
     "REFERENCE": "`${env:NAME}` and `${file:path}` must name something that is there.",
     "COLUMN_TYPE": "A column of a source has one of Spark's types.",
     "COLUMN_NAME": "The name of a column has none of what Delta refuses: blank , ; { } ( ) = tab, line end.",

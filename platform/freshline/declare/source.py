@@ -2,128 +2,92 @@
 
 from __future__ import annotations
 
-import os
-import re
-from collections.abc import Mapping
-from datetime import UTC, datetime
-from pathlib import Path
-
 from freshline.declare.clauses import Declaration, SourceClauses
-from freshline.declare.folders import unfit
+from freshline.declare.connector import Connector
+from freshline.declare.format import Format
 from freshline.declare.freshness import Freshness
 from freshline.declare.location import Location
 from freshline.declare.names import REFUSED_IN_COLUMN, RESERVED_COLUMN
-from freshline.declare.options import KAFKA_OPTION, SOURCE_OPTIONS, SOURCE_OPTIONS_NOT_BUILT, Options
+from freshline.declare.options import (
+    LOG_OPTIONS,
+    SOURCE_OPTIONS,
+    SOURCE_OPTIONS_NOT_BUILT,
+    Options,
+    Reference,
+    join_words,
+)
+from freshline.declare.registry import (
+    CONNECTOR_GROUP,
+    CONNECTORS,
+    CONNECTORS_NOT_BUILT,
+    FORMAT_GROUP,
+    FORMATS,
+    FORMATS_NOT_BUILT,
+    ExtensionError,
+    find_connector,
+    find_format,
+    outside,
+    shipped_connectors,
+    shipped_formats,
+)
 from freshline.declare.rules import Problems, breach, nearest
-from freshline.declare.secret import REFERENCE
-from freshline.declare.spec import Column, Constraint, KafkaTopic, SourceSpec, Watermark
-
-CONNECTORS = ("files", "delta", "kafka")
-CONNECTORS_NOT_BUILT = (
-    "jdbc",
-    "postgres",
-    "mysql",
-    "debezium",
-    "rabbitmq",
-    "kinesis",
-    "elasticsearch",
-    "clickhouse",
-    "hdfs",
-    "hive",
-)
-FORMATS = ("json", "csv")
-FORMATS_NOT_BUILT = ("avro", "protobuf", "parquet", "debezium", "debezium-json", "orc", "xml", "text")
-# What a source knows beside the record, with the types in which it knows it.
-METADATA: Mapping[str, Mapping[str, str]] = {
-    "files": {"ingested_at": "TIMESTAMP", "file": "STRING", "record": "BIGINT"},
-    "kafka": {
-        "ingested_at": "TIMESTAMP",
-        "topic": "STRING",
-        "partition": "INT",
-        "offset": "BIGINT",
-        "timestamp": "TIMESTAMP",
-        "key": "BINARY",
-        "headers": "ARRAY<STRUCT<key: STRING, value: BINARY>>",
-    },
-    "delta": {},
-}
-LOG_ONLY = ("format", "deduplicate", "max-record-bytes", "watermark.max-ahead", "history")
-FILES_ONLY = ("settle", "follow-links", "header", "null-value")
-KAFKA_ONLY = ("topic", "bootstrap.servers", "starting", "rate-limit", "accept-gap", "accept-topic")
-# Properties of Kafka's client that freshline or Spark sets: another value would lose or repeat records.
-KAFKA_OWN = (
-    "bootstrap.servers",
-    "group.id",
-    "group.instance.id",
-    "auto.offset.reset",
-    "key.deserializer",
-    "value.deserializer",
-    "enable.auto.commit",
-    "isolation.level",
-    "interceptor.classes",
-)
-# Properties that hold a secret are references.
-KAFKA_SECRET = re.compile(r"(password|jaas\.config|secret|keystore\.key|token)\Z")
-
-_REFERENCE = re.compile(r"\$\{([^}]*)\}")
-_GAP = re.compile(r"([0-9]{1,9}):([0-9]{1,18})-([0-9]{1,18})")
-# Two letters at least, so that no drive of Windows is one; what follows is no part of a name with a colon in it.
-_LANDING_SCHEME = re.compile(
-    r"(?:[a-z][a-z0-9+.-]+:(?=/)|(?:file|dbfs|hdfs|s3|s3a|s3n|gs|abfs|abfss|wasb|wasbs):)", re.IGNORECASE
-)
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+from freshline.declare.spec import Column, Constraint, SourceSpec, Watermark
 
 
 def declare_source(clauses: SourceClauses) -> Declaration:
     """Judge a source; raises DeclarationErrors with all that is wrong with it."""
     problems = Problems()
     at = clauses.written_at
-    _check_connector(clauses)
-    options = Options(clauses.options, at, problems, SOURCE_OPTIONS, SOURCE_OPTIONS_NOT_BUILT, (KAFKA_OPTION,))
-    options.refuse_references(but=("path", "topic", "bootstrap.servers", KAFKA_OPTION))
-    connector = options.choice("connector", CONNECTORS)
+    written = clauses.options.get("connector")
+    connector = None if written is None else _connector(written.value.strip().lower(), at, written.line, problems)
+    written = clauses.options.get("format")
+    record_format = None if written is None else _format(written.value.strip().lower(), at, written.line, problems)
+    own = [option for each in (*shipped_connectors(), connector) if each is not None for option in each.options]
+    own += [option for of in (*shipped_formats(), record_format) if of is not None for option in of.options]
+    known = tuple(dict.fromkeys(option.name for option in (*SOURCE_OPTIONS, *own) if not option.is_beginning))
+    beginnings = tuple(dict.fromkeys(option.name for option in own if option.is_beginning))
+    options = Options(clauses.options, at, problems, known, SOURCE_OPTIONS_NOT_BUILT, beginnings)
+    options.refuse_references(but=tuple(dict.fromkeys(option.name for option in own if option.may_refer)))
     if "connector" not in options:
-        problems.add("OPTION_NEEDS", "a source needs WITH ('connector' = 'files'), 'kafka' or 'delta'.", at)
-    path = options.text("path")
-    file_format = options.choice("format", FORMATS, FORMATS_NOT_BUILT)
-    _check_options(options, connector, file_format, problems, at)
-    kafka = _declare_kafka(options, file_format, problems, at) if connector == "kafka" else None
+        named = " or ".join(f"'{name}'" for name in CONNECTORS if name != "files")
+        problems.add("OPTION_NEEDS", f"a source needs WITH ('connector' = 'files'), {named}.", at)
+    connection = None
+    if connector is not None:
+        _check_options(options, connector, record_format, at)
+        connection = connector.declare(options)
     deduplicate: float | None = 7 * 86400.0
     if options.needs("deduplicate", "a PRIMARY KEY, which names the event", clauses.primary_key is not None):
         forever = (options.raw("deduplicate") or "").strip().lower() == "forever"
         deduplicate = None if forever else (options.seconds("deduplicate") or deduplicate)
     _check_columns(clauses, connector, problems)
-    settle = options.seconds("settle", least=0)
-    header = options.boolean("header")
-    warn_after, fail_after = options.alert_seconds()
+    declared_format = None if record_format is None else record_format.declare(options)
+    largest, max_ahead = options.whole("max-record-bytes", 1, 1024**3), _max_ahead(clauses, options)
+    history, (warn_after, fail_after) = options.seconds("history"), options.alert_seconds()
+    owner, group = options.text("owner"), options.text("group")
+    watermark, constraints = _watermark(clauses, problems), _constraints(clauses, connector, problems)
+    problems.raise_all()
+    assert connection is not None
     spec = SourceSpec(
         name=clauses.name,
-        connector=connector or "files",
+        connection=connection,
         columns=tuple(column.value for column in clauses.columns),
         written_at=at,
-        path=path or "",
+        format=declared_format,
         primary_key=_declared_case(clauses),
         freshness=_stated_freshness(clauses),
         comment=clauses.comment,
-        format=file_format or "json",
-        header=True if header is None else header,
-        null_value=options.raw("null-value"),
-        watermark=_watermark(clauses, problems),
-        constraints=_constraints(clauses, connector, problems),
-        settle_seconds=2.0 if settle is None else float(settle),
+        watermark=watermark,
+        constraints=constraints,
         deduplicate_seconds=deduplicate,
-        max_record_bytes=options.whole("max-record-bytes", 1, 1024**3) or 4 * 1024 * 1024,
-        follow_links=bool(options.boolean("follow-links")),
-        max_ahead_seconds=_max_ahead(clauses, options),
-        history_seconds=options.seconds("history"),
+        max_record_bytes=largest or 4 * 1024 * 1024,
+        max_ahead_seconds=max_ahead,
+        history_seconds=history,
         warn_after_seconds=warn_after,
         fail_after_seconds=fail_after,
-        owner=options.text("owner"),
-        group=options.text("group"),
+        owner=owner,
+        group=group,
         options=options.as_written,
-        kafka=kafka,
     )
-    problems.raise_all()
     lines = dict(options.lines)
     if clauses.primary_key is not None:
         lines["PRIMARY KEY"] = clauses.primary_key.line
@@ -132,14 +96,55 @@ def declare_source(clauses: SourceClauses) -> Declaration:
     return Declaration(spec, lines)
 
 
-def _constraints(clauses: SourceClauses, connector: str | None, problems: Problems) -> tuple[Constraint, ...]:
+def _connector(name: str, at: Location, line: int, problems: Problems) -> type[Connector] | None:
+    """The connector of this name; None where there is none, which is then one of the problems."""
+    here = Location(at.path, line)
+    if name in CONNECTORS_NOT_BUILT and name not in (others := _names_outside(CONNECTOR_GROUP)):
+        # It has options of its own, of which nothing can be said.
+        built = join_words((*CONNECTORS, *others))
+        raise breach("NOT_BUILT", f"'connector' = '{name}' is not built yet. Built is {built}.", here)
+    if name not in CONNECTORS and name not in (others := _names_outside(CONNECTOR_GROUP)):
+        accepted = join_words((*CONNECTORS, *others))
+        problems.add("OPTION_VALUE", f"option 'connector' is '{name}'. Accepted is {accepted}.", here)
+        return None
+    try:
+        return find_connector(name)
+    except ExtensionError as error:
+        problems.add("EXTENSION", f"connector {error}", here)
+        return None
+
+
+def _format(name: str, at: Location, line: int, problems: Problems) -> type[Format] | None:
+    """The format of this name; None where there is none, which is then one of the problems."""
+    here = Location(at.path, line)
+    if name not in FORMATS and name not in (others := _names_outside(FORMAT_GROUP)):
+        built = join_words((*FORMATS, *others))
+        if name in FORMATS_NOT_BUILT:
+            problems.add("NOT_BUILT", f"'format' = '{name}' is not built yet. Built is {built}.", here)
+        else:
+            problems.add("OPTION_VALUE", f"option 'format' is '{name}'. Accepted is {built}.", here)
+        return None
+    try:
+        return find_format(name)
+    except ExtensionError as error:
+        problems.add("EXTENSION", f"format {error}", here)
+        return None
+
+
+def _names_outside(group: str) -> tuple[str, ...]:
+    return tuple(sorted({each.name for each in outside(group)}))
+
+
+def _constraints(
+    clauses: SourceClauses, connector: type[Connector] | None, problems: Problems
+) -> tuple[Constraint, ...]:
     if not clauses.constraints:
         return ()
     # Loads the parser, which a project that was read before does without.
     from freshline.declare.constraint import check_constraint_columns, check_constraints
 
     at = clauses.written_at
-    for written in clauses.constraints if connector == "delta" else ():
+    for written in clauses.constraints if connector is not None and not connector.is_log else ():
         problems.add(
             "CONSTRAINT",
             f"CONSTRAINT {written.value.name}: a source that is read in place is not written, so no row of it can be "
@@ -153,92 +158,57 @@ def _constraints(clauses: SourceClauses, connector: str | None, problems: Proble
 
 
 def _check_options(
-    options: Options, connector: str | None, record_format: str | None, problems: Problems, at: Location
+    options: Options, connector: type[Connector], record_format: type[Format] | None, at: Location
 ) -> None:
-    """Each connector has what it needs, and no option of another one."""
-    if connector == "kafka":
-        options.needs("path", "connector = files or delta", False)
+    """The connector has what it needs, and there is no option of another one, or of another format."""
+    problems = options.problems
+    for option in connector.options:
+        if option.required and option.name not in options:
+            problems.add(
+                "OPTION_NEEDS",
+                f"a source of {connector.title} needs the option '{option.name}': {option.required}.",
+                at,
+            )
+        for key in options.written(option):
+            if option.secret or option.reference is Reference.WHOLE:
+                options.require_reference(key, secret=option.secret)
+    others: dict[str, list[str]] = {}
+    taken = {option.name for option in connector.options}
+    for other in shipped_connectors():
+        for option in other.options:
+            if option.name not in taken:
+                for key in options.written(option):
+                    others.setdefault(key, []).append(other.name)
+    for key, names in others.items():
+        options.needs(key, f"connector = {' or '.join(names)}", False)
+    if connector.is_log:
+        _check_format(options, connector, record_format, at)
     else:
-        if "path" not in options:
-            problems.add("OPTION_NEEDS", "a source needs the option 'path': where its data is.", at)
-        for key in (*KAFKA_ONLY, *(f"{KAFKA_OPTION}{name}" for name in options.beginning(KAFKA_OPTION))):
-            options.needs(key, "connector = kafka", False)
-    if connector == "files" and "format" not in options:
-        problems.add("OPTION_NEEDS", "a source of files needs the option 'format': json or csv.", at)
-    if connector == "delta":
-        for key in LOG_ONLY:
-            options.needs(key, "connector = files or kafka", False)
-    if connector in ("delta", "kafka"):
-        for key in FILES_ONLY:
-            options.needs(key, "connector = files", False)
-    elif record_format is not None:
-        options.needs("header", "format = csv", record_format == "csv")
-        options.needs("null-value", "format = csv", record_format == "csv")
+        logs = " or ".join(each.name for each in shipped_connectors() if each.is_log)
+        formats = [option for each in shipped_formats() for option in each.options]
+        for option in (*LOG_OPTIONS, *formats):
+            options.needs(option.name, f"connector = {logs}", False)
 
 
-def _declare_kafka(options: Options, record_format: str | None, problems: Problems, at: Location) -> KafkaTopic:
-    for key, what in (("topic", "the topic's name"), ("bootstrap.servers", "the brokers, as host:port")):
-        if key not in options:
-            problems.add("OPTION_NEEDS", f"a source of Kafka needs the option '{key}': {what}.", at)
+def _check_format(
+    options: Options, connector: type[Connector], record_format: type[Format] | None, at: Location
+) -> None:
+    shipped = join_words([each.name for each in shipped_formats() if connector.has_lines or not each.of_files])
     if "format" not in options:
-        problems.add("OPTION_NEEDS", "a source of Kafka needs the option 'format': json.", at)
-    elif record_format not in (None, "json"):
-        problems.add("NOT_BUILT", "'format' = 'csv' is of files. Built for Kafka is json.", options.at("format"))
-    client = options.beginning(KAFKA_OPTION)
-    for name, value in client.items():
-        key = f"{KAFKA_OPTION}{name}"
-        if name in KAFKA_OWN:
-            problems.add(
-                "OPTION_VALUE", f"option '{key}': freshline sets {name} itself. Remove the option.", options.at(key)
-            )
-        elif KAFKA_SECRET.search(name) and not REFERENCE.match(value):
-            problems.add(
-                "REFERENCE",
-                f"option '{key}' is a secret and is not written in a declaration. "
-                "Write ${env:NAME} or ${file:path}, which names where it is.",
-                options.at(key),
-            )
-    for key in ("topic", "bootstrap.servers", *(f"{KAFKA_OPTION}{name}" for name in client)):
-        text = options.raw(key) or ""
-        if "${" in text and not REFERENCE.match(text):
-            problems.add(
-                "REFERENCE",
-                f"option '{key}': a reference is the whole value, ${{env:NAME}} or ${{file:path}}.",
-                options.at(key),
-            )
-    return KafkaTopic(
-        topic=options.text("topic") or "",
-        servers=options.text("bootstrap.servers") or "",
-        starting=_starting(options),
-        rate_limit=options.whole("rate-limit", 1, 10**9),
-        accepted_gaps=_accepted_gaps(options),
-        accepted_topic=options.text("accept-topic"),
-        client=client,
-    )
-
-
-def _starting(options: Options) -> str:
-    text = options.text("starting")
-    if text is None or text.lower() in ("earliest", "latest"):
-        return (text or "earliest").lower()
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        options.refuse("starting", "earliest, latest or a time such as 2026-11-01 00:00:00 (UTC unless it says)")
-        return "earliest"
-    return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).astimezone(UTC).isoformat()
-
-
-def _accepted_gaps(options: Options) -> tuple[tuple[int, int, int], ...]:
-    text = options.text("accept-gap")
-    found = []
-    for part in [] if text is None else text.split(","):
-        match = _GAP.fullmatch(part.strip())
-        if match is None or int(match[2]) >= int(match[3]):
-            options.refuse("accept-gap", "what OFFSETS_LOST shows, partition:from-to, several with commas")
-            return ()
-        found.append((int(match[1]), int(match[2]), int(match[3])))
-    return tuple(found)
+        options.problems.add("OPTION_NEEDS", f"a source of {connector.title} needs the option 'format': {shipped}.", at)
+    if record_format is None:
+        return
+    if record_format.of_files and not connector.has_lines:
+        options.problems.add(
+            "NOT_BUILT",
+            f"'format' = '{record_format.name}' is of files. Built for {connector.title} is {shipped}.",
+            options.at("format"),
+        )
+    taken = {option.name for option in record_format.options}
+    for other in shipped_formats():
+        for option in other.options:
+            if option.name not in taken:
+                options.needs(option.name, f"format = {other.name}", False)
 
 
 def _watermark(clauses: SourceClauses, problems: Problems) -> Watermark | None:
@@ -268,115 +238,6 @@ def _max_ahead(clauses: SourceClauses, options: Options) -> float:
     return 86_400.0 if stated is None else float(stated)
 
 
-def _check_connector(clauses: SourceClauses) -> None:
-    """A connector that is not built has options of its own, of which nothing can be said."""
-    written = clauses.options.get("connector")
-    connector = written.value.strip().lower() if written else ""
-    if written is not None and connector in CONNECTORS_NOT_BUILT:
-        raise breach(
-            "NOT_BUILT",
-            f"'connector' = '{connector}' is not built yet. Built is {' or '.join(CONNECTORS)}.",
-            Location(clauses.written_at.path, written.line),
-        )
-
-
-def resolve_path(declaration: Declaration, root: Path, environment: str, environ: Mapping[str, str]) -> str:
-    """The absolute path, or the URI, of a source, with its references resolved; empty for a topic.
-
-    Raises DeclarationError for a reference to something that is not there.
-    """
-    spec = declaration.spec
-    assert isinstance(spec, SourceSpec)
-    at = declaration.at("path")
-
-    def resolve(match: re.Match[str]) -> str:
-        if match[1] == "environment":
-            return environment
-        kind, _, what = match[1].partition(":")
-        if kind == "env" and what:
-            value = environ.get(what)
-            if not value:
-                raise breach("REFERENCE", f"${{env:{what}}}: there is no environment variable {what}. Set it.", at)
-            return value
-        if kind == "file" and what:
-            file = root / what
-            try:
-                return file.read_text(encoding="utf-8").strip()
-            except (OSError, UnicodeDecodeError) as error:
-                reason = error.strerror if isinstance(error, OSError) and error.strerror else "it is not UTF-8"
-                raise breach("REFERENCE", f"${{file:{what}}}: {file} cannot be read: {reason}.", at) from error
-        raise breach(
-            "REFERENCE",
-            f"{match[0]} is not a reference. References are ${{environment}}, ${{env:NAME}} and ${{file:path}}.",
-            at,
-        )
-
-    if spec.kafka is not None:
-        # Its references may be secrets: they are resolved where they are used, and kept nowhere.
-        return ""
-    path = _REFERENCE.sub(resolve, spec.path)
-    if spec.connector == "files":
-        _check_landing_path(path, spec.path, at)
-    elif _SCHEME.match(path):
-        return path
-    try:
-        folder = os.path.normpath(root / Path(path).expanduser())
-        if spec.connector == "delta":
-            _check_table_folder(folder, at)
-        return folder
-    except RuntimeError as error:
-        raise breach(
-            "OPTION_VALUE", f"option 'path': '{path}' names the home of somebody unknown. Write the whole path.", at
-        ) from error
-
-
-def check_landing_folder(declaration: Declaration, path: str, warehouse: Path) -> None:
-    """Refuse landing files among the tables of the warehouse, and a file where a folder is asked for."""
-    spec = declaration.spec
-    if not isinstance(spec, SourceSpec) or spec.connector != "files":
-        return
-    at, folder = declaration.at("path"), Path(path)
-    if folder.is_relative_to(warehouse):
-        raise breach(
-            "OPTION_VALUE",
-            f"option 'path': {path} is in the warehouse {warehouse}. Let files land in a folder outside.",
-            at,
-        )
-    if folder.is_file():
-        raise breach("OPTION_VALUE", f"option 'path': {path} is a file. Write the folder in which files land.", at)
-
-
-def _check_table_folder(folder: str, at: Location) -> None:
-    character = unfit(folder, written=False)
-    if character is not None:
-        raise breach(
-            "OPTION_VALUE",
-            f"option 'path': {folder} has {character!r} in it, and would be taken for another folder. Read the table "
-            "by a path without it.",
-            at,
-        )
-
-
-def _check_landing_path(path: str, written: str, at: Location) -> None:
-    """Refuse a path that would be taken for another one: landing files are read from folders of this machine."""
-    scheme = _LANDING_SCHEME.match(path)
-    if scheme is not None:
-        local = (
-            path[scheme.end() :].removeprefix("//localhost") if scheme[0].lower() == "file:" and path == written else ""
-        )
-        instead = f"'{'/' + local.lstrip('/')}'" if local.strip("/") else "the path at which it is mounted"
-        raise breach(
-            "OPTION_VALUE",
-            f"option 'path': '{written}' begins with {scheme[0]}, and files are read from folders of this machine. "
-            f"Write {instead}.",
-            at,
-        )
-    if not path.strip():
-        raise breach("OPTION_VALUE", "option 'path' is empty. Write the folder in which files land.", at)
-    if "\0" in path:
-        raise breach("OPTION_VALUE", "option 'path' has a NUL character, which no path has. Remove it.", at)
-
-
 def _stated_freshness(clauses: SourceClauses) -> Freshness | None:
     """DOWNSTREAM is what a source has anyway."""
     value = clauses.freshness.value if clauses.freshness else None
@@ -391,7 +252,7 @@ def _declared_case(clauses: SourceClauses) -> tuple[str, ...]:
     return tuple(spelling.get(name.lower(), name) for name in clauses.primary_key.value)
 
 
-def _check_columns(clauses: SourceClauses, connector: str | None, problems: Problems) -> None:
+def _check_columns(clauses: SourceClauses, connector: type[Connector] | None, problems: Problems) -> None:
     at = clauses.written_at
     for written in clauses.columns:
         column = written.value
@@ -402,14 +263,14 @@ def _check_columns(clauses: SourceClauses, connector: str | None, problems: Prob
                 f"column {column.name}: names that begin with {RESERVED_COLUMN} are freshline's own. Take another.",
                 here,
             )
-        if connector in ("files", "kafka") and REFUSED_IN_COLUMN.search(column.name):
+        if connector is not None and connector.is_log and REFUSED_IN_COLUMN.search(column.name):
             problems.add(
                 "COLUMN_NAME",
                 f"column `{column.name}` has a character that Delta refuses in names (blank , ; {{ }} ( ) =). "
                 "Take another name.",
                 here,
             )
-        if column.metadata is not None:
+        if column.metadata is not None and connector is not None:
             _check_metadata(column, connector, problems, here)
     if clauses.columns and all(column.value.metadata is not None for column in clauses.columns):
         problems.add("METADATA", "all columns are METADATA; a source has at least one column of the record.", at)
@@ -434,19 +295,21 @@ def _check_columns(clauses: SourceClauses, connector: str | None, problems: Prob
                 problems.add("PRIMARY_KEY", f"PRIMARY KEY names {name}, a MAP, which cannot be compared.", here)
 
 
-def _check_metadata(column: Column, connector: str | None, problems: Problems, here: Location) -> None:
+def _check_metadata(column: Column, connector: type[Connector], problems: Problems, here: Location) -> None:
     key = (column.metadata or "").lower()
-    known = METADATA[connector or "files"]
+    known = connector.metadata
     if not known:
-        problems.add("METADATA", f"column {column.name}: connector {connector} knows nothing beside the record.", here)
+        problems.add(
+            "METADATA", f"column {column.name}: connector {connector.name} knows nothing beside the record.", here
+        )
     elif key not in known:
         problems.add(
             "METADATA",
             f"column {column.name}: there is no METADATA '{column.metadata}'.{nearest(key, known)} "
-            f"A source of {connector or 'files'} has {', '.join(known)}.",
+            f"A source of {connector.name} has {', '.join(known)}.",
             here,
         )
-    elif column.type.upper() != known[key].upper():
+    elif column.type.upper() != known[key].type.upper():
         problems.add(
-            "METADATA", f"column {column.name}: METADATA FROM '{key}' is {known[key]}, not {column.type}.", here
+            "METADATA", f"column {column.name}: METADATA FROM '{key}' is {known[key].type}, not {column.type}.", here
         )

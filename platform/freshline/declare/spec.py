@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from freshline.declare.connector import Connector
+from freshline.declare.format import Format
 from freshline.declare.freshness import Freshness
 from freshline.declare.location import Location
 from freshline.declare.names import TableName
@@ -116,66 +118,28 @@ class Merge:
     upstream_deletes: str = "retract"
 
 
-# Where a log table has what a source knows beside the record.
-METADATA_COLUMNS: Mapping[str, str] = {
-    "ingested_at": "_freshline_ingested_at",
-    "file": "_freshline_file",
-    "record": "_freshline_record",
-    "topic": "_freshline_topic",
-    "partition": "_freshline_partition",
-    "offset": "_freshline_record",
-    "timestamp": "_freshline_timestamp",
-    "key": "_freshline_key",
-    "headers": "_freshline_headers",
-}
-
-
-@dataclass(frozen=True)
-class KafkaTopic:
-    """The topic of a Kafka source, as it is declared.
-
-    `topic`, `servers` and the values of `client` (properties of Kafka's own client) may be references, which are
-    resolved where they are used. `starting` is `earliest`, `latest` or a moment in UTC as ISO 8601 has it. `rate_limit`
-    is in records a second, None for no limit. `accepted_gaps` are ranges of offsets (from, to) by partition that may be
-    missing, `accepted_topic` the id of a topic that may take the place of the one that was read.
-    """
-
-    topic: str
-    servers: str
-    starting: str = "earliest"
-    rate_limit: int | None = None
-    accepted_gaps: tuple[tuple[int, int, int], ...] = ()
-    accepted_topic: str | None = None
-    client: Mapping[str, str] = field(default_factory=dict)
-
-
 @dataclass(frozen=True)
 class SourceSpec:
     """A system outside, and the columns that queries see of it.
 
-    `connector` is `files`, `kafka` or `delta`. `path` is absolute, and empty for `kafka`, whose topic is in `kafka`.
-    `options` are the texts of WITH as written (defaults not filled in), the typed ones stand beside them.
-    `warn_after_seconds` and `fail_after_seconds` are the lags above which there is an alert, None for those of its
-    freshness. For `files` and `kafka` the rows arrive in the log table of this name.
+    `connection` is its connector with what is declared of the system. `format` is None where the source is read in
+    place; otherwise the rows arrive in the log table of this name. `options` are the texts of WITH as written (defaults
+    not filled in), the typed ones stand beside them. `warn_after_seconds` and `fail_after_seconds` are the lags above
+    which there is an alert, None for those of its freshness.
     """
 
     name: TableName
-    connector: str
+    connection: Connector
     columns: tuple[Column, ...]
     written_at: Location
-    path: str
+    format: Format | None = None
     primary_key: tuple[str, ...] = ()
     freshness: Freshness | None = None
     comment: str | None = None
-    format: str = "json"
-    header: bool = True
-    null_value: str | None = None
     watermark: Watermark | None = None
     constraints: tuple[Constraint, ...] = ()
-    settle_seconds: float = 2.0
     deduplicate_seconds: float | None = 7 * 86400.0  # None: for ever
     max_record_bytes: int = 4 * 1024 * 1024
-    follow_links: bool = False
     max_ahead_seconds: float = 86_400.0
     history_seconds: int | None = None
     warn_after_seconds: int | None = None
@@ -183,17 +147,21 @@ class SourceSpec:
     owner: str | None = None
     group: str | None = None
     options: Mapping[str, str] = field(default_factory=dict)
-    kafka: KafkaTopic | None = None
+
+    @property
+    def connector(self) -> str:
+        """The name of the connector."""
+        return self.connection.name
 
     @property
     def is_log(self) -> bool:
         """Whether rows arrive in a log table of ours (else the source is read in place)."""
-        return self.connector != "delta"
+        return self.connection.is_log
 
     def stored_column(self, name: str) -> str:
         """Where the log table has a declared column."""
         metadata = next((one.metadata for one in self.columns if one.name.lower() == name.lower()), None)
-        return METADATA_COLUMNS[metadata] if metadata is not None and self.is_log else name
+        return self.connection.metadata[metadata].stored if metadata is not None and self.is_log else name
 
     @property
     def record_columns(self) -> tuple[Column, ...]:
@@ -207,13 +175,13 @@ class SourceSpec:
             "source",
             str(self.name).lower(),
             self.connector,
-            self.format,
+            # A source that is read in place has no format, and counts as one of JSON.
+            "json" if self.format is None else self.format.name,
             [(c.name.lower(), c.type, c.metadata) for c in self.columns],
             [c.lower() for c in self.primary_key],
             self.deduplicate_seconds,
-            self.header,
-            self.null_value,
-            *([] if self.kafka is None else [self.kafka.topic]),
+            *((True, None) if self.format is None else self.format.meaning),
+            *self.connection.meaning,
         )
 
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from freshline.declare.clauses import QueryText, SourceClauses, TableClauses, Written
+from freshline.declare.clauses import QueryText, SourceClauses, TableClauses
 from freshline.declare.column_types import normalise_type
 from freshline.declare.freshness import Freshness, parse_seconds
-from freshline.declare.location import Location
+from freshline.declare.location import Location, Written
 from freshline.declare.rules import Problems, breach, nearest
 from freshline.declare.spec import Column, Constraint, Downstream, OnViolation, Watermark
 from freshline.declare.tokens import Kind, Text, Token, Tokens

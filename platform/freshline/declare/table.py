@@ -11,12 +11,12 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from freshline.declare.clauses import Declaration, QueryText, TableClauses, Written
+from freshline.declare.clauses import Declaration, QueryText, TableClauses
 from freshline.declare.columns import output_columns, unknown_columns
 from freshline.declare.constraint import check_constraint_columns, check_constraints
 from freshline.declare.expression import kind_of_node, parse_expression
 from freshline.declare.freshness import Freshness
-from freshline.declare.location import Location
+from freshline.declare.location import Location, Written
 from freshline.declare.names import TableName
 from freshline.declare.options import TABLE_OPTIONS, TABLE_OPTIONS_NOT_BUILT, Options
 from freshline.declare.query import PythonQuery, SqlQuery

@@ -36,11 +36,11 @@ from freshline.declare.project import find_project, read_settings
 from freshline.declare.settings import Settings
 from freshline.declare.spec import Mode
 from freshline.engine import spark
+from freshline.engine.connector_jars import provide_connector_jars
 from freshline.engine.declarations import Declarations
 from freshline.engine.down_mark import require_not_down
 from freshline.engine.failpoint import read_failpoint
 from freshline.engine.in_force import InForce
-from freshline.engine.kafka import provide_kafka
 from freshline.engine.lock import WarehouseLock
 from freshline.engine.loops import Loops
 from freshline.engine.maintenance import Maintenance
@@ -282,7 +282,7 @@ def run_engine(settings: Settings, *, loops: bool, report: Report, down_mark: st
             control,
             python_tables=python_tables,
             failpoint=read_failpoint(os.environ),
-            provide_kafka=lambda: provide_kafka(settings, session, progress=_jar_progress(progress)),
+            provide_jars=lambda name: provide_connector_jars(name, settings, session, progress=_jar_progress(progress)),
         )
         for purged in finish_purges(runtime.warehouse, in_force.graph.order):
             LOG.info("deleted what was left of %s, which was dropped", purged)

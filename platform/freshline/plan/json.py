@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime
 from functools import cache
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 from freshline.declare.names import TableName
 from freshline.errors import FreshlineError, error_from_json
@@ -68,8 +68,13 @@ def _converter(*, compact: bool) -> Converter:
             **seconds,  # type: ignore[arg-type]
         )
 
-    converter.register_unstructure_hook_factory(lambda kind: is_dataclass(kind) and kind is not TableName, unstructure)
+    converter.register_unstructure_hook_factory(_is_plain, unstructure)
     return converter
+
+
+def _is_plain(kind: Any) -> bool:
+    """Whether a value is an object with its fields as keys."""
+    return is_dataclass(kind) and kind is not TableName and not _is_position(kind)
 
 
 def _is_error(kind: Any) -> bool:
@@ -77,7 +82,7 @@ def _is_error(kind: Any) -> bool:
 
 
 def _is_position(kind: Any) -> bool:
-    return kind == Position or kind in get_args(Position)
+    return isinstance(kind, type) and issubclass(kind, Position)
 
 
 def _are_spans(kind: Any) -> bool:

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
+
+from freshline.declare.connector import Position
+from freshline.declare.registry import ExtensionError, find_connector
+
+__all__ = ["Position", "TablePosition", "UnknownPosition", "position_from_json"]
 
 
 @dataclass(frozen=True)
-class TablePosition:
+class TablePosition(Position):
     """A version of a Delta table.
 
     `table_id` is the id in Delta's metadata: another id is another table, whatever its path. `seq` is the
@@ -16,74 +21,48 @@ class TablePosition:
     versions with one seq hold the same rows, because only maintenance commits without counting it up.
     """
 
+    kind = "table"
+
     table_id: str
     version: int
     seq: int | None = None
 
     def as_json(self) -> dict[str, Any]:
+        # Without a kind, as receipts always had it: every position that has none is one of a table.
         return {"table_id": self.table_id, "version": self.version, "seq": self.seq}
 
-
-@dataclass(frozen=True, order=True)
-class FileMark:
-    """A landing file as it was when it was read: path below the source's folder, bytes, modification time in ns."""
-
-    path: str
-    size: int
-    modified_ns: int
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        seq = value.get("seq")
+        return cls(str(value["table_id"]), int(value["version"]), None if seq is None else int(seq))
 
 
 @dataclass(frozen=True)
-class FilesPosition:
-    """The files that a log table has read.
+class UnknownPosition(Position):
+    """A position of a connector that is not installed. It is kept as it was written."""
 
-    All files with a batch number up to `flushed_seq` stand in the table `<log>__file`; `recent` are those
-    read since. Together they are the whole position.
-    """
+    kind = "unknown"
 
-    flushed_seq: int
-    recent: tuple[FileMark, ...]
+    value: Mapping[str, Any]
 
     def as_json(self) -> dict[str, Any]:
-        return {
-            "flushed_seq": self.flushed_seq,
-            "recent": [[mark.path, mark.size, mark.modified_ns] for mark in self.recent],
-        }
+        return dict(self.value)
 
-
-@dataclass(frozen=True)
-class TopicPosition:
-    """How far a log table has read a Kafka topic.
-
-    `offsets` are the next ones by partition: everything before was read. A topic that was deleted and made anew has
-    another `topic_id`.
-    """
-
-    cluster_id: str
-    topic: str
-    topic_id: str
-    offsets: Mapping[int, int]
-
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "cluster_id": self.cluster_id,
-            "topic": self.topic,
-            "topic_id": self.topic_id,
-            "offsets": {str(partition): self.offsets[partition] for partition in sorted(self.offsets)},
-        }
-
-
-Position = TablePosition | FilesPosition | TopicPosition
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        return cls(value)
 
 
 def position_from_json(value: Mapping[str, Any]) -> Position:
     """The inverse of `as_json`."""
-    if "flushed_seq" in value:
-        return FilesPosition(
-            int(value["flushed_seq"]), tuple(FileMark(str(p), int(s), int(m)) for p, s, m in value["recent"])
-        )
-    if "offsets" in value:
-        offsets = {int(partition): int(offset) for partition, offset in value["offsets"].items()}
-        return TopicPosition(str(value["cluster_id"]), str(value["topic"]), str(value["topic_id"]), offsets)
-    seq = value.get("seq")
-    return TablePosition(str(value["table_id"]), int(value["version"]), None if seq is None else int(seq))
+    kind = value.get("kind")
+    if kind is None:
+        # Receipts from before positions had a kind.
+        kind = "files" if "flushed_seq" in value else "kafka" if "offsets" in value else TablePosition.kind
+    if kind == TablePosition.kind:
+        return TablePosition.from_json(value)
+    try:
+        of = find_connector(str(kind)).position
+    except ExtensionError:
+        return UnknownPosition.from_json(value)
+    return UnknownPosition.from_json(value) if of is None else of.from_json(value)

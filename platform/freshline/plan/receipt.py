@@ -11,8 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
+from uuid import uuid4
 
 from freshline.declare.names import TableName
+from freshline.declare.spec import Spec
 from freshline.errors import FormatError
 from freshline.plan.json import from_json, to_compact_json
 from freshline.plan.partition import Span
@@ -145,6 +147,24 @@ def _flat(value: Mapping[str, Any]) -> dict[str, Any]:
     rows = value["rows"]
     counts = {"rows_in": rows["in"], "rows_out": rows["out"], "rejected": rows.get("rejected", 0)}
     return {**value, **counts, **({"spans": value["time"]} if "time" in value else {})}
+
+
+def side_receipt(spec: Spec, epoch: int, seq: int, mode: str, reason: str, stamp: datetime) -> Receipt:
+    """The receipt of a commit to a table that stands beside another: its rows are counted, and no input has moved."""
+    return Receipt(
+        table=spec.name,
+        fingerprint=spec.fingerprint,
+        epoch=epoch,
+        seq=seq,
+        mode=mode,
+        strategy="append",
+        reason=reason,
+        data_timestamp=stamp,
+        positions={},
+        rows_in=0,
+        rows_out=None,
+        attempt=uuid4().hex,
+    )
 
 
 def transaction_version(epoch: int, seq: int) -> int:

@@ -7,7 +7,7 @@ goes. Reading with the same token gives the same rows again. Everything here com
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -15,10 +15,9 @@ from typing import Any
 from freshline.declare.names import TableName
 from freshline.declare.query import SqlQuery
 from freshline.declare.spec import SourceSpec, Spec
-from freshline.errors import OffsetsLostError, RequestError, TopicReplacedError
-from freshline.plan.position import FileMark, Position, TablePosition, TopicPosition, position_from_json
+from freshline.errors import RequestError
+from freshline.plan.position import Position, TablePosition, position_from_json
 from freshline.plan.shape import read_shape
-from freshline.plan.topic import Offsets, TopicLook, TopicRange
 
 FORMAT = 1
 
@@ -100,67 +99,3 @@ def log_behind(spec: Spec, specs: Mapping[TableName, Spec]) -> SourceSpec:
         why = shape.volatile or str(shape.not_monotone)
         raise RequestError(f"union_read of {spec.name}: its query does more than choose rows and columns ({why}).")
     return log
-
-
-@dataclass(frozen=True)
-class TopicTail:
-    """Where the records of a tail are: up to `logged` in the log table, the others in the topic."""
-
-    logged: Offsets
-    unread: TopicRange
-
-
-def split_topic(
-    start: TopicPosition, end: TopicPosition, newest: TopicPosition | None, *, earliest: Offsets | None, where: str
-) -> TopicTail:
-    """Where the records between two positions are now.
-
-    `newest` is how far the log has read. `earliest` are the oldest offsets that the topic still has, where all is to be
-    read from it as long as all is there, None where the log comes first. Raises TopicReplacedError.
-    """
-    if newest is not None and newest.topic_id != end.topic_id:
-        raise TopicReplacedError(
-            f"the token is of topic {end.topic_id}, and the log has gone on with topic {newest.topic_id}. Read anew.",
-            where=where,
-        )
-    first = {partition: start.offsets.get(partition, 0) for partition in end.offsets}
-    if earliest is not None and all(earliest.get(partition, 0) <= offset for partition, offset in first.items()):
-        logged = first
-    else:
-        read = {} if newest is None else newest.offsets
-        logged = {
-            partition: min(end.offsets[partition], max(offset, read.get(partition, 0)))
-            for partition, offset in first.items()
-        }
-    return TopicTail(logged, TopicRange(logged, dict(end.offsets)))
-
-
-def require_unread(tail: TopicTail, look: TopicLook, topic_id: str, *, where: str) -> None:
-    """Raise an error unless the topic still has what is to be read from it."""
-    if look.topic_id != topic_id:
-        raise TopicReplacedError(
-            f"topic {look.topic} was deleted and made anew (its id is {look.topic_id}, the token's {topic_id}), and "
-            "part of what the token names was not in the log. Read anew.",
-            where=where,
-        )
-    for partition, end in sorted(tail.unread.end.items()):
-        offset = tail.unread.start[partition]
-        if offset < end and (look.earliest.get(partition, end) > offset or look.ends.get(partition, -1) < end):
-            raise OffsetsLostError(
-                f"topic {look.topic} no longer has offsets {offset} to {end - 1} of partition {partition}, which were "
-                "not in the log either. Nothing was read.",
-                where=where,
-            )
-
-
-def split_files(
-    end: Sequence[FileMark], read: Mapping[str, FileMark], intact: frozenset[str], *, prefer_files: bool
-) -> tuple[tuple[str, ...], tuple[FileMark, ...]]:
-    """Where the records of files are now: the paths of those to be taken from the log, and those to be opened.
-
-    `intact` are the paths that still hold what they held. With `prefer_files` all are opened while all are intact.
-    """
-    if prefer_files and all(mark.path in intact for mark in end):
-        return (), tuple(end)
-    logged = tuple(mark.path for mark in end if read.get(mark.path) == mark)
-    return logged, tuple(mark for mark in end if read.get(mark.path) != mark)

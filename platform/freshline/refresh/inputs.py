@@ -15,8 +15,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from freshline.declare.connector import FILE as FILE
+from freshline.declare.connector import HASH as HASH
+from freshline.declare.connector import INGESTED_AT as INGESTED_AT
+from freshline.declare.connector import RECORD as RECORD
+from freshline.declare.connector import SEQ as SEQ
 from freshline.declare.names import TableName
-from freshline.declare.spec import METADATA_COLUMNS, Column, SourceSpec, Spec
+from freshline.declare.spec import SourceSpec, Spec
 from freshline.errors import SourceError
 from freshline.plan.affected.algebra import SIGN
 from freshline.plan.changes import ChangeKind, Changes
@@ -24,19 +29,7 @@ from freshline.plan.position import TablePosition
 from freshline.refresh.literal import quoted
 from freshline.refresh.small_tables import read_small
 
-SEQ = "_freshline_seq"
-FILE = "_freshline_file"
-RECORD = "_freshline_record"
-INGESTED_AT = "_freshline_ingested_at"
-HASH = "_freshline_hash"
 ARRIVAL = (SEQ, FILE, RECORD)
-# What a queue knows of a record beside its place; there FILE is topic-partition, and RECORD the offset.
-TOPIC = "_freshline_topic"
-PARTITION = "_freshline_partition"
-TIMESTAMP = "_freshline_timestamp"
-KEY = "_freshline_key"
-HEADERS = "_freshline_headers"
-OF_QUEUE = (TOPIC, PARTITION, TIMESTAMP, KEY, HEADERS)
 
 
 @dataclass(frozen=True)
@@ -188,7 +181,7 @@ def read_feed(spark: SparkSession, pinned: Pinned, before: TablePosition, *, net
         feed = _change_feed(spark, pinned, before)
     columns = [F.col(quoted(name)) for name in column_names(pinned.spec, feed)]
     if isinstance(pinned.spec, SourceSpec) and pinned.is_log:
-        columns = [_log_column(column) for column in pinned.spec.columns]
+        columns = _log_columns(pinned.spec)
     if not net:
         return feed.select(*columns, "_change_type", "_commit_version", "_commit_timestamp").orderBy("_commit_version")
     counted = feed.select(*columns, _sign().alias(SIGN)).groupBy(
@@ -218,14 +211,13 @@ def declared_columns(rows: DataFrame, pinned: Pinned, *, arrival: bool) -> DataF
         return rows.select(*[F.col(quoted(name)) for name in column_names(spec, rows)])
     if spec.is_log:
         also = [F.col(name) for name in ARRIVAL] if arrival else []
-        return rows.select(*[_log_column(column) for column in spec.columns], *also)
+        return rows.select(*_log_columns(spec), *also)
     _check_columns(rows.schema, spec, pinned.path)
     return rows.select(*[F.col(quoted(column.name)).alias(column.name) for column in spec.columns])
 
 
-def _log_column(column: Column) -> SparkColumn:
-    stored = METADATA_COLUMNS[column.metadata] if column.metadata else column.name
-    return F.col(quoted(stored)).alias(column.name)
+def _log_columns(spec: SourceSpec) -> list[SparkColumn]:
+    return [F.col(quoted(spec.stored_column(column.name))).alias(column.name) for column in spec.columns]
 
 
 def _check_columns(schema: StructType, spec: SourceSpec, path: Path) -> None:

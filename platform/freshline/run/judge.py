@@ -29,8 +29,8 @@ from freshline.refresh.constraints import (
 )
 from freshline.refresh.inputs import FILE, RECORD
 from freshline.refresh.settle import settle
-from freshline.run.log import commit_quarantine
 from freshline.run.pin import Pins
+from freshline.run.quarantine import commit_quarantine
 from freshline.run.runtime import Runtime
 
 

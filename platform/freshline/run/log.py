@@ -1,7 +1,9 @@
-"""One refresh of the log table of a source of files: complete landing files, in batches, each batch one fenced commit.
+"""One refresh of a log table: what its source has and the log has not, in batches, each batch one fenced commit.
+
+The loop is the same for every connector; its reader (`freshline.sources.reader`) says what is there and reads it.
 
 Order within a batch, so that a stop at any point loses and repeats nothing: rejected rows go to the quarantine
-table first, with the batch's number; then the log's commit, whose receipt names the files. A batch that
+table first, with the batch's number; then the log's commit, whose receipt names the position. A batch that
 finds quarantined rows above the log's newest number takes them away before it begins.
 """
 
@@ -9,19 +11,18 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
-import deltalake
 from py4j.protocol import Py4JJavaError
 from pyspark import StorageLevel
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
 
 from freshline.commit.delta_log import (
     count_all,
@@ -35,66 +36,77 @@ from freshline.commit.write import (
     Committed,
     append_rows,
     create_table,
-    fenced_session,
     write_and_read_back,
 )
-from freshline.declare.names import TableName
-from freshline.declare.spec import SourceSpec, Spec
-from freshline.errors import DefinitionChangedError, FencedError, ForeignWriteError, FreshlineError, SourceError
-from freshline.plan.disk import HISTORY_SECONDS, history_seconds
-from freshline.plan.position import FileMark, FilesPosition, TopicPosition
+from freshline.declare.spec import SourceSpec
+from freshline.errors import DefinitionChangedError, FencedError, ForeignWriteError
+from freshline.plan.disk import history_seconds
 from freshline.plan.reason import Reason
 from freshline.plan.receipt import Receipt, Violation, added_up
-from freshline.plan.request import RefreshRequest
+from freshline.plan.request import LIVE, RefreshRequest
 from freshline.plan.result import Kind, RefreshResult, State
 from freshline.refresh.cancellation import Cancellation
 from freshline.refresh.constraints import count_violations
 from freshline.refresh.execution import suited_to
-from freshline.refresh.ingest import (
+from freshline.refresh.inputs import FILE, HASH, INGESTED_AT, SEQ
+from freshline.refresh.literal import quoted
+from freshline.refresh.settle import few_rows
+from freshline.refresh.small_tables import read_small
+from freshline.run.quarantine import commit_quarantine, next_seq
+from freshline.run.runtime import Progress, Runtime
+from freshline.sources.reader import SMALL_ROWS, STOPPED, Asked, Certain, Portion, Reader
+from freshline.sources.records import (
     DROPPED,
     ERROR,
-    FILES_SCHEMA,
-    QUARANTINE_SCHEMA,
-    QUEUE_QUARANTINE_SCHEMA,
     REDELIVERED,
-    SMALL_BYTES,
     accepted,
-    check_read,
+    judge_records,
     log_schema,
     mark_duplicates,
     mark_known,
+    quarantine_schema,
     quarantined,
-    read_records,
-    reading_of,
     record_hash,
     statistics_columns,
 )
-from freshline.refresh.inputs import FILE, HASH, INGESTED_AT, SEQ
-from freshline.refresh.landing import Listing, find_unread, list_landing
-from freshline.refresh.lines import Inspected, inspect_files
-from freshline.refresh.literal import quoted
-from freshline.refresh.plain_json import STOPPED, count_plain, end_reading, may_be_plain, read_plain
-from freshline.refresh.settle import few_rows
-from freshline.refresh.small_tables import read_small
-from freshline.run.runtime import KnownFiles, Progress, Runtime
 
-BATCH_BYTES = 256 << 20
-BATCH_FILES = 10_000
-# A batch of up to this many rows is looked at in the driver's own memory.
-SMALL_BATCH_ROWS = 20_000
-# Receipts carry the files read since the last flush; this many make a commit file of some tens of kilobytes.
-RECENT_FILES = 200
+# What a loop asks for ends after this long, so that what was read is handed on; the rest comes with the next look.
+LIVE_SECONDS = 20.0
 
 
 @dataclass(frozen=True)
-class Batch:
+class Ingested:
     """One committed batch: its receipt, its version, how many records went where, and what they violate."""
 
     committed: Committed
-    rejected: int
-    redelivered: int
+    rejected: int = 0
+    redelivered: int = 0
     dropped: int = 0
     violations: Mapping[str, Violation] = field(default_factory=dict)
+
+
+@dataclass
+class _Totals:
+    """What the batches of one refresh brought, added up."""
+
+    rows_out: int = 0
+    rejected: int = 0
+    left_out: int = 0
+    late: int = 0
+    ahead: int = 0
+    pieces: int = 0
+    violations: dict[str, Violation] = field(default_factory=dict)
+
+    @property
+    def rows_in(self) -> int:
+        return self.rows_out + self.rejected + self.left_out
+
+    def add(self, batch: Ingested, portion: Portion) -> None:
+        self.rows_out += batch.committed.rows_out
+        self.rejected += batch.rejected
+        self.left_out += batch.redelivered + batch.dropped
+        self.pieces += portion.pieces or 0
+        self.violations = added_up(self.violations, batch.violations)
 
 
 def refresh_log(
@@ -105,92 +117,67 @@ def refresh_log(
     cancellation: Cancellation,
     progress: Progress,
 ) -> RefreshResult:
-    """Bring in every complete file that was not read yet."""
+    """Bring in everything that the source has now; a part of it where the source or the time of a loop ends it."""
     started = time.monotonic()
-    root = Path(spec.path)
     path = runtime.warehouse.path(spec.name)
-    listing = _list(runtime, spec, root, request, cancellation, progress)
-    known, receipt = known_files(runtime, spec, path)
-    unread = find_unread(root, listing.complete, known.marks)
-    waiting = find_unread(root, listing.unsettled, known.marks).new
-    oldest = min((mark.modified_ns for mark in waiting), default=None)
-    stamp = listing.started
-    if oldest is not None:
-        stamp = min(stamp, datetime.fromtimestamp(oldest / 1e9, UTC))
     mode = str(runtime.graph.mode(spec.name))
-    rows_out = rejected = redelivered = dropped = late = ahead = 0
-    violations: dict[str, Violation] = {}
+    receipt = newest_batch(spec, path)
+    position = None if receipt is None else receipt.positions.get(spec.name)
+    reader = runtime.reader(spec)
+    look = reader.look(position, Asked(cancellation, progress, wait=request.wait_for_settle))
     version = newest_version(path)
+    totals = _Totals()
     committed = False
-    if unread.new or version is None or lacks_columns(path, spec):
+    left = look.left
+    if look.is_new or version is None or lacks_columns(path, spec):
         with runtime.working(cancellation, pool=request.cause, what=f"ingest {spec.name}") as spark:
             provide_log(runtime, spark, spec, path)
             version = newest_version(path)
             watermark = watermark_after(spec, path, read_newest(path))
-            batches = _batches(unread.new)
-            for number, marks in enumerate(batches, 1):
-                left = [mark for later in batches[number:] for mark in later]
-                batch_stamp = min(
-                    [stamp, *(datetime.fromtimestamp(mark.modified_ns / 1e9, UTC) for mark in left)], default=stamp
-                )
-                progress(f"reading {len(marks)} files ({number} of {len(batches)})")
-                batch = _ingest(runtime, spark, spec, path, marks, batch_stamp, watermark, mode, cancellation)
+            while (portion := reader.cut(look, position)) is not None:
+                progress(portion.progress)
+                begun = time.monotonic()
+                if portion.at is None and receipt is not None:
+                    portion = replace(portion, at=receipt.data_timestamp)
+                batch, portion = _ingest(runtime, spark, spec, reader, portion, watermark, mode, cancellation)
+                receipt, position = batch.committed.receipt, portion.after
                 if spec.watermark is not None:
-                    passed = passed_by(spec, path, batch.committed.version, batch.committed.receipt.seq, watermark)
-                    watermark, late, ahead = passed.watermark, late + passed.late, ahead + passed.ahead
-                rows_out += batch.committed.rows_out
-                rejected += batch.rejected
-                redelivered += batch.redelivered
-                dropped += batch.dropped
-                violations = added_up(violations, batch.violations)
-                version, committed = batch.committed.version, True
-    newest = read_newest(path)
-    receipt = newest.receipt if newest is not None else receipt
-    position = "" if receipt is None else f'{{"seq": {receipt.seq}}}'
-    runtime.control.record_check(spec.name, stamp, position)
-    reason = Reason("NEW_FILES", str(len(unread.new))) if unread.new else Reason("NOTHING_NEW")
+                    passed = passed_by(spec, path, batch.committed.version, receipt.seq, watermark)
+                    watermark = passed.watermark
+                    totals.late, totals.ahead = totals.late + passed.late, totals.ahead + passed.ahead
+                reader.release(portion, seconds=time.monotonic() - begun, rejected=batch.rejected)
+                totals.add(batch, portion)
+                version, committed, left = batch.committed.version, True, portion.left
+                if reader.pauses and request.cause == LIVE and time.monotonic() - started > LIVE_SECONDS:
+                    break
+    if not left:
+        runtime.control.record_check(spec.name, look.at, "" if receipt is None else f'{{"seq": {receipt.seq}}}')
     return RefreshResult(
         table=spec.name,
         at=runtime.clock(),
         kind=Kind.LOG,
         state=State.SUCCEEDED,
         strategy="append" if committed else "noop",
-        reason=str(reason),
+        reason=str(_reason(reader, totals, left, committed=committed)),
         version=version,
-        rows_in=rows_out + rejected + redelivered + dropped,
-        rows_out=rows_out,
-        rejected=rejected,
-        late_rows=None if spec.watermark is None else late,
-        ahead_rows=None if spec.watermark is None else ahead,
+        rows_in=totals.rows_in,
+        rows_out=totals.rows_out,
+        rejected=totals.rejected,
+        late_rows=None if spec.watermark is None else totals.late,
+        ahead_rows=None if spec.watermark is None else totals.ahead,
         seconds=time.monotonic() - started,
         mode=mode,
-        data_timestamp=stamp,
+        data_timestamp=look.at if not left else None if receipt is None else receipt.data_timestamp,
         committed=committed,
-        problems=(*unread.changed, *_passed_over(spec, listing)),
-        violations=violations,
+        problems=look.problems,
+        violations=totals.violations,
     )
 
 
-def _list(
-    runtime: Runtime,
-    spec: SourceSpec,
-    root: Path,
-    request: RefreshRequest,
-    cancellation: Cancellation,
-    progress: Progress,
-) -> Listing:
-    """List the directory; a request by a person waits for the files that were there when it was asked."""
-    listing = list_landing(root, spec.settle_seconds, runtime.clock(), follow_links=spec.follow_links)
-    if not request.wait_for_settle or not listing.unsettled:
-        return listing
-    asked = {mark.path for mark in listing.unsettled}
-    limit = time.monotonic() + 10 * spec.settle_seconds + 1
-    while any(mark.path in asked for mark in listing.unsettled) and time.monotonic() < limit:
-        progress(f"waiting for {len(listing.unsettled)} files to settle")
-        cancellation.wait(min(0.2, spec.settle_seconds))
-        cancellation.check()
-        listing = list_landing(root, spec.settle_seconds, runtime.clock(), follow_links=spec.follow_links)
-    return listing
+def _reason(reader: Reader[Any, Any], totals: _Totals, left: int, *, committed: bool) -> Reason:
+    if committed:
+        return Reason(reader.reason, str(totals.pieces or totals.rows_in))
+    return Reason("NOTHING_NEW", reader.waiting(left)) if left else Reason("NOTHING_NEW")
 
 
 def newest_batch(spec: SourceSpec, path: Path) -> Receipt | None:
@@ -204,7 +191,9 @@ def newest_batch(spec: SourceSpec, path: Path) -> Receipt | None:
             "then restart the engine.",
             where=str(spec.name),
         )
-    if receipt is not None and isinstance(receipt.positions.get(spec.name), TopicPosition) != (spec.kafka is not None):
+    position = None if receipt is None else receipt.positions.get(spec.name)
+    of = spec.connection.position
+    if position is not None and of is not None and not isinstance(position, of):
         raise DefinitionChangedError(
             "the connector was changed, and the log has rows of the other one. Declare a source under a new name.",
             where=str(spec.written_at),
@@ -212,52 +201,11 @@ def newest_batch(spec: SourceSpec, path: Path) -> Receipt | None:
     return receipt
 
 
-def known_files(runtime: Runtime, spec: SourceSpec, path: Path) -> tuple[KnownFiles, Receipt | None]:
-    """The files that a log table has read, and the receipt of its newest batch."""
-    receipt = newest_batch(spec, path)
-    attempt = None if receipt is None else receipt.attempt
-    cached = runtime.known_files.get(spec.name)
-    if cached is not None and cached.attempt == attempt:
-        return cached, receipt
-    marks: dict[str, FileMark] = {}
-    files = runtime.warehouse.files(spec.name)
-    if exists(files):
-        table = deltalake.DeltaTable(str(files)).to_pyarrow_table(columns=[SEQ, "path", "size", "modified_ns"])
-        # Of a log that was put back, or is made anew, later names are those of files that it no longer has.
-        flushed = 0 if receipt is None else _position(receipt, spec.name).flushed_seq
-        for row in table.to_pylist():
-            if row[SEQ] <= flushed:
-                marks[row["path"]] = FileMark(row["path"], row["size"], row["modified_ns"])
-    if receipt is not None:
-        marks.update((mark.path, mark) for mark in _position(receipt, spec.name).recent)
-    known = KnownFiles(attempt, marks)
-    runtime.known_files[spec.name] = known
-    return known, receipt
-
-
-def watermark_in_receipt(spec: SourceSpec, watermark: datetime | None) -> dict[str, datetime]:
+def _watermark_in_receipt(spec: SourceSpec, watermark: datetime | None) -> dict[str, datetime]:
     """The watermark before a batch as its receipt has it."""
     if spec.watermark is None or watermark is None:
         return {}
     return {spec.stored_column(spec.watermark.column): watermark}
-
-
-def _position(receipt: Receipt, name: TableName) -> FilesPosition:
-    position = receipt.positions.get(name)
-    return position if isinstance(position, FilesPosition) else FilesPosition(0, ())
-
-
-def _batches(marks: Sequence[FileMark]) -> list[list[FileMark]]:
-    """Split files, in order, into batches of bounded size; a larger file is a batch of its own."""
-    batches: list[list[FileMark]] = []
-    size = 0
-    for mark in marks:
-        if not batches or size + mark.size > BATCH_BYTES or len(batches[-1]) >= BATCH_FILES:
-            batches.append([])
-            size = 0
-        batches[-1].append(mark)
-        size += mark.size
-    return batches
 
 
 def lacks_columns(path: Path, spec: SourceSpec) -> bool:
@@ -294,77 +242,12 @@ def provide_log(runtime: Runtime, spark: SparkSession, spec: SourceSpec, path: P
         spark.sql(f"ALTER TABLE delta.{quoted(str(path))} ADD COLUMNS ({names})")
 
 
-def _ingest(
-    runtime: Runtime,
-    spark: SparkSession,
-    spec: SourceSpec,
-    path: Path,
-    marks: Sequence[FileMark],
-    stamp: datetime,
-    watermark: datetime | None,
-    mode: str,
-    cancellation: Cancellation,
-) -> Batch:
-    started = time.monotonic()
-    # First: what is committed from here on was not seen.
-    planned = newest_version(path)
-    known, previous = known_files(runtime, spec, path)
-    position = FilesPosition(0, ()) if previous is None else _position(previous, spec.name)
-    position = _flush(runtime, spark, spec, position, previous)
-    seq = next_seq(runtime, spark, spec, previous, mode)
-    now = runtime.clock()
-    attempt = uuid4().hex
-
-    def receipt(good: int, rejected: int, left_out: int) -> Receipt:
-        return Receipt(
-            table=spec.name,
-            fingerprint=spec.fingerprint,
-            epoch=runtime.epoch,
-            seq=seq,
-            mode=mode,
-            strategy="append",
-            reason=str(Reason("NEW_FILES", str(len(marks)))),
-            data_timestamp=stamp,
-            positions={spec.name: FilesPosition(position.flushed_seq, (*position.recent, *marks))},
-            rows_in=good + rejected + left_out,
-            rows_out=good,
-            rejected=rejected,
-            attempt=attempt,
-            cut={str(spec.name): {"seq": seq}},
-            seconds=time.monotonic() - started,
-            planned=planned,
-            watermark=watermark_in_receipt(spec, watermark),
-        )
-
-    root = Path(spec.path)
-    files = inspect_files(root, marks, reading_of(spec), cancellation.check)
-    small = sum(file.size for file in files) <= SMALL_BYTES
-    portion = Portion(spec, path, seq, now, small, receipt)
-    stored = count_all([path]) if spec.primary_key else []
-    with suited_to(spark, [*stored, SMALL_BATCH_ROWS if small else None]):
-        try:
-            batch = _commit_plain(runtime, spark, portion, files, cancellation)
-            if batch is None:
-                records = read_records(spark, spec, root, files)
-                batch = commit_checked(
-                    runtime,
-                    spark,
-                    portion,
-                    records.rows,
-                    cancellation,
-                    check=lambda found: check_read(records.counts, found, root, files),
-                )
-        finally:
-            end_reading(spark)
-    runtime.known_files[spec.name] = KnownFiles(attempt, {**known.marks, **{mark.path: mark for mark in marks}})
-    return batch
-
-
 @dataclass(frozen=True)
-class Portion:
-    """What becomes one batch. `receipt` makes its receipt from the rows that are good, rejected, left out.
+class Batch:
+    """What becomes one commit. `receipt` makes its receipt from the rows that are good, rejected, left out.
 
-    `small` says that it may be looked at in the driver's own memory.
+    `confirm` is called before anything is committed, and raises where that must not be. `small` says that the records
+    may be looked at in the driver's own memory.
     """
 
     spec: SourceSpec
@@ -372,26 +255,107 @@ class Portion:
     seq: int
     now: datetime
     small: bool
-    receipt: Callable[[int, int, int], Receipt]
+    receipt: Callable[[int | None, int, int], Receipt]
+    confirm: Callable[[Mapping[str, int] | None], None]
 
 
-def _commit_plain(
+def _ingest(
     runtime: Runtime,
     spark: SparkSession,
+    spec: SourceSpec,
+    reader: Reader[Any, Any],
     portion: Portion,
-    files: Sequence[Inspected],
+    watermark: datetime | None,
+    mode: str,
     cancellation: Cancellation,
-) -> Batch | None:
-    """Commit records that leave no doubt, read the short way; None where the long way must be taken."""
-    spec, root = portion.spec, Path(portion.spec.path)
-    if not may_be_plain(spec, root, files):
-        return None
-    counts = {file.mark.path: file.lines for file in files}
-    check_read(counts, count_plain(spark, root, files), root, files)
-    rows = accepted(read_plain(spark, spec, root, files), spec, portion.seq, portion.now)
+) -> tuple[Ingested, Portion]:
+    """Commit one portion. Raises FencedError where the log is not where the portion begins."""
+    started = time.monotonic()
+    path = runtime.warehouse.path(spec.name)
+    # First: what is committed from here on was not seen.
+    planned = newest_version(path)
+    newest = newest_batch(spec, path)
+    if (None if newest is None else newest.positions.get(spec.name)) != portion.before:
+        raise FencedError(
+            "another batch was committed to this log meanwhile; nothing was written. Ask again.", where=str(spec.name)
+        )
+    portion = reader.prepare(spark, portion, newest, cancellation)
+    seq = next_seq(runtime, spark, spec, newest, mode)
+    attempt = uuid4().hex
+
+    def receipt(good: int | None, rejected: int, left_out: int) -> Receipt:
+        # Where nobody counted, the commit's own metrics have the rows.
+        read = portion.most_records if good is None else good + rejected + left_out
+        return Receipt(
+            table=spec.name,
+            fingerprint=spec.fingerprint,
+            epoch=runtime.epoch,
+            seq=seq,
+            mode=mode,
+            strategy="append",
+            reason=str(Reason(reader.reason, str(read if portion.pieces is None else portion.pieces))),
+            data_timestamp=portion.at,
+            positions={spec.name: portion.after},
+            rows_in=read,
+            rows_out=good,
+            rejected=rejected,
+            attempt=attempt,
+            cut={str(spec.name): {"seq": seq}},
+            seconds=time.monotonic() - started,
+            planned=planned,
+            watermark=_watermark_in_receipt(spec, watermark),
+        )
+
+    def confirm(found: Mapping[str, int] | None) -> None:
+        reader.confirm(portion, found)
+
+    batch = Batch(spec, path, seq, runtime.clock(), portion.small, receipt, confirm)
+    stored = count_all([path]) if spec.primary_key else []
+    with suited_to(spark, [*stored, SMALL_ROWS if portion.small else None]):
+        try:
+            return _commit_portion(runtime, spark, reader, batch, portion, cancellation), portion
+        except (PySparkException, Py4JJavaError) as error:
+            cancellation.check()
+            explained = reader.explain(error, portion)
+            if explained is None:
+                raise
+            raise explained from error
+        finally:
+            reader.finish(spark)
+
+
+def _commit_portion(
+    runtime: Runtime,
+    spark: SparkSession,
+    reader: Reader[Any, Any],
+    batch: Batch,
+    portion: Portion,
+    cancellation: Cancellation,
+) -> Ingested:
+    spec = batch.spec
+    certain = reader.read_certain(spark, portion)
+    if certain is not None:
+        ingested = _commit_certain(runtime, batch, certain, cancellation)
+        if ingested is not None:
+            return ingested
+    records = reader.read(spark, portion)
+    rows = judge_records(records.groups, spec)
+    # Without a key no record needs to be compared with others, so that nothing has to be counted or kept beforehand.
+    counted = records.counts is not None
+    if portion.clean and not portion.small and not counted and not spec.primary_key and not spec.constraints:
+        good = rows.where(F.assert_true(F.col(ERROR).isNull(), F.lit(STOPPED)).isNull())
+        ingested = _commit_certain(runtime, batch, Certain(good, None), cancellation)
+        if ingested is not None:
+            return ingested
+    return _commit_checked(runtime, spark, batch, rows, cancellation, counted=counted)
+
+
+def _commit_certain(runtime: Runtime, batch: Batch, certain: Certain, cancellation: Cancellation) -> Ingested | None:
+    """Commit records in one pass that ends at the first one in doubt; None where it ended, and nothing is there."""
+    batch.confirm(None)
+    rows = accepted(certain.rows, batch.spec, batch.seq, batch.now)
     try:
-        receipt = portion.receipt(sum(counts.values()), 0, 0)
-        return Batch(commit_log(runtime, portion, rows, receipt, cancellation, count=None), 0, 0)
+        return Ingested(_commit_log(runtime, batch, rows, batch.receipt(certain.count, 0, 0), cancellation, count=None))
     except (PySparkException, Py4JJavaError) as error:
         # What a task raises comes back as either, by how deep Spark has wrapped it.
         if STOPPED not in str(error):
@@ -403,62 +367,63 @@ def _count(few: tuple[DataFrame, int] | None) -> int | None:
     return None if few is None else few[1]
 
 
-def commit_checked(
+def _commit_checked(
     runtime: Runtime,
     spark: SparkSession,
-    portion: Portion,
+    batch: Batch,
     rows: DataFrame,
     cancellation: Cancellation,
     *,
-    check: Callable[[Mapping[str, int]], None] | None = None,
-) -> Batch:
-    """Commit parsed records that are looked at one by one: rejected ones to the quarantine table, then good ones.
+    counted: bool,
+) -> Ingested:
+    """Commit judged records that are looked at one by one: rejected ones to the quarantine table, then good ones.
 
-    `check` is given how many rows there are of each file, and raises where that is wrong.
+    With `counted` the reader is told how many rows there are of each place.
     """
-    spec = portion.spec
+    spec = batch.spec
     if spec.primary_key:
         rows = rows.withColumn(HASH, record_hash(spec))
     few = None
-    if portion.small:
+    if batch.small:
         # In one task nothing needs to be shuffled, and the log gets one file.
         rows = rows.coalesce(1)
-        few = few_rows(rows, SMALL_BATCH_ROWS)
+        few = few_rows(rows, SMALL_ROWS)
     # Parsed once, used for the counts, the quarantine and the log.
     rows = few[0] if few is not None else rows.persist(StorageLevel.MEMORY_AND_DISK)
     try:
-        marked = _mark_redelivered(spark, spec, portion.path, rows, portion.now) if spec.primary_key else rows
-        again = few_rows(marked, SMALL_BATCH_ROWS) if few is not None and marked is not rows else None
+        marked = _mark_redelivered(spark, spec, batch.path, rows, batch.now) if spec.primary_key else rows
+        again = few_rows(marked, SMALL_ROWS) if few is not None and marked is not rows else None
         marked = marked if again is None else again[0]
-        place = F.lit("") if check is None else F.col(FILE)
-        counted: Counter[tuple[str, str | None]] = (
+        place = F.col(FILE) if counted else F.lit("")
+        groups: Counter[tuple[str, str | None]] = (
             Counter((row[0], row[1]) for row in marked.select(place, ERROR).collect())
             if few is not None
             else Counter({(row[0], row[1]): row[2] for row in marked.groupBy(place, ERROR).count().collect()})
         )
         counts: Counter[str | None] = Counter()
         found: Counter[str] = Counter()
-        for (file, error), count in counted.items():
+        for (file, error), count in groups.items():
             counts[error] += count
             found[file] += count
-        if check is not None:
-            check(found)
+        batch.confirm(found if counted else None)
         violations = _violations(marked, spec)
         redelivered = counts.pop(REDELIVERED, 0)
         dropped = counts.pop(DROPPED, 0)
         good = counts.pop(None, 0)
         rejected = sum(counts.values())
-        receipt = replace(portion.receipt(good, rejected, redelivered + dropped), violations=violations)
+        receipt = replace(batch.receipt(good, rejected, redelivered + dropped), violations=violations)
         cancellation.check()
         if rejected:
             runtime.failpoint("log-before-quarantine")
-            rows_out = quarantined(marked, spec, portion.seq, portion.now)
-            commit_quarantine(runtime, spark, spec, rows_out, receipt, count=_count(few))
+            rows_out = quarantined(marked, spec, batch.seq, batch.now)
+            commit_quarantine(
+                runtime, spark, spec, rows_out, receipt, count=_count(few), schema=quarantine_schema(spec)
+            )
             runtime.failpoint("log-after-quarantine")
-        committed = commit_log(
+        committed = _commit_log(
             runtime,
-            portion,
-            accepted(marked, spec, portion.seq, portion.now),
+            batch,
+            accepted(marked, spec, batch.seq, batch.now),
             receipt,
             cancellation,
             count=_count(few),
@@ -466,7 +431,7 @@ def commit_checked(
     finally:
         if few is None:
             rows.unpersist()
-    return Batch(committed, rejected, redelivered, dropped, violations)
+    return Ingested(committed, rejected, redelivered, dropped, violations)
 
 
 def _violations(marked: DataFrame, spec: SourceSpec) -> dict[str, Violation]:
@@ -477,9 +442,9 @@ def _violations(marked: DataFrame, spec: SourceSpec) -> dict[str, Violation]:
     return count_violations(judged, spec.constraints, str(spec.name))
 
 
-def commit_log(
+def _commit_log(
     runtime: Runtime,
-    portion: Portion,
+    batch: Batch,
     rows: DataFrame,
     receipt: Receipt,
     cancellation: Cancellation,
@@ -489,14 +454,12 @@ def commit_log(
     """Commit the rows of a batch; raises FencedError where another batch was committed in its place."""
     cancellation.check()
     runtime.failpoint("log-before-commit")
-    committed = write_and_read_back(
-        lambda: append_rows(rows, portion.path, receipt, count=count), portion.path, receipt
-    )
+    committed = write_and_read_back(lambda: append_rows(rows, batch.path, receipt, count=count), batch.path, receipt)
     runtime.failpoint("log-after-commit")
     if committed is None:
         raise FencedError(
             "another batch was committed to this log meanwhile; nothing was written. Ask again.",
-            where=str(portion.spec.name),
+            where=str(batch.spec.name),
         )
     return committed if receipt.rows_out is None else replace(committed, rows_out=receipt.rows_out)
 
@@ -515,126 +478,3 @@ def _mark_redelivered(spark: SparkSession, spec: SourceSpec, path: Path, rows: D
     hits = stored.join(F.broadcast(good.select(*keys).distinct()), list(spec.primary_key), "left_semi")
     known = hits.groupBy(*keys).agg(F.min_by(HASH, SEQ).alias("_freshline_known"))
     return mark_known(marked, known, spec) if known.limit(1).count() else marked
-
-
-def next_seq(runtime: Runtime, spark: SparkSession, spec: Spec, previous: Receipt | None, mode: str) -> int:
-    """One above every number used so far; takes away what a batch that never finished left in the quarantine table."""
-    log_seq = 0 if previous is None else previous.seq
-    path = runtime.warehouse.quarantine(spec.name)
-    newest = read_newest(path)
-    if newest is None or newest.receipt is None or newest.receipt.seq <= log_seq:
-        return log_seq + 1
-    left = newest.receipt.seq
-    stamp = runtime.clock()
-    receipt = side_receipt(runtime, spec, left + 1, mode, "rows of an unfinished batch are taken away", stamp)
-    with fenced_session(spark, path, receipt):
-        spark.sql(f"DELETE FROM delta.{quoted(str(path))} WHERE {SEQ} > {log_seq}")
-    return left + 2
-
-
-def commit_quarantine(
-    runtime: Runtime,
-    spark: SparkSession,
-    spec: Spec,
-    rows: DataFrame,
-    receipt: Receipt,
-    *,
-    count: int | None,
-    schema: StructType = QUARANTINE_SCHEMA,
-) -> None:
-    """Keep what could not be a row, under the number of the batch or refresh that goes on without it."""
-    path = runtime.warehouse.quarantine(spec.name)
-    if not exists(path):
-        create_table(spark, path, _quarantine_schema(spec, schema), history_seconds=HISTORY_SECONDS)
-    side = replace(receipt, positions={}, rows_out=receipt.rejected, rejected=0, violations={}, planned=None)
-    if write_and_read_back(lambda: append_rows(rows, path, side, count=count), path, side) is None:
-        raise FencedError(
-            "another writer's rows came to the quarantine table meanwhile. Ask again.", where=str(spec.name)
-        )
-
-
-def _quarantine_schema(spec: Spec, schema: StructType) -> StructType:
-    return QUEUE_QUARANTINE_SCHEMA if isinstance(spec, SourceSpec) and spec.kafka is not None else schema
-
-
-def _flush(
-    runtime: Runtime, spark: SparkSession, spec: SourceSpec, position: FilesPosition, previous: Receipt | None
-) -> FilesPosition:
-    """Move the file names of a long receipt into the table beside the log, once for each number."""
-    if previous is None or len(position.recent) < RECENT_FILES:
-        return position
-    path = runtime.warehouse.files(spec.name)
-    if not exists(path):
-        create_table(spark, path, FILES_SCHEMA, history_seconds=HISTORY_SECONDS)
-    newest = read_newest(path)
-    top = 0 if newest is None or newest.receipt is None else newest.receipt.seq
-    number = previous.seq
-    if top >= previous.seq:
-        # Noted before a batch that then was not committed; or the log was put back, and what follows is of others.
-        stored = spark.read.format("delta").load(str(path)).where(F.col(SEQ) > position.flushed_seq)
-        noted = {(row[SEQ], row["path"]) for row in stored.select(SEQ, "path").collect()}
-        if noted == {(previous.seq, mark.path) for mark in position.recent}:
-            return FilesPosition(previous.seq, ())
-        number = top + 2
-        with fenced_session(
-            spark, path, side_receipt(runtime, spec, top + 1, previous.mode, "the log was put back", runtime.clock())
-        ):
-            spark.sql(f"DELETE FROM delta.{quoted(str(path))} WHERE {SEQ} > {position.flushed_seq}")
-    rows = spark.createDataFrame(
-        [(previous.seq, mark.path, mark.size, mark.modified_ns) for mark in position.recent], FILES_SCHEMA
-    )
-    receipt = side_receipt(runtime, spec, number, previous.mode, "files read", runtime.clock())
-    if write_and_read_back(lambda: append_rows(rows, path, receipt, count=len(position.recent)), path, receipt) is None:
-        raise FencedError("another batch noted its files meanwhile. Ask again.", where=str(spec.name))
-    runtime.failpoint("log-after-flush")
-    return FilesPosition(previous.seq, ())
-
-
-def _passed_over(spec: SourceSpec, listing: Listing) -> list[FreshlineError]:
-    """A problem for each entry of the landing folder that is not read."""
-    return [SourceError(reason, where=f"{spec.path}/{name}") for name, reason in listing.passed_over]
-
-
-def side_receipt(runtime: Runtime, spec: Spec, seq: int, mode: str, reason: str, stamp: datetime) -> Receipt:
-    return Receipt(
-        table=spec.name,
-        fingerprint=spec.fingerprint,
-        epoch=runtime.epoch,
-        seq=seq,
-        mode=mode,
-        strategy="append",
-        reason=reason,
-        data_timestamp=stamp,
-        positions={},
-        rows_in=0,
-        rows_out=None,
-        attempt=uuid4().hex,
-    )
-
-
-def commit_null_keys(
-    runtime: Runtime, spark: SparkSession, spec: SourceSpec, rows: DataFrame, table: TableName, up_to: int, mode: str
-) -> int:
-    """Put rows of a log that have a NULL in the key of a merge-type table into the log's quarantine table.
-
-    `rows` has the quarantine's columns. Each row goes there once for a table: what an earlier refresh of this table put
-    there is known by the error's text and the greatest batch number. Returns how many were added.
-    """
-    path = runtime.warehouse.quarantine(spec.name)
-    error = f"NULL_KEY({table})"
-    fresh = rows
-    if exists(path):
-        stored = spark.read.format("delta").load(str(path)).where(F.col("error") == error)
-        last = stored.agg(F.max(SEQ)).collect()[0][0]
-        if last is not None:
-            fresh = rows.where(F.col(SEQ) > last)
-    else:
-        create_table(spark, path, _quarantine_schema(spec, QUARANTINE_SCHEMA), history_seconds=HISTORY_SECONDS)
-    count = fresh.count()
-    if count:
-        # No fence: one engine writes, and a repeat finds its rows by their number. The receipt on top stays the log's.
-        newest = read_newest(path)
-        base = None if newest is None else newest.receipt
-        receipt = side_receipt(runtime, spec, up_to if base is None else base.seq, mode, error, runtime.clock())
-        fresh.write.format("delta").mode("append").option("userMetadata", receipt.to_json()).save(str(path))
-    return count

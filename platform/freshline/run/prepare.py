@@ -24,7 +24,7 @@ from freshline.plan.step import (
     Step,
 )
 from freshline.run.attempt import Attempt, Work
-from freshline.run.log import next_seq
+from freshline.run.quarantine import next_seq
 from freshline.run.steps.append import append
 from freshline.run.steps.begin import begin
 from freshline.run.steps.full import full

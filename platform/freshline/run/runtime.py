@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 from uuid import uuid4
 
 from pyspark.sql import SparkSession
@@ -23,18 +23,18 @@ from freshline.commit.warehouse import Warehouse
 from freshline.declare.graph import Graph
 from freshline.declare.names import TableName
 from freshline.declare.settings import Settings
-from freshline.declare.spec import TableSpec
+from freshline.declare.spec import SourceSpec, TableSpec
 from freshline.errors import SourceError
 from freshline.plan.definition import definition_of
-from freshline.plan.position import FileMark
 from freshline.refresh.cancellation import Cancellation
 from freshline.refresh.inputs import Pinned
 from freshline.refresh.kept import KeptRows
-from freshline.refresh.topic import TopicClient
 from freshline.run.cpu import CpuMeter
+from freshline.sources.reader import Reader
 
 LOG = logging.getLogger(__name__)
 
+T = TypeVar("T")
 Clock = Callable[[], datetime]
 Progress = Callable[[str], None]
 
@@ -54,27 +54,6 @@ class PythonTables(Protocol):
     def drop(self, view: str) -> None:
         """Let go of a result."""
         ...
-
-
-@dataclass(frozen=True)
-class KnownFiles:
-    """The files that a log table has read, as of one of its receipts (`attempt`)."""
-
-    attempt: str | None
-    marks: dict[str, FileMark]
-
-
-@dataclass(frozen=True)
-class PortionMemory:
-    """What is remembered of reading a topic.
-
-    `size` is how many records the next portion may have, `read_at` when the last was read, and `clean` whether all of
-    its records were good.
-    """
-
-    size: int
-    read_at: datetime | None = None
-    clean: bool = True
 
 
 class Sessions:
@@ -108,8 +87,8 @@ class Runtime:
     """Everything that the functions of `freshline.run` need.
 
     `graph` may be replaced by a newer one between refreshes. `epoch` is this writer's. `failpoint` is called with the
-    name of each point at which a test may want to stop the process; it does nothing otherwise. `provide_kafka` makes
-    Kafka's classes known to the JVM, and may be called more than once.
+    name of each point at which a test may want to stop the process; it does nothing otherwise. `provide_jars` makes
+    the classes of a named set of jars known to the JVM, and may be called more than once. It is the host of readers.
     """
 
     settings: Settings
@@ -121,9 +100,7 @@ class Runtime:
     epoch: int
     python_tables: PythonTables | None
     failpoint: Callable[[str], None]
-    provide_kafka: Callable[[], None] = lambda: None
-    known_files: dict[TableName, KnownFiles] = field(default_factory=dict)
-    portions: dict[TableName, PortionMemory] = field(default_factory=dict)
+    provide_jars: Callable[[str], None] = lambda name: None
     kept: KeptRows = field(default_factory=KeptRows)
     cpu: CpuMeter = field(default_factory=CpuMeter)
     # From which version on everything was kept of a table when files that nobody needs were looked for last.
@@ -134,19 +111,53 @@ class Runtime:
     _understood: set[tuple[str, frozenset[TableName]]] = field(default_factory=set)
     # Fingerprints of which it is known that what they stand for is kept.
     _kept_definitions: set[str] = field(default_factory=set)
+    _readers: dict[TableName, Reader[Any, Any]] = field(default_factory=dict)
+    _shared: dict[str, Any] = field(default_factory=dict)
     _locks: dict[TableName, threading.Lock] = field(default_factory=dict)
     _guard: threading.Lock = field(default_factory=threading.Lock)
+    _readers_guard: threading.RLock = field(default_factory=threading.RLock)
 
     @cached_property
     def refresh_log(self) -> RefreshLog:
         """The refresh log of the warehouse."""
         return RefreshLog(self.control, self.warehouse.root)
 
-    @cached_property
-    def topics(self) -> TopicClient:
-        """Asks Kafka's brokers. Raises JarError where the client's jars cannot be had."""
-        self.provide_kafka()
-        return TopicClient(self.sessions.root)
+    @property
+    def root(self) -> Path:
+        """The folder of the project."""
+        return self.settings.root
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session of the process."""
+        return self.sessions.root
+
+    def shared(self, name: str, make: Callable[[], T]) -> T:
+        """A thing that all readers of a connector share, made when it is first asked for."""
+        with self._readers_guard:
+            if name not in self._shared:
+                self._shared[name] = make()
+            found: T = self._shared[name]
+            return found
+
+    def reader(self, spec: SourceSpec) -> Reader[Any, Any]:
+        """The reader of a source, kept until the source is declared otherwise."""
+        with self._readers_guard:
+            reader = self._readers.get(spec.name)
+            if reader is not None and reader.spec == spec:
+                return reader
+            if reader is not None:
+                reader.close()
+            made: Reader[Any, Any] = spec.connection.open(spec, self)
+            self._readers[spec.name] = made
+            return made
+
+    def forget_reader(self, name: TableName) -> None:
+        """Remember nothing of how far a source was read: its log was put back."""
+        with self._readers_guard:
+            reader = self._readers.pop(name, None)
+        if reader is not None:
+            reader.close()
 
     def lock(self, name: TableName) -> threading.Lock:
         """The lock of one table: one refresh at a time."""
@@ -204,7 +215,7 @@ def open_runtime(
     epoch: int | None = None,
     python_tables: PythonTables | None = None,
     failpoint: Callable[[str], None] = lambda name: None,
-    provide_kafka: Callable[[], None] = lambda: None,
+    provide_jars: Callable[[str], None] = lambda name: None,
 ) -> Runtime:
     """Make a runtime; without `epoch` a new one is taken.
 
@@ -216,7 +227,7 @@ def open_runtime(
     if epoch is None:
         epoch = control.take_epoch(1 + _greatest_epoch(warehouse, graph))
     return Runtime(
-        settings, graph, warehouse, Sessions(spark), control, clock, epoch, python_tables, failpoint, provide_kafka
+        settings, graph, warehouse, Sessions(spark), control, clock, epoch, python_tables, failpoint, provide_jars
     )
 
 

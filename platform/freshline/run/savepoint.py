@@ -119,9 +119,9 @@ def create_savepoint(runtime: Runtime, name: str, tables: Sequence[TableName] = 
         for each in reversed(order):
             spec = graph.spec(each)
             if isinstance(spec, SourceSpec) and not spec.is_log:
-                version = newest_version(Path(spec.path))
+                version = newest_version(Path(spec.connection.table_path))
                 if version is not None:
-                    sources[spec.name] = position_of(Path(spec.path), version)
+                    sources[spec.name] = position_of(Path(spec.connection.table_path), version)
                 continue
             saved = _look_at(runtime, spec.name, is_log=isinstance(spec, SourceSpec))
             if saved is not None:
@@ -479,7 +479,7 @@ def _forget(runtime: Runtime, savepoint: Savepoint) -> None:
     names = [saved.name for saved in savepoint.tables]
     runtime.control.forget_checks(names)
     for name in names:
-        runtime.known_files.pop(name, None)
+        runtime.forget_reader(name)
 
 
 def _record(runtime: Runtime, savepoint: Savepoint, tables: dict[TableName, int]) -> None:

@@ -61,7 +61,6 @@ from freshline.run.prepare import prepare
 from freshline.run.runtime import Progress, Runtime
 from freshline.run.savepoint import finish_restore, is_restoring
 from freshline.run.tell import nothing_new, outcome_of_commit, receipt_of, with_price
-from freshline.run.topic import refresh_topic
 
 LOG = logging.getLogger(__name__)
 
@@ -147,8 +146,6 @@ def _outcome_of(
                     where=str(name),
                 )
             )
-        if spec.kafka is not None:
-            return refresh_topic(runtime, spec, request, cancellation=cancellation, progress=progress)
         if spec.is_log:
             return refresh_log(runtime, spec, request, cancellation=cancellation, progress=progress)
         return _check_source(runtime, spec)
@@ -176,7 +173,7 @@ def _outcome_of(
 def _check_source(runtime: Runtime, spec: SourceSpec) -> RefreshResult:
     """Look at a source that is read in place; nothing is copied."""
     now = runtime.clock()
-    path = Path(spec.path)
+    path = Path(spec.connection.table_path)
     version = newest_version(path)
     if version is None:
         raise SourceError(

@@ -7,11 +7,9 @@ row. A table with a merge is folded with them by its merge. This only reads.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import reduce
-from operator import or_
 from pathlib import Path
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -20,11 +18,11 @@ from pyspark.sql import functions as F
 from freshline.commit.delta_log import classify, newest_version, position_of, receipt_at, table_id
 from freshline.declare.names import TableName
 from freshline.declare.spec import MergeKind, SourceSpec, TableSpec
-from freshline.errors import FileChangedError, RequestError, SourceError
+from freshline.errors import RequestError
 from freshline.plan.changes import ChangeKind
-from freshline.plan.position import FileMark, FilesPosition, TablePosition, TopicPosition
+from freshline.plan.position import TablePosition
 from freshline.plan.stored_order import stored_order
-from freshline.plan.union import UnionToken, log_behind, require_unread, split_files, split_topic
+from freshline.plan.union import UnionToken, log_behind
 from freshline.refresh.cancellation import Cancellation
 from freshline.refresh.fold import (
     as_stored,
@@ -37,24 +35,10 @@ from freshline.refresh.fold import (
     update_condition,
     winning_rows,
 )
-from freshline.refresh.ingest import (
-    ERROR,
-    accepted,
-    check_read,
-    log_schema,
-    mark_duplicates,
-    mark_known,
-    parse_records,
-    read_records,
-    reading_of,
-    record_hash,
-)
 from freshline.refresh.inputs import (
     FILE,
     HASH,
     INGESTED_AT,
-    PARTITION,
-    RECORD,
     SEQ,
     Pinned,
     declared_columns,
@@ -65,14 +49,20 @@ from freshline.refresh.inputs import (
 )
 from freshline.refresh.keys import DELETE as REMOVE
 from freshline.refresh.keys import OP
-from freshline.refresh.landing import find_unread, list_landing
-from freshline.refresh.lines import inspect_files
 from freshline.refresh.literal import quoted
 from freshline.refresh.settle import settle
-from freshline.refresh.topic import Brokers, read_range
-from freshline.run.log import known_files, newest_batch
+from freshline.run.log import newest_batch
 from freshline.run.runtime import Runtime
-from freshline.run.topic import brokers_of, covers, look_behind, topic_position
+from freshline.sources.reader import Asked
+from freshline.sources.records import (
+    ERROR,
+    accepted,
+    judge_records,
+    log_schema,
+    mark_duplicates,
+    mark_known,
+    record_hash,
+)
 
 
 @dataclass(frozen=True)
@@ -98,6 +88,11 @@ def read_union(
     """
     spec = runtime.graph.spec(name)
     log = log_behind(spec, runtime.graph.specs)
+    if not runtime.reader(log).has_tail:
+        raise RequestError(
+            f"union_read of {spec.name}: a source of {log.connection.title} cannot be read beyond what its log has. "
+            "Read it by its name."
+        )
     if token is None:
         token = _plan(runtime, spec.name, log, cancellation)
     elif token.table != spec.name:
@@ -125,33 +120,15 @@ def _plan(runtime: Runtime, name: TableName, log: SourceSpec, cancellation: Canc
     """Fix the versions, then the end. Nothing that the versions hold is behind the end."""
     version = _newest(runtime, name)
     folded = _folded_up_to(runtime, name, version, log)
-    path = runtime.warehouse.path(log.name)
-    while True:
-        # The table first: a log that is newer than what the table has read is right, an older one would not be.
-        log_version = version if name == log.name else _newest(runtime, log.name)
-        receipt = receipt_at(path, log_version.version)
-        if receipt is None:
-            raise RequestError(f"{log.name} has no batch yet. Refresh it first.")
-        at = runtime.clock()
-        if log.kafka is not None:
-            start = topic_position(receipt, log.name)
-            assert start is not None
-            end = _topic_end(runtime, log, start, cancellation)
-            return UnionToken(
-                name, version, log_version, start, end, log_version.seq or 0 if folded is None else folded, at
-            )
-        known, newest = known_files(runtime, log, path)
-        listing = list_landing(Path(log.path), log.settle_seconds, at, follow_links=log.follow_links)
-        new = find_unread(Path(log.path), listing.complete, known.marks).new
-        if newest is not None and newest.seq == receipt.seq:
-            files = FilesPosition(receipt.seq, ()), FilesPosition(receipt.seq, new)
-            return UnionToken(
-                name, version, log_version, *files, log_version.seq or 0 if folded is None else folded, at
-            )
-        # A batch came between: what is new is new beside a later version.
-        cancellation.check()
-        if name == log.name:
-            version = _newest(runtime, name)
+    # The table first: a log that is newer than what the table has read is right, an older one would not be.
+    log_version = version if name == log.name else _newest(runtime, log.name)
+    receipt = receipt_at(runtime.warehouse.path(log.name), log_version.version)
+    position = None if receipt is None else receipt.positions.get(log.name)
+    if receipt is None or position is None:
+        raise RequestError(f"{log.name} has no batch yet. Refresh it first.")
+    at = runtime.clock()
+    start, end = runtime.reader(log).find_tail(position, receipt.seq, Asked(cancellation))
+    return UnionToken(name, version, log_version, start, end, log_version.seq or 0 if folded is None else folded, at)
 
 
 def _folded_up_to(runtime: Runtime, name: TableName, version: TablePosition, log: SourceSpec) -> int | None:
@@ -173,18 +150,6 @@ def _newest(runtime: Runtime, name: TableName) -> TablePosition:
     return position_of(path, version)
 
 
-def _topic_end(runtime: Runtime, log: SourceSpec, start: TopicPosition, cancellation: Cancellation) -> TopicPosition:
-    brokers = brokers_of(runtime, log)
-    look = look_behind(runtime, brokers, lambda look: covers(look, start), cancellation)
-    if look.topic_id != start.topic_id:
-        raise SourceError(
-            f"topic {look.topic} is not the one that was read. `freshline refresh {log.name}` says more.",
-            where=str(log.name),
-        )
-    ends = {partition: max(end, start.offsets.get(partition, 0)) for partition, end in look.ends.items()}
-    return replace(start, offsets={**start.offsets, **ends})
-
-
 # -- the tail
 
 
@@ -202,104 +167,23 @@ def _tail(
     """
     seq = token.log.seq or 0
     # How far the log is before its rows: what arrives between the two must not be looked for in rows that lack it.
-    known, receipt = (None, newest_batch(log, path)) if log.kafka is not None else known_files(runtime, log, path)
+    receipt = newest_batch(log, path)
+    position = None if receipt is None else receipt.positions.get(log.name)
     whole = read_log(spark, Pinned(log, path, token.log))
-    if known is None:
-        position = topic_position(receipt, log.name)
-        found = _topic_tail(runtime, spark, log, token, position, whole, cancellation)
-    else:
-        found = _files_tail(spark, log, token, known.marks, whole, cancellation)
-    parts = [_in_batch(part, log, seq + 1) for part in found]
-    return reduce(lambda left, right: left.unionByName(right), parts) if parts else None
-
-
-def _topic_tail(
-    runtime: Runtime,
-    spark: SparkSession,
-    log: SourceSpec,
-    token: UnionToken,
-    position: TopicPosition | None,
-    whole: DataFrame,
-    cancellation: Cancellation,
-) -> list[DataFrame]:
-    start, end = token.start, token.end
-    assert isinstance(start, TopicPosition)
-    assert isinstance(end, TopicPosition)
-    if all(start.offsets.get(partition, 0) == offset for partition, offset in end.offsets.items()):
-        return []
-    where = str(log.name)
-    brokers = brokers_of(runtime, log)
-    tail = split_topic(start, end, position, earliest=_earliest(runtime, log, brokers, end.topic_id), where=where)
-    found = []
-    in_log = [
-        (F.col(PARTITION) == partition) & (F.col(RECORD) < offset)
-        for partition, offset in tail.logged.items()
-        if offset > start.offsets.get(partition, 0)
-    ]
-    if in_log:
-        found.append(whole.where((F.col(SEQ) > (token.log.seq or 0)) & reduce(or_, in_log)))
-    if tail.unread.offsets:
-        look = look_behind(runtime, brokers, lambda look: covers(look, end), cancellation)
-        require_unread(tail, look, end.topic_id, where=where)
-        rows = parse_records(read_range(spark, brokers, tail.unread), log).rows
-        found.append(_accepted(rows, log, token, whole if in_log else None, whole))
-    return found
-
-
-def _earliest(runtime: Runtime, log: SourceSpec, brokers: Brokers, topic_id: str) -> Mapping[int, int] | None:
-    """What a topic still has, where the tail is to be read from it rather than from the log.
-
-    Which of two records with one key stays depends on which came first. So the tail of a source with a key is judged
-    as one batch each time, and not as the batches in which it arrived, for as long as the topic has it.
-    """
-    if not log.primary_key:
-        return None
-    try:
-        look = runtime.topics.look(brokers)
-    except SourceError:
-        return None
-    return look.earliest if look.topic_id == topic_id else None
-
-
-def _files_tail(
-    spark: SparkSession,
-    log: SourceSpec,
-    token: UnionToken,
-    read: Mapping[str, FileMark],
-    whole: DataFrame,
-    cancellation: Cancellation,
-) -> list[DataFrame]:
-    assert isinstance(token.end, FilesPosition)
-    marks = token.end.recent
-    if not marks:
-        return []
-    root = Path(log.path)
-    intact = frozenset(mark.path for mark in marks if _is_intact(root, mark))
-    logged, opened = split_files(marks, read, intact, prefer_files=bool(log.primary_key))
-    gone = [mark.path for mark in opened if mark.path not in intact]
-    if gone:
-        raise FileChangedError(
-            "the file is not what it was when the union read was planned, and its rows are not in the log. Read anew.",
-            where=str(root / gone[0]),
-        )
-    later = F.col(SEQ) > (token.log.seq or 0)
-    found = [whole.where(later & F.col(FILE).isin(list(logged)))] if logged else []
-    if opened:
-        files = inspect_files(root, opened, reading_of(log), cancellation.check)
-        records = read_records(spark, log, root, files)
-        rows = records.rows
-        read_of = {row[FILE]: row["count"] for row in rows.groupBy(FILE).count().collect()}
-        check_read(records.counts, read_of, root, files)
-        found.append(_accepted(rows, log, token, whole if logged else None, whole))
-    return found
-
-
-def _is_intact(root: Path, mark: FileMark) -> bool:
-    try:
-        status = (root / mark.path).stat()
-    except OSError:
-        return False
-    return (status.st_size, status.st_mtime_ns) == (mark.size, mark.modified_ns)
+    reader = runtime.reader(log)
+    tail = reader.tail(spark, token.start, token.end, position, Asked(cancellation))
+    parts = []
+    if tail.logged is not None:
+        parts.append(whole.where((F.col(SEQ) > seq) & tail.logged))
+    if tail.unread is not None:
+        records = reader.read(spark, tail.unread)
+        rows = judge_records(records.groups, log)
+        if records.counts is not None:
+            found = {row[FILE]: row["count"] for row in rows.groupBy(FILE).count().collect()}
+            reader.confirm(tail.unread, found)
+        parts.append(_accepted(rows, log, token, whole if tail.logged is not None else None, whole))
+    batches = [_in_batch(part, log, seq + 1) for part in parts]
+    return reduce(DataFrame.unionByName, batches) if batches else None
 
 
 def _accepted(

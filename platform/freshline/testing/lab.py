@@ -6,7 +6,6 @@ process. Nothing of it stays behind when it is closed, and nothing of it is seen
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import tempfile
@@ -27,7 +26,7 @@ from freshline.declare.names import TableName
 from freshline.declare.spec import SourceSpec
 from freshline.declare.statement import read_statement
 from freshline.declare.tokens import Text
-from freshline.engine.kafka import provide_kafka
+from freshline.engine.connector_jars import provide_connector_jars
 from freshline.errors import FreshlineError, RequestError
 from freshline.plan.due import due_tables, with_driving
 from freshline.plan.explain import Explanation, declared_types, explain_table
@@ -57,6 +56,7 @@ from freshline.run import (
 )
 from freshline.run.query import resolve_names
 from freshline.run.union import read_union
+from freshline.sources.files.connector import Files
 from freshline.testing.clock import LabClock
 from freshline.testing.crash import Crash
 from freshline.testing.session import lab_settings, shared_session
@@ -140,7 +140,7 @@ class Lab:
             control,
             clock=self.clock,
             failpoint=lambda name: self._failpoint(name),
-            provide_kafka=lambda: provide_kafka(self.settings, self._root),
+            provide_jars=lambda name: provide_connector_jars(name, self.settings, self._root),
         )
 
     # -- declarations
@@ -252,11 +252,13 @@ class Lab:
         land later are newer, at the clock's time.
         """
         spec = self.runtime.graph.source(TableName.parse(name))
-        if spec.connector != "files":
+        if not isinstance(spec.connection, Files):
             raise RequestError("only a source of files has a landing folder", where=name)
-        path = Path(spec.path) / file_name
+        assert spec.format is not None
+        path = Path(spec.connection.path) / file_name
         path.parent.mkdir(parents=True, exist_ok=True)
-        data = content if isinstance(content, bytes) else _file_text(content, spec).encode()
+        text = spec.format.encode(content) if not isinstance(content, str | bytes) else content
+        data = text if isinstance(text, bytes) else text.encode()
         # Complete at once, as a mover would: a name that begins with a dot is not seen.
         partial = path.with_name(f".{uuid4().hex}")
         partial.write_bytes(data)
@@ -418,18 +420,3 @@ def _values(table: Any) -> list[Row]:
 
 def _in_order(rows: list[Row]) -> list[Row]:
     return sorted(rows, key=lambda row: [(value is not None, str(value)) for value in row.values()])
-
-
-def _file_text(content: str | Sequence[Mapping[str, object]], spec: SourceSpec) -> str:
-    if isinstance(content, str):
-        return content
-    if spec.format == "json":
-        return "".join(json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in content)
-    lines: list[list[object]] = [list(content[0])] if content and spec.header else []
-    lines += [list(row.values()) for row in content]
-    return "".join(",".join(_cell(value) for value in line) + "\n" for line in lines)
-
-
-def _cell(value: object) -> str:
-    text = "" if value is None else str(value)
-    return '"' + text.replace('"', '""') + '"' if set(text) & set(',"\r') else text

@@ -11,12 +11,11 @@ from functools import partial
 from pathlib import Path
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from freshline.commit.delta_log import newest_version
 from freshline.commit.small import open_small
 from freshline.commit.write import apply_changes, insert_new_keys, merge_rows
-from freshline.declare.spec import MergeKind, SourceSpec
+from freshline.declare.spec import MergeKind
 from freshline.plan.position import TablePosition
 from freshline.plan.receipt import Receipt
 from freshline.plan.step import MergeRows
@@ -34,9 +33,6 @@ from freshline.refresh.fold import (
     winning_rows,
 )
 from freshline.refresh.inputs import (
-    FILE,
-    RECORD,
-    SEQ,
     Pinned,
     read_inserted,
     read_upserted,
@@ -44,10 +40,9 @@ from freshline.refresh.inputs import (
     shadow_inputs,
 )
 from freshline.refresh.keys import OP
-from freshline.refresh.literal import quoted
 from freshline.refresh.settle import settle
 from freshline.run.attempt import Attempt, Work
-from freshline.run.log import commit_null_keys
+from freshline.run.quarantine import keep_null_keys
 
 
 def merge(attempt: Attempt, step: MergeRows) -> Work:
@@ -104,36 +99,6 @@ def _insert_new_keys(
 
 
 def quarantine_null_keys(attempt: Attempt, pinned: Pinned, rows: DataFrame) -> int:
-    """Rows with a NULL in the key cannot be in the table; they are kept in the log's quarantine table."""
-    runtime, spec = attempt.runtime, attempt.spec
-    without = rows.where(~has_key(spec))
-    if not pinned.is_log or not isinstance(pinned.spec, SourceSpec):
-        # A table that is read in place keeps them itself; they are counted.
-        return without.count()
-    assert spec.columns is not None
-    raw = F.to_json(F.struct(*[F.col(quoted(name)) for name in spec.columns])).cast("binary")
-    none, queue = F.lit(None), pinned.spec.kafka is not None
-    places = [
-        (none.cast("string") if queue else F.col(FILE)).alias("file"),
-        (none.cast("bigint") if queue else F.col(RECORD)).alias("line"),
-    ]
-    # The place in a queue is topic-partition, and a topic's name may hold hyphens.
-    in_queue = [
-        F.regexp_replace(FILE, "-[0-9]+$", "").alias("topic"),
-        F.substring_index(FILE, "-", -1).cast("int").alias("partition"),
-        F.col(RECORD).alias("offset"),
-        none.cast("binary").alias("key"),
-    ]
-    records = without.select(
-        F.col(SEQ),
-        *places,
-        raw.alias("raw"),
-        F.lit(f"NULL_KEY({spec.name})").alias("error"),
-        F.lit(f"a column of PRIMARY KEY ({', '.join(spec.primary_key)}) is NULL").alias("message"),
-        F.lit(runtime.clock()).alias("quarantined_at"),
-        *(in_queue if queue else []),
-    )
-    if records.limit(1).count() == 0:
-        return 0
-    seq = pinned.position.seq or 0
-    return commit_null_keys(runtime, attempt.spark, pinned.spec, records, spec.name, seq, attempt.mode)
+    """Keep the rows with a NULL in the key, which cannot be in the table; returns how many there are."""
+    spec = attempt.spec
+    return keep_null_keys(attempt.runtime, attempt.spark, spec, pinned, rows.where(~has_key(spec)), attempt.mode)

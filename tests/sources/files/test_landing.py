@@ -9,8 +9,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from freshline.errors import SourceError
-from freshline.plan.position import FileMark
-from freshline.refresh.landing import find_unread, list_landing
+from freshline.sources.files.landing import find_unread, list_landing
+from freshline.sources.files.position import FileMark
 
 
 def now():

@@ -21,9 +21,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from freshline.declare.secret import resolve_reference
-from freshline.declare.spec import KafkaTopic
 from freshline.errors import BrokerError, SourceError, TopicError
-from freshline.plan.topic import Offsets, TopicLook, TopicRange
+from freshline.sources.kafka.connector import Kafka
+from freshline.sources.kafka.topic import Offsets, TopicLook, TopicRange
 
 T = TypeVar("T")
 
@@ -45,7 +45,7 @@ class Brokers:
     where: str
 
 
-def resolve_brokers(declared: KafkaTopic, root: Path, environ: Mapping[str, str], *, where: str) -> Brokers:
+def resolve_brokers(declared: Kafka, root: Path, environ: Mapping[str, str], *, where: str) -> Brokers:
     """Raises TopicError for a reference to something that is not there."""
 
     def resolve(name: str, text: str) -> str:

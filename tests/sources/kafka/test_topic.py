@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from freshline.declare.spec import KafkaTopic
 from freshline.errors import OffsetsLostError, TopicReplacedError
-from freshline.plan.position import TopicPosition, position_from_json
-from freshline.plan.topic import (
+from freshline.plan.position import position_from_json
+from freshline.sources.kafka.connector import Kafka
+from freshline.sources.kafka.position import TopicPosition
+from freshline.sources.kafka.topic import (
     FIRST_PORTION,
     GREATEST_PORTION,
     LEAST_PORTION,
@@ -23,7 +24,7 @@ from freshline.plan.topic import (
     take_portion,
 )
 
-DECLARED = KafkaTopic("t", "h:1")
+DECLARED = Kafka("t", "h:1")
 POSITION = TopicPosition("c", "t", "id-1", {0: 10, 1: 20})
 LOOK = TopicLook("c", "t", "id-1", {0: 0, 1: 0}, {0: 15, 1: 20})
 
@@ -101,8 +102,8 @@ def test_portions_cover_a_range_without_gap_or_overlap():
         portion = take_portion(left, 100)
         assert 0 < portion.offsets <= 102
         position = advanced(position, LOOK, portion)
-        assert rest_of(left, portion).start == portion.end
-        left, portions = rest_of(left, portion), portions + 1
+        assert rest_of(left, LOOK, position).start == portion.end
+        left, portions = rest_of(left, LOOK, position), portions + 1
 
     assert portions >= 10
     assert position.offsets == {0: 1_000, 1: 110, 2: 5}

@@ -8,7 +8,9 @@ import pytest
 from pyspark.sql import functions as F
 
 from freshline.declare.names import TableName
-from freshline.refresh.ingest import ERROR, accepted, parse_records
+from freshline.sources.kafka.reader import as_records
+from freshline.sources.reader import Group
+from freshline.sources.records import ERROR, accepted, judge_records
 
 
 @pytest.mark.slow
@@ -27,7 +29,7 @@ def test_a_filter_on_the_verdict_does_not_parse_again(lab, declared):
         "headers ARRAY<STRUCT<key: STRING, value: BINARY>>",
     )
 
-    rows = parse_records(records, spec).rows
+    rows = judge_records([Group(as_records(records))], spec)
 
     good = rows.where(F.assert_true(F.col(ERROR).isNull() | F.lit(True)).isNull() & F.col(ERROR).isNull())
     plan = good.select("k", "n")._jdf.queryExecution().optimizedPlan().toString()

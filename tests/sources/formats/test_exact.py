@@ -12,12 +12,14 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from freshline.declare.names import TableName
-from freshline.plan.position import FileMark
-from freshline.refresh.ingest import ERROR, parse_records
 from freshline.refresh.inputs import RECORD
-from freshline.refresh.lines import Inspected, is_text
-from freshline.refresh.plain_json import DOUBT, end_reading, parse_plain
-from tests.refresh import values
+from freshline.sources.files.lines import Inspected, is_text
+from freshline.sources.files.plain_json import DOUBT, end_reading, parse_plain
+from freshline.sources.files.position import FileMark
+from freshline.sources.kafka.reader import as_records
+from freshline.sources.reader import Group
+from freshline.sources.records import ERROR, judge_records
+from tests.sources.formats import values
 
 # Key, record as text, the code of quarantine or None, and what is stored.
 Case = tuple[int, str, str | None, dict[str, Any]]
@@ -113,7 +115,8 @@ def test_a_value_of_a_topic_is_stored_as_it_arrived_or_in_quarantine(lab):
         "headers ARRAY<STRUCT<key: STRING, value: BINARY>>",
     )
 
-    rows = in_utc(parse_records(records, lab.runtime.graph.spec(TableName.parse("ev"))).rows).collect()
+    spec = lab.runtime.graph.spec(TableName.parse("ev"))
+    rows = in_utc(judge_records([Group(as_records(records))], spec)).collect()
 
     kept = {row[RECORD]: row.asDict() for row in rows if row[ERROR] is None}
     check(found, kept, {row[RECORD]: row[ERROR] for row in rows if row[ERROR] is not None})

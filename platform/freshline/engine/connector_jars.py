@@ -1,7 +1,7 @@
-"""Kafka's classes for a session that is running already.
+"""The classes that a connector needs, for a session that is running already.
 
 Their jars are not among those that every session starts with: they are fetched, checked and made known to the JVM when
-the first Kafka source is read. Who has none waits for none.
+the first source of the connector is read. Who has none waits for none.
 """
 
 from __future__ import annotations
@@ -16,8 +16,14 @@ from freshline.engine.jars import Progress, provide_jars, read_kafka_lock
 _LOCK = threading.Lock()
 
 
-def provide_kafka(settings: Settings, session: SparkSession, *, progress: Progress | None = None) -> None:
-    """Make Kafka's classes known to the JVM of a classic session; doing it again changes nothing.
+# The jars by the name of the connector.
+LOCKS = {"kafka": read_kafka_lock}
+
+
+def provide_connector_jars(
+    name: str, settings: Settings, session: SparkSession, *, progress: Progress | None = None
+) -> None:
+    """Make a connector's classes known to the JVM of a classic session; doing it again changes nothing.
 
     Raises JarError where a jar is missing and cannot be fetched, or is another than the lock says.
     """
@@ -27,7 +33,7 @@ def provide_kafka(settings: Settings, session: SparkSession, *, progress: Progre
         # The loader of `spark.jars`, which the threads of the JVM inherit.
         loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
         known = {url.toString() for url in loader.getURLs()}
-        for jar in provide_jars(settings, lock=read_kafka_lock(), progress=progress):
+        for jar in provide_jars(settings, lock=LOCKS[name](), progress=progress):
             url = jvm.java.io.File(str(jar)).toURI().toURL()
             if url.toString() in known:
                 continue

@@ -1,9 +1,9 @@
 """The short way for JSON lines that leave no doubt.
 
 Spark's own JSON reader is faster than parsing lines of text, but it keeps no raw bytes, and of a line it reads the
-first value and forgets the rest. So the lines are inspected first (`refresh/lines.py`). Where each is an object that
+first value and forgets the rest. So the lines are inspected first (`lines.py`). Where each is an object that
 ends with its only closing brace, nothing can stand behind the record. Then the reader's own verdict is enough: a record
-that it cannot read stops the batch, which is read the long way instead (`ingest.read_records`). Both ways give the same
+that it cannot read stops the batch, which is read the long way instead (`FilesReader.read`). Both ways give the same
 rows.
 
 Only for sources without a key, whose records need neither their raw bytes nor a comparison with others, and for files
@@ -21,16 +21,22 @@ from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, MapType, StringType, StructField, StructType
 
+from freshline.declare.format import PARSED
 from freshline.declare.spec import SourceSpec
-from freshline.plan.position import FileMark
-from freshline.refresh.exact import Record, is_in_doubt, is_lost, read_as, stored
-from freshline.refresh.ingest import CORRUPT, ERROR, PARSED, SMALL_BYTES, STRICT_JSON, record_schema
 from freshline.refresh.inputs import FILE, RECORD
-from freshline.refresh.lines import Inspected, is_packed
 from freshline.refresh.literal import quoted
+from freshline.sources.files.connector import Files
+from freshline.sources.files.lines import Inspected, is_packed
+from freshline.sources.files.position import FileMark
+from freshline.sources.formats.decode import CORRUPT, STRICT_JSON
+from freshline.sources.formats.exact import Record, is_in_doubt, is_lost, read_as, stored
+from freshline.sources.formats.json import Json
+from freshline.sources.reader import STOPPED
+from freshline.sources.records import ERROR, record_schema
 
 DOUBT = "_freshline_doubt"
-STOPPED = "FRESHLINE_RECORD_IN_DOUBT"
+# Of fewer bytes the short way is not shorter.
+SMALL_BYTES = 4 << 20
 # Up to this many files each is read by tasks of its own, so that the place of a row in its task is its line.
 MOST_FILES = 64
 # Of other names Spark makes patterns (`*`, `?`, `[`, `{`, backslash) or escapes.
@@ -44,10 +50,11 @@ def may_be_plain(spec: SourceSpec, root: Path, files: Sequence[Inspected]) -> bo
     """Whether the short way is open: much flat JSON in few files with plain names and lines; no key, no constraints."""
     nested = any(isinstance(field.dataType, ArrayType | MapType | StructType) for field in record_schema(spec).fields)
     return (
-        spec.format == "json"
+        isinstance(spec.format, Json)
         and not spec.primary_key
         and not spec.constraints
-        and not spec.follow_links
+        and isinstance(spec.connection, Files)
+        and not spec.connection.follow_links
         and not nested
         and len(files) <= MOST_FILES
         and sum(file.size for file in files) > SMALL_BYTES

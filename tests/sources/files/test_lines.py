@@ -11,9 +11,9 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from freshline.plan.position import FileMark
-from freshline.refresh import lines
-from freshline.refresh.lines import Piece, Reading, inspect_files, pieces_of, read_pieces
+from freshline.sources.files import lines
+from freshline.sources.files.lines import Piece, Reading, inspect_files, pieces_of, read_pieces
+from freshline.sources.files.position import FileMark
 
 JSON = Reading("json", 1000, follow_links=False)
 CSV = Reading("csv", 1_000_000, follow_links=False)

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from freshline.errors import FileChangedError, SourceError
-from freshline.plan.position import FileMark
+from freshline.sources.files.position import FileMark
 
 
 @dataclass(frozen=True)

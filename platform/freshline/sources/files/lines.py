@@ -24,7 +24,7 @@ from typing import Any, BinaryIO, Protocol
 import numpy as np
 import pyarrow as pa
 
-from freshline.plan.position import FileMark
+from freshline.sources.files.position import FileMark
 
 VALUE = "value"
 NUMBER = "_freshline_number"

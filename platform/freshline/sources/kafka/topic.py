@@ -8,11 +8,11 @@ Everything here comes from the arguments: no broker and no clock is asked.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from freshline.declare.spec import KafkaTopic
 from freshline.errors import OffsetsLostError, TopicReplacedError
-from freshline.plan.position import TopicPosition
+from freshline.sources.kafka.connector import Kafka
+from freshline.sources.kafka.position import TopicPosition
 
 FIRST_PORTION = 20_000
 # What a batch costs beside its records does not shrink with them: smaller ones would only fall further behind.
@@ -55,7 +55,7 @@ class TopicRange:
 
 
 def find_range(
-    declared: KafkaTopic, look: TopicLook, position: TopicPosition | None, first: Offsets | None, *, where: str
+    declared: Kafka, look: TopicLook, position: TopicPosition | None, first: Offsets | None, *, where: str
 ) -> TopicRange:
     """Everything that the topic has and the log has not.
 
@@ -81,7 +81,7 @@ def find_range(
     return TopicRange(start, dict(look.ends))
 
 
-def _accept_topic(declared: KafkaTopic, look: TopicLook, position: TopicPosition, where: str) -> TopicPosition:
+def _accept_topic(declared: Kafka, look: TopicLook, position: TopicPosition, where: str) -> TopicPosition:
     if look.topic_id == position.topic_id:
         return position
     if declared.accepted_topic == look.topic_id:
@@ -102,7 +102,7 @@ def _accept_topic(declared: KafkaTopic, look: TopicLook, position: TopicPosition
 
 
 def _pass_gaps(
-    declared: KafkaTopic, look: TopicLook, start: dict[int, int], *, known: set[int], where: str
+    declared: Kafka, look: TopicLook, start: dict[int, int], *, known: set[int], where: str
 ) -> dict[int, int]:
     accepted = set(declared.accepted_gaps)
     lost: list[tuple[int, int, int]] = []
@@ -178,6 +178,60 @@ def advanced(position: TopicPosition | None, look: TopicLook, read: TopicRange) 
     return TopicPosition(look.cluster_id, look.topic, look.topic_id, {**before, **read.end})
 
 
-def rest_of(whole: TopicRange, read: TopicRange) -> TopicRange:
-    """What a portion leaves of a range."""
-    return replace(whole, start=read.end)
+def rest_of(whole: TopicRange, look: TopicLook, position: TopicPosition | None) -> TopicRange:
+    """What a position leaves of a range; all of it where the position is of another topic."""
+    if position is None or position.topic_id != look.topic_id:
+        return whole
+    start = {partition: max(at, position.offsets.get(partition, 0)) for partition, at in whole.start.items()}
+    return TopicRange(start, whole.end)
+
+
+@dataclass(frozen=True)
+class TopicTail:
+    """Where the records of a tail are: up to `logged` in the log table, the others in the topic."""
+
+    logged: Offsets
+    unread: TopicRange
+
+
+def split_topic(
+    start: TopicPosition, end: TopicPosition, newest: TopicPosition | None, *, earliest: Offsets | None, where: str
+) -> TopicTail:
+    """Where the records between two positions are now.
+
+    `newest` is how far the log has read. `earliest` are the oldest offsets that the topic still has, where all is to be
+    read from it as long as all is there, None where the log comes first. Raises TopicReplacedError.
+    """
+    if newest is not None and newest.topic_id != end.topic_id:
+        raise TopicReplacedError(
+            f"the token is of topic {end.topic_id}, and the log has gone on with topic {newest.topic_id}. Read anew.",
+            where=where,
+        )
+    first = {partition: start.offsets.get(partition, 0) for partition in end.offsets}
+    if earliest is not None and all(earliest.get(partition, 0) <= offset for partition, offset in first.items()):
+        logged = first
+    else:
+        read = {} if newest is None else newest.offsets
+        logged = {
+            partition: min(end.offsets[partition], max(offset, read.get(partition, 0)))
+            for partition, offset in first.items()
+        }
+    return TopicTail(logged, TopicRange(logged, dict(end.offsets)))
+
+
+def require_unread(tail: TopicTail, look: TopicLook, topic_id: str, *, where: str) -> None:
+    """Raise an error unless the topic still has what is to be read from it."""
+    if look.topic_id != topic_id:
+        raise TopicReplacedError(
+            f"topic {look.topic} was deleted and made anew (its id is {look.topic_id}, the token's {topic_id}), and "
+            "part of what the token names was not in the log. Read anew.",
+            where=where,
+        )
+    for partition, end in sorted(tail.unread.end.items()):
+        offset = tail.unread.start[partition]
+        if offset < end and (look.earliest.get(partition, end) > offset or look.ends.get(partition, -1) < end):
+            raise OffsetsLostError(
+                f"topic {look.topic} no longer has offsets {offset} to {end - 1} of partition {partition}, which were "
+                "not in the log either. Nothing was read.",
+                where=where,
+            )

@@ -1,0 +1,191 @@
+"""The seam of connectors: everything that freshline knows of a kind of system outside.
+
+A connector is one class. Its attributes describe the kind: the options, the metadata columns, the positions. An
+instance is what one CREATE SOURCE says of it, and stands in the SourceSpec as `connection`. Neither loads anything
+heavy: `freshline plan` and `--help` read declarations without Spark. Reading is done by the connector's reader
+(`freshline.sources.reader`), which `open` loads.
+
+Shipped connectors and those of other packages are found by name (`freshline.declare.registry`).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from freshline.declare.location import Location
+from freshline.declare.options import Option, Options
+from freshline.declare.rules import breach
+
+if TYPE_CHECKING:
+    from freshline.declare.spec import SourceSpec
+
+_REFERENCE = re.compile(r"\$\{([^}]*)\}")
+
+
+class Position(ABC):
+    """How far a table has read one of its inputs.
+
+    A connector has a class of its own, a frozen value. Its JSON form stands in receipts, with `kind`, the name of the
+    connector.
+    """
+
+    kind: ClassVar[str]
+
+    @abstractmethod
+    def as_json(self) -> dict[str, Any]:
+        """A JSON object, which has `kind`."""
+
+    @classmethod
+    @abstractmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        """The inverse of `as_json`. Raises KeyError, TypeError or ValueError for another value."""
+
+
+@dataclass(frozen=True)
+class Metadata:
+    """A fact that a connector knows of a record beside its values, for METADATA FROM.
+
+    `type` is its Spark type, `stored` the column of the log table that has it. `ordered` says that later records have
+    greater values, so that Delta keeps statistics of it. `quarantined` says that the quarantine table has it too, where
+    it takes the place of `file` and `line`; `in_place` is then the pattern that finds it in the text of a record's
+    place, which is all that is left of it in a table that reads the log.
+    """
+
+    type: str
+    stored: str
+    ordered: bool = False
+    quarantined: bool = False
+    in_place: str = ""
+
+
+# Columns of every log table. The place of a record is a text, FILE, and a number in it, RECORD.
+SEQ = "_freshline_seq"
+INGESTED_AT = "_freshline_ingested_at"
+FILE = "_freshline_file"
+RECORD = "_freshline_record"
+HASH = "_freshline_hash"
+OF_EVERY_LOG = (SEQ, INGESTED_AT, FILE, RECORD, HASH)
+WHEN_INGESTED: Mapping[str, Metadata] = {"ingested_at": Metadata("TIMESTAMP", INGESTED_AT)}
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a declaration is resolved: what its references stand for, and what its paths are relative to.
+
+    `at` gives the line of an option.
+    """
+
+    root: Path
+    environment: str
+    environ: Mapping[str, str]
+    warehouse: Path
+    at: Callable[[str], Location]
+
+    def text(self, option: str, text: str) -> str:
+        """An option's text with its references replaced.
+
+        Raises DeclarationError for a reference to something that is not there.
+        """
+        return _REFERENCE.sub(lambda match: self._resolved(match, self.at(option)), text)
+
+    def folder(self, option: str, path: str) -> str:
+        """A path relative to the project, in which `~` is a home, as an absolute one. Raises DeclarationError."""
+        try:
+            return os.path.normpath(self.root / Path(path).expanduser())
+        except RuntimeError as error:
+            raise breach(
+                "OPTION_VALUE",
+                f"option '{option}': '{path}' names the home of somebody unknown. Write the whole path.",
+                self.at(option),
+            ) from error
+
+    def _resolved(self, match: re.Match[str], at: Location) -> str:
+        if match[1] == "environment":
+            return self.environment
+        kind, _, name = match[1].partition(":")
+        if kind == "env" and name:
+            value = self.environ.get(name)
+            if not value:
+                raise breach("REFERENCE", f"${{env:{name}}}: there is no environment variable {name}. Set it.", at)
+            return value
+        if kind == "file" and name:
+            file = self.root / name
+            try:
+                return file.read_text(encoding="utf-8").strip()
+            except (OSError, UnicodeDecodeError) as error:
+                reason = error.strerror if isinstance(error, OSError) and error.strerror else "it is not UTF-8"
+                raise breach("REFERENCE", f"${{file:{name}}}: {file} cannot be read: {reason}.", at) from error
+        raise breach(
+            "REFERENCE",
+            f"{match[0]} is not a reference. References are ${{environment}}, ${{env:NAME}} and ${{file:path}}.",
+            at,
+        )
+
+
+class Connector(ABC):
+    """A kind of system outside; subclasses are frozen dataclasses, whose fields are what one declaration says.
+
+    `title` is the name in sentences (`a source of Kafka`). `options` are those of this connector alone. `has_lines`
+    says that records are lines of files, so that formats that need a file's first line can be read. `is_log` says that
+    rows arrive in a log table of ours, else the Delta table at `table_path` is read in place. `position` is how far a
+    log table has read, None where there is none. `kind` is what Dagster shows at the asset, None for the format's name.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    options: ClassVar[tuple[Option, ...]] = ()
+    metadata: ClassVar[Mapping[str, Metadata]] = WHEN_INGESTED
+    has_lines: ClassVar[bool] = False
+    is_log: ClassVar[bool] = True
+    position: ClassVar[type[Position] | None] = None
+    kind: ClassVar[str | None] = None
+
+    @classmethod
+    def declare(cls, options: Options) -> Self:
+        """The connector as it is declared; problems are added to those of `options`.
+
+        By default each option is read by its own kind, and given to the field of its name.
+        """
+        return cls(**options.values(cls.options))
+
+    def resolve(self, place: Place) -> Connector:
+        """The same with its references and paths resolved. Raises DeclarationError.
+
+        References to secrets stay as they are until they are used: what is resolved here is shown and kept.
+        """
+        return self
+
+    @property
+    def meaning(self) -> tuple[object, ...]:
+        """The part of the fingerprint: another value is another source, whose rows are other rows."""
+        return ()
+
+    @property
+    def shown(self) -> Mapping[str, str]:
+        """Where the system is, for people: facts by name, never a secret."""
+        return {}
+
+    @property
+    def table_path(self) -> str:
+        """The Delta table of a source that is read in place."""
+        raise NotImplementedError(f"{self.name} is not read in place")
+
+    def open(self, spec: SourceSpec, host: Any) -> Any:
+        """The reader of a source, a `freshline.sources.reader.Reader`; `host` is what it may use of the engine."""
+        raise NotImplementedError(f"{self.name} is read in place")
+
+    @classmethod
+    def stored_metadata(cls) -> dict[str, Metadata]:
+        """The metadata that have a column of their own in the log table, in their order."""
+        return {name: each for name, each in cls.metadata.items() if each.stored not in OF_EVERY_LOG}
+
+    @classmethod
+    def quarantined_metadata(cls) -> dict[str, Metadata]:
+        """The metadata that the quarantine table has, in their order."""
+        return {name: each for name, each in cls.metadata.items() if each.quarantined}

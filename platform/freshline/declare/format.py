@@ -1,0 +1,85 @@
+"""The seam of formats: how the bytes of a record become values of the declared columns.
+
+As with connectors, a format is one class: its attributes describe the format, an instance is what one declaration says
+of it. Declaring loads nothing heavy; `decode` may load Spark.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from freshline.declare.options import Option, Options
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column as SparkColumn
+    from pyspark.sql import DataFrame
+
+    from freshline.declare.spec import SourceSpec
+
+# The columns that `decode` is given and adds.
+VALUE = "value"
+PARSED = "_freshline_parsed"
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """Records with the column PARSED, a struct of the declared columns.
+
+    `error` is NULL for a record that could be decoded, else one of the format's rejections. `written` says how values
+    were written, for formats whose values are read as texts first and compared with what is stored
+    (`freshline.sources.formats.exact.Record`). None: the values in PARSED have the declared types and are stored so.
+    """
+
+    rows: DataFrame
+    error: SparkColumn
+    written: Any = None
+
+
+class Format(ABC):
+    """How records are written; subclasses are frozen dataclasses, whose fields are what one declaration says.
+
+    `rejections` are its codes of quarantine, each with a sentence; the first is that of a record that is no record.
+    `of_files` says that it can be read from files alone. `lines` says which lines of a file are no record, or have a
+    limit: those of `json` may be blanks, those of `csv` have fields; `text` is neither.
+    """
+
+    name: ClassVar[str]
+    options: ClassVar[tuple[Option, ...]] = ()
+    rejections: ClassVar[Mapping[str, str]]
+    of_files: ClassVar[bool] = False
+    lines: ClassVar[str] = "text"
+
+    @classmethod
+    def declare(cls, options: Options) -> Self:
+        """The format as it is declared; problems are added to those of `options`."""
+        return cls(**options.values(cls.options))
+
+    @property
+    def meaning(self) -> tuple[object, ...]:
+        """The part of the fingerprint: another value makes other rows of the same records."""
+        return ()
+
+    @property
+    def has_header(self) -> bool:
+        """Whether the first line of a file names its columns."""
+        return False
+
+    @classmethod
+    def rejection(cls) -> str:
+        """The code of a record that is no record of this format."""
+        return next(iter(cls.rejections))
+
+    @abstractmethod
+    def decode(self, records: DataFrame, spec: SourceSpec, columns: Sequence[str]) -> Decoded:
+        """Decode records, whose text is in the column `value` (NULL where there is none, not always UTF-8).
+
+        The other columns are kept. `columns` are the names of a line's fields in their order: those of the file's
+        header where the format has one, else the declared ones.
+        """
+
+    def encode(self, rows: Sequence[Mapping[str, object]]) -> str:
+        """The text of a file with these rows, for a Lab."""
+        raise NotImplementedError(f"rows cannot be written as {self.name}; give the text of the file")

@@ -1,0 +1,156 @@
+"""Connectors and formats by their names: the shipped ones, and those of other packages.
+
+Another package names its own in the entry points `freshline.connectors` and `freshline.formats`. Installed packages are
+searched for names that are not shipped, and only then, because the search takes longer than reading a project.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import Any
+
+from freshline.declare.connector import Connector
+from freshline.declare.format import Format
+from freshline.declare.options import SOURCE_OPTIONS
+
+CONNECTORS = {
+    "files": "freshline.sources.files.connector:Files",
+    "delta": "freshline.sources.delta.connector:Delta",
+    "kafka": "freshline.sources.kafka.connector:Kafka",
+}
+FORMATS = {
+    "json": "freshline.sources.formats.json:Json",
+    "csv": "freshline.sources.formats.csv:Csv",
+}
+CONNECTORS_NOT_BUILT = (
+    "jdbc",
+    "postgres",
+    "mysql",
+    "debezium",
+    "rabbitmq",
+    "kinesis",
+    "elasticsearch",
+    "clickhouse",
+    "hdfs",
+    "hive",
+)
+FORMATS_NOT_BUILT = ("avro", "protobuf", "parquet", "debezium", "debezium-json", "orc", "xml", "text")
+CONNECTOR_GROUP = "freshline.connectors"
+FORMAT_GROUP = "freshline.formats"
+
+
+class ExtensionError(ValueError):
+    """A connector or format of another package that cannot be used, in one sentence."""
+
+
+@dataclass(frozen=True)
+class Outside:
+    """A connector or format that another package has; `package` is the name and version of it."""
+
+    group: str
+    name: str
+    package: str
+    entry: EntryPoint
+
+
+def find_connector(name: str) -> type[Connector]:
+    """The connector of this name. Raises ExtensionError where there is none, or it cannot be used."""
+    found: type[Connector] = _shipped(CONNECTORS[name]) if name in CONNECTORS else _from_outside(name, CONNECTOR_GROUP)
+    return found
+
+
+def find_format(name: str) -> type[Format]:
+    """The format of this name. Raises ExtensionError where there is none, or it cannot be used."""
+    found: type[Format] = _shipped(FORMATS[name]) if name in FORMATS else _from_outside(name, FORMAT_GROUP)
+    return found
+
+
+def shipped_connectors() -> tuple[type[Connector], ...]:
+    """The connectors that come with freshline."""
+    return tuple(find_connector(name) for name in CONNECTORS)
+
+
+def shipped_formats() -> tuple[type[Format], ...]:
+    """The formats that come with freshline."""
+    return tuple(find_format(name) for name in FORMATS)
+
+
+def shipped_options() -> tuple[str, ...]:
+    """The names of all options of sources that come with freshline, but for those with only a beginning."""
+    own = [option for each in shipped_connectors() for option in each.options]
+    own += [option for each in shipped_formats() for option in each.options]
+    return tuple(dict.fromkeys(option.name for option in (*SOURCE_OPTIONS, *own) if not option.is_beginning))
+
+
+def outside(group: str) -> tuple[Outside, ...]:
+    """All connectors or formats of other packages, loaded or not; searches the installed packages."""
+    found = []
+    for entry in entry_points(group=group):
+        distribution = entry.dist
+        package = "an unknown package" if distribution is None else f"{distribution.name} {distribution.version}"
+        found.append(Outside(group, entry.name, package, entry))
+    return tuple(found)
+
+
+def load(found: Outside) -> Any:
+    """The class that an entry point names. Raises ExtensionError with the reason where it cannot be had."""
+    try:
+        loaded = found.entry.load()
+    except Exception as error:
+        raise ExtensionError(
+            f"'{found.name}' of {found.package} does not load: {found.entry.value}: {type(error).__name__}: {error}. "
+            "Correct the package, or install another version of it."
+        ) from error
+    of = Connector if found.group == CONNECTOR_GROUP else Format
+    if not (isinstance(loaded, type) and issubclass(loaded, of)):
+        raise ExtensionError(
+            f"'{found.name}' of {found.package} is no {of.__name__}: {found.entry.value} is {loaded!r}. "
+            "Correct the entry point."
+        )
+    if (own := getattr(loaded, "name", None)) != found.name:
+        raise ExtensionError(f"'{found.name}' of {found.package} calls itself '{own}'. Give the entry point that name.")
+    return loaded
+
+
+def origin(kind: type[Any]) -> str:
+    """The package of a connector or format, and when its module changed; empty for a shipped one.
+
+    A declaration that was read with another origin is read anew.
+    """
+    if kind.__module__.partition(".")[0] == __name__.partition(".")[0]:
+        return ""
+    return _origin(kind.name, kind.__module__, CONNECTOR_GROUP if issubclass(kind, Connector) else FORMAT_GROUP)
+
+
+@cache
+def _origin(name: str, module: str, group: str) -> str:
+    packages = [each.package for each in outside(group) if each.name == name]
+    file = getattr(import_module(module), "__file__", None)
+    return f"{' '.join(packages)} {Path(file).stat().st_mtime_ns if file else ''}"
+
+
+@cache
+def _from_outside(name: str, group: str) -> Any:
+    found = [each for each in outside(group) if each.name == name]
+    if not found:
+        raise ExtensionError(f"no installed package has '{name}'. Install the one that it is of.")
+    if len(found) > 1:
+        packages = " and ".join(sorted(each.package for each in found))
+        raise ExtensionError(f"'{name}' is in {packages}. Uninstall all but one of them.")
+    return load(found[0])
+
+
+@cache
+def _shipped(place: str) -> Any:
+    module, _, attribute = place.partition(":")
+    return getattr(import_module(module), attribute)
+
+
+def forget_outside() -> None:
+    """Search installed packages again for every name, after some were installed into a process that runs."""
+    _from_outside.cache_clear()
+    _origin.cache_clear()

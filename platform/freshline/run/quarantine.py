@@ -1,0 +1,129 @@
+"""What could not be a row: the table `<name>__quarantine` beside a log table, or beside a table with constraints.
+
+Its rows have the number of the batch or refresh that went on without them, and are committed before it is. What one
+that did not finish left there is taken away by the next.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from freshline.commit.delta_log import exists, read_newest
+from freshline.commit.write import append_rows, create_table, fenced_session, write_and_read_back
+from freshline.declare.connector import Metadata
+from freshline.declare.names import TableName
+from freshline.declare.spec import SourceSpec, Spec, TableSpec
+from freshline.errors import FencedError
+from freshline.plan.disk import HISTORY_SECONDS
+from freshline.plan.receipt import Receipt, side_receipt
+from freshline.refresh.inputs import FILE, RECORD, SEQ, Pinned
+from freshline.refresh.literal import quoted
+from freshline.run.runtime import Runtime
+from freshline.sources.records import quarantine_schema
+
+
+def next_seq(runtime: Runtime, spark: SparkSession, spec: Spec, previous: Receipt | None, mode: str) -> int:
+    """One above every number used so far; takes away what a batch that never finished left in the quarantine table."""
+    log_seq = 0 if previous is None else previous.seq
+    path = runtime.warehouse.quarantine(spec.name)
+    newest = read_newest(path)
+    if newest is None or newest.receipt is None or newest.receipt.seq <= log_seq:
+        return log_seq + 1
+    left = newest.receipt.seq
+    receipt = side_receipt(
+        spec, runtime.epoch, left + 1, mode, "rows of an unfinished batch are taken away", runtime.clock()
+    )
+    with fenced_session(spark, path, receipt):
+        spark.sql(f"DELETE FROM delta.{quoted(str(path))} WHERE {SEQ} > {log_seq}")
+    return left + 2
+
+
+def commit_quarantine(
+    runtime: Runtime,
+    spark: SparkSession,
+    spec: Spec,
+    rows: DataFrame,
+    receipt: Receipt,
+    *,
+    count: int | None,
+    schema: StructType,
+) -> None:
+    """Keep what could not be a row, under the number of the batch or refresh that goes on without it."""
+    path = runtime.warehouse.quarantine(spec.name)
+    if not exists(path):
+        create_table(spark, path, schema, history_seconds=HISTORY_SECONDS)
+    side = replace(receipt, positions={}, rows_out=receipt.rejected, rejected=0, violations={}, planned=None)
+    if write_and_read_back(lambda: append_rows(rows, path, side, count=count), path, side) is None:
+        raise FencedError(
+            "another writer's rows came to the quarantine table meanwhile. Ask again.", where=str(spec.name)
+        )
+
+
+def keep_null_keys(
+    runtime: Runtime, spark: SparkSession, spec: TableSpec, pinned: Pinned, without: DataFrame, mode: str
+) -> int:
+    """Rows with a NULL in the key cannot be in the table; they are kept in the log's quarantine table.
+
+    `without` are these rows. Returns how many they are, of a log those that were not there already.
+    """
+    log = pinned.spec
+    if not isinstance(log, SourceSpec) or not log.is_log:
+        # A table that is read in place keeps them itself; they are counted.
+        return without.count()
+    assert spec.columns is not None
+    raw = F.to_json(F.struct(*[F.col(quoted(name)) for name in spec.columns])).cast("binary")
+    none, own = F.lit(None), log.connection.quarantined_metadata()
+    records = without.select(
+        F.col(SEQ),
+        (none.cast("string") if own else F.col(FILE)).alias("file"),
+        (none.cast("bigint") if own else F.col(RECORD)).alias("line"),
+        raw.alias("raw"),
+        F.lit(f"NULL_KEY({spec.name})").alias("error"),
+        F.lit(f"a column of PRIMARY KEY ({', '.join(spec.primary_key)}) is NULL").alias("message"),
+        F.lit(runtime.clock()).alias("quarantined_at"),
+        *[_from_place(each).alias(name) for name, each in own.items()],
+    )
+    if records.limit(1).count() == 0:
+        return 0
+    return _commit_null_keys(runtime, spark, log, records, spec.name, pinned.position.seq or 0, mode)
+
+
+def _from_place(metadata: Metadata) -> Column:
+    """What the place of a record says of it; NULL for the rest, which a query does not hand on."""
+    if metadata.stored == RECORD:
+        return F.col(RECORD)
+    if not metadata.in_place:
+        return F.lit(None).cast(metadata.type)
+    return F.regexp_extract(FILE, metadata.in_place, 1).cast(metadata.type)
+
+
+def _commit_null_keys(
+    runtime: Runtime, spark: SparkSession, spec: SourceSpec, rows: DataFrame, table: TableName, up_to: int, mode: str
+) -> int:
+    """Put rows of a log that have a NULL in the key of a merge-type table into the log's quarantine table.
+
+    `rows` has the quarantine's columns. Each row goes there once for a table: what an earlier refresh of this table put
+    there is known by the error's text and the greatest batch number. Returns how many were added.
+    """
+    path = runtime.warehouse.quarantine(spec.name)
+    error = f"NULL_KEY({table})"
+    fresh = rows
+    if exists(path):
+        stored = spark.read.format("delta").load(str(path)).where(F.col("error") == error)
+        last = stored.agg(F.max(SEQ)).collect()[0][0]
+        if last is not None:
+            fresh = rows.where(F.col(SEQ) > last)
+    else:
+        create_table(spark, path, quarantine_schema(spec), history_seconds=HISTORY_SECONDS)
+    count = fresh.count()
+    if count:
+        # No fence: one engine writes, and a repeat finds its rows by their number. The receipt on top stays the log's.
+        newest = read_newest(path)
+        base = None if newest is None else newest.receipt
+        receipt = side_receipt(spec, runtime.epoch, up_to if base is None else base.seq, mode, error, runtime.clock())
+        fresh.write.format("delta").mode("append").option("userMetadata", receipt.to_json()).save(str(path))
+    return count

@@ -1,0 +1,1 @@
+"""Delta tables of others, which are read in place."""

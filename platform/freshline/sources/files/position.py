@@ -1,0 +1,44 @@
+"""How far a log table has read a landing folder: which files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from freshline.declare.connector import Position
+
+
+@dataclass(frozen=True, order=True)
+class FileMark:
+    """A landing file as it was when it was read: path below the source's folder, bytes, modification time in ns."""
+
+    path: str
+    size: int
+    modified_ns: int
+
+
+@dataclass(frozen=True)
+class FilesPosition(Position):
+    """The files that a log table has read.
+
+    All files with a batch number up to `flushed_seq` stand in the table `<log>__file`; `recent` are those
+    read since. Together they are the whole position.
+    """
+
+    kind = "files"
+
+    flushed_seq: int
+    recent: tuple[FileMark, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "flushed_seq": self.flushed_seq,
+            "recent": [[mark.path, mark.size, mark.modified_ns] for mark in self.recent],
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        recent = tuple(FileMark(str(path), int(size), int(modified)) for path, size, modified in value["recent"])
+        return cls(int(value["flushed_seq"]), recent)

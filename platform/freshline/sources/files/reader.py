@@ -1,0 +1,399 @@
+"""Landing files become records: listed without opening one, then read in batches of bounded size.
+
+Each record is a line of text (`lines.py`). Files are counted before they are read, and the records that were read of
+each are counted again before they are committed.
+"""
+
+from __future__ import annotations
+
+import csv
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import ClassVar
+
+import pyarrow as pa
+from pyspark import cloudpickle
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from freshline.declare.format import VALUE
+from freshline.declare.spec import SourceSpec
+from freshline.errors import FileChangedError, FilesMisreadError, SourceError
+from freshline.plan.receipt import Receipt
+from freshline.refresh.cancellation import Cancellation
+from freshline.refresh.inputs import FILE, RECORD
+from freshline.sources.files import lines as lines_module
+from freshline.sources.files.connector import Files
+from freshline.sources.files.landing import Listing, find_unread, list_landing
+from freshline.sources.files.lines import (
+    LINES_DDL,
+    LINES_SCHEMA,
+    NUMBER,
+    PLACE,
+    Inspected,
+    Piece,
+    Reading,
+    inspect_files,
+    pieces_of,
+    read_pieces,
+)
+from freshline.sources.files.plain_json import count_plain, end_reading, may_be_plain, read_plain
+from freshline.sources.files.position import FileMark, FilesPosition
+from freshline.sources.files.side_table import flush_names, read_marks
+from freshline.sources.formats.decode import MOST_FIELDS
+from freshline.sources.reader import LINE, VERDICT, Asked, Certain, Group, Host, Look, Portion, Reader, Records, Tail
+
+BATCH_BYTES = 256 << 20
+BATCH_FILES = 10_000
+# Files of up to this many bytes in all are read here, without a task of Spark's.
+SMALL_BYTES = 4 << 20
+# A task of Spark's reads at least this much.
+LEAST_TASK_BYTES = 1 << 20
+# Of files with more fields in a line than this only the declared ones reach the parser.
+WIDE = 1_000
+CHANGED = "the file changed while it was read."
+
+
+@dataclass(frozen=True)
+class FilesLook(Look):
+    """What is unread, in batches."""
+
+    batches: tuple[tuple[FileMark, ...], ...] = ()
+
+
+@dataclass(frozen=True)
+class FilesPortion(Portion):
+    """Some files; `inspected` are the same ones with what is in them, once they were prepared."""
+
+    marks: tuple[FileMark, ...] = ()
+    inspected: tuple[Inspected, ...] = ()
+
+
+class FilesReader(Reader[FilesLook, FilesPortion]):
+    """Reads the complete files of a landing folder that were not read yet."""
+
+    reason: ClassVar[str] = "NEW_FILES"
+    # A batch is large, and the files of one look are one delivery.
+    pauses: ClassVar[bool] = False
+    has_tail: ClassVar[bool] = True
+
+    def __init__(self, spec: SourceSpec, host: Host) -> None:
+        super().__init__(spec, host)
+        assert isinstance(spec.connection, Files)
+        self._files = spec.connection
+        self._folder = Path(self._files.path)
+        self._known: tuple[FilesPosition | None, dict[str, FileMark]] = (None, {})
+
+    def known(self, position: FilesPosition | None) -> Mapping[str, FileMark]:
+        """The files of a position by their paths."""
+        position = position or FilesPosition(0, ())
+        at, marks = self._known
+        if at != position:
+            marks = read_marks(self.host, self.spec, position)
+            self._known = (position, marks)
+        return marks
+
+    def look(self, position: FilesPosition | None, asked: Asked) -> FilesLook:
+        listing = self._listing(asked)
+        known = self.known(position)
+        unread = find_unread(self._folder, listing.complete, known)
+        waiting = find_unread(self._folder, listing.unsettled, known).new
+        at = _before(listing.started, waiting)
+        passed_over = [SourceError(why, where=f"{self._files.path}/{name}") for name, why in listing.passed_over]
+        return FilesLook(
+            at=at,
+            left=len(unread.new),
+            is_new=bool(unread.new),
+            problems=(*unread.changed, *passed_over),
+            batches=tuple(_batches(unread.new)),
+        )
+
+    def _listing(self, asked: Asked) -> Listing:
+        """List the folder; a request by a person waits for the files that were there when it was asked."""
+        settle, follow = self._files.settle_seconds, self._files.follow_links
+        listing = list_landing(self._folder, settle, self.host.clock(), follow_links=follow)
+        if not asked.wait or not listing.unsettled:
+            return listing
+        waited_for = {mark.path for mark in listing.unsettled}
+        limit = time.monotonic() + 10 * settle + 1
+        while any(mark.path in waited_for for mark in listing.unsettled) and time.monotonic() < limit:
+            asked.progress(f"waiting for {len(listing.unsettled)} files to settle")
+            asked.cancellation.wait(min(0.2, settle))
+            asked.cancellation.check()
+            listing = list_landing(self._folder, settle, self.host.clock(), follow_links=follow)
+        return listing
+
+    def cut(self, look: FilesLook, position: FilesPosition | None) -> FilesPortion | None:
+        known = self.known(position)
+        number = next((n for n, batch in enumerate(look.batches) if batch[0].path not in known), None)
+        if number is None:
+            return None
+        marks = look.batches[number]
+        left = [mark for batch in look.batches[number + 1 :] for mark in batch]
+        return FilesPortion(
+            before=position,
+            after=_advanced(position, marks),
+            at=_before(look.at, left),
+            left=len(left),
+            progress=f"reading {len(marks)} files ({number + 1} of {len(look.batches)})",
+            pieces=len(marks),
+            marks=marks,
+        )
+
+    def prepare(
+        self, spark: SparkSession, portion: FilesPortion, previous: Receipt | None, cancellation: Cancellation
+    ) -> FilesPortion:
+        before = portion.before if isinstance(portion.before, FilesPosition) else FilesPosition(0, ())
+        flushed = flush_names(self.host, spark, self.spec, before, previous)
+        prepared = self._inspected(portion, cancellation)
+        return replace(prepared, after=_advanced(flushed, portion.marks))
+
+    def _inspected(self, portion: FilesPortion, cancellation: Cancellation) -> FilesPortion:
+        files = tuple(inspect_files(self._folder, portion.marks, self._reading, cancellation.check))
+        return replace(portion, inspected=files, small=sum(file.size for file in files) <= SMALL_BYTES)
+
+    def read_certain(self, spark: SparkSession, portion: FilesPortion) -> Certain | None:
+        if not may_be_plain(self.spec, self._folder, portion.inspected):
+            return None
+        counts = {file.mark.path: file.lines for file in portion.inspected}
+        check_read(counts, count_plain(spark, self._folder, portion.inspected), self._folder, portion.inspected)
+        return Certain(read_plain(spark, self.spec, self._folder, portion.inspected), sum(counts.values()))
+
+    def read(self, spark: SparkSession, portion: FilesPortion) -> Records:
+        """Raises FilesMisreadError where a file has changed since it was listed."""
+        changed = [file.mark.path for file in portion.inspected if file.changed]
+        if changed:
+            raise FilesMisreadError(CHANGED, str(self._folder / changed[0]))
+        groups = []
+        without = [file for file in portion.inspected if file.error is not None]
+        if without:
+            groups.append(_without_lines(spark, without))
+        for header, files in self._by_header(portion).items():
+            skip = 1 if header is not None and self._has_header else 0
+            reading = replace(self._reading, skip=skip, fields=max(MOST_FIELDS, len(header or ())))
+            if skip and header is not None and len(header) > WIDE:
+                # To set its parser up Spark compares each column with each other one.
+                places = self._places(header)
+                reading = replace(reading, fields=len(header), columns=places)
+                header = tuple(header[place] for place in places)
+            rows = _lines(spark, self._folder, files, reading)
+            groups.append(Group(rows, header or (), None if header is not None else "HEADER_MISMATCH"))
+        return Records(tuple(groups), self._counts(portion))
+
+    def confirm(self, portion: FilesPortion, found: Mapping[str, int] | None) -> None:
+        if found is not None:
+            check_read(self._counts(portion), found, self._folder, portion.inspected)
+
+    def finish(self, spark: SparkSession) -> None:
+        end_reading(spark)
+
+    def release(self, portion: FilesPortion, *, seconds: float, rejected: int) -> None:
+        assert isinstance(portion.after, FilesPosition)
+        known = self.known(portion.before if isinstance(portion.before, FilesPosition) else None)
+        self._known = (portion.after, {**known, **{mark.path: mark for mark in portion.marks}})
+
+    # -- union read
+
+    def find_tail(self, position: FilesPosition, seq: int, asked: Asked) -> tuple[FilesPosition, FilesPosition]:
+        new = find_unread(self._folder, self._listing(asked).complete, self.known(position)).new
+        return FilesPosition(seq, ()), FilesPosition(seq, new)
+
+    def tail(
+        self, spark: SparkSession, start: FilesPosition, end: FilesPosition, position: FilesPosition, asked: Asked
+    ) -> Tail:
+        marks = end.recent
+        intact = frozenset(mark.path for mark in marks if _is_intact(self._folder, mark))
+        # Which of two records with one key stays depends on which came first. So all are judged as one batch each time,
+        # and not as the batches in which they arrived, for as long as all files are there.
+        logged, opened = split_files(marks, self.known(position), intact, prefer_files=bool(self.spec.primary_key))
+        gone = [mark.path for mark in opened if mark.path not in intact]
+        if gone:
+            raise FileChangedError(
+                "the file is not what it was when the union read was planned, and its rows are not in the log. "
+                "Read anew.",
+                where=str(self._folder / gone[0]),
+            )
+        portion = FilesPortion(start, end, None, 0, "", marks=opened)
+        return Tail(
+            F.col(FILE).isin(list(logged)) if logged else None,
+            self._inspected(portion, asked.cancellation) if opened else None,
+        )
+
+    # -- headers and lines
+
+    @property
+    def _has_header(self) -> bool:
+        return self.spec.format is not None and self.spec.format.has_header
+
+    @property
+    def _reading(self) -> Reading:
+        assert self.spec.format is not None
+        return Reading(self.spec.format.lines, self.spec.max_record_bytes, self._files.follow_links)
+
+    def _counts(self, portion: FilesPortion) -> dict[str, int]:
+        """How many records there are of each file."""
+        counts = {file.mark.path: 1 for file in portion.inspected if file.error is not None}
+        for header, files in self._by_header(portion).items():
+            skip = 1 if header is not None and self._has_header else 0
+            counts |= {file.mark.path: file.records(skip) for file in files}
+        return counts
+
+    def _by_header(self, portion: FilesPortion) -> dict[tuple[str, ...] | None, list[Inspected]]:
+        """The files that have lines by the names of their columns; those without the declared ones under None."""
+        declared = tuple(column.name for column in self.spec.record_columns)
+        found: dict[tuple[str, ...] | None, list[Inspected]] = {}
+        for file in portion.inspected:
+            if file.error is None:
+                header = _header(file.first, declared) if self._has_header else declared
+                found.setdefault(header, []).append(file)
+        return found
+
+    def _places(self, header: tuple[str, ...]) -> tuple[int, ...]:
+        """The places of the declared columns, two at least: a line of one that is empty would be no line."""
+        declared = {column.name.lower() for column in self.spec.record_columns}
+        found = tuple(place for place, name in enumerate(header) if name.lower() in declared)
+        return found if len(found) > 1 else (*found, 0 if found != (0,) else 1)
+
+
+def check_read(counts: Mapping[str, int], found: Mapping[str, int], root: Path, files: Sequence[Inspected]) -> None:
+    """Compare the rows that were read of each file with those that it has, before they are committed.
+
+    Raises FilesMisreadError where they differ: a file was read twice, not at all or not to its end. So it does where a
+    file was changed meanwhile; one that was taken away after it was read is no matter.
+    """
+    for path in counts.keys() | found.keys():
+        if found.get(path, 0) != counts.get(path, 0):
+            raise FilesMisreadError(
+                f"the file has {counts.get(path, 0)} records, and {found.get(path, 0)} were read.", str(root / path)
+            )
+    for mark in [file.mark for file in files if file.error is None]:
+        try:
+            status = (root / mark.path).stat()
+        except OSError:
+            continue
+        if (status.st_size, status.st_mtime_ns) != (mark.size, mark.modified_ns):
+            raise FilesMisreadError(CHANGED, str(root / mark.path))
+
+
+def split_files(
+    end: Sequence[FileMark], read: Mapping[str, FileMark], intact: frozenset[str], *, prefer_files: bool
+) -> tuple[tuple[str, ...], tuple[FileMark, ...]]:
+    """Where the records of files are now: the paths of those to be taken from the log, and those to be opened.
+
+    `intact` are the paths that still hold what they held. With `prefer_files` all are opened while all are intact.
+    """
+    if prefer_files and all(mark.path in intact for mark in end):
+        return (), tuple(end)
+    logged = tuple(mark.path for mark in end if read.get(mark.path) == mark)
+    return logged, tuple(mark for mark in end if read.get(mark.path) != mark)
+
+
+def _before(moment: datetime, marks: Sequence[FileMark]) -> datetime:
+    """The moment, or that of the oldest of files that are not read."""
+    oldest = min((mark.modified_ns for mark in marks), default=None)
+    return moment if oldest is None else min(moment, datetime.fromtimestamp(oldest / 1e9, UTC))
+
+
+def _advanced(position: FilesPosition | None, marks: Sequence[FileMark]) -> FilesPosition:
+    before = position or FilesPosition(0, ())
+    return FilesPosition(before.flushed_seq, (*before.recent, *marks))
+
+
+def _batches(marks: Sequence[FileMark]) -> Iterator[tuple[FileMark, ...]]:
+    """Split files, in order, into batches of bounded size; a larger file is a batch of its own."""
+    batch: list[FileMark] = []
+    size = 0
+    for mark in marks:
+        if batch and (size + mark.size > BATCH_BYTES or len(batch) >= BATCH_FILES):
+            yield tuple(batch)
+            batch, size = [], 0
+        batch.append(mark)
+        size += mark.size
+    if batch:
+        yield tuple(batch)
+
+
+def _is_intact(root: Path, mark: FileMark) -> bool:
+    try:
+        status = (root / mark.path).stat()
+    except OSError:
+        return False
+    return (status.st_size, status.st_mtime_ns) == (mark.size, mark.modified_ns)
+
+
+def _without_lines(spark: SparkSession, files: Sequence[Inspected]) -> Group:
+    """Files of which nothing can be read, each as one record with the reason."""
+    found = [(file.mark.path, 0, None, file.reason, file.error) for file in files]
+    schema = f"{FILE} STRING, {RECORD} BIGINT, {LINE} BIGINT, {VALUE} STRING, {VERDICT} STRING"
+    return Group(spark.createDataFrame(found, schema), error="UNREADABLE")
+
+
+def _lines(spark: SparkSession, root: Path, files: Sequence[Inspected], reading: Reading) -> DataFrame:
+    """The records of files with their places: columns VALUE, FILE, RECORD, LINE, VERDICT."""
+    names = [file.mark.path for file in files]
+    pieces = pieces_of(root, files, range(len(files)))
+    total = sum(file.size for file in files)
+    if total <= SMALL_BYTES:
+        read = spark.createDataFrame(pa.Table.from_batches(read_pieces(pieces, reading), LINES_SCHEMA))
+    else:
+        tasks = _tasks(pieces, [file.size for file in files], spark.sparkContext.defaultParallelism)
+        read = spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(_in_tasks(tasks, reading), LINES_DDL)
+    # One text with all names: thousands of literals would take Spark seconds to receive. A name has no NUL in it.
+    name = F.get(F.split(F.lit("\0".join(names)), "\0", -1), F.col(NUMBER))
+    place = F.col(PLACE)
+    return read.select(
+        F.col(VALUE).cast("string").alias(VALUE), name.alias(FILE), place.alias(RECORD), place.alias(LINE), VERDICT
+    )
+
+
+def _tasks(pieces: Sequence[Piece], sizes: Sequence[int], cores: int) -> list[list[Piece]]:
+    """The parts of files in portions of about the same size, in their order."""
+    weights = [
+        (piece.end - piece.start) if piece.end is not None else max(1, sizes[piece.number] - piece.start)
+        for piece in pieces
+    ]
+    most = max(LEAST_TASK_BYTES, sum(weights) // (2 * cores))
+    tasks: list[list[Piece]] = [[]]
+    size = 0
+    for piece, weight in zip(pieces, weights, strict=True):
+        if tasks[-1] and size + weight > most:
+            tasks.append([])
+            size = 0
+        tasks[-1].append(piece)
+        size += weight
+    return tasks
+
+
+def _in_tasks(
+    tasks: Sequence[Sequence[Piece]], reading: Reading
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    # What tasks are sent holds the code itself: the machines of a cluster need pyarrow, and not freshline.
+    cloudpickle.register_pickle_by_value(lines_module)  # type: ignore[no-untyped-call]
+
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for task in batch.column(0).to_pylist():
+                yield from read_pieces(tasks[task], reading)
+
+    return read
+
+
+def _header(first: bytes | None, declared: tuple[str, ...]) -> tuple[str, ...] | None:
+    """The column names in the first line, None where they do not hold every declared column."""
+    if first is None:
+        return None
+    try:
+        text = first.decode()
+    except UnicodeDecodeError:
+        return None
+    try:
+        names = tuple(name.strip() for name in next(csv.reader([text]), []))
+    except csv.Error:
+        return None  # a line of another kind: too long a field, or line ends of its own
+    folded = [name.lower() for name in names]
+    if len(set(folded)) != len(folded) or any(name.lower() not in folded for name in declared):
+        return None
+    return names

@@ -1,0 +1,79 @@
+"""The table `<log>__file`: the names of files that were read, when there are too many of them for a receipt."""
+
+from __future__ import annotations
+
+import deltalake
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+from freshline.commit.delta_log import exists, read_newest
+from freshline.commit.write import append_rows, create_table, fenced_session, write_and_read_back
+from freshline.declare.spec import SourceSpec
+from freshline.errors import FencedError
+from freshline.plan.disk import HISTORY_SECONDS
+from freshline.plan.receipt import Receipt, side_receipt
+from freshline.refresh.inputs import SEQ
+from freshline.refresh.literal import quoted
+from freshline.sources.files.position import FileMark, FilesPosition
+from freshline.sources.reader import Host
+
+# Receipts carry the files read since the last flush; this many make a commit file of some tens of kilobytes.
+RECENT_FILES = 200
+SCHEMA = StructType(
+    [
+        StructField(SEQ, LongType()),
+        StructField("path", StringType()),
+        StructField("size", LongType()),
+        StructField("modified_ns", LongType()),
+    ]
+)
+
+
+def read_marks(host: Host, spec: SourceSpec, position: FilesPosition) -> dict[str, FileMark]:
+    """All files of a position by their paths."""
+    marks: dict[str, FileMark] = {}
+    path = host.warehouse.files(spec.name)
+    if exists(path):
+        table = deltalake.DeltaTable(str(path)).to_pyarrow_table(columns=[SEQ, "path", "size", "modified_ns"])
+        # Of a log that was put back, or is made anew, later names are those of files that it no longer has.
+        for row in table.to_pylist():
+            if row[SEQ] <= position.flushed_seq:
+                marks[row["path"]] = FileMark(row["path"], row["size"], row["modified_ns"])
+    marks.update((mark.path, mark) for mark in position.recent)
+    return marks
+
+
+def flush_names(
+    host: Host, spark: SparkSession, spec: SourceSpec, position: FilesPosition, previous: Receipt | None
+) -> FilesPosition:
+    """Move the file names of a long receipt into the table beside the log, once for each number.
+
+    Killed in between, the receipt still has them, and they are moved again.
+    """
+    if previous is None or len(position.recent) < RECENT_FILES:
+        return position
+    path = host.warehouse.files(spec.name)
+    if not exists(path):
+        create_table(spark, path, SCHEMA, history_seconds=HISTORY_SECONDS)
+    newest = read_newest(path)
+    top = 0 if newest is None or newest.receipt is None else newest.receipt.seq
+    number = previous.seq
+    if top >= previous.seq:
+        # Noted before a batch that then was not committed; or the log was put back, and what follows is of others.
+        stored = spark.read.format("delta").load(str(path)).where(F.col(SEQ) > position.flushed_seq)
+        noted = {(row[SEQ], row["path"]) for row in stored.select(SEQ, "path").collect()}
+        if noted == {(previous.seq, mark.path) for mark in position.recent}:
+            return FilesPosition(previous.seq, ())
+        number = top + 2
+        back = side_receipt(spec, host.epoch, top + 1, previous.mode, "the log was put back", host.clock())
+        with fenced_session(spark, path, back):
+            spark.sql(f"DELETE FROM delta.{quoted(str(path))} WHERE {SEQ} > {position.flushed_seq}")
+    rows = spark.createDataFrame(
+        [(previous.seq, mark.path, mark.size, mark.modified_ns) for mark in position.recent], SCHEMA
+    )
+    receipt = side_receipt(spec, host.epoch, number, previous.mode, "files read", host.clock())
+    if write_and_read_back(lambda: append_rows(rows, path, receipt, count=len(position.recent)), path, receipt) is None:
+        raise FencedError("another batch noted its files meanwhile. Ask again.", where=str(spec.name))
+    host.failpoint("log-after-flush")
+    return FilesPosition(previous.seq, ())

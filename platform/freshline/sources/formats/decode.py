@@ -1,0 +1,68 @@
+"""From the text of records to values, for the formats that come with freshline; loads Spark.
+
+Each record is parsed once, to types that hold what was written (`exact.py`), so that it is known whether the declared
+types hold it too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import StringType, StructField, StructType
+
+from freshline.declare.format import PARSED, VALUE, Decoded
+from freshline.declare.spec import SourceSpec
+from freshline.sources.formats.exact import Record, has_half_character, is_whole, read_as
+from freshline.sources.records import record_schema
+
+BROKEN = "_freshline_broken"
+CORRUPT = "_freshline_corrupt"
+BYTE_ORDER_MARK = "\ufeff"
+# What Spark's JSON takes beyond JSON.
+STRICT_JSON = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
+# The parser of CSV makes room for so many fields of a line, or for those of the header where it has more.
+MOST_FIELDS = 20_480
+
+
+def decode_json(records: DataFrame, spec: SourceSpec) -> Decoded:
+    """Each record as one JSON object."""
+    # By itself Spark's parser reads the first value of a line and forgets the rest, so what is behind it is checked.
+    written = Record(raw=F.col(VALUE))
+    fields = [StructField(field.name, read_as(field.dataType, written)) for field in record_schema(spec).fields]
+    schema = StructType([*fields, StructField(CORRUPT, StringType())])
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT, **STRICT_JSON}
+    marked = F.startswith(VALUE, F.lit(BYTE_ORDER_MARK))
+    body = F.when(marked, F.substring(VALUE, 2, spec.max_record_bytes)).otherwise(F.col(VALUE))
+    parsed = records.withColumn(PARSED, F.from_json(body, schema, options))
+    broken = F.col(PARSED).isNull() | F.col(f"{PARSED}.{CORRUPT}").isNotNull() | ~is_whole(body)
+    error = F.when(has_half_character(F.col(VALUE)), F.lit("NOT_UTF8")).when(broken, F.lit("NOT_JSON"))
+    return Decoded(parsed, error, written)
+
+
+def decode_csv(records: DataFrame, spec: SourceSpec, header: Sequence[str], null_value: str | None) -> Decoded:
+    """Each record as one line of fields, which `header` names."""
+    written = Record(csv=True)
+    types = {field.name.lower(): read_as(field.dataType, written) for field in record_schema(spec).fields}
+    fields = [StructField(f"v{number}", types.get(name.lower(), StringType())) for number, name in enumerate(header)]
+    schema = StructType([*fields, StructField("c", StringType())])
+    # Quotes are doubled inside quotes (RFC 4180); Spark's own default is a backslash.
+    options = {
+        "mode": "PERMISSIVE",
+        "columnNameOfCorruptRecord": "c",
+        "escape": '"',
+        "maxColumns": str(max(MOST_FIELDS, len(header))),
+    }
+    if null_value is not None:
+        options["nullValue"] = null_value
+    ddl = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in schema.fields)
+    parsed = records.withColumn(PARSED, F.from_csv(VALUE, ddl, options))
+    place = {name.lower(): number for number, name in enumerate(header)}
+    values = F.struct(*[F.col(f"{PARSED}.v{place[c.name.lower()]}").alias(c.name) for c in spec.record_columns])
+    # A quoted value that the line does not end goes on in the next one: neither is a record.
+    quotes = F.length(VALUE) - F.length(F.replace(VALUE, F.lit('"')))
+    open_quote = (quotes % 2 == 1) & F.col(VALUE).rlike('(^|,)"')
+    broken = F.col(f"{PARSED}.c").isNotNull() | F.col(PARSED).isNull() | open_quote
+    marked = parsed.withColumn(BROKEN, F.when(broken, F.lit("NOT_CSV"))).withColumn(PARSED, values)
+    return Decoded(marked, F.col(BROKEN), written)

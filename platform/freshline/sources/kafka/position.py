@@ -1,0 +1,39 @@
+"""How far a log table has read a Kafka topic."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from freshline.declare.connector import Position
+
+
+@dataclass(frozen=True)
+class TopicPosition(Position):
+    """How far a log table has read a Kafka topic.
+
+    `offsets` are the next ones by partition: everything before was read. A topic that was deleted and made anew has
+    another `topic_id`.
+    """
+
+    kind = "kafka"
+
+    cluster_id: str
+    topic: str
+    topic_id: str
+    offsets: Mapping[int, int]
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "cluster_id": self.cluster_id,
+            "topic": self.topic,
+            "topic_id": self.topic_id,
+            "offsets": {str(partition): self.offsets[partition] for partition in sorted(self.offsets)},
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        offsets = {int(partition): int(offset) for partition, offset in value["offsets"].items()}
+        return cls(str(value["cluster_id"]), str(value["topic"]), str(value["topic_id"]), offsets)

@@ -1,0 +1,264 @@
+"""The records of a Kafka topic: what the topic has and the log has not.
+
+A look at the brokers fixes the end. What is there is read in portions, each one commit whose receipt has the next
+offsets; so a stop at any point loses and repeats nothing, and no checkpoint decides what was read.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import reduce
+from operator import or_
+from typing import ClassVar
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from freshline.declare.format import VALUE
+from freshline.declare.spec import SourceSpec
+from freshline.errors import BrokerError, FreshlineError, SourceError, TopicReplacedError
+from freshline.refresh.inputs import FILE, RECORD
+from freshline.sources.kafka.client import Brokers, TopicClient, read_range, resolve_brokers
+from freshline.sources.kafka.connector import HEADERS, KEY, PARTITION, TIMESTAMP, TOPIC, Kafka
+from freshline.sources.kafka.position import TopicPosition
+from freshline.sources.kafka.topic import (
+    FIRST_PORTION,
+    Offsets,
+    TopicLook,
+    TopicRange,
+    advanced,
+    allowed_by_rate,
+    find_range,
+    next_portion_size,
+    require_unread,
+    rest_of,
+    split_topic,
+    take_portion,
+)
+from freshline.sources.reader import SMALL_ROWS, Asked, Group, Host, Look, Portion, Reader, Records, Tail
+
+# A broker that has just started knows the ends of its topics only after a while.
+SETTLE_SECONDS = 10.0
+_LOOK_SECONDS = 0.2
+# What Kafka's client, and Spark's reader of its records, say of what they were not given.
+_OF_BROKERS = re.compile(
+    r"org\.apache\.kafka\.(?:common|clients)\S*(?:Exception|Error)|KAFKA_DATA_LOSS|data may have been lost|Cannot fetch"
+)
+
+
+@dataclass(frozen=True)
+class KafkaLook(Look):
+    """The topic and what is unread of it; both None where a short look said that nothing is."""
+
+    topic: TopicLook | None = None
+    whole: TopicRange | None = None
+
+
+@dataclass(frozen=True)
+class KafkaPortion(Portion):
+    """A range of offsets."""
+
+    range: TopicRange = TopicRange({}, {})  # noqa: RUF009 - frozen, and never written to
+
+
+@dataclass(frozen=True)
+class PortionMemory:
+    """What is remembered of reading a topic.
+
+    `size` is how many records the next portion may have, `read_at` when the last was read, and `clean` whether all of
+    its records were good.
+    """
+
+    size: int
+    read_at: datetime | None = None
+    clean: bool = True
+
+
+class KafkaReader(Reader[KafkaLook, KafkaPortion]):
+    """Reads every record that the topic has now; part of them where `rate-limit` ends."""
+
+    has_tail: ClassVar[bool] = True
+
+    def __init__(self, spec: SourceSpec, host: Host) -> None:
+        super().__init__(spec, host)
+        assert isinstance(spec.connection, Kafka)
+        self._kafka = spec.connection
+        self._memory = PortionMemory(FIRST_PORTION)
+
+    @property
+    def _topics(self) -> TopicClient:
+        """Asks the brokers. Raises JarError where the client's jars cannot be had."""
+
+        def make() -> TopicClient:
+            self.host.provide_jars("kafka")
+            return TopicClient(self.host.spark)
+
+        return self.host.shared("kafka", make)
+
+    def _brokers(self) -> Brokers:
+        """The brokers with their references resolved, in this process and for this time."""
+        return resolve_brokers(self._kafka, self.host.root, os.environ, where=self.where)
+
+    def look(self, position: TopicPosition | None, asked: Asked) -> KafkaLook:
+        brokers, at = self._brokers(), self.host.clock()
+        if position is not None and self._is_all_read(brokers, position):
+            return KafkaLook(at, 0, is_new=False)
+        # Asked before the ends: what comes between the two is read.
+        first = self._topics.starting(brokers, self._kafka.starting) if position is None else None
+        look = self._look_behind(brokers, lambda look: position is None or covers(look, position), asked)
+        whole = find_range(self._kafka, look, position, first, where=self.where)
+        return KafkaLook(at, whole.offsets, position is None or whole.offsets > 0, topic=look, whole=whole)
+
+    def _is_all_read(self, brokers: Brokers, position: TopicPosition) -> bool:
+        """Whether a short look says that the topic is where it was; another topic never is."""
+        topic_id, ends = self._topics.ends(brokers)
+        return topic_id == position.topic_id and dict(ends) == dict(position.offsets)
+
+    def _look_behind(self, brokers: Brokers, reached: Callable[[TopicLook], bool], asked: Asked) -> TopicLook:
+        """Look at a topic; where it has less than is known of it, look again for as long as a broker needs to start.
+
+        The last look is returned in any case.
+        """
+        deadline = time.monotonic() + SETTLE_SECONDS
+        while True:
+            look = self._topics.look(brokers)
+            if reached(look) or time.monotonic() > deadline:
+                return look
+            asked.cancellation.wait(_LOOK_SECONDS)
+            asked.cancellation.check()
+
+    def cut(self, look: KafkaLook, position: TopicPosition | None) -> KafkaPortion | None:
+        if look.topic is None or look.whole is None:
+            return None
+        rest = rest_of(look.whole, look.topic, position)
+        most = self._most()
+        if position is not None and (most == 0 or rest.offsets == 0):
+            return None
+        portion = take_portion(rest, most)
+        left = rest.offsets - portion.offsets
+        return KafkaPortion(
+            before=position,
+            after=advanced(position, look.topic, portion),
+            at=None if left else look.at,
+            left=left,
+            progress=f"reading up to {portion.offsets} records, {left} are left",
+            most_records=portion.offsets,
+            small=portion.offsets <= SMALL_ROWS,
+            clean=self._memory.clean,
+            range=portion,
+        )
+
+    def _most(self) -> int:
+        read_at = self._memory.read_at
+        seconds = None if read_at is None else (self.host.clock() - read_at).total_seconds()
+        allowed = allowed_by_rate(self._kafka.rate_limit, seconds)
+        return self._memory.size if allowed is None else min(self._memory.size, allowed)
+
+    def read(self, spark: SparkSession, portion: KafkaPortion) -> Records:
+        return Records((Group(as_records(read_range(spark, self._brokers(), portion.range))),))
+
+    def confirm(self, portion: KafkaPortion, found: Mapping[str, int] | None) -> None:
+        # The records are read. Were they those of a topic that was made anew meanwhile, offsets would say nothing.
+        brokers = self._brokers()
+        topic_id, _ = self._topics.ends(brokers)
+        if topic_id != _of(portion.after).topic_id:
+            raise TopicReplacedError(
+                f"topic {brokers.topic} was deleted and made anew while it was read; nothing of it was committed.",
+                where=self.where,
+            )
+
+    def explain(self, error: Exception, portion: KafkaPortion) -> FreshlineError | None:
+        if not _OF_BROKERS.search(str(error)):
+            return None
+        # The brokers themselves say what is wrong: gone, or no longer what was looked at.
+        brokers = self._brokers()
+        look = self._topics.look(brokers)
+        find_range(self._kafka, look, replace(_of(portion.after), offsets=portion.range.start), None, where=self.where)
+        return BrokerError(
+            f"reading topic {brokers.topic} from {brokers.servers} was interrupted. Nothing of it was committed; "
+            "it is tried again.",
+            where=self.where,
+        )
+
+    def release(self, portion: KafkaPortion, *, seconds: float, rejected: int) -> None:
+        size = next_portion_size(self._memory.size, portion.most_records, seconds)
+        self._memory = PortionMemory(size, self.host.clock(), clean=rejected == 0)
+
+    def waiting(self, left: int) -> str:
+        return f"rate-limit, {left} records wait"
+
+    # -- union read
+
+    def find_tail(self, position: TopicPosition, seq: int, asked: Asked) -> tuple[TopicPosition, TopicPosition]:
+        look = self._look_behind(self._brokers(), lambda look: covers(look, position), asked)
+        if look.topic_id != position.topic_id:
+            raise SourceError(
+                f"topic {look.topic} is not the one that was read. `freshline refresh {self.spec.name}` says more.",
+                where=self.where,
+            )
+        ends = {partition: max(end, position.offsets.get(partition, 0)) for partition, end in look.ends.items()}
+        return position, replace(position, offsets={**position.offsets, **ends})
+
+    def tail(
+        self, spark: SparkSession, start: TopicPosition, end: TopicPosition, position: TopicPosition, asked: Asked
+    ) -> Tail:
+        if all(start.offsets.get(partition, 0) == offset for partition, offset in end.offsets.items()):
+            return Tail()
+        brokers = self._brokers()
+        tail = split_topic(start, end, position, earliest=self._earliest(brokers, end.topic_id), where=self.where)
+        logged = [
+            (F.col(PARTITION) == partition) & (F.col(RECORD) < offset)
+            for partition, offset in tail.logged.items()
+            if offset > start.offsets.get(partition, 0)
+        ]
+        unread = None
+        if tail.unread.offsets:
+            look = self._look_behind(brokers, lambda look: covers(look, end), asked)
+            require_unread(tail, look, end.topic_id, where=self.where)
+            unread = KafkaPortion(start, end, None, 0, "", range=tail.unread)
+        return Tail(reduce(or_, logged) if logged else None, unread)
+
+    def _earliest(self, brokers: Brokers, topic_id: str) -> Offsets | None:
+        """What a topic still has, where the tail is to be read from it rather than from the log.
+
+        Which of two records with one key stays depends on which came first. So the tail of a source with a key is
+        judged as one batch each time, and not as the batches in which it arrived, for as long as the topic has it.
+        """
+        if not self.spec.primary_key:
+            return None
+        try:
+            look = self._topics.look(brokers)
+        except SourceError:
+            return None
+        return look.earliest if look.topic_id == topic_id else None
+
+
+def covers(look: TopicLook, position: TopicPosition) -> bool:
+    """Whether a topic has all partitions, up to the offsets, that a position has read; True for another topic."""
+    return look.topic_id != position.topic_id or all(
+        look.ends.get(partition, -1) >= offset for partition, offset in position.offsets.items()
+    )
+
+
+def as_records(rows: DataFrame) -> DataFrame:
+    """Records as the loop takes them, from rows with Kafka's own columns."""
+    return rows.select(
+        F.col("value").cast("string").alias(VALUE),
+        F.concat_ws("-", "topic", "partition").alias(FILE),
+        F.col("offset").alias(RECORD),
+        F.col("topic").alias(TOPIC),
+        F.col("partition").alias(PARTITION),
+        F.col("timestamp").alias(TIMESTAMP),
+        F.col("key").alias(KEY),
+        F.col("headers").alias(HEADERS),
+    )
+
+
+def _of(position: object) -> TopicPosition:
+    assert isinstance(position, TopicPosition)
+    return position

@@ -1,0 +1,298 @@
+"""Records become the rows of a log table; what cannot be a row is kept with its raw bytes.
+
+A record that is not UTF-8, not of the declared types, too large, without its key or at odds with an earlier record of
+the same key is rejected, with a code that says why; the rest goes on. The same holds for every connector and format.
+Nothing is written here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DateType,
+    LongType,
+    MapType,
+    NumericType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+from pyspark.sql.window import Window
+
+from freshline.declare.format import PARSED, VALUE, Decoded
+from freshline.declare.spec import OnViolation, SourceSpec
+from freshline.refresh.constraints import VIOLATED, first_violated, violated
+from freshline.refresh.inputs import FILE, HASH, INGESTED_AT, RECORD, SEQ
+from freshline.refresh.literal import quoted
+from freshline.sources.formats.exact import Record, is_changed, is_lost, stored
+from freshline.sources.reader import LINE, VERDICT, Group
+
+RAW = "_freshline_raw"
+ERROR = "_freshline_error"
+
+REJECTIONS: dict[str, str] = {
+    "UNREADABLE": "the file cannot be read",
+    "NOT_UTF8": "the record is not valid UTF-8, or escapes half of a character",
+    "TOO_LARGE": "the record is larger than max-record-bytes",
+    "EMPTY_FILE": "the file is empty",
+    "HEADER_MISMATCH": "the first line of the file does not name the declared columns",
+    "VALUE_CHANGED": "a value of this column would be another one in the declared type",
+    "NULL_VALUE": "the record of the topic has no value (a tombstone)",
+    "NULL_KEY": "a column of the primary key is NULL",
+    "KEY_CONFLICT": "another record with this primary key and other values arrived before",
+}
+
+VALUE_CHANGED = "VALUE_CHANGED"
+# What is left out and counted, and not kept in quarantine.
+REDELIVERED = "REDELIVERED"
+DROPPED = "DROPPED"
+LEFT_OUT = (REDELIVERED, DROPPED)
+# The error of a record that violates a constraint, before its name.
+CONSTRAINT = "CONSTRAINT("
+
+QUARANTINE_SCHEMA = StructType(
+    [
+        StructField(SEQ, LongType()),
+        StructField("file", StringType()),
+        StructField("line", LongType()),
+        StructField("raw", BinaryType()),
+        StructField("error", StringType()),
+        StructField("message", StringType()),
+        StructField("quarantined_at", TimestampType()),
+    ]
+)
+
+
+def log_schema(spec: SourceSpec) -> StructType:
+    """The stored columns of a log table: arrival first, so that Delta keeps statistics on them, then the record's."""
+    arrival = [
+        StructField(SEQ, LongType()),
+        StructField(INGESTED_AT, TimestampType()),
+        StructField(FILE, StringType()),
+        StructField(RECORD, LongType()),
+    ]
+    known = _fields([(each.stored, each.type) for each in spec.connection.stored_metadata().values()])
+    key = [StructField(HASH, LongType())] if spec.primary_key else []
+    return StructType(arrival + known + key + record_schema(spec).fields)
+
+
+def quarantine_schema(spec: SourceSpec) -> StructType:
+    """The columns of a log table's quarantine table; the connector may have a place of its own for its records."""
+    own = _fields([(name, each.type) for name, each in spec.connection.quarantined_metadata().items()])
+    return StructType([*QUARANTINE_SCHEMA.fields, *own])
+
+
+def statistics_columns(spec: SourceSpec) -> tuple[str, ...]:
+    """The columns of a log table that Delta keeps least and greatest values of.
+
+    Batches are found by number and time, users look for times, dates and numbers. Texts and places of records arrive
+    in no order, so their bounds skip nothing; keeping them was a sixth of what an append costs.
+    """
+    ordered = (DateType, TimestampType, TimestampNTZType, NumericType)
+    known = [each.stored for each in spec.connection.metadata.values() if each.ordered]
+    return (SEQ, INGESTED_AT, *known, *(f.name for f in record_schema(spec).fields if isinstance(f.dataType, ordered)))
+
+
+def record_schema(spec: SourceSpec) -> StructType:
+    """The declared columns that a record carries."""
+    return StructType(_fields([(column.name, column.type) for column in spec.record_columns]))
+
+
+def _fields(columns: Sequence[tuple[str, str]]) -> list[StructField]:
+    schema = StructType.fromDDL(", ".join(f"{quoted(name)} {kind}" for name, kind in columns))
+    assert isinstance(schema, StructType)
+    return schema.fields
+
+
+def judge_records(groups: Sequence[Group], spec: SourceSpec) -> DataFrame:
+    """Decode records and judge them, one by one.
+
+    The columns are FILE, RECORD, LINE (NULL where only the order is known), the metadata that are stored, RAW (NULL for
+    good records of a source without a key), ERROR (NULL for good records) and one for each declared column of the
+    record; where constraints are declared also VIOLATED, the names of those that a record violates.
+    """
+    return reduce(DataFrame.unionByName, [_judged(group, spec) for group in groups])
+
+
+def _judged(group: Group, spec: SourceSpec) -> DataFrame:
+    rows = group.rows.withColumn(VALUE, F.col(VALUE).cast("string"))
+    if LINE not in rows.columns:
+        rows = rows.withColumn(LINE, F.col(RECORD))
+    if group.error is not None:
+        return _finished(rows, F.lit(group.error), None, spec)
+    assert spec.format is not None
+    columns = group.columns or tuple(column.name for column in spec.record_columns)
+    decoded = spec.format.decode(rows, spec, columns)
+    return _finished(decoded.rows, decoded.error, decoded, spec)
+
+
+def _finished(rows: DataFrame, error: Column, decoded: Decoded | None, spec: SourceSpec) -> DataFrame:
+    """The columns of `judge_records`, with the checks that every format shares; nothing may have been decoded."""
+    fields = record_schema(spec).fields
+    written: Record | None = None if decoded is None else decoded.written
+    columns = [_value(field, decoded).alias(field.name) for field in fields]
+    parsed = [] if decoded is None else [PARSED]
+    checked = (
+        F.when(_verdict(rows).isNotNull(), _verdict(rows))
+        .when(F.col(VALUE).isNull(), F.lit("NULL_VALUE"))
+        .when(~F.is_valid_utf8(VALUE), F.lit("NOT_UTF8"))
+        .when(F.octet_length(VALUE) > spec.max_record_bytes, F.lit("TOO_LARGE"))
+        .otherwise(error)
+    )
+    known = _known(spec)
+    typed = rows.select(FILE, RECORD, LINE, *known, F.col(VALUE), checked.alias(ERROR), *parsed, *columns)
+    null_key = F.lit(False)
+    for key in spec.primary_key:
+        null_key = null_key | F.col(quoted(key)).isNull()
+    assert spec.format is not None
+    broken_code = spec.format.rejection()
+    lost = (
+        []
+        if written is None
+        else [each for field in fields if (each := _lost(field, written, broken_code)) is not None]
+    )
+    broken = F.coalesce(F.col(ERROR), *lost, F.when(null_key, F.lit("NULL_KEY")))
+    final = broken
+    marked: list[Column] = []
+    if spec.constraints:
+        # What is no record, or has no key, has nothing that a constraint could be about.
+        nothing = F.array().cast("array<string>")
+        typed = typed.withColumn(VIOLATED, F.when(broken.isNull(), violated(spec.constraints)).otherwise(nothing))
+        dropped = first_violated(spec.constraints, OnViolation.DROP_ROW)
+        quarantine = first_violated(spec.constraints, OnViolation.QUARANTINE)
+        rejected = F.concat(F.lit(CONSTRAINT), quarantine, F.lit(")"))
+        final = F.coalesce(broken, rejected, F.when(dropped.isNotNull(), F.lit(DROPPED)))
+        marked = [F.col(VIOLATED)]
+    # Spark pushes a filter on the verdict below the parser, and then parses each record again for every mention of it:
+    # five times instead of once. What differs each time it leaves in place; a number is never below zero.
+    verdict = F.when(F.monotonically_increasing_id() >= 0, final).alias(ERROR)
+    # A good record of a source without a key is never needed raw again.
+    raw = F.col(VALUE) if spec.primary_key else F.when(final.isNotNull(), F.col(VALUE))
+    names = [F.col(quoted(field.name)) for field in record_schema(spec).fields]
+    return typed.select(FILE, RECORD, LINE, *known, raw.cast("binary").alias(RAW), verdict, *marked, *names)
+
+
+def _known(spec: SourceSpec) -> list[str]:
+    """The columns of what the connector knows of a record, but for its place."""
+    return [each.stored for each in spec.connection.stored_metadata().values()]
+
+
+def _value(field: StructField, decoded: Decoded | None) -> Column:
+    if decoded is None:
+        return F.lit(None).cast(field.dataType)
+    parsed = F.col(f"{PARSED}.{quoted(field.name)}")
+    return parsed if decoded.written is None else stored(parsed, field.dataType, decoded.written, field.name)
+
+
+def _verdict(rows: DataFrame) -> Column:
+    """The code that was known of a record before it was decoded."""
+    return F.col(VERDICT) if VERDICT in rows.columns else F.lit(None).cast("string")
+
+
+def _lost(field: StructField, record: Record, broken: str) -> Column | None:
+    """The code of a record whose value of a column is not stored as it is; None where each value is."""
+    parsed = F.col(f"{PARSED}.{quoted(field.name)}")
+    lost = is_lost(parsed, field.dataType, record, field.name)
+    if lost is None:
+        return None
+    if not isinstance(field.dataType, ArrayType | MapType | StructType):
+        # The value is there already.
+        lost = parsed.isNotNull() & F.col(quoted(field.name)).isNull()
+    changed = F.lit(value_changed(field.name))
+    return F.when(lost, F.when(is_changed(parsed, field.dataType, record), changed).otherwise(F.lit(broken)))
+
+
+def value_changed(name: str) -> str:
+    """The code of a record whose value of this column would be stored as another one."""
+    return f"{VALUE_CHANGED}({name})"
+
+
+def record_hash(spec: SourceSpec) -> Column:
+    """64 bits over all values of a record: tells a redelivery from another record with the same key."""
+    # The hash passes over NULLs, so a value would look the same in another column: NULLs are hashed as such.
+    parts = [part for field in record_schema(spec).fields for part in _hashable(field)]
+    return F.xxhash64(*parts)
+
+
+def _hashable(field: StructField) -> tuple[Column, Column]:
+    column = F.col(quoted(field.name))
+    nested = isinstance(field.dataType, ArrayType | MapType | StructType)
+    return (F.to_json(F.struct(column)) if nested else column), column.isNull()
+
+
+def mark_duplicates(rows: DataFrame, spec: SourceSpec) -> DataFrame:
+    """Within one batch the first record of a key stays; the same again is redelivered, another is a conflict.
+
+    Redelivered rows get the ERROR `REDELIVERED`, which is dropped and counted, not quarantined.
+    """
+    keys = [F.col(quoted(key)) for key in spec.primary_key]
+    good = Window.partitionBy(*keys, F.col(ERROR).isNull()).orderBy(FILE, RECORD)
+    place = rows.withColumn("_freshline_place", F.row_number().over(good)).withColumn(
+        "_freshline_first", F.first(HASH).over(good)
+    )
+    again = F.when(F.col("_freshline_first") == F.col(HASH), F.lit(REDELIVERED)).otherwise(F.lit("KEY_CONFLICT"))
+    error = F.when(F.col(ERROR).isNotNull(), F.col(ERROR)).when(F.col("_freshline_place") > 1, again)
+    return place.withColumn(ERROR, error).drop("_freshline_place", "_freshline_first")
+
+
+def mark_known(rows: DataFrame, known: DataFrame, spec: SourceSpec) -> DataFrame:
+    """Records whose key is in the log already: the same again is redelivered, another is a conflict.
+
+    `known` has the key columns and `_freshline_known`, the hash of the stored record.
+    """
+    joined = rows.join(F.broadcast(known), list(spec.primary_key), "left")
+    again = F.when(F.col("_freshline_known") == F.col(HASH), F.lit(REDELIVERED)).otherwise(F.lit("KEY_CONFLICT"))
+    found = F.col(ERROR).isNull() & F.col("_freshline_known").isNotNull()
+    return joined.withColumn(ERROR, F.when(found, again).otherwise(F.col(ERROR))).drop("_freshline_known")
+
+
+def quarantined(rows: DataFrame, spec: SourceSpec, seq: int, now: datetime) -> DataFrame:
+    """The rejected records as rows of the quarantine table."""
+    own = spec.connection.quarantined_metadata()
+    none = F.lit(None)
+    place = [
+        (none.cast("string") if own else F.col(FILE)).alias("file"),
+        (none.cast("bigint") if own else F.col(LINE)).alias("line"),
+    ]
+    assert spec.format is not None
+    said = {
+        **REJECTIONS,
+        **spec.format.rejections,
+        **{f"{CONSTRAINT}{each.name})": f"EXPECT ({each.condition}) is not met" for each in spec.constraints},
+    }
+    for column in spec.record_columns:
+        said[value_changed(column.name)] = (
+            f"a value of column {column.name} cannot be stored as {column.type} without becoming another one"
+        )
+    message = F.element_at(F.create_map(*[F.lit(x) for pair in said.items() for x in pair]), F.col(ERROR))
+    # The bytes of a file that cannot be read are the reason why.
+    unreadable = F.col(ERROR) == "UNREADABLE"
+    message = F.when(unreadable, F.concat(message, F.lit(": "), F.col(RAW).cast("string"))).otherwise(message)
+    raw = F.when(~unreadable, F.col(RAW)).otherwise(F.lit(b""))
+    return rows.where(F.col(ERROR).isNotNull() & ~F.col(ERROR).isin(*LEFT_OUT)).select(
+        F.lit(seq).cast("bigint").alias(SEQ),
+        *place,
+        raw.alias("raw"),
+        F.col(ERROR).alias("error"),
+        message.alias("message"),
+        F.lit(now).alias("quarantined_at"),
+        *[F.col(each.stored).alias(name) for name, each in own.items()],
+    )
+
+
+def accepted(rows: DataFrame, spec: SourceSpec, seq: int, now: datetime) -> DataFrame:
+    """The good records as rows of the log table."""
+    key = [F.col(HASH)] if spec.primary_key else []
+    names = [F.col(quoted(column.name)) for column in spec.record_columns]
+    return rows.where(F.col(ERROR).isNull()).select(
+        F.lit(seq).cast("bigint").alias(SEQ), F.lit(now).alias(INGESTED_AT), FILE, RECORD, *_known(spec), *key, *names
+    )
