@@ -27,7 +27,8 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from freshline.commit.control_store import ControlStore
 from freshline.commit.small import application
 from freshline.commit.warehouse import Warehouse
-from freshline.dagster.lineage import read_lineages
+from freshline.dagster.keys import AssetKeys
+from freshline.dagster.lineage import read_lineages, shown_lineages
 from freshline.dagster.sensors.batch import request_batch
 from freshline.dagster.sensors.supervisor import supervise
 from freshline.declare.graph import Graph
@@ -49,9 +50,9 @@ LOADING = """
 import sys
 from dagster._core.remote_representation.external_data import RepositorySnap
 from dagster_shared.serdes import serialize_value
-from freshline.dagster import definitions
+from freshline.dagster import FreshlineProject, build_definitions
 
-repository = definitions(sys.argv[1]).get_repository_def()
+repository = build_definitions(FreshlineProject(sys.argv[1])).get_repository_def()
 serialize_value(RepositorySnap.from_def(repository))
 """
 _EVENT = TableName.parse("event")
@@ -106,7 +107,8 @@ def load(folder: Path) -> Load:
 def evaluate(folder: Path, tables: int = TABLES) -> list[Evaluation]:
     """Generate the project below `folder`, and let each sensor tick six times, ten seconds apart."""
     settings, graph = generate(folder, tables)
-    lineages = read_lineages(graph, settings)
+    keys = AssetKeys.of(graph)
+    lineages = shown_lineages(read_lineages(graph, settings), keys)
     now = datetime.now(UTC)
     with DagsterInstance.local_temp(str(folder), overrides={"telemetry": {"enabled": False}}) as instance:
 
@@ -124,7 +126,7 @@ def evaluate(folder: Path, tables: int = TABLES) -> list[Evaluation]:
             timed(
                 "freshline_supervisor",
                 lambda cursor, at: supervise(
-                    build_sensor_context(instance=instance, cursor=cursor), settings, graph, at, lineages=lineages
+                    build_sensor_context(instance=instance, cursor=cursor), settings, graph, keys, at, lineages=lineages
                 ),
             ),
             timed(
@@ -133,6 +135,7 @@ def evaluate(folder: Path, tables: int = TABLES) -> list[Evaluation]:
                     build_sensor_context(instance=instance, cursor=cursor),
                     settings,
                     graph,
+                    keys,
                     # Late enough that what their refreshes take is asked for, and none is due.
                     at + timedelta(minutes=90),
                     0.5,

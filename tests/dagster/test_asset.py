@@ -16,10 +16,10 @@ from freshline.dagster.asset import (
     asset_spec,
     declaration_text,
     description,
-    group,
-    owner,
     step_name,
 )
+from freshline.dagster.keys import AssetKeys
+from freshline.dagster.translator import FreshlineTranslator, owner
 from freshline.declare.freshness import Freshness
 from freshline.declare.graph import Graph
 from freshline.declare.location import Location
@@ -64,7 +64,7 @@ def show(root: Path, settings: Settings) -> Callable[..., AssetSpec]:
         )
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            return asset_spec(graph, spec.name, settings)
+            return asset_spec(graph, spec.name, settings, AssetKeys.of(graph), FreshlineTranslator())
 
     return asset_of
 
@@ -126,7 +126,7 @@ def test_a_log_that_cannot_be_read_is_told_at_its_table(show, settings):
 
 
 def test_the_description_is_the_comment_the_declaration_and_its_place(root):
-    assert description(SOURCE, root) == (
+    assert description(SOURCE, root, SOURCE.comment) == (
         "Touches of customers\n\n"
         "```sql\nCREATE SOURCE touch_event (event_id STRING)\n```\n\n"
         "Declared in `assets/touch_event.sql:1`."
@@ -136,7 +136,7 @@ def test_the_description_is_the_comment_the_declaration_and_its_place(root):
 def test_a_fence_inside_the_declaration_does_not_end_the_code_block(root):
     (root / "assets" / "touch_event.sql").write_text("SELECT '```' AS fence")
 
-    assert "````sql\nSELECT '```' AS fence\n````" in description(SOURCE, root)
+    assert "````sql\nSELECT '```' AS fence\n````" in description(SOURCE, root, SOURCE.comment)
 
 
 def test_of_a_python_file_the_declaring_function_is_shown_with_its_decorators(tmp_path):
@@ -150,15 +150,15 @@ def test_of_a_python_file_the_declaring_function_is_shown_with_its_decorators(tm
     assert declaration_text(file, 6) == text
 
 
-def test_the_group_is_declared_or_the_namespace_or_the_default():
-    assert group(SOURCE) == "default"
-    assert group(replace(SOURCE, name=TableName("web", "touch"))) == "web"
-    assert group(replace(SOURCE, group="marketing/touches")) == "marketing/touches"
+def test_the_group_is_declared_or_the_namespace_or_the_default(show):
+    assert show(SOURCE).group_name == "default"
+    assert show(replace(SOURCE, name=TableName("web", "touch"))).group_name == "web"
+    assert show(replace(SOURCE, group="marketing/touches")).group_name == "marketing/touches"
 
 
-def test_a_group_that_dagster_refuses_is_an_error_with_its_place():
+def test_a_group_that_dagster_refuses_is_an_error_with_its_place(show):
     with pytest.raises(DeclarationError, match=r"assets/touch_event.sql:1: 'group' = 'my group' cannot be a group"):
-        group(replace(SOURCE, group="my group"))
+        show(replace(SOURCE, group="my group"))
 
 
 def test_an_owner_is_a_person_or_a_team():

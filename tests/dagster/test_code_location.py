@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from dagster import AssetKey, AssetSpec, DefaultSensorStatus, Definitions
 
-from freshline.dagster import definitions
+from freshline.dagster import FreshlineProject, build_definitions
 from freshline.errors import DeclarationErrors, SettingsError
 
 pytestmark = pytest.mark.slow  # code locations are loaded in processes of their own
@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 def load(project: Path) -> Definitions:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        loaded = definitions(project)
+        loaded = build_definitions(FreshlineProject(project))
         Definitions.validate_loadable(loaded)
     return loaded
 
@@ -164,7 +164,7 @@ def test_the_project_is_found_from_a_folder_below_it(project):
 
 def test_without_a_project_the_error_says_so(tmp_path):
     with pytest.raises(SettingsError):
-        definitions(tmp_path)
+        build_definitions(FreshlineProject(tmp_path))
 
 
 def test_declaration_errors_are_told_all_at_once_with_file_and_line(project):
@@ -173,7 +173,7 @@ def test_declaration_errors_are_told_all_at_once_with_file_and_line(project):
     )
 
     with pytest.raises(DeclarationErrors) as told:
-        definitions(root)
+        build_definitions(FreshlineProject(root))
 
     assert "assets/broken.sql:2" in str(told.value)
 
@@ -186,7 +186,7 @@ def test_what_dagster_cannot_have_is_told_with_file_and_line(project):
     )
 
     with pytest.raises(DeclarationErrors) as told:
-        definitions(root)
+        build_definitions(FreshlineProject(root))
 
     assert "assets/one.sql:1" in str(told.value)
     assert "assets/two.sql:1" in str(told.value)
@@ -196,8 +196,8 @@ def test_loading_needs_no_spark_and_no_engine(project):
     root = project()
     program = f"""
         import sys
-        from freshline.dagster import definitions
-        definitions({str(root)!r}).resolve_asset_graph()
+        from freshline.dagster import FreshlineProject, build_definitions
+        build_definitions(FreshlineProject({str(root)!r})).resolve_asset_graph()
         heavy = [name for name in ("pyspark", "py4j", "delta", "pandas", "grpc") if name in sys.modules]
         assert "pyspark" not in heavy and "py4j" not in heavy, heavy
     """

@@ -33,9 +33,9 @@ load_from:
 DEFINITIONS = """\
 from pathlib import Path
 
-from freshline.dagster import definitions
+from freshline.dagster import FreshlineProject, build_definitions
 
-defs = definitions(Path(__file__).resolve().parent.parent)
+defs = build_definitions(FreshlineProject(Path(__file__).resolve().parent.parent))
 """
 SECONDS = 90.0
 

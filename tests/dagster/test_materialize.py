@@ -15,6 +15,7 @@ from deltalake import write_deltalake
 from freshline.commit.warehouse import Warehouse
 from freshline.dagster.asset import asset_spec
 from freshline.dagster.executable import executable_asset
+from freshline.dagster.keys import AssetKeys
 from freshline.dagster.materialize import (
     PROCESS,
     SCHEDULED,
@@ -22,6 +23,7 @@ from freshline.dagster.materialize import (
     outcome_metadata,
     process_ended,
 )
+from freshline.dagster.translator import FreshlineTranslator
 from freshline.declare.freshness import Freshness
 from freshline.declare.graph import Graph
 from freshline.declare.location import Location
@@ -73,11 +75,11 @@ def asset(settings: Settings):
     (settings.root / "touch_event.sql").write_text("CREATE SOURCE touch_event (event_id STRING)")
     warehouse = Warehouse(settings.warehouse)
     graph = Graph({NAME: spec}, (NAME,), {NAME: Freshness(10)}, {NAME: (Mode.CONTINUOUS, "fresh")})
-    shown = asset_spec(graph, NAME, settings)
+    shown = asset_spec(graph, NAME, settings, AssetKeys.of(graph), FreshlineTranslator())
 
     def of(engine: Any):
         connect = engine if callable(engine) else lambda progress: engine
-        return executable_asset(shown, Materialization(spec, warehouse), connect)
+        return executable_asset(shown, Materialization(spec, AssetKeys.of(graph)[spec.name], warehouse), connect)
 
     write_deltalake(str(warehouse.path(NAME)), pa.table({"event_id": ["a", "b", "c"]}))
     return of

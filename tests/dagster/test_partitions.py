@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from dagster import (
     AssetKey,
+    AssetSpec,
     DagsterEventType,
     DagsterInstance,
     DagsterRun,
@@ -30,13 +31,17 @@ from hypothesis import strategies as st
 from freshline.commit.warehouse import Warehouse
 from freshline.dagster.asset import asset_spec
 from freshline.dagster.executable import executable_asset
+from freshline.dagster.keys import AssetKeys
 from freshline.dagster.materialize import Materialization, wait_for_steps
 from freshline.dagster.partitions import backfill_of, partition_event, partitions_definition, read_partitioned
+from freshline.dagster.translator import FreshlineTranslator
 from freshline.declare.freshness import Freshness
+from freshline.declare.graph import Graph
 from freshline.declare.names import TableName
 from freshline.declare.project import read_project
 from freshline.declare.project_settings import read_settings
-from freshline.declare.spec import Mode
+from freshline.declare.settings import Settings
+from freshline.declare.spec import Mode, TableSpec
 from freshline.declare.time_partition import PartitionUnit, TimePartitions
 from freshline.errors import EngineError
 from tests.dagster.test_materialize import DONE, Engine, failure_of
@@ -61,6 +66,17 @@ def planned(*keys: str) -> dict[str, Any]:
 
 def ended(failed: list[dict[str, Any]] | None = None) -> dict[str, Any]:
     return {"type": "backfill", "done": [], "failed": failed or [], "left": [], "stale": []}
+
+
+def spec_of(graph: Graph, name: TableName, project: Settings) -> AssetSpec:
+    return asset_spec(graph, name, project, AssetKeys.of(graph), FreshlineTranslator())
+
+
+def task_of(graph: Graph, spec: TableSpec, project: Settings) -> Materialization:
+    keys = AssetKeys.of(graph)
+    behind = {read: keys[read] for read in read_partitioned(graph, spec.name)}
+    place = graph.order.index(spec.name)
+    return Materialization(spec, keys[spec.name], Warehouse(project.warehouse), None, behind, place)
 
 
 @pytest.fixture
@@ -88,8 +104,8 @@ def asset(graph, tmp_path):
 
     def of(engine: Any):
         connect = engine if callable(engine) else lambda progress: engine
-        shown = asset_spec(graph, spec.name, project)
-        return executable_asset(shown, Materialization(spec, Warehouse(project.warehouse)), connect)
+        shown = spec_of(graph, spec.name, project)
+        return executable_asset(shown, task_of(graph, spec, project), connect)
 
     return of
 
@@ -279,10 +295,14 @@ def test_what_the_sensor_told_while_the_run_waited_is_not_told_again(asset):
 def test_a_scheduled_run_of_partitioned_tables_that_read_each_other_needs_no_partitions(graph, asset, tmp_path):
     project = read_settings(tmp_path, {})
     paris = graph.tables[1]
-    asked = Materialization(paris, Warehouse(project.warehouse), behind=read_partitioned(graph, paris.name))
+    asked = task_of(graph, paris, project)
     events = (outcome("2026-02-01"), outcome("2026-02-01", table="paris", version=None), DONE)
     daily_engine, paris_engine = Engine(*events, *events), Engine(*events, *events)
-    below = executable_asset(asset_spec(graph, paris.name, project), asked, lambda progress: paris_engine)
+    below = executable_asset(
+        spec_of(graph, paris.name, project),
+        asked,
+        lambda progress: paris_engine,
+    )
 
     job = Definitions(assets=[asset(daily_engine), below]).resolve_implicit_global_asset_job_def()
     with DagsterInstance.ephemeral() as instance:
@@ -321,9 +341,14 @@ def two(tmp_path):
             spec = graph.table(TableName.parse(name))
             write_deltalake(str(warehouse.path(spec.name)), pa.table({"ds": [date(2026, 2, 27)], "n": [1]}))
             engine = Noting(*events[name])
-            behind, place = read_partitioned(graph, spec.name), graph.order.index(spec.name)
-            task = Materialization(spec, warehouse, None, behind, place)
-            made.append(executable_asset(asset_spec(graph, spec.name, project), task, lambda progress, e=engine: e))
+            task = task_of(graph, spec, project)
+            made.append(
+                executable_asset(
+                    spec_of(graph, spec.name, project),
+                    task,
+                    lambda progress, e=engine: e,
+                )
+            )
         return made
 
     return assets, asked
@@ -374,7 +399,7 @@ def test_a_step_that_never_begins_because_another_failed_is_not_waited_for():
 
 def test_tables_of_other_time_zones_load_beside_each_other(graph, tmp_path):
     project = read_settings(tmp_path, {})
-    paris = asset_spec(graph, graph.tables[1].name, project)
+    paris = spec_of(graph, graph.tables[1].name, project)
 
     (dep,) = paris.deps
     assert type(dep.partition_mapping).__name__ == "AllPartitionMapping"
@@ -408,11 +433,15 @@ def countries(tmp_path):
     )
 
     def asset(engine: Any):
-        shown = asset_spec(graph, spec.name, project)
-        return executable_asset(shown, Materialization(spec, Warehouse(project.warehouse)), lambda progress: engine)
+        shown = spec_of(graph, spec.name, project)
+        return executable_asset(
+            shown,
+            task_of(graph, spec, project),
+            lambda progress: engine,
+        )
 
     def deps(name: str) -> str:
-        (dep,) = asset_spec(graph, TableName.parse(name), project).deps
+        (dep,) = spec_of(graph, TableName.parse(name), project).deps
         return type(dep.partition_mapping).__name__
 
     return graph, asset, deps

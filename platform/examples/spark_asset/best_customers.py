@@ -4,7 +4,7 @@ import os
 
 from dagster import AssetExecutionContext, Definitions, asset
 
-from freshline.dagster.spark_resource import SparkResource
+from freshline.dagster import SparkResource
 
 FOLDER = os.environ.get("BEST_CUSTOMERS", "best_customers")
 

@@ -42,9 +42,9 @@ DEFINITIONS = '''\
 
 from pathlib import Path
 
-from freshline.dagster import definitions
+from freshline.dagster import FreshlineProject, build_definitions
 
-defs = definitions(Path(__file__).resolve().parent.parent)
+defs = build_definitions(FreshlineProject(Path(__file__).resolve().parent.parent))
 '''
 
 ORDERS = """\

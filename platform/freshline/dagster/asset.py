@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from dagster import (
-    AssetKey,
     AssetSpec,
     BetaWarning,
     CodeReferencesMetadataValue,
@@ -28,28 +27,21 @@ from dagster import (
 
 from freshline.commit.warehouse import Warehouse
 from freshline.dagster.columns import KnownColumns, column_schema
+from freshline.dagster.keys import AssetKeys
 from freshline.dagster.partitions import dependency, partitions_definition
+from freshline.dagster.translator import FreshlineTranslator, group_name, table_of
 from freshline.declare.graph import Graph
 from freshline.declare.names import TableName
-from freshline.declare.query import PythonQuery
 from freshline.declare.settings import Settings
 from freshline.declare.spec import SourceSpec, Spec, TableSpec
-from freshline.errors import DeclarationError, SourceError
+from freshline.errors import SourceError
 from freshline.report.notices import silence_seconds
-from freshline.report.status import kind_of
 
 # What Dagster forbids as the name of a step, an input or an output, beside Python's keywords.
 FORBIDDEN = frozenset(
     {"context", "conf", "config", "meta", "arg_dict", "dict", "input_arg_dict", "output_arg_dict"}
     | {"int", "str", "float", "bool", "input", "output", "type"}
 )
-EMAIL = re.compile(r"[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[A-Za-z]{2,7}")
-GROUP = re.compile(r"[A-Za-z0-9_]+(/[A-Za-z0-9_]+)*")
-
-
-def asset_key(name: TableName) -> AssetKey:
-    """`[name]` or `[namespace, name]`."""
-    return AssetKey(list(name.parts))
 
 
 def step_name(name: TableName) -> str:
@@ -67,27 +59,33 @@ def step_name(name: TableName) -> str:
     return f"{joined}__{sha256(str(name).encode()).hexdigest()[:6]}"
 
 
-def asset_spec(graph: Graph, name: TableName, settings: Settings, known: KnownColumns | None = None) -> AssetSpec:
+def asset_spec(
+    graph: Graph,
+    name: TableName,
+    settings: Settings,
+    keys: AssetKeys,
+    translator: FreshlineTranslator,
+    known: KnownColumns | None = None,
+) -> AssetSpec:
     """Everything that Dagster knows of a table or source before its first materialization.
 
     Reads the declaring file, and the newest entry of the table's Delta log for its columns where that is not `known`.
     Raises DeclarationError where the declaration asks for something that Dagster cannot have.
     """
-    spec = graph.spec(name)
+    spec, table = graph.spec(name), table_of(graph, name)
     return AssetSpec(
-        key=asset_key(spec.name),
-        # As the inputs' own declarations spell them: names are equal in any letter case, asset keys are not.
+        key=keys[name],
         deps=[
-            dependency(spec, upstream, asset_key(upstream.name))
+            dependency(spec, upstream, keys[upstream.name])
             for upstream in (graph.spec(read) for read in graph.reads(name))
         ],
         partitions_def=partitions_definition(graph, spec),
-        description=description(spec, settings.root),
-        metadata=_metadata(graph, spec, settings, known),
-        group_name=group(spec),
-        owners=[owner(spec.owner)] if spec.owner else None,
-        kinds=kinds(spec),
-        tags={"freshline/kind": kind_of(spec), "freshline/mode": graph.mode(name).value},
+        description=description(spec, settings.root, translator.get_description(table)),
+        metadata={**_metadata(graph, spec, settings, known), **translator.get_metadata(table)},
+        group_name=group_name(translator, table),
+        owners=list(translator.get_owners(table)) or None,
+        kinds=translator.get_kinds(table),
+        tags=translator.get_tags(table),
         code_version=spec.fingerprint,
         freshness_policy=freshness_policy(graph, spec.name),
     )
@@ -107,44 +105,13 @@ def freshness_policy(graph: Graph, name: TableName) -> FreshnessPolicy | None:
     )
 
 
-def kinds(spec: Spec) -> set[str]:
-    """At most three, because a node of the graph has room for no more."""
-    if isinstance(spec, SourceSpec):
-        return (
-            {"deltalake"} if spec.format is None else {"spark", "deltalake", spec.connection.kind or spec.format.name}
-        )
-    return {"spark", "deltalake", "python" if isinstance(spec.query, PythonQuery) else "sql"}
-
-
-def group(spec: Spec) -> str:
-    """The declared group, else the namespace, else `default`. Raises DeclarationError for a bad one.
-
-    Sources have no group of their own: Dagster draws several groups closed, and the lineage would be out of sight.
-    """
-    if spec.group is None:
-        return spec.name.namespace or "default"
-    if not GROUP.fullmatch(spec.group):
-        raise DeclarationError(
-            "OPTION_VALUE",
-            f"'group' = '{spec.group}' cannot be a group in Dagster. Use letters, digits and underscores, "
-            "with / between the levels.",
-            where=str(spec.written_at),
-        )
-    return spec.group
-
-
-def owner(text: str) -> str:
-    """An e-mail address or `team:name`, which is all that Dagster takes: another text is the name of a team."""
-    return text if text.startswith("team:") or EMAIL.fullmatch(text) else f"team:{text}"
-
-
-def description(spec: Spec, root: Path) -> str:
+def description(spec: Spec, root: Path, comment: str | None) -> str:
     """The comment, the declaration as it was written, and where."""
     code = declaration_text(root / spec.written_at.path, spec.written_at.line)
     language = "python" if spec.written_at.path.endswith(".py") else "sql"
     # The fence must be longer than any that the declaration itself holds.
     fence = "`" * max(3, 1 + max((len(ticks) for ticks in re.findall("`+", code)), default=0))
-    parts = [spec.comment] if spec.comment else []
+    parts = [comment] if comment else []
     return "\n\n".join([*parts, f"{fence}{language}\n{code}\n{fence}", f"Declared in `{spec.written_at}`."])
 
 

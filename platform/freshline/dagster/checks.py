@@ -34,8 +34,8 @@ from dagster import (
 from freshline.commit.control_store import ControlStore
 from freshline.commit.delta_log import read_receipts
 from freshline.commit.warehouse import Warehouse
-from freshline.dagster.asset import asset_key
 from freshline.dagster.freshness import CHECK, DESCRIPTION, Verdict, verdict
+from freshline.dagster.keys import AssetKeys
 from freshline.dagster.look import Look, opened, take_look
 from freshline.dagster.materialize import PROCESS, Connect, closable, failure, process_tag
 from freshline.dagster.scheduler import ENGINE, sensor_states
@@ -92,11 +92,11 @@ def check_names(graph: Graph, spec: Spec) -> dict[str, str]:
     return found
 
 
-def check_specs(graph: Graph) -> list[AssetCheckSpec]:
-    """All checks of all tables and log tables."""
+def check_specs(graph: Graph, keys: AssetKeys) -> list[AssetCheckSpec]:
+    """All checks of the tables and log tables that are assets."""
     return [
-        AssetCheckSpec(check, asset=asset_key(name), description=description, blocking=False)
-        for name in graph.kept
+        AssetCheckSpec(check, asset=keys[name], description=description, blocking=False)
+        for name in keys.only(graph.kept)
         for check, description in check_names(graph, graph.spec(name)).items()
     ]
 
@@ -228,27 +228,35 @@ def _is_batch(status: TableStatus) -> bool:
 
 
 def evaluate_checks(
-    settings: Settings, graph: Graph, connect: Connect, context: AssetCheckExecutionContext, now: datetime
+    settings: Settings,
+    graph: Graph,
+    keys: AssetKeys,
+    connect: Connect,
+    context: AssetCheckExecutionContext,
+    now: datetime,
 ) -> Iterator[AssetCheckResult]:
     """The checks that a run asks for, those that need no engine first. Raises Failure where the engine cannot tell."""
     context.instance.add_run_tags(context.run.run_id, {PROCESS: process_tag(context.run.run_id)})
     asked: dict[TableName, set[str]] = {}
     for key in context.selected_asset_check_keys:
-        asked.setdefault(_name_of(graph, key), set()).add(key.name)
+        name = keys.name_of(key.asset_key)
+        assert name is not None, "only checks of these tables can be selected"
+        asked.setdefault(name, set()).add(key.name)
     with opened(settings) as control:
-        look = take_look(settings, graph, control, sensor_states(context.instance), now)
+        look = take_look(settings, graph, keys, control, sensor_states(context.instance), now)
         engine = control.heartbeats.read().get(ENGINE)
         for name, checks in asked.items():
             for each in _known(settings, control, look, name, engine):
-                if each.check in checks and not (each.check == UNIQUE_KEY and _is_asked(context, name, UNIQUE_KEY)):
-                    yield each.result()
+                by_person = each.check == UNIQUE_KEY and _is_asked(context, keys.check(name, UNIQUE_KEY))
+                if each.check in checks and not by_person:
+                    yield each.result(keys[name])
     for name, checks in asked.items():
         spec = graph.spec(name)
         assert isinstance(spec, (TableSpec, SourceSpec))
         for check, look_at_rows in ((UNIQUE_KEY, find_duplicates), (VERIFY, verify)):
-            if check in checks and isinstance(spec, TableSpec) and _is_asked(context, name, check):
+            if check in checks and isinstance(spec, TableSpec) and _is_asked(context, keys.check(name, check)):
                 try:
-                    yield look_at_rows(spec, connect, context).result()
+                    yield look_at_rows(spec, connect, context).result(keys[name])
                 except FreshlineError as error:
                     raise failure(error.as_json()) from error
 
@@ -260,15 +268,11 @@ def _known(
     yield from quick_verdicts(read_facts(settings, control, look, name, engine), settings)
 
 
-def _is_asked(context: AssetCheckExecutionContext, name: TableName, check: str) -> bool:
+def _is_asked(context: AssetCheckExecutionContext, key: AssetCheckKey) -> bool:
     """Whether somebody asked for just this check, rather than for a run of the table and all that goes with it."""
-    run, key = context.run, AssetCheckKey(asset_key(name), check)
+    run = context.run
     chosen = run.asset_check_selection is not None and key in run.asset_check_selection
-    return chosen and asset_key(name) not in (run.asset_selection or ())
-
-
-def _name_of(graph: Graph, key: AssetCheckKey) -> TableName:
-    return next(name for name in graph.kept if asset_key(name) == key.asset_key)
+    return chosen and key.asset_key not in (run.asset_selection or ())
 
 
 def find_duplicates(spec: TableSpec, connect: Connect, context: AssetCheckExecutionContext) -> Verdict:

@@ -23,7 +23,7 @@ from dagster import (
     op,
 )
 
-from freshline.dagster.asset import asset_key, step_name
+from freshline.dagster.asset import step_name
 from freshline.dagster.materialize import Connect, Materialization, materialize
 
 OUTPUT = "result"
@@ -35,7 +35,7 @@ def executable_asset(spec: AssetSpec, asked: Materialization, connect: Connect) 
     Built from an op, because the asset decorators would name step, inputs and outputs after the tables, and Dagster
     forbids some names and takes `a.b_c` and `a_b.c` for one.
     """
-    apart = {asset_key(name) for name in asked.behind}
+    apart = set(asked.behind.values())
     keys = [dep.asset_key for dep in spec.deps if dep.asset_key not in apart]
     inputs = {f"reads_{number}": key for number, key in enumerate(keys)}
 

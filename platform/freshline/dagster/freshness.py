@@ -13,9 +13,9 @@ from dagster import (
     AssetCheckEvaluation,
     AssetCheckResult,
     AssetCheckSeverity,
+    AssetKey,
 )
 
-from freshline.dagster.asset import asset_key
 from freshline.declare.names import TableName
 from freshline.report.notices import Punctuality, punctuality, why_late
 from freshline.report.status import TableStatus
@@ -35,10 +35,10 @@ class Verdict:
     metadata: Mapping[str, Any]
     check: str = CHECK
 
-    def evaluation(self) -> AssetCheckEvaluation:
-        """As an event without a run."""
+    def evaluation(self, key: AssetKey) -> AssetCheckEvaluation:
+        """As an event without a run; `key` is that of the table."""
         return AssetCheckEvaluation(
-            asset_key=asset_key(self.table),
+            asset_key=key,
             check_name=self.check,
             passed=self.passed,
             severity=self.severity,
@@ -47,10 +47,10 @@ class Verdict:
             blocking=False,
         )
 
-    def result(self) -> AssetCheckResult:
-        """As the result of a run of the check."""
+    def result(self, key: AssetKey) -> AssetCheckResult:
+        """As the result of a run of the check; `key` is that of the table."""
         return AssetCheckResult(
-            asset_key=asset_key(self.table),
+            asset_key=key,
             check_name=self.check,
             passed=self.passed,
             severity=self.severity,

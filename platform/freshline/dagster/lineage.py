@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from dagster import TableColumnDep, TableColumnLineage
 
-from freshline.dagster.asset import asset_key
+from freshline.dagster.keys import AssetKeys
 from freshline.declare.cache import DeclarationCache
 from freshline.declare.graph import Graph
 from freshline.declare.names import TableName
@@ -22,7 +22,7 @@ METADATA_KEY = "dagster/column_lineage"
 FORMAT = "1"
 
 
-def read_lineages(graph: Graph, settings: Settings) -> dict[TableName, TableColumnLineage]:
+def read_lineages(graph: Graph, settings: Settings) -> dict[TableName, ColumnLineage]:
     """The lineage of each table whose columns' origins are known."""
     cache: DeclarationCache[ColumnLineage] = DeclarationCache(settings.state / "cache" / "lineage", ColumnLineage)
     found = {}
@@ -34,9 +34,14 @@ def read_lineages(graph: Graph, settings: Settings) -> dict[TableName, TableColu
             lineage = find_lineage(spec, columns)
             cache.put(key, lineage)
         if lineage:
-            found[spec.name] = _shown(graph, lineage)
+            found[spec.name] = lineage
     cache.save()
     return found
+
+
+def shown_lineages(lineages: Mapping[TableName, ColumnLineage], keys: AssetKeys) -> dict[TableName, TableColumnLineage]:
+    """The lineages of the tables that are assets, in Dagster's form."""
+    return {name: _shown(keys, lineages[name]) for name in keys.only(lineages)}
 
 
 def lineage_metadata(
@@ -46,10 +51,9 @@ def lineage_metadata(
     return {METADATA_KEY: lineages[name]} if name in lineages else {}
 
 
-def _shown(graph: Graph, lineage: ColumnLineage) -> TableColumnLineage:
+def _shown(keys: AssetKeys, lineage: ColumnLineage) -> TableColumnLineage:
     return TableColumnLineage(
         deps_by_column={
-            column: [TableColumnDep(asset_key(graph.spec(name).name), read) for name, read in columns]
-            for column, columns in lineage.items()
+            column: [TableColumnDep(keys[name], read) for name, read in columns] for column, columns in lineage.items()
         }
     )

@@ -11,6 +11,7 @@ from dagster import SensorEvaluationContext
 
 from freshline.commit.control_store import ControlStore
 from freshline.commit.warehouse import Warehouse
+from freshline.dagster.keys import AssetKeys
 from freshline.dagster.scheduler import BATCH, SCHEDULER, STOPPED, SUPERVISOR, SchedulerState, sensor_states
 from freshline.declare.graph import Graph
 from freshline.declare.names import TableName
@@ -31,6 +32,12 @@ class Look:
     statuses: Mapping[TableName, TableStatus]
     left_alone: Mapping[TableName, Standing]
     reasons: Mapping[TableName, str]
+    keys: AssetKeys
+
+    @property
+    def shown(self) -> tuple[TableName, ...]:
+        """What freshline keeps fresh and Dagster has as assets here, in the order of the graph."""
+        return self.keys.only(self.graph.kept)
 
 
 @contextmanager
@@ -58,6 +65,7 @@ def beat(control: ControlStore, sensors: Mapping[str, str], own: str, now: datet
 def take_look(
     settings: Settings,
     graph: Graph,
+    keys: AssetKeys,
     control: ControlStore,
     sensors: Mapping[str, str],
     now: datetime,
@@ -77,7 +85,7 @@ def take_look(
             # Of tables only: what arrives is brought in all the same, see plan/hold.py.
             paused |= {each.name: reason for each in graph.tables if (each.name in batch) is (sensor == BATCH)}
     left_alone, reasons = leave_alone(graph, intentions, paused)
-    return Look(now, graph, {status.table: status for status in found}, left_alone, reasons)
+    return Look(now, graph, {status.table: status for status in found}, left_alone, reasons, keys)
 
 
 def leave_alone(

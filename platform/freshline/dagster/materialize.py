@@ -12,12 +12,13 @@ import re
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from dagster import (
     AssetExecutionContext,
+    AssetKey,
     DagsterEventType,
     DagsterRun,
     DataVersion,
@@ -29,7 +30,7 @@ from dagster import (
 
 from freshline.commit import delta_log
 from freshline.commit.warehouse import Warehouse
-from freshline.dagster.asset import asset_key, step_name
+from freshline.dagster.asset import step_name
 from freshline.dagster.columns import column_schema
 from freshline.dagster.partitions import (
     BACKFILL_RUN,
@@ -80,15 +81,16 @@ Connect = Callable[[Callable[[str], None]], Requests]
 class Materialization:
     """The table or log table that Materialize on one asset asks for, where it lies, and where its columns come from.
 
-    `behind` are partitioned tables that a partitioned one reads. Dagster cannot map partitions in a run without any, so
-    they are no inputs of the step: without partitions the engine is asked for them first, with partitions the step
-    waits for theirs. `place` is the table's in the order of the graph.
+    `behind` are partitioned tables that a partitioned one reads, with their keys. Dagster cannot map partitions in a
+    run without any, so they are no inputs of the step: without partitions the engine is asked for them first, with
+    partitions the step waits for theirs. `place` is the table's in the order of the graph.
     """
 
     spec: Spec
+    key: AssetKey
     warehouse: Warehouse
     lineage: TableColumnLineage | None = None
-    behind: tuple[TableName, ...] = ()
+    behind: Mapping[TableName, AssetKey] = field(default_factory=dict)
     place: int = 0
 
     @property
@@ -108,7 +110,7 @@ def materialize(asked: Materialization, connect: Connect, context: AssetExecutio
     outcome: Mapping[str, Any] | None = None
     done: Mapping[str, Any] = {}
     in_time = isinstance(asked.spec, TableSpec) and asked.spec.time_partitions is not None
-    seen = newest_event(context.instance, asset_key(asked.name)) if in_time else 0
+    seen = newest_event(context.instance, asked.key) if in_time else 0
     try:
         context.instance.add_run_tags(context.run.run_id, {PROCESS: process_tag(context.run.run_id)})
         engine = connect(_each_step_once(context.log.info))
@@ -139,10 +141,10 @@ def materialize(asked: Materialization, connect: Connect, context: AssetExecutio
     context.log.info(_told(outcome))
     for problem in outcome.get("problems", ()):
         context.log.warning(_sentence(problem))
-    newly = untold(context.instance, asset_key(asked.name), outcome.get("partitions", ()), seen)
-    for key in newly or unknown(context.instance, asset_key(asked.name), values_of(asked.spec)):
+    newly = untold(context.instance, asked.key, outcome.get("partitions", ()), seen)
+    for key in newly or unknown(context.instance, asked.key, values_of(asked.spec)):
         # What the engine brought in by itself; of more, the sensor tells at its next ticks.
-        context.log_event(partition_event(asset_key(asked.name), key, {}, outcome["version"]))
+        context.log_event(partition_event(asked.key, key, {}, outcome["version"]))
     return result(asked, outcome, datetime.now(UTC))
 
 
@@ -153,7 +155,7 @@ def materialize_partitions(
 
     Raises Failure with the first reason when one or more of them failed, after the others were done.
     """
-    wait_for_steps(asked.behind, context)
+    wait_for_steps(tuple(asked.behind), context)
     backfill, resume = backfill_of(context.run, context.instance)
     outcomes: list[Mapping[str, Any]] = []
     ended: Mapping[str, Any] = {"failed": [], "left": []}
@@ -255,12 +257,12 @@ def _tell_partition(
         return
     if outcome.get("partition") is None:
         # The first refresh of a table with declared values brings in all of them, those that nobody asked for too.
-        for key in unknown(context.instance, asset_key(asked.name), values_of(asked.spec)):
-            context.log_event(partition_event(asset_key(asked.name), key, {}, outcome["version"]))
+        for key in unknown(context.instance, asked.key, values_of(asked.spec)):
+            context.log_event(partition_event(asked.key, key, {}, outcome["version"]))
         return
     metadata = {**outcome_metadata(outcome, datetime.now(UTC)), "dagster/partition_row_count": outcome["rows_out"]}
     if not single:
-        event = partition_event(asset_key(asked.name), outcome["partition"], metadata, outcome["version"])
+        event = partition_event(asked.key, outcome["partition"], metadata, outcome["version"])
         context.log_event(event)
     context.add_asset_metadata({"dagster/partition_row_count": outcome["rows_out"]}, partition_key=outcome["partition"])
 
@@ -317,7 +319,7 @@ def result(asked: Materialization, outcome: Mapping[str, Any], now: datetime) ->
     if version is not None:
         metadata |= version_metadata(asked, version)
     return MaterializeResult(
-        asset_key=asset_key(asked.name),
+        asset_key=asked.key,
         metadata=metadata,
         data_version=None if version is None else DataVersion(str(version)),
     )

@@ -27,9 +27,10 @@ from deltalake import CommitProperties, write_deltalake
 
 from freshline.commit.control_store import ControlStore
 from freshline.commit.warehouse import Warehouse
-from freshline.dagster import definitions
+from freshline.dagster import FreshlineProject, build_definitions
 from freshline.dagster.freshness import CHECK
-from freshline.dagster.lineage import read_lineages
+from freshline.dagster.keys import AssetKeys
+from freshline.dagster.lineage import read_lineages, shown_lineages
 from freshline.dagster.sensors.batch import request_batch
 from freshline.dagster.sensors.supervisor import supervise
 from freshline.declare.graph import Graph
@@ -66,8 +67,12 @@ class Bench:
     cursors: dict[str, str | None] = field(default_factory=dict)
 
     @property
+    def keys(self) -> AssetKeys:
+        return AssetKeys.of(self.graph)
+
+    @property
     def lineages(self) -> dict[TableName, TableColumnLineage]:
-        return read_lineages(self.graph, self.settings)
+        return shown_lineages(read_lineages(self.graph, self.settings), self.keys)
 
     def commit(self, name: str, rows: int = 2, **changes: object) -> None:
         """A refresh that wrote, at the time of the bench."""
@@ -123,13 +128,16 @@ class Bench:
         """A tick of the supervisor, some seconds later."""
         self.now += timedelta(seconds=seconds)
         return self._tick(
-            "supervisor", lambda context: supervise(context, self.settings, self.graph, self.now, self.lineages)
+            "supervisor",
+            lambda context: supervise(context, self.settings, self.graph, self.keys, self.now, self.lineages),
         )
 
     def request(self, seconds: float = 10) -> SensorResult:
         """A tick of the batch sensor, some seconds later."""
         self.now += timedelta(seconds=seconds)
-        return self._tick("batch", lambda context: request_batch(context, self.settings, self.graph, self.now, 1.0))
+        return self._tick(
+            "batch", lambda context: request_batch(context, self.settings, self.graph, self.keys, self.now, 1.0)
+        )
 
     def _tick(self, name: str, evaluate: Callable[..., SensorResult]) -> SensorResult:
         context = build_sensor_context(
@@ -158,7 +166,7 @@ def bench(settings: Settings, declarations: dict[str, str]) -> Iterator[Bench]:
     graph = read_declarations({f"{name}.sql": text for name, text in declared.items()}, settings)
     control = ControlStore.open(settings.control_store)
     with DagsterInstance.local_temp(str(settings.root), overrides={"telemetry": {"enabled": False}}) as instance:
-        yield Bench(settings, graph, control, instance, definitions(settings.root))
+        yield Bench(settings, graph, control, instance, build_definitions(FreshlineProject(settings.root)))
     control.close()
 
 

@@ -291,7 +291,7 @@ def test_switching_the_supervisor_off_is_beaten_and_told_at_its_tables_once(benc
 
 def test_the_sensor_itself_yields_requests_that_dagster_can_resolve(bench):
     bench.commit("live")
-    sensor = batch_sensor(bench.settings, bench.graph, lambda: bench.now, lambda: 0.5)
+    sensor = batch_sensor(bench.settings, bench.graph, bench.keys, lambda: bench.now, lambda: 0.5)
     context = build_sensor_context(instance=bench.instance, repository_def=bench.loaded.get_repository_def())
 
     data = sensor.evaluate_tick(context)

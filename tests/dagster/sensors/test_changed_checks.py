@@ -89,7 +89,7 @@ def test_two_rows_of_a_key_are_told_at_its_check(bench):
 def test_one_table_after_the_other_is_verified_the_one_of_longest_ago_first(bench):
     for name in ("live", "hourly"):
         bench.commit(name)
-    sensor = verify_sensor(bench.settings, bench.graph, lambda: bench.now)
+    sensor = verify_sensor(bench.settings, bench.graph, bench.keys, lambda: bench.now)
     cursor, chosen = None, []
     for hours in (0, 0.5, 1, 1, 6, 6, 6):
         bench.now += timedelta(hours=hours)

@@ -27,7 +27,7 @@ from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetC
 from deltalake import CommitProperties, write_deltalake
 
 from freshline.commit.warehouse import Warehouse
-from freshline.dagster import definitions
+from freshline.dagster import FreshlineProject, build_definitions
 from freshline.dagster.checks import verify
 from freshline.dagster.materialize import own_process
 from freshline.dagster.sensors import batch_sensor, verification, verify_sensor
@@ -58,7 +58,7 @@ def shop(bench):
     for name, text in texts.items():
         (bench.settings.declarations / f"{name}.sql").write_text(text)
     bench.graph = read_project(bench.settings)
-    bench.loaded = definitions(bench.settings.root)
+    bench.loaded = build_definitions(FreshlineProject(bench.settings.root))
     return bench
 
 
@@ -103,7 +103,7 @@ def test_many_partitions_are_told_in_several_ticks(shop):
 
 
 def test_tables_of_different_partitions_are_requested_in_one_run_that_dagster_can_resolve(shop):
-    sensor = batch_sensor(shop.settings, shop.graph, lambda: shop.now, lambda: 0.5)
+    sensor = batch_sensor(shop.settings, shop.graph, shop.keys, lambda: shop.now, lambda: 0.5)
     context = build_sensor_context(instance=shop.instance, repository_def=shop.loaded.get_repository_def())
 
     data = sensor.evaluate_tick(context)
@@ -129,7 +129,7 @@ def test_a_backfill_that_goes_on_keeps_no_scheduled_run_waiting(shop):
 def test_of_a_table_that_is_too_large_some_partitions_are_verified(shop, monkeypatch):
     hold(shop, "days", *range(12))
     monkeypatch.setattr(verification, "MOST_ROWS", 0.5)
-    sensor = verify_sensor(shop.settings, shop.graph, lambda: shop.now)
+    sensor = verify_sensor(shop.settings, shop.graph, shop.keys, lambda: shop.now)
     cursor, asked = None, []
     for hours in (0, 1, 6):
         shop.now += timedelta(hours=hours)
@@ -173,9 +173,9 @@ def test_a_sample_that_failed_is_verified_again_with_the_next_one(shop, monkeypa
                run.run_id)  # fmt: skip
 
     told(passed=False)
-    assert list(failed_partitions(shop.instance, TableName.parse("days"))) == bad
+    assert list(failed_partitions(shop.instance, shop.keys.check(TableName.parse("days"), "verify"))) == bad
     told(passed=True)
-    assert list(failed_partitions(shop.instance, TableName.parse("days"))) == []
+    assert list(failed_partitions(shop.instance, shop.keys.check(TableName.parse("days"), "verify"))) == []
 
 
 def test_a_check_of_some_partitions_asks_for_these_and_names_them(shop):

@@ -247,7 +247,7 @@ def test_the_tick_says_how_the_tables_stand(bench):
 
 def test_the_sensor_itself_is_what_dagster_evaluates(bench):
     kept(bench)
-    sensor = supervisor_sensor(bench.settings, bench.graph, lambda: bench.now)
+    sensor = supervisor_sensor(bench.settings, bench.graph, bench.keys, lambda: bench.now)
 
     context = build_sensor_context(instance=bench.instance, repository_def=bench.loaded.get_repository_def())
 

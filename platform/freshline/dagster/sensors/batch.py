@@ -26,7 +26,7 @@ from dagster import (
 )
 
 from freshline.commit.control_store import ControlStore
-from freshline.dagster.asset import asset_key
+from freshline.dagster.keys import AssetKeys
 from freshline.dagster.look import Look, beat, opened, switches, take_look
 from freshline.dagster.materialize import SCHEDULED
 from freshline.dagster.scheduler import BATCH, STOPPED, SUPERVISOR
@@ -85,13 +85,14 @@ class Cursor:
 def batch_sensor(
     settings: Settings,
     graph: Graph,
+    keys: AssetKeys,
     clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     random_number: Callable[[], float] = random.random,
 ) -> SensorDefinition:
     """The sensor of a project; `graph` is as declared."""
 
     def evaluate(context: SensorEvaluationContext) -> SensorResult:
-        return request_batch(context, settings, graph, clock(), random_number())
+        return request_batch(context, settings, graph, keys, clock(), random_number())
 
     return SensorDefinition(
         name=BATCH,
@@ -99,22 +100,22 @@ def batch_sensor(
         minimum_interval_seconds=INTERVAL_SECONDS,
         default_status=DefaultSensorStatus.RUNNING,
         # All of them: while its freshness is overridden, any table may be kept in batch mode.
-        asset_selection=AssetSelection.assets(*(asset_key(name) for name in graph.kept)),
+        asset_selection=AssetSelection.assets(*(keys[name] for name in keys.only(graph.kept))),
         description="Requests a run for each batch table that is due by its freshness. Switched off, it pauses them.",
     )
 
 
 def request_batch(
-    context: SensorEvaluationContext, settings: Settings, graph: Graph, now: datetime, jitter: float
+    context: SensorEvaluationContext, settings: Settings, graph: Graph, keys: AssetKeys, now: datetime, jitter: float
 ) -> SensorResult:
-    """One tick: tell that Dagster is there, and request what is due."""
+    """One tick: report that Dagster is there, and request the due tables among those that are assets here."""
     cursor = Cursor.from_json(context.cursor)
     sensors = switches(context)
     with opened(settings) as control:
         beat(control, sensors, BATCH, now)
-        look = take_look(settings, graph, control, sensors, now, own=BATCH)
-        due = due_batch(look, control)
-    busy = in_progress(context.instance, context.repository_def, look.graph.kept, now)
+        look = take_look(settings, graph, keys, control, sensors, now, own=BATCH)
+        due = keys.only(due_batch(look, control))
+    busy = in_progress(context.instance, context.repository_def, look, now)
     plan = plan_batch(
         look.graph,
         due,
@@ -128,7 +129,7 @@ def request_batch(
         empty=frozenset(name for name in look.graph.kept if look.statuses[name].version is None),
     )
     paused = sensors[SUPERVISOR] == STOPPED
-    requests = [_request(tables, plan, now) for tables in plan.runs]
+    requests = [_request(keys.only(tables), keys, plan, now) for tables in plan.runs]
     return SensorResult(
         run_requests=requests,
         asset_events=_paused(look) if paused and not cursor.paused else [],
@@ -161,12 +162,12 @@ def _only(names: Collection[TableName], wanted: Collection[TableName]) -> tuple[
     return tuple(name for name in names if name in wanted)
 
 
-def _request(tables: tuple[TableName, ...], plan: BatchPlan, now: datetime) -> RunRequest:
+def _request(tables: tuple[TableName, ...], keys: AssetKeys, plan: BatchPlan, now: datetime) -> RunRequest:
     first = next((name for name in tables if name in plan.attempts), tables[0])
     attempt = plan.attempts[first].count if first in plan.attempts else 1
     return RunRequest(
         run_key=f"{first}/{attempt}/{now.timestamp():.3f}",
-        asset_selection=[asset_key(name) for name in tables],
+        asset_selection=[keys[name] for name in tables],
         # The other sensor tells the check when it changes; in each run it would be one more step.
         asset_check_keys=[],
         tags={SCHEDULED: "true", "freshline/attempt": str(attempt)},
@@ -175,10 +176,10 @@ def _request(tables: tuple[TableName, ...], plan: BatchPlan, now: datetime) -> R
 
 def _paused(look: Look) -> list[AssetObservation]:
     """The supervisor's tables, told by this sensor because that one does not tick."""
-    found = [name for name, standing in look.left_alone.items() if standing is Standing.PAUSED]
+    found = look.keys.only(name for name, standing in look.left_alone.items() if standing is Standing.PAUSED)
     return [
         AssetObservation(
-            asset_key=asset_key(name),
+            asset_key=look.keys[name],
             description=f"{Standing.PAUSED}: {look.reasons[name]}",
             metadata={"state": str(Standing.PAUSED), "reason": look.reasons[name]},
         )

@@ -28,9 +28,9 @@ from dagster import (
     SkipReason,
 )
 
-from freshline.dagster.asset import asset_key
 from freshline.dagster.checks import VERIFY
 from freshline.dagster.internals import ASSET_EVENTS, RUNLESS_RUN_ID, SqlEventLogStorageTable, SqliteEventLogStorage
+from freshline.dagster.keys import AssetKeys
 from freshline.dagster.materialize import SCHEDULED
 from freshline.dagster.sensors.verification import TAG as VERIFICATION
 from freshline.declare.graph import Graph
@@ -43,10 +43,12 @@ MOST_RUNS_A_TICK = 200
 ENDED = [DagsterRunStatus.SUCCESS, DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED]
 
 
-def janitor_sensor(graph: Graph, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> SensorDefinition:
+def janitor_sensor(
+    graph: Graph, keys: AssetKeys, clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+) -> SensorDefinition:
     """The sensor of a project."""
-    assets = [asset_key(name) for name in graph.kept]
-    checks = [AssetCheckKey(asset_key(table.name), VERIFY) for table in graph.tables]
+    assets = [keys[name] for name in keys.only(graph.kept)]
+    checks = [keys.check(name, VERIFY) for name in keys.only(table.name for table in graph.tables)]
 
     def evaluate(context: SensorEvaluationContext) -> SensorResult:
         deleted = delete_old_runs(context.instance, assets, checks, clock() - KEEP)

@@ -15,7 +15,7 @@ from typing import Any
 
 from dagster import (
     AssetCheckEvaluation,
-    AssetCheckKey,
+    AssetKey,
     AssetMaterialization,
     AssetObservation,
     AssetSelection,
@@ -32,10 +32,10 @@ from dagster import (
 
 from freshline.commit.control_store import KEPT_REFRESHES, ControlStore
 from freshline.commit.warehouse import Warehouse
-from freshline.dagster.asset import asset_key
 from freshline.dagster.checks import quick_verdicts, read_facts
 from freshline.dagster.freshness import verdict
 from freshline.dagster.internals import DATA_VERSION_TAG, AssetCheckExecutionRecord
+from freshline.dagster.keys import AssetKeys
 from freshline.dagster.look import Look, beat, opened, switches, take_look
 from freshline.dagster.materialize import Materialization, outcome_metadata, version_metadata
 from freshline.dagster.partitions import PartitionBars, newest_done
@@ -77,15 +77,16 @@ Event = AssetMaterialization | AssetObservation | AssetCheckEvaluation
 def supervisor_sensor(
     settings: Settings,
     graph: Graph,
+    keys: AssetKeys,
     clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     lineages: Mapping[TableName, TableColumnLineage] | None = None,
 ) -> SensorDefinition:
     """The sensor of a project; `graph` is as declared, `lineages` are those of its columns."""
     batch = frozenset(batch_tables(graph))
-    shown = [asset_key(name) for name in graph.kept if name not in batch]
+    shown = [keys[name] for name in keys.only(graph.kept) if name not in batch]
 
     def evaluate(context: SensorEvaluationContext) -> SensorResult:
-        return supervise(context, settings, graph, clock(), lineages or {})
+        return supervise(context, settings, graph, keys, clock(), lineages or {})
 
     return SensorDefinition(
         name=SUPERVISOR,
@@ -103,10 +104,11 @@ def supervise(
     context: SensorEvaluationContext,
     settings: Settings,
     graph: Graph,
+    keys: AssetKeys,
     now: datetime,
     lineages: Mapping[TableName, TableColumnLineage],
 ) -> SensorResult:
-    """One tick: tell that Dagster is there, see to the engine, and report what changed or is in its turn."""
+    """One tick: report that Dagster is there, see to the engine, and report what changed or is in its turn."""
     memory = Memory.from_json(context.cursor)
     sensors = switches(context)
     # What the last tick told is stored by now.
@@ -114,22 +116,22 @@ def supervise(
     with opened(settings) as control:
         beat(control, sensors, SUPERVISOR, now)
         engine = keep_engine(settings, control, now)
-        look = take_look(settings, graph, control, sensors, now, own=SUPERVISOR)
+        look = take_look(settings, graph, keys, control, sensors, now, own=SUPERVISOR)
         decisions, record = _decisions(control, memory)
         notices, after = decide_notices(
-            [look.statuses[name] for name in look.graph.kept],
+            [look.statuses[name] for name in look.shown],
             _turns(graph, look),
             look.left_alone,
             replace(memory, record=record),
             now,
-            lambda status: _told_by_a_run(context.instance, status),
+            lambda status: _told_by_a_run(context.instance, keys[status.table], status),
         )
         reporter = Reporter(settings, control, look, lineages)
         events = [reporter.event(notice) for notice in notices]
         events += changed_checks(context.instance, settings, control, look, [notice.table for notice in notices])
-        bars = {name: asset_key(name) for name in look.graph.kept}
+        bars = {name: keys[name] for name in look.shown}
         events += list(BARS.events(look.graph, bars, Warehouse(settings.warehouse), context.instance))
-    events += [_decision(each) for each in decisions if each.table in look.graph]
+    events += [_decision(each, keys[each.table]) for each in decisions if each.table in keys.selected]
     return SensorResult(
         asset_events=events,
         cursor=after.to_json(),
@@ -148,13 +150,13 @@ def changed_checks(
     found: list[Event] = []
     for name in dict.fromkeys(tables):
         verdicts = list(quick_verdicts(read_facts(settings, control, look, name, engine), settings))
-        keys = [AssetCheckKey(asset_key(name), each.check) for each in verdicts]
-        last = instance.event_log_storage.get_latest_asset_check_execution_by_key(keys)
-        for key, each in zip(keys, verdicts, strict=True):
+        checks = [look.keys.check(name, each.check) for each in verdicts]
+        last = instance.event_log_storage.get_latest_asset_check_execution_by_key(checks)
+        for key, each in zip(checks, verdicts, strict=True):
             record = last.get(key)
             old = record is None or look.now.timestamp() - record.create_timestamp >= CHECK_SECONDS
             if old or _passed(record) is not each.passed:
-                found.append(each.evaluation())
+                found.append(each.evaluation(look.keys[name]))
     return found[:EVENTS_A_TICK]
 
 
@@ -195,7 +197,7 @@ class Reporter:
                     self._look.statuses,
                     self._look.graph.driving(status.table),
                     self._look.reasons,
-                ).evaluation()
+                ).evaluation(self._look.keys[status.table])
 
     def _materialization(self, status: TableStatus, notice: Notice) -> AssetMaterialization:
         recent = self._control.refreshes(status.table, _RECORDS)
@@ -207,7 +209,7 @@ class Reporter:
         tags = {} if status.version is None else {DATA_VERSION_TAG: str(status.version)}
         partition = newest_done(self._look.graph.spec(status.table), self._warehouse)
         return AssetMaterialization(
-            asset_key=asset_key(status.table), metadata=metadata, tags=tags, partition=partition
+            asset_key=self._look.keys[status.table], metadata=metadata, tags=tags, partition=partition
         )
 
     def _of_version(self, status: TableStatus) -> dict[str, Any]:
@@ -215,7 +217,8 @@ class Reporter:
             return {}
         spec = self._look.graph.spec(status.table)
         try:
-            asked = Materialization(spec, self._warehouse, self._lineages.get(status.table))
+            key, lineage = self._look.keys[status.table], self._lineages.get(status.table)
+            asked = Materialization(spec, key, self._warehouse, lineage)
             metadata = version_metadata(asked, status.version)
         except (OSError, ValueError, FreshlineError):
             # Cleaned up or replaced since it was looked at: the next turn tells what is there then.
@@ -241,7 +244,7 @@ class Reporter:
         if status.data_timestamp is not None:
             metadata["data_timestamp"] = MetadataValue.timestamp(status.data_timestamp)
         return AssetObservation(
-            asset_key=asset_key(status.table), description=f"{standing}: {reason}", metadata=metadata
+            asset_key=self._look.keys[status.table], description=f"{standing}: {reason}", metadata=metadata
         )
 
 
@@ -287,9 +290,9 @@ def _turns(graph: Graph, look: Look) -> dict[TableName, float]:
     }
 
 
-def _told_by_a_run(instance: DagsterInstance, status: TableStatus) -> bool:
+def _told_by_a_run(instance: DagsterInstance, key: AssetKey, status: TableStatus) -> bool:
     """Whether Dagster has a materialization at least as new as the newest refresh."""
-    event = instance.get_latest_materialization_event(asset_key(status.table))
+    event = instance.get_latest_materialization_event(key)
     last = status.last_refresh
     # A run tells a moment after the refresh was recorded, never before it.
     return event is not None and last is not None and event.timestamp >= last.at.timestamp()
@@ -306,9 +309,9 @@ def _decisions(control: ControlStore, memory: Memory) -> tuple[list[RefreshResul
     return found, newest
 
 
-def _decision(record: RefreshResult) -> AssetObservation:
+def _decision(record: RefreshResult, key: AssetKey) -> AssetObservation:
     return AssetObservation(
-        asset_key=asset_key(record.table),
+        asset_key=key,
         description=f"{record.state}: {record.reason}",
         metadata={"state": record.state, "reason": record.reason},
     )
@@ -317,7 +320,7 @@ def _decision(record: RefreshResult) -> AssetObservation:
 def _told(look: Look, events: int, engine: str | None) -> str:
     """What the tick's line in the UI says; every tick keeps one, so it is short."""
     counts: dict[str, int] = {}
-    for name in look.graph.kept:
+    for name in look.shown:
         status = look.statuses[name]
         word = str(look.left_alone.get(name, "late" if status.late else status.state)).lower()
         counts[word] = counts.get(word, 0) + 1

@@ -29,9 +29,9 @@ from dagster import (
 
 from freshline.commit.delta_log import count_rows
 from freshline.commit.warehouse import Warehouse
-from freshline.dagster.asset import asset_key
 from freshline.dagster.checks import VERIFIED_PARTITIONS, VERIFY
 from freshline.dagster.internals import AssetCheckExecutionRecordStatus
+from freshline.dagster.keys import AssetKeys
 from freshline.dagster.look import opened, take_look
 from freshline.dagster.partitions import done_partitions
 from freshline.dagster.scheduler import sensor_states
@@ -96,13 +96,16 @@ class Cursor:
 
 
 def verify_sensor(
-    settings: Settings, graph: Graph, clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+    settings: Settings,
+    graph: Graph,
+    keys: AssetKeys,
+    clock: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> SensorDefinition:
     """The sensor of a project; `graph` is as declared."""
-    checks = [AssetCheckKey(asset_key(table.name), VERIFY) for table in graph.tables]
+    checks = [keys.check(name, VERIFY) for name in keys.only(table.name for table in graph.tables)]
 
     def evaluate(context: SensorEvaluationContext) -> SensorResult:
-        return request_verification(context, settings, graph, clock())
+        return request_verification(context, settings, graph, keys, clock())
 
     return SensorDefinition(
         name=NAME,
@@ -115,7 +118,7 @@ def verify_sensor(
 
 
 def request_verification(
-    context: SensorEvaluationContext, settings: Settings, graph: Graph, now: datetime
+    context: SensorEvaluationContext, settings: Settings, graph: Graph, keys: AssetKeys, now: datetime
 ) -> SensorResult:
     """One tick: request the check of the table that was verified longest ago, if it is time for one."""
     cursor = Cursor.from_json(context.cursor) or Cursor(now)
@@ -128,19 +131,20 @@ def request_verification(
         return SensorResult(skip_reason=waiting, cursor=cursor.to_json())
     if context.instance.get_run_records(RunsFilter(statuses=UNFINISHED, tags={TAG: "true"}), limit=1):
         return SensorResult(skip_reason=SkipReason("a verification is in progress"))
-    sizes = _sizes(settings, graph, context, now)
+    sizes = _sizes(settings, graph, keys, context, now)
     chosen = choose(sizes, asked)
-    # What failed is verified again: a sample without it would tell that all is well.
-    failed = () if chosen is None or sizes[chosen].whole else failed_partitions(context.instance, chosen)
     if chosen is None:
         return SensorResult(skip_reason=SkipReason("no table has data that can be verified now"))
+    check = keys.check(chosen, VERIFY)
+    # Partitions that failed are verified again: a sample without them would say that all is well.
+    failed = () if sizes[chosen].whole else failed_partitions(context.instance, check)
     after = Cursor(cursor.began, {name: at for name, at in asked.items() if name in graph} | {chosen: now})
     return SensorResult(
         run_requests=[
             RunRequest(
                 run_key=f"{chosen}/{now.timestamp():.0f}",
                 asset_selection=[],
-                asset_check_keys=[AssetCheckKey(asset_key(chosen), VERIFY)],
+                asset_check_keys=[check],
                 tags={TAG: "true", **_sample_tag(graph, chosen, sizes[chosen], failed, now)},
             )
         ],
@@ -162,9 +166,8 @@ def sample(name: TableName, partitions: Sequence[str], now: datetime) -> tuple[s
     return (*sorted(chance.sample(others, min(SAMPLED_PARTITIONS - 1, len(others)))), newest)
 
 
-def failed_partitions(instance: DagsterInstance, name: TableName) -> Sequence[Any]:
+def failed_partitions(instance: DagsterInstance, key: AssetCheckKey) -> Sequence[Any]:
     """The partitions that the newest verification was of, where it failed; none where it passed or was of all."""
-    key = AssetCheckKey(asset_key(name), VERIFY)
     record = instance.event_log_storage.get_latest_asset_check_execution_by_key([key]).get(key)
     if record is None or record.status is not AssetCheckExecutionRecordStatus.FAILED:
         return ()
@@ -187,13 +190,17 @@ def _is_computed_apart(table: TableSpec) -> bool:
     return read_shape(table.query, table.partitioned_by).origin is not None
 
 
-def _sizes(settings: Settings, graph: Graph, context: SensorEvaluationContext, now: datetime) -> dict[TableName, Size]:
+def _sizes(
+    settings: Settings, graph: Graph, keys: AssetKeys, context: SensorEvaluationContext, now: datetime
+) -> dict[TableName, Size]:
     """The rows and partitions of each table that stands well."""
     warehouse = Warehouse(settings.warehouse)
     with opened(settings) as control:
-        look = take_look(settings, graph, control, sensor_states(context.instance), now)
+        look = take_look(settings, graph, keys, control, sensor_states(context.instance), now)
     found: dict[TableName, Size] = {}
     for table in graph.tables:
+        if table.name not in keys.selected:
+            continue
         status = look.statuses[table.name]
         if status.version is None or status.error is not None:
             continue

@@ -1,0 +1,164 @@
+"""The project as Dagster loads it: one graph of assets, with its checks and sensors.
+
+Loaded by every code server, run and `dagster` command, so it starts nothing, writes nothing and needs no Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+
+from dagster import (
+    AssetCheckExecutionContext,
+    AssetCheckResult,
+    AssetChecksDefinition,
+    AssetsDefinition,
+    AssetSpec,
+    Definitions,
+    SensorDefinition,
+    in_process_executor,
+)
+
+from freshline.commit.warehouse import Warehouse
+from freshline.dagster.asset import asset_spec
+from freshline.dagster.checks import check_specs, evaluate_checks
+from freshline.dagster.columns import KnownColumns
+from freshline.dagster.executable import executable_asset, executable_checks
+from freshline.dagster.lineage import lineage_metadata, shown_lineages
+from freshline.dagster.materialize import Materialization
+from freshline.dagster.partitions import read_partitioned
+from freshline.dagster.project import FreshlineProject
+from freshline.dagster.selection import ALL, Selection
+from freshline.dagster.sensors import batch_sensor, janitor_sensor, supervisor_sensor, verify_sensor
+from freshline.dagster.translator import FreshlineTranslator
+from freshline.declare.graph import Graph
+from freshline.declare.names import TableName
+from freshline.declare.spec import SourceSpec
+from freshline.errors import DeclarationError, DeclarationErrors
+
+
+def build_definitions(
+    project: FreshlineProject,
+    *,
+    select: Selection = ALL,
+    exclude: Selection = (),
+    translator: FreshlineTranslator | None = None,
+    checks: bool = True,
+    sensors: bool = True,
+) -> Definitions:
+    """Assets, checks and sensors of a project at once; `checks` and `sensors` may be left out.
+
+    Merge it with definitions of your own: `Definitions.merge(build_definitions(project), Definitions(..))`. Raises as
+    `build_assets`.
+    """
+    return Definitions(
+        assets=build_assets(project, select=select, exclude=exclude, translator=translator),
+        asset_checks=build_checks(project, select=select, exclude=exclude, translator=translator) if checks else [],
+        sensors=build_sensors(project, select=select, exclude=exclude, translator=translator) if sensors else [],
+        # A refresh runs in the engine: a process for each step would only cost its start.
+        executor=in_process_executor,
+    )
+
+
+def build_assets(
+    project: FreshlineProject,
+    *,
+    select: Selection = ALL,
+    exclude: Selection = (),
+    translator: FreshlineTranslator | None = None,
+) -> Sequence[AssetsDefinition | AssetSpec]:
+    """The selected tables and sources as assets, in the order of the graph.
+
+    A table or log table can be materialized, by a step of its own. A source that is read in place is an external asset.
+    Raises DeclarationErrors with every mistake, each with file and line, and SettingsError where there is no project
+    and for what is no selection.
+    """
+    graph, settings = project.graph, project.settings
+    keys = project.keys(translator, select, exclude)
+    translator = translator or FreshlineTranslator()
+    lineages = shown_lineages(project.lineages, keys)
+    specs: dict[TableName, AssetSpec] = {}
+    errors: list[DeclarationError] = []
+    known = KnownColumns(settings)
+    for name in keys.only(graph.order):
+        try:
+            specs[name] = asset_spec(graph, name, settings, keys, translator, known).merge_attributes(
+                metadata=lineage_metadata(lineages, name)
+            )
+        except DeclarationError as error:
+            errors.append(error)
+    if errors:
+        raise DeclarationErrors(errors)
+    known.save()
+    warehouse = Warehouse(settings.warehouse)
+    return [
+        spec
+        if _in_place(graph, name)
+        else executable_asset(
+            spec,
+            Materialization(
+                graph.spec(name),
+                keys[name],
+                warehouse,
+                lineages.get(name),
+                {read: keys[read] for read in read_partitioned(graph, name)},
+                graph.order.index(name),
+            ),
+            project.connect,
+        )
+        for name, spec in specs.items()
+    ]
+
+
+def build_checks(
+    project: FreshlineProject,
+    *,
+    select: Selection = ALL,
+    exclude: Selection = (),
+    translator: FreshlineTranslator | None = None,
+    name: str = "freshline_checks",
+) -> Sequence[AssetChecksDefinition]:
+    """The checks of the selected tables and log tables, in one step called `name`; none where there are none.
+
+    A code location that calls it twice, for two selections, gives each step a name of its own.
+    """
+    graph, keys = project.graph, project.keys(translator, select, exclude)
+    specs = check_specs(graph, keys)
+    if not specs:
+        return []
+
+    def evaluate(context: AssetCheckExecutionContext) -> Iterator[AssetCheckResult]:
+        return evaluate_checks(project.settings, graph, keys, project.connect, context, datetime.now(UTC))
+
+    return [executable_checks(specs, name, "Judges tables as they stand", evaluate)]
+
+
+def build_sensors(
+    project: FreshlineProject,
+    *,
+    select: Selection = ALL,
+    exclude: Selection = (),
+    translator: FreshlineTranslator | None = None,
+) -> Sequence[SensorDefinition]:
+    """The sensors that keep and report the selected tables; none in a project that has none yet.
+
+    `freshline_supervisor`, `freshline_batch`, `freshline_verify` and `freshline_janitor`. One code location has each of
+    them once, so call this once, with a selection that covers all that the location has. Without them nothing requests
+    runs of batch tables, and nothing reports what the engine refreshed by itself.
+    """
+    graph, settings = project.graph, project.settings
+    keys = project.keys(translator, select, exclude)
+    if not keys.only(graph.kept):
+        return []
+    found = [
+        supervisor_sensor(settings, graph, keys, lineages=shown_lineages(project.lineages, keys)),
+        batch_sensor(settings, graph, keys),
+        janitor_sensor(graph, keys),
+    ]
+    tables = keys.only(table.name for table in graph.tables)
+    return [*found, verify_sensor(settings, graph, keys)] if tables else found
+
+
+def _in_place(graph: Graph, name: TableName) -> bool:
+    spec = graph.spec(name)
+    return isinstance(spec, SourceSpec) and not spec.is_log

@@ -1,0 +1,35 @@
+"""The public doors: what users may import is a list, and a change of it is a decision."""
+
+from __future__ import annotations
+
+import importlib
+
+import pytest
+
+PUBLIC = {
+    "freshline": """
+        __version__ alter_query consumers create_savepoint create_table drop_consumer drop_savepoint drop_table lookup
+        open_reader read read_changes read_rows read_snapshot read_union refresh_tables register_consumer
+        reset_freshness restore_savepoint resume savepoints set_freshness source suspend table verify_tables
+    """,
+    "freshline.dagster": """
+        FreshlineProject FreshlineTable FreshlineTranslator SparkResource asset_key_for build_asset_selection
+        build_assets build_checks build_definitions build_sensors
+    """,
+}
+
+
+@pytest.mark.parametrize("package", PUBLIC)
+def test_the_public_names_are_these(package):
+    assert importlib.import_module(package).__all__ == PUBLIC[package].split()
+
+
+@pytest.mark.parametrize("package", PUBLIC)
+def test_each_public_name_is_there_and_says_what_it_is(package):
+    module = importlib.import_module(package)
+
+    for name in module.__all__:
+        found = getattr(module, name)
+        assert isinstance(found, str) or found.__doc__, name
+    with pytest.raises(AttributeError):
+        module.nothing_of_the_kind  # noqa: B018
