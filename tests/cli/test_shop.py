@@ -160,26 +160,24 @@ def test_new_files_arrive_with_the_next_refresh(engine: Shop) -> None:
 def test_programs_declare_refresh_alter_compare_and_drop_a_table(engine: Shop) -> None:
     root = engine.root
     statement = "CREATE MATERIALIZED TABLE dear FRESHNESS = INTERVAL '1' HOUR AS SELECT customer FROM spend"
-    assert freshline.create_table(statement, project=root)["changed"]
-    assert not freshline.create_table(statement, project=root)["changed"]
+    assert freshline.create_table(statement, project=root).changed
+    assert not freshline.create_table(statement, project=root).changed
     with pytest.raises(RequestError, match="no CREATE MATERIALIZED TABLE"):
         freshline.create_table("SELECT 1", project=root)
 
     outcomes = freshline.refresh_tables("dear", project=root)
-    assert {outcome["table"]: outcome["state"] for outcome in outcomes}["dear"] == "SUCCEEDED"
+    assert {outcome.table: outcome.state for outcome in outcomes}["dear"] == "SUCCEEDED"
     query = "SELECT DISTINCT customer FROM spend"
     with pytest.raises(RequestError, match="Say from when on"):
         freshline.alter_query("dear", query, project=root)
     altered = freshline.alter_query("dear", query, start="beginning", project=root)
-    assert altered["outcomes"][-1]["strategy"] == "full"
-    assert [(each["table"], each["equal"]) for each in freshline.verify_tables("dear", project=root)] == [
-        ("dear", True)
-    ]
+    assert altered.refreshes[-1].strategy == "full"
+    assert [(each.table, each.equal) for each in freshline.verify_tables("dear", project=root)] == [("dear", True)]
 
     with pytest.raises(RequestError, match="dear reads it"):
         freshline.drop_table("spend", project=root)
     dropped = freshline.drop_table("dear", purge=True, project=root)
-    assert [Path(folder).name for folder in dropped["deleted"]] == ["dear"]
+    assert [Path(folder).name for folder in dropped.deleted] == ["dear"]
     assert not (root / "assets" / "dear.sql").exists()
     with pytest.raises(RequestError, match="dear"):
         freshline.refresh_tables("dear", project=root)

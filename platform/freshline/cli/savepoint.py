@@ -74,7 +74,7 @@ def read_savepoints(settings: Settings) -> list[dict[str, Any]]:
     # What reads Delta logs is imported when it is used.
     from freshline.engine.savepoints import savepoints
 
-    return savepoints(project=settings)
+    return [savepoint.as_json() for savepoint in savepoints(project=settings)]
 
 
 def savepoint_text(value: dict[str, Any]) -> str:

@@ -17,38 +17,37 @@ from freshline.declare.project_settings import find_project, read_settings
 from freshline.declare.settings import Settings
 from freshline.engine.client import EngineClient
 from freshline.errors import CancelledError, EngineError, error_from_json
+from freshline.plan.savepoint import Savepoint
+from freshline.report.results import RestoreResult, read_result
 
 Project = Settings | Path | str | None
 
 
-def create_savepoint(name: str, *, tables: Sequence[str] = (), project: Project = None) -> dict[str, Any]:
+def create_savepoint(name: str, *, tables: Sequence[str] = (), project: Project = None) -> Savepoint:
     """Keep the state of all tables, or of these and of all that they depend on, under a name.
 
-    `project` is a folder of the project (default: the one of the working directory) or its settings. Returns what the
-    file says: name, created_at, tables, cut. Raises SavepointError where the name is in use, and what the engine
-    raises.
+    `project` is a folder of the project (default: the one of the working directory) or its settings. Raises
+    SavepointError where the name is in use, and what the engine raises.
     """
-    return _ask(project, action="create", name=name, tables=list(tables))
+    return Savepoint.from_json(_ask(project, action="create", name=name, tables=list(tables)), name)
 
 
-def restore_savepoint(name: str, *, project: Project = None) -> dict[str, Any]:
+def restore_savepoint(name: str, *, project: Project = None) -> RestoreResult:
     """Bring the tables of a savepoint back to what they were.
 
-    Returns `restored` (tables and their new versions), `unchanged`, `behind` (tables that read these and are not in the
-    savepoint) and `redeclared`. Raises SavepointError, SavepointGoneError, RestoreBusyError, and what the engine
-    raises.
+    Raises SavepointError, SavepointGoneError, RestoreBusyError, and what the engine raises.
     """
-    return _ask(project, action="restore", name=name)
+    return read_result(RestoreResult, _ask(project, action="restore", name=name))
 
 
-def drop_savepoint(name: str, *, project: Project = None) -> dict[str, Any]:
-    """Keep a savepoint no longer. Raises SavepointError for one that is not there, and what the engine raises."""
-    return _ask(project, action="drop", name=name)
+def drop_savepoint(name: str, *, project: Project = None) -> Savepoint:
+    """Keep a savepoint no longer; returns it. Raises SavepointError for an unknown one, and what the engine raises."""
+    return Savepoint.from_json(_ask(project, action="drop", name=name), name)
 
 
-def savepoints(*, project: Project = None) -> list[dict[str, Any]]:
+def savepoints(*, project: Project = None) -> tuple[Savepoint, ...]:
     """All savepoints, the oldest first; needs no engine."""
-    return [savepoint.as_json() for savepoint in read_savepoints(Warehouse(project_settings(project).warehouse))]
+    return tuple(read_savepoints(Warehouse(project_settings(project).warehouse)))
 
 
 def project_settings(project: Project) -> Settings:

@@ -1,0 +1,73 @@
+"""Answers of the engine as values: every key that is printed has a field, and every field its key."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import FrozenInstanceError, fields
+from datetime import UTC, datetime
+
+import pytest
+
+from freshline.declare.names import TableName
+from freshline.errors import EngineError, QueryError
+from freshline.plan.receipt import Violation
+from freshline.report.outcome import Outcome
+from freshline.report.results import Problem, RefreshResult, RestoreResult, VerifyResult, Violations, read_result
+
+AT = datetime(2026, 11, 1, 12, tzinfo=UTC)
+OUTCOME = Outcome(
+    table=TableName("sales", "orders"), kind="table", state="FAILED", strategy="append", reason="2 new files",
+    version=7, rows_in=3, rows_out=2, seconds=0.5, rejected=1, mode="continuous", data_timestamp=AT,
+    error=QueryError("no column a", where="sales.orders"), problems=(QueryError("b"),), late_rows=4, cpu_seconds=0.25,
+    violations={"positive": Violation(2, ('{"id":1}',))}, partitions=("2026-11-01",),
+)  # fmt: skip
+
+
+def over_the_wire(value: dict[str, object]) -> dict[str, object]:
+    return json.loads(json.dumps(value))
+
+
+def test_a_refresh_says_as_a_value_all_that_its_json_says():
+    answer = over_the_wire(OUTCOME.as_json())
+
+    found = read_result(RefreshResult, answer)
+
+    assert {each.name for each in fields(RefreshResult)} == set(answer)
+    assert (found.table, found.state, found.version, found.data_timestamp) == ("sales.orders", "FAILED", 7, AT)
+    assert found.error == Problem(QueryError.code, "no column a", "sales.orders", QueryError.retry_helps)
+    assert str(found.error) == "sales.orders: no column a"
+    assert found.violations == {"positive": Violations(2, ('{"id":1}',))}
+    assert (found.partitions, found.late_rows, found.cpu_seconds) == (("2026-11-01",), 4, 0.25)
+    assert not found.ok
+    assert len(found.problems) == 1
+    with pytest.raises(FrozenInstanceError):
+        found.state = "SUCCEEDED"  # type: ignore[misc]
+
+
+def test_what_a_newer_engine_adds_is_left_out_and_what_is_missing_is_an_error():
+    answer = over_the_wire(OUTCOME.as_json())
+
+    assert read_result(RefreshResult, {**answer, "partition": "2026-11-01"}) == read_result(RefreshResult, answer)
+    with pytest.raises(EngineError, match="freshline engine stop"):
+        read_result(RefreshResult, {key: value for key, value in answer.items() if key != "table"})
+
+
+def test_a_restore_names_tables_and_their_new_versions():
+    found = read_result(
+        RestoreResult,
+        {
+            "action": "restore", "savepoint": "calm", "created_at": AT.isoformat(), "restored": {"a": 3},
+            "unchanged": ["b"], "behind": [], "redeclared": [], "seconds": 1.5,
+        },
+    )  # fmt: skip
+
+    assert found == RestoreResult("calm", AT, {"a": 3}, ("b",), (), (), 1.5)
+
+
+def test_every_key_of_a_verification_is_a_field():
+    from freshline.run.verify import Verification
+
+    answer = over_the_wire(Verification(TableName(None, "t"), False, 1, 2, 3, 4, 0.5, (("+", {"a": 1}),)).as_json())
+
+    assert {each.name for each in fields(VerifyResult)} == set(answer)
+    assert read_result(VerifyResult, answer).samples == ("+ {'a': 1}",)
