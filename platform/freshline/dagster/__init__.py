@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from freshline.dagster.project import FreshlineProject as FreshlineProject
     from freshline.dagster.project import asset_key_for as asset_key_for
     from freshline.dagster.project import build_asset_selection as build_asset_selection
+    from freshline.dagster.resource import FreshlineResource as FreshlineResource
     from freshline.dagster.spark_resource import SparkResource as SparkResource
     from freshline.dagster.translator import FreshlineTable as FreshlineTable
     from freshline.dagster.translator import FreshlineTranslator as FreshlineTranslator
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 # Loaded on first use: Spark is needed for SparkResource alone, and `freshline watch` asks this room for little.
 _MODULES = {
     "FreshlineProject": "freshline.dagster.project",
+    "FreshlineResource": "freshline.dagster.resource",
     "FreshlineTable": "freshline.dagster.translator",
     "FreshlineTranslator": "freshline.dagster.translator",
     "SparkResource": "freshline.dagster.spark_resource",
@@ -42,6 +44,7 @@ _MODULES = {
 }
 __all__ = [
     "FreshlineProject",
+    "FreshlineResource",
     "FreshlineTable",
     "FreshlineTranslator",
     "SparkResource",
