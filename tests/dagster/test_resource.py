@@ -36,7 +36,9 @@ def answer(monkeypatch, tmp_path):
 
 
 def test_an_asset_refreshes_tables_and_reads_the_results(answer):
-    engine, resource, connected = answer(outcome(table="sales.orders", error=None), DONE)
+    engine, resource, connected = answer(
+        outcome(table="sales.orders", at="2026-11-01T12:00:00+00:00", error=None), DONE
+    )
 
     @asset
     def board(freshline: FreshlineResource) -> MaterializeResult:

@@ -35,7 +35,7 @@ from freshline.dagster import (
 from freshline.dagster import project as project_module
 from freshline.declare.names import TableName
 from freshline.errors import DeclarationError, SettingsError
-from freshline.plan.record import RefreshRecord
+from freshline.plan.result import RefreshResult, State
 from tests.dagster.test_materialize import DONE, Engine, outcome
 
 FILES = {
@@ -173,8 +173,8 @@ def test_sensors_request_and_report_only_what_is_selected(project):
         write_deltalake(str(path), pa.table({"orders": [1], "total": [2]}))
         control.record_check(TableName.parse(name), now, "{}")
         control.record_refresh(
-            RefreshRecord(
-                table=TableName.parse(name), at=now, state="SUCCEEDED", strategy="append", reason="2 new files",
+            RefreshResult(
+                table=TableName.parse(name), at=now, state=State.SUCCEEDED, strategy="append", reason="2 new files",
                 seconds=0.5, version=0, fingerprint="f", committed=True,
             )
         )  # fmt: skip

@@ -14,7 +14,8 @@ from freshline.declare.settings import Settings
 from freshline.engine.savepoints import answers
 from freshline.engine.tables import refresh_tables, verify_tables
 from freshline.errors import RequestError
-from freshline.report.results import RefreshResult, Rows, VerifyResult
+from freshline.plan.result import RefreshResult
+from freshline.report.results import Rows, VerifyResult
 
 MOST_ROWS = 1_000
 

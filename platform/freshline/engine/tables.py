@@ -16,7 +16,8 @@ from freshline.engine.savepoints import Project, answers, project_settings
 from freshline.errors import RequestError
 from freshline.manage.declaration import DeclarationChange
 from freshline.plan.partition import partition_texts
-from freshline.report.results import RefreshResult, VerifyResult, read_result
+from freshline.plan.result import RefreshResult
+from freshline.report.results import VerifyResult, read_result
 
 
 @dataclass(frozen=True)
