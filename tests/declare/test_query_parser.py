@@ -308,6 +308,23 @@ def test_a_time_window_is_read_as_the_function_that_it_is():
     assert parse_sql(query.render()).args["group"] is not None
 
 
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("SELECT a FROM t GROUP BY window (at, '1 hour') window (at, '2 hours')", "at 'window'"),
+        (
+            "SELECT t.a FROM t JOIN d FOR SYSTEM_TIME AS OF PROCTIME() AS d ON d.k > window(t.at, '1 hour')",
+            "d.k > WINDOW(t.at, '1 hour') is not an equality",
+        ),
+    ],
+)
+def test_an_error_shows_the_function_of_a_time_window_as_it_is_written(text, shown):
+    with pytest.raises(DeclarationError) as caught:
+        parse(text)
+
+    assert shown in str(caught.value)
+
+
 def test_a_named_window_is_still_one():
     tree = parse_structure(parse("SELECT sum(x) OVER w AS s FROM t WINDOW w AS (PARTITION BY y)"))
     assert len(tree.args["windows"]) == 1

@@ -17,6 +17,7 @@ from freshline.plan.result import RefreshResult, State
 SOURCES = {
     "orders": "CREATE SOURCE orders (id INT, cid INT, amount INT) WITH ('connector' = 'delta', 'path' = 'orders');",
     "customer": "CREATE SOURCE customer (cid INT, country STRING) WITH ('connector' = 'delta', 'path' = 'customer');",
+    "visits": "CREATE SOURCE visits (id INT, ts TIMESTAMP, amount INT) WITH ('connector' = 'delta', 'path' = 'v');",
 }
 
 
@@ -51,6 +52,26 @@ def test_each_kind_of_change_has_its_strategy_and_the_rest_its_reason(declared):
     assert (first.others, first.keys) == (("keys", "full"), ("id",))
     assert "not partition: UNSUPPORTED(the table has no partitions)" in str(found)
     assert found.as_json()["cases"][2]["refused"]["append"].startswith("UNSUPPORTED(customer changed inside a join")
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT window(ts, '1 hour').start AS s, count(*) AS n FROM visits GROUP BY window(ts, '1 hour')",
+        "SELECT Window (ts, '1 hour') AS w, amount FROM visits",
+        "SELECT id, sum(amount) OVER (PARTITION BY window(ts, '1 hour')) AS s FROM visits",
+        "SELECT id, rank() OVER (ORDER BY window(ts, '1 hour')) AS r FROM visits",
+        "SELECT id FROM visits WHERE window(ts, '1 hour').start = (SELECT max(window(ts, '1 day').start) FROM visits)",
+        "SELECT id FROM visits LIMIT hash(window(ts, '1 hour'))",
+    ],
+)
+def test_a_time_window_is_shown_as_the_function_that_the_query_calls(declared, query):
+    header = "PARTITIONED BY (s)" if " AS s" in query else ""
+
+    shown = str(declared(query, header))
+
+    assert "wind0w" not in shown.lower()
+    assert "window(ts, '1 " in shown.lower()
 
 
 def test_what_cannot_be_followed_is_full_with_its_reason(declared):

@@ -16,7 +16,8 @@ from itertools import pairwise
 from typing import cast
 
 import sqlglot
-from sqlglot import exp
+from sqlglot import Token as SparkToken
+from sqlglot import TokenType, exp
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError, SqlglotError
 from sqlglot.parsers.spark import SparkParser
@@ -29,8 +30,6 @@ from freshline.declare.rules import Problems, breach
 from freshline.declare.tokens import Kind, Text, Token
 from freshline.errors import DeclarationError
 
-# As long as `window`, and no function of Spark.
-TIME_WINDOW = "wind0w"
 FILE_FORMATS = frozenset("delta parquet json csv text orc avro xml binaryfile iceberg hudi".split())
 
 _NOT_A_QUERY = (exp.Command, exp.Insert, exp.Update, exp.Delete, exp.Merge, exp.Create, exp.Drop, exp.Into, exp.Block)
@@ -38,21 +37,29 @@ _PROCTIME = ("FOR", "SYSTEM_TIME", "AS", "OF", "PROCTIME", "(", ")")
 _KEYWORDS = frozenset(Spark.Tokenizer.KEYWORDS)
 
 
-class _Commas(Spark):
-    """Spark's SQL, where a comma in FROM stays one: sqlglot takes it for a CROSS JOIN, which Spark plans apart."""
-
-    class Parser(SparkParser):
-        JOINS_HAVE_EQUAL_PRECEDENCE = False
-
-
 # Under this name an expression's node has where it stands in the text: its first character, and that after its last.
 WRITTEN = "freshline_written"
 
 
-class _Marked(_Commas):
-    """The same, with the place of each expression: sqlglot has those of names only."""
+class SparkSql(Spark):
+    """Spark's SQL as Spark reads it, with the place of each expression: sqlglot has those of names only.
 
-    class Parser(_Commas.Parser):
+    A comma in FROM stays one: sqlglot takes it for a CROSS JOIN, which Spark plans in another way. `window(..)` is a
+    function wherever it is called: sqlglot takes it for the clause WINDOW w AS (..) in GROUP BY.
+    """
+
+    class Parser(SparkParser):
+        JOINS_HAVE_EQUAL_PRECEDENCE = False
+
+        def parse(self, raw_tokens: list[SparkToken], sql: str) -> list[exp.Expr | None]:
+            tokens = list(raw_tokens)
+            for place, (token, following) in enumerate(pairwise(raw_tokens)):
+                if token.token_type is TokenType.WINDOW and following.token_type is TokenType.L_PAREN:
+                    tokens[place] = SparkToken(
+                        TokenType.VAR, token.text, token.line, token.col, token.start, token.end, token.comments
+                    )
+            return super().parse(tokens, sql)
+
         def _parse_disjunction(self) -> exp.Expr | None:
             start = None if self._curr is None else self._curr.start
             node = super()._parse_disjunction()
@@ -74,9 +81,9 @@ def parse_query(text: str, path: str, line: int) -> SqlQuery:
 
 def parse_structure(query: SqlQuery) -> exp.Query:
     """The tree of a query that was read before; `version_of(d)` stands in it as the number 0."""
-    text = Text(query.text, "", query.line)
-    covered = _covered(query.text, text.tokens(), query.removed, [span for span, _ in query.version_calls])
-    return cast(exp.Query, parse_trees(covered)[0])
+    return cast(
+        exp.Query, parse_trees(_covered(query.text, query.removed, [span for span, _ in query.version_calls]))[0]
+    )
 
 
 def parse_sql(text: str) -> exp.Query:
@@ -84,17 +91,17 @@ def parse_sql(text: str) -> exp.Query:
 
     Expressions have where they stand in the text, see WRITTEN.
     """
-    [tree] = parse_trees(_covered(text, Text(text, "").tokens(), (), ()), _Marked)
+    [tree] = parse_trees(text)
     return cast(exp.Query, tree)
 
 
-def parse_trees(text: str, dialect: type[Spark] = Spark) -> list[exp.Expr]:
+def parse_trees(text: str) -> list[exp.Expr]:
     """The trees of the statements in a text of Spark's SQL, as sqlglot reads it; raises sqlglot's errors.
 
     Calls with too few arguments, such as `map(a)`, make sqlglot fail with Python's errors instead.
     """
     try:
-        return [tree for tree in sqlglot.parse(text, dialect=dialect) if tree is not None]
+        return [tree for tree in sqlglot.parse(text, dialect=SparkSql) if tree is not None]
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise SqlglotError("a call in it has not the arguments that its function takes") from error
 
@@ -152,14 +159,10 @@ def span_of(first: exp.Expr, last: exp.Expr | None = None) -> Span:
     return Span(int(first.meta["start"]), int((last or first).meta["end"]) + 1)
 
 
-def _covered(text: str, tokens: Sequence[Token], removed: Sequence[Span], calls: Sequence[Span]) -> str:
-    """The text for sqlglot: what it would not understand is covered by as many characters."""
+def _covered(text: str, removed: Sequence[Span], calls: Sequence[Span]) -> str:
+    """The text for sqlglot: text that it would not understand is covered by as many characters."""
     covers = [(span.start, " " * (span.end - span.start)) for span in removed]
     covers += [(span.start, "0".ljust(span.end - span.start)) for span in calls]
-    for token, following in pairwise(tokens):
-        if token.word == "WINDOW" and following.word == "(":
-            # GROUP BY window(at, '1 hour'): sqlglot takes this for the clause WINDOW w AS (..).
-            covers.append((token.start, TIME_WINDOW))
     for start, cover in covers:
         text = text[:start] + cover + text[start + len(cover) :]
     return text
@@ -182,7 +185,7 @@ class _Parser:
         self._check_words()
         removed = self._proctimes()
         calls = self._version_calls()
-        tree = self._tree(_covered(self.text.text, self.tokens, removed, [call.span for call in calls]))
+        tree = self._tree(_covered(self.text.text, removed, [call.span for call in calls]))
         self._check_kind(tree)
         references = self._references(tree, removed)
         joins = self._lookup_joins(tree, references, removed)

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 
 from sqlglot import exp
 
-from freshline.declare.query_parser import TIME_WINDOW
 from freshline.plan.affected.alone import select_alone
 from freshline.plan.affected.exactness import Exactness, inexact
 from freshline.plan.affected.lift import Lifted, columns_of
@@ -128,8 +127,8 @@ def refuse_disorder(tree: exp.Query) -> None:
                     raise unsupported(fragment(node.args[argument]))
         if is_unordered(node):
             raise NotDerivedError(Reason("NONDETERMINISTIC", fragment(node)))
-        if name_of(node) in (*TIME_WINDOWS, TIME_WINDOW):
-            raise unsupported(fragment(node).replace(TIME_WINDOW.upper(), "WINDOW"))
+        if name_of(node) in TIME_WINDOWS:
+            raise unsupported(fragment(node))
         if isinstance(node, exp.Star) and not isinstance(node.parent, exp.Count):
             # Changed rows are read with a mark beside their columns, which a star would take in.
             raise unsupported(f"{fragment(node.parent or node)}: a star inside of a function")
