@@ -124,7 +124,8 @@ def _generator(settings: Settings) -> Generator:
     touches, campaigns = (graph.spec(TableName.parse(name)) for name in ("touch_event", "campaign_load"))
     assert isinstance(touches, SourceSpec)
     assert isinstance(campaigns, SourceSpec)
-    return Generator(Path(touches.path).parent, Path(campaigns.path), 7)
+    landing, loads = (Path(source.connection.shown["path"]) for source in (touches, campaigns))
+    return Generator(landing.parent, loads, 7)
 
 
 def _wait_for_versions(settings: Settings) -> None:

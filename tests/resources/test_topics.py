@@ -21,7 +21,7 @@ def test_the_sources_of_events_are_topics_and_nothing_else_differs(tmp_path):
     over_files = read_project(read_settings(ROOT, {}))
 
     events = {TableName.parse(name) for name in ("touch_event", "sale_order", "customer_change")}
-    topics = {source.name: source.kafka for source in over_topics.sources if source.kafka is not None}
+    topics = {source.name: source.connection for source in over_topics.sources if source.connector == "kafka"}
     assert {name: (kafka.topic, kafka.servers) for name, kafka in topics.items()} == {
         name: (str(name), "h:1") for name in events
     }

@@ -20,6 +20,14 @@ from freshline.cli.options import json_option, open_settings, project_option
 from freshline.cli.processes import UpRecord
 from freshline.cli.progress import Progress
 from freshline.cli.supervisor import check_port, end_left, record_file
+from freshline.declare.registry import (
+    CONNECTOR_GROUP,
+    FORMAT_GROUP,
+    ExtensionError,
+    find_connector,
+    find_format,
+    outside,
+)
 from freshline.declare.secret import read_dagster_token
 from freshline.declare.settings import Settings, provide_state
 from freshline.engine.state_file import read_state, remove_state, state_file
@@ -68,6 +76,7 @@ def examine(
     """The checks one after the other; those of the project only where there is one with settings that can be read."""
     yield _python()
     yield _packages()
+    yield from _extensions()
     try:
         settings = open_settings(project)
     except FreshlineError as error:
@@ -110,6 +119,20 @@ def _packages() -> Check:
     if missing:
         return Check("packages", False, f"{', '.join(missing)} is missing. Install freshline again.")
     return Check("packages", True, ", ".join(found))
+
+
+def _extensions() -> Iterator[Check]:
+    """The connectors and formats of other packages, where there are some."""
+    for kind, group, find in (
+        ("connector", CONNECTOR_GROUP, find_connector),
+        ("format", FORMAT_GROUP, find_format),
+    ):
+        for name, package in sorted({each.name: each.package for each in outside(group)}.items()):
+            try:
+                find(name)
+                yield Check(kind, True, f"{name}, of {package}")
+            except ExtensionError as error:
+                yield Check(kind, False, str(error))
 
 
 def _java(settings: Settings) -> str:

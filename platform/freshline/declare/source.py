@@ -110,8 +110,8 @@ def _connector(name: str, at: Location, line: int, problems: Problems) -> type[C
     try:
         return find_connector(name)
     except ExtensionError as error:
-        problems.add("EXTENSION", f"connector {error}", here)
-        return None
+        # As above: of what its options are nothing can be said.
+        raise breach("EXTENSION", f"connector {error}", here) from error
 
 
 def _format(name: str, at: Location, line: int, problems: Problems) -> type[Format] | None:
@@ -127,8 +127,7 @@ def _format(name: str, at: Location, line: int, problems: Problems) -> type[Form
     try:
         return find_format(name)
     except ExtensionError as error:
-        problems.add("EXTENSION", f"format {error}", here)
-        return None
+        raise breach("EXTENSION", f"format {error}", here) from error
 
 
 def _names_outside(group: str) -> tuple[str, ...]:

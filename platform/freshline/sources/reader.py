@@ -11,6 +11,7 @@ Decoding, quarantine, deduplication, receipts and failpoints are the loop's (`fr
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -20,8 +21,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 from freshline.commit.warehouse import Warehouse
 from freshline.declare.connector import Position
+from freshline.declare.secret import resolve_reference
 from freshline.declare.spec import SourceSpec
-from freshline.errors import FreshlineError
+from freshline.errors import FreshlineError, SourceError
 from freshline.plan.receipt import Receipt
 from freshline.refresh.cancellation import Cancellation
 
@@ -186,6 +188,16 @@ class Reader(ABC, Generic[L, P]):
     def where(self) -> str:
         """The place that errors name."""
         return str(self.spec.name)
+
+    def secret(self, option: str, text: str) -> str:
+        """What an option stands for that is a reference. Keep it nowhere, and show it to nobody.
+
+        Raises SourceError with a sentence that holds no secret.
+        """
+        try:
+            return resolve_reference(text, self.host.root, os.environ)
+        except ValueError as error:
+            raise SourceError(f"option '{option}': {error}", where=self.where) from error
 
     # -- what every connector says
 

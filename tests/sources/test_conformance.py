@@ -1,0 +1,212 @@
+"""Files, Kafka, a queue that exists only here, and a format that exists only here, held to the same claims."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from freshline.errors import RequestError
+from tests.kafka import Record
+from tests.sources.conformance import SECRET, Conformance, Row, SecretConformance, System, ids
+from tests.sources.stranger import stranger
+
+MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class LandingFolder(System):
+    """Each sending is a file."""
+
+    connector = "files"
+
+    def __init__(self, lab, folder):
+        super().__init__(lab)
+        self.folder, self.files = folder / "landing", 0
+        self.folder.mkdir()
+
+    @property
+    def options(self):
+        return {"path": str(self.folder), "settle": "0 seconds"}
+
+    def put(self, records):
+        self.files += 1
+        (self.folder / f"{self.files:03}.json").write_bytes(b"".join(record + b"\n" for record in records))
+
+    def take_away(self):
+        self.folder.rename(self.folder.with_name("gone"))
+
+    def bring_back(self):
+        self.folder.with_name("gone").rename(self.folder)
+
+
+class Topic(System):
+    """A topic of a real broker."""
+
+    connector = "kafka"
+    may_be_null = frozenset({"key", "headers"})
+    gone = "TOPIC"
+    # A topic of the same name is another one.
+    comes_back = False
+    secret = "kafka.ssl.key.password"
+
+    def __init__(self, lab, kafka):
+        super().__init__(lab)
+        self.kafka, self.topic = kafka, kafka.new()
+
+    @property
+    def options(self):
+        return {"topic": self.topic, "bootstrap.servers": self.kafka.servers}
+
+    def put(self, records):
+        self.kafka.send(self.topic, [Record(record) for record in records])
+
+    def take_away(self):
+        self.kafka.delete(self.topic)
+
+
+class SpoolFile(System):
+    """The queue of the page "Connectors"."""
+
+    connector = "spool"
+    secret = "token"
+
+    def __init__(self, lab, folder):
+        super().__init__(lab)
+        self.file, self.sent = folder / "messages", 0
+        self.file.write_text(f"queue-1 {SECRET}\n", encoding="utf-8")
+
+    @property
+    def options(self):
+        return {"path": str(self.file), "token": "${env:SYSTEM_SECRET}"}
+
+    def put(self, records):
+        with self.file.open("ab") as file:
+            for record in records:
+                self.sent += 1
+                sent_at = (MOMENT + timedelta(seconds=self.sent)).isoformat().encode()
+                file.write(sent_at + b"\t" + record + b"\n")
+
+    def take_away(self):
+        self.file.rename(self.file.with_name("gone"))
+
+    def bring_back(self):
+        self.file.with_name("gone").rename(self.file)
+
+
+class PairsInFiles(LandingFolder):
+    """Files in the format of the page "Connectors"."""
+
+    format = "pairs"
+    broken = b"id=one"
+    code = "NOT_PAIRS"
+
+    def encode(self, row: Row) -> bytes:
+        return "|".join(f"{name}={value}" for name, value in row.items()).encode()
+
+
+@pytest.fixture
+def installed(tmp_path):
+    folder = tmp_path / "site-packages"
+    folder.mkdir()
+    with stranger(folder):
+        yield
+
+
+class TestFiles(Conformance):
+    @pytest.fixture
+    def system(self, lab, tmp_path):
+        return LandingFolder(lab, tmp_path)
+
+
+class TestKafka(SecretConformance):
+    @pytest.fixture
+    def system(self, lab, kafka):
+        return Topic(lab, kafka)
+
+
+class TestSpool(SecretConformance):
+    @pytest.fixture
+    def system(self, installed, lab, tmp_path, monkeypatch):
+        monkeypatch.setenv("SYSTEM_SECRET", SECRET)
+        return SpoolFile(lab, tmp_path)
+
+    def test_a_look_is_read_in_several_commits(self, lab, system):
+        system.declare(batch="2")
+        system.send(*({"id": number, "a": "x"} for number in range(5)))
+        outcome = lab.refresh("s")
+
+        assert (outcome.rows_out, outcome.reason.split(":")[0]) == (5, "NEW_RECORDS(5)")
+        assert lab.receipt("s").seq == 3
+        assert ids(lab) == [0, 1, 2, 3, 4]
+
+    def test_the_queue_hears_what_was_committed(self, lab, system):
+        system.declare()
+        system.send({"id": 1, "a": "x"}, {"id": 2, "a": "y"})
+        lab.refresh("s")
+
+        assert system.file.with_name("messages.read").read_text() == "2"
+
+    def test_another_queue_in_its_place_is_an_error(self, lab, system):
+        system.declare()
+        system.send({"id": 1, "a": "x"})
+        lab.refresh("s")
+        system.file.write_text(f"queue-2 {SECRET}\n", encoding="utf-8")
+
+        assert "the queue is queue-2, and queue-1 was read" in str(lab.refresh("s").error)
+
+
+class TestPairs(Conformance):
+    @pytest.fixture
+    def system(self, installed, lab, tmp_path):
+        return PairsInFiles(lab, tmp_path)
+
+
+def test_a_lab_writes_the_format_of_another_package(installed, lab):
+    lab.files("s", "id INT, a STRING", format="pairs")
+    lab.land("s", "1.txt", [{"id": 1, "a": "x"}])
+    lab.refresh("s")
+
+    assert lab.rows("s") == [{"id": 1, "a": "x"}]
+
+
+def test_a_log_whose_package_is_gone_stays_readable(lab, tmp_path, monkeypatch):
+    monkeypatch.setenv("SYSTEM_SECRET", SECRET)
+    folder = tmp_path / "site-packages"
+    folder.mkdir()
+    with stranger(folder):
+        system = SpoolFile(lab, tmp_path)
+        system.declare()
+        system.send({"id": 1, "a": "x"})
+        lab.refresh("s")
+        before = lab.receipt("s")
+
+    (position,) = lab.receipt("s").positions.values()
+    assert position.as_json() == {"kind": "spool", "queue": "queue-1", "next": 1}
+    assert lab.receipt("s").to_json() == before.to_json()
+
+
+class TestDelta:
+    """A table that is read in place is held to less: nothing of it is copied."""
+
+    def test_it_is_read_where_it_is(self, lab):
+        lab.source("s", "id INT, a STRING")
+        lab.sql("INSERT INTO s VALUES (1, 'x')")
+        outcome = lab.refresh("s")
+
+        assert (outcome.state, outcome.strategy, outcome.reason.split(":")[0]) == (
+            "SUCCEEDED",
+            "noop",
+            "NOTHING_NEW(read in place)",
+        )
+        assert ids(lab) == [1]
+
+    def test_there_is_nothing_beside_it(self, lab):
+        lab.source("s", "id INT")
+        with pytest.raises(RequestError, match="read in place"):
+            lab.union("s")
+
+    def test_one_that_is_gone_is_an_error_with_a_code(self, lab, tmp_path):
+        lab.declare(f"CREATE SOURCE s (id INT) WITH ('connector' = 'delta', 'path' = '{tmp_path / 'none'}')")
+        outcome = lab.refresh("s")
+
+        assert (outcome.state, outcome.error.code) == ("FAILED", "SOURCE")
