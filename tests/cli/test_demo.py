@@ -14,6 +14,7 @@ import pytest
 
 from freshline.cli import demo, status
 from freshline.cli.main import run
+from freshline.cli.options import open_settings
 from freshline.declare.project import read_project
 from tests.cli.conftest import FakeEngine
 
@@ -156,7 +157,7 @@ def test_the_live_demo_shows_tables_while_events_arrive_and_ends_all_of_it(
 def test_the_live_table_can_be_drawn(deployment: Path, fake_engine: FakeEngine) -> None:
     from rich.console import Console
 
-    settings = demo.open_settings(deployment, demo.ENVIRONMENT)
+    settings = open_settings(deployment, demo.ENVIRONMENT)
     graph = read_project(settings)
     console = Console(width=200, record=True)
 

@@ -16,7 +16,7 @@ from freshline.commit.control_store import ControlStore
 from freshline.commit.warehouse import Warehouse
 from freshline.declare.names import TableName
 from freshline.declare.project import read_project, read_settings
-from freshline.plan.result import RefreshResult
+from freshline.plan.result import RefreshResult, State
 
 
 def planned(capsys: pytest.CaptureFixture[str]) -> dict[str, dict[str, object]]:
@@ -24,7 +24,7 @@ def planned(capsys: pytest.CaptureFixture[str]) -> dict[str, dict[str, object]]:
     return {line["table"]: line for line in json.loads(capsys.readouterr().out)}
 
 
-def refreshed(root: Path, state: str = "SUCCEEDED") -> None:
+def refreshed(root: Path, state: State = State.SUCCEEDED) -> None:
     settings = read_settings(root, os.environ)
     graph = read_project(settings)
     store = ControlStore.open(settings.control_store)
@@ -65,7 +65,7 @@ def test_a_comment_or_another_layout_is_no_change(shop: Path, capsys: pytest.Cap
 
 
 def test_a_refresh_that_failed_does_not_count(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    refreshed(shop, state="FAILED")
+    refreshed(shop, state=State.FAILED)
 
     assert planned(capsys)["spend"]["declaration"] == "new"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -305,7 +306,10 @@ def test_statements_of_a_pipe_run_one_after_the_other_until_a_mistake(
 def test_an_engine_that_is_gone_in_the_middle_is_an_error(
     shop: Path, fake_engine: FakeEngine, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(type(fake_engine), "run", lambda self, kind, **arguments: (event for event in ()))
+    def nothing(self: FakeEngine, kind: str, **arguments: Any) -> Iterator[Mapping[str, Any]]:
+        yield from ()
+
+    monkeypatch.setattr(type(fake_engine), "run", nothing)
 
     assert run(["tick"]) == 1
     assert capsys.readouterr().err.startswith("ENGINE the engine ended before it answered.")

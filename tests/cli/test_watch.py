@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from tests.report.alerts.shop import Shop, make_shop
 
 
 @pytest.fixture
-def late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
+def late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
     """A project whose tables are a minute old and may be ten seconds."""
     monkeypatch.delenv("FRESHLINE_ENV", raising=False)
     shop = make_shop(tmp_path / "shop")

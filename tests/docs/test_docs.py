@@ -84,6 +84,11 @@ def definitions(text: str) -> list[str]:
     return found
 
 
+def targets_of(assignment: ast.Assign | ast.AnnAssign) -> list[ast.expr]:
+    """Everything that an assignment gives its value to."""
+    return assignment.targets if isinstance(assignment, ast.Assign) else [assignment.target]
+
+
 def error_codes() -> set[str]:
     """Every code that an error of freshline can have: of a class, or written where an error is made."""
     found = set()
@@ -96,7 +101,7 @@ def error_codes() -> set[str]:
                     if isinstance(item, (ast.Assign, ast.AnnAssign))
                     and isinstance(item.value, ast.Constant)
                     and isinstance(item.value.value, str)
-                    and "code" in {getattr(t, "id", "") for t in getattr(item, "targets", None) or [item.target]}
+                    and "code" in {getattr(target, "id", "") for target in targets_of(item)}
                 }
             elif isinstance(node, ast.Dict):
                 found |= {
@@ -129,6 +134,7 @@ def failpoints() -> set[str]:
         and (getattr(node.func, "attr", "") or getattr(node.func, "id", "")) == "failpoint"
         and node.args
         and isinstance(node.args[0], ast.Constant)
+        and isinstance(node.args[0].value, str)
     }
 
 

@@ -149,6 +149,6 @@ def test_the_tutorial_can_be_typed(tmp_path: Path) -> None:
         assert "7 done, 0 failed, 0 left" in said["A backfill"][1]
         assert "2026-11-02" in said["A backfill"][1]
         url = address(shell)
-        see(lambda: checks(url, "spend").get("freshness", {}).get("success"), lambda: checks(url, "spend"))
+        see(lambda: bool(checks(url, "spend").get("freshness", {}).get("success")), lambda: checks(url, "spend"))
     finally:
         shell.type(sections()["The end"][0])

@@ -91,7 +91,7 @@ def differing(runtime: Runtime) -> list[str]:
 
 
 def rows(runtime: Runtime, name: str) -> int:
-    return DeltaTable(str(runtime.warehouse.path(TableName.parse(name)))).to_pyarrow_dataset().count_rows()
+    return int(DeltaTable(str(runtime.warehouse.path(TableName.parse(name)))).to_pyarrow_dataset().count_rows())
 
 
 def test_the_status_of_an_older_warehouse_is_read_before_anything_is_written(project):

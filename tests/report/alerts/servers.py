@@ -117,7 +117,8 @@ class MailHandler(socketserver.StreamRequestHandler):
 
     @property
     def state(self) -> MailServer:
-        return self.server.state  # type: ignore[attr-defined]
+        assert isinstance(self.server, MailListener)
+        return self.server.state
 
     def say(self, line: str) -> None:
         self.wfile.write(f"{line}\r\n".encode())
@@ -153,9 +154,8 @@ class MailHandler(socketserver.StreamRequestHandler):
         assert self.state.certificate is not None
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(*self.state.certificate)
-        connection = context.wrap_socket(self.connection, server_side=True)
-        self.connection = connection
-        self.rfile, self.wfile = connection.makefile("rb"), connection.makefile("wb", 0)
+        self.request = context.wrap_socket(self.connection, server_side=True)
+        self.setup()  # what is read and written from here on goes through it
         self.encrypted = True
 
     def log_in(self, line: str) -> None:
@@ -183,17 +183,20 @@ class MailHandler(socketserver.StreamRequestHandler):
         self.say("250 taken")
 
 
+class MailListener(socketserver.ThreadingTCPServer):
+    daemon_threads = True
+
+    def __init__(self, state: MailServer) -> None:
+        super().__init__(("127.0.0.1", 0), MailHandler)
+        self.state = state
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Clients that refuse the certificate are what tests are about."""
+
+
 @contextmanager
 def mail_server(server: MailServer) -> Iterator[MailServer]:
-    class Listener(socketserver.ThreadingTCPServer):
-        daemon_threads = True
-        state: MailServer
-
-        def handle_error(self, request: object, client_address: object) -> None:
-            """Clients that refuse the certificate are what tests are about."""
-
-    listener = Listener(("127.0.0.1", 0), MailHandler)
-    listener.state = server
+    listener = MailListener(server)
     server.port = int(listener.server_address[1])
     thread = threading.Thread(target=listener.serve_forever, args=(0.05,))
     thread.start()

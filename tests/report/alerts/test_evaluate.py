@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -25,7 +26,7 @@ def at(seconds: float) -> datetime:
     return NOW + timedelta(seconds=seconds)
 
 
-def orders(seconds: float, lag: float | None, **more: object) -> Standing:
+def orders(seconds: float, lag: float | None, **more: Any) -> Standing:
     """The table `orders`, whose freshness is 10 seconds, at a moment."""
     return table("orders", lag=lag, now=at(seconds), **more)
 
@@ -266,16 +267,20 @@ def test_each_change_is_told_once_and_each_alert_is_over_once(ticks) -> None:
     opened: dict[tuple[str, AlertKind], list[AlertEvent]] = {key: [] for key in KEYS}
     for seconds, found in ticks:
         now += timedelta(seconds=seconds)
-        troubles = {key: Trouble(*key, level, now, cause, ripe) for key, level, ripe, cause in found}
+        troubles = {
+            (subject, kind): Trouble(subject, kind, level, now, cause, ripe)
+            for (subject, kind), level, ripe, cause in found
+        }
         before = {(alert.subject, alert.kind): alert for alert in ledger.open}
-        for event, *key in ledger.keep(compare(troubles, ledger.open, {"orders": 10}, settings, now)):
-            opened[tuple(key)].append(event)
+        for event, subject, kind in ledger.keep(compare(troubles, ledger.open, {"orders": 10}, settings, now)):
+            key = (subject, kind)
+            opened[key].append(event)
             if event is RECOVERED:
-                assert tuple(key) not in troubles
+                assert key not in troubles
             if event is RAISED:
-                assert troubles[tuple(key)].ripe
+                assert troubles[key].ripe
             if event is REMINDER:
-                assert now - before[tuple(key)].reminded_at >= timedelta(seconds=900)
+                assert now - before[key].reminded_at >= timedelta(seconds=900)
         # One open alert a subject and kind, and none that was told as over.
         open_now = [(alert.subject, alert.kind) for alert in ledger.open]
         assert len(open_now) == len(set(open_now))

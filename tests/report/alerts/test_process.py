@@ -46,8 +46,12 @@ def wait_for(condition: Callable[[], bool], seconds: float) -> float:
 def wait_for_looks(shop: Shop, number: int) -> None:
     """Wait until the watch has begun so many more looks."""
     for _ in range(number):
-        before = shop.control.heartbeats.read()["watch"].at
-        wait_for(lambda seen=before: shop.control.heartbeats.read()["watch"].at != seen, 30)
+        wait_for_another_look(shop)
+
+
+def wait_for_another_look(shop: Shop) -> None:
+    seen = shop.control.heartbeats.read()["watch"].at
+    wait_for(lambda: shop.control.heartbeats.read()["watch"].at != seen, 30)
 
 
 @contextmanager
