@@ -31,6 +31,7 @@ from freshline.declare.names import TableName
 from freshline.errors import FileChangedError, FormatError, FreshlineError, QueryError, SettingsError, StorageError
 from freshline.plan.intentions import FreshnessOverride, Intentions, Suspension
 from freshline.plan.result import RefreshResult, State
+from tests.postgres import PostgresServer
 
 NOW = datetime(2026, 11, 1, 12, 0, 0, 123456, tzinfo=UTC)
 ORDERS = TableName.parse("sales.Orders")
@@ -56,7 +57,8 @@ RECORD = RefreshResult(
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.slow)])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "postgres":
-        return request.getfixturevalue("postgres").new_database()
+        server: PostgresServer = request.getfixturevalue("postgres")
+        return server.new_database()
     (tmp_path / "state").mkdir()
     return f"sqlite:///{tmp_path / 'state' / 'control.db'}"
 
@@ -120,7 +122,7 @@ def test_a_refresh_comes_back_as_it_was_recorded(store):
     failed = replace(
         RECORD,
         table=TableName.parse("revenue"),
-        state="FAILED",
+        state=State.FAILED,
         strategy=None,
         version=None,
         committed=False,
@@ -169,12 +171,12 @@ def test_seconds_are_the_95th_percentile_of_what_committed(store):
 def test_what_a_backfill_takes_and_that_it_failed_says_nothing_about_the_table(store):
     store.record_refresh(RECORD)
     store.record_refresh(replace(RECORD, seconds=500.0, cause="backfill"))
-    store.record_refresh(replace(RECORD, state="FAILED", committed=False, strategy=None, cause="backfill"))
+    store.record_refresh(replace(RECORD, state=State.FAILED, committed=False, strategy=None, cause="backfill"))
 
     assert store.seconds_of(ORDERS) == RECORD.seconds
     assert store.seconds(ORDERS) == {ORDERS: RECORD.seconds}
     assert store.last_refreshes()[ORDERS].state == "SUCCEEDED"
-    store.record_refresh(replace(RECORD, state="FAILED", committed=False, strategy=None, cause="manual"))
+    store.record_refresh(replace(RECORD, state=State.FAILED, committed=False, strategy=None, cause="manual"))
     assert store.last_refreshes()[ORDERS].state == "FAILED"
 
 
@@ -434,7 +436,7 @@ def test_a_decision_is_told_among_the_refreshes_and_is_none_of_them(store):
     store.record_refresh(RECORD)
     for _ in range(KEPT_REFRESHES + 5):
         store.record_refresh(replace(RECORD, strategy="noop", committed=False))
-    store.record_refresh(replace(RECORD, state="ALTERED", strategy=None, committed=False))
+    store.record_refresh(replace(RECORD, state=State.ALTERED, strategy=None, committed=False))
     for _ in range(KEPT_REFRESHES + 5):
         store.record_refresh(replace(RECORD, strategy="noop", committed=False))
 
@@ -444,7 +446,7 @@ def test_a_decision_is_told_among_the_refreshes_and_is_none_of_them(store):
 
 def test_a_change_of_the_intentions_and_its_record_are_both_there_or_neither(store):
     suspension = Suspension(ORDERS, "operator", NOW)
-    record = replace(RECORD, state="SUSPENDED", committed=False)
+    record = replace(RECORD, state=State.SUSPENDED, committed=False)
 
     assert store.decide([record], expected=0, set_suspensions=[suspension])
     assert not store.decide([record], expected=0, remove_suspensions=[ORDERS])

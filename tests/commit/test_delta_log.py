@@ -6,9 +6,10 @@ import json
 
 import pytest
 
-from freshline.commit.delta_log import classify, count_rows, position_of, read_newest, read_receipts, receipt_at
+from freshline.commit.delta_log import classify, count_rows, read_receipts, receipt_at
 from freshline.declare.names import TableName
 from freshline.plan.changes import ChangeKind
+from tests.delta_log import newest_of, newest_position
 
 S = TableName.parse("s")
 HOURLY = "FRESHNESS = INTERVAL '1' HOUR"
@@ -17,10 +18,10 @@ HOURLY = "FRESHNESS = INTERVAL '1' HOUR"
 def kind_of(lab, *statements):
     """The class of what the statements did."""
     path = lab.path("s")
-    before = position_of(path, read_newest(path).version)
+    before = newest_position(path)
     for statement in statements:
         lab.sql(statement)
-    return classify(S, path, before, position_of(path, read_newest(path).version), log=False)
+    return classify(S, path, before, newest_position(path), log=False)
 
 
 def test_a_range_of_versions_has_the_class_of_the_worst_that_happened(lab):
@@ -46,16 +47,16 @@ def test_the_newest_receipt_is_found_below_upkeep_and_above_what_others_wrote(la
     lab.declare(f"CREATE MATERIALIZED TABLE t {HOURLY} AS SELECT id FROM s")
     lab.refresh("t")
     path, session = lab.path("t"), lab.runtime.sessions.root
-    own = read_newest(path)
+    own = newest_of(path)
     assert (own.version, own.receipt_version, own.foreign) == (1, 1, False)
     session.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('a' = 'b')")
-    kept = read_newest(path)
+    kept = newest_of(path)
     assert (kept.version, kept.receipt_version, kept.foreign, kept.receipt) == (2, 1, False, own.receipt)
     session.sql(f"INSERT INTO delta.`{path}` VALUES (2)")
-    foreign = read_newest(path)
+    foreign = newest_of(path)
     assert (foreign.version, foreign.foreign) == (3, True)
     session.sql(f"RESTORE TABLE delta.`{path}` TO VERSION AS OF 2")
-    restored = read_newest(path)
+    restored = newest_of(path)
     assert (restored.version, restored.foreign, restored.receipt) == (4, False, own.receipt)
     assert receipt_at(path, 0) is None
     assert [version for version, _ in read_receipts(path)] == [1]

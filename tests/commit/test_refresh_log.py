@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
@@ -53,15 +54,16 @@ def log(control: ControlStore, tmp_path: Path) -> RefreshLog:
     return RefreshLog(control, tmp_path / "warehouse")
 
 
-def rows(log: RefreshLog) -> list[dict[str, object]]:
-    return DeltaTable(str(log.path)).to_pyarrow_table().to_pylist()
+def rows(log: RefreshLog) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = DeltaTable(str(log.path)).to_pyarrow_table().to_pylist()
+    return found
 
 
 def test_every_record_is_there_once_with_what_is_known_of_it(control, log):
     control.record_refresh(RECORD)
     assert log.flush() == 1
     assert log.flush() == 0
-    control.record_refresh(replace(RECORD, state="ALTERED", committed=False, strategy=None))
+    control.record_refresh(replace(RECORD, state=State.ALTERED, committed=False, strategy=None))
     assert log.flush() == 1
 
     found = rows(log)
@@ -128,7 +130,9 @@ def test_another_reader_reads_it(control, log):
     log.flush()
     found = DeltaTable(str(log.path)).to_pyarrow_table()  # noqa: F841 - DuckDB reads the variable
 
-    assert duckdb.sql("SELECT sum(seconds) FROM found WHERE state = 'SUCCEEDED'").fetchall() == [(1.5,)]
+    answer = duckdb.sql("SELECT sum(seconds) FROM found WHERE state = 'SUCCEEDED'")
+    assert answer is not None
+    assert answer.fetchall() == [(1.5,)]
 
 
 def test_a_warehouse_that_cannot_be_written_is_told(control, tmp_path):

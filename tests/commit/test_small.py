@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 
 from freshline.commit import small
-from freshline.commit.delta_log import changed_rows, newest_version, read_commit
+from freshline.commit.delta_log import changed_rows, newest_version
 from freshline.commit.small import MOST_FILES, open_small
 from freshline.commit.write import (
     append_rows,
@@ -22,6 +22,7 @@ from freshline.commit.write import (
 )
 from freshline.errors import FencedError
 from tests.commit.test_write import receipt
+from tests.delta_log import commit_of, version_of
 
 COLUMNS = (
     "k STRING, n INT, big BIGINT, small SMALLINT, tiny TINYINT, yes BOOLEAN, day DATE, at TIMESTAMP, "
@@ -65,7 +66,7 @@ def feed(spark, path, version):
 
 
 def written_by(path):
-    return read_commit(path, newest_version(path)).info["engineInfo"].split(":")[0].split("/")[0]
+    return commit_of(path, version_of(path)).info["engineInfo"].split(":")[0].split("/")[0]
 
 
 def write_both(spark, made, columns, writes, **how):
@@ -151,7 +152,7 @@ def test_changes_are_the_same_as_if_spark_had_merged_them(spark, made, partition
 
     assert stored(spark, few) == stored(spark, by_spark)
     assert feed(spark, few, 2) == feed(spark, by_spark, 2)
-    assert [changed_rows(read_commit(path, 2)) for path in (few, by_spark)] == [{True: 4, False: 5}[unique]] * 2
+    assert [changed_rows(commit_of(path, 2)) for path in (few, by_spark)] == [{True: 4, False: 5}[unique]] * 2
 
 
 @pytest.mark.parametrize("partitioned", [[], ["k"]], ids=["plain", "partitioned"])
@@ -173,7 +174,7 @@ def test_a_table_that_is_replaced_is_the_same_as_if_spark_had_replaced_it(spark,
     assert stored(spark, few) == stored(spark, by_spark)
     for version in range(1, 6):
         assert feed(spark, few, version) == feed(spark, by_spark, version)
-        assert changed_rows(read_commit(few, version)) == changed_rows(read_commit(by_spark, version))
+        assert changed_rows(commit_of(few, version)) == changed_rows(commit_of(by_spark, version))
 
 
 @pytest.mark.parametrize(
@@ -223,8 +224,8 @@ def test_only_rows_whose_key_is_new_are_added(spark, made):
     assert insert_new_keys(new, path, receipt(2), keys=["a", "b"])
     assert sorted(row.v for row in spark.read.format("delta").load(str(path)).collect()) == [1, 2, 3, 4]
     # What follows such a table is told of additions alone.
-    assert not read_commit(path, 2).data_actions("remove")
-    assert changed_rows(read_commit(path, 2)) == 2
+    assert not commit_of(path, 2).data_actions("remove")
+    assert changed_rows(commit_of(path, 2)) == 2
 
 
 def test_a_commit_of_no_row_carries_its_receipt(spark, made):
@@ -235,6 +236,7 @@ def test_a_commit_of_no_row_carries_its_receipt(spark, made):
         lambda: append_rows(spark.createDataFrame([], "k INT"), path, new, count=1), path, new
     )
 
+    assert committed is not None
     assert (committed.version, committed.rows_out, committed.receipt) == (1, 0, new)
     assert written_by(path) == "delta-rs"
 
@@ -245,7 +247,13 @@ def test_changes_that_change_nothing_carry_their_receipt(spark, made):
     there = rows(spark, "(1, 1)", columns)
     append_rows(there, path, receipt(1), count=1)
     late = receipt(2)
-    assert write_and_read_back(lambda: insert_new_keys(there, path, late, keys=["k"]), path, late).version == 2
+
+    def insert_again() -> None:
+        insert_new_keys(there, path, late, keys=["k"])
+
+    inserted = write_and_read_back(insert_again, path, late)
+    assert inserted is not None
+    assert inserted.version == 2
     nothing, last = rows(spark, "('D', 5, 1)", f"op STRING, {columns}"), receipt(3)
 
     committed = write_and_read_back(
@@ -254,6 +262,7 @@ def test_changes_that_change_nothing_carry_their_receipt(spark, made):
         last,
     )
 
+    assert committed is not None
     assert (committed.version, committed.rows_out, committed.receipt) == (3, 0, last)
     assert written_by(path) == "delta-rs"
     assert stored(spark, path) == ["Row(k=1, v=1)"]
@@ -280,12 +289,11 @@ def test_the_fence_is_closed_for_everything_that_is_not_above_it(spark, made):
 def test_a_commit_that_another_overtook_is_not_there(spark, made, monkeypatch):
     path = made("k INT")
     one = spark.createDataFrame([(1,)], "k INT")
-    real = small.write_deltalake
 
     def overtaken(*arguments, **named):
-        monkeypatch.setattr(small, "write_deltalake", real)
+        monkeypatch.setattr(small, "write_deltalake", write_deltalake)
         append_rows(one, path, receipt(1, epoch=2))
-        real(*arguments, **named)
+        write_deltalake(*arguments, **named)
 
     monkeypatch.setattr(small, "write_deltalake", overtaken)
     late = receipt(1)

@@ -6,7 +6,7 @@ from uuid import uuid4
 
 import pytest
 
-from freshline.commit.delta_log import newest_version, read_newest
+from freshline.commit.delta_log import newest_version
 from freshline.commit.write import (
     append_rows,
     create_table,
@@ -19,6 +19,7 @@ from freshline.commit.write import (
 from freshline.declare.names import TableName
 from freshline.errors import FencedError
 from freshline.plan.receipt import Receipt
+from tests.delta_log import receipt_of
 
 
 @pytest.fixture
@@ -68,6 +69,7 @@ def test_each_write_is_one_commit_with_its_receipt(spark, table):
     for seq, write in enumerate(writes, 1):
         made = receipt(seq)
         committed = write_and_read_back(lambda: write(made), table, made)  # noqa: B023 - called at once
+        assert committed is not None
         assert (committed.version, committed.receipt) == (seq, made)
         seen.append((committed.rows_out, rows_of(spark, table)))
 
@@ -77,8 +79,7 @@ def test_each_write_is_one_commit_with_its_receipt(spark, table):
         (1, [("a", 1), ("b", 3)]),
         (2, [("a", 1), ("b", 2)]),
     ]
-    properties = read_newest(table)
-    assert properties.receipt.seq == 4
+    assert receipt_of(table).seq == 4
 
 
 def test_a_write_that_is_not_above_the_fence_changes_nothing(spark, table):

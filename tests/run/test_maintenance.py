@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from freshline.commit.delta_log import classify, newest_version, position_of, read_newest, read_receipts
+from freshline.commit.delta_log import classify, newest_version, read_receipts
 from freshline.commit.maintenance import compact_files, keep_commits, newest_receipt, read_sizes
 from freshline.commit.reading import net_changes, read_changes
 from freshline.declare.names import TableName
@@ -16,6 +16,7 @@ from freshline.plan.changes import ChangeKind
 from freshline.run import create_savepoint, drop_savepoint, maintain_table
 from freshline.run.maintenance import needs_of
 from freshline.testing import Crash
+from tests.delta_log import newest_of, newest_position, receipt_of
 from tests.run.small_tables import SmallTables
 
 T, TOTAL = TableName(None, "t"), TableName(None, "total")
@@ -40,27 +41,25 @@ def tables(settings):
 
 def read_t(tables):
     """`total` has read the newest version of `t`."""
-    path = tables.path("t")
-    version = newest_version(path)
-    tables.commit("total", [0], positions={"t": position_of(path, version)})
+    tables.commit("total", [0], positions={"t": newest_position(tables.path("t"))})
 
 
 def test_many_small_commits_become_one_file_and_a_short_log(tables):
     for number in range(1, 161):
         tables.commit("t", [number])
     read_t(tables)
-    path, before = tables.path("t"), read_newest(tables.path("t"))
-    at = position_of(path, before.version)
+    path = tables.path("t")
+    before, receipt, at = newest_of(path), receipt_of(path), newest_position(path)
 
     (done,) = maintain_table(tables.runtime, T)
 
-    after = read_newest(path)
+    after = newest_of(path)
     assert done.sentence.startswith("t: 161 files became 1")
     assert (read_sizes(path).files, tables.ids("t")) == (1, list(range(161)))
-    assert (after.receipt.seq, after.foreign) == (before.receipt.seq, False)
-    assert next(read_receipts(path))[1] == before.receipt
+    assert (receipt_of(path).seq, after.foreign) == (receipt.seq, False)
+    assert next(read_receipts(path))[1] == receipt
     # Whoever reads the table takes it for no change, and readers of changes see none.
-    assert classify(T, path, at, position_of(path, after.version), log=False).kind is ChangeKind.NOTHING
+    assert classify(T, path, at, newest_position(path), log=False).kind is ChangeKind.NOTHING
     assert read_changes(path, "t", before.version, after.version).num_rows == 0
     assert maintain_table(tables.runtime, T) == []
     # A month later nobody needs the small files, nor their commits.
@@ -69,8 +68,8 @@ def test_many_small_commits_become_one_file_and_a_short_log(tables):
     (done,) = maintain_table(tables.runtime, T)
     assert done.removed.files == 161
     assert done.removed.commits == 149
-    assert (read_newest(path).receipt.seq, tables.ids("t")) == (before.receipt.seq, list(range(161)))
-    assert tables.open().epoch > before.receipt.epoch
+    assert (receipt_of(path).seq, tables.ids("t")) == (receipt.seq, list(range(161)))
+    assert tables.open().epoch > receipt.epoch
     tables.commit("t", [1000])
     assert tables.ids("t")[-1] == 1000
     records = tables.runtime.control.refreshes(T)
@@ -95,9 +94,11 @@ def test_what_somebody_needs_is_kept_however_old_it_is(tables):
     # The table that reads it is far behind and finds every change, and so does the consumer.
     behind = tables.receipt("total").table_position(T)
     assert behind.version == saved
-    changes = classify(T, path, behind, position_of(path, newest_version(path)), log=False)
+    changes = classify(T, path, behind, newest_position(path), log=False)
     assert (changes.kind, changes.change_feed) == (ChangeKind.MUTATE, True)
-    raw = open_reader("t", consumer_id="billing", project=tables.settings, clock=lambda: tables.now).next().data
+    portion = open_reader("t", consumer_id="billing", project=tables.settings, clock=lambda: tables.now).next()
+    assert portion is not None
+    raw = portion.data
     expected = ["insert"] * 30 + ["update_postimage"] * 3 + ["update_preimage"] * 3
     assert sorted(raw["_change_type"].to_pylist()) == expected
     net = {(row["id"], row["n"]) for row in net_changes(raw).to_pylist()}
@@ -152,7 +153,9 @@ def test_a_table_that_somebody_else_wrote_to_is_left_alone(tables):
 
 def test_a_receipt_is_never_carried_above_a_newer_one(tables):
     path = tables.path("t")
-    version, receipt = newest_receipt(path)
+    carried = newest_receipt(path)
+    assert carried is not None
+    version, receipt = carried
     for number in range(1, 31):
         tables.commit("t", [number])
     newest = tables.receipt("t")

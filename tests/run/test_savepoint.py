@@ -6,7 +6,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from freshline.commit.consumers import read_consumers
-from freshline.commit.delta_log import classify, newest_version, position_of, read_newest
+from freshline.commit.delta_log import classify, newest_version
 from freshline.commit.savepoints import read_restoration, read_savepoints
 from freshline.declare.names import TableName
 from freshline.engine.reading import open_reader
@@ -14,6 +14,7 @@ from freshline.errors import ForeignWriteError, RestoreBusyError, SavepointError
 from freshline.plan.changes import ChangeKind
 from freshline.run import create_savepoint, drop_savepoint, finish_restore, restore_savepoint
 from freshline.testing import Crash
+from tests.delta_log import newest_of, newest_position
 from tests.run.small_tables import SmallTables
 
 LOG, A, B = TableName(None, "log"), TableName(None, "a"), TableName(None, "b")
@@ -37,7 +38,7 @@ def derive(tables, name, reads, ids, **more):
     """`name` has read the newest version of `reads`."""
     path = tables.path(reads)
     cut = tables.receipt(reads).cut
-    return tables.commit(name, ids, positions={reads: position_of(path, newest_version(path))}, cut=cut, **more)
+    return tables.commit(name, ids, positions={reads: newest_position(path)}, cut=cut, **more)
 
 
 def step(tables, number):
@@ -88,7 +89,7 @@ def test_what_comes_back_goes_on_from_there(tables):
     # The receipts speak of the same rows as they stand now: nothing is to be done.
     for reader, name in ((a, "log"), (b, "a")):
         path = tables.path(name)
-        after = position_of(path, newest_version(path))
+        after = newest_position(path)
         assert reader.table_position(TableName.parse(name)) == after
         assert reader.cut == {"log": {"seq": 4}}
         changes = classify(TableName.parse(name), path, after, after, log=name == "log")
@@ -126,9 +127,9 @@ def test_a_restore_that_is_stopped_is_finished(tables, point):
 def test_a_reader_that_is_not_saved_sees_the_way_back(tables):
     step(tables, 1)
     create_savepoint(tables.runtime, "only_a", [A])
-    behind = position_of(tables.path("log"), newest_version(tables.path("log")))
+    behind = newest_position(tables.path("log"))
     step(tables, 2)
-    ahead = {name: position_of(tables.path(name), newest_version(tables.path(name))) for name in ("log", "a")}
+    ahead = {name: newest_position(tables.path(name)) for name in ("log", "a")}
     reader = open_reader("a", "latest", consumer_id="c", project=tables.settings)
 
     restored = restore_savepoint(tables.runtime, "only_a")
@@ -136,7 +137,7 @@ def test_a_reader_that_is_not_saved_sees_the_way_back(tables):
     assert restored.behind == (B,)
     assert tables.ids("b") == [1, 2]
     tables.batch("log", [2])
-    after = {name: position_of(tables.path(name), newest_version(tables.path(name))) for name in ("log", "a")}
+    after = {name: newest_position(tables.path(name)) for name in ("log", "a")}
     log = classify(LOG, tables.path("log"), ahead["log"], after["log"], log=True)
     assert (log.kind, log.detail) == (
         ChangeKind.SOURCE_REPLACED,
@@ -149,6 +150,7 @@ def test_a_reader_that_is_not_saved_sees_the_way_back(tables):
     # A consumer is not moved: the changes lead it to the old rows.
     assert [consumer.version for consumer in read_consumers(tables.runtime.warehouse)] == [ahead["a"].version]
     portion = reader.next()
+    assert portion is not None
     assert portion.data.select(["id", "_change_type"]).to_pylist() == [{"id": 2, "_change_type": "delete"}]
 
 
@@ -201,7 +203,7 @@ def test_what_cannot_be_saved_or_brought_back_changes_nothing(tables):
         create_savepoint(tables.runtime, "foreign")
     # What somebody else wrote is taken back as well.
     restore_savepoint(tables.runtime, "calm")
-    assert (tables.ids("b"), read_newest(tables.path("b")).foreign) == ([1], False)
+    assert (tables.ids("b"), newest_of(tables.path("b")).foreign) == ([1], False)
     assert drop_savepoint(tables.runtime, "CALM").name == "Calm"
     with pytest.raises(SavepointError, match="There are: none"):
         drop_savepoint(tables.runtime, "calm")

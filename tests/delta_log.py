@@ -1,0 +1,42 @@
+"""Reads of a Delta log in tests that are sure of what is there: its absence fails the test, with the path."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from freshline.commit.delta_log import Commit, Newest, newest_version, position_of, read_commit, read_newest
+from freshline.plan.position import TablePosition
+from freshline.plan.receipt import Receipt
+
+
+def newest_of(path: Path) -> Newest:
+    """The newest version of a table that is there, with its receipt if it has one."""
+    found = read_newest(path)
+    assert found is not None, f"no Delta table at {path}"
+    return found
+
+
+def version_of(path: Path) -> int:
+    """The number of the newest version."""
+    found = newest_version(path)
+    assert found is not None, f"no Delta table at {path}"
+    return found
+
+
+def newest_position(path: Path) -> TablePosition:
+    """The position of the newest version."""
+    return position_of(path, version_of(path))
+
+
+def receipt_of(path: Path) -> Receipt:
+    """The newest receipt of a table that has one."""
+    found = newest_of(path).receipt
+    assert found is not None, f"no receipt at {path}"
+    return found
+
+
+def commit_of(path: Path, version: int) -> Commit:
+    """A commit that the log still has."""
+    found = read_commit(path, version)
+    assert found is not None, f"no commit {version} at {path}"
+    return found
