@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 LIBRARY = ROOT / "platform" / "freshline"
 
-SENTENCE = ("declare", "plan", "refresh", "commit", "report")
+SENTENCE = ("declare", "query", "plan", "refresh", "commit", "report")
 # What composes the sentence, and then those who call it. A door may import another door's client, not the reverse of
 # the order here, except that `engine` is what every other door talks to.
 AFTER_THE_SENTENCE = ("sources", "run", "manage", "engine", "dagster", "cli", "testing")

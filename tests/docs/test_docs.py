@@ -32,8 +32,8 @@ from freshline.declare.registry import (
 )
 from freshline.declare.rules import RULES
 from freshline.errors import FreshlineError
-from freshline.plan.reason import CODES
 from freshline.plan.receipt import Receipt
+from freshline.query.reason import CODES
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "platform" / "docs"

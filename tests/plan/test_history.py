@@ -11,7 +11,7 @@ from freshline.declare.names import TableName
 from freshline.errors import HistoryRequiredError
 from freshline.plan.changes import ChangeKind
 from freshline.plan.history import require_history
-from freshline.plan.reason import Reason
+from freshline.query.reason import Reason
 
 S = TableName.parse("s")
 

@@ -14,7 +14,6 @@ from freshline.declare.spec import Merge, MergeKind, TableSpec
 from freshline.errors import IncrementalError
 from freshline.plan.changes import ChangeKind, Changes
 from freshline.plan.position import TablePosition
-from freshline.plan.reason import CODES
 from freshline.plan.receipt import Receipt
 from freshline.plan.request import RefreshRequest
 from freshline.plan.step import (
@@ -31,6 +30,7 @@ from freshline.plan.step import (
     find_candidates,
     strategy_of,
 )
+from freshline.query.reason import CODES
 
 S, R, D = (TableName.parse(name) for name in ("s", "r", "d"))
 

@@ -10,7 +10,7 @@ from freshline.declare.location import Location
 from freshline.declare.names import TableName
 from freshline.declare.query_parser import parse_query
 from freshline.declare.spec import Merge, MergeKind, TableSpec
-from freshline.plan.stored_order import StoredOrder, stored_order
+from freshline.query.select_list import StoredOrder, stored_order
 from freshline.refresh.fold import order_items, update_condition
 
 NOWHERE = Location("t.sql", 1)

@@ -1,6 +1,6 @@
 """The generated refreshes find mistakes of what runs: each of these, planted, is found within a few cases.
 
-Those of the analysis are planted in `tests/plan/affected/test_planted_bugs.py`, where DuckDB finds them.
+Those of the analysis are planted in `tests/query/test_planted_bugs.py`, where DuckDB finds them.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from freshline.declare.cache import DeclarationCache
 from freshline.declare.graph import Graph
 from freshline.declare.names import TableName
 from freshline.declare.settings import Settings
-from freshline.plan.column_lineage import ColumnLineage, find_lineage
+from freshline.query.resolved import ColumnLineage, find_lineage
 
 METADATA_KEY = "dagster/column_lineage"
 # Changes with the way in which lineage is found.

@@ -24,9 +24,9 @@ from freshline.declare.rules import nearest
 from freshline.declare.settings import Settings
 from freshline.engine.client import EngineClient
 from freshline.errors import FreshlineError, SettingsError
-from freshline.plan.column_lineage import ColumnLineage
 from freshline.plan.intentions import apply_overrides
 from freshline.plan.project import open_project
+from freshline.query.resolved import ColumnLineage
 
 LOG = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ from freshline.declare.query_parser import parse_sql
 from freshline.declare.spec import Mode, TableSpec
 from freshline.declare.time_partition import PartitionUnit, TimePartition
 from freshline.plan.partition import Interval, PartitionState, partition_name
-from freshline.plan.shape import read_shape
+from freshline.query.rules.partition import origin_of
 
 NAMED = "it is named"
 FINISHED = "an earlier attempt of this backfill has committed it"
@@ -174,7 +174,7 @@ def _follows(graph: Graph, spec: TableSpec, reads: Sequence[TableName]) -> Table
     if graph.mode(spec.name) is not Mode.BATCH:
         return None
     upstream = graph.spec(reads[0])
-    origin = read_shape(spec.query, spec.partitioned_by).origin
+    origin = origin_of(spec)
     if not isinstance(upstream, TableSpec) or upstream.time_partitions is None or origin is None:
         return None
     same_zone = upstream.time_partitions.time_zone == spec.time_partitions.time_zone

@@ -23,7 +23,7 @@ from freshline.declare.query import SqlQuery
 from freshline.declare.query_parser import parse_sql
 from freshline.declare.spec import TableSpec
 from freshline.errors import FormatError, RequestError
-from freshline.plan.functions import is_aggregate, name_of
+from freshline.query.functions import is_aggregate, name_of
 
 FORMAT = 1
 # They make several rows of one.

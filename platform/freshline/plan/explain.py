@@ -16,10 +16,10 @@ from freshline.declare.names import TableName
 from freshline.declare.spec import SourceSpec, TableSpec
 from freshline.plan.changes import ChangeKind, Changes
 from freshline.plan.position import TablePosition
-from freshline.plan.reason import Reason
 from freshline.plan.receipt import Receipt
 from freshline.plan.request import RefreshRequest
 from freshline.plan.step import Candidates, RefreshKeys, Situation, find_candidates, strategy_of
+from freshline.query.reason import Reason
 
 BEFORE, AFTER = TablePosition("made up", 1, 1), TablePosition("made up", 2, 2)
 

@@ -8,9 +8,9 @@ from freshline.declare.names import TableName
 from freshline.declare.spec import TableSpec
 from freshline.errors import HistoryRequiredError
 from freshline.plan.changes import ChangeKind, Changes
-from freshline.plan.reason import Reason
 from freshline.plan.receipt import Receipt
 from freshline.plan.step import MergeRows, Step
+from freshline.query.reason import Reason
 
 _GONE = {
     ChangeKind.SOURCE_REPLACED: "was replaced by another table or rolled back",

@@ -15,8 +15,10 @@ from freshline.declare.rules import Problems
 from freshline.declare.settings import Settings
 from freshline.declare.spec import DeltaJoin, Merge, TableSpec
 from freshline.plan.changes import ChangeKind
-from freshline.plan.shape import read_shape
-from freshline.plan.stored_order import stored_order
+from freshline.query.query import read_query
+from freshline.query.reason import Reason
+from freshline.query.rules.append import find_branches
+from freshline.query.select_list import stored_order
 
 
 def open_project(settings: Settings, *, instead: Mapping[Path, str | None] | None = None) -> Graph:
@@ -44,12 +46,12 @@ def check_promises(graph: Graph) -> None:
 def _check_retried(spec: TableSpec, graph: Graph, problems: Problems) -> None:
     """A row that is looked up again is added later, which is right where each row comes from one row alone."""
     assert isinstance(spec.query, SqlQuery)
-    shape = read_shape(spec.query, spec.partitioned_by)
-    if shape.not_monotone is not None:
+    branches = find_branches(read_query(spec.query))
+    if isinstance(branches, Reason):
         problems.add(
             "OPTION_NEEDS",
             "option 'lookup.retry-on-miss.attempts' needs a query whose rows come from one row of the input each: "
-            f"{shape.not_monotone}. Change the query, or remove the option.",
+            f"{branches}. Change the query, or remove the option.",
             spec.written_at,
         )
     named = _asked_of_dimension(spec.query, graph)

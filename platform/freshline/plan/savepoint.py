@@ -19,8 +19,8 @@ from typing import Any
 from freshline.declare.names import PART, TableName
 from freshline.errors import FormatError, SavepointError
 from freshline.plan.position import Position, TablePosition
-from freshline.plan.reason import Reason
 from freshline.plan.receipt import Receipt
+from freshline.query.reason import Reason
 
 FORMAT = 1
 # What stands beside a table and is saved with it, by what is added to the table's name.

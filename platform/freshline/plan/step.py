@@ -14,15 +14,17 @@ from freshline.declare.names import TableName
 from freshline.declare.query import SqlQuery
 from freshline.declare.spec import DeltaJoin, MergeKind, TableSpec
 from freshline.errors import IncrementalError
-from freshline.plan.affected.algebra import Algebra, find_algebra
-from freshline.plan.affected.analysis import find_affected
-from freshline.plan.affected.values import Affected, Types
 from freshline.plan.changes import ChangeKind, Changes
 from freshline.plan.partition import Interval
-from freshline.plan.reason import Reason
 from freshline.plan.receipt import Receipt
 from freshline.plan.request import RefreshRequest
-from freshline.plan.shape import Shape, read_shape
+from freshline.query.query import Query, read_query
+from freshline.query.reason import Reason
+from freshline.query.resolved import ResolvedQuery
+from freshline.query.rules.algebra import Algebra, find_algebra
+from freshline.query.rules.append import find_branches
+from freshline.query.rules.keys import Affected, find_affected
+from freshline.query.rules.partition import find_origin
 
 
 @dataclass(frozen=True)
@@ -224,16 +226,16 @@ def find_candidates(situation: Situation) -> Candidates:
         return _gaps_or_nothing(situation)
     if not isinstance(spec.query, SqlQuery):
         return _only(Full(Reason("UDF_NOT_DECLARED")))
-    shape = read_shape(spec.query, spec.partitioned_by)
-    if shape.volatile is not None:
-        return _only(Full(Reason("NONDETERMINISTIC", shape.volatile)))
+    query = read_query(spec.query)
+    if query.volatile is not None:
+        return _only(Full(Reason("NONDETERMINISTIC", query.volatile)))
     if spec.merge is not None:
-        found: dict[str, Step | Reason] = {"merge": _merge(spec, changed, shape), "keys": _refold(spec, changed, shape)}
+        found: dict[str, Step | Reason] = {"merge": _merge(spec, changed, query), "keys": _refold(spec, changed, query)}
     else:
         found = {
-            "append": _append(spec, receipt, changed, shape),
-            "partition": _partition(spec, receipt, changed, shape),
-            "keys": _keys(situation, receipt, changed),
+            "append": _append(spec, receipt, changed, query),
+            "partition": _partition(spec, receipt, changed, query),
+            "keys": _keys(situation, receipt, changed, query),
         }
     steps = [step for step in found.values() if not isinstance(step, Reason)]
     refused = {strategy: reason for strategy, reason in found.items() if isinstance(reason, Reason)}
@@ -287,10 +289,11 @@ def _why_full(refused: Mapping[str, Reason]) -> Reason:
     return Reason("REQUESTED")
 
 
-def _merge(spec: TableSpec, changed: Mapping[TableName, Changes], shape: Shape) -> Step | Reason:
+def _merge(spec: TableSpec, changed: Mapping[TableName, Changes], query: Query) -> Step | Reason:
     (item,) = changed.values()
-    if shape.not_monotone is not None:
-        return shape.not_monotone
+    branches = find_branches(query)
+    if isinstance(branches, Reason):
+        return branches
     assert spec.merge is not None
     updates = item.kind is not ChangeKind.APPEND
     if updates and spec.merge.upstream_deletes != "ignore":
@@ -303,12 +306,13 @@ def _merge(spec: TableSpec, changed: Mapping[TableName, Changes], shape: Shape) 
     return MergeRows(item.name, Reason("MERGE_TYPE", spec.merge.kind), updates)
 
 
-def _refold(spec: TableSpec, changed: Mapping[TableName, Changes], shape: Shape) -> Step | Reason:
+def _refold(spec: TableSpec, changed: Mapping[TableName, Changes], query: Query) -> Step | Reason:
     (item,) = changed.values()
     merge = spec.merge
     assert merge is not None
-    if shape.not_monotone is not None:
-        return shape.not_monotone
+    branches = find_branches(query)
+    if isinstance(branches, Reason):
+        return branches
     if item.log:
         return Reason("UNSUPPORTED", f"the rows of a log are merged: {item.name} only grows")
     if merge.upstream_deletes == "ignore":
@@ -333,29 +337,30 @@ def _without_feed(changed: Mapping[TableName, Changes]) -> Reason | None:
     return None
 
 
-def _append(spec: TableSpec, receipt: Receipt, changed: Mapping[TableName, Changes], shape: Shape) -> Append | Reason:
+def _append(spec: TableSpec, receipt: Receipt, changed: Mapping[TableName, Changes], query: Query) -> Append | Reason:
     # Partitions that were refreshed apart from the rest hold rows beyond the receipt's positions: to append what came
     # since those would bring in such rows twice. Below a lookup join they were computed at the receipt's positions.
     if receipt.is_apart and not spec.lookups:
         return Reason("UNSUPPORTED", "partitions were refreshed apart from the rest")
     if not all(changes.kind is ChangeKind.APPEND for changes in changed.values()):
         return Reason("UNSUPPORTED", "updates or deletes of an input")
-    inputs = shape.delta_inputs(frozenset(changed))
+    branches = find_branches(query)
+    inputs = branches if isinstance(branches, Reason) else branches.delta_inputs(frozenset(changed))
     if isinstance(inputs, Reason):
         return inputs
     return _without_feed(changed) or Append(inputs, Reason("INSERTS_ONLY", ", ".join(str(name) for name in changed)))
 
 
 def _partition(
-    spec: TableSpec, receipt: Receipt, changed: Mapping[TableName, Changes], shape: Shape
+    spec: TableSpec, receipt: Receipt, changed: Mapping[TableName, Changes], query: Query
 ) -> ReplacePartitions | Reason:
     if receipt.kept_before is not None:
         return Reason("UNSUPPORTED", "rows of an earlier declaration are kept, and a partition may have such")
     if spec.lookups:
         return Reason("UNSUPPORTED", "partitions of a lookup join are computed only where they are named")
-    if shape.origin is None:
-        return shape.no_origin or Reason("UNSUPPORTED", "the table has no partitions")
-    origin = shape.origin
+    origin = find_origin(query, spec.partitioned_by)
+    if isinstance(origin, Reason):
+        return origin
     others = [name for name in changed if name != origin.input]
     if others:
         return Reason("UNSUPPORTED", f"{others[0]} changed, the partition follows from {origin.input}")
@@ -364,9 +369,10 @@ def _partition(
     )
 
 
-def _keys(situation: Situation, receipt: Receipt, changed: Mapping[TableName, Changes]) -> RefreshKeys | Reason:
+def _keys(
+    situation: Situation, receipt: Receipt, changed: Mapping[TableName, Changes], query: Query
+) -> RefreshKeys | Reason:
     spec = situation.spec
-    assert isinstance(spec.query, SqlQuery)
     if spec.lookups:
         # A row keeps the dimension that it met, so it cannot be computed again from what is there now.
         return Reason("UNSUPPORTED", "updates or deletes below a lookup join")
@@ -382,29 +388,27 @@ def _keys(situation: Situation, receipt: Receipt, changed: Mapping[TableName, Ch
     if unknown:
         return Reason("UNSUPPORTED", f"the columns of {unknown[0]} are not known")
     types = {name.view.lower(): types for name, types in situation.types.items()}
+    resolved = ResolvedQuery.of(query.text, schema, types)
     touched = frozenset(name.view.lower() for name in changed)
-    affected = find_affected(spec.query.render(), schema, touched, primary_key=spec.primary_key, types=types)
+    affected = find_affected(resolved, touched, primary_key=spec.primary_key)
     if isinstance(affected, Reason):
         return affected
     reason = Reason("AFFECTED_KEYS", ", ".join(affected.columns))
     if receipt.kept_before is None:
-        return RefreshKeys(affected, frozenset(changed), reason, _algebra(spec, schema, touched, types))
+        return RefreshKeys(affected, frozenset(changed), reason, _algebra(spec, resolved, touched))
     # Of rows that follow an earlier declaration only the key is as in this one.
     if not {column.lower() for column in affected.columns} <= {column.lower() for column in spec.primary_key}:
         return Reason("UNSUPPORTED", "rows of an earlier declaration are kept, and are not found by a primary key")
     return RefreshKeys(affected, frozenset(changed), reason)
 
 
-def _algebra(
-    spec: TableSpec, schema: Mapping[str, tuple[str, ...]], changed: frozenset[str], types: Types
-) -> Algebra | None:
+def _algebra(spec: TableSpec, query: ResolvedQuery, changed: frozenset[str]) -> Algebra | None:
     """How the table's aggregates follow from changed rows, where the groups are the rows that its key tells apart."""
-    assert isinstance(spec.query, SqlQuery)
     if spec.constraints or spec.time_partitions is not None:
         # A group that a constraint leaves out has no stored values to follow from, and groups of partitions that the
         # table does not have yet would come as new ones.
         return None
-    found = find_algebra(spec.query.render(), schema, changed, types=types)
+    found = find_algebra(query, changed)
     if found is None:
         return None
     unique = not spec.primary_key or set(found.keys) <= {key.lower() for key in spec.primary_key}

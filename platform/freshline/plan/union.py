@@ -17,7 +17,9 @@ from freshline.declare.query import SqlQuery
 from freshline.declare.spec import SourceSpec, Spec
 from freshline.errors import RequestError
 from freshline.plan.position import Position, TablePosition, position_from_json
-from freshline.plan.shape import read_shape
+from freshline.query.query import read_query
+from freshline.query.reason import Reason
+from freshline.query.rules.append import find_branches
 
 FORMAT = 1
 
@@ -94,8 +96,9 @@ def log_behind(spec: Spec, specs: Mapping[TableName, Spec]) -> SourceSpec:
             f"union_read of {spec.name}: only log tables, and tables with a merge over one log table, can be read "
             "together with what has not arrived yet. Read it by its name."
         )
-    shape = read_shape(spec.query, spec.partitioned_by)
-    if shape.volatile is not None or shape.not_monotone is not None:
-        why = shape.volatile or str(shape.not_monotone)
+    query = read_query(spec.query)
+    branches = find_branches(query)
+    if isinstance(branches, Reason):
+        why = query.volatile or str(branches)
         raise RequestError(f"union_read of {spec.name}: its query does more than choose rows and columns ({why}).")
     return log

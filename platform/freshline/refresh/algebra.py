@@ -1,4 +1,4 @@
-"""Aggregates computed from their stored values and the signed changed rows (see `plan.affected.algebra`).
+"""Aggregates computed from their stored values and the signed changed rows (see `query.rules.algebra`).
 
 Each group of changed rows meets its stored row. Where the two tell the new values surely, they are taken; a group of
 which they do not is named, to be computed again from the inputs. Only exact types are served: integers and decimals in
@@ -28,8 +28,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from freshline.plan.affected.algebra import SIGN, Aggregate, AggregateKind, Algebra
-from freshline.plan.affected.values import Reading, view_of
+from freshline.query.rules.algebra import SIGN, Aggregate, AggregateKind, Algebra
+from freshline.query.tree import Reading, view_of
 from freshline.refresh.keys import DELETE, INSERT, OP, UPDATE, Keys, Readings, keys_of, typed
 from freshline.refresh.literal import quoted
 from freshline.refresh.read_only import read_only

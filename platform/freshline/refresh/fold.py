@@ -19,7 +19,7 @@ from pyspark.sql.types import StringType, StructType
 
 from freshline.declare.query import SqlQuery
 from freshline.declare.spec import Merge, MergeKind, TableSpec
-from freshline.plan.stored_order import stored_order, ties_of
+from freshline.query.select_list import stored_order, ties_of
 from freshline.refresh.constraints import leave_out
 from freshline.refresh.inputs import ARRIVAL, Pinned, read_whole, shadow_inputs
 from freshline.refresh.keys import DELETE as REMOVE

@@ -23,9 +23,9 @@ from freshline.declare.connector import SEQ as SEQ
 from freshline.declare.names import TableName
 from freshline.declare.spec import SourceSpec, Spec
 from freshline.errors import SourceError
-from freshline.plan.affected.algebra import SIGN
 from freshline.plan.changes import ChangeKind, Changes
 from freshline.plan.position import TablePosition
+from freshline.query.rules.algebra import SIGN
 from freshline.refresh.literal import quoted
 from freshline.refresh.small_tables import read_small
 

@@ -1,7 +1,7 @@
 """The rows of affected keys: which keys, the query restricted to them, and how it differs from what is stored.
 
-The keys come from the change sets of the inputs (`plan.affected`). The query itself is never rewritten for rows: it is
-the user's own, over the inputs as they are now, of which only the rows with an affected key are asked for. Spark
+The keys come from the change sets of the inputs (`query.rules.keys`). The query itself is never rewritten for rows: it
+is the user's own, over the inputs as they are now, of which only the rows with an affected key are asked for. Spark
 carries that condition to the scans as far as it can.
 """
 
@@ -35,8 +35,9 @@ from pyspark.sql.types import (
 )
 
 from freshline.declare.tokens import in_lower_case
-from freshline.plan.affected.values import Affected, Reading, Stage, view_of
-from freshline.plan.reason import Reason
+from freshline.query.reason import Reason
+from freshline.query.rules.keys import Affected, Stage
+from freshline.query.tree import Reading, view_of
 from freshline.refresh.literal import partition_predicate, quoted, sql_literal
 from freshline.refresh.read_only import read_only
 from freshline.refresh.settle import FEW_ROWS, settle

@@ -18,8 +18,8 @@ from freshline.declare.spec import TableSpec
 from freshline.plan.changes import Changes
 from freshline.plan.partition import Interval, Span
 from freshline.plan.position import Position
-from freshline.plan.reason import Reason
 from freshline.plan.receipt import Receipt, Violation
+from freshline.query.reason import Reason
 from freshline.refresh.cancellation import Cancellation
 from freshline.refresh.inputs import Pinned
 from freshline.run.judge import Judge

@@ -17,10 +17,10 @@ from pyspark.sql.types import StringType
 from freshline.commit.delta_log import count_rows, is_never_null, newest_version
 from freshline.declare.query import SqlQuery
 from freshline.declare.spec import DeltaJoin
-from freshline.plan.affected.algebra import Algebra
-from freshline.plan.affected.values import Reading
-from freshline.plan.reason import Reason
 from freshline.plan.step import RefoldKeys, RefreshKeys
+from freshline.query.reason import Reason
+from freshline.query.rules.algebra import Algebra
+from freshline.query.tree import Reading
 from freshline.refresh.algebra import drop_views as drop_algebra_views
 from freshline.refresh.algebra import follow
 from freshline.refresh.fold import as_stored, fold_rows, has_key, not_judged, read_unjudged, winning_rows

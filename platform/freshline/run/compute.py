@@ -13,7 +13,8 @@ from freshline.declare.query import LookupJoin, PythonQuery, SqlQuery
 from freshline.declare.spec import TableSpec
 from freshline.errors import DuplicateKeyError, LookupKeyError
 from freshline.plan.partition import Interval
-from freshline.plan.shape import groups_by
+from freshline.query.query import read_query
+from freshline.query.select_list import groups_by
 from freshline.refresh.cancellation import Cancellation
 from freshline.refresh.constraints import leave_out
 from freshline.refresh.fold import as_stored, fold_all
@@ -134,5 +135,5 @@ def _repeated(rows: DataFrame, columns: Sequence[str]) -> list[dict[str, object]
 
 def is_unique_by_query(spec: TableSpec) -> bool:
     """Whether the outermost GROUP BY already makes the primary key unique."""
-    keys = groups_by(spec.query) if not isinstance(spec.query, PythonQuery) else None
+    keys = groups_by(read_query(spec.query)) if not isinstance(spec.query, PythonQuery) else None
     return keys is not None and keys <= {key.lower() for key in spec.primary_key}

@@ -39,7 +39,6 @@ from freshline.plan.history import ignores_deletes, require_history
 from freshline.plan.partition import Interval, find_gaps
 from freshline.plan.position import Position, TablePosition, position_from_json
 from freshline.plan.price import Price, budget_of, counts, price_of
-from freshline.plan.reason import Reason
 from freshline.plan.receipt import Receipt
 from freshline.plan.request import RefreshRequest
 from freshline.plan.result import RefreshResult
@@ -59,6 +58,7 @@ from freshline.plan.step import (
     choose_step,
     strategy_of,
 )
+from freshline.query.reason import Reason
 from freshline.refresh.cancellation import Cancellation, Limited
 from freshline.refresh.keys import FAILED_BY_ROWS, why_not
 from freshline.run.attempt import NotIncremental

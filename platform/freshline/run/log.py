@@ -41,10 +41,10 @@ from freshline.commit.write import (
 from freshline.declare.spec import SourceSpec
 from freshline.errors import DefinitionChangedError, FencedError, ForeignWriteError
 from freshline.plan.disk import history_seconds
-from freshline.plan.reason import Reason
 from freshline.plan.receipt import Receipt, Violation, added_up
 from freshline.plan.request import LIVE, RefreshRequest
 from freshline.plan.result import Kind, RefreshResult, State
+from freshline.query.reason import Reason
 from freshline.refresh.cancellation import Cancellation
 from freshline.refresh.constraints import count_violations
 from freshline.refresh.execution import suited_to

@@ -29,7 +29,7 @@ from freshline.plan.partition import Interval, PartitionState, Span, state_of
 from freshline.plan.position import Position, TablePosition
 from freshline.plan.receipt import Receipt
 from freshline.plan.request import BACKFILL
-from freshline.plan.shape import Origin, read_shape
+from freshline.query.rules.partition import Origin, origin_of
 from freshline.refresh.cancellation import Cancellation
 from freshline.refresh.inputs import Pinned, read_net_images
 from freshline.refresh.literal import EPOCH, for_literal
@@ -99,7 +99,7 @@ def _changed(
     """The stretches of time whose rows changed in an input since they were computed."""
     assert isinstance(spec.query, SqlQuery)
     partitions = partitions_of(spec)
-    origin = read_shape(spec.query, spec.partitioned_by).origin
+    origin = origin_of(spec)
     alike: dict[str, tuple[Mapping[TableName, Position], list[Interval]]] = {}
     for span in spans:
         at = positions if span.positions is None else span.positions

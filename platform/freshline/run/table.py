@@ -38,13 +38,13 @@ from freshline.errors import (
 )
 from freshline.plan.history import inputs_short_after
 from freshline.plan.lag import lag_seconds
-from freshline.plan.reason import Reason
 from freshline.plan.request import RefreshRequest
 from freshline.plan.result import Kind, RefreshResult, State
 from freshline.plan.step import (
     FillPartitions,
     Noop,
 )
+from freshline.query.reason import Reason
 from freshline.refresh.cancellation import Cancellation, Limited
 from freshline.refresh.execution import suited_to
 from freshline.refresh.inputs import (

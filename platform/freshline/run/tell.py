@@ -17,9 +17,9 @@ from freshline.declare.names import TableName
 from freshline.declare.spec import TableSpec
 from freshline.plan.partition import Span, settle_spans
 from freshline.plan.price import Price
-from freshline.plan.reason import Reason
 from freshline.plan.receipt import Receipt
 from freshline.plan.result import Kind, RefreshResult, State
+from freshline.query.reason import Reason
 from freshline.run.attempt import Attempt, Work
 from freshline.run.pin import Pins
 from freshline.run.runtime import Runtime

@@ -21,8 +21,8 @@ from freshline.declare.spec import MergeKind, SourceSpec, TableSpec
 from freshline.errors import RequestError
 from freshline.plan.changes import ChangeKind
 from freshline.plan.position import TablePosition
-from freshline.plan.stored_order import stored_order
 from freshline.plan.union import UnionToken, log_behind
+from freshline.query.select_list import stored_order
 from freshline.refresh.cancellation import Cancellation
 from freshline.refresh.fold import (
     as_stored,

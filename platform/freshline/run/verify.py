@@ -29,7 +29,7 @@ from freshline.plan.partition import Interval, partition_name
 from freshline.plan.position import Position, TablePosition
 from freshline.plan.receipt import Receipt
 from freshline.plan.request import MANUAL
-from freshline.plan.shape import read_shape
+from freshline.query.query import read_query
 from freshline.refresh.cancellation import Cancellation
 from freshline.refresh.execution import suited_to
 from freshline.refresh.fold import DELETE, ORDER, fold_rows, read_rows, winning_rows
@@ -220,7 +220,7 @@ def _expected(
         return _Expected(None, detail="rows from before the start of the declaration follow an earlier one")
     query = spec.query
     if isinstance(query, SqlQuery):
-        volatile = read_shape(query, spec.partitioned_by).volatile
+        volatile = read_query(query).volatile
         if volatile is not None:
             return _Expected(None, detail=f"the query has {volatile}, which gives another value each time")
         if spec.lookups:

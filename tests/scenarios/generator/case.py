@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from random import Random
 
-from freshline.plan.affected.algebra import find_algebra
+from freshline.query.resolved import ResolvedQuery
+from freshline.query.rules.algebra import find_algebra
 from tests.scenarios.generator.changes import Change, Changes
 from tests.scenarios.generator.queries import Queries, Query, Term
 from tests.scenarios.generator.values import PLAIN, SPARK, SUMMED, Relation, declaration, sources, with_doubles
@@ -171,7 +172,7 @@ def _of_sums(queries: Queries) -> Query | None:
     schema = {relation.name.lower(): [column.name for column in relation.columns] for relation in queries.relations}
     for _ in range(MOST_QUERIES):
         query = queries.top()
-        found = find_algebra(query.text, schema, frozenset(schema))
+        found = find_algebra(ResolvedQuery.of(query.text, schema), frozenset(schema))
         if found is not None and found.keys:
             return query
     return None

@@ -12,11 +12,11 @@ from typing import Any
 
 from freshline.declare.names import TableName
 from freshline.errors import DeclarationErrors, IncrementalError, RequestError
-from freshline.plan.affected.analysis import find_affected
-from freshline.plan.affected.values import Affected
-from freshline.plan.reason import Reason
 from freshline.plan.request import RefreshRequest
 from freshline.plan.result import RefreshResult
+from freshline.query.reason import Reason
+from freshline.query.resolved import ResolvedQuery
+from freshline.query.rules.keys import Affected, find_affected
 from freshline.refresh.cancellation import Cancellation
 from freshline.run import open_runtime, refresh_table
 from freshline.testing import Lab
@@ -108,7 +108,7 @@ def _judge_keys(
     }
     found: list[tuple[Table, Affected, set[Row] | None]] = []
     for table in case.tables:
-        affected = find_affected(table.query, schema, changed, primary_key=table.primary_key, types=types)
+        affected = find_affected(ResolvedQuery.of(table.query, schema, types), changed, primary_key=table.primary_key)
         if isinstance(affected, Reason):
             counts.reasons[affected.code] += 1
             continue

@@ -14,7 +14,8 @@ from typing import Any
 import duckdb
 import sqlglot
 
-from freshline.plan.affected.values import Affected, Reading, Stage, view_of
+from freshline.query.rules.keys import Affected, Stage
+from freshline.query.tree import Reading, view_of
 from tests.scenarios.generator.changes import Change
 from tests.scenarios.generator.values import DUCKDB, Relation, declaration
 

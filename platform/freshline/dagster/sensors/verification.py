@@ -42,7 +42,7 @@ from freshline.declare.query import SqlQuery
 from freshline.declare.settings import Settings
 from freshline.declare.spec import TableSpec
 from freshline.errors import FreshlineError
-from freshline.plan.shape import read_shape
+from freshline.query.rules.partition import origin_of
 
 NAME = "freshline_verify"
 TAG = "freshline/verify"
@@ -187,7 +187,7 @@ def _is_computed_apart(table: TableSpec) -> bool:
     """Whether a partition is computed without the others: its value follows from one input, and nothing is replayed."""
     if table.lookups or table.merge is not None or not isinstance(table.query, SqlQuery):
         return False
-    return read_shape(table.query, table.partitioned_by).origin is not None
+    return origin_of(table) is not None
 
 
 def _sizes(

@@ -19,7 +19,7 @@ from freshline.commit.write import apply_changes, create_table, overwrite_table
 from freshline.declare.names import TableName
 from freshline.plan.disk import history_seconds
 from freshline.plan.partition import Span, put_span
-from freshline.plan.reason import Reason
+from freshline.query.reason import Reason
 from freshline.refresh.fold import not_judged, read_unjudged
 from freshline.refresh.inputs import read_version
 from freshline.refresh.keys import OP, difference_by_key

@@ -13,8 +13,8 @@ from functools import partial
 from pyspark.sql import functions as F
 
 from freshline.commit.write import append_rows, apply_changes
-from freshline.plan.reason import Reason
 from freshline.plan.step import RefoldKeys, RefreshKeys
+from freshline.query.reason import Reason
 from freshline.refresh.fold import read_unjudged
 from freshline.refresh.inputs import read_upserted, shadow_inputs
 from freshline.refresh.keys import INSERT, OP

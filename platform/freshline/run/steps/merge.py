@@ -19,7 +19,7 @@ from freshline.declare.spec import MergeKind
 from freshline.plan.position import TablePosition
 from freshline.plan.receipt import Receipt
 from freshline.plan.step import MergeRows
-from freshline.plan.stored_order import stored_order
+from freshline.query.select_list import stored_order
 from freshline.refresh.fold import (
     DELETE,
     decide,

@@ -10,8 +10,8 @@ from freshline.commit.write import replace_partitions
 from freshline.declare.query import PythonQuery
 from freshline.errors import PartitionError
 from freshline.plan.partition import partition_name
-from freshline.plan.shape import read_shape
 from freshline.plan.step import ReplaceNamedPartitions
+from freshline.query.rules.partition import origin_of
 from freshline.refresh.inputs import shadow_inputs
 from freshline.run.attempt import Attempt, Work
 from freshline.run.compute import check_lookups, run_unjudged, whole_inputs
@@ -34,16 +34,16 @@ def replace_named(attempt: Attempt, step: ReplaceNamedPartitions) -> Work:
         )
     schema = attempt.stored().schema
     named = [read_partition(spark, spec, schema, partition) for partition in step.partitions]
-    shape = read_shape(spec.query, spec.partitioned_by)
-    by_partition = shape.origin is not None and not spec.lookups
+    origin = origin_of(spec)
+    by_partition = origin is not None and not spec.lookups
     # A table kept by change sets computes at the positions of its newest receipt and does not move them.
     inputs = attempt.inputs if by_partition else pin_at(attempt.runtime, spec, receipt.positions)
     frames = whole_inputs(spark, spec, inputs)
     predicate = " OR ".join(f"({partition_condition(values)})" for values in named)
-    if shape.origin is not None and attempt.push_down:
-        expressions = dict(zip(spec.partitioned_by, stored_expressions(spec, schema, shape.origin), strict=True))
+    if origin is not None and attempt.push_down:
+        expressions = dict(zip(spec.partitioned_by, stored_expressions(spec, schema, origin), strict=True))
         over = " OR ".join(f"({partition_condition(values, expressions)})" for values in named)
-        frames[shape.origin.input] = frames[shape.origin.input].where(over)
+        frames[origin.input] = frames[origin.input].where(over)
     shadow_inputs(frames)
     check_lookups(attempt.runtime, spark, spec, inputs)
     rows = attempt.judge.rows(run_unjudged(spark, spec, inputs).where(predicate), again=True)

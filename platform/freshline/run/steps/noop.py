@@ -8,7 +8,7 @@ from pyspark.sql.types import StructType
 
 from freshline.commit.delta_log import open_table
 from freshline.commit.write import append_rows
-from freshline.plan.reason import Reason
+from freshline.query.reason import Reason
 from freshline.run.attempt import Attempt, Work
 
 

@@ -7,7 +7,7 @@ from pyspark.sql.types import StringType, StructType
 
 from freshline.commit.delta_log import exists
 from freshline.declare.spec import TableSpec
-from freshline.plan.shape import Origin
+from freshline.query.rules.partition import Origin
 from freshline.refresh.read_only import read_expression
 from freshline.run.attempt import Attempt
 from freshline.run.compute import check_key, check_key_against, is_unique_by_query

@@ -20,8 +20,8 @@ from freshline.errors import DefinitionChangedError, PartitionError
 from freshline.plan.partition import Interval, Span, put_span
 from freshline.plan.position import Position
 from freshline.plan.receipt import Receipt
-from freshline.plan.shape import read_shape
 from freshline.plan.step import FillPartitions, ReplaceNamedPartitions
+from freshline.query.rules.partition import origin_of
 from freshline.refresh.inputs import Pinned, shadow_inputs
 from freshline.run.attempt import Attempt, Work
 from freshline.run.compute import run_unjudged, whole_inputs
@@ -91,7 +91,7 @@ def _write_of_intervals(
     frames = whole_inputs(spark, spec, inputs)
     shadow_inputs(frames)
     schema = run_unjudged(spark, spec, inputs).schema
-    origin = read_shape(spec.query, spec.partitioned_by).origin if attempt.push_down else None
+    origin = origin_of(spec) if attempt.push_down else None
     if origin is not None:
         (expression,) = stored_expressions(spec, schema, origin)
         (column,) = spec.partitioned_by

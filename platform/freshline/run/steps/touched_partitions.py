@@ -9,9 +9,9 @@ from __future__ import annotations
 from pyspark.sql import functions as F
 
 from freshline.commit.write import replace_partitions
-from freshline.plan.reason import Reason
-from freshline.plan.shape import Origin
 from freshline.plan.step import ReplacePartitions
+from freshline.query.reason import Reason
+from freshline.query.rules.partition import Origin
 from freshline.refresh.inputs import read_images, read_net_images, shadow_inputs
 from freshline.refresh.literal import for_literal, from_spark, partition_predicate, quoted
 from freshline.run.attempt import Attempt, NotIncremental, Work

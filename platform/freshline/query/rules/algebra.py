@@ -1,0 +1,276 @@
+"""Aggregates that follow from their old values and the changed rows.
+
+A query of filters, expressions, inner joins and UNION ALL is linear: its changed rows, each with a sign, follow from
+the signed rows of its inputs (for a join: dA with B as it was, A as it is with dB). A sum or a count over such rows is
+the old one plus the signed sum of the changed rows; a least or greatest value is the old one unless it went away. So a
+group needs its stored row and its changed rows, and no other row of its inputs.
+
+Source of the rule: Gupta, Mumick, Subrahmanian, "Maintaining Views Incrementally" (SIGMOD 1993), counting algorithm.
+What the stored row does not tell surely (whether a group whose rows went away is empty now, a least value that was
+deleted) is told apart when it runs, and computed again from the inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import lru_cache
+
+from sqlglot import exp
+
+from freshline.query.exactness import read_exactness
+from freshline.query.functions import is_aggregate
+from freshline.query.resolved import Lifted, ResolvedQuery
+from freshline.query.tree import (
+    NotDerivedError,
+    Reading,
+    item_expression,
+    own_nodes,
+    read_as,
+    relations_in,
+    rename,
+    same,
+    sources_of,
+    sql,
+    view_of,
+)
+
+SIGN = "_freshline_sign"
+# What turns rows of a query into others than those of its filters, expressions and joins.
+NOT_LINEAR = ("group", "having", "distinct", "qualify", "windows", "limit", "offset", "connect", "match", "pivots")
+# The order of rows in a subquery or in a table means nothing.
+ORDERS = ("order", "sort", "cluster", "distribute")
+
+
+class AggregateKind(StrEnum):
+    """The aggregates that are kept up by changed rows."""
+
+    COUNT_ROWS = "count(*)"
+    COUNT = "count"
+    SUM = "sum"
+    AVERAGE = "avg"
+    LEAST = "min"
+    GREATEST = "max"
+
+
+KINDS: Mapping[type[exp.Expr], AggregateKind] = {
+    exp.Count: AggregateKind.COUNT,
+    exp.Sum: AggregateKind.SUM,
+    exp.Avg: AggregateKind.AVERAGE,
+    exp.Min: AggregateKind.LEAST,
+    exp.Max: AggregateKind.GREATEST,
+}
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """One aggregate of the result: its column in lower case, and the number of its argument (None for COUNT_ROWS)."""
+
+    column: str
+    kind: AggregateKind
+    argument: int | None
+
+
+@dataclass(frozen=True)
+class SignedStage:
+    """A query inside the query: its rows as they are and were, and the queries that give its signed changed rows."""
+
+    relation: str
+    new: str
+    old: str | None
+    signed: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Algebra:
+    """How a grouped result follows from its old rows and signed changed rows.
+
+    `keys` are the columns of the result that tell its groups apart. Each of `terms` gives signed rows: k0, k1 .. (the
+    values of `keys`), a0, a1 .. (arguments) and SIGN (1 or -1). `origins` says of each argument which column of which
+    input it is, None where it is something else or may be padded with NULL. Views of `stages` are made first, in order.
+    """
+
+    keys: tuple[str, ...]
+    aggregates: tuple[Aggregate, ...]
+    origins: tuple[tuple[str, str] | None, ...]
+    stages: tuple[SignedStage, ...]
+    terms: tuple[str, ...]
+
+    def of_kind(self, kind: AggregateKind, argument: int | None = None) -> Aggregate | None:
+        """The first aggregate of a kind over an argument."""
+        return next((one for one in self.aggregates if (one.kind, one.argument) == (kind, argument)), None)
+
+
+@lru_cache(maxsize=1024)
+def find_algebra(query: ResolvedQuery, changed: frozenset[str]) -> Algebra | None:
+    """How the result follows from changed rows, None where it does not; `changed` as for `find_affected`. Pure."""
+    try:
+        exactness = read_exactness(query)
+    except NotDerivedError:
+        return None
+    lifted = exactness.lifted
+    touched = frozenset(name.lower() for name in changed)
+    stages = []
+    for item in lifted.stages:
+        stage = _stage(item, touched)
+        if stage is None:
+            return None
+        stages.append(stage)
+        if stage.old is not None:
+            touched |= {item.relation}
+    top = lifted.top.query
+    if not isinstance(top, exp.Select) or not _reads_linearly(top, touched):
+        return None
+    keys = _keys(top)
+    if keys is None:
+        return None
+    arguments: list[exp.Expr] = []
+    aggregates = []
+    for item in top.expressions:
+        name = item.alias_or_name.lower()
+        if name in keys:
+            continue
+        found = _aggregate(name, item_expression(item), arguments)
+        if found is None:
+            return None
+        aggregates.append(found)
+    if not aggregates or not exactness.is_exact_throughout(lifted.top, (*keys.values(), *arguments)):
+        # Groups that show nothing but their key are computed again; and a row that goes away must take away what it
+        # brought: the same values, from the same group.
+        return None
+    items = [
+        *(exp.alias_(key.copy(), f"k{number}", quoted=True) for number, key in enumerate(keys.values())),
+        *(exp.alias_(argument.copy(), f"a{number}", quoted=True) for number, argument in enumerate(arguments)),
+    ]
+    terms = tuple(_terms(top, items, touched))
+    if not terms:
+        # Only an expression of WITH that nothing reads sees the change: that there are no keys says it all.
+        return None
+    return Algebra(
+        tuple(keys),
+        tuple(aggregates),
+        tuple(_origin(argument, top, query.schema) for argument in arguments),
+        tuple(stages),
+        terms,
+    )
+
+
+def _stage(item: Lifted, changed: frozenset[str]) -> SignedStage | None:
+    """The stage with its signed rows; None where it changed and is not linear."""
+    query = item.query
+    new = sql(read_as(query, Reading.NEW, changed))
+    if not relations_in(query) & changed:
+        return SignedStage(item.relation, new, None, ())
+    old = sql(read_as(query, Reading.OLD, changed))
+    if isinstance(query, exp.Union) and not query.args.get("distinct") and not query.args.get("by_name"):
+        signed = []
+        for side in (query.this, query.expression):
+            source = side.args["from_"].this.name
+            if source in changed:
+                columns = ", ".join(f"`{column.name}`" for column in side.expressions)
+                signed.append(f"SELECT {columns}, `{SIGN}` FROM `{view_of(Reading.SIGNED, source)}`")
+        return SignedStage(item.relation, new, old, tuple(signed))
+    if not isinstance(query, exp.Select) or not _is_linear(query, changed):
+        return None
+    return SignedStage(item.relation, new, old, tuple(_terms(query, query.expressions, changed)))
+
+
+def _is_linear(query: exp.Select, changed: frozenset[str]) -> bool:
+    """Whether the signed rows of a query are those of its sources, filtered and computed one by one."""
+    aggregated = any(is_aggregate(node) for part in query.expressions for node in own_nodes(part))
+    return not aggregated and not any(query.args.get(name) for name in NOT_LINEAR) and _reads_linearly(query, changed)
+
+
+def _reads_linearly(query: exp.Select, changed: frozenset[str]) -> bool:
+    """Whether the FROM and WHERE of a query are linear in the sources that changed."""
+    sources = sources_of(query)
+    if not all(isinstance(source, exp.Table) for source in sources):
+        return False
+    inside = {id(source) for source in sources}
+    if any(table.name in changed for table in query.find_all(exp.Table) if id(table) not in inside):
+        # A condition looks at all rows of something that changed.
+        return False
+    if any(isinstance(node, exp.Window) for node in query.walk()):
+        return False
+    for join in query.args.get("joins") or ():
+        side, kind = str(join.side).upper(), str(join.kind).upper()
+        if join.args.get("using") or join.method:
+            return False
+        if (side, kind) in (("", ""), ("", "INNER"), ("", "CROSS")):
+            continue
+        keeps_left = (side in ("LEFT", "") and kind in ("", "OUTER", "SEMI", "ANTI")) and (side or kind)
+        if not keeps_left or join.this.name in changed:
+            return False
+    return True
+
+
+def _terms(query: exp.Select, items: Sequence[exp.Expr], changed: frozenset[str]) -> list[str]:
+    """One query for each source that changed: sources before it as they are, those behind it as they were."""
+    terms = []
+    sources = sources_of(query)
+    for number, source in enumerate(sources):
+        if source.name not in changed:
+            continue
+        term = query.copy()
+        for place, other in enumerate(sources_of(term)):
+            assert isinstance(other, exp.Table)
+            reading = Reading.NEW
+            if other.name in changed and place >= number:
+                reading = Reading.SIGNED if place == number else Reading.OLD
+            rename(other, view_of(reading, other.name))
+        sign = exp.alias_(exp.column(SIGN, table=source.alias_or_name, quoted=True), SIGN, quoted=True)
+        term.set("expressions", [*(item.copy() for item in items), sign])
+        for argument in (*ORDERS, "group"):
+            term.set(argument, None)
+        terms.append(sql(read_as(term, Reading.NEW, changed)))
+    return terms
+
+
+def _keys(query: exp.Select) -> Mapping[str, exp.Expr] | None:
+    """The items of the select list that are no aggregates, by name; None where they do not tell the groups apart."""
+    group = query.args.get("group")
+    if group is None or any(query.args.get(name) for name in NOT_LINEAR if name != "group"):
+        return None
+    if any(group.args.get(name) for name in ("all", "totals", "grouping_sets", "cube", "rollup")):
+        return None
+    keys = {
+        item.alias_or_name.lower(): item_expression(item)
+        for item in query.expressions
+        if not any(is_aggregate(node) for node in own_nodes(item))
+    }
+    shown = all(any(same(item, key) for item in keys.values()) for key in group.expressions)
+    return keys if keys and shown and _without_queries(keys.values()) else None
+
+
+def _without_queries(items: Iterable[exp.Expr]) -> bool:
+    return not any(isinstance(node, exp.Query) for item in items for node in item.walk())
+
+
+def _aggregate(name: str, item: exp.Expr, arguments: list[exp.Expr]) -> Aggregate | None:
+    kind = KINDS.get(type(item))
+    if kind is None or item.args.get("expressions"):
+        return None
+    argument = item.this
+    if kind is AggregateKind.COUNT and isinstance(argument, exp.Star | exp.Literal):
+        return Aggregate(name, AggregateKind.COUNT_ROWS, None)
+    if isinstance(argument, exp.Distinct | exp.Star) or not _without_queries([argument]):
+        return None
+    if any(is_aggregate(node) for node in own_nodes(argument)):
+        return None
+    for number, known in enumerate(arguments):
+        if same(known, argument):
+            return Aggregate(name, kind, number)
+    arguments.append(argument)
+    return Aggregate(name, kind, len(arguments) - 1)
+
+
+def _origin(argument: exp.Expr, query: exp.Select, schema: Mapping[str, Sequence[str]]) -> tuple[str, str] | None:
+    """The input and its column that an argument is, where no join pads it with NULL."""
+    if not isinstance(argument, exp.Column):
+        return None
+    padded = {join.this.alias_or_name for join in query.args.get("joins") or () if join.side}
+    for source in sources_of(query):
+        if source.alias_or_name == argument.table and argument.table not in padded and source.name in schema:
+            return source.name, argument.name.lower()
+    return None

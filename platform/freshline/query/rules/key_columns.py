@@ -1,0 +1,423 @@
+"""The rules by which a query's keys are found, one a kind of query, in the order in which they are asked.
+
+Each rule looks at one lifted query and either is not for it (None), or says by which columns of its result changes
+can be told apart and where their values come from; or it raises NotDerivedError with the reason why they cannot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from sqlglot import exp
+
+from freshline.query.exactness import Exactness, inexact
+from freshline.query.functions import TIME_WINDOWS, is_aggregate, is_unordered, name_of
+from freshline.query.reason import Reason
+from freshline.query.resolved import Lifted, columns_of
+from freshline.query.rules.touched_rows import Touched, kept_sources, touched_rows
+from freshline.query.tree import (
+    DIALECT,
+    NotDerivedError,
+    Reading,
+    Types,
+    all_of,
+    conjuncts,
+    fragment,
+    item_expression,
+    items_by_name,
+    kind_of,
+    own_nodes,
+    own_queries,
+    read_as,
+    same,
+    sources_of,
+    sql,
+    unsupported,
+    view_of,
+)
+
+# Types whose equal values are one value. A decimal's and a text's parameters are part of the comparison.
+IDENTICAL = ("TINYINT", "SMALLINT", "INT", "BIGINT", "DECIMAL", "STRING", "DATE", "TIMESTAMP", "BOOLEAN", "BINARY")
+Place = tuple[str, str]
+SETS = (exp.Rollup, exp.Cube, exp.GroupingSets)
+
+
+@dataclass
+class Context:
+    """What rules are asked with. `changed` are the relations whose rows changed; `guards` are collected.
+
+    `types` are those of the columns of inputs, where they are known.
+    """
+
+    changed: frozenset[str]
+    lifted: dict[str, Lifted]
+    exactness: Exactness
+    key_columns: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    guards: list[tuple[exp.Select, Reason]] = field(default_factory=list)
+    types: Types = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a rule says of a query.
+
+    `columns` are the columns of the result by which affected rows are told apart; None for any columns at all, because
+    the changed rows themselves are known. `select` gives queries that yield the values of given columns.
+    """
+
+    columns: tuple[str, ...] | None
+    select: Callable[[tuple[str, ...]], list[str]]
+
+
+def _texts(rows: list[Touched], items: list[exp.Expr], context: Context, group: exp.Expr | None = None) -> list[str]:
+    found = []
+    for touched in rows:
+        if not touched.adds(items):
+            continue
+        alone = select_alone(touched, items, context.types) if group is None else None
+        if alone is not None:
+            found.append(sql(read_as(alone, Reading.NEW, context.changed)))
+            continue
+        query = touched.select(items, group)
+        found.append(sql(read_as(query, Reading.NEW, context.changed)))
+        if touched.both:
+            found.append(sql(read_as(query, Reading.OLD, context.changed)))
+    return list(dict.fromkeys(found))
+
+
+def _named(expression: exp.Expr, name: str) -> exp.Expr:
+    return exp.alias_(expression.copy(), name, quoted=True)
+
+
+def set_operation(query: exp.Query, context: Context) -> Found | None:
+    """UNION [ALL], INTERSECT, EXCEPT: a row changes only if it changed on one of the sides."""
+    if not isinstance(query, exp.SetOperation):
+        return None
+    if query.args.get("by_name"):
+        raise unsupported("UNION BY NAME")
+    names = [side.args["from_"].this.name for side in (query.this, query.expression)]
+    sides = [context.lifted[name] for name in names]
+    first = sides[0].columns
+    # Columns that tell changes apart on every side do so in the result; without such, whole rows do.
+    per_side = [
+        None
+        if side.relation not in context.changed or not context.key_columns.get(side.relation)
+        else {side.columns.index(column) for column in context.key_columns[side.relation]}
+        for side in sides
+    ]
+    places = [known for known in per_side if known is not None]
+    common = set.intersection(*places) if places else set()
+    exact = context.exactness.exact_columns(query)
+    columns = tuple(first[place] for place in sorted(common) if first[place] in exact) or None
+
+    def select(asked: tuple[str, ...]) -> list[str]:
+        found = []
+        for side in sides:
+            if side.relation in context.changed:
+                items = [_named(exp.column(side.columns[first.index(name)], quoted=True), name) for name in asked]
+                view = view_of(Reading.CHANGED, side.relation)
+                found.append(sql(exp.select(*items).from_(exp.to_table(f"`{view}`", dialect=DIALECT))))
+        return list(dict.fromkeys(found))
+
+    return Found(columns, select)
+
+
+def refuse_disorder(tree: exp.Query) -> None:
+    """Refuse what changed rows do not tell the result of, wherever it stands in a query.
+
+    LIMIT and some aggregates follow the order of reading: even where their inputs did not change, the rows that were
+    stored may have been made in another one. A time window follows from the rows beside a row.
+    """
+    for node in tree.walk():
+        if isinstance(node, exp.Query) and not isinstance(node.parent, exp.Exists):
+            for argument in ("limit", "offset"):
+                if node.args.get(argument):
+                    raise unsupported(fragment(node.args[argument]))
+        if is_unordered(node):
+            raise NotDerivedError(Reason("NONDETERMINISTIC", fragment(node)))
+        if name_of(node) in TIME_WINDOWS:
+            raise unsupported(fragment(node))
+        if isinstance(node, exp.Star) and not isinstance(node.parent, exp.Count):
+            # Changed rows are read with a mark beside their columns, which a star would take in.
+            raise unsupported(f"{fragment(node.parent or node)}: a star inside of a function")
+
+
+def grouped(query: exp.Query, context: Context) -> Found | None:
+    """GROUP BY, with HAVING, DISTINCT and windows over the groups: the grouping columns tell changes apart."""
+    assert isinstance(query, exp.Select)
+    group = query.args.get("group")
+    aggregated = any(
+        is_aggregate(node)
+        for part in (*query.expressions, query.args.get("having"), query.args.get("qualify"))
+        if part is not None
+        for node in own_nodes(part)
+    )
+    if group is None and not aggregated:
+        return None
+    if group is None:
+        raise NotDerivedError(Reason("NO_KEY", "an aggregate over all rows"))
+    if group.args.get("all") or group.args.get("totals"):
+        raise unsupported(fragment(group))
+    sets = any(isinstance(key, SETS) for key in group.expressions)
+    sets = sets or any(group.args.get(kind) for kind in ("grouping_sets", "cube", "rollup"))
+    keys = [key for item in group.expressions for key in _grouping(item)]
+    items = items_by_name(query)
+    columns = [name for name, item in items.items() if any(same(item, key) for key in keys)]
+    for window in _windows(query):
+        partition = _partition(window)
+        columns = [name for name in columns if any(same(items[name], part) for part in partition)]
+    if not columns:
+        raise NotDerivedError(Reason("NO_KEY", f"{fragment(group)}, of which the select list has nothing"))
+    rows = touched_rows(query, context.changed, context.guards, context.exactness)
+    exact = [name for name in columns if context.exactness.is_exact(items[name], query)]
+    if not exact:
+        raise inexact(group)
+
+    def select(asked: tuple[str, ...]) -> list[str]:
+        chosen = [_named(items[name], name) for name in asked]
+        return _texts(rows, chosen, context, group if sets else None)
+
+    return Found(tuple(exact), select)
+
+
+def _grouping(item: exp.Expr) -> list[exp.Expr]:
+    """The expressions that one item of GROUP BY groups by."""
+    if isinstance(item, (*SETS, exp.Tuple, exp.Paren)):
+        inner = item.expressions or ([item.this] if item.this is not None else [])
+        return [key for part in inner for key in _grouping(part)]
+    return [item]
+
+
+def windowed(query: exp.Query, context: Context) -> Found | None:
+    """Window functions and QUALIFY: the columns by which every window is partitioned tell changes apart."""
+    assert isinstance(query, exp.Select)
+    windows = _windows(query)
+    if not windows:
+        return None
+    items = items_by_name(query)
+    partitions: list[list[exp.Expr]] = []
+    for window in windows:
+        # Partitions by fewer expressions are greater.
+        partition = context.exactness.exact_only(_partition(window), query)
+        if not partition:
+            raise inexact(window)
+        if not any(all(any(same(a, b) for b in known) for a in partition) for known in partitions):
+            partitions.append(partition)
+    rows = touched_rows(query, context.changed, context.guards, context.exactness)
+    columns = [
+        name
+        for name, item in items.items()
+        if all(any(same(item, part) for part in partition) for partition in partitions)
+    ]
+    if columns:
+        return Found(tuple(columns), lambda asked: _texts(rows, [_named(items[name], name) for name in asked], context))
+    every = [
+        name for name, item in items.items() if any(same(item, part) for partition in partitions for part in partition)
+    ]
+    if not every:
+        raise NotDerivedError(Reason("NO_KEY", f"{fragment(windows[0])}, of which the select list has no column"))
+
+    def select(asked: tuple[str, ...]) -> list[str]:
+        # A row is affected when one of its windows is: its columns are those of any row in a touched partition.
+        found = []
+        for partition in partitions:
+            names = [f"freshline_k{number}" for number in range(len(partition))]
+            chosen = [_named(part, name) for part, name in zip(partition, names, strict=True)]
+            for text in _texts(rows, chosen, context):
+                found += [
+                    _in_partition(query, asked, partition, names, text, reading, context)
+                    for reading in (Reading.NEW, Reading.OLD)
+                ]
+        return found
+
+    return Found(tuple(every), select)
+
+
+def _in_partition(
+    query: exp.Select,
+    asked: tuple[str, ...],
+    partition: list[exp.Expr],
+    names: list[str],
+    keys: str,
+    reading: Reading,
+    context: Context,
+) -> str:
+    rows = context.exactness.wide(query).copy()
+    for argument in ("qualify", "order", "distinct", "windows"):
+        rows.set(argument, None)
+    chosen = {name: item for name, item in items_by_name(query).items() if name in asked}
+    parts = [_named(part, f"freshline_p{number}") for number, part in enumerate(partition)]
+    rows.set("expressions", [*(_named(item, name) for name, item in chosen.items()), *parts])
+    text = sql(read_as(rows, reading, context.changed))
+    on = " AND ".join(f"r.`freshline_p{number}` <=> k.`{name}`" for number, name in enumerate(names))
+    columns = ", ".join(f"r.`{name}`" for name in asked)
+    return f"SELECT {columns} FROM ({text}) r LEFT SEMI JOIN ({keys}) k ON {on}"
+
+
+def plain(query: exp.Query, context: Context) -> Found | None:
+    """Filters, expressions, joins, EXISTS, IN, DISTINCT: the changed rows themselves are known."""
+    assert isinstance(query, exp.Select)
+    if query.args.get("having") or query.args.get("qualify"):
+        raise unsupported(fragment(query.args.get("having") or query.args["qualify"]))
+    items = items_by_name(query)
+    rows = touched_rows(query, context.changed, context.guards, context.exactness)
+    return Found(None, lambda asked: _texts(rows, [_named(items[name], name) for name in asked], context))
+
+
+def _partition(window: exp.Window) -> list[exp.Expr]:
+    partition = list(window.args.get("partition_by") or [])
+    if not partition:
+        raise NotDerivedError(Reason("WINDOW_WITHOUT_PARTITION", fragment(window)))
+    return partition
+
+
+def _windows(query: exp.Select) -> list[exp.Window]:
+    found = []
+    named = {window.this.name.lower(): window for window in query.args.get("windows") or () if window.this}
+    for part in (*query.expressions, query.args.get("qualify")):
+        for node in own_nodes(part) if part is not None else ():
+            if isinstance(node, exp.Window):
+                alias = node.args.get("alias")
+                if alias is not None:
+                    if alias.name.lower() not in named:
+                        raise unsupported(fragment(node))
+                    node = named[alias.name.lower()]
+                found.append(node)
+    return found
+
+
+RULES = (set_operation, grouped, windowed, plain)
+
+
+def find_keys(query: exp.Query, context: Context) -> Found:
+    """What the first rule for the query says."""
+    for rule in RULES:
+        found = rule(query, context)
+        if found is not None:
+            return found
+    raise unsupported(fragment(query))
+
+
+def choose_columns(query: exp.Query, context: Context, primary_key: tuple[str, ...]) -> tuple[str, ...]:
+    """The columns that changed rows of a result are looked up by, where any may be taken.
+
+    The primary key; else columns that are columns of what it reads, and so can be looked up there: only those of
+    sources whose every row is kept or dropped as it is, where there are such, for they do not turn NULL when a partner
+    comes or goes; else all. Of these the exact ones.
+    """
+    names = columns_of(query)
+    exact = context.exactness.exact_columns(query)
+    choices = [primary_key] if primary_key and set(primary_key) <= set(names) else []
+    if isinstance(query, exp.Select):
+        columns = {
+            item.alias_or_name.lower(): column
+            for item in query.expressions
+            if isinstance(column := item_expression(item), exp.Column)
+        }
+        kept = kept_sources(query)
+        carried = () if context.exactness.is_steady(query) else _carried(query, columns, context)
+        choices += [carried, tuple(name for name, column in columns.items() if column.table in kept), tuple(columns)]
+    for choice in (*choices, names):
+        found = tuple(name for name in choice if name in exact)
+        if found:
+            return found
+    raise inexact(query)
+
+
+def _carried(query: exp.Select, columns: Mapping[str, exp.Column], context: Context) -> tuple[str, ...]:
+    """The columns that are the whole key of the one stage that a SELECT reads; empty where it has not all of them."""
+    sources = sources_of(query)
+    if len(sources) != 1 or query.args.get("laterals"):
+        return ()
+    key = context.key_columns.get(sources[0].name, ())
+    shown = {column.name.lower(): name for name, column in columns.items()}
+    return tuple(shown[name] for name in key) if all(name in shown for name in key) else ()
+
+
+# -- keys that changed rows have by themselves ---------------------------------------------------------------------
+#
+# Below an inner join on `l.k = r.k`, what a changed row of r affects has l.k equal to its own r.k. So the key is read
+# from the changed row, and the other side is not looked at: neither as it is now nor as it was. Keys of rows without a
+# partner come with them, which affect nothing; there are never more keys than changed rows. Sound only where equal
+# values are the same value: both columns have one type, and it is none whose equality is looser than that
+# (floating-point zeros and texts with a collation).
+
+
+def select_alone(touched: Touched, items: Sequence[exp.Expr], types: Types) -> exp.Select | None:
+    """A SELECT of the items over the changed rows alone, None where they need the rows beside them."""
+    source = touched.source
+    simple = not (touched.padded or touched.laterals or touched.group or touched.having)
+    if source is None or not simple or not touched.joins or any(kind_of(join) != "INNER" for join in touched.joins):
+        return None
+    changed = source.alias_or_name
+    names = {part.alias_or_name: part.name for part in touched.tables() if isinstance(part, exp.Table)}
+    names[changed] = source.name
+    conditions = [*touched.where, *(on for join in touched.joins for on in conjuncts(join.args.get("on")))]
+    same = _equal_to(changed, conditions, names, types)
+    chosen = [_instead(item, changed, same) for item in items]
+    if any(item is None for item in chosen):
+        return None
+    kept = [part for part in conditions if _is_of(part, changed)]
+    at = next((part for part in touched.tables() if part.alias_or_name == changed), None)
+    if at is None:
+        return None
+    made = exp.Select(expressions=chosen)
+    made.set("from_", exp.From(this=at.copy()))
+    condition = all_of(kept)
+    if condition is not None:
+        made.set("where", exp.Where(this=condition))
+    return made
+
+
+def _equal_to(
+    changed: str, conditions: Sequence[exp.Expr], names: Mapping[str, str], types: Types
+) -> dict[Place, exp.Column]:
+    """The columns of other sources that equal a column of the changed rows, each with that column."""
+
+    def type_of(column: exp.Column) -> str | None:
+        kind = types.get(names.get(column.table, ""), {}).get(column.name.lower(), "").upper()
+        return kind if kind.split("(")[0] in IDENTICAL else None
+
+    pairs = [
+        (condition.this, condition.expression)
+        for condition in conditions
+        if isinstance(condition, exp.EQ)
+        and isinstance(condition.this, exp.Column)
+        and isinstance(condition.expression, exp.Column)
+        and type_of(condition.this) is not None
+        and type_of(condition.this) == type_of(condition.expression)
+    ]
+    found: dict[Place, exp.Column] = {}
+    grown = True
+    while grown:
+        grown = False
+        for one, other in (pair for pair in (*pairs, *((b, a) for a, b in pairs))):
+            there = one if one.table == changed else found.get(_place(one))
+            if there is not None and other.table != changed and _place(other) not in found:
+                found[_place(other)] = there
+                grown = True
+    return found
+
+
+def _place(column: exp.Column) -> Place:
+    return column.table, column.name.lower()
+
+
+def _instead(item: exp.Expr, changed: str, same: Mapping[Place, exp.Column]) -> exp.Expr | None:
+    """The item read from the changed rows; None where it is no column of theirs and none that equals one.
+
+    An expression is left to the join: of a row without a partner it may fail.
+    """
+    column = item_expression(item)
+    if not isinstance(column, exp.Column):
+        return None
+    if column.table == changed:
+        return item.copy()
+    there = same.get(_place(column))
+    return None if there is None else exp.alias_(there.copy(), item.alias_or_name, quoted=True)
+
+
+def _is_of(condition: exp.Expr, changed: str) -> bool:
+    """Whether a condition looks at nothing but the changed rows."""
+    return not own_queries(condition) and all(column.table == changed for column in condition.find_all(exp.Column))

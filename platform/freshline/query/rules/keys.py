@@ -1,0 +1,138 @@
+"""Keys: from a query and the inputs that changed to the keys of the result that may be affected."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+
+from sqlglot import exp
+
+from freshline.query.exactness import Exactness, read_exactness
+from freshline.query.reason import Reason
+from freshline.query.resolved import Lifted, ResolvedQuery
+from freshline.query.rules.key_columns import Context, choose_columns, find_keys, refuse_disorder
+from freshline.query.tree import (
+    NotDerivedError,
+    Reading,
+    is_view,
+    read_as,
+    relations_in,
+    rename,
+    sql,
+    unsupported,
+    view_of,
+)
+
+# What is behind the name of a stage that has the rows of its query, and no more.
+WRITTEN = "_written"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A query inside the query whose inputs changed or not, made a relation of its own.
+
+    `new` and `old` are its rows; `old` is None where none of its inputs changed. Either `changed` are queries that
+    together give its changed rows, or `keys` give values of `key_columns`: its changed rows are those of `new` and
+    `old` that have them.
+    """
+
+    relation: str
+    new: str
+    old: str | None = None
+    changed: tuple[str, ...] = ()
+    key_columns: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Affected:
+    """How to find the keys of a table that changes of some inputs may affect.
+
+    A row of the table whose values of `columns` (names of the table, in lower case) come from none of `queries` is the
+    same before and after; without queries no row changes. `stages` are made first, in order. Each of `guards` is a
+    query that must give no row, with the reason for a full refresh where it does. `whole` is the query itself over
+    views of the new rows, as it was understood here: Spark must find it to be the query that was declared.
+    """
+
+    columns: tuple[str, ...]
+    whole: str
+    stages: tuple[Stage, ...]
+    queries: tuple[str, ...]
+    guards: tuple[tuple[str, Reason], ...] = ()
+
+
+@lru_cache(maxsize=1024)
+def find_affected(
+    query: ResolvedQuery, changed: frozenset[str], *, primary_key: tuple[str, ...] = ()
+) -> Affected | Reason:
+    """The keys of a query's result that changes of some inputs may affect, or the reason why they are not known.
+
+    `changed` are the relations, in lower case, that gained, lost or altered rows. `primary_key` are columns that are
+    unique in the result, which are preferred where the changed rows themselves are known. Pure.
+    """
+    try:
+        _require_free_names(relation for relation, _ in query.relations)
+        refuse_disorder(query.tree)
+        exactness = read_exactness(query)
+        lifted = exactness.lifted
+        known = {item.relation: item for item in lifted.stages}
+        context = Context(frozenset(name.lower() for name in changed), known, exactness, types=query.known_types)
+        stages = [_stage(item, context) for item in lifted.stages]
+        found = find_keys(lifted.top.query, context)
+        columns = found.columns or choose_columns(
+            lifted.top.query, context, tuple(column.lower() for column in primary_key)
+        )
+        queries = found.select(columns)
+        guards = {
+            sql(read_as(guard, reading, context.changed)): reason
+            for guard, reason in context.guards
+            for reading in (Reading.NEW, Reading.OLD)
+        }
+    except NotDerivedError as error:
+        return error.reason
+    written, whole = _as_written(exactness, context.changed)
+    return Affected(columns, whole, (*stages, *written), tuple(queries), tuple(guards.items()))
+
+
+def _as_written(exactness: Exactness, changed: frozenset[str]) -> tuple[list[Stage], str]:
+    """The query itself, and stages for those of its queries of which more rows are read for keys than they have."""
+    lifted = exactness.lifted
+    loose: set[str] = set()
+
+    def text_of(item: Lifted) -> str:
+        query = exactness.written(item).copy()
+        for table in query.find_all(exp.Table):
+            if table.name in loose:
+                rename(table, view_of(Reading.NEW, f"{table.name}{WRITTEN}"))
+        return sql(read_as(query, Reading.NEW, changed))
+
+    stages = []
+    for item in lifted.stages:
+        if item.relation in exactness.loose or relations_in(item.query) & loose:
+            stages.append(Stage(f"{item.relation}{WRITTEN}", text_of(item)))
+            loose.add(item.relation)
+    return stages, text_of(lifted.top)
+
+
+def _require_free_names(relations: Iterable[str]) -> None:
+    for relation in relations:
+        if is_view(relation):
+            raise unsupported(f"an input called {relation}, as freshline calls its views")
+
+
+def _stage(item: Lifted, context: Context) -> Stage:
+    wide = context.exactness.wide(item.query)
+    new = sql(read_as(wide, Reading.NEW, context.changed))
+    if not relations_in(item.query) & context.changed:
+        return Stage(item.relation, new)
+    old = sql(read_as(wide, Reading.OLD, context.changed))
+    found = find_keys(item.query, context)
+    # From here on the stage is a relation that changed.
+    if found.columns is None:
+        stage = Stage(item.relation, new, old, changed=tuple(found.select(item.columns)))
+    else:
+        stage = Stage(item.relation, new, old, key_columns=found.columns, keys=tuple(found.select(found.columns)))
+        context.key_columns[item.relation] = found.columns
+    context.changed = context.changed | {item.relation}
+    return stage

@@ -1,0 +1,133 @@
+"""The outermost select list: which of its columns make rows unique, and what the stored row tells of its order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from sqlglot import TokenType, exp
+from sqlglot.dialects.spark import Spark
+
+from freshline.declare.query import SqlQuery
+from freshline.declare.query_parser import parse_trees
+from freshline.declare.spec import Merge, TableSpec
+from freshline.query.functions import GENERATORS, name_of
+from freshline.query.query import Query, read_query
+from freshline.query.tree import expression_nodes, item_expression
+
+
+@lru_cache(maxsize=2048)
+def groups_by(query: Query) -> frozenset[str] | None:
+    """The output columns, in lower case, that the outermost GROUP BY or DISTINCT makes unique together.
+
+    None where the outermost query is no plain grouping.
+    """
+    tree = query.tree
+    if not isinstance(tree, exp.Select) or any(isinstance(node, exp.UDTF) for node in expression_nodes(tree)):
+        return None
+    if any(name_of(node) in GENERATORS for item in tree.expressions for node in item.walk()):
+        return None  # several rows of each group
+    if tree.args.get("distinct"):
+        return frozenset(item.alias_or_name.lower() for item in tree.expressions)
+    group = tree.args.get("group")
+    if group is None or any(group.args.get(kind) for kind in ("grouping_sets", "cube", "rollup", "all", "totals")):
+        return None
+    found = set()
+    for key in group.expressions:
+        if isinstance(key, exp.Literal) and key.is_int:
+            found.add(tree.expressions[int(key.name) - 1].alias_or_name.lower())
+            continue
+        name = _shown_as(query, tree, key)
+        if name is None:
+            return None
+        found.add(name)
+    return frozenset(found)
+
+
+def _shown_as(query: Query, select: exp.Select, key: exp.Expr) -> str | None:
+    """Under which name the select list has the grouping key, in lower case; None where it has not, or nobody knows."""
+    for item in select.expressions:
+        if query.is_same(item_expression(item), key):
+            return str(item.alias_or_name.lower())
+    if not isinstance(key, exp.Column) or key.table:
+        return None
+    for item in select.expressions:
+        if item.alias_or_name.lower() == key.name.lower():
+            if isinstance(item, exp.Column):
+                return str(item.alias_or_name.lower())
+            # An input's column of this name comes before the alias, and is another thing than what is made of it.
+            made_of = {column.name.lower() for column in item.find_all(exp.Column)}
+            return None if key.name.lower() in made_of else str(item.alias_or_name.lower())
+    return None
+
+
+# -- the order of a merge ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class StoredOrder:
+    """What the table itself can tell about the order of its stored row.
+
+    `order` is the stored column to order by, None where the order is no plain column of the table. `ties` are the
+    columns of the tie-breaker, None where one of them is not stored.
+    """
+
+    order: str | None
+    ties: tuple[str, ...] | None
+
+
+def ties_of(merge: Merge) -> tuple[str, ...]:
+    """The tie-breaker's expressions, split at its outermost commas.
+
+    >>> from freshline.declare.spec import MergeKind
+    >>> ties_of(Merge(MergeKind.FIRST_ROW, "ts", "source, coalesce(a, b)"))
+    ('source', 'coalesce(a, b)')
+    """
+    if merge.tie_breaker is None:
+        return ()
+    text = merge.tie_breaker
+    depth, start, parts = 0, 0, []
+    for token in Spark().tokenize(text):
+        if token.token_type in (TokenType.L_PAREN, TokenType.L_BRACKET):
+            depth += 1
+        elif token.token_type in (TokenType.R_PAREN, TokenType.R_BRACKET):
+            depth -= 1
+        elif token.token_type is TokenType.COMMA and depth == 0:
+            parts.append(text[start : token.start].strip())
+            start = token.end + 1
+    return (*parts, text[start:].strip())
+
+
+def stored_order(spec: TableSpec) -> StoredOrder:
+    """Which parts of the order can be read from the stored row (they are columns that the select list keeps)."""
+    assert spec.merge is not None
+    assert isinstance(spec.query, SqlQuery)
+    if spec.merge.order is None:
+        return StoredOrder(None, None)
+    kept = _columns_kept(read_query(spec.query).tree, spec.query.references[0].alias.lower(), spec.columns or ())
+    ties = [_plain_column(tie, kept) for tie in ties_of(spec.merge)]
+    stored_ties = tuple(tie for tie in ties if tie is not None)
+    return StoredOrder(_plain_column(spec.merge.order, kept), stored_ties if len(stored_ties) == len(ties) else None)
+
+
+def _columns_kept(tree: exp.Query, alias: str, columns: tuple[str, ...]) -> dict[str, str]:
+    """Columns that mean the same in the query's input and in its result, by their lower-case name."""
+    kept = {}
+    for item in tree.expressions:
+        inner = item_expression(item)
+        if (
+            isinstance(inner, exp.Column)
+            # Of a struct `a`, `a.b AS b` is a field and not the column b.
+            and inner.table.lower() in ("", alias)
+            and inner.name.lower() == item.alias_or_name.lower()
+        ):
+            kept[inner.name.lower()] = item.alias_or_name
+        elif isinstance(inner, exp.Star) and not any(inner.args.values()):
+            # SELECT * keeps every column under its own name.
+            kept.update({column.lower(): column for column in columns})
+    return kept
+
+
+def _plain_column(expression: str, kept: dict[str, str]) -> str | None:
+    [item] = parse_trees(f"SELECT {expression}")[0].expressions
+    return kept.get(item.name.lower()) if isinstance(item, exp.Column) else None

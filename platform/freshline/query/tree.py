@@ -1,0 +1,260 @@
+"""Looking at and copying syntax trees of Spark SQL, and the views that they are copied to read.
+
+Every input, and every query inside the query (a stage), is a relation that can be read in four ways: as it is at the
+new positions, as it was at the old ones, and as the rows that were added or taken away between them. The SQL of the
+rules names them by `view_of`; whoever runs it provides these views.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from enum import StrEnum
+
+from sqlglot import exp
+from sqlglot.dialects.spark import Spark
+from sqlglot.generators.spark import SparkGenerator
+
+from freshline.query.reason import Reason
+
+# By relation and column, in lower case: the type as Spark SQL spells it.
+Types = Mapping[str, Mapping[str, str]]
+
+
+class Reading(StrEnum):
+    """How a relation is read."""
+
+    NEW = "new"
+    OLD = "old"
+    CHANGED = "changed"  # every row that was added or taken away, and perhaps others
+    SIGNED = "signed"  # every row that was added (sign 1) or taken away (-1), as often as it was
+
+
+def view_of(reading: Reading, relation: str) -> str:
+    """The name of the view that holds a relation in one reading.
+
+    >>> view_of(Reading.OLD, "orders")
+    'freshline_old_orders'
+    """
+    return f"freshline_{reading.value}_{relation}"
+
+
+def is_view(name: str) -> bool:
+    """Whether a relation's name could be that of such a view."""
+    return name.lower().startswith(tuple(view_of(reading, "") for reading in Reading))
+
+
+class NotDerivedError(Exception):
+    """The changes of a query cannot be told from its structure."""
+
+    def __init__(self, reason: Reason) -> None:
+        super().__init__(str(reason))
+        self.reason = reason
+
+
+DIALECT = "spark"
+TOUCHED = "freshline_touched"
+# The parts of a source in FROM that leave its rows as they are.
+SOURCE_ARGUMENTS = frozenset({"this", "db", "catalog", "alias"})
+KINDS = {
+    ("", ""): "INNER",
+    ("", "INNER"): "INNER",
+    ("", "CROSS"): "INNER",
+    ("LEFT", ""): "LEFT",
+    ("LEFT", "OUTER"): "LEFT",
+    ("RIGHT", ""): "RIGHT",
+    ("RIGHT", "OUTER"): "RIGHT",
+    ("FULL", ""): "FULL",
+    ("FULL", "OUTER"): "FULL",
+    ("LEFT", "SEMI"): "SEMI",
+    ("", "SEMI"): "SEMI",
+    ("LEFT", "ANTI"): "ANTI",
+    ("", "ANTI"): "ANTI",
+}
+
+
+def _alias(writer: SparkGenerator, node: exp.Alias) -> str:
+    """A column under its own name is written without it, as people do: Spark plans the two in different ways."""
+    if isinstance(node.this, exp.Column) and node.this.name == node.alias:
+        return writer.sql(node, "this")
+    return writer.alias_sql(node)
+
+
+class _Written(Spark):
+    """Spark's SQL, with QUALIFY where it stands: what sqlglot writes in its place mixes aliases up with columns."""
+
+    class Generator(SparkGenerator):
+        TRANSFORMS = {  # noqa: RUF012 - the name and form that sqlglot gives it
+            **{kind: write for kind, write in SparkGenerator.TRANSFORMS.items() if kind is not exp.Select},
+            exp.Alias: _alias,
+        }
+
+
+def sql(node: exp.Expr) -> str:
+    """The node as Spark SQL."""
+    return node.sql(dialect=_Written, comments=False)
+
+
+def fragment(node: exp.Expr) -> str:
+    """The node as a text short enough for a reason, without the names that are given here."""
+    text = re.sub(r" AS `freshline_a\d+`|`freshline_a\d+`\.| AS `_col_\d+`|`", "", sql(node))
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def unsupported(about: str) -> NotDerivedError:
+    return NotDerivedError(Reason("UNSUPPORTED", about))
+
+
+def same(left: exp.Expr, right: exp.Expr) -> bool:
+    """Whether two expressions are written alike, but for letter case outside of texts."""
+    return sql(left) == sql(right)
+
+
+def conjuncts(condition: exp.Expr | None) -> list[exp.Expr]:
+    """The parts of a condition that must all hold."""
+    if condition is None:
+        return []
+    inner = condition.unnest()
+    if isinstance(inner, exp.And):
+        return [*conjuncts(inner.this), *conjuncts(inner.expression)]
+    return [inner]
+
+
+def all_of(conditions: Iterable[exp.Expr]) -> exp.Expr | None:
+    """One condition that holds where all do; None for no condition."""
+    parts = [exp.paren(condition.copy()) for condition in conditions]
+    return exp.and_(*parts, dialect=DIALECT, copy=False) if parts else None
+
+
+def own_nodes(node: exp.Expr) -> Iterator[exp.Expr]:
+    """The node and all below it, queries inside it as one node each, without what is inside of these."""
+    yield from node.walk(prune=lambda inner: isinstance(inner, exp.Query) and inner is not node)
+
+
+def refuse_clauses(source: exp.Expr) -> None:
+    """Refuse what stands beside a source in FROM (PIVOT, TABLESAMPLE, ..): it makes other rows of those that it has."""
+    for argument, value in source.args.items():
+        if value and argument not in SOURCE_ARGUMENTS:
+            raise unsupported(fragment(source))
+
+
+def refuse_arguments(node: exp.Expr, arguments: Sequence[str]) -> None:
+    """Refuse a query that has one of these parts."""
+    for argument in arguments:
+        found = node.args.get(argument)
+        if found:
+            about = fragment(found) if isinstance(found, exp.Expr) else argument.upper()
+            raise unsupported(about)
+
+
+def expression_nodes(select: exp.Select) -> Iterator[exp.Expr]:
+    """The nodes of all that stands in a SELECT outside of its FROM, queries inside it as one node each."""
+    for root in _expressions(select):
+        yield from root.walk(prune=lambda node: isinstance(node, exp.Query))
+
+
+def expression_queries(select: exp.Select) -> Iterator[exp.Query]:
+    """The queries inside the expressions of a SELECT (EXISTS, IN, scalar), at any depth."""
+    for root in _expressions(select):
+        inside = root.args.get("on") if isinstance(root, exp.Join) else root
+        if inside is not None:
+            yield from inside.find_all(exp.Query)
+
+
+def _expressions(select: exp.Select) -> Iterator[exp.Expr]:
+    for argument, value in select.args.items():
+        if argument not in ("with_", "from_"):
+            for child in value if isinstance(value, list) else [value]:
+                if isinstance(child, exp.Expr):
+                    yield child
+
+
+def own_queries(node: exp.Expr | None) -> list[exp.Query]:
+    """The outermost queries inside an expression."""
+    if node is None:
+        return []
+    if isinstance(node, exp.Query):
+        return [node]
+    return [inner for inner in own_nodes(node) if isinstance(inner, exp.Query)]
+
+
+def sources_of(select: exp.Select) -> list[exp.Expr]:
+    """What stands in FROM and the joins, in order."""
+    start = select.args.get("from_")
+    if start is None:
+        return []
+    return [start.this, *(join.this for join in select.args.get("joins") or ())]
+
+
+def kind_of(join: exp.Join) -> str:
+    """INNER, LEFT, RIGHT, FULL, SEMI or ANTI; any other join is refused."""
+    side, kind = (join.side or "").upper(), (join.kind or "").upper()
+    found = KINDS.get((side, kind))
+    if found is None or join.method or join.args.get("using") or isinstance(join.this, exp.Lateral):
+        raise unsupported(fragment(join))
+    return found
+
+
+def relations_in(node: exp.Expr) -> frozenset[str]:
+    """The relations that a lifted query reads, at any depth."""
+    return frozenset(table.name for table in node.find_all(exp.Table))
+
+
+def aliases_in(node: exp.Expr) -> frozenset[str]:
+    """The aliases of all sources at any depth, lateral views included."""
+    tables = {source.alias_or_name for source in node.find_all(exp.Table, exp.Subquery)}
+    laterals = {lateral.args["alias"].name for lateral in node.find_all(exp.Lateral) if lateral.args.get("alias")}
+    return frozenset(tables | laterals)
+
+
+def read_as(node: exp.Expr, reading: Reading, changed: frozenset[str]) -> exp.Expr:
+    """A copy that reads every relation as of one time; relations that did not change are the same at both."""
+    copied = node.copy()
+    for table in list(copied.find_all(exp.Table)):
+        if not table.args.get("freshline_done"):
+            at = reading if table.name in changed else Reading.NEW
+            rename(table, view_of(at, table.name))
+    return copied
+
+
+def rename(table: exp.Table, view: str) -> None:
+    """Let a table node read a view, under the alias that it has."""
+    alias = table.alias_or_name
+    table.set("this", exp.to_identifier(view, quoted=True))
+    table.set("alias", exp.TableAlias(this=exp.to_identifier(alias, quoted=True)))
+    table.set("freshline_done", True)
+
+
+def touched_source(source: exp.Expr) -> exp.Subquery:
+    """The changed rows of a source under its alias, with a mark that no padded row has."""
+    assert isinstance(source, exp.Table)
+    return _derived(f"SELECT *, true AS {TOUCHED} FROM `{view_of(Reading.CHANGED, source.name)}`", source.alias_or_name)
+
+
+def empty_source(source: exp.Expr) -> exp.Expr:
+    """The source without a row, with its columns."""
+    if not isinstance(source, exp.Table):
+        return source.copy()
+    return _derived(f"SELECT * FROM `{view_of(Reading.NEW, source.name)}` WHERE false", source.alias_or_name)
+
+
+def touched_mark(source: exp.Expr) -> exp.Expr:
+    """The condition that a row holds a changed row of the source."""
+    return exp.column(TOUCHED, table=source.alias_or_name, quoted=True)
+
+
+def _derived(text: str, alias: str) -> exp.Subquery:
+    query: exp.Expr = exp.maybe_parse(text, dialect=DIALECT)
+    for table in query.find_all(exp.Table):
+        table.set("freshline_done", True)
+    return exp.Subquery(this=query, alias=exp.TableAlias(this=exp.to_identifier(alias, quoted=True)))
+
+
+def item_expression(item: exp.Expr) -> exp.Expr:
+    """What a select item computes, without its name."""
+    return item.this if isinstance(item, exp.Alias) else item
+
+
+def items_by_name(select: exp.Select) -> Mapping[str, exp.Expr]:
+    """The select list by lower-case name."""
+    return {item.alias_or_name.lower(): item_expression(item) for item in select.expressions}

@@ -1,0 +1,184 @@
+"""The generated queries find mistakes of the analysis: each of these, planted, is found within a few cases."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from sqlglot import exp
+
+from freshline.query import exactness
+from freshline.query.rules import key_columns, keys, touched_rows
+from freshline.query.tree import Reading
+from tests.scenarios.generator.case import draw
+from tests.scenarios.generator.judge import Counts, judge_analysis
+
+MOST_CASES = 400
+
+
+@pytest.fixture(autouse=True)
+def nothing_kept():
+    """A result that was kept would hide a bug that is planted later, or be one in another test."""
+    kept = (keys.find_affected, exactness.read_exactness)
+    for each in kept:
+        each.cache_clear()
+    yield
+    for each in kept:
+        each.cache_clear()
+
+
+def only_new(real):
+    """The other side of a join is read as it is now, never as it was."""
+    return lambda node, reading, changed: real(node, Reading.NEW, changed)
+
+
+def without_padded_rows(real):
+    """Rows that an outer join keeps without a partner are forgotten."""
+
+    def changed_at(start, joins, index):
+        found = real(start, joins, index)
+        return [item for item in found if not any(isinstance(part, exp.Exists) for part in item.where)] or found
+
+    return changed_at
+
+
+def without_subqueries(real):
+    """Queries inside expressions are taken for ones that never change."""
+    return lambda select, changed: []
+
+
+def without_guard(real):
+    """A NULL that comes into what NOT IN reads is overlooked."""
+
+    def not_in(node, query, touched, inside, guards):
+        return real(node, query, touched, inside, [])
+
+    return not_in
+
+
+def without_null_asked(real):
+    """A NULL that is looked for by NOT IN is overlooked."""
+
+    def not_in(node, query, touched, inside, guards):
+        condition = real(node, query, touched, inside, guards)
+        return condition.this if isinstance(condition, exp.Or) else condition
+
+    return not_in
+
+
+def without_totals(real):
+    """Only the groups that hold every grouping column are looked for."""
+    return lambda self, items, group=None: real(self, items)
+
+
+def without_right_side(real):
+    """A set operation looks at its left side only."""
+
+    def set_operation(query, context):
+        if isinstance(query, exp.SetOperation):
+            right = query.expression.args["from_"].this.name
+            context = replace(context, changed=context.changed - {right})
+        return real(query, context)
+
+    return set_operation
+
+
+def with_plain_equality(real):
+    """Partitions are found with `=`, which no NULL meets."""
+    return lambda *arguments: real(*arguments).replace("<=>", "=")
+
+
+def with_one_partition(real):
+    """Of windows that differ, the first one decides."""
+    return lambda query: real(query)[:1]
+
+
+def with_every_condition(real):
+    """Conditions that read what changed are kept as they are now."""
+    return lambda node, changed: False
+
+
+def with_one_value(real):
+    """What a subquery gives for a row is part of the key with its new value only."""
+
+    def some_rows(select, changed, guards, exactness):
+        alone = sum(table.name in changed for table in select.find_all(exp.Table)) == 1
+        return [
+            touched_rows.Touched(item.start, item.joins, item.laterals, item.where, item.both and not alone)
+            for item in real(select, changed, guards, exactness)
+        ]
+
+    return some_rows
+
+
+def with_selected_columns(real):
+    """All grouping columns are taken for the key, although a window looks at more rows."""
+    return lambda query: []
+
+
+def below_an_outer_join(real):
+    """Changed rows tell keys by themselves below any join, where a row without a partner has NULL for them."""
+    return lambda join: "INNER"
+
+
+def with_equality_of_one_side(real):
+    """Columns that equal each other anywhere are taken for ones of the changed rows."""
+
+    def equal_to(changed, conditions, names, types):
+        columns = [column for condition in conditions for column in condition.find_all(exp.Column)]
+        own = next((column for column in columns if column.table == changed), None)
+        found = real(changed, conditions, names, types)
+        if own is None:
+            return found
+        return {(c.table, c.name.lower()): own for c in columns if c.table != changed} | found
+
+    return equal_to
+
+
+def by_a_sum(real):
+    """A sum of DOUBLE is taken for a value that is the same whenever it is computed."""
+    return lambda node, parts: (real(node, parts)[0], True)
+
+
+BUGS = [
+    (key_columns, "kind_of", below_an_outer_join),
+    (key_columns, "_equal_to", with_equality_of_one_side),
+    (key_columns, "read_as", only_new),
+    (touched_rows, "_changed_at", without_padded_rows),
+    (touched_rows, "_changed_subqueries", without_subqueries),
+    (touched_rows, "_not_in", without_guard),
+    (touched_rows, "_not_in", without_null_asked),
+    (touched_rows.Touched, "select", without_totals),
+    (key_columns, "set_operation", without_right_side),
+    (key_columns, "_in_partition", with_plain_equality),
+    (key_columns, "_windows", with_one_partition),
+    (touched_rows, "_reads", with_every_condition),
+    (key_columns, "touched_rows", with_one_value),
+    (key_columns, "_windows", with_selected_columns),
+]
+
+
+@pytest.mark.slow
+def test_a_key_by_a_sum_of_doubles_is_found(monkeypatch):
+    monkeypatch.setattr(exactness, "_aggregated", by_a_sum(exactness._aggregated))
+
+    cases = (draw(seed, tables=6, doubles=True, thresholds=True) for seed in range(7000, 7100))
+
+    assert any(judge_analysis(case, Counts(), orders=True) is not None for case in cases)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("place", "name", "plant"), BUGS, ids=[plant.__name__ for _, _, plant in BUGS])
+def test_a_planted_bug_is_found(monkeypatch, place, name, plant):
+    planted = plant(getattr(place, name))
+    monkeypatch.setattr(place, name, planted)
+    if place is key_columns and name == "set_operation":
+        monkeypatch.setattr(key_columns, "RULES", (planted, *key_columns.RULES[1:]))
+
+    found = next(
+        (seed for seed in range(5000, 5000 + MOST_CASES) if judge_analysis(draw(seed, tables=6), Counts()) is not None),
+        None,
+    )
+
+    assert found is not None, plant.__doc__
+    print(f"{plant.__name__} was found by case {found - 5000 + 1}")
