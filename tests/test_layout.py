@@ -124,7 +124,9 @@ HEAVY = ("pyspark", "dagster", "deltalake", "py4j", "pandas", "pyarrow")
 LIGHT_SOURCES = ("sources/*/connector.py", "sources/*/position.py", "sources/formats/json.py", "sources/formats/csv.py")
 
 
-@pytest.mark.parametrize("files", ["declare/**/*.py", "plan/**/*.py", "manage/**/*.py", "cli/**/*.py", *LIGHT_SOURCES])
+@pytest.mark.parametrize(
+    "files", ["declare/**/*.py", "query/**/*.py", "plan/**/*.py", "manage/**/*.py", "cli/**/*.py", *LIGHT_SOURCES]
+)
 def test_importing_it_loads_nothing_heavy(files):
     modules = [
         ".".join(file.relative_to(LIBRARY.parent).with_suffix("").parts).removesuffix(".__init__")
