@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from freshline.declare.registry import find_connector
 from freshline.errors import RequestError
 from tests.kafka import Record
 from tests.sources.conformance import SECRET, Conformance, Row, SecretConformance, System, ids
@@ -159,6 +161,27 @@ class TestPairs(Conformance):
     @pytest.fixture
     def system(self, installed, lab, tmp_path):
         return PairsInFiles(lab, tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["files", "kafka"])
+def test_a_log_whose_receipts_are_from_before_positions_had_a_kind_goes_on(lab, kafka, tmp_path, monkeypatch, kind):
+    system = LandingFolder(lab, tmp_path) if kind == "files" else Topic(lab, kafka)
+    system.declare()
+    system.send({"id": 1, "a": "x"})
+    position = find_connector(kind).position
+    with monkeypatch.context() as patch:
+        as_json = position.as_json
+        patch.setattr(
+            position, "as_json", lambda self: {name: v for name, v in as_json(self).items() if name != "kind"}
+        )
+        lab.refresh("s")
+        assert "kind" not in json.loads(lab.receipt("s").to_json())["positions"]["s"]
+    lab.restart(lose_control_store=True)
+
+    assert lab.refresh("s").strategy == "noop"
+    system.send({"id": 2, "a": "y"})
+    assert lab.refresh("s").rows_out == 1
+    assert ids(lab) == [1, 2]
 
 
 def test_a_lab_writes_the_format_of_another_package(installed, lab):

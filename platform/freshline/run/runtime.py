@@ -115,7 +115,9 @@ class Runtime:
     _shared: dict[str, Any] = field(default_factory=dict)
     _locks: dict[TableName, threading.Lock] = field(default_factory=dict)
     _guard: threading.Lock = field(default_factory=threading.Lock)
-    _readers_guard: threading.RLock = field(default_factory=threading.RLock)
+    _readers_guard: threading.Lock = field(default_factory=threading.Lock)
+    # Held while jars are fetched, which keeps only those waiting that need them too.
+    _shared_guard: threading.Lock = field(default_factory=threading.Lock)
 
     @cached_property
     def refresh_log(self) -> RefreshLog:
@@ -134,7 +136,7 @@ class Runtime:
 
     def shared(self, name: str, make: Callable[[], T]) -> T:
         """A thing that all readers of a connector share, made when it is first asked for."""
-        with self._readers_guard:
+        with self._shared_guard:
             if name not in self._shared:
                 self._shared[name] = make()
             found: T = self._shared[name]
