@@ -12,6 +12,7 @@ from freshline.declare.names import TableName
 from freshline.declare.query_parser import parse_query
 from freshline.declare.spec import Merge, MergeKind, TableSpec
 from freshline.errors import IncrementalError
+from freshline.plan import step
 from freshline.plan.changes import ChangeKind, Changes
 from freshline.plan.position import TablePosition
 from freshline.plan.receipt import Receipt
@@ -226,3 +227,67 @@ def test_rows_below_a_lookup_join_are_not_computed_by_keys():
     spec = table("SELECT s.a FROM s LEFT JOIN d FOR SYSTEM_TIME AS OF PROCTIME() AS d ON s.k = d.k")
 
     assert step_of(spec, changes(kind=ChangeKind.MUTATE)).reason.about == "updates or deletes below a lookup join"
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """The rules over a query that are asked, in order."""
+    names = []
+
+    def counted(name, real):
+        return lambda *arguments, **named: names.append(name) or real(*arguments, **named)
+
+    for name in ("find_branches", "find_origin", "find_affected", "find_algebra"):
+        monkeypatch.setattr(step, name, counted(name, getattr(step, name)))
+    return names
+
+
+def test_keys_and_algebra_are_not_looked_for_where_rows_are_appended(asked):
+    assert isinstance(step_of(table(), changes()), Append)
+    assert asked == ["find_branches"]
+
+
+def test_keys_and_algebra_are_not_looked_for_where_partitions_are_replaced(asked):
+    spec = table("SELECT a, count(*) AS n FROM s GROUP BY a", partitioned_by=("a",))
+
+    assert isinstance(step_of(spec, changes()), ReplacePartitions)
+    assert asked == ["find_branches", "find_origin"]
+
+
+@pytest.mark.parametrize(("strategy", "rules"), [("append", ["find_branches"]), ("keys", ["find_affected"])])
+def test_only_the_strategy_that_was_asked_for_is_looked_for(asked, strategy, rules):
+    assert strategy_of(step_of(table("SELECT a, k FROM s"), changes(), strategy=strategy)) == strategy
+    assert asked[: len(rules)] == rules
+    assert "find_origin" not in asked
+
+
+def test_a_full_refresh_that_is_asked_for_says_why_it_is_needed_or_that_it_was_requested():
+    needed = step_of(table("SELECT max(a) AS m FROM s"), changes(), strategy="full")
+    wanted = step_of(table(partitioned_by=("a",)), changes(), strategy="full")
+
+    assert (needed.reason.code, wanted.reason.code) == ("NO_KEY", "REQUESTED")
+
+
+def test_every_candidate_is_looked_for_where_all_are_shown(asked):
+    found = find_candidates(situation(table("SELECT a, count(*) AS n FROM s GROUP BY a"), changes()))
+
+    assert [strategy_of(each) for each in found.steps] == ["keys", "full"]
+    assert set(found.refused) == {"append", "partition"}
+    assert asked == ["find_branches", "find_origin", "find_affected", "find_algebra"]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT a FROM s",
+        "SELECT a, count(*) AS n FROM s GROUP BY a",
+        "SELECT max(a) AS m FROM s",
+        "SELECT uuid() AS u FROM s",
+    ],
+)
+@pytest.mark.parametrize("kind", [ChangeKind.APPEND, ChangeKind.MUTATE, ChangeKind.NOTHING, ChangeKind.HISTORY_GONE])
+@pytest.mark.parametrize("partitioned_by", [(), ("a",)])
+def test_the_step_that_is_taken_is_the_first_of_all_candidates(query, kind, partitioned_by):
+    found = situation(table(query, partitioned_by=partitioned_by), changes(kind=kind))
+
+    assert choose_step(found) == find_candidates(found).steps[0]

@@ -5,7 +5,7 @@ Doing nothing is a step, with a reason. Running and explaining read the same ste
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import assert_never
 
@@ -169,10 +169,13 @@ class Candidates:
 def choose_step(situation: Situation) -> Step:
     """The step to take: the preferred candidate, or the strategy that was asked for.
 
-    Raises IncrementalError where that one is not right for the situation.
+    Rules are asked in order until one holds, so a rule behind it costs nothing. Raises IncrementalError where the
+    strategy that was asked for is not right for the situation.
     """
-    found = find_candidates(situation)
-    asked = situation.request.strategy
+    asked, rules = situation.request.strategy, rules_of(situation.spec)
+    if asked is not None and asked in rules:
+        rules = {asked: rules[asked]}
+    found = _without_changes(situation) or _ask(situation, rules, first_only=asked is None)
     if asked is None or isinstance(found.steps[0], Noop):
         return found.steps[0]
     for step in found.steps:
@@ -205,7 +208,35 @@ def strategy_of(step: Step) -> str:
 
 
 def find_candidates(situation: Situation) -> Candidates:
-    """Every step that is right for the situation; gates first, then the query's shape."""
+    """Every step that is right for the situation, whichever of them a refresh would take."""
+    return _without_changes(situation) or _ask(situation, rules_of(situation.spec))
+
+
+def rules_of(spec: TableSpec) -> Mapping[str, Rule]:
+    """The rules for changes of a table's inputs by strategy, the preferred one first.
+
+    Each is asked by itself, of a situation whose receipt is there and in which an input that drives the table changed.
+    """
+    return MERGE_RULES if spec.merge is not None else QUERY_RULES
+
+
+def _ask(situation: Situation, rules: Mapping[str, Rule], *, first_only: bool = False) -> Candidates:
+    """The steps of these rules, and a full refresh; with `first_only`, no rule is asked after one that holds."""
+    steps: list[Step] = []
+    refused: dict[str, Reason] = {}
+    for strategy, rule in rules.items():
+        found = rule(situation)
+        if isinstance(found, Reason):
+            refused[strategy] = found
+            continue
+        steps.append(found)
+        if first_only:
+            break
+    return Candidates((*steps, Full(_why_full(refused))), refused)
+
+
+def _without_changes(situation: Situation) -> Candidates | None:
+    """The candidates of a situation in which it does not matter what the query makes of changes; None otherwise."""
     spec, receipt, request = situation.spec, situation.receipt, situation.request
     if request.partitions:
         return _only(ReplaceNamedPartitions(request.partitions, Reason("REQUESTED")))
@@ -221,25 +252,25 @@ def find_candidates(situation: Situation) -> Candidates:
         hit = [changes for changes in driving.values() if changes.kind is kind]
         if hit:
             return _only(Full(Reason(code, "; ".join(f"{item.name}: {item.detail or kind}" for item in hit))))
-    changed = {name: changes for name, changes in driving.items() if changes.kind is not ChangeKind.NOTHING}
-    if situation.gaps or not changed:
+    if situation.gaps or not _changed(situation):
         return _gaps_or_nothing(situation)
     if not isinstance(spec.query, SqlQuery):
         return _only(Full(Reason("UDF_NOT_DECLARED")))
     query = read_query(spec.query)
     if query.volatile is not None:
         return _only(Full(Reason("NONDETERMINISTIC", query.volatile)))
-    if spec.merge is not None:
-        found: dict[str, Step | Reason] = {"merge": _merge(spec, changed, query), "keys": _refold(spec, changed, query)}
-    else:
-        found = {
-            "append": _append(spec, receipt, changed, query),
-            "partition": _partition(spec, receipt, changed, query),
-            "keys": _keys(situation, receipt, changed, query),
-        }
-    steps = [step for step in found.values() if not isinstance(step, Reason)]
-    refused = {strategy: reason for strategy, reason in found.items() if isinstance(reason, Reason)}
-    return Candidates((*steps, Full(_why_full(refused))), refused)
+    return None
+
+
+def _changed(situation: Situation) -> Mapping[TableName, Changes]:
+    """The inputs that drive the table and changed."""
+    driving = {name: situation.changes[name] for name in situation.spec.driving}
+    return {name: changes for name, changes in driving.items() if changes.kind is not ChangeKind.NOTHING}
+
+
+def _query(situation: Situation) -> Query:
+    assert isinstance(situation.spec.query, SqlQuery)
+    return read_query(situation.spec.query)
 
 
 def _whole(situation: Situation) -> Full | Begin | None:
@@ -289,9 +320,11 @@ def _why_full(refused: Mapping[str, Reason]) -> Reason:
     return Reason("REQUESTED")
 
 
-def _merge(spec: TableSpec, changed: Mapping[TableName, Changes], query: Query) -> Step | Reason:
-    (item,) = changed.values()
-    branches = find_branches(query)
+def merge_step(situation: Situation) -> MergeRows | Reason:
+    """The step that folds new rows into the stored ones, or why it is not right."""
+    spec = situation.spec
+    (item,) = _changed(situation).values()
+    branches = find_branches(_query(situation))
     if isinstance(branches, Reason):
         return branches
     assert spec.merge is not None
@@ -306,11 +339,13 @@ def _merge(spec: TableSpec, changed: Mapping[TableName, Changes], query: Query) 
     return MergeRows(item.name, Reason("MERGE_TYPE", spec.merge.kind), updates)
 
 
-def _refold(spec: TableSpec, changed: Mapping[TableName, Changes], query: Query) -> Step | Reason:
-    (item,) = changed.values()
+def refold_step(situation: Situation) -> RefoldKeys | Reason:
+    """The step that folds the keys of changed rows again, or why it is not right."""
+    spec = situation.spec
+    (item,) = _changed(situation).values()
     merge = spec.merge
     assert merge is not None
-    branches = find_branches(query)
+    branches = find_branches(_query(situation))
     if isinstance(branches, Reason):
         return branches
     if item.log:
@@ -337,28 +372,32 @@ def _without_feed(changed: Mapping[TableName, Changes]) -> Reason | None:
     return None
 
 
-def _append(spec: TableSpec, receipt: Receipt, changed: Mapping[TableName, Changes], query: Query) -> Append | Reason:
+def append_step(situation: Situation) -> Append | Reason:
+    """The step that adds the query over new rows, or why it is not right."""
+    spec, receipt, changed = situation.spec, situation.receipt, _changed(situation)
+    assert receipt is not None
     # Partitions that were refreshed apart from the rest hold rows beyond the receipt's positions: to append what came
     # since those would bring in such rows twice. Below a lookup join they were computed at the receipt's positions.
     if receipt.is_apart and not spec.lookups:
         return Reason("UNSUPPORTED", "partitions were refreshed apart from the rest")
     if not all(changes.kind is ChangeKind.APPEND for changes in changed.values()):
         return Reason("UNSUPPORTED", "updates or deletes of an input")
-    branches = find_branches(query)
+    branches = find_branches(_query(situation))
     inputs = branches if isinstance(branches, Reason) else branches.delta_inputs(frozenset(changed))
     if isinstance(inputs, Reason):
         return inputs
     return _without_feed(changed) or Append(inputs, Reason("INSERTS_ONLY", ", ".join(str(name) for name in changed)))
 
 
-def _partition(
-    spec: TableSpec, receipt: Receipt, changed: Mapping[TableName, Changes], query: Query
-) -> ReplacePartitions | Reason:
+def partition_step(situation: Situation) -> ReplacePartitions | Reason:
+    """The step that computes touched partitions again, or why it is not right."""
+    spec, receipt, changed = situation.spec, situation.receipt, _changed(situation)
+    assert receipt is not None
     if receipt.kept_before is not None:
         return Reason("UNSUPPORTED", "rows of an earlier declaration are kept, and a partition may have such")
     if spec.lookups:
         return Reason("UNSUPPORTED", "partitions of a lookup join are computed only where they are named")
-    origin = find_origin(query, spec.partitioned_by)
+    origin = find_origin(_query(situation), spec.partitioned_by)
     if isinstance(origin, Reason):
         return origin
     others = [name for name in changed if name != origin.input]
@@ -369,10 +408,10 @@ def _partition(
     )
 
 
-def _keys(
-    situation: Situation, receipt: Receipt, changed: Mapping[TableName, Changes], query: Query
-) -> RefreshKeys | Reason:
-    spec = situation.spec
+def keys_step(situation: Situation) -> RefreshKeys | Reason:
+    """The step that computes the rows of affected keys again, or why it is not right."""
+    spec, receipt, changed = situation.spec, situation.receipt, _changed(situation)
+    assert receipt is not None
     if spec.lookups:
         # A row keeps the dimension that it met, so it cannot be computed again from what is there now.
         return Reason("UNSUPPORTED", "updates or deletes below a lookup join")
@@ -388,7 +427,7 @@ def _keys(
     if unknown:
         return Reason("UNSUPPORTED", f"the columns of {unknown[0]} are not known")
     types = {name.view.lower(): types for name, types in situation.types.items()}
-    resolved = ResolvedQuery.of(query.text, schema, types)
+    resolved = ResolvedQuery.of(_query(situation).text, schema, types)
     touched = frozenset(name.view.lower() for name in changed)
     affected = find_affected(resolved, touched, primary_key=spec.primary_key)
     if isinstance(affected, Reason):
@@ -413,3 +452,8 @@ def _algebra(spec: TableSpec, query: ResolvedQuery, changed: frozenset[str]) -> 
         return None
     unique = not spec.primary_key or set(found.keys) <= {key.lower() for key in spec.primary_key}
     return found if unique else None
+
+
+Rule = Callable[[Situation], Step | Reason]
+QUERY_RULES: Mapping[str, Rule] = {"append": append_step, "partition": partition_step, "keys": keys_step}
+MERGE_RULES: Mapping[str, Rule] = {"merge": merge_step, "keys": refold_step}
