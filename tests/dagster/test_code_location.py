@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 from dagster import AssetKey, AssetSpec, DefaultSensorStatus, Definitions
+from dagster._core.remote_representation.external_data import RepositorySnap
+from dagster_shared.serdes import serialize_value
 
 from freshline.dagster import FreshlineProject, build_definitions
 from freshline.errors import DeclarationErrors, SettingsError
@@ -24,6 +26,8 @@ def load(project: Path) -> Definitions:
         warnings.simplefilter("error")
         loaded = build_definitions(FreshlineProject(project))
         Definitions.validate_loadable(loaded)
+    # As a code server hands them to the webserver: values of our own classes in tags or metadata do not pass.
+    assert serialize_value(RepositorySnap.from_def(loaded.get_repository_def()))
     return loaded
 
 

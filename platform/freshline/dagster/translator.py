@@ -103,7 +103,7 @@ def table_of(graph: Graph, name: TableName) -> FreshlineTable:
     return FreshlineTable(
         name=spec.name.name,
         namespace=spec.name.namespace,
-        kind=kind_of(spec),
+        kind=kind_of(spec).value,
         mode=graph.mode(name).value,
         mode_reason=graph.mode_reason(name),
         freshness_seconds=graph.freshness(name).seconds,

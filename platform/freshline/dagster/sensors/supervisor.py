@@ -313,7 +313,7 @@ def _decision(record: RefreshResult, key: AssetKey) -> AssetObservation:
     return AssetObservation(
         asset_key=key,
         description=f"{record.state}: {record.reason}",
-        metadata={"state": record.state, "reason": record.reason},
+        metadata={"state": record.state.value, "reason": record.reason},
     )
 
 
