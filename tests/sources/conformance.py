@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import ClassVar
 
 import pytest
@@ -208,6 +209,8 @@ class Conformance:
 
         assert rows == [{"id": 1, "a": "x"}, {"id": 2, "a": "y"}]
         assert ids(lab) == [1]
+        with pytest.raises(RequestError, match="of another source"):
+            lab.union("s", replace(token, end=token.version))
         assert lab.union("s", token)[0] == rows
         lab.refresh("s")
         system.send({"id": 3, "a": "z"})

@@ -148,6 +148,16 @@ class TestSpool(SecretConformance):
 
         assert system.file.with_name("messages.read").read_text() == "2"
 
+    def test_a_queue_that_cannot_hear_it_is_a_problem_of_a_refresh_that_succeeded(self, lab, system):
+        system.file.with_name("messages.read").mkdir()
+        system.declare()
+        system.send({"id": 1, "a": "x"})
+        outcome = lab.refresh("s")
+
+        assert (outcome.state, outcome.rows_out) == ("SUCCEEDED", 1)
+        assert "does not hear what was read" in str(outcome.problems)
+        assert lab.refresh("s").strategy == "noop"
+
     def test_another_queue_in_its_place_is_an_error(self, lab, system):
         system.declare()
         system.send({"id": 1, "a": "x"})

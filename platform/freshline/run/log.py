@@ -39,7 +39,7 @@ from freshline.commit.write import (
     write_and_read_back,
 )
 from freshline.declare.spec import SourceSpec
-from freshline.errors import DefinitionChangedError, FencedError, ForeignWriteError
+from freshline.errors import DefinitionChangedError, FencedError, ForeignWriteError, FreshlineError
 from freshline.plan.disk import history_seconds
 from freshline.plan.receipt import Receipt, Violation, added_up
 from freshline.plan.request import LIVE, RefreshRequest
@@ -126,7 +126,7 @@ def refresh_log(
     reader = runtime.reader(spec)
     look = reader.look(position, Asked(cancellation, progress, wait=request.wait_for_settle))
     version = newest_version(path)
-    totals = _Totals()
+    totals, problems = _Totals(), list(look.problems)
     committed = False
     left = look.left
     if look.is_new or version is None or lacks_columns(path, spec):
@@ -145,7 +145,11 @@ def refresh_log(
                     passed = passed_by(spec, path, batch.committed.version, receipt.seq, watermark)
                     watermark = passed.watermark
                     totals.late, totals.ahead = totals.late + passed.late, totals.ahead + passed.ahead
-                reader.release(portion, seconds=time.monotonic() - begun, rejected=batch.rejected)
+                try:
+                    reader.release(portion, seconds=time.monotonic() - begun, rejected=batch.rejected)
+                except FreshlineError as error:
+                    # The rows are committed. The next look releases again, from the position that it is given.
+                    problems.append(error)
                 totals.add(batch, portion)
                 version, committed, left = batch.committed.version, True, portion.left
                 if reader.pauses and request.cause == LIVE and time.monotonic() - started > LIVE_SECONDS:
@@ -169,7 +173,7 @@ def refresh_log(
         mode=mode,
         data_timestamp=look.at if not left else None if receipt is None else receipt.data_timestamp,
         committed=committed,
-        problems=look.problems,
+        problems=tuple(problems),
         violations=totals.violations,
     )
 

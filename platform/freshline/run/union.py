@@ -97,6 +97,9 @@ def read_union(
         token = _plan(runtime, spec.name, log, cancellation)
     elif token.table != spec.name:
         raise RequestError(f"the token is of a union read of {token.table}, not of {spec.name}.")
+    of = log.connection.position
+    if of is None or not isinstance(token.start, of) or not isinstance(token.end, of):
+        raise RequestError(f"the token is of another source than {log.name} is now. Read anew.")
     path = runtime.warehouse.path(log.name)
     if table_id(path) != token.log.table_id:
         raise RequestError(f"{log.name} is another table than the one that the token was made for. Read anew.")

@@ -141,8 +141,10 @@ class Group:
 
 @dataclass(frozen=True)
 class Records:
-    """The records of a portion, not decoded yet. `counts` are how many there must be of each FILE, where that is known:
-    they are counted before they are committed, and `Reader.confirm` is told.
+    """The records of a portion, not decoded yet, in one group at least.
+
+    `counts` are how many there must be of each FILE, where that is known: they are counted before they are committed,
+    and `Reader.confirm` is given the result.
     """
 
     groups: tuple[Group, ...]
@@ -241,6 +243,8 @@ class Reader(ABC, Generic[L, P]):
 
     def release(self, portion: P, *, seconds: float, rejected: int) -> None:
         """Called after the commit: the source may forget. A process that is killed before it never calls it.
+
+        An error of freshline that it raises is reported as a problem of the refresh, whose rows are committed.
 
         `seconds` is how long the portion took, `rejected` how many of its records went to quarantine.
         """
