@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
+import sqlglot
 
+from freshline.declare.columns import output_columns
 from freshline.declare.names import TableName
 from freshline.declare.query import LookupJoin, SqlQuery
 from freshline.declare.query_parser import parse_query, parse_sql, parse_structure
@@ -328,3 +330,18 @@ def test_an_error_shows_the_function_of_a_time_window_as_it_is_written(text, sho
 def test_a_named_window_is_still_one():
     tree = parse_structure(parse("SELECT sum(x) OVER w AS s FROM t WINDOW w AS (PARTITION BY y)"))
     assert len(tree.args["windows"]) == 1
+
+
+def test_a_declared_query_is_parsed_once_for_its_places_and_its_columns(monkeypatch):
+    texts = []
+    real = sqlglot.parse
+    monkeypatch.setattr(sqlglot, "parse", lambda text, **options: texts.append(text) or real(text, **options))
+    text = "SELECT t.a AS once, d.b FROM t LEFT JOIN d FOR SYSTEM_TIME AS OF PROCTIME() AS d ON t.k = d.k"
+
+    query = parse(text)
+    for _ in range(2):
+        columns = output_columns(query, "t.sql", {TableName.parse("t"): ("a", "k"), TableName.parse("d"): ("b", "k")})
+        assert columns == ("once", "b")
+    assert parse_structure(query) is parse_structure(parse(text))
+
+    assert len(texts) == 1

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from typing import cast
 
@@ -30,6 +31,8 @@ from freshline.declare.rules import Problems, breach
 from freshline.declare.tokens import Kind, Text, Token
 from freshline.errors import DeclarationError
 
+# Trees are large, and a declaration asks for that of its query several times within moments.
+KEPT_TREES = 64
 FILE_FORMATS = frozenset("delta parquet json csv text orc avro xml binaryfile iceberg hudi".split())
 
 _NOT_A_QUERY = (exp.Command, exp.Insert, exp.Update, exp.Delete, exp.Merge, exp.Create, exp.Drop, exp.Into, exp.Block)
@@ -80,10 +83,12 @@ def parse_query(text: str, path: str, line: int) -> SqlQuery:
 
 
 def parse_structure(query: SqlQuery) -> exp.Query:
-    """The tree of a query that was read before; `version_of(d)` stands in it as the number 0."""
-    return cast(
-        exp.Query, parse_trees(_covered(query.text, query.removed, [span for span, _ in query.version_calls]))[0]
-    )
+    """The tree of a query that was read before; `version_of(d)` stands in it as the number 0.
+
+    It is the one that `parse_query` looked at, as long as that is kept, so nobody may change it.
+    """
+    calls = [span for span, _ in query.version_calls]
+    return cast(exp.Query, _kept_trees(_covered(query.text, query.removed, calls))[0])
 
 
 def parse_sql(text: str) -> exp.Query:
@@ -104,6 +109,12 @@ def parse_trees(text: str) -> list[exp.Expr]:
         return [tree for tree in sqlglot.parse(text, dialect=SparkSql) if tree is not None]
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise SqlglotError("a call in it has not the arguments that its function takes") from error
+
+
+@lru_cache(maxsize=KEPT_TREES)
+def _kept_trees(text: str) -> tuple[exp.Expr, ...]:
+    """The trees of a declared text, of which places, columns and options are checked one after another."""
+    return tuple(parse_trees(text))
 
 
 def is_refused_call(token: Token, following: Sequence[str]) -> bool:
@@ -276,7 +287,7 @@ class _Parser:
 
     def _tree(self, text: str) -> exp.Expr:
         try:
-            found = parse_trees(text)
+            found = _kept_trees(text)
         except ParseError as error:
             facts = error.errors[0] if error.errors else {}
             line = self.text.first_line + int(facts.get("line") or 1) - 1

@@ -17,10 +17,10 @@ from sqlglot import exp
 from freshline.declare.graph import Graph
 from freshline.declare.names import TableName
 from freshline.declare.query import SqlQuery
-from freshline.declare.query_parser import parse_sql
 from freshline.declare.spec import Mode, TableSpec
 from freshline.declare.time_partition import PartitionUnit, TimePartition
 from freshline.plan.partition import Interval, PartitionState, partition_name
+from freshline.query.query import Query
 from freshline.query.rules.partition import origin_of
 
 NAMED = "it is named"
@@ -182,7 +182,7 @@ def _follows(graph: Graph, spec: TableSpec, reads: Sequence[TableName]) -> Table
     coarser = spec.time_partitions.unit is not PartitionUnit.HOUR
     if origin.input != upstream.name or not same_zone or not coarser:
         return None
-    tree = parse_sql(f"SELECT {origin.expressions[0]}").expressions[0]
+    tree = Query(f"SELECT {origin.expressions[0]}").tree.expressions[0]
     while isinstance(tree, exp.Paren):
         tree = tree.this
     plain = isinstance(tree, exp.Column) and tree.name.lower() == upstream.partitioned_by[0].lower()

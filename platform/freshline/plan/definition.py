@@ -20,10 +20,10 @@ from sqlglot.errors import SqlglotError
 from freshline.declare.managing import BEGINNING
 from freshline.declare.names import TableName
 from freshline.declare.query import SqlQuery
-from freshline.declare.query_parser import parse_sql
 from freshline.declare.spec import TableSpec
 from freshline.errors import FormatError, RequestError
 from freshline.query.functions import is_aggregate, name_of
+from freshline.query.query import Query
 
 FORMAT = 1
 # They make several rows of one.
@@ -173,7 +173,7 @@ def may_keep_rows(before: Definition, after: Definition) -> bool:
     if before.query is None or after.query is None:
         return False
     try:
-        old, new = parse_sql(before.query), parse_sql(after.query)
+        old, new = Query(before.query).tree, Query(after.query).tree
     except SqlglotError:
         return False
     if not isinstance(old, exp.Select) or not isinstance(new, exp.Select):
@@ -215,7 +215,7 @@ def _names(columns: tuple[str, ...]) -> str:
 def _otherwise_changed(before: str, after: str) -> str | None:
     """What changed beside new columns in the outermost list; None where nothing did."""
     try:
-        old, new = parse_sql(before), parse_sql(after)
+        old, new = Query(before).tree, Query(after).tree
     except SqlglotError:
         return "the query changed"
     if not isinstance(old, exp.Select) or not isinstance(new, exp.Select):

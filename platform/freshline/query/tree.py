@@ -90,9 +90,9 @@ class _Written(Spark):
         }
 
 
-def sql(node: exp.Expr) -> str:
-    """The node as Spark SQL."""
-    return node.sql(dialect=_Written, comments=False)
+def sql(node: exp.Expr, *, copy: bool = True) -> str:
+    """The node as Spark SQL. Without `copy` the node may be changed by it, and is of no use any more."""
+    return node.sql(dialect=_Written, comments=False, copy=copy)
 
 
 def fragment(node: exp.Expr) -> str:
@@ -228,14 +228,16 @@ def rename(table: exp.Table, view: str) -> None:
 def touched_source(source: exp.Expr) -> exp.Subquery:
     """The changed rows of a source under its alias, with a mark that no padded row has."""
     assert isinstance(source, exp.Table)
-    return _derived(f"SELECT *, true AS {TOUCHED} FROM `{view_of(Reading.CHANGED, source.name)}`", source.alias_or_name)
+    mark = exp.alias_(exp.true(), TOUCHED)
+    return _derived(exp.Select(expressions=[exp.Star(), mark]), view_of(Reading.CHANGED, source.name), source)
 
 
 def empty_source(source: exp.Expr) -> exp.Expr:
     """The source without a row, with its columns."""
     if not isinstance(source, exp.Table):
         return source.copy()
-    return _derived(f"SELECT * FROM `{view_of(Reading.NEW, source.name)}` WHERE false", source.alias_or_name)
+    nothing = exp.Select(expressions=[exp.Star()], where=exp.Where(this=exp.false()))
+    return _derived(nothing, view_of(Reading.NEW, source.name), source)
 
 
 def touched_mark(source: exp.Expr) -> exp.Expr:
@@ -243,11 +245,11 @@ def touched_mark(source: exp.Expr) -> exp.Expr:
     return exp.column(TOUCHED, table=source.alias_or_name, quoted=True)
 
 
-def _derived(text: str, alias: str) -> exp.Subquery:
-    query: exp.Expr = exp.maybe_parse(text, dialect=DIALECT)
-    for table in query.find_all(exp.Table):
-        table.set("freshline_done", True)
-    return exp.Subquery(this=query, alias=exp.TableAlias(this=exp.to_identifier(alias, quoted=True)))
+def _derived(select: exp.Select, view: str, source: exp.Expr) -> exp.Subquery:
+    """A SELECT from a view in the place of a source, under its alias."""
+    table = exp.Table(this=exp.to_identifier(view, quoted=True), freshline_done=True)
+    select.set("from_", exp.From(this=table))
+    return exp.Subquery(this=select, alias=exp.TableAlias(this=exp.to_identifier(source.alias_or_name, quoted=True)))
 
 
 def item_expression(item: exp.Expr) -> exp.Expr:

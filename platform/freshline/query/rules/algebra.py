@@ -159,10 +159,10 @@ def find_algebra(query: ResolvedQuery, changed: frozenset[str]) -> Algebra | Non
 def _stage(item: Lifted, changed: frozenset[str]) -> SignedStage | None:
     """The stage with its signed rows; None where it changed and is not linear."""
     query = item.query
-    new = sql(read_as(query, Reading.NEW, changed))
+    new = sql(read_as(query, Reading.NEW, changed), copy=False)
     if not relations_in(query) & changed:
         return SignedStage(item.relation, new, None, ())
-    old = sql(read_as(query, Reading.OLD, changed))
+    old = sql(read_as(query, Reading.OLD, changed), copy=False)
     if isinstance(query, exp.Union) and not query.args.get("distinct") and not query.args.get("by_name"):
         signed = []
         for side in (query.this, query.expression):
@@ -223,7 +223,7 @@ def _terms(query: exp.Select, items: Sequence[exp.Expr], changed: frozenset[str]
         term.set("expressions", [*(item.copy() for item in items), sign])
         for argument in (*ORDERS, "group"):
             term.set(argument, None)
-        terms.append(sql(read_as(term, Reading.NEW, changed)))
+        terms.append(sql(read_as(term, Reading.NEW, changed), copy=False))
     return terms
 
 

@@ -77,12 +77,12 @@ def _texts(rows: list[Touched], items: list[exp.Expr], context: Context, group: 
             continue
         alone = select_alone(touched, items, context.types) if group is None else None
         if alone is not None:
-            found.append(sql(read_as(alone, Reading.NEW, context.changed)))
+            found.append(sql(read_as(alone, Reading.NEW, context.changed), copy=False))
             continue
         query = touched.select(items, group)
-        found.append(sql(read_as(query, Reading.NEW, context.changed)))
+        found.append(sql(read_as(query, Reading.NEW, context.changed), copy=False))
         if touched.both:
-            found.append(sql(read_as(query, Reading.OLD, context.changed)))
+            found.append(sql(read_as(query, Reading.OLD, context.changed), copy=False))
     return list(dict.fromkeys(found))
 
 
@@ -249,7 +249,7 @@ def _in_partition(
     chosen = {name: item for name, item in items_by_name(query).items() if name in asked}
     parts = [_named(part, f"freshline_p{number}") for number, part in enumerate(partition)]
     rows.set("expressions", [*(_named(item, name) for name, item in chosen.items()), *parts])
-    text = sql(read_as(rows, reading, context.changed))
+    text = sql(read_as(rows, reading, context.changed), copy=False)
     on = " AND ".join(f"r.`freshline_p{number}` <=> k.`{name}`" for number, name in enumerate(names))
     columns = ", ".join(f"r.`{name}`" for name in asked)
     return f"SELECT {columns} FROM ({text}) r LEFT SEMI JOIN ({keys}) k ON {on}"

@@ -85,7 +85,7 @@ def find_affected(
         )
         queries = found.select(columns)
         guards = {
-            sql(read_as(guard, reading, context.changed)): reason
+            sql(read_as(guard, reading, context.changed), copy=False): reason
             for guard, reason in context.guards
             for reading in (Reading.NEW, Reading.OLD)
         }
@@ -105,7 +105,7 @@ def _as_written(exactness: Exactness, changed: frozenset[str]) -> tuple[list[Sta
         for table in query.find_all(exp.Table):
             if table.name in loose:
                 rename(table, view_of(Reading.NEW, f"{table.name}{WRITTEN}"))
-        return sql(read_as(query, Reading.NEW, changed))
+        return sql(read_as(query, Reading.NEW, changed), copy=False)
 
     stages = []
     for item in lifted.stages:
@@ -123,10 +123,10 @@ def _require_free_names(relations: Iterable[str]) -> None:
 
 def _stage(item: Lifted, context: Context) -> Stage:
     wide = context.exactness.wide(item.query)
-    new = sql(read_as(wide, Reading.NEW, context.changed))
+    new = sql(read_as(wide, Reading.NEW, context.changed), copy=False)
     if not relations_in(item.query) & context.changed:
         return Stage(item.relation, new)
-    old = sql(read_as(wide, Reading.OLD, context.changed))
+    old = sql(read_as(wide, Reading.OLD, context.changed), copy=False)
     found = find_keys(item.query, context)
     # From here on the stage is a relation that changed.
     if found.columns is None:
