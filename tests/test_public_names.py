@@ -13,8 +13,8 @@ PUBLIC = {
         reset_freshness restore_savepoint resume savepoints set_freshness source suspend table verify_tables
     """,
     "freshline.dagster": """
-        FreshlineProject FreshlineResource FreshlineTable FreshlineTranslator SparkResource asset_key_for
-        build_asset_selection build_assets build_checks build_definitions build_sensors
+        FreshlineProject FreshlineProjectComponent FreshlineResource FreshlineTable FreshlineTranslator SparkResource
+        asset_key_for build_asset_selection build_assets build_checks build_definitions build_sensors
     """,
 }
 

@@ -65,6 +65,18 @@ def test_files_that_are_no_declarations_are_passed_by(shop):
     assert shop.errors() == []
 
 
+def test_the_folder_of_dagsters_components_has_no_declarations_and_is_no_namespace(shop):
+    shop.declare("defs/own.py", "raise RuntimeError")
+    shop.declare("defs/lake/query.sql", "SELECT 1")
+    assert shop.errors() == []
+
+    written = shop.root / "assets" / "defs" / "t.sql"
+    with pytest.raises(DeclarationErrors, match="the folder defs is that of Dagster's components"):
+        read_project(
+            read_settings(shop.root, {}), {}, instead={written: "CREATE MATERIALIZED TABLE defs.t AS SELECT 1 AS a"}
+        )
+
+
 def test_a_declaration_deeper_than_a_namespace_is_refused(shop):
     shop.declare("a/b/t.sql", "CREATE MATERIALIZED TABLE t AS SELECT 1 AS a")
     rule, where, message = shop.error()

@@ -21,6 +21,14 @@ dependencies = ["freshline"]
 [tool.freshline]
 # Where the declarations are, one a file; every other setting has a default.
 declarations = "assets"
+
+# For Dagster's `dg`: it finds the same definitions as workspace.yaml.
+[tool.dg]
+directory_type = "project"
+
+[tool.dg.project]
+root_module = "assets"
+code_location_target_module = "assets.definitions"
 """
 
 WORKSPACE = """\
@@ -45,6 +53,10 @@ from pathlib import Path
 from freshline.dagster import FreshlineProject, build_definitions
 
 defs = build_definitions(FreshlineProject(Path(__file__).resolve().parent.parent))
+'''
+
+COMPONENTS = '''\
+"""Components of Dagster's `dg`, a folder each: `dg scaffold defs freshline.dagster.FreshlineProjectComponent shop`."""
 '''
 
 ORDERS = """\
@@ -142,6 +154,7 @@ def project_files(name: str) -> dict[str, str]:
         ".gitignore": GITIGNORE,
         "README.md": README.format(name=name),
         "assets/definitions.py": DEFINITIONS,
+        "assets/defs/__init__.py": COMPONENTS,
         "assets/orders.sql": ORDERS,
         "assets/spend.sql": SPEND,
         "landing/orders/2026-11-01.csv": FIRST_FILE,

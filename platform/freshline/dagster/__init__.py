@@ -7,8 +7,9 @@ defs = build_definitions(FreshlineProject(path))
 ```
 
 `build_assets`, `build_checks` and `build_sensors` make the parts of it. `FreshlineTranslator` says how a table is
-shown. `FreshlineResource` and `SparkResource` serve assets of your own, and `asset_key_for` and `build_asset_selection`
-name those of freshline. The names load what they need when they are first used.
+shown. `FreshlineProjectComponent` is the same as a component of `dg`. `FreshlineResource` and `SparkResource` serve
+assets of your own, and `asset_key_for` and `build_asset_selection` name those of freshline. The names load what they
+need when they are first used.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from freshline.dagster.component import FreshlineProjectComponent as FreshlineProjectComponent
     from freshline.dagster.definitions import build_assets as build_assets
     from freshline.dagster.definitions import build_checks as build_checks
     from freshline.dagster.definitions import build_definitions as build_definitions
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 # Loaded on first use: Spark is needed for SparkResource alone, and `freshline watch` asks this room for little.
 _MODULES = {
     "FreshlineProject": "freshline.dagster.project",
+    "FreshlineProjectComponent": "freshline.dagster.component",
     "FreshlineResource": "freshline.dagster.resource",
     "FreshlineTable": "freshline.dagster.translator",
     "FreshlineTranslator": "freshline.dagster.translator",
@@ -44,6 +47,7 @@ _MODULES = {
 }
 __all__ = [
     "FreshlineProject",
+    "FreshlineProjectComponent",
     "FreshlineResource",
     "FreshlineTable",
     "FreshlineTranslator",
@@ -63,3 +67,8 @@ def __getattr__(name: str) -> Any:
 
         return getattr(importlib.import_module(_MODULES[name]), name)
     raise AttributeError(f"module 'freshline.dagster' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """What is loaded, and the component: `dg` looks for components here by loading every name that this returns."""
+    return [*globals(), "FreshlineProjectComponent"]

@@ -35,6 +35,8 @@ __all__ = ["find_project", "read_declarations", "read_project", "read_settings"]
 SUFFIXES = (".sql", ".py")
 # Dagster's entry point lies beside the declarations.
 NOT_DECLARATIONS = ("definitions.py",)
+# The folder in which Dagster's `dg` keeps components: Python and SQL there declare no tables.
+COMPONENTS = "defs"
 
 
 def read_project(
@@ -142,8 +144,10 @@ def _files(settings: Settings, problems: Problems) -> Iterator[Path]:
         )
         return
     for base, folders, names in os.walk(folder, followlinks=True):
-        folders[:] = sorted(name for name in folders if not name.startswith(("_", ".")))
         depth = len(Path(base).relative_to(folder).parts)
+        folders[:] = sorted(
+            name for name in folders if not name.startswith(("_", ".")) and (depth > 0 or name != COMPONENTS)
+        )
         for name in sorted(names):
             if not name.endswith(SUFFIXES) or name.startswith(("_", ".")) or name in NOT_DECLARATIONS:
                 continue
@@ -167,6 +171,12 @@ def _shown(settings: Settings, file: Path) -> str:
 
 def _name_of(path: Path, at: Location) -> TableName:
     parts = (*path.parts[:-1], path.stem)
+    if len(parts) == 2 and parts[0] == COMPONENTS:
+        raise breach(
+            "FILE_NAME",
+            f"the folder {COMPONENTS} is that of Dagster's components, so it is no namespace. Choose another name.",
+            at,
+        )
     for part in parts:
         if not PART.match(part):
             raise breach(

@@ -1,0 +1,166 @@
+"""A project as a component of `dg`: a `defs.yaml` in place of Python.
+
+```yaml
+type: freshline.dagster.FreshlineProjectComponent
+attributes:
+  select: sales.*
+  translation:
+    key_prefix: lake
+    group_name: "layer_{{ table.namespace }}"
+```
+
+Without `from __future__ import annotations`: Dagster reads the fields and their resolvers from the annotations.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from dagster import AssetKey, AssetSpec, Definitions
+from dagster.components import (
+    Component,
+    ComponentLoadContext,
+    ComponentTypeSpec,
+    Resolvable,
+    Resolver,
+    Scaffolder,
+    ScaffoldRequest,
+    scaffold_component,
+    scaffold_with,
+)
+from dagster.components.utils.translation import TranslationFn, TranslationFnResolver
+from pydantic import BaseModel, Field
+
+from freshline.dagster.definitions import build_definitions
+from freshline.dagster.project import FreshlineProject
+from freshline.dagster.translator import FreshlineTable, FreshlineTranslator
+
+_KIND = "dagster/kind/"
+
+
+class ProjectScaffoldParams(BaseModel):
+    """What `dg scaffold defs freshline.dagster.FreshlineProjectComponent` may be told."""
+
+    project: str | None = Field(None, description="Folder of the freshline project, from the root of the dg project.")
+    environment: str | None = Field(None, description="Environment of the freshline project.")
+    select: str | None = Field(None, description="Tables and sources to load, such as sales.*")
+
+
+class ProjectScaffolder(Scaffolder[ProjectScaffoldParams]):
+    """Writes a `defs.yaml` with the attributes that were given."""
+
+    @classmethod
+    def get_scaffold_params(cls) -> type[ProjectScaffoldParams]:
+        return ProjectScaffoldParams
+
+    def scaffold(self, request: ScaffoldRequest[ProjectScaffoldParams]) -> None:
+        """Write the file. A component in Python has its arguments in Python, so they are left out there."""
+        scaffold_component(request, request.params.model_dump(exclude_none=True))
+
+
+@scaffold_with(ProjectScaffolder)
+@dataclass
+class FreshlineProjectComponent(Component, Resolvable):
+    """Tables and sources of a freshline project as assets, with their checks and sensors."""
+
+    project: Annotated[
+        str | None,
+        Resolver.default(
+            description="The folder of the freshline project, from the root of the dg project. Default: that root.",
+            examples=["../lake"],
+        ),
+    ] = None
+    environment: Annotated[
+        str | None,
+        Resolver.default(description="An environment of the project. Default: the one of FRESHLINE_ENV, then local."),
+    ] = None
+    select: Annotated[
+        str | Sequence[str],
+        Resolver.default(
+            description="The tables and sources to load: names, wildcards, methods such as mode:batch, + for what they "
+            "read or what reads them.",
+            examples=["sales.*", ["+sales.revenue", "mode:batch"]],
+        ),
+    ] = "*"
+    exclude: Annotated[
+        str | Sequence[str],
+        Resolver.default(description="Tables and sources to leave out, in the same syntax.", examples=["mode:batch"]),
+    ] = ()
+    checks: Annotated[bool, Resolver.default(description="Whether to load the checks of the tables.")] = True
+    sensors: Annotated[
+        bool,
+        Resolver.default(description="Whether to load the sensors; one component of a code location may have them."),
+    ] = True
+    translation: Annotated[
+        TranslationFn[FreshlineTable] | None,
+        TranslationFnResolver[FreshlineTable](lambda table: {"table": table}),
+    ] = None
+
+    @classmethod
+    def get_spec(cls) -> ComponentTypeSpec:
+        return ComponentTypeSpec(
+            description="Tables and sources of a freshline project as assets, with their checks and sensors.",
+            tags=["spark", "delta-lake"],
+            produces=["asset", "asset_check", "sensor"],
+        )
+
+    def get_translator(self) -> FreshlineTranslator:
+        """The translator of the attribute `translation`. A subclass may return another."""
+        return FreshlineTranslator() if self.translation is None else SpecTranslator(self.translation)
+
+    def build_defs(self, context: ComponentLoadContext) -> Definitions:
+        """The definitions. Raises DeclarationErrors and SettingsError as `build_definitions` does."""
+        project = FreshlineProject(context.project_root / (self.project or "."), self.environment)
+        return build_definitions(
+            project,
+            select=self.select,
+            exclude=self.exclude,
+            translator=self.get_translator(),
+            checks=self.checks,
+            sensors=self.sensors,
+        )
+
+
+class SpecTranslator(FreshlineTranslator):
+    """A translator that applies a function on asset specs, which is the form of `translation` in YAML, to its own."""
+
+    def __init__(self, translate: Callable[[AssetSpec, FreshlineTable], AssetSpec]) -> None:
+        self._translate = translate
+        self._known: dict[FreshlineTable, AssetSpec] = {}
+
+    def _spec(self, table: FreshlineTable) -> AssetSpec:
+        found = self._known.get(table)
+        if found is None:
+            base = AssetSpec(
+                key=super().get_asset_key(table),
+                description=super().get_description(table),
+                group_name=super().get_group_name(table),
+                tags=super().get_tags(table),
+                owners=list(super().get_owners(table)),
+                kinds=super().get_kinds(table),
+                metadata=super().get_metadata(table),
+            )
+            found = self._known[table] = self._translate(base, table)
+        return found
+
+    def get_asset_key(self, table: FreshlineTable) -> AssetKey:
+        return self._spec(table).key
+
+    def get_description(self, table: FreshlineTable) -> str | None:
+        return self._spec(table).description
+
+    def get_group_name(self, table: FreshlineTable) -> str:
+        return self._spec(table).group_name or super().get_group_name(table)
+
+    def get_tags(self, table: FreshlineTable) -> Mapping[str, str]:
+        # Dagster keeps kinds among the tags.
+        return {key: value for key, value in self._spec(table).tags.items() if not key.startswith(_KIND)}
+
+    def get_owners(self, table: FreshlineTable) -> Sequence[str]:
+        return self._spec(table).owners
+
+    def get_kinds(self, table: FreshlineTable) -> set[str]:
+        return self._spec(table).kinds
+
+    def get_metadata(self, table: FreshlineTable) -> Mapping[str, Any]:
+        return self._spec(table).metadata
