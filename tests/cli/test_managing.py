@@ -95,6 +95,32 @@ def test_a_table_is_created_shown_and_dropped(shop: Path, capsys: pytest.Capture
     assert value(capsys, "DESCRIBE EXTENDED sales.spent")["suspended"] is None
 
 
+def test_a_table_in_yaml_is_shown_and_changed_only_where_it_is_written(
+    shop: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = shop / "assets" / "defs" / "lake" / "defs.yaml"
+    file.parent.mkdir(parents=True)
+    written = (
+        "type: freshline.dagster.FreshlineProjectComponent\nattributes:\n  tables:\n"
+        "    - name: sales.spent\n      query: SELECT customer FROM orders\n"
+        "    - name: other\n      query: SELECT customer FROM orders\n"
+    )
+    file.write_text(written)
+
+    assert sql(capsys, "SHOW CREATE MATERIALIZED TABLE sales.spent") == (
+        "name: sales.spent\nquery: SELECT customer FROM orders\n"
+    )
+    for statement in (
+        "DROP MATERIALIZED TABLE sales.spent",
+        "ALTER MATERIALIZED TABLE sales.spent AS SELECT upper(customer) AS customer FROM orders",
+    ):
+        said = sql(capsys, statement, code=1)
+        assert "sales.spent is not declared in SQL, but in assets/defs/lake/defs.yaml." in said
+    assert "DUPLICATE_NAME" in sql(capsys, SPENT.replace("CREATE", "CREATE OR ALTER"), code=1)
+    assert file.read_text() == written
+    assert not (shop / "assets" / "sales" / "spent.sql").exists()
+
+
 def test_or_alter_changes_the_file(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sql(capsys, SPENT)
     other = SPENT.replace("CREATE", "CREATE OR ALTER").replace("customer", "upper(customer) AS customer")

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from dagster import AssetKey
 from dagster.components.core.component_tree import ComponentTree
 from dagster.components.resolved.errors import ResolutionException
@@ -108,6 +109,47 @@ def test_mistakes_in_declarations_and_selections_are_told_as_in_python(shop):
         load(shop)
 
 
+TABLES = """
+type: freshline.dagster.FreshlineProjectComponent
+attributes:
+  tables:
+    - name: busy
+      freshness: 1 hour
+      primary_key: customer
+      constraints:
+        several: {expect: order_count > 1, on_violation: DROP ROW}
+      options: {group: marketing}
+      query: |
+        SELECT customer, order_count
+        FROM spend
+"""
+
+
+def test_a_table_in_yaml_is_an_asset_with_its_text_and_line(shop):
+    file = shop / "assets" / "defs" / "shop" / "defs.yaml"
+    file.parent.mkdir()
+    file.write_text(TABLES.lstrip())
+    attributes = yaml.safe_load(TABLES)["attributes"]
+
+    loaded = load(shop, **attributes)
+
+    busy = specs(loaded)["busy"]
+    assert [dep.asset_key for dep in busy.deps] == [AssetKey("spend")]
+    assert (busy.group_name, busy.metadata["freshness_seconds"]) == ("marketing", 3600)
+    assert "```yaml\nname: busy\nfreshness: 1 hour\n" in busy.description
+    [reference] = busy.metadata["dagster/code_references"].code_references
+    assert reference.source == f"{file}:4"
+    assert {key.name for key in loaded.resolve_asset_graph().asset_check_keys if key.asset_key == AssetKey("busy")} > {
+        "constraint_several",
+        "unique_key",
+    }
+
+
+def test_tables_in_a_file_that_the_project_does_not_read_are_refused(shop):
+    with pytest.raises(SettingsError, match=r"busy: tables in YAML are read from defs.yaml files below .*assets/defs"):
+        load(shop, **yaml.safe_load(TABLES)["attributes"])
+
+
 def test_a_translation_that_cannot_be_rendered_is_an_error(shop):
     with pytest.raises(ResolutionException, match="'nothing' not found in scope"):
         load(shop, translation={"group_name": "{{ nothing.name }}"})
@@ -150,6 +192,10 @@ def test_dg_scaffolds_checks_and_lists_the_component_in_a_project_of_init(shop, 
     assert checked.returncode == 0, checked.stdout + checked.stderr
     listed = json.loads(dg(tmp_path, shop, "list", "defs", "--json").stdout)
     assert [asset["asset_key"] for asset in listed["assets"] if asset["is_executable"]] == ["lake/spend"]
+
+    file.write_text(TABLES.lstrip())
+    listed = json.loads(dg(tmp_path, shop, "list", "defs", "--json").stdout)
+    assert "busy" in {asset["asset_key"] for asset in listed["assets"]}
 
     file.write_text(f"type: {component}\nattributes:\n  slect: spend\n")
     refused = dg(tmp_path, shop, "check", "yaml")

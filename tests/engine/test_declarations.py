@@ -57,6 +57,20 @@ def test_a_new_and_a_removed_file_are_taken_up(settings, assets):
     assert TableName.parse("small") not in declarations.look()
 
 
+def test_a_table_in_yaml_is_taken_up_and_changed(settings, assets):
+    declarations = Declarations(settings)
+    file = assets / "defs" / "lake" / "defs.yaml"
+    file.parent.mkdir(parents=True)
+    head = "type: freshline.dagster.FreshlineProjectComponent\nattributes:\n  tables:\n"
+    file.write_text(f"{head}    - {{name: small, query: SELECT id FROM orders WHERE id > 5}}\n")
+    small = TableName.parse("small")
+    before = declarations.look().spec(small)
+
+    file.write_text(f"{head}    - {{name: small, query: SELECT id FROM orders WHERE id > 500}}\n")
+
+    assert declarations.look().spec(small).fingerprint != before.fingerprint
+
+
 def test_errors_are_for_those_who_ask_and_the_graph_before_stays_in_force(settings, assets):
     declarations = Declarations(settings)
     before = declarations.graph

@@ -34,6 +34,7 @@ from freshline.declare.graph import Graph
 from freshline.declare.names import TableName
 from freshline.declare.settings import Settings
 from freshline.declare.spec import SourceSpec, Spec, TableSpec
+from freshline.declare.yaml_table import declared_text
 from freshline.errors import SourceError
 from freshline.report.notices import silence_seconds
 
@@ -108,7 +109,7 @@ def freshness_policy(graph: Graph, name: TableName) -> FreshnessPolicy | None:
 def description(spec: Spec, root: Path, comment: str | None) -> str:
     """The comment, the declaration as it was written, and where."""
     code = declaration_text(root / spec.written_at.path, spec.written_at.line)
-    language = "python" if spec.written_at.path.endswith(".py") else "sql"
+    language = {".py": "python", ".yaml": "yaml"}.get(Path(spec.written_at.path).suffix, "sql")
     # The fence must be longer than any that the declaration itself holds.
     fence = "`" * max(3, 1 + max((len(ticks) for ticks in re.findall("`+", code)), default=0))
     parts = [comment] if comment else []
@@ -116,8 +117,10 @@ def description(spec: Spec, root: Path, comment: str | None) -> str:
 
 
 def declaration_text(file: Path, line: int) -> str:
-    """The text of a declaration: the whole of an SQL file, the top-level statement at `line` of a Python file."""
+    """The text of a declaration: an SQL file as a whole, the statement or entry at `line` of a Python or YAML file."""
     text = file.read_text(encoding="utf-8-sig")
+    if file.suffix == ".yaml":
+        return declared_text(text, line) or text.strip()
     if file.suffix != ".py":
         return text.strip()
     lines = text.split("\n")

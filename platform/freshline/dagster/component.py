@@ -21,6 +21,7 @@ from dagster.components import (
     Component,
     ComponentLoadContext,
     ComponentTypeSpec,
+    Model,
     Resolvable,
     Resolver,
     Scaffolder,
@@ -34,8 +35,40 @@ from pydantic import BaseModel, Field
 from freshline.dagster.definitions import build_definitions
 from freshline.dagster.project import FreshlineProject
 from freshline.dagster.translator import FreshlineTable, FreshlineTranslator
+from freshline.declare.project import COMPONENT_FILE, COMPONENTS
+from freshline.errors import SettingsError
 
 _KIND = "dagster/kind/"
+
+
+class ConstraintAttributes(Model):
+    """A condition, and what becomes of a row that does not meet it."""
+
+    expect: str
+    on_violation: str | None = None
+
+
+class WatermarkAttributes(Model):
+    """A column, and how much older than the newest a row may be."""
+
+    column: str
+    delay: str | None = None
+
+
+class TableAttributes(Model):
+    """A table in YAML. Its fields are the clauses of CREATE MATERIALIZED TABLE; see `declare/yaml_table.py`."""
+
+    name: str
+    query: str
+    freshness: str | None = None
+    mode: str | None = None
+    primary_key: str | Sequence[str] | None = None
+    partitioned_by: str | Sequence[str] | None = None
+    cluster_by: str | Sequence[str] | None = None
+    watermark: WatermarkAttributes | None = None
+    constraints: Mapping[str, str | ConstraintAttributes] | None = None
+    comment: str | None = None
+    options: Mapping[str, str | int | float | bool] | None = None
 
 
 class ProjectScaffoldParams(BaseModel):
@@ -91,6 +124,16 @@ class FreshlineProjectComponent(Component, Resolvable):
         bool,
         Resolver.default(description="Whether to load the sensors; one component of a code location may have them."),
     ] = True
+    tables: Annotated[
+        Sequence[TableAttributes],
+        Resolver(
+            # As they are written: the project reads them from the file, and renders no template.
+            lambda _, tables: tables,
+            model_field_type=Sequence[TableAttributes],
+            description="Tables that are declared here, in place of SQL files.",
+            inject_before_resolve=False,
+        ),
+    ] = ()
     translation: Annotated[
         TranslationFn[FreshlineTable] | None,
         TranslationFnResolver[FreshlineTable](lambda table: {"table": table}),
@@ -111,6 +154,7 @@ class FreshlineProjectComponent(Component, Resolvable):
     def build_defs(self, context: ComponentLoadContext) -> Definitions:
         """The definitions. Raises DeclarationErrors and SettingsError as `build_definitions` does."""
         project = FreshlineProject(context.project_root / (self.project or "."), self.environment)
+        _require_read(project, self.tables)
         return build_definitions(
             project,
             select=self.select,
@@ -118,6 +162,19 @@ class FreshlineProjectComponent(Component, Resolvable):
             translator=self.get_translator(),
             checks=self.checks,
             sensors=self.sensors,
+        )
+
+
+def _require_read(project: FreshlineProject, tables: Sequence[TableAttributes]) -> None:
+    """Raise SettingsError for tables of a component whose file the project does not read: no engine would know them."""
+    graph = project.declared_graph
+    declared = {str(spec.name).lower() for spec in graph.tables if spec.written_at.path.endswith(COMPONENT_FILE)}
+    unknown = [table.name for table in tables if table.name.strip().lower() not in declared]
+    if unknown:
+        folder = project.settings.declarations / COMPONENTS
+        raise SettingsError(
+            f"{', '.join(unknown)}: tables in YAML are read from {COMPONENT_FILE} files below {folder}, and this "
+            "component is elsewhere. Move it there, or declare the tables in SQL."
         )
 
 

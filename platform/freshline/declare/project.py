@@ -35,8 +35,9 @@ __all__ = ["find_project", "read_declarations", "read_project", "read_settings"]
 SUFFIXES = (".sql", ".py")
 # Dagster's entry point lies beside the declarations.
 NOT_DECLARATIONS = ("definitions.py",)
-# The folder in which Dagster's `dg` keeps components: Python and SQL there declare no tables.
+# The folder in which Dagster's `dg` keeps components: Python and SQL there declare no tables, and this file may.
 COMPONENTS = "defs"
+COMPONENT_FILE = "defs.yaml"
 
 
 def read_project(
@@ -114,6 +115,9 @@ def _read(
             continue
         declarations.append(declaration)
         keys[declaration.spec.name] = key
+    for declaration, key in _yaml_declarations(settings, instead, cache, problems, broken):
+        declarations.append(declaration)
+        keys[declaration.spec.name] = key
 
     def resolve(
         declaration: Declaration, inputs: Mapping[TableName, tuple[str, ...] | None], logs: frozenset[TableName]
@@ -163,6 +167,44 @@ def _files(settings: Settings, problems: Problems) -> Iterator[Path]:
                 yield file
         if depth > 1:
             folders[:] = []
+
+
+def _yaml_declarations(
+    settings: Settings,
+    instead: Mapping[Path, str | None],
+    cache: DeclarationCache[Declaration],
+    problems: Problems,
+    broken: set[TableName],
+) -> Iterator[tuple[Declaration, str]]:
+    """The tables in the `defs.yaml` of components, with their keys in the cache.
+
+    Mistakes are collected in `problems`, and the names of tables that have any in `broken`.
+    """
+    for file in sorted((settings.declarations / COMPONENTS).rglob(COMPONENT_FILE)):
+        # YAML is loaded only for projects that have such a file.
+        from freshline.declare.yaml_table import find_tables
+
+        path = _shown(settings, file)
+        try:
+            text = instead[file] if file in instead else _text(file, path)
+            tables = () if text is None else find_tables(text, path)
+        except DeclarationError as error:
+            problems.extend(error)
+            continue
+        for table in tables:
+            key = cache.key("yaml", str(table.at), table.text)
+            found = cache.get(key)
+            try:
+                if found is None:
+                    clauses = table.clauses()
+                    found = _declare(clauses, clauses.name)
+                    cache.put(key, found)
+            except DeclarationError as error:
+                problems.extend(error)
+                if table.name is not None:
+                    broken.add(table.name)
+                continue
+            yield found, key
 
 
 def _shown(settings: Settings, file: Path) -> str:

@@ -62,6 +62,7 @@ RULES: dict[str, str] = {
     "REQUIRES_HISTORY": "`requires-history` names inputs of the query that are no dimensions of lookup joins.",
     "PYTHON_FILE": "A declaration in Python loads without an error.",
     "PYTHON_LIMIT": "A declaration in Python loads within the project's limits of time and memory.",
+    "YAML_DECLARATION": "A table in YAML has a name, a query, and other fields only of the documented list.",
     "PYTHON_DECLARATION": "freshline.table and freshline.source are called with the arguments that they document.",
 }
 

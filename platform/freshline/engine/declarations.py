@@ -110,7 +110,7 @@ class Declarations:
         self._changed(graph)
 
     def _look(self) -> Signature:
-        files = set(_files(self._settings.declarations, (".sql", ".py")))
+        files = set(_files(self._settings.declarations, (".sql", ".py", ".yaml")))
         if any(isinstance(table.query, PythonQuery) for table in self._graph.tables):
             # Tables in Python may import any module of the project.
             files.update(_files(self._settings.root, (".py",)))

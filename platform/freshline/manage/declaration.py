@@ -62,7 +62,7 @@ def create(statement: Create, settings: Settings) -> DeclarationChange:
         )
     old = _graph(settings)
     if file.suffix != ".sql":
-        raise RequestError(f"{name} is declared in Python, in {_shown(settings, file)}. Change it there.")
+        raise _not_in_sql(settings, name, file)
     text = f"{_trimmed(statement.text)};\n"
     new = open_project(settings, instead={file: text})
     _write(file, text)
@@ -112,7 +112,7 @@ def alter_query(
         or not isinstance(spec, TableSpec)
         or not isinstance(spec.query, SqlQuery)
     ):
-        raise RequestError(f"{name} is declared in Python, in {_shown(settings, file)}. Change it there.")
+        raise _not_in_sql(settings, name, file)
     begin = before.rfind(spec.query.text)
     if begin < 0:
         raise RequestError(f"its query is not found in {_shown(settings, file)}. Change it there.", where=str(name))
@@ -158,6 +158,9 @@ def drop(
     if readers:
         raise RequestError(f"{', '.join(str(each) for each in readers)} reads it. Drop that first.", where=str(name))
     file = settings.root / graph.spec(name).written_at.path
+    if file.suffix == ".yaml":
+        # The file may hold other tables, and is that of a component.
+        raise _not_in_sql(settings, name, file)
     open_project(settings, instead={file: None})
     # Nothing may refuse it from here on but the store and the disk: what is refused changes nothing.
     _require_control_store(settings, name)
@@ -174,8 +177,19 @@ def drop(
 
 
 def declaration_text(settings: Settings, graph: Graph, name: TableName) -> str:
-    """The file that declares a table or source, as it was written."""
-    return (settings.root / graph.spec(name).written_at.path).read_text(encoding="utf-8-sig").strip()
+    """The declaration of a table or source, as it was written: its file, or its entry in a YAML file."""
+    at = graph.spec(name).written_at
+    text = (settings.root / at.path).read_text(encoding="utf-8-sig")
+    if at.path.endswith(".yaml"):
+        # Loaded for such a file only.
+        from freshline.declare.yaml_table import declared_text
+
+        return declared_text(text, at.line) or text.strip()
+    return text.strip()
+
+
+def _not_in_sql(settings: Settings, name: TableName, file: Path) -> RequestError:
+    return RequestError(f"{name} is not declared in SQL, but in {_shown(settings, file)}. Change it there.")
 
 
 def _require_control_store(settings: Settings, name: TableName) -> None:

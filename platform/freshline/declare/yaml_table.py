@@ -1,0 +1,306 @@
+"""Tables in YAML: the attribute `tables` of a FreshlineProjectComponent, in a `defs.yaml` of Dagster's `dg`.
+
+```yaml
+type: freshline.dagster.FreshlineProjectComponent
+attributes:
+  tables:
+    - name: spend
+      freshness: 5 minutes
+      primary_key: customer
+      query: |
+        SELECT customer, sum(amount) AS total FROM orders GROUP BY customer
+```
+
+Each field becomes the clause of CREATE MATERIALIZED TABLE of its name, with the line on which it stands. Values are
+taken as they are written: YAML's own reading of `on`, `1:30` or `0x10` has no part in it, and nothing is rendered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from freshline.declare.clauses import QueryText, TableClauses, Written
+from freshline.declare.freshness import Freshness, parse_seconds
+from freshline.declare.location import Location
+from freshline.declare.names import PART, TableName
+from freshline.declare.rules import Problems, breach, nearest
+from freshline.declare.spec import Constraint, Downstream, OnViolation, Watermark
+
+COMPONENT = "freshline.dagster.FreshlineProjectComponent"
+RULE = "YAML_DECLARATION"
+FIELDS = (
+    "name",
+    "query",
+    "freshness",
+    "mode",
+    "primary_key",
+    "partitioned_by",
+    "cluster_by",
+    "watermark",
+    "constraints",
+    "comment",
+    "options",
+)
+
+
+@dataclass(frozen=True)
+class YamlTable:
+    """One entry of `tables`: where it stands, and its text without the indentation."""
+
+    at: Location
+    text: str
+    node: Any
+
+    @property
+    def name(self) -> TableName | None:
+        """The name of the table, None where it is none or missing."""
+        written = next((value for key, value in _pairs(self.node) if key.value == "name"), None)
+        try:
+            return TableName.parse(str(getattr(written, "value", "")))
+        except ValueError:
+            return None
+
+    def clauses(self) -> TableClauses:
+        """What the entry says. Raises DeclarationErrors with everything that is wrong with it."""
+        reader = _Reader(self.node, self.at)
+        clauses = reader.table()
+        reader.problems.raise_all()
+        assert clauses is not None, "an entry that cannot be read has raised"
+        return clauses
+
+
+def find_tables(text: str, path: str) -> tuple[YamlTable, ...]:
+    """The tables in a `defs.yaml`; none in one of other components. Raises DeclarationError for broken YAML."""
+    # The file of another component is none of ours, also where it is broken.
+    if COMPONENT not in text:
+        return ()
+    try:
+        documents = list(yaml.compose_all(text, Loader=yaml.SafeLoader))
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = 1 if mark is None else mark.line + 1
+        raise breach(RULE, f"the file is no YAML: {getattr(error, 'problem', error)}.", Location(path, line)) from error
+    return tuple(table for document in documents for table in _tables(document, text, path))
+
+
+def declared_text(text: str, line: int) -> str | None:
+    """The entry of the table at a line of a `defs.yaml`, None where there is none."""
+    return next((table.text for table in find_tables(text, "") if table.at.line == line), None)
+
+
+def _tables(document: Any, text: str, path: str) -> Iterator[YamlTable]:
+    fields = {key.value: value for key, value in _pairs(document)}
+    if getattr(fields.get("type"), "value", None) != COMPONENT:
+        return
+    attributes = {key.value: value for key, value in _pairs(fields.get("attributes"))}
+    tables = attributes.get("tables")
+    if tables is None:
+        return
+    if not isinstance(tables, yaml.SequenceNode):
+        raise breach(RULE, "tables is a list with an entry for each table.", Location(path, _line(tables)))
+    for node in tables.value:
+        yield YamlTable(Location(path, _line(node)), _text_of(node, text), node)
+
+
+def _text_of(node: Any, text: str) -> str:
+    indent = node.start_mark.column
+    lines = text[node.start_mark.index : node.end_mark.index].split("\n")
+    # The entry ends where the next begins: what is between them is not of it.
+    while lines and (not lines[-1].strip() or lines[-1].lstrip().startswith("#")):
+        lines.pop()
+    return "\n".join([lines[0], *(line[indent:] if not line[:indent].strip() else line for line in lines[1:])])
+
+
+def _pairs(node: Any) -> list[tuple[Any, Any]]:
+    return list(node.value) if isinstance(node, yaml.MappingNode) else []
+
+
+def _line(node: Any) -> int:
+    return int(node.start_mark.line) + 1
+
+
+class _Reader:
+    """Reads one entry; what is wrong is collected, so that all of it is reported at once."""
+
+    def __init__(self, node: Any, at: Location) -> None:
+        self.at = at
+        self.problems = Problems()
+        self.fields = self.mapping(node, "a table", FIELDS)
+
+    def table(self) -> TableClauses | None:
+        name, query = self.name(), self.query()
+        clauses = {
+            "primary_key": self.names("primary_key"),
+            "partitioned_by": self.names("partitioned_by"),
+            "cluster_by": self.names("cluster_by"),
+        }
+        comment, mode = self.text("comment"), self.text("mode")
+        freshness, watermark = self.freshness(), self.watermark()
+        constraints, options = self.constraints(), self.options()
+        if name is None or query is None:
+            return None
+        return TableClauses(
+            name=name,
+            written_at=self.at,
+            query=query,
+            **clauses,
+            comment=None if comment is None else comment.value,
+            freshness=freshness,
+            mode=None if mode is None else Written(mode.value.strip().upper(), mode.line),
+            watermark=watermark,
+            constraints=constraints,
+            options=options,
+        )
+
+    def refuse(self, message: str, line: int) -> None:
+        self.problems.add(RULE, message, Location(self.at.path, line))
+
+    def mapping(self, node: Any, what: str, known: tuple[str, ...] | None = None) -> dict[str, tuple[Any, int]]:
+        """The values by key, each with the line of its key; a key that is not `known` is refused."""
+        if not isinstance(node, yaml.MappingNode):
+            self.refuse(f"{what} is a mapping{'' if known is None else ' of ' + ', '.join(known)}.", _line(node))
+            return {}
+        found: dict[str, tuple[Any, int]] = {}
+        for key, value in _pairs(node):
+            name, line = str(key.value), _line(key)
+            if known is not None and name not in known:
+                self.refuse(f"{what} has no {name}.{nearest(name, known)}", line)
+            elif name in found:
+                self.problems.add(
+                    "DUPLICATE_CLAUSE",
+                    f"{name} is written twice, first on line {found[name][1]}. Remove one.",
+                    Location(self.at.path, line),
+                )
+            else:
+                found[name] = (value, line)
+        return found
+
+    def scalar(self, node: Any, what: str, line: int) -> str | None:
+        if isinstance(node, yaml.ScalarNode) and node.value.strip():
+            return str(node.value)
+        self.refuse(f"{what} is a text, and not {_kind(node)}.", line)
+        return None
+
+    def text(self, field: str) -> Written[str] | None:
+        if field not in self.fields:
+            return None
+        node, line = self.fields[field]
+        found = self.scalar(node, field, line)
+        return None if found is None else Written(found, line)
+
+    def required(self, field: str) -> Written[str] | None:
+        if field not in self.fields:
+            self.refuse(f"a table has a {field}.", self.at.line)
+        return self.text(field)
+
+    def name(self) -> TableName | None:
+        written = self.required("name")
+        if written is None:
+            return None
+        try:
+            return TableName.parse(written.value)
+        except ValueError as error:
+            self.problems.add("NAME", str(error), Location(self.at.path, written.line))
+            return None
+
+    def query(self) -> QueryText | None:
+        written = self.required("query")
+        if written is None:
+            return None
+        node, _ = self.fields["query"]
+        # The text of a block begins below its sign, that of a quoted or plain value on the line of it.
+        first = _line(node) + (node.style in ("|", ">"))
+        before = written.value[: len(written.value) - len(written.value.lstrip())]
+        return QueryText(written.value.strip().rstrip(";").rstrip(), first + before.count("\n"))
+
+    def freshness(self) -> Written[Freshness | Downstream] | None:
+        written = self.text("freshness")
+        if written is None:
+            return None
+        if written.value.strip().upper() == "DOWNSTREAM":
+            return Written(Downstream.DOWNSTREAM, written.line)
+        try:
+            return Written(Freshness.parse(written.value), written.line)
+        except ValueError as error:
+            self.problems.add("FRESHNESS_VALUE", str(error), Location(self.at.path, written.line))
+            return None
+
+    def names(self, field: str) -> Written[tuple[str, ...]] | None:
+        if field not in self.fields:
+            return None
+        node, line = self.fields[field]
+        nodes = node.value if isinstance(node, yaml.SequenceNode) else [node]
+        found = [self.scalar(each, f"a column of {field}", line) for each in nodes]
+        names = tuple(name.strip() for name in found if name is not None)
+        if len({name.lower() for name in names}) < len(names):
+            self.refuse(f"{field} names a column twice. Name it once.", line)
+            return None
+        return Written(names, line) if names else None
+
+    def watermark(self) -> Written[Watermark] | None:
+        if "watermark" not in self.fields:
+            return None
+        node, line = self.fields["watermark"]
+        given = self.mapping(node, "watermark", ("column", "delay"))
+        texts = {key: self.scalar(value, f"{key} of watermark", at) for key, (value, at) in given.items()}
+        column, delay = texts.get("column"), texts.get("delay", "0 seconds")
+        if column is None or delay is None:
+            if "column" not in given:
+                self.refuse("a watermark has a column.", line)
+            return None
+        try:
+            return Written(Watermark(column.strip(), parse_seconds(delay, "delay", least=0)), line)
+        except ValueError as error:
+            self.problems.add("WATERMARK", f"WATERMARK FOR {column}: {error}", Location(self.at.path, line))
+            return None
+
+    def constraints(self) -> tuple[Written[Constraint], ...]:
+        if "constraints" not in self.fields:
+            return ()
+        node, _ = self.fields["constraints"]
+        found = (self.constraint(name, *said) for name, said in self.mapping(node, "constraints").items())
+        return tuple(each for each in found if each is not None)
+
+    def constraint(self, name: str, node: Any, line: int) -> Written[Constraint] | None:
+        if not PART.match(name):
+            self.refuse(f"constraint {name!r} has a name of letters, digits and underscores.", line)
+            return None
+        said: Mapping[str, tuple[Any, int]] = {"expect": (node, line)}
+        if isinstance(node, yaml.MappingNode):
+            said = self.mapping(node, f"constraint {name}", ("expect", "on_violation"))
+        if "expect" not in said:
+            self.refuse(f"constraint {name} has a condition, expect.", line)
+            return None
+        condition = self.scalar(said["expect"][0], f"the condition of constraint {name}", line)
+        violation, at = said.get("on_violation", (None, line))
+        words = OnViolation.WARN.value if violation is None else self.scalar(violation, "on_violation", at)
+        if condition is None or words is None:
+            return None
+        words = " ".join(words.upper().split())
+        if words not in set(OnViolation):
+            self.refuse(f"on_violation is {words}. It is one of {', '.join(OnViolation)}.", at)
+            return None
+        return Written(Constraint(name, condition.strip(), OnViolation(words)), line)
+
+    def options(self) -> dict[str, Written[str]]:
+        if "options" not in self.fields:
+            return {}
+        node, _ = self.fields["options"]
+        found: dict[str, Written[str]] = {}
+        for key, (value, line) in self.mapping(node, "options").items():
+            text = value.value if isinstance(value, yaml.ScalarNode) else None
+            if text is None:
+                self.refuse(f"option '{key}' is a text, a number, true or false, and not {_kind(value)}.", line)
+            else:
+                found[key.strip().lower()] = Written(str(text), line)
+        return found
+
+
+def _kind(node: Any) -> str:
+    if isinstance(node, yaml.SequenceNode):
+        return "a list"
+    return "a mapping" if isinstance(node, yaml.MappingNode) else "nothing"
