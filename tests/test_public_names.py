@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import inspect
+import subprocess
+import sys
 
 import pytest
 
@@ -33,3 +36,29 @@ def test_each_public_name_is_there_and_says_what_it_is(package):
         assert isinstance(found, str) or found.__doc__, name
     with pytest.raises(AttributeError):
         module.nothing_of_the_kind  # noqa: B018
+
+
+def test_functions_return_values_and_not_dictionaries():
+    """A key is checked when it is read, a field by the type checker. Rows of a query are keyed by its columns."""
+    functions = {
+        f"{package}.{name}": str(inspect.signature(found).return_annotation)
+        for package in PUBLIC
+        for name in importlib.import_module(package).__all__
+        if inspect.isfunction(found := getattr(importlib.import_module(package), name))
+    }
+
+    assert len(functions) > 25
+    assert {name: returned for name, returned in functions.items() if "dict" in returned.lower()} == {}
+
+
+def test_what_dg_loads_of_the_door_is_not_spark():
+    """Each code server that loads components asks for every name that `dir` returns."""
+    code = (
+        "import sys, freshline.dagster as door\n"
+        "names = [name for name in dir(door) if hasattr(getattr(door, name), '__dg_package_entry__')]\n"
+        "print(names, 'pyspark' in sys.modules)"
+    )
+
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+    assert said.stdout.strip() == "['FreshlineProjectComponent'] False", said.stderr

@@ -24,7 +24,7 @@ class UnionRows:
     """What a union read found. `columns` are pairs of name and Spark type, `rows` hold the values as JSON has them."""
 
     columns: tuple[tuple[str, str], ...]
-    rows: tuple[dict[str, Any], ...]
+    rows: tuple[Mapping[str, Any], ...]
     token: Mapping[str, Any]
 
 
