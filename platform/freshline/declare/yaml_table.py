@@ -23,9 +23,9 @@ from typing import Any
 
 import yaml
 
-from freshline.declare.clauses import QueryText, TableClauses, Written
+from freshline.declare.clauses import QueryText, TableClauses
 from freshline.declare.freshness import Freshness, parse_seconds
-from freshline.declare.location import Location
+from freshline.declare.location import Location, Written
 from freshline.declare.names import PART, TableName
 from freshline.declare.rules import Problems, breach, nearest
 from freshline.declare.spec import Constraint, Downstream, OnViolation, Watermark
