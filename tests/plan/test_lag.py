@@ -1,4 +1,4 @@
-"""Lag follows rule 1: what the driving roots had, and never the time of the last run."""
+"""Lag follows rule 1 of docs/rules.md: what the driving roots had, and never the time of the last run."""
 
 from __future__ import annotations
 

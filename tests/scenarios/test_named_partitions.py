@@ -1,4 +1,4 @@
-"""Partitions that a person names are replaced exactly, or refused before any work (rule 6)."""
+"""Partitions that a person names are replaced exactly, or refused before any work (rule 6 of docs/rules.md)."""
 
 from __future__ import annotations
 

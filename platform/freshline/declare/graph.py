@@ -177,7 +177,7 @@ class Graph:
         return self._closure(name, self.driving)
 
     def driven(self, name: TableName) -> tuple[TableName, ...]:
-        """Everything that the table drives, near or far, in order: what lies below it, as rule 11 means it."""
+        """All tables that the table drives, directly or not, in order: those below it in rule 11 of docs/rules.md."""
         return self._closure(
             name, lambda each: [reader for reader in self.consumers(each) if each in self.driving(reader)]
         )

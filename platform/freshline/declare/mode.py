@@ -1,4 +1,4 @@
-"""Which mode keeps a table fresh (rule 3), and why.
+"""Which mode keeps a table fresh (rule 3 of docs/rules.md), and why.
 
 A pure function of freshness, the two thresholds, an explicit REFRESH_MODE and what the declaration can serve:
 

@@ -46,7 +46,8 @@ class Settings:
     """What a project runs on. All paths are absolute.
 
     `declarations` is the folder with one declaration a file. `continuous_below` and `incremental_below` are the two
-    thresholds of rule 3. `spark_confs` are passed to the session as they are and win over freshline's own defaults.
+    thresholds of rule 3 of docs/rules.md. `spark_confs` are passed to the session unchanged and override freshline's
+    defaults.
     """
 
     root: Path

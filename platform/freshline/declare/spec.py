@@ -170,7 +170,7 @@ class SourceSpec:
 
     @property
     def fingerprint(self) -> str:
-        """Changes when, and only when, the meaning of the declaration changes (rule 14)."""
+        """Changes when, and only when, the meaning of the declaration changes (rule 14 of docs/rules.md)."""
         return _fingerprint(
             "source",
             str(self.name).lower(),
@@ -248,7 +248,7 @@ class TableSpec:
 
     @property
     def fingerprint(self) -> str:
-        """Changes when, and only when, the meaning of the declaration changes (rule 14)."""
+        """Changes when, and only when, the meaning of the declaration changes (rule 14 of docs/rules.md)."""
         merge, times = self.merge, self.time_partitions
         return _fingerprint(
             "table",

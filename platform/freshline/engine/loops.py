@@ -1,4 +1,4 @@
-"""The loops: what keeps the tables by their modes while nobody asks for it (rule 3).
+"""The loops: what keeps the tables by their modes while nobody asks for it (rule 3 of docs/rules.md).
 
 One thread decides, the threads of `Work` do. A table is wished for because an input of it has a new version
 (continuous), or because it is due (all modes), or because one that is due depends on it; a source that is watched is
@@ -210,7 +210,7 @@ class Loops:
             LOG.warning("whether %s failed in a row is not recorded: %s", name, error)
 
     def _count(self, job: Job, outcome: RefreshResult | None) -> None:
-        """Keep the row of failures in the control store, and suspend the table when it is long enough (rule 12)."""
+        """Count failures in a row in the control store, and suspend the table if needed (rule 12 of docs/rules.md)."""
         name, intentions = job.table, self._runtime.control.intentions
         if outcome is not None and outcome.state == State.SUCCEEDED:
             if name in self._failing:

@@ -1,4 +1,4 @@
-"""The refreshes that are asked for, in the order in which they run (rule 9).
+"""The refreshes that are asked for, in the order in which they run (rule 9 of docs/rules.md).
 
 Manual ones before live ones before backfills, each kind in the order in which it was asked; never two of one table at
 once. A job that waits for its table does not keep others waiting. Backfills have threads of their own, half as many:

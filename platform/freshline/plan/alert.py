@@ -1,4 +1,4 @@
-"""Alerts as values (rule 16): what is wrong with a table or a process, since when, and who has been told."""
+"""Alerts as values (rule 16 of docs/rules.md): a trouble of a table or a process, its begin, and its deliveries."""
 
 from __future__ import annotations
 

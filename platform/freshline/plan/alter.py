@@ -1,4 +1,4 @@
-"""What to change of a table's promise when somebody asks for it, or why that cannot be had (rules 4, 11 and 13).
+"""Decide a change of a table's promise, or the reason against it (rules 4, 11 and 13 of docs/rules.md).
 
 Everything here comes from the arguments and is returned as a value: who writes it down does so only if the intentions
 are still those that it was decided on, and decides again otherwise.

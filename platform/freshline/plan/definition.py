@@ -1,4 +1,4 @@
-"""What a declaration means for the rows, and what became of it when it changed (rule 14).
+"""What a declaration means for the rows, and what became of it when it changed (rule 14 of docs/rules.md).
 
 A receipt names the fingerprint of the declaration that its rows follow. What that declaration said is kept beside the
 tables as a `Definition`, so that a change can be told apart: *additive*, where the query yields further columns and

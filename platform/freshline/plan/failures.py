@@ -1,4 +1,4 @@
-"""When failures in a row suspend a table (rule 12).
+"""When failures in a row suspend a table (rule 12 of docs/rules.md).
 
 Counted are scheduled failures that a retry cannot help: not those of a store or broker that is away, of refreshes that
 a person asked for, of backfills, nor of what the table reads. Attempts within one tick are one failure. Any success
@@ -16,7 +16,7 @@ from freshline.declare.freshness import Freshness
 from freshline.declare.names import TableName
 from freshline.plan.intentions import FailureRow
 
-# Rule 12: this many failures in a row, over at least this long.
+# Rule 12 of docs/rules.md: this many failures in a row, over at least this long.
 FAILURES = 5
 SPAN = timedelta(minutes=15)
 # A tick is as long as the table's freshness, and not longer than this: a table that is refreshed once a day and fails

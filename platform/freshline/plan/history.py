@@ -37,7 +37,7 @@ def inputs_short_after(receipt: Receipt | None, step: Step) -> frozenset[TableNa
 def require_history(
     spec: TableSpec, receipt: Receipt | None, changes: Mapping[TableName, Changes], reason: Reason
 ) -> None:
-    """Raise HistoryRequiredError where a full refresh would go without history that the table requires (rule 7).
+    """Raise HistoryRequiredError where a full refresh would lack required history (rule 7 of docs/rules.md).
 
     `reason` is that of the full refresh: that changed rows are gone may show only when they are read, and then no input
     is named.

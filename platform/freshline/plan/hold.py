@@ -1,4 +1,4 @@
-"""Which tables are left alone by what refreshes by itself, and why (rules 3 and 11).
+"""Which tables are left alone by what refreshes by itself, and why (rules 3 and 11 of docs/rules.md).
 
 A suspended table and those that it drives are; so are those whose sensor a person switched off in Dagster. Batch
 tables are left to Dagster where one was ever heard of. A person may refresh all of them by hand. Everything here comes

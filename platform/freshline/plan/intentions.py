@@ -38,7 +38,10 @@ class FreshnessOverride:
 
 @dataclass(frozen=True)
 class Suspension:
-    """A table is left as it is, until this ends or is taken back. `automatic`: after failures in a row (rule 12)."""
+    """The suspension of a table, until it ends or is withdrawn.
+
+    `automatic` says that failures in a row caused it (rule 12 of docs/rules.md).
+    """
 
     table: TableName
     by: str

@@ -1,4 +1,4 @@
-"""Lag: how far a table's data is behind its root sources (rule 1).
+"""Lag: how far a table's data is behind its root sources (rule 1 of docs/rules.md).
 
 The data timestamp of a table is a time up to which everything that its driving roots had is in its newest
 version. It moves forward without a commit: a check that finds nothing new in a source is handed on to every table

@@ -55,10 +55,10 @@ class TableStatus:
     """How one table or source stands.
 
     `kind` is `table`, `log` (a source whose rows arrive in a log table) or `source` (one that is read in place).
-    `state` is a word of rule 10, SCHEDULED for what was never refreshed; or SUSPENDED, BLOCKED or PAUSED for what is
-    left alone now, with the reason in `suspended`, `blocked_by` or `paused`. `freshness_seconds` and `mode` are those
-    in force: of `override` where there is one. `feasible` says whether the promise can be kept, None where nothing was
-    measured that tells. `event_timestamp` is the newest time of an event, by the column of the watermark, and
+    `state` is a word of rule 10 of docs/rules.md, SCHEDULED for what was never refreshed; or SUSPENDED, BLOCKED or
+    PAUSED for what is left alone now, with the reason in `suspended`, `blocked_by` or `paused`. `freshness_seconds` and
+    `mode` are those in force: of `override` where there is one. `feasible` says whether the promise can be kept, None
+    without a measurement. `event_timestamp` is the newest time of an event, by the column of the watermark, and
     `event_lag_seconds` how long ago that is; None without a watermark. `rows` and `quarantined` are counted by the
     statistics in the logs, None where those do not tell; `files` and `size_bytes` are those of the version. `error` is
     that of the newest refresh when it failed, or of reading this status, which `unreadable` then says; `problems` are

@@ -29,7 +29,10 @@ def partitions_of(spec: TableSpec) -> TimePartitions:
 
 
 def wanted_end(runtime: Runtime, spec: TableSpec) -> datetime:
-    """Up to where a refresh brings partitions in now (rule 5): the open one too, where freshness asks for it."""
+    """The end of the partitions that a refresh fills now, with the open one if freshness asks for it.
+
+    See rule 5 of docs/rules.md.
+    """
     partitions = partitions_of(spec)
     shorter = runtime.graph.freshness(spec.name).seconds < partitions.unit.seconds
     live = runtime.graph.mode(spec.name) is not Mode.BATCH

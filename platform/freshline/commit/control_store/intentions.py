@@ -108,7 +108,7 @@ class IntentionStore:
             also(connection)
         return True
 
-    # -- failures in a row (rule 12)
+    # -- failures in a row (rule 12 of docs/rules.md)
 
     def failures(self) -> dict[TableName, FailureRow]:
         """Of each table that has failed in a row: how often, since when, and how the last time."""

@@ -91,7 +91,7 @@ SUSPENSIONS = Table(
     Column("automatic", Boolean, nullable=False),
 )
 
-# Scheduled failures in a row that a retry cannot help, of each table that has any (rule 12).
+# Scheduled failures in a row that a retry cannot help, of each table that has any (rule 12 of docs/rules.md).
 FAILURES = Table(
     "freshline_failure",
     METADATA,

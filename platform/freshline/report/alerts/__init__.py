@@ -1,1 +1,1 @@
-"""Alerts (rule 16): what is wrong, who is told, and the watch that does both apart from what refreshes."""
+"""Alerts (rule 16 of docs/rules.md): the troubles, the channels, and the watch that runs apart from refreshes."""

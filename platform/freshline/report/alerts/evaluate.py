@@ -1,4 +1,4 @@
-"""From what is wrong now, and what was told before, to what is to be told (rule 16).
+"""From what is wrong now, and what was told before, to what is to be told (rule 16 of docs/rules.md).
 
 State-based: an alert is open from the news that raised it to the news that it is over, one a subject and kind. Each of
 RAISED, WORSENED and RECOVERED is told once; while it stays open, a REMINDER comes every so often. Pure: the same

@@ -1,0 +1,106 @@
+"""The prose of the docs: no sentence begins with "What", semicolons are rare, and cited rules exist.
+
+Only prose counts. Examples, code in backquotes and the addresses of links are left out.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "platform" / "docs"
+LIBRARY = ROOT / "platform" / "freshline"
+
+# Pages that are not rewritten yet. Each page leaves the tuple with its rewriting.
+NOT_REWRITTEN = (
+    "commands.md",
+    "dagster.md",
+    "operations.md",
+    "errors.md",
+    "testing.md",
+    "tutorial.md",
+    "benchmarks.md",
+    "refresh.md",
+    "declarations.md",
+    "reading.md",
+    "decisions.md",
+    "README.md",
+    "CHANGELOG.md",
+)
+PAGES = [
+    page
+    for page in [*sorted(DOCS.glob("*.md")), ROOT / "README.md", ROOT / "CHANGELOG.md"]
+    if page.name not in NOT_REWRITTEN
+]
+MOST_SEMICOLONS = 1
+
+NOT_PROSE = re.compile(
+    r"^```.*?^```$"  # examples
+    r"|``.+?``|`[^`]*`"  # code
+    r"|(?<=\])\([^)\s]*\)"  # addresses of links
+    r"|<[^>\n]*>|&\w+;",  # HTML
+    re.MULTILINE | re.DOTALL,
+)
+# With a capital letter the word stands at the beginning of a sentence, a cell or a heading.
+WHAT = re.compile(r"\bWhat\b.{0,60}")
+CITED = re.compile(r"\brules? (\d+(?:(?:, | and )\d+)*)(?P<page> of docs/rules\.md)?", re.IGNORECASE)
+
+
+def prose(text: str) -> str:
+    return NOT_PROSE.sub("", text)
+
+
+def cited_rules(text: str) -> list[tuple[int, bool]]:
+    """The number of each rule that a module names, and whether the page stands beside it."""
+    return [
+        (int(number), match["page"] is not None)
+        # A docstring may break the line anywhere within the reference.
+        for match in CITED.finditer(re.sub(r"\s+(?:#\s+)?", " ", text))
+        for number in re.findall(r"\d+", match[1])
+    ]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_no_sentence_begins_with_what(page: Path) -> None:
+    assert WHAT.findall(prose(page.read_text(encoding="utf-8"))) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_semicolons_are_rare(page: Path) -> None:
+    lines = [line for line in prose(page.read_text(encoding="utf-8")).split("\n") if ";" in line]
+
+    assert sum(line.count(";") for line in lines) <= MOST_SEMICOLONS, lines
+
+
+def test_pages_that_are_not_rewritten_exist() -> None:
+    assert [name for name in NOT_REWRITTEN if not (DOCS / name).is_file() and not (ROOT / name).is_file()] == []
+
+
+def test_only_prose_is_read() -> None:
+    text = (
+        "It is so; yes. What now?\n\n```sql\nSELECT 1; -- What\n```\n`a; What` [What](b;c) &amp; <a id='What;'></a>\n"
+    )
+
+    assert re.findall("What|;", prose(text)) == [";", "What", "What"]
+
+
+def test_each_rule_that_the_library_cites_is_on_the_page() -> None:
+    rules = {int(number) for number in re.findall(r"^(\d+)\. ", (DOCS / "rules.md").read_text("utf-8"), re.MULTILINE)}
+    cited = {
+        (f"{file.relative_to(LIBRARY)}", number, has_page)
+        for file in sorted(LIBRARY.rglob("*.py"))
+        for number, has_page in cited_rules(file.read_text(encoding="utf-8"))
+    }
+
+    assert rules == set(range(1, len(rules) + 1))
+    assert len(cited) > 20
+    assert sorted(each for each in cited if each[1] not in rules or not each[2]) == []
+
+
+def test_references_to_rules_are_found() -> None:
+    text = '"""Wait (rules 4, 11 and 13 of\n    docs/rules.md)."""\n# Rule 9\n'
+
+    assert cited_rules(text) == [(4, True), (11, True), (13, True), (9, False)]
