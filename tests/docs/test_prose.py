@@ -23,7 +23,6 @@ NOT_REWRITTEN = (
     "testing.md",
     "tutorial.md",
     "benchmarks.md",
-    "decisions.md",
     "README.md",
     "CHANGELOG.md",
 )
