@@ -23,7 +23,6 @@ NOT_REWRITTEN = (
     "testing.md",
     "tutorial.md",
     "benchmarks.md",
-    "README.md",
     "CHANGELOG.md",
 )
 PAGES = [
