@@ -166,7 +166,7 @@ def test_programs_declare_refresh_alter_compare_and_drop_a_table(engine: Shop) -
         freshline.create_table("SELECT 1", project=root)
 
     outcomes = freshline.refresh_tables("dear", project=root)
-    assert {outcome.table: outcome.state for outcome in outcomes}["dear"] == "SUCCEEDED"
+    assert {str(outcome.table): outcome.state for outcome in outcomes}["dear"] == "SUCCEEDED"
     query = "SELECT DISTINCT customer FROM spend"
     with pytest.raises(RequestError, match="Say from when on"):
         freshline.alter_query("dear", query, project=root)
