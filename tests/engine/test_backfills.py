@@ -55,12 +55,13 @@ class Bench:
         self.jobs: list[Job] = []
         self.refresh: Callable[[Job], RefreshResult] = succeeded
         self.work = Work(self._do, threads, lambda job, outcome: None)
-        self.runtime: Any = SimpleNamespace(
+        runtime: Any = SimpleNamespace(
             control=control, warehouse=Warehouse(settings.warehouse), clock=lambda: NOW, graph=self.graph
         )
+        self.runtime = runtime
         declarations: Any = SimpleNamespace(graph=self.graph, look_strictly=lambda check: self.graph)
         in_force = InForce(declarations, control, lambda: datetime.now(UTC))
-        self.requests = Requests(self.runtime, in_force, self.work, lambda graph: ())
+        self.requests = Requests(runtime, in_force, self.work, lambda graph: ())
 
     def declared(self, **other: str) -> Any:
         files = {

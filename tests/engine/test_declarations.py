@@ -9,7 +9,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from freshline.declare.graph import Graph
 from freshline.declare.names import TableName
+from freshline.declare.settings import Settings
 from freshline.engine.declarations import Declarations
 from freshline.errors import CancelledError, DeclarationError
 
@@ -21,7 +23,7 @@ TABLE = "CREATE MATERIALIZED TABLE big FRESHNESS = INTERVAL '1' HOUR AS SELECT i
 
 
 @pytest.fixture
-def assets(settings) -> Path:
+def assets(settings: Settings) -> Path:
     settings.declarations.mkdir()
     (settings.declarations / "orders.sql").write_text(ORDERS)
     (settings.declarations / "big.sql").write_text(TABLE.format(least=1))
@@ -36,7 +38,7 @@ def test_files_that_did_not_change_are_not_read_again(settings, assets):
 
 def test_a_changed_file_is_taken_up_and_told(settings, assets):
     declarations = Declarations(settings)
-    told = []
+    told: list[Graph] = []
     declarations.on_change(told.append)
     before = declarations.graph
     (assets / "big.sql").write_text(TABLE.format(least=100))

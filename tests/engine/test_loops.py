@@ -71,8 +71,9 @@ class Bench:
             settings=settings, control=control, warehouse=Warehouse(settings.warehouse), clock=lambda: self.now
         )
         self.control = control
-        self.declarations: Any = SimpleNamespace(graph=graph, look=lambda: self.declarations.graph)
-        self.in_force = InForce(self.declarations, control, lambda: self.now)
+        declarations: Any = SimpleNamespace(graph=graph, look=lambda: declarations.graph)
+        self.declarations = declarations
+        self.in_force = InForce(declarations, control, lambda: self.now)
         self.desk = Desk(graph, control, lambda: self.now)
         self.loops = Loops(runtime, self.in_force, self.work, random_number=lambda: 0.0)  # type: ignore[arg-type]
 
@@ -550,7 +551,12 @@ def test_what_is_due_leaves_out_what_is_suspended_and_what_is_below(bench):
 def test_ages_are_looked_at_when_the_first_table_becomes_due_and_not_before(bench, monkeypatch):
     looks = []
     look = bench.loops.status
-    monkeypatch.setattr(bench.loops, "status", lambda **how: looks.append(bench.now) or look(**how))
+
+    def counted(**how):
+        looks.append(bench.now)
+        return look(**how)
+
+    monkeypatch.setattr(bench.loops, "status", counted)
 
     def steps(seconds: float) -> int:
         """How many looks a step makes, after a time in which the loops have rested."""

@@ -97,9 +97,10 @@ class Project:
         """Leave no process behind, whatever a test came to."""
         state = read_state(self.settings.state)
         holder = read_holder(self.settings.warehouse)
-        for process in (state and state.process, state and state.jvm, holder and holder.process, holder and holder.jvm):
-            if process is not None:
-                process.end(grace_seconds=20.0)
+        for found in (state, holder):
+            for process in (found.process, found.jvm) if found is not None else ():
+                if process is not None:
+                    process.end(grace_seconds=20.0)
 
 
 def refresh(client: EngineClient, *tables: str, **arguments: Any) -> dict[str, dict[str, Any]]:
@@ -347,7 +348,9 @@ def test_declarations_with_errors_are_told_and_the_next_request_sees_the_repair(
 def test_loops_bring_in_what_lands_by_themselves(engine, project):
     refresh(engine)
     engine.set_loops(True)
-    assert read_state(project.settings.state).loops
+    state = read_state(project.settings.state)
+    assert state is not None
+    assert state.loops
     project.land("two", 10, 11)
 
     wait_until(lambda: {10, 11} <= set(project.ids("big")))
@@ -447,7 +450,8 @@ def test_a_jvm_that_outlives_its_supervisor_is_ended_by_the_next_start(tmp_path)
         os.kill(first.state.jvm.pid, signal.SIGSTOP)
         os.kill(first.state.process.pid, signal.SIGKILL)
         assert first.state.process.wait(10)
-        assert first.state.jvm.alive
+        outlived = first.state.jvm.alive
+        assert outlived
         told: list[str] = []
 
         second = project.connect(progress=told.append)

@@ -144,7 +144,7 @@ def test_what_reads_a_table_that_failed_is_blocked_and_the_rest_goes_on(bench):
     def refresh(job: Job) -> RefreshResult:
         if str(job.table) != "b":
             return succeeded(job)
-        return replace(succeeded(job), state="FAILED", error=QueryError("no", where="b"))
+        return replace(succeeded(job), state=State.FAILED, error=QueryError("no", where="b"))
 
     bench.refresh = refresh
     events = bench.ask()
@@ -235,7 +235,7 @@ def test_a_cancelled_request_ends_when_its_work_has_let_go(bench):
         begun.set()
         assert job.cancellation.wait(10)
         assert let_go.wait(10)
-        return replace(succeeded(job), state="CANCELLED")
+        return replace(succeeded(job), state=State.CANCELLED)
 
     bench.refresh = refresh
     request = bench.requests.submit("refresh", {})
@@ -258,7 +258,7 @@ def test_a_request_whose_process_was_killed_is_cancelled_at_the_next_look(bench)
     def refresh(job: Job) -> RefreshResult:
         begun.set()
         assert job.cancellation.wait(10)
-        return replace(succeeded(job), state="CANCELLED")
+        return replace(succeeded(job), state=State.CANCELLED)
 
     bench.refresh = refresh
     asker = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
@@ -281,7 +281,7 @@ def test_a_request_whose_asker_has_gone_is_cancelled(bench):
     def refresh(job: Job) -> RefreshResult:
         begun.set()
         assert job.cancellation.wait(10)
-        return replace(succeeded(job), state="CANCELLED")
+        return replace(succeeded(job), state=State.CANCELLED)
 
     bench.refresh = refresh
     request = bench.requests.submit("refresh", {})

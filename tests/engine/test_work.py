@@ -168,7 +168,7 @@ def test_a_table_that_is_only_backfilled_is_not_busy_so_that_live_refreshes_come
     first = bench.work.submit(job("t", BACKFILL))
     bench.wait_for(1)
 
-    assert (bench.work.running, bench.work.busy) == ({name}, frozenset())
+    assert (bench.work.running, bench.work.busy) == (frozenset({name}), frozenset())
     live = bench.work.submit(job("t", LIVE))
     assert bench.work.busy == {name}
     next_one = bench.work.submit(job("t", BACKFILL))

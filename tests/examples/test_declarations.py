@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from freshline.declare.connector import Connector
 from freshline.declare.graph import Graph
 from freshline.declare.names import TableName
 from freshline.declare.project import read_project, read_settings
 from freshline.declare.settings import Settings
-from freshline.declare.spec import SourceSpec
+from freshline.sources.delta.connector import Delta
+from freshline.sources.files.connector import Files
 
 ROOT = Path(__file__).parents[2]
 FLIGHTS = ROOT / "platform" / "examples" / "flights"
@@ -78,6 +80,11 @@ def test_the_example_is_a_project_of_its_own(flights: Graph) -> None:
     assert flights.freshness(TableName.parse("weather_record")).seconds == 86_400
 
 
+def path_of(connection: Connector) -> str:
+    assert isinstance(connection, Files | Delta), f"{connection.name} has no folder"
+    return connection.path
+
+
 @pytest.mark.parametrize("root", [ROOT, FLIGHTS])
 def test_environments_share_no_landing_directory(root: Path, tmp_path: Path) -> None:
     settings = settings_of(root, tmp_path)
@@ -85,7 +92,7 @@ def test_environments_share_no_landing_directory(root: Path, tmp_path: Path) -> 
     other = read_project(replace(settings, environment="trial"), {})
 
     def paths(graph: Graph) -> set[str]:
-        return {spec.connection.path for spec in graph.sources if isinstance(spec, SourceSpec)}
+        return {path_of(spec.connection) for spec in graph.sources}
 
     assert all(path.startswith(str(root / ".freshline" / "local" / "landing")) for path in paths(local))
     assert not paths(local) & paths(other)

@@ -24,7 +24,8 @@ RESULT = RefreshResult(
 
 
 def over_the_wire(value: dict[str, object]) -> dict[str, object]:
-    return json.loads(json.dumps(value))
+    found: dict[str, object] = json.loads(json.dumps(value))
+    return found
 
 
 def test_a_refresh_comes_back_from_its_json_as_it_was():

@@ -9,6 +9,7 @@ import pytest
 from freshline.declare.names import TableName
 from freshline.declare.project import read_project
 from freshline.declare.project_settings import read_settings
+from freshline.sources.kafka.connector import Kafka
 from resources.topics import declare_topics
 
 ROOT = Path(__file__).parents[2]
@@ -21,7 +22,7 @@ def test_the_sources_of_events_are_topics_and_nothing_else_differs(tmp_path):
     over_files = read_project(read_settings(ROOT, {}))
 
     events = {TableName.parse(name) for name in ("touch_event", "sale_order", "customer_change")}
-    topics = {source.name: source.connection for source in over_topics.sources if source.connector == "kafka"}
+    topics = {source.name: source.connection for source in over_topics.sources if isinstance(source.connection, Kafka)}
     assert {name: (kafka.topic, kafka.servers) for name, kafka in topics.items()} == {
         name: (str(name), "h:1") for name in events
     }

@@ -106,6 +106,7 @@ def test_portions_cover_a_range_without_gap_or_overlap():
         left, portions = rest_of(left, LOOK, position), portions + 1
 
     assert portions >= 10
+    assert position is not None
     assert position.offsets == {0: 1_000, 1: 110, 2: 5}
     assert position_from_json(position.as_json()) == position
 
