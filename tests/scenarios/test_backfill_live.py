@@ -153,9 +153,10 @@ class Shop:
             command.kill()
             command.wait()
         state, holder = read_state(self.settings.state), read_holder(self.settings.warehouse)
-        for process in (state and state.process, state and state.jvm, holder and holder.process, holder and holder.jvm):
-            if process is not None:
-                process.end(grace_seconds=20.0)
+        for found in (state, holder):
+            for process in (found.process, found.jvm) if found is not None else ():
+                if process is not None:
+                    process.end(grace_seconds=20.0)
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from freshline.errors import FencedError
 from freshline.plan.request import RefreshRequest
 from freshline.refresh.cancellation import Cancellation
 from freshline.run import open_runtime, refresh_table
+from tests.delta_log import version_of
 
 HOURLY = "FRESHNESS = INTERVAL '1' HOUR"
 
@@ -59,7 +60,8 @@ def tables(lab):
 
 def test_a_writer_of_an_older_epoch_writes_nothing_and_says_so(tables):
     # The old engine has planned and computed; before it commits, the new one commits the same change.
-    old, taken = tables.runtime.epoch, []
+    old = tables.runtime.epoch
+    taken: list[str] = []
 
     def overtaken(point):
         if point in ("table-before-commit", "log-before-commit") and not taken:
@@ -84,7 +86,8 @@ def test_a_writer_of_an_older_epoch_writes_nothing_and_says_so(tables):
 @pytest.mark.parametrize("at", ["table-before-commit", "table-between"])
 def test_a_writer_of_an_older_epoch_that_is_first_repeats_no_row(tables, monkeypatch, at):
     # The new engine has planned and computed; before it commits, the old one wakes up and commits the same change.
-    old, taken = tables.runtime.epoch, []
+    old = tables.runtime.epoch
+    taken: list[str] = []
 
     def wake_up(point):
         if point in (at, "log-before-commit") and not taken:
@@ -111,7 +114,7 @@ def test_a_writer_of_an_older_epoch_that_is_first_repeats_no_row(tables, monkeyp
 
 
 def test_rows_that_others_add_while_a_refresh_is_computed_are_noticed(tables):
-    taken = []
+    taken: list[str] = []
 
     def add(point):
         if point == "table-before-commit" and not taken:
@@ -126,7 +129,7 @@ def test_rows_that_others_add_while_a_refresh_is_computed_are_noticed(tables):
 
 
 def test_a_twin_of_the_same_epoch_is_noticed_and_planned_again(tables):
-    taken = []
+    taken: list[str] = []
 
     def overtaken(point):
         if point == "table-before-commit" and not taken:
@@ -152,7 +155,7 @@ def test_twins_that_commit_at_the_same_moment_write_once(tables, name):
             told.waited = True
             together.wait()
 
-    before = newest_version(tables.path(name))
+    before = version_of(tables.path(name))
     twins = [runtime_of(tables, tables.runtime.epoch, wait_once) for _ in range(2)]
     with ThreadPoolExecutor(2) as threads:
         outcomes = list(threads.map(lambda twin: refresh(twin, name), twins))

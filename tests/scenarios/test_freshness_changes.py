@@ -8,7 +8,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import deltalake
 import pytest
@@ -119,7 +121,7 @@ def wait_until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
         time.sleep(0.1)
 
 
-def rows(settings: Settings, table: str, *columns: str) -> list[tuple[object, ...]]:
+def rows(settings: Settings, table: str, *columns: str) -> list[tuple[Any, ...]]:
     found = deltalake.DeltaTable(str(settings.warehouse / table)).to_pyarrow_table(columns=list(columns))
     return list(zip(*(found[column].to_pylist() for column in columns), strict=True))
 
@@ -138,11 +140,17 @@ def test_freshness_is_changed_across_all_modes_while_files_arrive(spark, setting
     runtime = open_runtime(settings, declarations.graph, spark, control)
     latest = TableName.parse("latest")
 
-    for name in declarations.graph.order:
+    for declared in declarations.graph.order:
         outcome = refresh_table(
-            runtime, name, RefreshRequest(), cancellation=Cancellation(), progress=lambda message: None
+            runtime, declared, RefreshRequest(), cancellation=Cancellation(), progress=lambda message: None
         )
         assert outcome.error is None
+
+    def has_mode(expected: str) -> bool:
+        return str(runtime.graph.mode(latest)) == expected
+
+    def has_moved_on(before: int | None) -> bool:
+        return newest_version(settings.warehouse / "latest") != before
 
     with arrivals.arriving():
         for part in (CHANGES[:4], CHANGES[4:]):
@@ -151,9 +159,9 @@ def test_freshness_is_changed_across_all_modes_while_files_arrive(spark, setting
                 for freshness, mode in part:
                     version = newest_version(settings.warehouse / "latest")
                     freshline.set_freshness("latest", freshness, by="operator", project=settings)
-                    wait_until(lambda expected=mode: str(runtime.graph.mode(latest)) == expected)
+                    wait_until(partial(has_mode, mode))
                     if mode == "continuous":
-                        wait_until(lambda before=version: newest_version(settings.warehouse / "latest") != before)
+                        wait_until(partial(has_moved_on, version))
         freshline.suspend("latest", because="a look at it", by="operator", project=settings)
         with loops_over(runtime, declarations):
             version, arrived = newest_version(settings.warehouse / "latest"), len(arrivals.events)

@@ -228,7 +228,12 @@ def test_time_that_passes_on_a_busy_machine_does_not_exceed_the_budget(lab, monk
     monkeypatch.setattr(table, "Limited", partial(Limited, every_seconds=0.02))
     used = []
     seconds = TaskSeconds.used
-    monkeypatch.setattr(TaskSeconds, "used", lambda self: used.append(seconds(self)) or used[-1])
+
+    def noted(self: TaskSeconds) -> float:
+        used.append(seconds(self))
+        return used[-1]
+
+    monkeypatch.setattr(TaskSeconds, "used", noted)
     meanwhile = []
 
     def delay(point: str) -> None:

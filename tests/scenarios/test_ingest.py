@@ -86,7 +86,7 @@ def ids(lab, name):
 
 def test_broken_json_is_quarantined_with_its_place_and_the_rest_goes_on(lab):
     lab.files("ev", COLUMNS, max_record_bytes="1000000")
-    broken = {
+    broken: dict[str | bytes, str] = {
         "{bad": "NOT_JSON",
         '{"id": "x", "n": "one"}': "NOT_JSON",  # a wrong type
         '{"id": "x", "ts": "yesterday"}': "NOT_JSON",
@@ -278,6 +278,7 @@ def test_a_file_that_changes_after_it_was_read_is_named_and_the_rest_goes_on(lab
     assert (outcome.state, outcome.ok, outcome.rows_out) == ("SUCCEEDED", False, 1)
     (problem,) = outcome.problems
     assert isinstance(problem, FileChangedError)
+    assert problem.where is not None
     assert problem.where.endswith("/ev/a.json")
     assert ids(lab, "ev") == ["a", "b", "c"]
     again = lab.refresh("ev")

@@ -15,6 +15,7 @@ from freshline.declare.names import TableName
 from freshline.errors import FilesMisreadError
 from freshline.sources.files import plain_json
 from freshline.sources.files import reader as files_reader
+from freshline.sources.files.lines import inspect_files, pieces_of
 from freshline.sources.files.position import FileMark
 
 # Every character that is printed, but the one that parts folders; and others that a name may have.
@@ -118,10 +119,9 @@ def test_a_file_that_was_read_twice_or_never_fails_the_batch_and_nothing_is_comm
     lab.files("ev", "id STRING")
     for name in "abc":
         lab.land("ev", f"{name}.json", [{"id": name}, {"id": name}])
-    whole = files_reader.pieces_of
 
     def twice_and_never(*given):
-        a, _, c = whole(*given)
+        a, _, c = pieces_of(*given)
         return [a, a, c]
 
     with monkeypatch.context() as patch:
@@ -243,7 +243,6 @@ def test_a_file_that_is_taken_away_or_locked_between_the_listing_and_the_reading
     folder = lab.files("ev", "id STRING")
     for name in ("gone", "locked", "pipe", "good"):
         lab.land("ev", f"{name}.json", [{"id": name}])
-    inspect = files_reader.inspect_files
 
     def meanwhile(*given):
         (folder / "gone.json").unlink()
@@ -252,7 +251,7 @@ def test_a_file_that_is_taken_away_or_locked_between_the_listing_and_the_reading
         (folder / "locked.json").symlink_to("locked.json")
         (folder / "pipe.json").unlink()
         os.mkfifo(folder / "pipe.json")
-        return inspect(*given)
+        return inspect_files(*given)
 
     monkeypatch.setattr(files_reader, "inspect_files", meanwhile)
     outcome = lab.refresh("ev")
@@ -267,10 +266,9 @@ def test_a_file_that_is_taken_away_or_locked_between_the_listing_and_the_reading
 def test_a_file_that_grows_while_it_is_read_fails_the_batch_and_is_read_when_it_is_complete(lab, monkeypatch):
     lab.files("ev", "id STRING")
     lab.land("ev", "a.json", [{"id": "a"}])
-    whole = files_reader.pieces_of
 
     def growing(root, files, numbers):
-        pieces = whole(root, files, numbers)
+        pieces = pieces_of(root, files, numbers)
         with (root / "a.json").open("a") as file:
             file.write('{"id": "b"}\n')
         return pieces

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from freshline.commit.delta_log import newest_version, read_newest
+from freshline.commit.delta_log import newest_version
 from freshline.declare.names import TableName
 from freshline.errors import LookupKeyError, PartitionError
 from freshline.testing import Crash
+from tests.delta_log import receipt_of
 
 HOURLY = "FRESHNESS = INTERVAL '1' HOUR"
 ENRICHED = f"""CREATE MATERIALIZED TABLE e (PRIMARY KEY (id)) PARTITIONED BY (d) {HOURLY} AS
@@ -226,7 +227,7 @@ def test_a_stop_while_rows_wait_loses_and_repeats_none(lab, point):
 
     assert names(lab) == [(1, "nine"), (2, "one"), (3, "nine"), (4, "two"), (5, "nine")]
     assert lab.diff("w") == []
-    assert read_newest(lab.runtime.warehouse.path(TableName.parse("w"))).receipt.parked is not None
+    assert receipt_of(lab.runtime.warehouse.path(TableName.parse("w"))).parked is not None
     assert lab.refresh("w", full=True).error is None
     assert lab.refresh("n").error is None
     assert lab.diff("w") == lab.diff("n") == []

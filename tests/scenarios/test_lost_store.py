@@ -50,7 +50,9 @@ def committed(project: Project) -> list[tuple[TableName, int]]:
     return [(record.table, record.version or 0) for record in records(project) if record.committed]
 
 
-def missing(before: Collection[tuple[TableName, int]], after: Collection[tuple[TableName, int]]) -> set[object]:
+def missing(
+    before: Collection[tuple[TableName, int]], after: Collection[tuple[TableName, int]]
+) -> set[tuple[TableName, int]]:
     """What was known and is not, but for what is older than all that is kept of a table."""
     oldest = {name: min(version for other, version in after if other == name) for name, _ in after}
     return {(name, version) for name, version in before if version >= oldest.get(name, 0)} - set(after)
@@ -138,7 +140,8 @@ def test_status_names_what_blocks_a_table_while_the_engine_runs(tmp_path):
 
     def told(name: str) -> dict[str, Any]:
         """The status of a table as the command line prints it."""
-        return {each["table"]: each for each in json.loads(project.run("status", "--json"))}[name]
+        found: dict[str, dict[str, Any]] = {each["table"]: each for each in json.loads(project.run("status", "--json"))}
+        return found[name]
 
     def stands(name: str) -> tuple[str, str | None]:
         """The state, and the table that blocks this one."""

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import replace
 from uuid import uuid4
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from freshline.commit.delta_log import newest_version, read_newest, read_receipts
+from freshline.commit.delta_log import read_receipts
 from freshline.commit.maintenance import read_sizes
 from freshline.commit.reading import net_changes
 from freshline.commit.small import append_small, change_small
 from freshline.declare.names import TableName
 from freshline.engine.reading import drop_consumer, open_reader, register_consumer
-from freshline.plan.receipt import Receipt
 from freshline.run import drop_savepoint, maintain_table, query
 from freshline.testing import Crash
+from tests.delta_log import newest_of, receipt_of, version_of
 
 HOURLY = "FRESHNESS = INTERVAL '1' HOUR"
 
@@ -26,16 +27,8 @@ HOURLY = "FRESHNESS = INTERVAL '1' HOUR"
 def commit(lab, name, write):
     """One more small commit of a table, as a refresh of its own would make it."""
     path = lab.path(name)
-    newest = read_newest(path).receipt
-    receipt = Receipt(
-        **{
-            **vars(newest),
-            "seq": newest.seq + 1,
-            "maintenance": False,
-            "attempt": uuid4().hex,
-            "rows_out": 1,
-        }
-    )
+    newest = receipt_of(path)
+    receipt = replace(newest, seq=newest.seq + 1, maintenance=False, attempt=uuid4().hex, rows_out=1)
     assert write(DeltaTable(str(path)), receipt)
 
 
@@ -96,19 +89,20 @@ def test_many_small_commits_become_one_file_and_a_short_log(tables):
     for number in range(1, 161):
         insert(tables, "t", number)
     assert tables.refresh("total", upstreams=False).error is None
-    before, path = read_newest(tables.path("t")), tables.path("t")
+    path = tables.path("t")
+    before = receipt_of(path)
     rows = tables.rows("t")
     assert read_sizes(path).files == 161
 
     (done,) = maintain_table(tables.runtime, T)
 
-    after = read_newest(path)
+    after = receipt_of(path)
     assert done.sentence.startswith("t: 161 files became 1")
     assert read_sizes(path).files == 1
     assert tables.rows("t") == rows
-    assert (after.receipt.seq, after.receipt.positions) == (before.receipt.seq, before.receipt.positions)
-    assert not after.foreign
-    assert next(read_receipts(path))[1].seq == before.receipt.seq
+    assert (after.seq, after.positions) == (before.seq, before.positions)
+    assert not newest_of(path).foreign
+    assert next(read_receipts(path))[1].seq == before.seq
     # Neither the table itself nor what reads it takes it for a change.
     assert [tables.refresh(name).strategy for name in ("t", "total")] == ["noop", "noop"]
     assert maintain_table(tables.runtime, T) == []
@@ -117,7 +111,7 @@ def test_many_small_commits_become_one_file_and_a_short_log(tables):
     (done,) = maintain_table(tables.runtime, T)
     assert done.removed.files >= 160
     assert done.removed.commits >= 100
-    assert read_newest(path).receipt.seq == before.receipt.seq
+    assert receipt_of(path).seq == before.seq
     assert tables.rows("t") == rows
     tables.sql("INSERT INTO s VALUES (1000, 7)")
     tables.restart(lose_control_store=True)
@@ -142,13 +136,15 @@ def test_what_somebody_needs_is_kept_however_old_it_is(tables):
     maintain_table(tables.runtime, T, eager=True)
 
     # `total` is far behind, and still reads every change.
-    assert newest_version(tables.path("t")) > behind.version + 30
+    assert version_of(tables.path("t")) > behind.version + 30
     outcome = tables.refresh("total", upstreams=False)
     assert (outcome.error, outcome.strategy) == (None, "keys")
     assert sum(row["n"] for row in tables.rows("total")) == sum(range(31)) - 2 * (10 + 20 + 30)
     assert tables.diff("total") == []
     # So does a consumer who was not there since.
-    raw = open_reader("t", consumer_id="billing", project=tables.settings).next().data
+    portion = open_reader("t", consumer_id="billing", project=tables.settings).next()
+    assert portion is not None
+    raw = portion.data
     assert sorted(raw["_change_type"].to_pylist()) == (
         ["insert"] * 30 + ["update_postimage"] * 3 + ["update_preimage"] * 3
     )

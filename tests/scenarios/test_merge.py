@@ -76,7 +76,7 @@ def test_last_row_with_deletes_is_one_table_for_every_arrival_order(lab):
     )
     first, second, third = (f"2026-01-0{day}T00:00:00Z" for day in (1, 2, 3))
     # Two keys in one walk: `gone` ends deleted, `back` is deleted and comes again; a NULL sequence beats nothing.
-    events = [
+    events: list[list[tuple[str, str, str | None, str, str | None]]] = [
         [("gone", "1", first, "i", "old"), ("back", "1", first, "i", "old")],
         [("gone", "2", second, "u", "newer"), ("back", "2", second, "d", None)],
         [("gone", "3", third, "d", None), ("back", "3", third, "i", "again")],

@@ -85,4 +85,4 @@ def test_a_partitioned_table_in_such_a_folder_is_replaced_by_partitions(odd_lab)
         outcome = lab.refresh("p")
         assert outcome.error is None, outcome.error
 
-    assert lab.rows("p") == sorted(({"ds": ds, "n": 2} for ds in odd), key=lambda row: row["ds"])
+    assert lab.rows("p") == [{"ds": ds, "n": 2} for ds in sorted(odd)]

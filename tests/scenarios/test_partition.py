@@ -8,8 +8,8 @@ from decimal import Decimal
 
 import pytest
 
-from freshline.commit.delta_log import newest_version, read_commit
 from freshline.errors import DuplicateKeyError
+from tests.delta_log import commit_of, version_of
 
 HOURLY = "FRESHNESS = INTERVAL '1' HOUR"
 
@@ -25,7 +25,7 @@ def refresh(lab, name, strategy="partition"):
 def partitions_written(lab, name, column):
     """The partition values of the data files that the newest commit added or removed."""
     path = lab.path(name)
-    actions = read_commit(path, newest_version(path)).actions
+    actions = commit_of(path, version_of(path)).actions
     return {
         action[kind]["partitionValues"].get(column)
         for action in actions

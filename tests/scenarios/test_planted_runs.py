@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from pyspark.sql import functions as F
@@ -14,7 +15,7 @@ from pyspark.sql import functions as F
 from freshline.commit import small, write
 from freshline.errors import RefreshError
 from freshline.refresh import keys
-from freshline.refresh.inputs import read_inserted
+from freshline.refresh.inputs import Pinned, read_inserted
 from freshline.refresh.keys import INSERT, OP
 from freshline.run import by_keys, decide, spans
 from freshline.run import judge as run_judge
@@ -46,7 +47,7 @@ def without_deletes(real):
 
 def with_new_snapshot_as_old(real):
     """What was is read as it is."""
-    newest = {}
+    newest: dict[Path, Pinned] = {}
 
     def read(spark, pinned, *, arrival=False):
         known = newest.get(pinned.path, pinned)

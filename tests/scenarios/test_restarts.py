@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import deltalake
@@ -194,7 +195,7 @@ def goes_on(project: Project) -> dict[str, float]:
         return stamp is not None and stamp > since
 
     for name in KEPT:
-        wait_for(lambda name=name: has_what_arrived(name), f"{name} has what arrived since {since}")
+        wait_for(partial(has_what_arrived, name), f"{name} has what arrived since {since}")
         taken[name] = (datetime.now(UTC) - since).total_seconds()
     return taken
 

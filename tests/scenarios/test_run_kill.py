@@ -17,6 +17,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -196,12 +197,12 @@ def test_a_run_that_is_killed_anywhere_ends_and_leaves_nothing_behind(tmp_path):
             run = project.launch()
             # Mostly at work, now and then before its process is there.
             there = chance.choice([project.began, project.began, project.begins])
-            project.wait(lambda run=run, there=there: there(run), "the run begins", 120)
+            project.wait(partial(there, run), "the run begins", 120)
             time.sleep(chance.uniform(0, 12))  # the moment of the kill is what varies
             for process in VICTIMS[what](project):
                 with_signal(process)
             killed = time.monotonic()
-            project.wait(lambda run=run: project.ended(run), f"the run ends after {what} was killed", GOES_ON_SECONDS)
+            project.wait(partial(project.ended, run), f"the run ends after {what} was killed", GOES_ON_SECONDS)
             status, took = project.status(run), time.monotonic() - killed
             # One that was not hit goes on to its end; it starts an engine where it had not asked the one before yet.
             assert status == "SUCCESS" or took <= ENDS_SECONDS, f"{status} {took:.0f} s after {what} was killed"
@@ -213,7 +214,7 @@ def test_a_run_that_is_killed_anywhere_ends_and_leaves_nothing_behind(tmp_path):
                 time.sleep(QUIET_SECONDS)
                 assert project.version() == version, what
             again = project.launch()
-            project.wait(lambda again=again: project.ended(again), "the retry ends", GOES_ON_SECONDS)
+            project.wait(partial(project.ended, again), "the retry ends", GOES_ON_SECONDS)
             assert project.status(again) == "SUCCESS", what
         verified = json.loads(
             project.command("sql", "--json", "SELECT count(*) AS n, count(DISTINCT event_id) AS u FROM slow")

@@ -10,13 +10,14 @@ from datetime import timedelta
 
 import pytest
 
-from freshline.commit.delta_log import newest_version, read_newest
+from freshline.commit.delta_log import newest_version
 from freshline.commit.maintenance import compact_files, keep_commits
 from freshline.commit.savepoints import read_restoration, read_savepoints
 from freshline.commit.small import open_small
 from freshline.errors import RestoreBusyError, SavepointError, SavepointGoneError
 from freshline.run import create_savepoint, drop_savepoint, query, restore_savepoint
 from freshline.testing import Crash
+from tests.delta_log import newest_of, receipt_of, version_of
 
 HOURLY = "FRESHNESS = INTERVAL '1' HOUR"
 TABLES = ("latest", "joined", "total", "met")
@@ -268,13 +269,13 @@ def test_a_table_that_spark_alone_can_write_is_brought_back_and_kept(lab):
 
     assert (lab.rows("t"), lab.receipt("t").restored) == ([{"k": 1, "n": 1}], 1)
     assert refresh(lab)["t"].rows_out == 1
-    before = read_newest(path)
+    before = receipt_of(path)
     session = lab.runtime.sessions.root.newSession()
-    assert compact_files(lambda: session, path, before.receipt.carried("compacted"), before.version)
-    after = read_newest(path)
-    assert (after.receipt.seq, after.receipt.maintenance, after.foreign) == (before.receipt.seq, True, False)
-    assert keep_commits(lambda: session, path, before.receipt.carried("kept"), after.version, timedelta(days=9))
-    assert not read_newest(path).foreign
+    assert compact_files(lambda: session, path, before.carried("compacted"), version_of(path))
+    after = receipt_of(path)
+    assert (after.seq, after.maintenance, newest_of(path).foreign) == (before.seq, True, False)
+    assert keep_commits(lambda: session, path, before.carried("kept"), version_of(path), timedelta(days=9))
+    assert not newest_of(path).foreign
     lab.sql("INSERT INTO s VALUES (3, 3)")
     assert refresh(lab)["t"].strategy in ("append", "keys")
     assert lab.diff("t") == []

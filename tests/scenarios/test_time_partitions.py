@@ -6,9 +6,10 @@ from datetime import UTC, date, datetime
 
 import pytest
 
-from freshline.commit.delta_log import newest_version, read_commit
+from freshline.commit.delta_log import newest_version
 from freshline.errors import PartitionError
 from freshline.testing import Lab
+from tests.delta_log import commit_of, version_of
 
 DAILY = "'partition.unit' = 'day', 'partition.start' = '2026-01-01'"
 NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
@@ -98,10 +99,10 @@ def test_late_rows_reach_their_own_closed_partition_and_no_other(days):
     outcome = refresh(days)
 
     assert (outcome.strategy, outcome.partitions) == ("partition", ("2026-01-02",))
-    version = newest_version(days.path("t"))
+    path = days.path("t")
     touched = {
         a[k]["partitionValues"]["ds"]
-        for a in read_commit(days.path("t"), version).actions
+        for a in commit_of(path, version_of(path)).actions
         for k in ("add", "remove")
         if k in a
     }

@@ -70,7 +70,11 @@ def is_equal(value, other):
     """Whether two values are equal; numbers up to 1e-9 of them, or to the last digit that Spark keeps of a decimal."""
     if not isinstance(value, NUMBERS) or not isinstance(other, NUMBERS):
         return value == other
-    digit = 10.0 ** value.as_tuple().exponent if isinstance(value, Decimal) else 0.0
+    digit = 0.0
+    if isinstance(value, Decimal):
+        exponent = value.as_tuple().exponent
+        assert isinstance(exponent, int), f"{value} is not finite"
+        digit = 10.0**exponent
     return abs(float(value) - float(other)) <= max(1e-9 * abs(float(other)), 0.51 * digit)
 
 

@@ -470,7 +470,8 @@ class Queries:
 
     def _items(self, items: Sequence[Term], kinds: Sequence[str] | None) -> tuple[str, tuple[Column, ...]]:
         names = self.names(len(items))
-        parts, columns = [], []
+        parts: list[str] = []
+        columns: list[Column] = []
         for item, name in zip(items, names, strict=True):
             own = item.text.split(".")[-1].strip("`")
             if item.plain and self.chance(0.45) and own.lower() not in {column.name.lower() for column in columns}:
