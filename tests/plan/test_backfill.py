@@ -80,7 +80,7 @@ def test_what_is_missing_or_stale_is_replaced_and_what_is_done_stays(graph):
 def test_a_cascade_goes_by_partitions_where_they_follow_and_else_by_what_changes(graph):
     chunks = plan(graph, "daily", "2026-01-31", "2026-02-01", cascade=True)
 
-    by_table = {}
+    by_table: dict[str, list[tuple[str | None, str]]] = {}
     for chunk in chunks:
         by_table.setdefault(str(chunk.table), []).append((chunk.key, str(chunk.action)))
     assert by_table == {

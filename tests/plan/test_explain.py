@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 from freshline.declare.names import TableName
 from freshline.errors import DeclarationErrors
 from freshline.plan.explain import explain_table
-from freshline.plan.price import BUDGET_SECONDS, budget_of, counts, price_of
+from freshline.plan.price import BUDGET_SECONDS, Price, budget_of, counts, price_of
 from freshline.plan.project import open_project
 from freshline.plan.result import RefreshResult, State
 
@@ -123,6 +124,15 @@ def record(
     )
 
 
+def known_price(
+    strategy: str, changed: int, records: Iterable[RefreshResult], fingerprint: str, *, rows: int | None = None
+) -> Price:
+    """The price, where there is one."""
+    price = price_of(strategy, changed, records, fingerprint, rows=rows)
+    assert price is not None
+    return price
+
+
 def test_without_a_measurement_of_both_there_is_no_price():
     assert price_of("keys", 10, [record("full", 9, 100)], "f") is None
     assert price_of("keys", 10, [record("keys", 9, 100)], "f") is None
@@ -132,8 +142,8 @@ def test_without_a_measurement_of_both_there_is_no_price():
 def test_the_price_follows_the_newest_measurements_and_the_rows():
     records = [record("keys", 8, 100), record("keys", 80, 100), *[record("full", 30, 1000)] * 2]
 
-    assert not price_of("keys", 100, records, "f").prefers_full
-    assert price_of("keys", 100_000, records, "f").prefers_full
+    assert not known_price("keys", 100, records, "f").prefers_full
+    assert known_price("keys", 100_000, records, "f").prefers_full
     assert str(price_of("keys", 100, records, "f")) == "incremental=8.0 s, full=29.4 s"
 
 
@@ -149,7 +159,7 @@ def test_the_budget_is_twice_the_cpu_seconds_of_the_newest_full_refresh_and_neve
 
 
 def test_a_short_full_refresh_does_not_take_the_place_of_an_incremental_one():
-    assert not price_of("keys", 10, [record("keys", 4, 10), record("full", 0.4, 100)], "f").prefers_full
+    assert not known_price("keys", 10, [record("keys", 4, 10), record("full", 0.4, 100)], "f").prefers_full
     assert not counts(999, 99_999)
     assert counts(1_000, 0)
     assert counts(0, 100_000)
@@ -158,17 +168,17 @@ def test_a_short_full_refresh_does_not_take_the_place_of_an_incremental_one():
 def test_the_measurement_of_the_most_similar_size_speaks():
     records = [*[record("keys", 40, 100_000)] * 2, *[record("keys", 2, 90)] * 2, record("full", 30, 1_000_000)]
 
-    assert price_of("keys", 100, records, "f").incremental < 3
-    assert price_of("keys", 90_000, records, "f").incremental > 30
+    assert known_price("keys", 100, records, "f").incremental < 3
+    assert known_price("keys", 90_000, records, "f").incremental > 30
 
 
 def test_one_refresh_of_a_size_is_not_taken_at_its_word_and_of_more_the_cheapest_is():
     whole = record("full", 30, 1_000_000)
 
-    assert price_of("keys", 100, [record("keys", 40, 100), whole], "f").incremental == pytest.approx(24)
-    assert price_of("keys", 100, [record("keys", 9, 100), record("keys", 40, 100), whole], "f").incremental == 9
+    assert known_price("keys", 100, [record("keys", 40, 100), whole], "f").incremental == pytest.approx(24)
+    assert known_price("keys", 100, [record("keys", 9, 100), record("keys", 40, 100), whole], "f").incremental == 9
     # Of another size only: guessed lower than what the rows would make of it.
-    assert price_of("keys", 1_000, [*[record("keys", 10, 100)] * 3, whole], "f").incremental == pytest.approx(
+    assert known_price("keys", 1_000, [*[record("keys", 10, 100)] * 3, whole], "f").incremental == pytest.approx(
         10 * 10**0.3 * 0.6
     )
 
@@ -177,41 +187,41 @@ def test_cpu_decides_where_all_that_speak_were_measured():
     whole = record("full", 30, 1_000, cpu=10)
     incremental = [record("keys", 20, 100, cpu=11), record("keys", 21, 100, cpu=12)]
 
-    assert price_of("keys", 100, [*incremental, whole], "f").prefers_full
+    assert known_price("keys", 100, [*incremental, whole], "f").prefers_full
     assert str(price_of("keys", 100, [*incremental, whole], "f")) == "incremental=11.0 CPU-s, full=6.0 CPU-s"
-    assert not price_of("keys", 100, [*incremental, record("full", 30, 1_000)], "f").prefers_full
-    assert not price_of("keys", 100, [record("keys", 20, 100), *incremental, whole], "f").prefers_full
+    assert not known_price("keys", 100, [*incremental, record("full", 30, 1_000)], "f").prefers_full
+    assert not known_price("keys", 100, [record("keys", 20, 100), *incremental, whole], "f").prefers_full
 
 
 def test_a_price_that_was_not_asked_for_a_long_time_is_forgotten():
     old = [record("keys", 40, 100), record("keys", 41, 100), record("full", 30, 1_000)]
 
-    assert price_of("keys", 100, old, "f").prefers_full
-    assert not price_of("keys", 100, [*[record("full", 30, 1_000)] * 20, *old], "f").prefers_full
+    assert known_price("keys", 100, old, "f").prefers_full
+    assert not known_price("keys", 100, [*[record("full", 30, 1_000)] * 20, *old], "f").prefers_full
 
 
 def test_a_full_refresh_is_expected_to_grow_with_its_inputs():
     records = [*[record("full", 10, 1_000)] * 2, record("keys", 5, 10)]
 
-    assert price_of("keys", 10, records, "f", rows=1_000).full == 10
-    assert price_of("keys", 10, records, "f", rows=3_000).full == 20
+    assert known_price("keys", 10, records, "f", rows=1_000).full == 10
+    assert known_price("keys", 10, records, "f", rows=3_000).full == 20
 
 
 def test_a_full_refresh_that_was_done_once_is_hoped_to_be_cheaper_by_what_a_fresh_jvm_adds():
     keys = [record("keys", 3.7, 100)] * 3
 
     # Measured at 5 s, once, in a fresh JVM: tried again, though by that figure alone it were the dearer way.
-    assert price_of("keys", 100, [*keys, record("full", 5, 1_000)], "f").prefers_full
-    assert price_of("keys", 100, [*keys, record("full", 50, 1_000)], "f").full == 46
+    assert known_price("keys", 100, [*keys, record("full", 5, 1_000)], "f").prefers_full
+    assert known_price("keys", 100, [*keys, record("full", 50, 1_000)], "f").full == 46
     # What it then takes speaks.
-    assert price_of("keys", 100, [record("full", 1.4, 1_000), *keys, record("full", 5, 1_000)], "f").full == 1.4
-    assert not price_of("keys", 100, [*keys, *[record("full", 5, 1_000)] * 2], "f").prefers_full
+    assert known_price("keys", 100, [record("full", 1.4, 1_000), *keys, record("full", 5, 1_000)], "f").full == 1.4
+    assert not known_price("keys", 100, [*keys, *[record("full", 5, 1_000)] * 2], "f").prefers_full
 
 
 def test_a_full_refresh_is_tried_again_where_it_is_not_far_from_being_the_cheaper_one():
     def prefers_full(seconds: float, full: float, times: int) -> bool:
         keys = [record("keys", seconds, 100)] * times
-        return price_of("keys", 100, [*keys, *[record("full", full, 1_000)] * 2], "f").prefers_full
+        return known_price("keys", 100, [*keys, *[record("full", full, 1_000)] * 2], "f").prefers_full
 
     assert not prefers_full(4, 5.5, 10)
     assert prefers_full(4, 5.5, 20)
@@ -224,8 +234,8 @@ def test_before_anything_was_measured_a_great_share_of_many_rows_is_expected_to_
     records = [record("full", 30, 1_000_000)]
 
     assert price_of("keys", 9_999, records, "f", rows=20_000) is None
-    assert not price_of("keys", 10_000, records, "f", rows=1_000_000).prefers_full
-    assert price_of("keys", 100_000, records, "f", rows=1_000_000).prefers_full
+    assert not known_price("keys", 10_000, records, "f", rows=1_000_000).prefers_full
+    assert known_price("keys", 100_000, records, "f", rows=1_000_000).prefers_full
 
 
 @pytest.mark.parametrize(

@@ -360,13 +360,13 @@ def test_no_table_waits_for_two_refreshes_of_an_input_and_each_commit_is_taken_i
     # Nobody is left out, whatever the others do.
     for table in graph.order:
         assert simulation.begun_at[table], table
-    for table in graph.tables:
-        if graph.mode(table.name) is not Mode.CONTINUOUS:
+    for spec in graph.tables:
+        if graph.mode(spec.name) is not Mode.CONTINUOUS:
             continue
-        for read in graph.driving(table.name):
+        for read in graph.driving(spec.name):
             commits = [at for at in simulation.committed_at[read] if at < simulation.now - 200]
             for at in commits:
-                assert any(begin >= at for begin in simulation.begun_at[table.name]), (table.name, read, at)
+                assert any(begin >= at for begin in simulation.begun_at[spec.name]), (spec.name, read, at)
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -20,8 +20,8 @@ from freshline.query.reason import Reason
 from freshline.query.resolved import ResolvedQuery, find_lineage
 from freshline.query.rules.algebra import find_algebra
 from freshline.query.rules.append import find_branches
-from freshline.query.rules.keys import find_affected
-from freshline.query.rules.partition import find_origin
+from freshline.query.rules.keys import Affected, find_affected
+from freshline.query.rules.partition import Origin, find_origin
 from freshline.query.select_list import groups_by, stored_order
 from freshline.query.tree import NotDerivedError
 
@@ -37,7 +37,8 @@ def test_functions_that_give_another_value_each_time_are_seen(call):
     query = read(f"SELECT a, {call} AS x FROM s")
 
     assert query.volatile is not None
-    assert find_branches(query).code == find_origin(query, ("a",)).code == "NONDETERMINISTIC"
+    refused = [find_branches(query), find_origin(query, ("a",))]
+    assert [isinstance(each, Reason) and each.code for each in refused] == ["NONDETERMINISTIC"] * 2
 
 
 @pytest.mark.parametrize(
@@ -99,7 +100,12 @@ def parsed(monkeypatch):
         each.cache_clear()
     texts = []
     real = sqlglot.parse
-    monkeypatch.setattr(sqlglot, "parse", lambda text, **options: texts.append(text) or real(text, **options))
+
+    def noted(text, **options):
+        texts.append(text)
+        return real(text, **options)
+
+    monkeypatch.setattr(sqlglot, "parse", noted)
     return texts
 
 
@@ -111,11 +117,16 @@ def test_all_rules_together_parse_a_query_once(parsed):
 
     known = read_query(declared)
     find_branches(known)
-    assert find_origin(known, ("d",)).input == TableName.parse("s")
-    assert groups_by(known) == {"k", "d"}
+    origin = find_origin(known, ("d",))
+    assert isinstance(origin, Origin)
+    assert origin.input == TableName.parse("s")
+    assert groups_by(known) == frozenset({"k", "d"})
     over = ResolvedQuery.of(known.text, {"s": ("k", "d", "v")}, {"s": {"k": "INT", "d": "DATE", "v": "INT"}})
-    assert find_affected(over, frozenset({"s"})).columns == ("k", "d")
-    assert find_algebra(over, frozenset({"s"})).keys == ("k", "d")
+    affected, algebra = find_affected(over, frozenset({"s"})), find_algebra(over, frozenset({"s"}))
+    assert isinstance(affected, Affected)
+    assert affected.columns == ("k", "d")
+    assert algebra is not None
+    assert algebra.keys == ("k", "d")
     assert over.columns == ("k", "d", "v")
     assert over.lineage["v"] == (("s", "v"),)
 
@@ -128,7 +139,9 @@ def test_a_refresh_after_another_parses_nothing(parsed):
     find_affected(over, frozenset({"s"}))
     parsed.clear()
 
-    assert find_affected(ResolvedQuery.of(declared.render(), {"s": ("k",)}), frozenset({"s"})).columns == ("k",)
+    again = find_affected(ResolvedQuery.of(declared.render(), {"s": ("k",)}), frozenset({"s"}))
+    assert isinstance(again, Affected)
+    assert again.columns == ("k",)
     assert parsed == []
 
 
@@ -228,4 +241,6 @@ def test_a_query_that_cannot_be_understood_has_a_reason():
 
     with pytest.raises(NotDerivedError, match="not understood"):
         _ = over.columns
-    assert find_affected(over, frozenset({"s"})).code == "UNSUPPORTED"
+    refused = find_affected(over, frozenset({"s"}))
+    assert isinstance(refused, Reason)
+    assert refused.code == "UNSUPPORTED"

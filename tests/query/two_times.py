@@ -77,7 +77,7 @@ class TwoTimes:
         return Found(
             affected.columns,
             self._rows(_all_of(affected.queries)),
-            self._rows(_different(*results.values(), affected.columns)),
+            self._rows(_different(results[Reading.OLD], results[Reading.NEW], affected.columns)),
             alike=not self._rows(_different(alike, results[Reading.NEW], affected.columns)),
         )
 

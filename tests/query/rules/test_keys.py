@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from freshline.query.resolved import ResolvedQuery
-from freshline.query.rules.keys import find_affected
+from freshline.query.rules.keys import Affected, find_affected
 from tests.query.compact import SCHEMA, affected, reason, shown
 
 # Each: the query, the inputs that changed, and the refusal.
@@ -216,6 +216,7 @@ def test_stages_cannot_meet_an_input_of_their_name():
     query = "SELECT s.k, x.n FROM stage_0 s JOIN (SELECT k, count(*) AS n FROM o GROUP BY k) x ON x.k = s.k"
     found = find_affected(ResolvedQuery.of(query, schema), frozenset({"o"}))
 
+    assert isinstance(found, Affected)
     assert shown(found)[-1] == "SELECT a1.k, a2.n FROM stage_0+ a1 JOIN 0_stage* a2 ON a2.k = a1.k"
 
 
