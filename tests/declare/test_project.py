@@ -19,6 +19,7 @@ from freshline.declare.project import read_declarations, read_project
 from freshline.declare.project_settings import read_settings
 from freshline.declare.rules import RULES, breach
 from freshline.errors import DeclarationError, DeclarationErrors
+from tests.declare.conftest import Project
 
 
 def test_everything_that_is_wrong_is_told_at_once_by_file_and_line(shop):
@@ -46,7 +47,9 @@ def test_all_errors_are_one_error_with_a_line_for_each(shop):
         shop.read()
 
     assert len(str(raised.value).splitlines()) == 2
-    assert [error["rule"] for error in raised.value.as_json()["errors"]] == ["UNKNOWN_UPSTREAM"] * 2
+    errors = raised.value.as_json()["errors"]
+    assert isinstance(errors, list)
+    assert [error["rule"] for error in errors] == ["UNKNOWN_UPSTREAM"] * 2
     assert not raised.value.retry_helps
 
 
@@ -248,7 +251,7 @@ def test_two_hundred_declarations_are_read_in_time(project):
 # -- the cache
 
 
-def cache_file(project) -> Path:
+def cache_file(project: Project) -> Path:
     return project.root / ".freshline" / "local" / "cache" / "declarations" / "parsed"
 
 

@@ -42,7 +42,7 @@ def test_each_file_that_does_not_load_is_told_and_the_others_are_read(project):
     with pytest.raises(DeclarationErrors) as raised:
         read_project(project)
 
-    told = {error.where: (error.rule, error.message) for error in raised.value.errors}
+    told = {str(error.where): (error.rule, error.message) for error in raised.value.errors}
     for name, (_, rule, sentence) in BAD.items():
         (place,) = [where for where in told if where.startswith(f"assets/{name}.py:")]
         assert told[place][0] == rule

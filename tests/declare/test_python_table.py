@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 
 import pytest
@@ -14,6 +15,8 @@ from freshline.declare.python_file import load_function
 from freshline.declare.query import PythonInput, PythonQuery, SqlQuery
 from freshline.declare.spec import Constraint, Downstream, Mode, OnViolation, SourceSpec, TableSpec
 from freshline.errors import DeclarationErrors
+from freshline.sources.formats.csv import Csv
+from tests.declare.conftest import Project
 
 T = TableName(None, "t")
 
@@ -57,7 +60,7 @@ def loaded_here(monkeypatch) -> None:
     monkeypatch.setattr(project, "_python_loader", LoadedHere)
 
 
-def table(project, name: TableName = T) -> TableSpec:
+def table(project: Project, name: TableName = T) -> TableSpec:
     return project.read().table(name)
 
 
@@ -124,6 +127,7 @@ def test_a_source_may_be_written_in_python(project):
 
     assert isinstance(source, SourceSpec)
     assert [column.name for column in source.columns] == ["id", "at"]
+    assert isinstance(source.format, Csv)
     assert (source.format.header, source.max_record_bytes, source.primary_key) == (False, 100, ("id",))
     assert source.freshness == Freshness(60)
     assert source.comment == "c"
@@ -339,7 +343,7 @@ def test_modules_of_that_name_that_are_loaded_already_are_left_alone(shop, tmp_p
     (other / "lib").mkdir(parents=True)
     (other / "lib" / "__init__.py").write_text("WHERE = 'elsewhere'\n")
     monkeypatch.syspath_prepend(str(other))
-    import lib
+    lib = importlib.import_module("lib")
 
     try:
         shop.write("lib/rate.py", "RATE = 1\n")

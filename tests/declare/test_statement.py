@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from freshline.declare.clauses import SourceClauses, TableClauses
+from freshline.declare.clauses import QueryText, SourceClauses, TableClauses
 from freshline.declare.freshness import Freshness
 from freshline.declare.location import Written
 from freshline.declare.spec import Constraint, Downstream, OnViolation, Watermark
@@ -84,12 +84,16 @@ def test_every_clause_is_read_in_any_order_and_letter_case():
 def test_the_query_is_kept_as_it_was_written_with_its_line():
     query = table(FULL).query
 
+    assert isinstance(query, QueryText)
     assert query.text == "select id, day\nfrom raw"
     assert query.line == 13
 
 
 def test_a_comment_behind_the_query_is_not_part_of_it():
-    assert table("CREATE MATERIALIZED TABLE t AS SELECT 1 AS a -- one\n").query.text == "SELECT 1 AS a"
+    query = table("CREATE MATERIALIZED TABLE t AS SELECT 1 AS a -- one\n").query
+
+    assert isinstance(query, QueryText)
+    assert query.text == "SELECT 1 AS a"
 
 
 @pytest.mark.parametrize(
@@ -157,7 +161,7 @@ def test_columns_of_a_source_are_read_with_types_and_metadata():
 
 
 def test_not_null_is_refused_with_its_line():
-    with pytest.raises(DeclarationError) as refused:
+    with pytest.raises(DeclarationErrors) as refused:
         source("CREATE SOURCE s (\n  id INT NOT NULL) WITH ('connector' = 'files')")
 
     assert (refused.value.errors[0].rule, refused.value.errors[0].where) == ("NOT_BUILT", "assets/t.sql:2")

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from freshline.declare.freshness import Freshness
 from freshline.declare.names import TableName
 from freshline.declare.spec import Merge, MergeKind, Mode, TableSpec
 from freshline.declare.time_partition import PartitionUnit, TimePartitions
@@ -32,7 +33,7 @@ def test_a_table_is_read_into_its_spec(shop):
 
     assert table.columns == ("ID", "day", "amount")
     assert (table.primary_key, table.partitioned_by, table.cluster_by) == (("ID",), ("day",), ())
-    assert (table.comment, table.refresh_mode, table.freshness.seconds) == ("c", Mode.BATCH, 7200)
+    assert (table.comment, table.refresh_mode, table.freshness) == ("c", Mode.BATCH, Freshness(7200))
     assert (table.history_seconds, table.incremental_strict) == (172_800, True)
     assert (table.owner, table.group) == ("ann", "sales")
     assert str(table.written_at) == "assets/t.sql:1"
@@ -48,7 +49,7 @@ def test_the_projects_default_freshness_is_filled_in(shop):
     shop.settings("default-freshness = \"INTERVAL '20' MINUTE\"")
     shop.table("t", "SELECT id FROM orders")
 
-    assert spec(shop).freshness.seconds == 1200
+    assert spec(shop).freshness == Freshness(1200)
 
 
 def test_a_merge_first_row_by_event_time(shop):
