@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from dagster import AssetKey, AssetSpec, DefaultSensorStatus, Definitions
+from dagster._core.definitions.freshness import TimeWindowFreshnessPolicy
 from dagster._core.remote_representation.external_data import RepositorySnap
 from dagster_shared.serdes import serialize_value
 
@@ -62,10 +63,14 @@ def test_each_asset_shows_its_mode_freshness_and_columns(project):
 def test_what_is_promised_has_a_policy_of_its_freshness_and_two_turns_of_reports(project):
     loaded = specs(load(project()))
 
-    windows = {
-        key: spec.freshness_policy and spec.freshness_policy.fail_window.to_timedelta().total_seconds()
-        for key, spec in loaded.items()
-    }
+    def window(spec: AssetSpec) -> float | None:
+        policy = spec.freshness_policy
+        if policy is None:
+            return None
+        assert isinstance(policy, TimeWindowFreshnessPolicy)
+        return policy.fail_window.to_timedelta().total_seconds()
+
+    windows = {key: window(spec) for key, spec in loaded.items()}
     assert windows == {
         "touch_event": 10 + 2 * 60,
         "first_touch": 10 + 2 * 60,
@@ -81,7 +86,7 @@ def test_each_table_has_the_checks_that_can_be_told_of_it_and_none_blocks(projec
     )
     graph = load(root).resolve_asset_graph()
 
-    found = {}
+    found: dict[str, set[str]] = {}
     for key in graph.asset_check_keys:
         found.setdefault(key.asset_key.to_user_string(), set()).add(key.name)
     assert found == {
@@ -96,6 +101,7 @@ def test_each_table_has_the_checks_that_can_be_told_of_it_and_none_blocks(projec
 def test_the_sensors_run_from_the_start(project):
     loaded = load(project())
 
+    assert loaded.sensors is not None
     assert {sensor.name: sensor.default_status for sensor in loaded.sensors} == {
         "freshline_supervisor": DefaultSensorStatus.RUNNING,
         "freshline_batch": DefaultSensorStatus.RUNNING,

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
+from freshline.commit.delta_log import open_table
 from freshline.dagster import columns
 from freshline.dagster.columns import UNKNOWN_TYPE, KnownColumns, column_schema
 from freshline.declare.freshness import Freshness
@@ -109,8 +110,12 @@ def test_a_broken_log_is_an_error_that_names_the_folder(tmp_path):
 def test_a_log_is_opened_again_only_when_it_has_another_newest_commit(settings, tmp_path, monkeypatch):
     path = tmp_path / "orders"
     opened = []
-    read = columns.open_table
-    monkeypatch.setattr(columns, "open_table", lambda *asked: opened.append(asked) or read(*asked))
+
+    def noted(*asked):
+        opened.append(asked)
+        return open_table(*asked)
+
+    monkeypatch.setattr(columns, "open_table", noted)
 
     def load() -> dict[str, str]:
         known = KnownColumns(settings)

@@ -96,10 +96,13 @@ def test_the_sensors_tick_from_the_start_and_a_switch_is_noticed(shop):
     with DagsterInstance.from_config(str(home)) as instance:
         wait_until(lambda: instance.get_latest_materialization_event(AssetKey("event")) is not None, shop)
         event = instance.get_latest_materialization_event(AssetKey("event"))
+        assert event is not None
+        assert event.asset_materialization is not None
         assert event.asset_materialization.metadata["version"].value == 0
         assert event.run_id == ""
         assert instance.get_runs() == []
         found = read_scheduler(shop)
+        assert found is not None
         assert found.daemon_heartbeat is not None
         assert set(found.sensors.values()) == {"RUNNING"}
 
@@ -107,7 +110,9 @@ def test_the_sensors_tick_from_the_start_and_a_switch_is_noticed(shop):
         own = next(state for state in states if state.instigator_name == SUPERVISOR)
         instance.update_instigator_state(own.with_status(InstigatorStatus.STOPPED))
         wait_until(lambda: control.heartbeats.read()["scheduler"].detail["supervisor"] == "STOPPED", shop)
-        assert read_scheduler(shop).sensors[SUPERVISOR] == "STOPPED"
+        switched = read_scheduler(shop)
+        assert switched is not None
+        assert switched.sensors[SUPERVISOR] == "STOPPED"
         wait_until(lambda: "PAUSED" in json.dumps(paused(instance)), shop)
     assert "Warning:" not in (shop.root / "daemon.log").read_text()
     control.close()

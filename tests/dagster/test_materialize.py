@@ -112,7 +112,9 @@ def test_a_run_that_a_sensor_requested_counts_as_scheduled(asset):
 def test_a_run_names_its_process_so_that_a_killed_one_is_found_out(asset):
     with DagsterInstance.ephemeral() as instance:
         run_id = run(asset(Engine(outcome(), DONE)), instance).run_id
-        tag = instance.get_run_by_id(run_id).tags[PROCESS]
+        noted = instance.get_run_by_id(run_id)
+        assert noted is not None
+        tag = noted.tags[PROCESS]
 
     assert not process_ended(tag)
     host, pid, started, named = tag.split(" ")

@@ -19,6 +19,7 @@ from dagster import (
     DagsterRunStatus,
     Definitions,
     Failure,
+    TimeWindowPartitionsDefinition,
     materialize,
 )
 from dagster._core.definitions.partitions.context import partition_loading_context
@@ -133,7 +134,7 @@ def test_dagster_has_the_same_partitions_with_the_same_keys(graph_of_one, unit, 
     later = {PartitionUnit.HOUR: 3, PartitionUnit.DAY: 40, PartitionUnit.WEEK: 90, PartitionUnit.MONTH: 400}[unit]
     now = begin.start + timedelta(days=later)
     definition = partitions_definition(*graph_of_one(partitions))
-    assert definition is not None
+    assert isinstance(definition, TimeWindowPartitionsDefinition)
 
     with partition_loading_context(effective_dt=now):
         keys = definition.get_partition_keys()
@@ -227,8 +228,9 @@ def test_a_run_that_fails_in_the_middle_leaves_what_is_done_and_the_next_goes_on
         first = materialize([asset(engine)], instance=instance, tags=RANGE, raise_on_error=False)
         assert bar(instance) == {KEYS[0], KEYS[2]}
         assert "1 partitions failed (2026-02-28). The first: its history is gone" in str(failure_of(first).description)
-        tags = instance.get_run_by_id(first.run_id).tags
-        assert tags["freshline/backfill"] == first.run_id
+        run = instance.get_run_by_id(first.run_id)
+        assert run is not None
+        assert run.tags["freshline/backfill"] == first.run_id
 
 
 @pytest.mark.parametrize(
@@ -335,21 +337,16 @@ def two(tmp_path):
             asked.extend(arguments["tables"])
             return super().run(kind, **arguments)
 
+    def asset_of(name: str, events: list[Any]):
+        spec = graph.table(TableName.parse(name))
+        write_deltalake(str(warehouse.path(spec.name)), pa.table({"ds": [date(2026, 2, 27)], "n": [1]}))
+        engine: Any = Noting(*events)  # it stands for the client of an engine
+        return executable_asset(
+            spec_of(graph, spec.name, project), task_of(graph, spec, project), lambda progress: engine
+        )
+
     def assets(**events: list[Any]):
-        made = []
-        for name in ("a", "z"):
-            spec = graph.table(TableName.parse(name))
-            write_deltalake(str(warehouse.path(spec.name)), pa.table({"ds": [date(2026, 2, 27)], "n": [1]}))
-            engine = Noting(*events[name])
-            task = task_of(graph, spec, project)
-            made.append(
-                executable_asset(
-                    spec_of(graph, spec.name, project),
-                    task,
-                    lambda progress, e=engine: e,
-                )
-            )
-        return made
+        return [asset_of(name, events[name]) for name in ("a", "z")]
 
     return assets, asked
 

@@ -8,7 +8,7 @@ import pytest
 from dagster import MaterializeResult, asset, materialize
 
 from freshline.dagster import FreshlineResource
-from freshline.engine import savepoints
+from freshline.engine.client import EngineClient
 from freshline.errors import RequestError
 from tests.dagster.test_materialize import DONE, Engine, outcome
 
@@ -27,9 +27,12 @@ def answer(monkeypatch, tmp_path):
 
     def with_events(*events):
         engine = Engine(*events)
-        monkeypatch.setattr(
-            savepoints.EngineClient, "connect", lambda settings, **options: connected.append(settings) or engine
-        )
+
+        def connect(settings, **options):
+            connected.append(settings)
+            return engine
+
+        monkeypatch.setattr(EngineClient, "connect", connect)
         return engine, FreshlineResource(project=str(tmp_path), environment="production"), connected
 
     return with_events
@@ -41,7 +44,7 @@ def test_an_asset_refreshes_tables_and_reads_the_results(answer):
     )
 
     @asset
-    def board(freshline: FreshlineResource) -> MaterializeResult:
+    def board(freshline: FreshlineResource) -> MaterializeResult[None]:
         [found] = freshline.refresh("sales.orders", full=True)
         assert found.ok
         return MaterializeResult(metadata={"rows": found.rows_out, "strategy": found.strategy})

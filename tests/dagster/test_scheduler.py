@@ -13,7 +13,8 @@ from dagster._core.scheduler.instigation import InstigatorState, InstigatorStatu
 from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
 from dagster._daemon.types import DaemonHeartbeat
 
-from freshline.dagster.scheduler import BATCH, SUPERVISOR, read_scheduler, sensor_states
+from freshline.dagster.scheduler import BATCH, SUPERVISOR, SchedulerState, read_scheduler, sensor_states
+from freshline.declare.settings import Settings
 from freshline.errors import StorageError
 
 NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
@@ -21,7 +22,7 @@ RUNNING = {SUPERVISOR: "RUNNING", BATCH: "RUNNING"}
 
 
 @pytest.fixture
-def home(settings) -> Path:
+def home(settings: Settings) -> Path:
     folder = settings.state / "dagster"
     folder.mkdir(parents=True)
     (folder / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
@@ -31,6 +32,13 @@ def home(settings) -> Path:
 def test_there_is_none_where_dagster_never_ran_and_none_is_made(settings, home):
     assert read_scheduler(settings) is None
     assert [file.name for file in home.iterdir()] == ["dagster.yaml"]
+
+
+def scheduler_of(settings: Settings) -> SchedulerState:
+    """The state of a Dagster that has run."""
+    found = read_scheduler(settings)
+    assert found is not None
+    return found
 
 
 def switch(instance, sensor, status, location="here", ticked=1.0):
@@ -45,18 +53,19 @@ def switch(instance, sensor, status, location="here", ticked=1.0):
 
 def test_the_newest_heartbeat_of_the_daemons_and_the_sensors_as_they_were_left(settings, home):
     with DagsterInstance.from_config(str(home)) as instance:
-        assert read_scheduler(settings).daemon_heartbeat is None
+        assert scheduler_of(settings).daemon_heartbeat is None
         for kind, seconds in (("SENSOR", -40), ("BACKFILL", -5)):
             instance.add_daemon_heartbeat(DaemonHeartbeat(NOW.timestamp() + seconds, kind, "id", None))
-        found = read_scheduler(settings)
+        found = scheduler_of(settings)
+        assert found.daemon_heartbeat is not None
         assert (found.daemon_heartbeat.timestamp() - NOW.timestamp(), found.sensors) == (-5, RUNNING)
 
         switch(instance, SUPERVISOR, InstigatorStatus.DECLARED_IN_CODE)
         switch(instance, "somebody_else", InstigatorStatus.STOPPED)
-        assert read_scheduler(settings).sensors == RUNNING
+        assert scheduler_of(settings).sensors == RUNNING
         switch(instance, BATCH, InstigatorStatus.STOPPED)
-        assert read_scheduler(settings).sensors == {SUPERVISOR: "RUNNING", BATCH: "STOPPED"}
-        assert read_scheduler(settings).detail == {"supervisor": "RUNNING", "batch": "STOPPED"}
+        assert scheduler_of(settings).sensors == {SUPERVISOR: "RUNNING", BATCH: "STOPPED"}
+        assert scheduler_of(settings).detail == {"supervisor": "RUNNING", "batch": "STOPPED"}
 
 
 def test_what_a_location_of_another_name_left_does_not_count(settings, home):
@@ -64,7 +73,7 @@ def test_what_a_location_of_another_name_left_does_not_count(settings, home):
         switch(instance, SUPERVISOR, InstigatorStatus.STOPPED, "old", ticked=1.0)
         switch(instance, SUPERVISOR, InstigatorStatus.DECLARED_IN_CODE, "new", ticked=2.0)
 
-        assert read_scheduler(settings).sensors == RUNNING
+        assert scheduler_of(settings).sensors == RUNNING
         # A sensor knows where it is, and asks for its neighbour there.
         assert sensor_states(instance, "old") == {SUPERVISOR: "STOPPED", BATCH: "RUNNING"}
         assert sensor_states(instance, "elsewhere") == RUNNING

@@ -118,7 +118,9 @@ def test_the_example_reads_a_table_and_writes_beside_it(lab, monkeypatch, tmp_pa
     result = materialize([example["best_customers"]], resources={"spark": resource})
 
     assert result.success
-    rows = SparkSession.getActiveSession().read.parquet(str(tmp_path / "best")).collect()
+    session = SparkSession.getActiveSession()
+    assert session is not None
+    rows = session.read.parquet(str(tmp_path / "best")).collect()
     assert [(row["customer"], row["total"]) for row in rows] == [("alan", 9), ("ada", 5)]
 
 

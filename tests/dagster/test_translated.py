@@ -10,6 +10,7 @@ import pytest
 from dagster import (
     AssetKey,
     AssetMaterialization,
+    AssetsDefinition,
     AssetSelection,
     DagsterInstance,
     Definitions,
@@ -32,8 +33,8 @@ from freshline.dagster import (
     build_definitions,
     build_sensors,
 )
-from freshline.dagster import project as project_module
 from freshline.declare.names import TableName
+from freshline.engine.client import EngineClient
 from freshline.errors import DeclarationError, SettingsError
 from freshline.plan.result import RefreshResult, State
 from tests.dagster.test_materialize import DONE, Engine, outcome
@@ -89,7 +90,7 @@ def project(tmp_path: Path) -> FreshlineProject:
 def engine(monkeypatch) -> Engine:
     """What answers in place of the project's engine."""
     answers = Engine(outcome(table="sales.revenue", kind="table", data_timestamp=None), DONE)
-    monkeypatch.setattr(project_module.EngineClient, "connect", lambda *given, **options: answers)
+    monkeypatch.setattr(EngineClient, "connect", lambda *given, **options: answers)
     return answers
 
 
@@ -110,6 +111,7 @@ def test_a_selected_asset_is_materialized_under_its_translated_key(project, engi
 def test_each_fact_of_an_asset_is_the_translators(project):
     [made] = build_assets(project, select="sales.revenue", translator=Lake())
 
+    assert isinstance(made, AssetsDefinition)
     [spec] = made.specs
     assert spec.key == REVENUE
     assert [dep.asset_key for dep in spec.deps] == [AssetKey(["lake", "raw", "orders"])]
@@ -118,6 +120,7 @@ def test_each_fact_of_an_asset_is_the_translators(project):
     assert spec.kinds == {"gold"}
     assert spec.tags["team"] == "finance"
     assert spec.tags["freshline/mode"] == "continuous"
+    assert spec.description is not None
     assert spec.description.startswith("sales.revenue reads raw.orders\n\n```sql\nCREATE MATERIALIZED TABLE")
     assert (spec.metadata["mode"], spec.metadata["cost_center"]) == ("as the lake says", 7)
     [origin] = spec.metadata["dagster/column_lineage"].deps_by_column["total"]
@@ -131,6 +134,7 @@ def test_the_definitions_of_a_selection_load_with_its_checks_and_sensors(project
     graph = loaded.resolve_asset_graph()
     assert graph.executable_asset_keys == {REVENUE}
     assert {key.asset_key for key in graph.asset_check_keys} == {REVENUE}
+    assert loaded.sensors is not None
     assert {sensor.name for sensor in loaded.sensors} == {
         "freshline_supervisor",
         "freshline_batch",
@@ -148,17 +152,17 @@ def test_checks_and_sensors_can_be_left_out(project):
 
 
 def test_two_selections_of_one_project_make_one_graph(project):
-    lake = {"translator": Lake()}
+    lake = Lake()
     loaded = Definitions(
         assets=[
-            *build_assets(project, select="sales.*", **lake),
-            *build_assets(project, select="raw.*", **lake),
+            *build_assets(project, select="sales.*", translator=lake),
+            *build_assets(project, select="raw.*", translator=lake),
         ],
         asset_checks=[
-            *build_checks(project, select="sales.*", name="sales_checks", **lake),
-            *build_checks(project, select="raw.*", name="raw_checks", **lake),
+            *build_checks(project, select="sales.*", name="sales_checks", translator=lake),
+            *build_checks(project, select="raw.*", name="raw_checks", translator=lake),
         ],
-        sensors=build_sensors(project, **lake),
+        sensors=build_sensors(project, translator=lake),
     )
 
     Definitions.validate_loadable(loaded)
@@ -245,7 +249,7 @@ def test_what_the_engine_reported_is_stored_under_the_translated_key(project, en
         )
         materialize(build_assets(project, select="sales.revenue", translator=Lake()), instance=instance)
 
-        assert isinstance(
-            instance.get_latest_materialization_event(REVENUE).asset_materialization, AssetMaterialization
-        )
+        event = instance.get_latest_materialization_event(REVENUE)
+        assert event is not None
+        assert isinstance(event.asset_materialization, AssetMaterialization)
         assert instance.get_latest_materialization_event(AssetKey(["sales", "revenue"])) is None

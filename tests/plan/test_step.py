@@ -235,7 +235,11 @@ def asked(monkeypatch):
     names = []
 
     def counted(name, real):
-        return lambda *arguments, **named: names.append(name) or real(*arguments, **named)
+        def noted(*arguments, **named):
+            names.append(name)
+            return real(*arguments, **named)
+
+        return noted
 
     for name in ("find_branches", "find_origin", "find_affected", "find_algebra"):
         monkeypatch.setattr(step, name, counted(name, getattr(step, name)))

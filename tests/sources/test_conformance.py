@@ -179,6 +179,7 @@ def test_a_log_whose_receipts_are_from_before_positions_had_a_kind_goes_on(lab, 
     system.declare()
     system.send({"id": 1, "a": "x"})
     position = find_connector(kind).position
+    assert position is not None
     with monkeypatch.context() as patch:
         as_json = position.as_json
         patch.setattr(

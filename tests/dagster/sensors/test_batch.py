@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from dagster import (
@@ -144,7 +145,7 @@ def test_a_run_of_something_else_does_not_count(bench):
 def test_a_run_of_a_check_or_of_a_job_without_tables_does_not_count(bench):
     kept(bench)
     check = AssetCheckKey(AssetKey("hourly"), "freshness")
-    selection = {"asset_selection": frozenset(), "asset_check_selection": frozenset([check])}
+    selection: dict[str, Any] = {"asset_selection": frozenset(), "asset_check_selection": frozenset([check])}
     bench.instance.add_run(
         DagsterRun(job_name="__ASSET_JOB", run_id="check", status=DagsterRunStatus.STARTED, **selection)
     )
@@ -296,6 +297,7 @@ def test_the_sensor_itself_yields_requests_that_dagster_can_resolve(bench):
 
     data = sensor.evaluate_tick(context)
 
+    assert data.run_requests is not None
     assert {request.job_name for request in data.run_requests} == {"__ASSET_JOB"}
     assert all(request.tags[SCHEDULED] == "true" for request in data.run_requests)
 
@@ -362,6 +364,7 @@ def test_a_run_of_checks_alone_that_was_killed_ends_too(bench):
     kept(bench)
     ended = subprocess.Popen([sys.executable, "-c", ""])
     process = ProcessId.of(ended.pid)
+    assert process is not None
     ended.wait()
     run = bench.instance.add_run(
         DagsterRun(

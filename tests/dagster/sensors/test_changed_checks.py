@@ -98,8 +98,10 @@ def test_one_table_after_the_other_is_verified_the_one_of_longest_ago_first(benc
         )
         data = sensor.evaluate_tick(context)
         cursor = data.cursor or cursor
+        assert data.run_requests is not None
         for request in data.run_requests:
             assert request.asset_selection == []
+            assert request.asset_check_keys is not None
             chosen += [(key.asset_key.to_user_string(), key.name) for key in request.asset_check_keys]
 
     assert chosen == [("hourly", "verify"), ("live", "verify"), ("hourly", "verify"), ("live", "verify")]

@@ -108,11 +108,13 @@ def test_tables_of_different_partitions_are_requested_in_one_run_that_dagster_ca
 
     data = sensor.evaluate_tick(context)
 
-    runs = [[key.to_user_string() for key in request.asset_selection] for request in data.run_requests]
-    assert ["days", "hours", "other"] in runs
-    for request in data.run_requests:
+    assert data.run_requests is not None
+    selections = [request.asset_selection for request in data.run_requests if request.asset_selection is not None]
+    assert len(selections) == len(data.run_requests)
+    assert ["days", "hours", "other"] in [[key.to_user_string() for key in selected] for selected in selections]
+    for selected in selections:
         job = shop.loaded.resolve_implicit_global_asset_job_def()
-        assert job.get_subset(asset_selection=set(request.asset_selection)).name
+        assert job.get_subset(asset_selection=set(selected)).name
 
 
 def test_a_backfill_that_goes_on_keeps_no_scheduled_run_waiting(shop):
@@ -138,6 +140,7 @@ def test_of_a_table_that_is_too_large_some_partitions_are_verified(shop, monkeyp
         )
         data = sensor.evaluate_tick(context)
         cursor = data.cursor
+        assert data.run_requests is not None
         asked += [json.loads(request.tags["freshline/verify-partitions"]) for request in data.run_requests]
 
     first, second = ([key for ((_, key),) in partitions] for partitions in asked)

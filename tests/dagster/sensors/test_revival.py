@@ -8,7 +8,8 @@ from datetime import UTC, datetime, timedelta
 import psutil
 import pytest
 
-from freshline.dagster.sensors.revival import ENGINE, STARTS, EngineSigns, has_died, keep_engine
+from freshline.dagster.scheduler import ENGINE
+from freshline.dagster.sensors.revival import STARTS, EngineSigns, has_died, keep_engine
 from freshline.engine.process import ProcessId
 from freshline.engine.up_record import UpRecord, record_file
 from freshline.plan.record import Heartbeat

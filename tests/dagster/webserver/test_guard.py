@@ -5,13 +5,15 @@ from __future__ import annotations
 import http.client
 import json
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
+from typing import Any
 from urllib.parse import quote
 
 import pytest
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
+from websockets.typing import Origin, Subprotocol
 
 from tests.dagster.served import Webserver, served
 
@@ -65,7 +67,8 @@ class Answer:
         assert self.headers["Content-Type"] == "application/json"
         assert self.headers["X-Frame-Options"] == "DENY"
         assert not [name for name in self.headers if name.lower().startswith("access-control-")]
-        return error["code"]
+        code: str = error["code"]
+        return code
 
 
 def ask(
@@ -212,7 +215,7 @@ def test_the_pages_of_the_ui_load_and_are_framed_by_nobody(webserver):
 
     assert page.status == 200
     assert b'id="__next"' in page.body
-    policies = page.headers.get_all("Content-Security-Policy")
+    policies = page.headers.get_all("Content-Security-Policy") or []
     assert len(policies) == 2
     assert "frame-ancestors 'none'" in policies[1]
     assert f"connect-src 'self' ws://127.0.0.1:{webserver.port};" in policies[1]
@@ -246,14 +249,19 @@ def test_the_answer_to_a_query_is_read_by_nobody_else_and_kept_nowhere(webserver
     assert "Access-Control-Allow-Origin" not in answer.headers
 
 
-def subscribe(webserver: Webserver, query: str, **options: object) -> dict[str, object]:
+def subscribe(
+    webserver: Webserver, query: str, *, origin: str, headers: Mapping[str, str] | None = None
+) -> dict[str, Any]:
     """The first message that a query over a websocket brings."""
     address = webserver.url.replace("http://", "ws://") + "/graphql"
-    with connect(address, subprotocols=["graphql-ws"], open_timeout=10, **options) as client:
+    protocol = Subprotocol("graphql-ws")
+    with connect(
+        address, subprotocols=[protocol], open_timeout=10, origin=Origin(origin), additional_headers=headers
+    ) as client:
         client.send(json.dumps({"type": "connection_init"}))
         assert json.loads(client.recv(10)) == {"type": "connection_ack"}
         client.send(json.dumps({"type": "start", "id": "1", "payload": {"query": query}}))
-        message: dict[str, object] = json.loads(client.recv(10))
+        message: dict[str, Any] = json.loads(client.recv(10))
     return message
 
 
@@ -290,7 +298,7 @@ def test_a_websocket_changes_nothing(webserver):
     ],
 )
 def test_other_websockets_are_refused(webserver, options, path, code):
-    given = {
+    given: dict[str, Any] = {
         key: value.format(port=webserver.port) if isinstance(value, str) else value for key, value in options.items()
     }
 
@@ -303,7 +311,7 @@ def test_other_websockets_are_refused(webserver, options, path, code):
 def test_a_websocket_of_a_rebound_name_is_refused(webserver):
     address = f"evil.example:{webserver.port}"
     with socket.create_connection(("127.0.0.1", webserver.port)) as connection, pytest.raises(InvalidStatus) as raised:
-        connect(f"ws://{address}/graphql", sock=connection, origin=f"http://{address}", open_timeout=10)
+        connect(f"ws://{address}/graphql", sock=connection, origin=Origin(f"http://{address}"), open_timeout=10)
 
     assert json.loads(raised.value.response.body)["error"]["code"] == "HOST"
 
@@ -330,7 +338,7 @@ def test_who_opens_the_page_with_the_token_has_a_cookie_from_then_on(closed):
     assert TOKEN not in cookie
     assert ask(closed, "GET", "/", {"Cookie": cookie}).status == 200
     assert ask(closed, "POST", "/graphql", {"Cookie": cookie, **JSON}, b'{"query": "{ version }"}').status == 200
-    assert subscribe(closed, LOGS, origin=closed.url, additional_headers={"Cookie": cookie})["type"] == "data"
+    assert subscribe(closed, LOGS, origin=closed.url, headers={"Cookie": cookie})["type"] == "data"
     assert ask(closed, "POST", "/graphql", {"Cookie": cookie, **JSON, **EVIL}, BODY).code == "ORIGIN"
     again = ask(closed, "GET", "/runs", LINK)
     assert (again.status, b'http-equiv="refresh"' in again.body) == (200, True)
@@ -365,4 +373,5 @@ def test_a_proxy_with_https_is_served_under_its_name(closed):
     assert ask(closed, "POST", "/graphql", {**headers, "Origin": "https://dagster.example.com"}, query).status == 200
     assert ask(closed, "POST", "/graphql", {**headers, "Origin": "https://evil.example"}, query).code == "ORIGIN"
     page = ask(closed, "GET", "/", headers)
-    assert "wss://dagster.example.com" in page.headers.get_all("Content-Security-Policy")[1]
+    policies = page.headers.get_all("Content-Security-Policy") or []
+    assert "wss://dagster.example.com" in policies[1]
