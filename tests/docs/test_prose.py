@@ -23,7 +23,6 @@ NOT_REWRITTEN = (
     "testing.md",
     "tutorial.md",
     "benchmarks.md",
-    "CHANGELOG.md",
 )
 PAGES = [
     page
