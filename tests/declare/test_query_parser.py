@@ -335,7 +335,12 @@ def test_a_named_window_is_still_one():
 def test_a_declared_query_is_parsed_once_for_its_places_and_its_columns(monkeypatch):
     texts = []
     real = sqlglot.parse
-    monkeypatch.setattr(sqlglot, "parse", lambda text, **options: texts.append(text) or real(text, **options))
+
+    def noted(text, **options):
+        texts.append(text)
+        return real(text, **options)
+
+    monkeypatch.setattr(sqlglot, "parse", noted)
     text = "SELECT t.a AS once, d.b FROM t LEFT JOIN d FOR SYSTEM_TIME AS OF PROCTIME() AS d ON t.k = d.k"
 
     query = parse(text)

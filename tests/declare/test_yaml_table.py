@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from freshline.declare.clauses import TableClauses
 from freshline.declare.location import Location
 from freshline.declare.names import TableName
 from freshline.declare.yaml_table import declared_text, find_tables
@@ -212,7 +213,12 @@ def test_a_second_reading_takes_tables_from_the_cache_until_they_change(shop, mo
     from freshline.declare import yaml_table
 
     clauses = yaml_table.YamlTable.clauses
-    monkeypatch.setattr(yaml_table.YamlTable, "clauses", lambda self: parsed.append(self.at) or clauses(self))
+
+    def noted(self: yaml_table.YamlTable) -> TableClauses:
+        parsed.append(self.at)
+        return clauses(self)
+
+    monkeypatch.setattr(yaml_table.YamlTable, "clauses", noted)
 
     assert shop.read().specs == before.specs
     assert parsed == []
