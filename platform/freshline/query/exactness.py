@@ -52,7 +52,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class Value:
-    """What is known of an expression; `kind` is None for NULL, which is of any."""
+    """The knowledge about an expression; `kind` is None for NULL, which is of any."""
 
     kind: Kind | None
     exact: bool
@@ -60,7 +60,7 @@ class Value:
 
 @dataclass(frozen=True)
 class Rows:
-    """What is known of a relation: its columns, and whether it has the same rows whenever it is computed.
+    """The knowledge about a relation: its columns, and whether it has the same rows whenever it is computed.
 
     Columns that are not named are exact where it is `stored`.
     """
@@ -102,7 +102,7 @@ _RETURNS: Mapping[type[exp.Expr], Mapping[str, object]] = Spark.EXPRESSION_METAD
 
 
 class Exactness:
-    """What is known of the relations and expressions of one lifted query.
+    """The knowledge about the relations and expressions of one lifted query.
 
     Joins of the query that are made by conditions which are not exact lose these: see `written`. Raises NotDerivedError
     for a join that is made by nothing else.
@@ -215,7 +215,7 @@ class Exactness:
         return Rows(columns, steady)
 
     def _place(self, select: exp.Select) -> _Place:
-        """What is known of the rows of a SELECT. Aliases are used once, so the first one names it."""
+        """The knowledge about the rows of a SELECT. Aliases are used once, so the first one names it."""
         sources = sources_of(select)
         key = sources[0].alias_or_name if sources else ""
         if key not in self._places:

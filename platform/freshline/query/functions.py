@@ -1,4 +1,4 @@
-"""What must be known of Spark's functions, and the parser does not tell.
+"""Facts about Spark's functions that the parser does not know.
 
 A function that the parser has never heard of may be an aggregate, so all of Spark's are named here; a test compares the
 list with the functions that Spark has.
@@ -32,7 +32,7 @@ UNORDERED = frozenset(
     "first_value histogram_numeric kll_merge_agg_bigint kll_merge_agg_double kll_merge_agg_float kll_sketch_agg_bigint "
     "kll_sketch_agg_double kll_sketch_agg_float last last_value listagg mode string_agg".split()
 )
-# What they make of an array is the same in whichever order its elements are.
+# Their value for an array is the same in whichever order its elements are.
 ORDER_FREE = (exp.ArraySort, exp.ArraySize, exp.ArrayMax, exp.ArrayMin)
 # Several rows become one by what stands beside them, so a row alone does not tell where it belongs.
 TIME_WINDOWS = frozenset({"window", "session_window", "window_time"})

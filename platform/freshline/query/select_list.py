@@ -66,7 +66,7 @@ def _shown_as(query: Query, select: exp.Select, key: exp.Expr) -> str | None:
 
 @dataclass(frozen=True)
 class StoredOrder:
-    """What the table itself can tell about the order of its stored row.
+    """The order of the stored row, as far as the table itself has it.
 
     `order` is the stored column to order by, None where the order is no plain column of the table. `ties` are the
     columns of the tie-breaker, None where one of them is not stored.

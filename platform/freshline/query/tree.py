@@ -179,7 +179,7 @@ def own_queries(node: exp.Expr | None) -> list[exp.Query]:
 
 
 def sources_of(select: exp.Select) -> list[exp.Expr]:
-    """What stands in FROM and the joins, in order."""
+    """The sources in FROM and the joins, in order."""
     start = select.args.get("from_")
     if start is None:
         return []
@@ -253,7 +253,7 @@ def _derived(select: exp.Select, view: str, source: exp.Expr) -> exp.Subquery:
 
 
 def item_expression(item: exp.Expr) -> exp.Expr:
-    """What a select item computes, without its name."""
+    """The expression of a select item, without its name."""
     return item.this if isinstance(item, exp.Alias) else item
 
 

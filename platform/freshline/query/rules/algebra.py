@@ -37,7 +37,7 @@ from freshline.query.tree import (
 )
 
 SIGN = "_freshline_sign"
-# What turns rows of a query into others than those of its filters, expressions and joins.
+# These parts turn rows of a query into others than those of its filters, expressions and joins.
 NOT_LINEAR = ("group", "having", "distinct", "qualify", "windows", "limit", "offset", "connect", "match", "pivots")
 # The order of rows in a subquery or in a table means nothing.
 ORDERS = ("order", "sort", "cluster", "distribute")

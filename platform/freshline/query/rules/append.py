@@ -131,7 +131,7 @@ def _select_branches(select: exp.Select, query: Query) -> Iterator[Branch]:
 
 
 def _sides(select: exp.Select) -> list[tuple[exp.Expr, bool]]:
-    """What stands in FROM and JOIN, each with whether new rows of it give new rows of the join and change no other."""
+    """The sources in FROM and JOIN, each with whether its new rows give new rows of the join and change no other."""
     start = select.args.get("from_")
     if start is None:
         raise unsupported("SELECT without FROM")

@@ -45,7 +45,7 @@ SETS = (exp.Rollup, exp.Cube, exp.GroupingSets)
 
 @dataclass
 class Context:
-    """What rules are asked with. `changed` are the relations whose rows changed; `guards` are collected.
+    """The situation that rules are asked about. `changed` are the relations whose rows changed; `guards` are collected.
 
     `types` are those of the columns of inputs, where they are known.
     """
@@ -60,7 +60,7 @@ class Context:
 
 @dataclass(frozen=True)
 class Found:
-    """What a rule says of a query.
+    """The answer of a rule for one query.
 
     `columns` are the columns of the result by which affected rows are told apart; None for any columns at all, because
     the changed rows themselves are known. `select` gives queries that yield the values of given columns.
@@ -291,7 +291,7 @@ RULES = (set_operation, grouped, windowed, plain)
 
 
 def find_keys(query: exp.Query, context: Context) -> Found:
-    """What the first rule for the query says."""
+    """The answer of the first rule that is for the query."""
     for rule in RULES:
         found = rule(query, context)
         if found is not None:

@@ -24,7 +24,7 @@ from freshline.query.tree import (
     view_of,
 )
 
-# What is behind the name of a stage that has the rows of its query, and no more.
+# The end of the name of a stage that has the rows of its query, and no more.
 WRITTEN = "_written"
 
 

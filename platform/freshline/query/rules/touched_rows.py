@@ -66,7 +66,7 @@ class Touched:
     source: exp.Expr | None = None
 
     def tables(self) -> list[exp.Expr]:
-        """What stands in FROM and the joins, in order."""
+        """The sources in FROM and the joins, in order."""
         return [self.start, *(join.this for join in self.joins)]
 
     def select(self, items: Sequence[exp.Expr], group: exp.Expr | None = None) -> exp.Select:
