@@ -12,7 +12,7 @@ import pytest
 from freshline.cli.doctor import examine
 from freshline.declare import registry
 from freshline.declare.names import TableName
-from tests.sources.stranger import ENTRIES, PAGE, on_the_path, stranger, write_package
+from tests.sources.stranger import ENTRIES, PAGES, on_the_path, stranger, write_package
 
 SPOOL = (
     "CREATE SOURCE s (\nid INT, at TIMESTAMP METADATA FROM 'sent_at'\n)\nWITH ('connector' = 'spool', "
@@ -165,7 +165,7 @@ def test_the_doctor_lists_what_other_packages_have(site, tmp_path):
 
 
 def test_the_declaration_and_the_entry_points_of_the_page_are_right(project, site):
-    page = PAGE.read_text(encoding="utf-8")
+    page = (PAGES / "connectors.md").read_text(encoding="utf-8")
     (declared,) = re.findall(r"^```sql\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     project.declare("message.sql", declared)
     with stranger(site):

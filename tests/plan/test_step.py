@@ -12,26 +12,20 @@ from freshline.declare.names import TableName
 from freshline.declare.query_parser import parse_query
 from freshline.declare.spec import Merge, MergeKind, TableSpec
 from freshline.errors import IncrementalError
-from freshline.plan import step
 from freshline.plan.changes import ChangeKind, Changes
+from freshline.plan.choose import choose_step, find_candidates
 from freshline.plan.position import TablePosition
 from freshline.plan.receipt import Receipt
 from freshline.plan.request import RefreshRequest
-from freshline.plan.step import (
-    Append,
-    Full,
-    MergeRows,
-    Noop,
-    RefoldKeys,
-    RefreshKeys,
-    ReplaceNamedPartitions,
-    ReplacePartitions,
-    Situation,
-    choose_step,
-    find_candidates,
-    strategy_of,
-)
+from freshline.plan.step import Full, Noop, ReplaceNamedPartitions, Situation
 from freshline.query.reason import CODES
+from freshline.strategies.append import rule as append_rule
+from freshline.strategies.append.rule import Append
+from freshline.strategies.keys import rule as keys_rule
+from freshline.strategies.keys.rule import RefoldKeys, RefreshKeys
+from freshline.strategies.merge.rule import MergeRows
+from freshline.strategies.partition import rule as partition_rule
+from freshline.strategies.partition.rule import ReplacePartitions
 
 S, R, D = (TableName.parse(name) for name in ("s", "r", "d"))
 
@@ -212,7 +206,7 @@ def test_what_changes_in_a_group_is_computed_by_its_keys():
 def test_one_strategy_can_be_asked_for(strategy, columns):
     spec = table(f"SELECT {columns} FROM s", partitioned_by=("a",))
 
-    assert strategy_of(step_of(spec, changes(), strategy=strategy)) == strategy
+    assert step_of(spec, changes(), strategy=strategy).strategy == strategy
 
 
 def test_a_strategy_that_is_not_right_is_refused_with_its_reason():
@@ -241,8 +235,13 @@ def asked(monkeypatch):
 
         return noted
 
-    for name in ("find_branches", "find_origin", "find_affected", "find_algebra"):
-        monkeypatch.setattr(step, name, counted(name, getattr(step, name)))
+    for place, name in (
+        (append_rule, "find_branches"),
+        (partition_rule, "find_origin"),
+        (keys_rule, "find_affected"),
+        (keys_rule, "find_algebra"),
+    ):
+        monkeypatch.setattr(place, name, counted(name, getattr(place, name)))
     return names
 
 
@@ -260,7 +259,7 @@ def test_keys_and_algebra_are_not_looked_for_where_partitions_are_replaced(asked
 
 @pytest.mark.parametrize(("strategy", "rules"), [("append", ["find_branches"]), ("keys", ["find_affected"])])
 def test_only_the_strategy_that_was_asked_for_is_looked_for(asked, strategy, rules):
-    assert strategy_of(step_of(table("SELECT a, k FROM s"), changes(), strategy=strategy)) == strategy
+    assert step_of(table("SELECT a, k FROM s"), changes(), strategy=strategy).strategy == strategy
     assert asked[: len(rules)] == rules
     assert "find_origin" not in asked
 
@@ -275,7 +274,7 @@ def test_a_full_refresh_that_is_asked_for_says_why_it_is_needed_or_that_it_was_r
 def test_every_candidate_is_looked_for_where_all_are_shown(asked):
     found = find_candidates(situation(table("SELECT a, count(*) AS n FROM s GROUP BY a"), changes()))
 
-    assert [strategy_of(each) for each in found.steps] == ["keys", "full"]
+    assert [each.strategy for each in found.steps] == ["keys", "full"]
     assert set(found.refused) == {"append", "partition"}
     assert asked == ["find_branches", "find_origin", "find_affected", "find_algebra"]
 

@@ -12,7 +12,6 @@ from freshline.declare.query import SqlQuery
 from freshline.plan.changes import ChangeKind
 from freshline.plan.explain import declared_types, find_case
 from freshline.plan.project import open_project
-from freshline.plan.step import strategy_of
 from freshline.query.reason import Reason
 from tests.query.two_times import TwoTimes
 
@@ -72,7 +71,7 @@ def told(graph, table, changed):
     kinds = {name: ChangeKind.MUTATE for name in spec.reads if str(name) in changed}
     columns = {name: graph.columns(name) for name in spec.reads}
     step = find_case(spec, columns, kinds, declared_types(spec, graph)).steps[0]
-    return f"{strategy_of(step)} {step.reason.code}({step.reason.about})"
+    return f"{step.strategy} {step.reason.code}({step.reason.about})"
 
 
 def test_orders_and_lines_that_change_are_followed(graph):

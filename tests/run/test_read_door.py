@@ -57,7 +57,9 @@ def test_no_statement_leaves_the_declared_tables(shop, tmp_path):
         "{marker}": str(tmp_path / "marker"),
         "{secret}": str(tmp_path / "secret.txt"),
         "{delta}": str(tmp_path / "delta"),
-        "{declared}": shop.runtime.graph.source(next(n for n in shop.runtime.graph.order if str(n) == "s")).connection.path,
+        "{declared}": shop.runtime.graph.source(
+            next(n for n in shop.runtime.graph.order if str(n) == "s")
+        ).connection.path,
     }
     sources = Path(places["{declared}"]).parent
     before = files(tmp_path), files(sources)

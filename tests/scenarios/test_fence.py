@@ -98,7 +98,7 @@ def test_a_writer_of_an_older_epoch_that_is_first_repeats_no_row(tables, monkeyp
         wake_up("table-between")
         append_rows(rows, path, receipt, **options)
 
-    monkeypatch.setattr("freshline.run.steps.append.append_rows", append_after_the_check)
+    monkeypatch.setattr("freshline.strategies.append.write.append_rows", append_after_the_check)
     for name in ("ev", "copied", "parted", "first"):
         taken.clear()
 

@@ -16,6 +16,7 @@ import deltalake
 import pytest
 
 import freshline
+from freshline.attempt.runtime import Runtime, utc_now
 from freshline.commit.control_store import ControlStore
 from freshline.commit.delta_log import newest_version
 from freshline.declare.names import TableName
@@ -27,7 +28,6 @@ from freshline.engine.work import Work
 from freshline.plan.request import RefreshRequest
 from freshline.refresh.cancellation import Cancellation
 from freshline.run import open_runtime, refresh_table, verify_table
-from freshline.run.runtime import Runtime, utc_now
 
 EVENT = (
     "CREATE SOURCE event (event_id STRING, k STRING, op STRING, n BIGINT, PRIMARY KEY (event_id)) "

@@ -12,16 +12,18 @@ from pathlib import Path
 import pytest
 from pyspark.sql import functions as F
 
+from freshline.attempt import judge as attempt_judge
+from freshline.attempt import spans
+from freshline.attempt.attempt import Attempt
+from freshline.attempt.judge import Judge
 from freshline.commit import small, write
 from freshline.errors import RefreshError
 from freshline.refresh import keys
 from freshline.refresh.inputs import Pinned, read_inserted
 from freshline.refresh.keys import INSERT, OP
-from freshline.run import by_keys, decide, spans
-from freshline.run import judge as run_judge
-from freshline.run.attempt import Attempt
-from freshline.run.judge import Judge
-from freshline.run.steps import time_partitions
+from freshline.run import decide
+from freshline.strategies.keys import changes
+from freshline.strategies.partition import times
 from freshline.testing import Lab
 from tests.scenarios.generator import judge
 from tests.scenarios.generator.case import draw
@@ -161,24 +163,24 @@ def with_unknown_as_met(real):
 
 # What is planted and where; of some, what the tables of the cases have more often than others.
 BUGS = [
-    (by_keys, "read_net_images", without_one_changed_row, {}),
-    (by_keys, "read_net_images", without_deletes, {}),
-    (by_keys, "read_signed", without_one_changed_row, {"summed": 1.0}),
-    (by_keys, "read_whole", with_new_snapshot_as_old, {}),
+    (changes, "read_net_images", without_one_changed_row, {}),
+    (changes, "read_net_images", without_deletes, {}),
+    (changes, "read_signed", without_one_changed_row, {"summed": 1.0}),
+    (changes, "read_whole", with_new_snapshot_as_old, {}),
     (keys, "_on", with_plain_equality, {}),
     (keys.Span, "text", without_null_among, {}),
-    (by_keys, "difference_by_bag", without_tombstones, {}),
-    (by_keys, "difference_by_key", without_tombstones, {}),
-    (by_keys, "difference_by_bag", without_netting, {}),
-    (by_keys, "difference_by_bag", with_one_of_equal_rows, {}),
+    (changes, "difference_by_bag", without_tombstones, {}),
+    (changes, "difference_by_key", without_tombstones, {}),
+    (changes, "difference_by_bag", without_netting, {}),
+    (changes, "difference_by_bag", with_one_of_equal_rows, {}),
     (keys, "_differ", without_updates, {}),
-    (by_keys, "find_keys", without_first_key, {}),
+    (changes, "find_keys", without_first_key, {}),
     (spans, "interval_condition", with_the_end_inside, {"daily": 1.0}),
-    (time_partitions, "interval_condition", without_the_first_moment, {"daily": 1.0}),
+    (times, "interval_condition", without_the_first_moment, {"daily": 1.0}),
     (decide, "find_gaps", without_the_newest_partition, {"daily": 1.0}),
     (Attempt, "covered", with_partitions_that_are_not_there, {"daily": 1.0}),
     (Judge, "rows", without_judging, {"judged": 1.0}),
-    (run_judge, "violated", with_unknown_as_met, {"judged": 1.0}),
+    (attempt_judge, "violated", with_unknown_as_met, {"judged": 1.0}),
     (write, "_fenced", without_fence, {}),
     (small, "_is_above", without_looking_at_the_fence, {}),
 ]

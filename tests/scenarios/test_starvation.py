@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import pytest
 
+from freshline.attempt.runtime import Runtime, utc_now
 from freshline.commit.control_store import ControlStore
 from freshline.declare.freshness import Freshness
 from freshline.declare.names import TableName
@@ -21,7 +22,6 @@ from freshline.engine.loops import Loops
 from freshline.engine.work import Work
 from freshline.plan.result import RefreshResult
 from freshline.run import open_runtime, refresh_table
-from freshline.run.runtime import Runtime, utc_now
 
 SOURCE = (
     "CREATE SOURCE log (id BIGINT) FRESHNESS = INTERVAL '2' SECOND "

@@ -14,14 +14,15 @@ from pathlib import Path
 
 from freshline.declare import registry
 
-PAGE = Path(__file__).parents[2] / "platform" / "docs" / "connectors.md"
+PAGES = Path(__file__).parents[2] / "platform" / "docs"
 MODULES = ("spool", "spool_reader", "pairs")
 ENTRIES = {"freshline.connectors": {"spool": "spool:Spool"}, "freshline.formats": {"pairs": "pairs:Pairs"}}
 
 
-def code_of_page() -> dict[str, str]:
-    """The modules that the page shows, by their names."""
-    found = re.findall(r"`(\w+)\.py`:\n\n```python\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.M | re.S)
+def code_of_page(page: str = "connectors.md") -> dict[str, str]:
+    """The modules that a page shows, by their names."""
+    text = (PAGES / page).read_text(encoding="utf-8")
+    found = re.findall(r"`(\w+)\.py`:\n\n```python\n(.*?)^```$", text, re.M | re.S)
     return dict(found)
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
+from freshline.attempt.runtime import Runtime, open_runtime
 from freshline.commit.control_store import ControlStore
 from freshline.commit.control_store.schema import FORMAT as STORE_FORMAT
 from freshline.commit.delta_log import read_newest
@@ -30,7 +31,6 @@ from freshline.plan.request import RefreshRequest
 from freshline.plan.result import State
 from freshline.refresh.cancellation import Cancellation
 from freshline.report.status import read_status
-from freshline.run.runtime import Runtime, open_runtime
 from freshline.run.savepoint import restore_savepoint
 from freshline.run.table import refresh_table
 from freshline.run.verify import verify_table

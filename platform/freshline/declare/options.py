@@ -34,6 +34,7 @@ TABLE_OPTIONS = (
     "delta-join.left-cache-size",
     "delta-join.right-cache-size",
     "incremental",
+    "strategies",
     "history",
     "non-driving",
     "requires-history",

@@ -1,7 +1,8 @@
-"""Connectors and formats by their names: the shipped ones, and those of other packages.
+"""Connectors, formats and strategies by their names: the shipped ones, and those of other packages.
 
-Another package names its own in the entry points `freshline.connectors` and `freshline.formats`. Installed packages are
-searched for names that are not shipped, and only then, because the search takes longer than reading a project.
+Another package names its own in the entry points `freshline.connectors`, `freshline.formats` and
+`freshline.strategies`. Installed packages are searched for names that are not shipped, and only then, because the
+search takes longer than reading a project.
 """
 
 from __future__ import annotations
@@ -26,6 +27,13 @@ FORMATS = {
     "json": "freshline.sources.formats.json:Json",
     "csv": "freshline.sources.formats.csv:Csv",
 }
+# In the order in which they are asked.
+STRATEGIES = {
+    "append": "freshline.strategies.append.rule:AppendStrategy",
+    "merge": "freshline.strategies.merge.rule:MergeStrategy",
+    "partition": "freshline.strategies.partition.rule:PartitionStrategy",
+    "keys": "freshline.strategies.keys.rule:KeysStrategy",
+}
 CONNECTORS_NOT_BUILT = (
     "jdbc",
     "postgres",
@@ -41,15 +49,22 @@ CONNECTORS_NOT_BUILT = (
 FORMATS_NOT_BUILT = ("avro", "protobuf", "parquet", "debezium", "debezium-json", "orc", "xml", "text")
 CONNECTOR_GROUP = "freshline.connectors"
 FORMAT_GROUP = "freshline.formats"
+STRATEGY_GROUP = "freshline.strategies"
+# What each group's classes extend. That of strategies knows plans, so it is loaded when one is asked for.
+BASES = {
+    CONNECTOR_GROUP: "freshline.declare.connector:Connector",
+    FORMAT_GROUP: "freshline.declare.format:Format",
+    STRATEGY_GROUP: "freshline.plan.strategy:RefreshStrategy",
+}
 
 
 class ExtensionError(ValueError):
-    """A connector or format of another package that cannot be used, in one sentence."""
+    """An extension (connector, format or strategy of another package) that cannot be used, in one sentence."""
 
 
 @dataclass(frozen=True)
 class Outside:
-    """A connector or format that another package has; `package` is the name and version of it."""
+    """An extension that another package has; `package` is the name and version of it."""
 
     group: str
     name: str
@@ -66,6 +81,12 @@ def find_connector(name: str) -> type[Connector]:
 def find_format(name: str) -> type[Format]:
     """The format of this name. Raises ExtensionError where there is none, or it cannot be used."""
     found: type[Format] = _shipped(FORMATS[name]) if name in FORMATS else _from_outside(name, FORMAT_GROUP)
+    return found
+
+
+def find_strategy(name: str) -> type[Any]:
+    """The strategy of this name, a RefreshStrategy. Raises ExtensionError where there is none, or it cannot be used."""
+    found: type[Any] = _shipped(STRATEGIES[name]) if name in STRATEGIES else _from_outside(name, STRATEGY_GROUP)
     return found
 
 
@@ -87,7 +108,7 @@ def shipped_options() -> tuple[str, ...]:
 
 
 def outside(group: str) -> tuple[Outside, ...]:
-    """All connectors or formats of other packages, loaded or not; searches the installed packages."""
+    """All extensions of a group that other packages have, loaded or not; searches the installed packages."""
     found = []
     for entry in entry_points(group=group):
         distribution = entry.dist
@@ -105,7 +126,7 @@ def load(found: Outside) -> Any:
             f"'{found.name}' of {found.package} does not load: {found.entry.value}: {type(error).__name__}: {error}. "
             "Correct the package, or install another version of it."
         ) from error
-    of = Connector if found.group == CONNECTOR_GROUP else Format
+    of = _shipped(BASES[found.group])
     if not (isinstance(loaded, type) and issubclass(loaded, of)):
         raise ExtensionError(
             f"'{found.name}' of {found.package} is no {of.__name__}: {found.entry.value} is {loaded!r}. "

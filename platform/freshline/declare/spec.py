@@ -215,6 +215,7 @@ class TableSpec:
     watermark: Watermark | None = None
     constraints: tuple[Constraint, ...] = ()
     incremental_strict: bool = False
+    strategies: tuple[str, ...] = ()
     non_driving: tuple[TableName, ...] = ()
     requires_history: tuple[TableName, ...] = ()
     lookup_on_duplicate: str = "error"

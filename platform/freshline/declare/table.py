@@ -110,6 +110,7 @@ def declare_table(clauses: TableClauses) -> Declaration:
         watermark=None if clauses.watermark is None else clauses.watermark.value,
         constraints=constraints,
         incremental_strict=incremental == "strict",
+        strategies=_strategies(options),
         non_driving=non_driving,
         requires_history=requires_history,
         lookup_on_duplicate=on_duplicate or "error",
@@ -408,6 +409,12 @@ def _check_any(query: SqlQuery, options: Options, problems: Problems) -> None:
                 "two. Look it up by one key, declare a table for the other, or remove the option.",
                 options.at("lookup.on-duplicate"),
             )
+
+
+def _strategies(options: Options) -> tuple[str, ...]:
+    """The strategies of other packages that the table names, in its order."""
+    names = (name.strip() for name in (options.text("strategies") or "").split(","))
+    return tuple(dict.fromkeys(name for name in names if name))
 
 
 # -- merges

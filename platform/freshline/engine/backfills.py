@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Protocol
 
+from freshline.attempt.spans import partitions_of, read_time_partition, wanted_end
 from freshline.declare.graph import Graph
 from freshline.declare.names import TableName
 from freshline.declare.rules import nearest
@@ -43,7 +44,6 @@ from freshline.run.partition_states import (
     read_state_of_values,
     read_states,
 )
-from freshline.run.spans import partitions_of, read_time_partition, wanted_end
 
 MOST_PARTITIONS = 100_000
 _INTERRUPT_SECONDS = 0.5

@@ -15,10 +15,11 @@ from freshline.declare.graph import Graph
 from freshline.declare.names import TableName
 from freshline.declare.spec import SourceSpec, TableSpec
 from freshline.plan.changes import ChangeKind, Changes
+from freshline.plan.choose import Candidates, find_candidates
 from freshline.plan.position import TablePosition
 from freshline.plan.receipt import Receipt
 from freshline.plan.request import RefreshRequest
-from freshline.plan.step import Candidates, RefreshKeys, Situation, find_candidates, strategy_of
+from freshline.plan.step import Situation
 from freshline.query.reason import Reason
 
 BEFORE, AFTER = TablePosition("made up", 1, 1), TablePosition("made up", 2, 2)
@@ -134,10 +135,8 @@ def _case(
 ) -> Case:
     found = find_case(spec, columns, kinds, types)
     first, *rest = found.steps
-    keys = next((step.affected.columns for step in found.steps if isinstance(step, RefreshKeys)), ())
-    return Case(
-        change, strategy_of(first), first.reason, tuple(strategy_of(step) for step in rest), found.refused, keys
-    )
+    keys = next((step.keys for step in found.steps if step.keys), ())
+    return Case(change, first.strategy, first.reason, tuple(step.strategy for step in rest), found.refused, keys)
 
 
 def _names(names: Iterable[TableName]) -> str:

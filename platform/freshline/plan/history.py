@@ -9,7 +9,7 @@ from freshline.declare.spec import TableSpec
 from freshline.errors import HistoryRequiredError
 from freshline.plan.changes import ChangeKind, Changes
 from freshline.plan.receipt import Receipt
-from freshline.plan.step import MergeRows, Step
+from freshline.plan.step import Step
 from freshline.query.reason import Reason
 
 _GONE = {
@@ -31,7 +31,7 @@ def inputs_short(receipt: Receipt | None) -> frozenset[TableName]:
 def inputs_short_after(receipt: Receipt | None, step: Step) -> frozenset[TableName]:
     """The same after a step that is not a full refresh."""
     before = inputs_short(receipt)
-    return before | {step.input} if isinstance(step, MergeRows) and step.updates else before
+    return before if step.keeps_rows_of is None else before | {step.keeps_rows_of}
 
 
 def require_history(

@@ -11,6 +11,7 @@ from freshline.declare.graph import Graph
 from freshline.declare.project import read_project
 from freshline.declare.query import SqlQuery
 from freshline.declare.query_parser import parse_structure
+from freshline.declare.registry import ExtensionError, find_strategy
 from freshline.declare.rules import Problems
 from freshline.declare.settings import Settings
 from freshline.declare.spec import DeltaJoin, Merge, TableSpec
@@ -36,6 +37,11 @@ def check_promises(graph: Graph) -> None:
     problems = Problems()
     _check_forced([spec for spec in graph.tables if spec.delta_join is DeltaJoin.FORCE], graph, problems)
     for spec in graph.tables:
+        for name in spec.strategies:
+            try:
+                find_strategy(name)
+            except ExtensionError as error:
+                problems.add("EXTENSION", f"strategy {error}", spec.written_at)
         if spec.lookup_attempts:
             _check_retried(spec, graph, problems)
         if spec.merge is not None and spec.merge.upstream_deletes == "ignore":

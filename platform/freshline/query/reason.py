@@ -16,6 +16,7 @@ CODES: dict[str, str] = {
     "PARTITION_OF_SOURCE": "the partition of a row follows from the changed rows of one input",
     "AFFECTED_KEYS": "the rows that the changes may affect are told by these columns, and only they are computed again",
     "ALGEBRAIC": "the aggregates of these groups follow from their old values and the changed rows alone",
+    "EXTENSION": "a strategy of another package follows these changes",
     "PARKED_ROWS": "rows that missed their dimension are looked up again",
     "NEW_FILES": "complete files were found in the landing directory",
     "NEW_RECORDS": "the topic had records that were not read yet",

@@ -3,10 +3,10 @@
 Every door calls these functions and no other: the engine's loops, a Dagster run, the command line, a test.
 """
 
+from freshline.attempt.runtime import Clock, PythonTables, Runtime, open_runtime, utc_now
 from freshline.run.maintenance import Maintained, maintain_table
 from freshline.run.order import refresh_order
 from freshline.run.query import QueryResult, query
-from freshline.run.runtime import Clock, PythonTables, Runtime, open_runtime, utc_now
 from freshline.run.savepoint import (
     Restored,
     create_savepoint,

@@ -10,10 +10,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import assert_never
 
 from py4j.protocol import Py4JJavaError
 
+from freshline.attempt.attempt import NotIncremental
+from freshline.attempt.failure import CAUSE, translate
+from freshline.attempt.parked import is_due, takes_parked
+from freshline.attempt.pin import Pins, pin_inputs
+from freshline.attempt.runtime import Runtime
+from freshline.attempt.spans import wanted_end
 from freshline.commit.columns import column_types, input_columns, input_types
 from freshline.commit.definitions import read_definition
 from freshline.commit.delta_log import (
@@ -34,6 +39,7 @@ from freshline.errors import (
     UpstreamChangedError,
 )
 from freshline.plan.changes import ChangeKind, Changes
+from freshline.plan.choose import choose_step
 from freshline.plan.definition import ChangeClass, classify_change, definition_of, may_keep_rows
 from freshline.plan.history import ignores_deletes, require_history
 from freshline.plan.partition import Interval, find_gaps
@@ -42,36 +48,11 @@ from freshline.plan.price import Price, budget_of, counts, price_of
 from freshline.plan.receipt import Receipt
 from freshline.plan.request import RefreshRequest
 from freshline.plan.result import RefreshResult
-from freshline.plan.step import (
-    Append,
-    Begin,
-    FillPartitions,
-    Full,
-    MergeRows,
-    Noop,
-    RefoldKeys,
-    RefreshKeys,
-    ReplaceNamedPartitions,
-    ReplacePartitions,
-    Situation,
-    Step,
-    choose_step,
-    strategy_of,
-)
+from freshline.plan.step import FillPartitions, Full, ReplaceNamedPartitions, Situation, Step
 from freshline.query.reason import Reason
 from freshline.refresh.cancellation import Cancellation, Limited
 from freshline.refresh.keys import FAILED_BY_ROWS, why_not
-from freshline.run.attempt import NotIncremental
-from freshline.run.failure import CAUSE, translate
-from freshline.run.parked import is_due, takes_parked
-from freshline.run.pin import Pins, pin_inputs
-from freshline.run.runtime import Runtime
-from freshline.run.spans import wanted_end
 
-# The steps that read changes of inputs, and not only their newest versions.
-BY_CHANGES = (Append, MergeRows, RefoldKeys, RefreshKeys, ReplacePartitions)
-# The steps whose cost grows with what they touch; an append never reads the table.
-PRICED = (MergeRows, RefoldKeys, RefreshKeys, ReplacePartitions)
 # How rows make an expression fail, in Spark or on the way into Python, which has no dates beyond the year 9999.
 _BY_ROWS = (*FAILED_BY_ROWS, ValueError, OverflowError)
 # More than the control store keeps of a table: the full refresh that prices are compared with may be long ago.
@@ -128,7 +109,7 @@ def decide(runtime: Runtime, spec: TableSpec, request: RefreshRequest, instead: 
     price, budget = None, None
     # Rows that computing everything would not give again are no matter of its price.
     kept = (receipt is not None and receipt.kept_before is not None) or ignores_deletes(spec)
-    if isinstance(step, PRICED) and request.strategy is None and not spec.incremental_strict and not kept:
+    if step.is_priced and request.strategy is None and not spec.incremental_strict and not kept:
         records = runtime.control.refreshes(spec.name, limit=PRICED_REFRESHES, looks=False)
         price = _expected_price(spec, step, pins, changes, records, path)
         if price is not None and price.prefers_full:
@@ -140,7 +121,7 @@ def decide(runtime: Runtime, spec: TableSpec, request: RefreshRequest, instead: 
                 cores=runtime.sessions.root.sparkContext.defaultParallelism,
                 is_local=runtime.settings.spark_master.startswith("local"),
             )
-    if instead is not None and isinstance(step, (*BY_CHANGES, FillPartitions)):
+    if instead is not None and (step.reads_changes or step.fills_gaps):
         step, budget = Full(instead), None
     _require_allowed(spec, step, changes, receipt)
     return Decision(newest, pins, changes, step, price, budget)
@@ -268,7 +249,7 @@ def _expected_price(
     driving = [count or 0 for count in count_all(pins.inputs[name].path for name in spec.driving)]
     if not counts(changed, sum(driving) + (count_rows(path) or 0)):
         return None
-    return price_of(strategy_of(step), changed, records, spec.fingerprint, rows=sum(driving))
+    return price_of(step.strategy, changed, records, spec.fingerprint, rows=sum(driving))
 
 
 def _require_allowed(
@@ -314,12 +295,12 @@ def why_full(
         return error.reason
     if limited.exceeded and not cancellation.cancelled:
         return Reason("BUDGET_EXCEEDED", f"{limited.allowed:.0f} CPU-s")
-    if isinstance(step, FillPartitions):
+    if step.fills_gaps:
         failure = translate(error, spec, cancellation)
         return Reason("HISTORY_GONE", failure.message) if isinstance(failure, SourceError) else None
-    if isinstance(error, FreshlineError) or not isinstance(step, BY_CHANGES):
+    if isinstance(error, FreshlineError) or not step.reads_changes:
         return None
-    if isinstance(step, ReplacePartitions) and _is_by_rows(error) and not cancellation.cancelled:
+    if step.partition_input is not None and _is_by_rows(error) and not cancellation.cancelled:
         # Its partition is computed of rows too that the query leaves out. Of an error of the query the full one tells.
         return why_not(error)
     failure = translate(error, spec, cancellation)
@@ -354,25 +335,3 @@ def is_far_ahead(receipt: Receipt | None, pins: Pins, pinned_only: frozenset[Tab
             return True
     stamp = receipt.data_timestamp
     return moved and stamp is not None and pins.data_timestamp - stamp > CARRY_AFTER
-
-
-def describe_step(step: Step) -> str:
-    """What a step does, for whoever watches."""
-    match step:
-        case Noop():
-            return "carrying the checked position into the log"
-        case Append():
-            return "appending new rows"
-        case MergeRows():
-            return "merging new rows"
-        case RefreshKeys() | RefoldKeys():
-            return "computing affected keys again"
-        case ReplacePartitions() | ReplaceNamedPartitions():
-            return "computing partitions again"
-        case Begin():
-            return f"the declaration holds from {step.start} on"
-        case FillPartitions():
-            return "computing partitions that are missing"
-        case Full():
-            return f"computing everything ({step.reason.code})"
-    assert_never(step)

@@ -24,6 +24,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from freshline.attempt.quarantine import commit_quarantine, next_seq
+from freshline.attempt.runtime import Progress, Runtime
 from freshline.commit.delta_log import (
     count_all,
     exists,
@@ -52,8 +54,6 @@ from freshline.refresh.inputs import FILE, HASH, INGESTED_AT, SEQ
 from freshline.refresh.literal import quoted
 from freshline.refresh.settle import few_rows
 from freshline.refresh.small_tables import read_small
-from freshline.run.quarantine import commit_quarantine, next_seq
-from freshline.run.runtime import Progress, Runtime
 from freshline.sources.reader import SMALL_ROWS, STOPPED, Asked, Certain, Portion, Reader
 from freshline.sources.records import (
     DROPPED,

@@ -17,6 +17,7 @@ from uuid import uuid4
 
 from pyspark.sql import SparkSession
 
+from freshline.attempt.runtime import Runtime
 from freshline.commit.consumers import read_consumers
 from freshline.commit.delta_log import exists, read_newest, table_id
 from freshline.commit.maintenance import (
@@ -52,7 +53,6 @@ from freshline.plan.request import LIVE
 from freshline.plan.result import RefreshResult, State
 from freshline.plan.savepoint import SIDES
 from freshline.refresh.cancellation import Cancellation
-from freshline.run.runtime import Runtime
 from freshline.run.savepoint import is_restoring
 
 LOG = logging.getLogger(__name__)

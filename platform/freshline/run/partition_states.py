@@ -13,6 +13,8 @@ from datetime import UTC, date, datetime, timedelta
 from pyspark.sql import SparkSession
 from pyspark.sql.types import DataType, TimestampType
 
+from freshline.attempt.runtime import Runtime
+from freshline.attempt.spans import partitions_of
 from freshline.commit.delta_log import (
     classify,
     newest_version,
@@ -34,8 +36,6 @@ from freshline.refresh.cancellation import Cancellation
 from freshline.refresh.inputs import Pinned, read_net_images
 from freshline.refresh.literal import EPOCH, for_literal
 from freshline.refresh.read_only import read_expression
-from freshline.run.runtime import Runtime
-from freshline.run.spans import partitions_of
 
 # Of more, all count as changed.
 MOST_VALUES = 5_000

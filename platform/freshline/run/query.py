@@ -17,6 +17,8 @@ from sqlglot import TokenType
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import SqlglotError
 
+from freshline.attempt.failure import translate_statement
+from freshline.attempt.runtime import Runtime
 from freshline.commit.delta_log import newest_version, position_of
 from freshline.commit.refresh_log import NAME as REFRESH_LOG_NAME
 from freshline.commit.snapshot import newest_snapshot
@@ -30,8 +32,6 @@ from freshline.refresh.cancellation import Cancellation
 from freshline.refresh.inputs import Pinned, drop_views, read_whole, shadow_inputs
 from freshline.refresh.literal import quoted
 from freshline.refresh.read_only import judge_asked, literals_of
-from freshline.run.failure import translate_statement
-from freshline.run.runtime import Runtime
 from freshline.run.savepoint import finish_restore
 from freshline.run.table_functions import Call, read_call, take_out_calls
 from freshline.run.union import read_union

@@ -23,6 +23,7 @@ from uuid import uuid4
 
 from pyspark.sql import SparkSession
 
+from freshline.attempt.runtime import Progress, Runtime
 from freshline.commit.delta_log import (
     count_rows,
     exists,
@@ -63,7 +64,6 @@ from freshline.plan.savepoint import restored_receipt as told_again
 from freshline.refresh.cancellation import Cancellation
 from freshline.refresh.inputs import SEQ
 from freshline.run.order import refresh_order
-from freshline.run.runtime import Progress, Runtime
 
 LOG = logging.getLogger(__name__)
 

@@ -17,6 +17,11 @@ from pathlib import Path
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
+from freshline.attempt.attempt import Attempt
+from freshline.attempt.cpu import TaskSeconds
+from freshline.attempt.failure import translate
+from freshline.attempt.judge import Judge
+from freshline.attempt.runtime import Progress, Runtime
 from freshline.commit.delta_log import (
     count_all,
     newest_version,
@@ -40,10 +45,7 @@ from freshline.plan.history import inputs_short_after
 from freshline.plan.lag import lag_seconds
 from freshline.plan.request import RefreshRequest
 from freshline.plan.result import Kind, RefreshResult, State
-from freshline.plan.step import (
-    FillPartitions,
-    Noop,
-)
+from freshline.plan.step import Noop
 from freshline.query.reason import Reason
 from freshline.refresh.cancellation import Cancellation, Limited
 from freshline.refresh.execution import suited_to
@@ -51,14 +53,9 @@ from freshline.refresh.inputs import (
     drop_views,
 )
 from freshline.report.status import kind_of
-from freshline.run.attempt import Attempt
-from freshline.run.cpu import TaskSeconds
-from freshline.run.decide import decide, describe_step, is_far_ahead, may_do_without_push_down, why_full
-from freshline.run.failure import translate
-from freshline.run.judge import Judge
+from freshline.run.decide import decide, is_far_ahead, may_do_without_push_down, why_full
 from freshline.run.log import refresh_log
 from freshline.run.prepare import prepare
-from freshline.run.runtime import Progress, Runtime
 from freshline.run.savepoint import finish_restore, is_restoring
 from freshline.run.tell import nothing_new, outcome_of_commit, receipt_of, with_price
 
@@ -231,7 +228,7 @@ def _commit(
             progress(f"{Reason('MIXED_CUT', ', '.join(pins.mixed))}")
         if isinstance(step, Noop) and not is_far_ahead(receipt, pins, spec.lookups):
             return nothing_new(runtime, spec, decision.newest, pins, step.reason, mode), False
-        progress(describe_step(step))
+        progress(step.activity)
         limited = Limited(cancellation, decision.budget)
         try:
             with (
@@ -285,7 +282,7 @@ def _commit(
             continue
         if committed is not None:
             outcome = with_price(outcome_of_commit(attempt, committed, work), decision.price)
-            return outcome, isinstance(step, FillPartitions)
+            return outcome, step.fills_gaps
         progress("another refresh was committed meanwhile; planning again")
     raise FencedError(f"{ATTEMPTS} refreshes of this table were overtaken by others. Ask again.", where=str(spec.name))
 

@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from sqlglot import Token, TokenType
 from sqlglot.dialects.spark import Spark
 
+from freshline.attempt.runtime import Runtime
 from freshline.commit.delta_log import position_of, table_id
 from freshline.commit.reading import read_history
 from freshline.commit.savepoints import read_savepoint
@@ -27,7 +28,6 @@ from freshline.errors import ReadError, RequestError
 from freshline.plan.position import TablePosition
 from freshline.plan.read import History
 from freshline.refresh.inputs import Pinned, read_at, read_feed
-from freshline.run.runtime import Runtime
 
 AS_OF, CHANGES, NET_CHANGES = "read_as_of", "read_changes", "read_net_changes"
 FUNCTIONS = {AS_OF: (2, 2), CHANGES: (2, 3), NET_CHANGES: (2, 3)}

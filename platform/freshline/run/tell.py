@@ -6,6 +6,10 @@ import json
 from dataclasses import replace
 from uuid import uuid4
 
+from freshline.attempt.attempt import Attempt, Work
+from freshline.attempt.pin import Pins
+from freshline.attempt.runtime import Runtime
+from freshline.attempt.spans import written_partitions
 from freshline.commit.delta_log import (
     Newest,
     read_commit,
@@ -20,10 +24,6 @@ from freshline.plan.price import Price
 from freshline.plan.receipt import Receipt
 from freshline.plan.result import Kind, RefreshResult, State
 from freshline.query.reason import Reason
-from freshline.run.attempt import Attempt, Work
-from freshline.run.pin import Pins
-from freshline.run.runtime import Runtime
-from freshline.run.spans import written_partitions
 
 
 def nothing_new(

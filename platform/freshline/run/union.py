@@ -15,6 +15,7 @@ from pathlib import Path
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from freshline.attempt.runtime import Runtime
 from freshline.commit.delta_log import classify, newest_version, position_of, receipt_at, table_id
 from freshline.declare.names import TableName
 from freshline.declare.spec import MergeKind, SourceSpec, TableSpec
@@ -52,7 +53,6 @@ from freshline.refresh.keys import OP
 from freshline.refresh.literal import quoted
 from freshline.refresh.settle import settle
 from freshline.run.log import newest_batch
-from freshline.run.runtime import Runtime
 from freshline.sources.reader import Asked
 from freshline.sources.records import (
     ERROR,

@@ -19,6 +19,13 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DoubleType, FloatType, MapType, StructType
 
+from freshline.attempt.compute import compute_whole, run_query, whole_inputs
+from freshline.attempt.failure import translate
+from freshline.attempt.parked import read_parked
+from freshline.attempt.partitions import named_partition, partition_condition, read_partition
+from freshline.attempt.pin import pin_at
+from freshline.attempt.runtime import Progress, Runtime
+from freshline.attempt.spans import read_time_partition, within
 from freshline.commit.delta_log import count_all, count_rows, newest_version, read_newest, read_receipts
 from freshline.declare.names import TableName
 from freshline.declare.query import SqlQuery
@@ -44,14 +51,7 @@ from freshline.refresh.inputs import (
     shadow_inputs,
 )
 from freshline.refresh.literal import quoted
-from freshline.run.compute import compute_whole, run_query, whole_inputs
-from freshline.run.failure import translate
-from freshline.run.parked import read_parked
-from freshline.run.partitions import named_partition, partition_condition, read_partition
-from freshline.run.pin import pin_at
-from freshline.run.runtime import Progress, Runtime
 from freshline.run.savepoint import finish_restore
-from freshline.run.spans import read_time_partition, within
 
 RELATIVE = 1e-9
 SAMPLES = 5

@@ -6,6 +6,10 @@ partition. Other tables compute them at the positions that they have: those move
 
 from __future__ import annotations
 
+from freshline.attempt.attempt import Attempt, Work
+from freshline.attempt.compute import check_lookups, run_unjudged, whole_inputs
+from freshline.attempt.partitions import partition_condition, partition_key, read_partition
+from freshline.attempt.pin import pin_at
 from freshline.commit.write import replace_partitions
 from freshline.declare.query import PythonQuery
 from freshline.errors import PartitionError
@@ -13,15 +17,14 @@ from freshline.plan.partition import partition_name
 from freshline.plan.step import ReplaceNamedPartitions
 from freshline.query.rules.partition import origin_of
 from freshline.refresh.inputs import shadow_inputs
-from freshline.run.attempt import Attempt, Work
-from freshline.run.compute import check_lookups, run_unjudged, whole_inputs
-from freshline.run.partitions import partition_condition, partition_key, read_partition
-from freshline.run.pin import pin_at
-from freshline.run.steps.partitions import stored_expressions, with_good_keys
+from freshline.strategies.partition.rows import stored_expressions, with_good_keys
+from freshline.strategies.partition.times import replace_named_times
 
 
 def replace_named(attempt: Attempt, step: ReplaceNamedPartitions) -> Work:
     """The write of the partitions that were named. Raises PartitionError."""
+    if attempt.spec.time_partitions is not None:
+        return replace_named_times(attempt, step)
     spark, spec, receipt = attempt.spark, attempt.spec, attempt.receipt
     if receipt is None:
         raise PartitionError(

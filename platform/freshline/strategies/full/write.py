@@ -14,29 +14,29 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from freshline.attempt.attempt import Attempt, Work
+from freshline.attempt.compute import check_key, check_lookups, compute_whole, is_unique_by_query, whole_inputs
+from freshline.attempt.parked import meet
+from freshline.attempt.spans import wanted_end, within
 from freshline.commit.delta_log import count_rows, exists, newest_version, open_table
 from freshline.commit.write import apply_changes, create_table, overwrite_table
 from freshline.declare.names import TableName
 from freshline.plan.disk import history_seconds
 from freshline.plan.partition import Span, put_span
-from freshline.query.reason import Reason
+from freshline.plan.step import Full
 from freshline.refresh.fold import not_judged, read_unjudged
 from freshline.refresh.inputs import read_version
 from freshline.refresh.keys import OP, difference_by_key
 from freshline.refresh.literal import quoted
 from freshline.refresh.settle import FEW_ROWS, few_rows, settle
-from freshline.run.attempt import Attempt, Work
-from freshline.run.compute import check_key, check_lookups, compute_whole, is_unique_by_query, whole_inputs
-from freshline.run.parked import meet
-from freshline.run.spans import wanted_end, within
-from freshline.run.steps.merge import quarantine_null_keys
+from freshline.strategies.merge.write import quarantine_null_keys
 
 # Up to this share of a table a difference is merged; beyond it an overwrite is cheaper, for readers too.
 SMALL_DIFFERENCE = 0.2
 
 
-def full(attempt: Attempt, reason: Reason) -> Work:
-    """The write of all rows; `reason` is why they are computed."""
+def full(attempt: Attempt, step: Full) -> Work:
+    """The write of all rows."""
     runtime, spark, spec, inputs = attempt.runtime, attempt.spark, attempt.spec, attempt.inputs
     spans: tuple[Span, ...] | None = None
     if spec.time_partitions is not None:
@@ -76,7 +76,7 @@ def full(attempt: Attempt, reason: Reason) -> Work:
     return Work(
         lambda new: write(receipt=new),
         "full",
-        reason,
+        step.reason,
         rows_in,
         attempt.pins.positions,
         {},

@@ -15,6 +15,9 @@ from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from freshline.attempt.pin import Pins
+from freshline.attempt.quarantine import commit_quarantine
+from freshline.attempt.runtime import Runtime
 from freshline.commit.delta_log import exists
 from freshline.declare.spec import OnViolation, TableSpec
 from freshline.plan.receipt import Receipt, Violation
@@ -29,9 +32,6 @@ from freshline.refresh.constraints import (
 )
 from freshline.refresh.inputs import FILE, RECORD
 from freshline.refresh.settle import settle
-from freshline.run.pin import Pins
-from freshline.run.quarantine import commit_quarantine
-from freshline.run.runtime import Runtime
 
 
 class Judge:

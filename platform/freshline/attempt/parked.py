@@ -20,6 +20,8 @@ from deltalake import QueryBuilder
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from freshline.attempt.attempt import Attempt, Met
+from freshline.attempt.runtime import Runtime
 from freshline.commit.delta_log import exists, open_table, read_newest
 from freshline.commit.write import create_table, overwrite_table, write_and_read_back
 from freshline.declare.names import TableName
@@ -33,8 +35,6 @@ from freshline.refresh.inputs import read_version, shadow_inputs
 from freshline.refresh.literal import quoted
 from freshline.refresh.read_only import read_declared
 from freshline.refresh.settle import settle
-from freshline.run.attempt import Attempt, Met
-from freshline.run.runtime import Runtime
 
 TRIES_LEFT = "_freshline_tries_left"
 RETRY_AT = "_freshline_retry_at"

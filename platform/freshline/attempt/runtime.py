@@ -15,6 +15,7 @@ from uuid import uuid4
 
 from pyspark.sql import SparkSession
 
+from freshline.attempt.cpu import CpuMeter
 from freshline.commit.control_store import ControlStore
 from freshline.commit.definitions import keep_definition
 from freshline.commit.delta_log import newest_epoch
@@ -29,7 +30,6 @@ from freshline.plan.definition import definition_of
 from freshline.refresh.cancellation import Cancellation
 from freshline.refresh.inputs import Pinned
 from freshline.refresh.kept import KeptRows
-from freshline.run.cpu import CpuMeter
 from freshline.sources.reader import Reader
 
 LOG = logging.getLogger(__name__)

@@ -12,13 +12,14 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame
 
+from freshline.attempt.attempt import Attempt, Work
+from freshline.attempt.quarantine import keep_null_keys
 from freshline.commit.delta_log import newest_version
 from freshline.commit.small import open_small
 from freshline.commit.write import apply_changes, insert_new_keys, merge_rows
 from freshline.declare.spec import MergeKind
 from freshline.plan.position import TablePosition
 from freshline.plan.receipt import Receipt
-from freshline.plan.step import MergeRows
 from freshline.query.select_list import stored_order
 from freshline.refresh.fold import (
     DELETE,
@@ -41,8 +42,7 @@ from freshline.refresh.inputs import (
 )
 from freshline.refresh.keys import OP
 from freshline.refresh.settle import settle
-from freshline.run.attempt import Attempt, Work
-from freshline.run.quarantine import keep_null_keys
+from freshline.strategies.merge.rule import MergeRows
 
 
 def merge(attempt: Attempt, step: MergeRows) -> Work:

@@ -12,15 +12,15 @@ from functools import partial
 
 from pyspark.sql import functions as F
 
+from freshline.attempt.attempt import Attempt, NotIncremental, Work
 from freshline.commit.write import append_rows, apply_changes
-from freshline.plan.step import RefoldKeys, RefreshKeys
 from freshline.query.reason import Reason
 from freshline.refresh.fold import read_unjudged
 from freshline.refresh.inputs import read_upserted, shadow_inputs
 from freshline.refresh.keys import INSERT, OP
-from freshline.run.attempt import Attempt, NotIncremental, Work
-from freshline.run.by_keys import Changed, find_changes, refold
-from freshline.run.steps.merge import quarantine_null_keys
+from freshline.strategies.keys.changes import Changed, find_changes, refold
+from freshline.strategies.keys.rule import RefoldKeys, RefreshKeys
+from freshline.strategies.merge.write import quarantine_null_keys
 
 
 def refresh_keys(attempt: Attempt, step: RefreshKeys) -> Work:

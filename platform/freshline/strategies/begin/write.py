@@ -9,6 +9,9 @@ from datetime import date
 
 from pyspark.sql.types import DateType, StructType
 
+from freshline.attempt.attempt import Attempt, Work
+from freshline.attempt.compute import check_key, check_lookups, compute_whole
+from freshline.attempt.pin import pin_at
 from freshline.commit.write import append_rows, replace_partitions
 from freshline.declare.managing import NOW
 from freshline.declare.spec import TableSpec
@@ -16,9 +19,6 @@ from freshline.errors import PartitionError
 from freshline.plan.step import Begin
 from freshline.refresh.fold import not_judged, read_unjudged
 from freshline.refresh.literal import quoted
-from freshline.run.attempt import Attempt, Work
-from freshline.run.compute import check_key, check_lookups, compute_whole
-from freshline.run.pin import pin_at
 
 
 def begin(attempt: Attempt, step: Begin) -> Work:

@@ -12,6 +12,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from freshline.attempt.runtime import Runtime
 from freshline.commit.delta_log import exists, read_newest
 from freshline.commit.write import append_rows, create_table, fenced_session, write_and_read_back
 from freshline.declare.connector import Metadata
@@ -22,7 +23,6 @@ from freshline.plan.disk import HISTORY_SECONDS
 from freshline.plan.receipt import Receipt, side_receipt
 from freshline.refresh.inputs import FILE, RECORD, SEQ, Pinned
 from freshline.refresh.literal import quoted
-from freshline.run.runtime import Runtime
 from freshline.sources.records import quarantine_schema
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StringType, StructType
 
+from freshline.attempt.attempt import Attempt
+from freshline.attempt.compute import check_key, check_key_against, is_unique_by_query
 from freshline.commit.delta_log import exists
 from freshline.declare.spec import TableSpec
 from freshline.query.rules.partition import Origin
 from freshline.refresh.read_only import read_expression
-from freshline.run.attempt import Attempt
-from freshline.run.compute import check_key, check_key_against, is_unique_by_query
 
 
 def stored_expressions(spec: TableSpec, schema: StructType, origin: Origin) -> list[str]:

@@ -11,6 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 from pyspark.sql.types import StructType
 
+from freshline.attempt.attempt import Attempt, Work
+from freshline.attempt.compute import run_unjudged, whole_inputs
+from freshline.attempt.pin import pin_at
+from freshline.attempt.spans import interval_condition, read_time_partition, within
 from freshline.commit.delta_log import count_rows, exists, open_table
 from freshline.commit.write import replace_partitions
 from freshline.declare.names import TableName
@@ -23,12 +27,8 @@ from freshline.plan.receipt import Receipt
 from freshline.plan.step import FillPartitions, ReplaceNamedPartitions
 from freshline.query.rules.partition import origin_of
 from freshline.refresh.inputs import Pinned, shadow_inputs
-from freshline.run.attempt import Attempt, Work
-from freshline.run.compute import run_unjudged, whole_inputs
-from freshline.run.pin import pin_at
-from freshline.run.spans import interval_condition, read_time_partition, within
-from freshline.run.steps.full import create
-from freshline.run.steps.partitions import stored_expressions, with_good_keys
+from freshline.strategies.full.write import create
+from freshline.strategies.partition.rows import stored_expressions, with_good_keys
 
 
 def replace_named_times(attempt: Attempt, step: ReplaceNamedPartitions) -> Work:

@@ -7,13 +7,13 @@ the declaration still had retries give up at once.
 
 from __future__ import annotations
 
+from freshline.attempt.attempt import Attempt, Work
+from freshline.attempt.compute import check_key, check_key_against, check_lookups, run_unjudged, whole_inputs
+from freshline.attempt.parked import meet, takes_parked
 from freshline.commit.write import append_rows
-from freshline.plan.step import Append
 from freshline.refresh.inputs import read_inserted, shadow_inputs
 from freshline.refresh.settle import FEW_ROWS, few_rows
-from freshline.run.attempt import Attempt, Work
-from freshline.run.compute import check_key, check_key_against, check_lookups, run_unjudged, whole_inputs
-from freshline.run.parked import meet, takes_parked
+from freshline.strategies.append.rule import Append
 
 
 def append(attempt: Attempt, step: Append) -> Work:

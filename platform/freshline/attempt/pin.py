@@ -9,6 +9,7 @@ from datetime import datetime
 from itertools import islice
 from typing import Any
 
+from freshline.attempt.runtime import Runtime
 from freshline.commit.control_store import Check
 from freshline.commit.delta_log import newest_version, read_newest, read_receipts, receipt_at, table_id
 from freshline.declare.names import TableName
@@ -18,7 +19,6 @@ from freshline.plan.cut import Candidate, choose_agreeing
 from freshline.plan.position import Position, TablePosition
 from freshline.plan.receipt import Receipt
 from freshline.refresh.inputs import Pinned
-from freshline.run.runtime import Runtime
 
 # How far back versions are looked at for a cut on which inputs agree.
 MOST_CANDIDATES = 100

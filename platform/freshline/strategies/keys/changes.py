@@ -14,10 +14,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType
 
+from freshline.attempt.attempt import Attempt
+from freshline.attempt.compute import check_key, check_key_against, is_unique_by_query, run_query, run_unjudged
 from freshline.commit.delta_log import count_rows, is_never_null, newest_version
 from freshline.declare.query import SqlQuery
 from freshline.declare.spec import DeltaJoin
-from freshline.plan.step import RefoldKeys, RefreshKeys
 from freshline.query.reason import Reason
 from freshline.query.rules.algebra import Algebra
 from freshline.query.tree import Reading
@@ -47,8 +48,7 @@ from freshline.refresh.keys import (
 )
 from freshline.refresh.literal import quoted
 from freshline.refresh.settle import settle
-from freshline.run.attempt import Attempt
-from freshline.run.compute import check_key, check_key_against, is_unique_by_query, run_query, run_unjudged
+from freshline.strategies.keys.rule import RefoldKeys, RefreshKeys
 
 # Change sets up to this size are sent to every task that they are joined in.
 BROADCAST_ROWS = 500_000

@@ -13,18 +13,19 @@ from pathlib import Path
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 
+from freshline.attempt.judge import Judge
+from freshline.attempt.pin import Pins
+from freshline.attempt.runtime import Runtime
 from freshline.declare.names import TableName
 from freshline.declare.spec import TableSpec
 from freshline.plan.changes import Changes
 from freshline.plan.partition import Interval, Span
 from freshline.plan.position import Position
 from freshline.plan.receipt import Receipt, Violation
+from freshline.plan.step import Step
 from freshline.query.reason import Reason
 from freshline.refresh.cancellation import Cancellation
 from freshline.refresh.inputs import Pinned
-from freshline.run.judge import Judge
-from freshline.run.pin import Pins
-from freshline.run.runtime import Runtime
 
 
 class NotIncremental(Exception):
@@ -82,6 +83,10 @@ class Attempt:
         kept = rows.persist(StorageLevel.MEMORY_AND_DISK)
         self.held.callback(kept.unpersist)
         return kept
+
+    def work(self, step: Step, write: Callable[[Receipt], None], *, rows_in: int) -> Work:
+        """A write that brings the whole table to the pinned positions, for `rows_in` changed rows of inputs."""
+        return Work(write, step.strategy, step.reason, rows_in, self.pins.positions, {})
 
     def nothing(self, rows_in: int, *, rejected: int = 0) -> Work:
         """Nothing to write: what changed in the inputs changes no row of the table."""

@@ -6,16 +6,16 @@ import json
 
 from pyspark.sql.types import StructType
 
+from freshline.attempt.attempt import Attempt, Work
 from freshline.commit.delta_log import open_table
 from freshline.commit.write import append_rows
-from freshline.query.reason import Reason
-from freshline.run.attempt import Attempt, Work
+from freshline.plan.step import Noop
 
 
-def carry_position(attempt: Attempt, reason: Reason) -> Work:
+def carry_position(attempt: Attempt, step: Noop) -> Work:
     """The write of no row."""
     schema = StructType.fromJson(json.loads(open_table(attempt.path).schema().to_json()))
     empty = attempt.spark.createDataFrame([], schema)
     return Work(
-        lambda new: append_rows(empty, attempt.path, new, count=0), "noop", reason, 0, attempt.pins.positions, {}
+        lambda new: append_rows(empty, attempt.path, new, count=0), "noop", step.reason, 0, attempt.pins.positions, {}
     )

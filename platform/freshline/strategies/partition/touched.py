@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from pyspark.sql import functions as F
 
+from freshline.attempt.attempt import Attempt, NotIncremental, Work
+from freshline.attempt.compute import run_unjudged, whole_inputs
+from freshline.attempt.spans import interval_condition
 from freshline.commit.write import replace_partitions
-from freshline.plan.step import ReplacePartitions
 from freshline.query.reason import Reason
 from freshline.query.rules.partition import Origin
 from freshline.refresh.inputs import read_images, read_net_images, shadow_inputs
 from freshline.refresh.literal import for_literal, from_spark, partition_predicate, quoted
-from freshline.run.attempt import Attempt, NotIncremental, Work
-from freshline.run.compute import run_unjudged, whole_inputs
-from freshline.run.spans import interval_condition
-from freshline.run.steps.partitions import stored_expressions, with_good_keys
+from freshline.strategies.partition.rows import stored_expressions, with_good_keys
+from freshline.strategies.partition.rule import ReplacePartitions
 
 MOST_PARTITIONS = 5_000
 # Up to this many rows one task makes distinct; a shuffle would cost more than they do.

@@ -8,6 +8,8 @@ from functools import partial
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from freshline.attempt.runtime import Runtime
+from freshline.attempt.spans import within
 from freshline.declare.names import TableName
 from freshline.declare.query import LookupJoin, PythonQuery, SqlQuery
 from freshline.declare.spec import TableSpec
@@ -21,8 +23,6 @@ from freshline.refresh.fold import as_stored, fold_all
 from freshline.refresh.inputs import Pinned, read_whole, shadow_inputs
 from freshline.refresh.literal import quoted
 from freshline.refresh.read_only import read_declared
-from freshline.run.runtime import Runtime
-from freshline.run.spans import within
 
 
 def whole_inputs(

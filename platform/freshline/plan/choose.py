@@ -1,0 +1,146 @@
+"""The step that a refresh will take, chosen from values.
+
+The strategies of a table are asked in order and the first that is right is taken; EXPLAIN asks all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from freshline.declare.query import SqlQuery
+from freshline.errors import IncrementalError
+from freshline.plan.changes import ChangeKind
+from freshline.plan.partition import Interval
+from freshline.plan.result import Strategy
+from freshline.plan.step import Begin, FillPartitions, Full, Noop, ReplaceNamedPartitions, Situation, Step
+from freshline.plan.strategy import RefreshStrategy, strategies_of
+from freshline.query.query import read_query
+from freshline.query.reason import Reason
+
+# The most general first: its reason tells most about why everything is computed.
+BY_GENERALITY = (Strategy.MERGE, Strategy.KEYS, Strategy.PARTITION, Strategy.APPEND)
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """The steps that are right for a situation, the preferred one first, and why other strategies are not right.
+
+    A full refresh is always among the steps of a table that may be computed again.
+    """
+
+    steps: tuple[Step, ...]
+    refused: Mapping[str, Reason]
+
+
+def choose_step(situation: Situation) -> Step:
+    """The step to take: the preferred candidate, or the strategy that was asked for.
+
+    Strategies are asked in order until one is right, so those behind it cost nothing. Raises IncrementalError where the
+    strategy that was asked for is not right for the situation, or one that the table names cannot be used.
+    """
+    asked, strategies = situation.request.strategy, strategies_of(situation.spec)
+    if asked is not None:
+        strategies = tuple(each for each in strategies if each.name == asked) or strategies
+    found = _without_changes(situation) or _ask(situation, strategies, first_only=asked is None)
+    if asked is None or isinstance(found.steps[0], Noop):
+        return found.steps[0]
+    for step in found.steps:
+        if step.strategy == asked:
+            return step
+    reason = found.refused.get(asked) or Reason("UNSUPPORTED", f"strategy {asked} for this table")
+    raise IncrementalError(
+        f"strategy {asked} was asked for and cannot be taken: {reason}.", where=str(situation.spec.name)
+    )
+
+
+def find_candidates(situation: Situation) -> Candidates:
+    """Every step that is right for the situation, whichever of them a refresh would take."""
+    return _without_changes(situation) or _ask(situation, strategies_of(situation.spec))
+
+
+def _ask(situation: Situation, strategies: Sequence[RefreshStrategy], *, first_only: bool = False) -> Candidates:
+    """The steps of these strategies, and a full refresh; with `first_only`, none is asked after one that is right."""
+    steps: list[Step] = []
+    refused: dict[str, Reason] = {}
+    for strategy in strategies:
+        found = strategy.find_step(situation)
+        if isinstance(found, Reason):
+            refused[strategy.name] = found
+            continue
+        steps.append(found)
+        if first_only:
+            break
+    return Candidates((*steps, Full(_why_full(refused))), refused)
+
+
+def _without_changes(situation: Situation) -> Candidates | None:
+    """The candidates of a situation in which it does not matter what the query makes of changes; None otherwise."""
+    spec, receipt, request = situation.spec, situation.receipt, situation.request
+    if request.partitions:
+        return _only(ReplaceNamedPartitions(request.partitions, Reason("REQUESTED")))
+    whole = _whole(situation)
+    if whole is not None or receipt is None:
+        return _only(whole or Full(Reason("NO_RECEIPT")))
+    driving = {name: situation.changes[name] for name in spec.driving}
+    for kind, code in (
+        (ChangeKind.SOURCE_REPLACED, "SOURCE_REPLACED"),
+        (ChangeKind.SCHEMA_CHANGED, "SCHEMA_CHANGED"),
+        (ChangeKind.HISTORY_GONE, "HISTORY_GONE"),
+    ):
+        hit = [changes for changes in driving.values() if changes.kind is kind]
+        if hit:
+            return _only(Full(Reason(code, "; ".join(f"{item.name}: {item.detail or kind}" for item in hit))))
+    if situation.gaps or not situation.changed:
+        return _gaps_or_nothing(situation)
+    if not isinstance(spec.query, SqlQuery):
+        return _only(Full(Reason("UDF_NOT_DECLARED")))
+    query = read_query(spec.query)
+    if query.volatile is not None:
+        return _only(Full(Reason("NONDETERMINISTIC", query.volatile)))
+    return None
+
+
+def _whole(situation: Situation) -> Full | Begin | None:
+    """The step of a table that does not go on from its newest receipt; None for one that does."""
+    spec, receipt, request = situation.spec, situation.receipt, situation.request
+    if request.full:
+        return Full(Reason("REQUESTED"))
+    if receipt is None:
+        return Full(Reason("NO_RECEIPT"))
+    changed = receipt.fingerprint != spec.fingerprint
+    if changed and request.start is not None and isinstance(spec.query, SqlQuery):
+        return Begin(request.start, Reason("STARTED", situation.redefined))
+    if situation.foreign_write:
+        return Full(Reason("FOREIGN_WRITE"))
+    redefined = changed or bool(situation.redefined)
+    return Full(Reason("DEFINITION_CHANGED", situation.redefined)) if redefined else None
+
+
+def _gaps_or_nothing(situation: Situation) -> Candidates:
+    """Where partitions are missing, which come before all changes, or nothing that drives the table changed."""
+    spec = situation.spec
+    if situation.gaps:
+        return _only(FillPartitions(situation.gaps, Reason("PARTITIONS_MISSING", _shown(situation.gaps))))
+    if situation.parked_due:
+        again = [found for each in strategies_of(spec) if isinstance(found := each.find_step(situation), Step)]
+        return Candidates((*again, Full(Reason("REQUESTED"))), {})
+    dimensions = [name for name in spec.lookups if situation.changes[name].kind is not ChangeKind.NOTHING]
+    about = Reason("DIMENSIONS_ONLY", ", ".join(map(str, dimensions))) if dimensions else Reason("NOTHING_NEW")
+    return _only(Noop(about))
+
+
+def _shown(gaps: Sequence[Interval]) -> str:
+    """The gaps in UTC, the first ones only."""
+    texts = [f"{start:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M}" for start, end in gaps[:3]]
+    return ", ".join(texts) + (f" and {len(gaps) - 3} more" if len(gaps) > 3 else "")
+
+
+def _only(step: Step) -> Candidates:
+    refused = {str(name): step.reason for name in Strategy if name not in (step.strategy, Strategy.NOOP)}
+    return Candidates((step,), refused)
+
+
+def _why_full(refused: Mapping[str, Reason]) -> Reason:
+    """The reason that tells most: of the most general strategy that was refused."""
+    return next((refused[name] for name in (*BY_GENERALITY, *refused) if name in refused), Reason("REQUESTED"))

@@ -1,1 +1,0 @@
-"""What each kind of step writes, and by which rule: a module a kind, chosen by `run.prepare`."""

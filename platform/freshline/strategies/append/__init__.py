@@ -1,0 +1,1 @@
+"""Rows are added: the query over what its inputs gained."""

@@ -1,0 +1,54 @@
+"""When rows can be added: every operator of the query only ever adds rows for rows that come."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from freshline.declare.names import TableName
+from freshline.declare.spec import TableSpec
+from freshline.plan.changes import ChangeKind
+from freshline.plan.result import Strategy
+from freshline.plan.step import Situation, Step
+from freshline.plan.strategy import RefreshStrategy
+from freshline.query.reason import Reason
+from freshline.query.rules.append import find_branches
+
+
+@dataclass(frozen=True)
+class Append(Step):
+    """Add the query over the change set. `as_changes` are the inputs read as their new rows only."""
+
+    as_changes: frozenset[TableName]
+    reason: Reason
+
+    computed_by = "freshline.strategies.append.write:append"
+    strategy = Strategy.APPEND
+    activity = "appending new rows"
+    reads_changes = True
+
+
+class AppendStrategy(RefreshStrategy):
+    """Rows are added. An append never reads the table, so its price is not compared with that of a full refresh."""
+
+    name = Strategy.APPEND
+
+    def applies_to(self, spec: TableSpec) -> bool:
+        return spec.merge is None
+
+    def find_step(self, situation: Situation) -> Append | Reason:
+        spec, receipt, changed = situation.spec, situation.receipt, situation.changed
+        assert receipt is not None
+        if not changed and situation.parked_due:
+            return Append(frozenset(spec.driving), Reason("PARKED_ROWS"))
+        # Partitions that were refreshed apart from the rest hold rows beyond the receipt's positions: an append of what
+        # came since those would bring in such rows twice. Below a lookup join they were computed at these positions.
+        if receipt.is_apart and not spec.lookups:
+            return Reason("UNSUPPORTED", "partitions were refreshed apart from the rest")
+        if not all(changes.kind is ChangeKind.APPEND for changes in changed.values()):
+            return Reason("UNSUPPORTED", "updates or deletes of an input")
+        branches = find_branches(situation.query)
+        inputs = branches if isinstance(branches, Reason) else branches.delta_inputs(frozenset(changed))
+        if isinstance(inputs, Reason):
+            return inputs
+        about = ", ".join(str(name) for name in changed)
+        return situation.without_change_feed or Append(inputs, Reason("INSERTS_ONLY", about))

@@ -1,0 +1,1 @@
+"""A changed declaration begins, and older rows stay."""

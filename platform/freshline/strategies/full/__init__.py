@@ -1,0 +1,1 @@
+"""Everything is computed again."""

@@ -1,0 +1,1 @@
+"""The rows of affected keys are computed again."""

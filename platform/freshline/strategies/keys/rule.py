@@ -1,0 +1,133 @@
+"""When the rows of affected keys can be computed again, by the query or by the merge of the table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from freshline.declare.names import TableName
+from freshline.declare.spec import DeltaJoin, TableSpec
+from freshline.plan.changes import ChangeKind
+from freshline.plan.result import Strategy
+from freshline.plan.step import Situation, Step
+from freshline.plan.strategy import RefreshStrategy
+from freshline.query.reason import Reason
+from freshline.query.resolved import ResolvedQuery
+from freshline.query.rules.algebra import Algebra, find_algebra
+from freshline.query.rules.append import find_branches
+from freshline.query.rules.keys import Affected, find_affected
+
+
+@dataclass(frozen=True)
+class RefreshKeys(Step):
+    """Compute the rows of affected keys again, and write those that differ. `changed` are the inputs that changed.
+
+    `algebra` says how they follow from their old values and the changed rows, where they do.
+    """
+
+    affected: Affected
+    changed: frozenset[TableName]
+    reason: Reason
+    algebra: Algebra | None = None
+
+    computed_by = "freshline.strategies.keys.write:refresh_keys"
+    strategy = Strategy.KEYS
+    activity = "computing affected keys again"
+    reads_changes = True
+    is_priced = True
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return self.affected.columns
+
+
+@dataclass(frozen=True)
+class RefoldKeys(Step):
+    """Fold the keys of changed rows of `input` again, over all rows that the input has of them now."""
+
+    input: TableName
+    reason: Reason
+
+    computed_by = "freshline.strategies.keys.write:refold_keys"
+    strategy = Strategy.KEYS
+    activity = "computing affected keys again"
+    reads_changes = True
+    is_priced = True
+
+
+class KeysStrategy(RefreshStrategy):
+    """The rows of affected keys are computed again, and those that differ are written."""
+
+    name = Strategy.KEYS
+
+    def find_step(self, situation: Situation) -> RefreshKeys | RefoldKeys | Reason:
+        if not situation.changed:
+            return Reason("UNSUPPORTED", "rows wait for their dimension, and none of the table's rows changed")
+        return _refresh(situation) if situation.spec.merge is None else _refold(situation)
+
+
+def _refresh(situation: Situation) -> RefreshKeys | Reason:
+    """The step that computes the rows of affected keys again, or why it is not right."""
+    spec, receipt, changed = situation.spec, situation.receipt, situation.changed
+    assert receipt is not None
+    if spec.lookups:
+        # A row keeps the dimension that it met, so it cannot be computed again from what is there now.
+        return Reason("UNSUPPORTED", "updates or deletes below a lookup join")
+    if receipt.is_apart:
+        return Reason("UNSUPPORTED", "partitions were refreshed apart from the rest")
+    if spec.delta_join is DeltaJoin.NONE:
+        return Reason("UNSUPPORTED", "delta-join.strategy = NONE")
+    without = situation.without_change_feed
+    if without is not None:
+        return without
+    schema = {name.view.lower(): situation.columns.get(name, ()) for name in spec.reads}
+    unknown = [relation for relation, columns in schema.items() if not columns]
+    if unknown:
+        return Reason("UNSUPPORTED", f"the columns of {unknown[0]} are not known")
+    types = {name.view.lower(): types for name, types in situation.types.items()}
+    resolved = ResolvedQuery.of(situation.query.text, schema, types)
+    touched = frozenset(name.view.lower() for name in changed)
+    affected = find_affected(resolved, touched, primary_key=spec.primary_key)
+    if isinstance(affected, Reason):
+        return affected
+    reason = Reason("AFFECTED_KEYS", ", ".join(affected.columns))
+    if receipt.kept_before is None:
+        return RefreshKeys(affected, frozenset(changed), reason, _algebra(spec, resolved, touched))
+    # Of rows that follow an earlier declaration only the key is as in this one.
+    if not {column.lower() for column in affected.columns} <= {column.lower() for column in spec.primary_key}:
+        return Reason("UNSUPPORTED", "rows of an earlier declaration are kept, and are not found by a primary key")
+    return RefreshKeys(affected, frozenset(changed), reason)
+
+
+def _refold(situation: Situation) -> RefoldKeys | Reason:
+    """The step that folds the keys of changed rows again, or why it is not right."""
+    spec = situation.spec
+    (item,) = situation.changed.values()
+    merge = spec.merge
+    assert merge is not None
+    branches = find_branches(situation.query)
+    if isinstance(branches, Reason):
+        return branches
+    if item.log:
+        return Reason("UNSUPPORTED", f"the rows of a log are merged: {item.name} only grows")
+    if merge.upstream_deletes == "ignore":
+        return Reason("UNSUPPORTED", "upstream-deletes = ignore: the input no longer has every row that was folded")
+    if merge.order is None or merge.late == "ignore":
+        return Reason("UNSUPPORTED", "a first row by arrival does not follow from the rows that the input has now")
+    if not item.change_feed:
+        return Reason("CDF_DISABLED", str(item.name))
+    if item.kind is ChangeKind.APPEND:
+        return RefoldKeys(item.name, Reason("AFFECTED_KEYS", ", ".join(spec.primary_key)))
+    return RefoldKeys(item.name, Reason("UPSTREAM_DELETES", str(item.name)))
+
+
+def _algebra(spec: TableSpec, query: ResolvedQuery, changed: frozenset[str]) -> Algebra | None:
+    """How the table's aggregates follow from changed rows, where the groups are the rows that its key tells apart."""
+    if spec.constraints or spec.time_partitions is not None:
+        # A group that a constraint leaves out has no stored values to follow from, and groups of partitions that the
+        # table does not have yet would come as new ones.
+        return None
+    found = find_algebra(query, changed)
+    if found is None:
+        return None
+    unique = not spec.primary_key or set(found.keys) <= {key.lower() for key in spec.primary_key}
+    return found if unique else None

@@ -1,0 +1,1 @@
+"""Rows that came are folded into the stored rows of their keys."""

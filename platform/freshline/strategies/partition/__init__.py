@@ -1,0 +1,1 @@
+"""Partitions are computed again and replaced."""

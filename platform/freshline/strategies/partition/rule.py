@@ -1,0 +1,61 @@
+"""When the partitions can be computed again that changed rows belong to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from freshline.declare.names import TableName
+from freshline.declare.spec import TableSpec
+from freshline.plan.result import Strategy
+from freshline.plan.step import Situation, Step
+from freshline.plan.strategy import RefreshStrategy
+from freshline.query.reason import Reason
+from freshline.query.rules.partition import find_origin
+
+
+@dataclass(frozen=True)
+class ReplacePartitions(Step):
+    """Compute the partitions again that changed rows of `input` belong to.
+
+    `expressions` give the partition's values from the input's columns, in the order of the partition columns.
+    """
+
+    input: TableName
+    expressions: tuple[str, ...]
+    reason: Reason
+
+    computed_by = "freshline.strategies.partition.touched:replace_touched"
+    strategy = Strategy.PARTITION
+    activity = "computing partitions again"
+    reads_changes = True
+    is_priced = True
+
+    @property
+    def partition_input(self) -> TableName | None:
+        return self.input
+
+
+class PartitionStrategy(RefreshStrategy):
+    """Partitions are replaced as a whole."""
+
+    name = Strategy.PARTITION
+
+    def applies_to(self, spec: TableSpec) -> bool:
+        return spec.merge is None
+
+    def find_step(self, situation: Situation) -> ReplacePartitions | Reason:
+        spec, receipt, changed = situation.spec, situation.receipt, situation.changed
+        assert receipt is not None
+        if receipt.kept_before is not None:
+            return Reason("UNSUPPORTED", "rows of an earlier declaration are kept, and a partition may have such")
+        if spec.lookups:
+            return Reason("UNSUPPORTED", "partitions of a lookup join are computed only where they are named")
+        origin = find_origin(situation.query, spec.partitioned_by)
+        if isinstance(origin, Reason):
+            return origin
+        others = [name for name in changed if name != origin.input]
+        if others:
+            return Reason("UNSUPPORTED", f"{others[0]} changed, the partition follows from {origin.input}")
+        return situation.without_change_feed or ReplacePartitions(
+            origin.input, origin.expressions, Reason("PARTITION_OF_SOURCE", ", ".join(origin.expressions))
+        )
