@@ -8,8 +8,10 @@ import pytest
 
 from freshline.declare.freshness import Freshness
 from freshline.declare.names import TableName
-from freshline.declare.spec import Merge, MergeKind, Mode, TableSpec
+from freshline.declare.spec import Mode, TableSpec
 from freshline.declare.time_partition import PartitionUnit, TimePartitions
+from freshline.merges.first_row import FirstRow
+from freshline.merges.last_row import LastRow
 
 T = TableName(None, "t")
 
@@ -60,9 +62,7 @@ def test_a_merge_first_row_by_event_time(shop):
         header="WITH ('merge' = 'first_row', 'merge.order' = 'at', 'merge.tie-breaker' = 'id, upper(customer)', "
         "'merge.late' = 'ignore', 'upstream-deletes' = 'error')",
     )
-    assert spec(shop).merge == Merge(
-        MergeKind.FIRST_ROW, "at", "id, upper(customer)", late="ignore", delete_when=None, upstream_deletes="error"
-    )
+    assert spec(shop).merge == FirstRow("at", "id, upper(customer)", late="ignore", upstream_deletes="error")
 
 
 @pytest.mark.parametrize("order", ["", ", 'merge.order' = 'arrival'", ", 'merge.order' = 'ARRIVAL'"])
@@ -73,7 +73,7 @@ def test_a_merge_first_row_is_by_arrival_unless_said(shop, order):
         keys="PRIMARY KEY (customer)",
         header=f"WITH ('merge' = 'first_row'{order})",
     )
-    assert spec(shop).merge == Merge(MergeKind.FIRST_ROW, None, None)
+    assert spec(shop).merge == FirstRow(None, None)
 
 
 def test_a_merge_last_row_orders_by_columns_that_need_not_be_kept(shop):
@@ -84,9 +84,7 @@ def test_a_merge_last_row_orders_by_columns_that_need_not_be_kept(shop):
         header="WITH ('merge' = 'last_row', 'merge.sequence' = 'o.at', 'merge.tie-breaker' = 'id', "
         "'merge.delete-when' = 'amount < 0 AND address.city IS NULL')",
     )
-    assert spec(shop).merge == Merge(
-        MergeKind.LAST_ROW, "o.at", "id", delete_when="amount < 0 AND address.city IS NULL"
-    )
+    assert spec(shop).merge == LastRow("o.at", "id", delete_when="amount < 0 AND address.city IS NULL")
 
 
 KEY = "PRIMARY KEY (customer)"

@@ -10,8 +10,10 @@ from freshline.declare.freshness import Freshness
 from freshline.declare.location import Location
 from freshline.declare.names import TableName
 from freshline.declare.query_parser import parse_query
-from freshline.declare.spec import Merge, MergeKind, TableSpec
+from freshline.declare.spec import TableSpec
 from freshline.errors import IncrementalError
+from freshline.merges.first_row import FirstRow
+from freshline.merges.last_row import LastRow
 from freshline.plan.changes import ChangeKind, Changes
 from freshline.plan.choose import choose_step, find_candidates
 from freshline.plan.position import TablePosition
@@ -158,15 +160,15 @@ def test_named_partitions_are_what_was_asked_for():
     assert isinstance(step_of(spec, partitions=asked), ReplaceNamedPartitions)
 
 
-def merging(kind=MergeKind.LAST_ROW, **parts):
-    return table("SELECT k, a FROM s", primary_key=("k",), merge=Merge(kind, "a", "k", **parts))
+def merging(kind=LastRow, **parts):
+    return table("SELECT k, a FROM s", primary_key=("k",), merge=kind("a", "k", **parts))
 
 
 def test_merge_types_fold_inserts_and_the_keys_of_updates_and_deletes_again():
     assert isinstance(step_of(merging(), changes()), MergeRows)
     step = step_of(merging(), changes(kind=ChangeKind.MUTATE))
     assert (type(step), step.reason.code) == (RefoldKeys, "UPSTREAM_DELETES")
-    late = merging(MergeKind.FIRST_ROW, late="ignore")
+    late = merging(FirstRow, late="ignore")
     assert isinstance(step_of(late, changes(kind=ChangeKind.MUTATE)), Full)
     assert isinstance(step_of(merging(), changes(kind=ChangeKind.MUTATE, change_feed=False)), Full)
     assert step_of(merging(), changes(change_feed=False)).reason.code == "CDF_DISABLED"

@@ -13,7 +13,8 @@ from freshline.declare.location import Location
 from freshline.declare.names import TableName
 from freshline.declare.query import Span
 from freshline.declare.query_parser import parse_query
-from freshline.declare.spec import Merge, MergeKind, TableSpec
+from freshline.declare.spec import TableSpec
+from freshline.merges.last_row import LastRow
 from freshline.query import exactness, query, resolved
 from freshline.query.query import MOST_NODES, Query, read_query
 from freshline.query.reason import Reason
@@ -146,10 +147,10 @@ def test_a_refresh_after_another_parses_nothing(parsed):
 
 
 def test_the_stored_order_of_a_merge_parses_its_query_once(parsed):
-    spec = table("SELECT k, at FROM s", columns=("k", "at"), merge=Merge(MergeKind.LAST_ROW, "at", None))
+    spec = table("SELECT k, at FROM s", columns=("k", "at"), merge=LastRow("at", None))
     parsed.clear()
 
-    assert [stored_order(spec).order for _ in range(3)] == ["at"] * 3
+    assert [stored_order(spec, "at", None).order for _ in range(3)] == ["at"] * 3
     assert parsed.count(spec.query.render()) == 1
 
 

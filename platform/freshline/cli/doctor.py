@@ -23,9 +23,13 @@ from freshline.cli.supervisor import check_port, end_left, record_file
 from freshline.declare.registry import (
     CONNECTOR_GROUP,
     FORMAT_GROUP,
+    MERGE_GROUP,
+    STRATEGY_GROUP,
     ExtensionError,
     find_connector,
     find_format,
+    find_merge,
+    find_strategy,
     outside,
 )
 from freshline.declare.secret import read_dagster_token
@@ -122,10 +126,12 @@ def _packages() -> Check:
 
 
 def _extensions() -> Iterator[Check]:
-    """The connectors and formats of other packages, where there are some."""
+    """The connectors, formats, merges and strategies of other packages, where there are some."""
     for kind, group, find in (
         ("connector", CONNECTOR_GROUP, find_connector),
         ("format", FORMAT_GROUP, find_format),
+        ("merge", MERGE_GROUP, find_merge),
+        ("strategy", STRATEGY_GROUP, find_strategy),
     ):
         for name, package in sorted({each.name: each.package for each in outside(group)}.items()):
             try:

@@ -168,7 +168,7 @@ def _source_metadata(spec: SourceSpec) -> Mapping[str, Any]:
 def _table_metadata(spec: TableSpec) -> Mapping[str, Any]:
     return {
         "partitioned_by": ", ".join(spec.partitioned_by) or None,
-        "merge": None if spec.merge is None else spec.merge.kind.value,
+        "merge": None if spec.merge is None else spec.merge.name,
         "lookups": ", ".join(str(name) for name in sorted(spec.lookups)) or None,
     }
 

@@ -22,7 +22,8 @@ from freshline import __version__
 from freshline.declare.connector import Connector
 from freshline.declare.format import Format
 from freshline.declare.freshness import Freshness
-from freshline.declare.registry import find_connector, find_format, origin
+from freshline.declare.merge import Merge
+from freshline.declare.registry import find_connector, find_format, find_merge, origin
 from freshline.declare.spec import Downstream
 
 if TYPE_CHECKING:
@@ -129,8 +130,8 @@ def _converter() -> Converter:
 
     for kind in (Freshness | Downstream, Freshness | Downstream | None):
         converter.register_structure_hook(kind, freshness)
-    # The class of a connector or format is found by its name, also in another package.
-    for base, find in ((Connector, find_connector), (Format, find_format)):
+    # The class of a connector, format or merge is found by its name, also in another package.
+    for base, find in ((Connector, find_connector), (Format, find_format), (Merge, find_merge)):
         _register(converter, base, find)
     return converter
 
@@ -167,6 +168,7 @@ def _register(converter: Converter, base: type[Any], find: Callable[[str], type[
 def _salt() -> str:
     """The versions of what parses; the sizes and times of our own modules make it right during development too."""
     library = Path(__file__).parent.parent
-    modules = sorted([*(library / "declare").glob("*.py"), *(library / "sources").rglob("*.py")])
+    folders = [library / name for name in ("declare", "sources", "merges")]
+    modules = sorted(module for folder in folders for module in folder.rglob("*.py"))
     facts = [(module.name, (stat := module.stat()).st_size, stat.st_mtime_ns) for module in modules]
     return f"{__version__} {version('sqlglot')} {facts}"

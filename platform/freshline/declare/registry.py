@@ -1,6 +1,6 @@
-"""Connectors, formats and strategies by their names: the shipped ones, and those of other packages.
+"""Connectors, formats, merges and strategies by their names: the shipped ones, and those of other packages.
 
-Another package names its own in the entry points `freshline.connectors`, `freshline.formats` and
+Another package names its own in the entry points `freshline.connectors`, `freshline.formats`, `freshline.merges` and
 `freshline.strategies`. Installed packages are searched for names that are not shipped, and only then, because the
 search takes longer than reading a project.
 """
@@ -16,6 +16,7 @@ from typing import Any
 
 from freshline.declare.connector import Connector
 from freshline.declare.format import Format
+from freshline.declare.merge import Merge
 from freshline.declare.options import SOURCE_OPTIONS
 
 CONNECTORS = {
@@ -26,6 +27,10 @@ CONNECTORS = {
 FORMATS = {
     "json": "freshline.sources.formats.json:Json",
     "csv": "freshline.sources.formats.csv:Csv",
+}
+MERGES = {
+    "first_row": "freshline.merges.first_row:FirstRow",
+    "last_row": "freshline.merges.last_row:LastRow",
 }
 # In the order in which they are asked.
 STRATEGIES = {
@@ -46,20 +51,26 @@ CONNECTORS_NOT_BUILT = (
     "hdfs",
     "hive",
 )
+MERGES_NOT_BUILT = ("partial_update", "aggregate", "versioned")
 FORMATS_NOT_BUILT = ("avro", "protobuf", "parquet", "debezium", "debezium-json", "orc", "xml", "text")
 CONNECTOR_GROUP = "freshline.connectors"
 FORMAT_GROUP = "freshline.formats"
 STRATEGY_GROUP = "freshline.strategies"
+MERGE_GROUP = "freshline.merges"
 # What each group's classes extend. That of strategies knows plans, so it is loaded when one is asked for.
 BASES = {
     CONNECTOR_GROUP: "freshline.declare.connector:Connector",
     FORMAT_GROUP: "freshline.declare.format:Format",
+    MERGE_GROUP: "freshline.declare.merge:Merge",
     STRATEGY_GROUP: "freshline.plan.strategy:RefreshStrategy",
 }
 
+# The groups whose classes stand in specs, and so in the cache of declarations.
+CACHED: dict[str, type[Any]] = {CONNECTOR_GROUP: Connector, FORMAT_GROUP: Format, MERGE_GROUP: Merge}
+
 
 class ExtensionError(ValueError):
-    """An extension (connector, format or strategy of another package) that cannot be used, in one sentence."""
+    """An extension (connector, format, merge or strategy of another package) that cannot be used, in one sentence."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +95,12 @@ def find_format(name: str) -> type[Format]:
     return found
 
 
+def find_merge(name: str) -> type[Merge]:
+    """The merge of this name. Raises ExtensionError where there is none, or it cannot be used."""
+    found: type[Merge] = _shipped(MERGES[name]) if name in MERGES else _from_outside(name, MERGE_GROUP)
+    return found
+
+
 def find_strategy(name: str) -> type[Any]:
     """The strategy of this name, a RefreshStrategy. Raises ExtensionError where there is none, or it cannot be used."""
     found: type[Any] = _shipped(STRATEGIES[name]) if name in STRATEGIES else _from_outside(name, STRATEGY_GROUP)
@@ -98,6 +115,16 @@ def shipped_connectors() -> tuple[type[Connector], ...]:
 def shipped_formats() -> tuple[type[Format], ...]:
     """The formats that come with freshline."""
     return tuple(find_format(name) for name in FORMATS)
+
+
+def shipped_merges() -> tuple[type[Merge], ...]:
+    """The merges that come with freshline."""
+    return tuple(find_merge(name) for name in MERGES)
+
+
+def names_outside(group: str) -> tuple[str, ...]:
+    """The names of a group that other packages have; searches the installed packages."""
+    return tuple(sorted({each.name for each in outside(group)}))
 
 
 def shipped_options() -> tuple[str, ...]:
@@ -138,13 +165,14 @@ def load(found: Outside) -> Any:
 
 
 def origin(kind: type[Any]) -> str:
-    """The package of a connector or format, and when its module changed; empty for a shipped one.
+    """The package of a connector, format or merge, and when its module changed; empty for a shipped one.
 
     A declaration that was read with another origin is read anew.
     """
     if kind.__module__.partition(".")[0] == __name__.partition(".")[0]:
         return ""
-    return _origin(kind.name, kind.__module__, CONNECTOR_GROUP if issubclass(kind, Connector) else FORMAT_GROUP)
+    group = next(group for group, base in CACHED.items() if issubclass(kind, base))
+    return _origin(kind.name, kind.__module__, group)
 
 
 @cache

@@ -26,7 +26,7 @@ from freshline.declare.registry import (
     ExtensionError,
     find_connector,
     find_format,
-    outside,
+    names_outside,
     shipped_connectors,
     shipped_formats,
 )
@@ -99,11 +99,11 @@ def declare_source(clauses: SourceClauses) -> Declaration:
 def _connector(name: str, at: Location, line: int, problems: Problems) -> type[Connector] | None:
     """The connector of this name; None where there is none, which is then one of the problems."""
     here = Location(at.path, line)
-    if name in CONNECTORS_NOT_BUILT and name not in (others := _names_outside(CONNECTOR_GROUP)):
+    if name in CONNECTORS_NOT_BUILT and name not in (others := names_outside(CONNECTOR_GROUP)):
         # It has options of its own, of which nothing can be said.
         built = join_words((*CONNECTORS, *others))
         raise breach("NOT_BUILT", f"'connector' = '{name}' is not built yet. Built is {built}.", here)
-    if name not in CONNECTORS and name not in (others := _names_outside(CONNECTOR_GROUP)):
+    if name not in CONNECTORS and name not in (others := names_outside(CONNECTOR_GROUP)):
         accepted = join_words((*CONNECTORS, *others))
         problems.add("OPTION_VALUE", f"option 'connector' is '{name}'. Accepted is {accepted}.", here)
         return None
@@ -117,7 +117,7 @@ def _connector(name: str, at: Location, line: int, problems: Problems) -> type[C
 def _format(name: str, at: Location, line: int, problems: Problems) -> type[Format] | None:
     """The format of this name; None where there is none, which is then one of the problems."""
     here = Location(at.path, line)
-    if name not in FORMATS and name not in (others := _names_outside(FORMAT_GROUP)):
+    if name not in FORMATS and name not in (others := names_outside(FORMAT_GROUP)):
         built = join_words((*FORMATS, *others))
         if name in FORMATS_NOT_BUILT:
             problems.add("NOT_BUILT", f"'format' = '{name}' is not built yet. Built is {built}.", here)
@@ -128,10 +128,6 @@ def _format(name: str, at: Location, line: int, problems: Problems) -> type[Form
         return find_format(name)
     except ExtensionError as error:
         raise breach("EXTENSION", f"format {error}", here) from error
-
-
-def _names_outside(group: str) -> tuple[str, ...]:
-    return tuple(sorted({each.name for each in outside(group)}))
 
 
 def _constraints(

@@ -16,6 +16,7 @@ from freshline.declare.connector import Connector
 from freshline.declare.format import Format
 from freshline.declare.freshness import Freshness
 from freshline.declare.location import Location
+from freshline.declare.merge import Merge
 from freshline.declare.names import TableName
 from freshline.declare.query import PythonQuery, SqlQuery
 from freshline.declare.time_partition import TimePartitions
@@ -27,11 +28,6 @@ class Mode(StrEnum):
     CONTINUOUS = "continuous"
     INCREMENTAL = "incremental"
     BATCH = "batch"
-
-
-class MergeKind(StrEnum):
-    FIRST_ROW = "first_row"
-    LAST_ROW = "last_row"
 
 
 class DeltaJoin(StrEnum):
@@ -99,23 +95,6 @@ class Constraint:
     def clause(self) -> str:
         """As it is declared."""
         return f"CONSTRAINT {self.name} EXPECT ({self.condition}) ON VIOLATION {self.on_violation}"
-
-
-@dataclass(frozen=True)
-class Merge:
-    """How rows of one key become one row.
-
-    `order` and `tie_breaker` are SQL expressions over the columns that the query reads or yields; an `order` of
-    None is arrival. `delete_when` (last_row) is a condition over the same columns: a winning row that meets it
-    deletes its key.
-    """
-
-    kind: MergeKind
-    order: str | None
-    tie_breaker: str | None
-    late: str = "correct"
-    delete_when: str | None = None
-    upstream_deletes: str = "retract"
 
 
 @dataclass(frozen=True)
@@ -257,9 +236,7 @@ class TableSpec:
             self.query.meaning,
             [c.lower() for c in self.primary_key],
             [c.lower() for c in self.partitioned_by],
-            None
-            if merge is None
-            else (merge.kind, merge.order, merge.tie_breaker, merge.late, merge.delete_when, merge.upstream_deletes),
+            None if merge is None else merge.meaning,
             self.lookup_on_duplicate,
             # Which rows there are follows from those only that leave rows out.
             *[c.condition for c in self.constraints if c.on_violation.leaves_out],

@@ -17,19 +17,28 @@ from freshline.declare.constraint import check_constraint_columns, check_constra
 from freshline.declare.expression import kind_of_node, parse_expression
 from freshline.declare.freshness import Freshness
 from freshline.declare.location import Location, Written
+from freshline.declare.merge import Merge
 from freshline.declare.names import TableName
-from freshline.declare.options import TABLE_OPTIONS, TABLE_OPTIONS_NOT_BUILT, Options
+from freshline.declare.options import TABLE_OPTIONS, TABLE_OPTIONS_NOT_BUILT, Options, join_words
 from freshline.declare.query import PythonQuery, SqlQuery
 from freshline.declare.query_parser import parse_query, parse_structure
-from freshline.declare.rules import Problems, nearest
-from freshline.declare.spec import DeltaJoin, Merge, MergeKind, Mode, TableSpec
+from freshline.declare.registry import (
+    MERGE_GROUP,
+    MERGES,
+    MERGES_NOT_BUILT,
+    ExtensionError,
+    find_merge,
+    names_outside,
+    shipped_merges,
+)
+from freshline.declare.rules import Problems, breach, nearest
+from freshline.declare.spec import DeltaJoin, Mode, TableSpec
 from freshline.declare.time_partition import PartitionUnit, TimePartitions, read_time_partitions
 from freshline.declare.tokens import Text
 from freshline.errors import DeclarationError
 
 # Stands for a freshness that is not stated until the project's default is filled in.
 NOT_STATED = Freshness(1)
-ARRIVAL = "arrival"
 JOIN_OPTIONS = (
     "delta-join.strategy",
     "delta-join.cache-enable",
@@ -47,10 +56,12 @@ def declare_table(clauses: TableClauses) -> Declaration:
     """Judge what the file alone can tell; raises DeclarationErrors with all that is wrong."""
     problems = Problems()
     at = clauses.written_at
-    options = Options(clauses.options, at, problems, TABLE_OPTIONS, TABLE_OPTIONS_NOT_BUILT)
+    kind = _merge_kind(clauses, problems)
+    known = tuple(dict.fromkeys((*TABLE_OPTIONS, *(option.name for option in (() if kind is None else kind.options)))))
+    options = Options(clauses.options, at, problems, known, TABLE_OPTIONS_NOT_BUILT)
     options.refuse_references()
     query = _query(clauses, problems)
-    merge = _merge(clauses, options, problems)
+    merge = _merge(clauses, kind, options, problems)
     incremental = options.choice("incremental", ("auto", "strict"))
     on_duplicate = options.choice("lookup.on-duplicate", ("error", "any"))
     if on_duplicate == "any" and isinstance(query, SqlQuery):
@@ -140,7 +151,7 @@ def resolve_table(
     spec = declaration.spec
     assert isinstance(spec, TableSpec)
     problems = Problems()
-    if spec.merge is not None and spec.merge.kind is MergeKind.FIRST_ROW and spec.merge.order is None:
+    if spec.merge is not None and spec.merge.is_by_arrival:
         for name in spec.driving:
             if name not in logs:
                 problems.add(
@@ -420,7 +431,7 @@ def _strategies(options: Options) -> tuple[str, ...]:
 # -- merges
 
 
-def _merge(clauses: TableClauses, options: Options, problems: Problems) -> Merge | None:
+def _merge(clauses: TableClauses, kind: type[Merge] | None, options: Options, problems: Problems) -> Merge | None:
     python = isinstance(clauses.query, PythonQuery)
     if python and ("merge" in options or any(key in options for key in MERGE_OPTIONS)):
         problems.add(
@@ -429,12 +440,10 @@ def _merge(clauses: TableClauses, options: Options, problems: Problems) -> Merge
             options.at("merge"),
         )
         return None
-    kind = options.choice("merge", ("first_row", "last_row"), ("partial_update", "aggregate", "versioned"))
     deletes = options.choice("upstream-deletes", ("error", "retract", "ignore"))
     if "merge" not in options:
-        for key in MERGE_OPTIONS:
-            options.needs(key, "'merge' = 'first_row' or 'last_row'", False)
-        options.needs("upstream-deletes", "'merge' = 'first_row' or 'last_row'", False)
+        for key in (*MERGE_OPTIONS, "upstream-deletes"):
+            options.needs(key, f"'merge' = {join_words([repr(name) for name in MERGES])}", False)
         return None
     if clauses.primary_key is None:
         problems.add(
@@ -444,51 +453,39 @@ def _merge(clauses: TableClauses, options: Options, problems: Problems) -> Merge
         )
     if kind is None:
         return None
-    first = kind == "first_row"
-    options.needs("merge.sequence", "'merge' = 'last_row'; first_row has 'merge.order'", not first)
-    options.needs("merge.delete-when", "'merge' = 'last_row'", not first)
-    options.needs("merge.order", "'merge' = 'first_row'; last_row has 'merge.sequence'", first)
-    options.needs("merge.late", "'merge' = 'first_row'", first)
-    late = options.choice("merge.late", ("correct", "ignore"))
-    for key in ("merge.order", "merge.sequence", "merge.tie-breaker", "merge.delete-when"):
-        _expression(options, key, problems)
-    order = options.text("merge.order") if first else options.text("merge.sequence")
-    if first and (order is None or order.lower() == ARRIVAL):
-        order = None
-    if not first and "merge.sequence" not in options:
-        problems.add(
-            "OPTION_NEEDS",
-            "'merge' = 'last_row' needs 'merge.sequence': the expression by which a row is later than another.",
-            options.at("merge"),
-        )
-    by_expression = order is not None
-    options.needs("merge.tie-breaker", "a 'merge.order' that is an expression", by_expression or not first)
-    options.needs("merge.late", "a 'merge.order' that is an expression: by arrival no row is late", by_expression)
-    if by_expression and "merge.tie-breaker" not in options:
-        problems.add(
-            "OPTION_NEEDS",
-            "an order by expression needs 'merge.tie-breaker': what decides between rows of one key and equal order, "
-            "such as the id of the event.",
-            options.at("merge.order" if first else "merge.sequence"),
-        )
-    return Merge(
-        kind=MergeKind(kind),
-        order=order,
-        tie_breaker=options.text("merge.tie-breaker"),
-        late=late or "correct",
-        delete_when=options.text("merge.delete-when"),
-        upstream_deletes=deletes or "retract",
-    )
+    own = {option.name for option in kind.options}
+    for key in MERGE_OPTIONS:
+        if key not in own:
+            others = [each.name for each in shipped_merges() if key in {option.name for option in each.options}]
+            options.needs(key, f"'merge' = {join_words([repr(name) for name in others])}", False)
+    merge = kind.declare(options)
+    for each in merge.expressions:
+        try:
+            parse_expression(each.text, several=each.several)
+        except ValueError as error:
+            problems.add(
+                "MERGE_EXPRESSION", f"option '{each.option}' is '{each.text}': {error}", options.at(each.option)
+            )
+    return replace(merge, upstream_deletes=deletes or "retract")
 
 
-def _expression(options: Options, key: str, problems: Problems) -> None:
-    text = options.text(key)
-    if text is None or (key == "merge.order" and text.lower() == ARRIVAL):
-        return
+def _merge_kind(clauses: TableClauses, problems: Problems) -> type[Merge] | None:
+    """The kind of merge that is named; None where none is, or where there is none, which is then a problem."""
+    written = clauses.options.get("merge")
+    if written is None:
+        return None
+    name, here = written.value.strip().lower(), Location(clauses.written_at.path, written.line)
+    if name not in MERGES and name not in (others := names_outside(MERGE_GROUP)):
+        built = join_words((*MERGES, *others))
+        if name in MERGES_NOT_BUILT:
+            problems.add("NOT_BUILT", f"'merge' = '{name}' is not built yet. Built is {built}.", here)
+        else:
+            problems.add("OPTION_VALUE", f"option 'merge' is '{name}'. Accepted is {built}.", here)
+        return None
     try:
-        parse_expression(text, several=key == "merge.tie-breaker")
-    except ValueError as error:
-        problems.add("MERGE_EXPRESSION", f"option '{key}' is '{text}': {error}", options.at(key))
+        return find_merge(name)
+    except ExtensionError as error:
+        raise breach("EXTENSION", f"merge {error}", here) from error
 
 
 _CLAUSES = {
@@ -549,22 +546,15 @@ def _check_merge_columns(
     merge = spec.merge
     assert merge is not None
     reference = query.references[0]
-    order_key = "merge.order" if merge.kind is MergeKind.FIRST_ROW else "merge.sequence"
-    for key, text in (
-        (order_key, merge.order),
-        ("merge.tie-breaker", merge.tie_breaker),
-        ("merge.delete-when", merge.delete_when),
-    ):
-        if text is None:
-            continue
-        expression = parse_expression(text, several=key == "merge.tie-breaker")
+    for each in merge.expressions:
+        expression = parse_expression(each.text, several=each.several)
         known = inputs.get(reference.name)
         for column in unknown_columns(expression, reference.alias, reference.name, known, spec.columns or ()):
             near = nearest(column.split(".")[-1], [*(known or ()), *(spec.columns or ())])
             problems.add(
                 "MERGE_EXPRESSION",
-                f"option '{key}' reads {column}, which neither {reference.name} nor the query has.{near}",
-                declaration.at(key),
+                f"option '{each.option}' reads {column}, which neither {reference.name} nor the query has.{near}",
+                declaration.at(each.option),
             )
 
 

@@ -114,7 +114,8 @@ def definition_of(spec: TableSpec) -> Definition:
         # What was met or came first cannot be asked again.
         arrival=bool(spec.lookups)
         or (
-            merge is not None and (merge.order is None or merge.late == "ignore" or merge.upstream_deletes == "ignore")
+            merge is not None
+            and (merge.is_by_arrival or merge.depends_on_refreshes or merge.upstream_deletes == "ignore")
         ),
         rest=repr((_rest(spec), sorted(map(str, spec.lookups)), calls)),
     )

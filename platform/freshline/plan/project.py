@@ -8,18 +8,18 @@ from pathlib import Path
 from sqlglot import exp
 
 from freshline.declare.graph import Graph
+from freshline.declare.merge import Merge
 from freshline.declare.project import read_project
 from freshline.declare.query import SqlQuery
 from freshline.declare.query_parser import parse_structure
 from freshline.declare.registry import ExtensionError, find_strategy
 from freshline.declare.rules import Problems
 from freshline.declare.settings import Settings
-from freshline.declare.spec import DeltaJoin, Merge, TableSpec
+from freshline.declare.spec import DeltaJoin, TableSpec
 from freshline.plan.changes import ChangeKind
 from freshline.query.query import read_query
 from freshline.query.reason import Reason
 from freshline.query.rules.append import find_branches
-from freshline.query.select_list import stored_order
 
 
 def open_project(settings: Settings, *, instead: Mapping[Path, str | None] | None = None) -> Graph:
@@ -95,21 +95,8 @@ def _asked_of_dimension(query: SqlQuery, graph: Graph) -> str | None:
 
 def _check_ignored(spec: TableSpec, merge: Merge, problems: Problems) -> None:
     """Rows that the input no longer has cannot be asked: what is stored must tell all that a new row is compared by."""
-    stored = stored_order(spec)
-    if merge.order is not None and merge.late != "ignore" and (stored.order is None or stored.ties is None):
-        problems.add(
-            "OPTION_NEEDS",
-            "'upstream-deletes' = 'ignore' needs order and tie-breaker as plain columns of the select list: a new row "
-            "is compared with the stored one alone. Select them.",
-            spec.written_at,
-        )
-    if merge.delete_when is not None:
-        problems.add(
-            "OPTION_NEEDS",
-            "'upstream-deletes' = 'ignore' needs a merge without 'merge.delete-when': whether a later row deleted a "
-            "key that is not there only the input could tell. Remove one of them.",
-            spec.written_at,
-        )
+    for needed in merge.why_not_ignore(spec):
+        problems.add("OPTION_NEEDS", f"'upstream-deletes' = 'ignore' needs {needed}", spec.written_at)
 
 
 def _check_forced(forced: Sequence[TableSpec], graph: Graph, problems: Problems) -> None:

@@ -10,7 +10,7 @@ from sqlglot.dialects.spark import Spark
 
 from freshline.declare.query import SqlQuery
 from freshline.declare.query_parser import parse_trees
-from freshline.declare.spec import Merge, TableSpec
+from freshline.declare.spec import TableSpec
 from freshline.query.functions import GENERATORS, name_of
 from freshline.query.query import Query, read_query
 from freshline.query.tree import expression_nodes, item_expression
@@ -76,16 +76,14 @@ class StoredOrder:
     ties: tuple[str, ...] | None
 
 
-def ties_of(merge: Merge) -> tuple[str, ...]:
-    """The tie-breaker's expressions, split at its outermost commas.
+def split_expressions(text: str | None) -> tuple[str, ...]:
+    """A list of expressions, split at its outermost commas; empty for None.
 
-    >>> from freshline.declare.spec import MergeKind
-    >>> ties_of(Merge(MergeKind.FIRST_ROW, "ts", "source, coalesce(a, b)"))
+    >>> split_expressions("source, coalesce(a, b)")
     ('source', 'coalesce(a, b)')
     """
-    if merge.tie_breaker is None:
+    if text is None:
         return ()
-    text = merge.tie_breaker
     depth, start, parts = 0, 0, []
     for token in Spark().tokenize(text):
         if token.token_type in (TokenType.L_PAREN, TokenType.L_BRACKET):
@@ -98,16 +96,16 @@ def ties_of(merge: Merge) -> tuple[str, ...]:
     return (*parts, text[start:].strip())
 
 
-def stored_order(spec: TableSpec) -> StoredOrder:
-    """Which parts of the order can be read from the stored row (they are columns that the select list keeps)."""
-    assert spec.merge is not None
+def stored_order(spec: TableSpec, order: str | None, tie_breaker: str | None) -> StoredOrder:
+    """Which parts of an order can be read from the stored row (they are columns that the select list keeps)."""
     assert isinstance(spec.query, SqlQuery)
-    if spec.merge.order is None:
+    if order is None:
         return StoredOrder(None, None)
     kept = _columns_kept(read_query(spec.query).tree, spec.query.references[0].alias.lower(), spec.columns or ())
-    ties = [_plain_column(tie, kept) for tie in ties_of(spec.merge)]
+    wanted = split_expressions(tie_breaker)
+    ties = [_plain_column(tie, kept) for tie in wanted]
     stored_ties = tuple(tie for tie in ties if tie is not None)
-    return StoredOrder(_plain_column(spec.merge.order, kept), stored_ties if len(stored_ties) == len(ties) else None)
+    return StoredOrder(_plain_column(order, kept), stored_ties if len(stored_ties) == len(ties) else None)
 
 
 def _columns_kept(tree: exp.Query, alias: str, columns: tuple[str, ...]) -> dict[str, str]:

@@ -18,24 +18,13 @@ from pyspark.sql import functions as F
 from freshline.attempt.runtime import Runtime
 from freshline.commit.delta_log import classify, newest_version, position_of, receipt_at, table_id
 from freshline.declare.names import TableName
-from freshline.declare.spec import MergeKind, SourceSpec, TableSpec
+from freshline.declare.spec import SourceSpec, TableSpec
 from freshline.errors import RequestError
 from freshline.plan.changes import ChangeKind
 from freshline.plan.position import TablePosition
 from freshline.plan.union import UnionToken, log_behind
-from freshline.query.select_list import stored_order
 from freshline.refresh.cancellation import Cancellation
-from freshline.refresh.fold import (
-    as_stored,
-    decide,
-    drop_beaten,
-    fold_rows,
-    has_key,
-    older_rows,
-    read_rows,
-    update_condition,
-    winning_rows,
-)
+from freshline.refresh.fold import as_stored, changes_by_winners, fold_keys, has_key, read_rows, winning_rows
 from freshline.refresh.inputs import (
     FILE,
     HASH,
@@ -246,24 +235,22 @@ def _folded(
     stored = read_version(spark, path, token.version.version).select(*[F.col(quoted(name)) for name in spec.columns])
     arrived = read_log(spark, log).where((F.col(SEQ) > token.folded) & (F.col(SEQ) <= (token.log.seq or 0)))
     shadow_inputs({log.name: declared_columns(_together(arrived, tail), log, arrival=True)})
+    keys = list(spec.primary_key)
     try:
-        folded = fold_rows(read_rows(spark, spec).where(has_key(spec)), spec)
-        order = stored_order(spec)
-        untold = spec.merge.delete_when is not None or order.order is None or order.ties is None
-        by_arrival = spec.merge.kind is MergeKind.FIRST_ROW and (
-            spec.merge.order is None or spec.merge.late == "ignore"
-        )
-        resolved = False
-        if not by_arrival and untold:
-            before = Pinned(log.spec, log.path, replace(log.position, seq=token.folded))
-            folded = drop_beaten(folded, older_rows(spark, spec, before, folded), spec)
-            resolved = order.ties is None or order.order is None
-        keys = list(spec.primary_key)
-        condition = update_condition(spec, folded.schema, ties_resolved=resolved)
-        if condition is None:
-            new, _ = settle(winning_rows(folded, spec).join(stored.select(*keys), keys, "left_anti"))
+        rows = read_rows(spark, spec).where(has_key(spec))
+        if not spec.merge.compares_with_stored:
+            touched, _ = settle(rows.select(*[F.col(quoted(key)) for key in keys]).distinct())
+            every = read_log(spark, log).where(F.col(SEQ) <= (token.log.seq or 0))
+            shadow_inputs({log.name: declared_columns(_together(every, tail), log, arrival=True)})
+            folded = fold_keys(read_rows(spark, spec).join(F.broadcast(touched), keys, "left_semi"), spec)
+            came, _ = settle(as_stored(folded, spec))
+            return stored.join(F.broadcast(touched), keys, "left_anti").select(*stored.columns).unionByName(came)
+        before = Pinned(log.spec, log.path, replace(log.position, seq=token.folded))
+        winners = spec.merge.find_winners(spark, spec, rows, before)
+        if winners.replaces_when is None:
+            new, _ = settle(winning_rows(winners.rows, spec).join(stored.select(*keys), keys, "left_anti"))
             return stored.unionByName(as_stored(new, spec))
-        changed, _ = settle(decide(folded, stored, spec, condition))
+        changed, _ = settle(changes_by_winners(winners.rows, stored, spec, winners.replaces_when))
     finally:
         drop_views(spark, [log.name])
     came = as_stored(changed.where(F.col(OP) != REMOVE).drop(OP), spec)

@@ -29,8 +29,9 @@ from freshline.attempt.spans import read_time_partition, within
 from freshline.commit.delta_log import count_all, count_rows, newest_version, read_newest, read_receipts
 from freshline.declare.names import TableName
 from freshline.declare.query import SqlQuery
-from freshline.declare.spec import MergeKind, TableSpec
+from freshline.declare.spec import TableSpec
 from freshline.errors import PartitionError, RefreshError, RequestError
+from freshline.merges.one_row import ORDER
 from freshline.plan.changes import ChangeKind, Changes
 from freshline.plan.partition import Interval, partition_name
 from freshline.plan.position import Position, TablePosition
@@ -39,7 +40,7 @@ from freshline.plan.request import MANUAL
 from freshline.query.query import read_query
 from freshline.refresh.cancellation import Cancellation
 from freshline.refresh.execution import suited_to
-from freshline.refresh.fold import DELETE, ORDER, fold_rows, read_rows, winning_rows
+from freshline.refresh.fold import fold_keys, read_rows
 from freshline.refresh.inputs import (
     SEQ,
     Pinned,
@@ -225,7 +226,7 @@ def _expected(
             return _Expected(None, detail=f"the query has {volatile}, which gives another value each time")
         if spec.lookups:
             return _replay_lookups(runtime, spark, spec, receipt)
-        if spec.merge is not None and spec.merge.kind is MergeKind.FIRST_ROW and spec.merge.late == "ignore":
+        if spec.merge is not None and spec.merge.depends_on_refreshes:
             return _replay_late(runtime, spark, spec, receipt)
         if spec.merge is not None and spec.merge.upstream_deletes == "ignore":
             return _replay_ignored(runtime, spark, spec, receipt)
@@ -384,8 +385,7 @@ def _replay_late(runtime: Runtime, spark: SparkSession, spec: TableSpec, receipt
     for number in range(len(ends) - 1, -1, -1):
         refresh = F.when(F.col(SEQ) <= ends[number], F.lit(number)).otherwise(refresh)
     ordered = rows.withColumn(ORDER, F.struct(refresh.alias("refresh"), F.col(ORDER).alias("order")))
-    folded = fold_rows(ordered, spec).where(~F.col(DELETE))
-    return _Expected(folded.select(*[F.col(quoted(column)) for column in spec.columns]))
+    return _Expected(fold_keys(ordered, spec))
 
 
 def _replay_ignored(runtime: Runtime, spark: SparkSession, spec: TableSpec, receipt: Receipt) -> _Expected:
@@ -394,7 +394,7 @@ def _replay_ignored(runtime: Runtime, spark: SparkSession, spec: TableSpec, rece
     assert spec.columns is not None
     (name,) = spec.driving
     pins = pin_at(runtime, spec, receipt.positions)
-    if spec.merge.order is None:
+    if spec.merge.is_by_arrival:
         return _Expected(None, detail="a first row by arrival can be replayed over log tables only")
     pinned = pins[name]
     rows = read_whole(spark, pinned)
@@ -408,7 +408,7 @@ def _replay_ignored(runtime: Runtime, spark: SparkSession, spec: TableSpec, rece
             since = Changes(name, first, pinned.position, ChangeKind.MUTATE, change_feed=True)
             rows = rows.unionByName(read_upserted(spark, pinned, since))
     shadow_inputs({name: rows})
-    return _Expected(winning_rows(fold_rows(read_rows(spark, spec), spec), spec))
+    return _Expected(fold_keys(read_rows(spark, spec), spec))
 
 
 # -- comparison ----------------------------------------------------------------------------------------------------

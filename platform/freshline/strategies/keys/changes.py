@@ -24,9 +24,10 @@ from freshline.query.rules.algebra import Algebra
 from freshline.query.tree import Reading
 from freshline.refresh.algebra import drop_views as drop_algebra_views
 from freshline.refresh.algebra import follow
-from freshline.refresh.fold import as_stored, fold_rows, has_key, not_judged, read_unjudged, winning_rows
+from freshline.refresh.fold import as_stored, fold_keys, has_key, not_judged, read_unjudged
 from freshline.refresh.inputs import (
     Pinned,
+    read_inserted,
     read_net_images,
     read_signed,
     read_version,
@@ -223,11 +224,15 @@ def refold(attempt: Attempt, step: RefoldKeys) -> Changed:
     version = newest_version(attempt.path)
     assert version is not None
     target = read_version(spark, attempt.path, version)
-    shadow_inputs({step.input: read_net_images(spark, pinned, change)})
+    images = (
+        read_inserted(spark, pinned, change, arrival=True) if pinned.is_log else read_net_images(spark, pinned, change)
+    )
+    shadow_inputs({step.input: images})
     touched = read_unjudged(spark, spec).where(has_key(spec)).select(*[F.col(quoted(key)) for key in spec.primary_key])
     keys = keys_of(touched.distinct())
-    shadow_inputs({step.input: read_whole(spark, pinned)})
-    every = attempt.judge.rows(keys.restrict(read_unjudged(spark, spec)), again=True, but=not_judged(spec))
-    new = winning_rows(fold_rows(every, spec), spec)
+    shadow_inputs({step.input: read_whole(spark, pinned, arrival=pinned.is_log)})
+    rows = read_unjudged(spark, spec, arrival=pinned.is_log)
+    every = attempt.judge.rows(keys.restrict(rows), again=True, but=not_judged(spec))
+    new = fold_keys(every, spec)
     changed, count = settle(difference_by_key(new, keys.restrict(target), spec.primary_key))
     return Changed(keys, changed, count, step.reason, spec.primary_key)

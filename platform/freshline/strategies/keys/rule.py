@@ -107,13 +107,13 @@ def _refold(situation: Situation) -> RefoldKeys | Reason:
     branches = find_branches(situation.query)
     if isinstance(branches, Reason):
         return branches
-    if item.log:
+    if item.log and merge.compares_with_stored:
         return Reason("UNSUPPORTED", f"the rows of a log are merged: {item.name} only grows")
     if merge.upstream_deletes == "ignore":
         return Reason("UNSUPPORTED", "upstream-deletes = ignore: the input no longer has every row that was folded")
-    if merge.order is None or merge.late == "ignore":
+    if not merge.follows_from_rows:
         return Reason("UNSUPPORTED", "a first row by arrival does not follow from the rows that the input has now")
-    if not item.change_feed:
+    if not item.log and not item.change_feed:
         return Reason("CDF_DISABLED", str(item.name))
     if item.kind is ChangeKind.APPEND:
         return RefoldKeys(item.name, Reason("AFFECTED_KEYS", ", ".join(spec.primary_key)))

@@ -16,7 +16,7 @@ from freshline.attempt.attempt import Attempt, NotIncremental, Work
 from freshline.commit.write import append_rows, apply_changes
 from freshline.query.reason import Reason
 from freshline.refresh.fold import read_unjudged
-from freshline.refresh.inputs import read_upserted, shadow_inputs
+from freshline.refresh.inputs import read_inserted, read_upserted, shadow_inputs
 from freshline.refresh.keys import INSERT, OP
 from freshline.strategies.keys.changes import Changed, find_changes, refold
 from freshline.strategies.keys.rule import RefoldKeys, RefreshKeys
@@ -35,8 +35,14 @@ def refresh_keys(attempt: Attempt, step: RefreshKeys) -> Work:
 def refold_keys(attempt: Attempt, step: RefoldKeys) -> Work:
     """The write of how the rows of a merge type change whose keys are folded again."""
     pinned, change = attempt.inputs[step.input], attempt.changes[step.input]
-    shadow_inputs({step.input: read_upserted(attempt.spark, pinned, change)})
-    rejected = quarantine_null_keys(attempt, pinned, read_unjudged(attempt.spark, attempt.spec))
+    came = (
+        read_inserted(attempt.spark, pinned, change, arrival=True)
+        if pinned.is_log
+        else read_upserted(attempt.spark, pinned, change)
+    )
+    shadow_inputs({step.input: came})
+    rows = read_unjudged(attempt.spark, attempt.spec, arrival=pinned.is_log)
+    rejected = quarantine_null_keys(attempt, pinned, rows)
     return _write_of_changes(attempt, refold(attempt, step), change.rows, rejected=rejected)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from freshline.declare.names import TableName
-from freshline.declare.spec import MergeKind, TableSpec
+from freshline.declare.spec import TableSpec
 from freshline.plan.changes import ChangeKind
 from freshline.plan.result import Strategy
 from freshline.plan.step import Situation, Step
@@ -51,12 +51,14 @@ class MergeStrategy(RefreshStrategy):
         branches = find_branches(situation.query)
         if isinstance(branches, Reason):
             return branches
+        if not merge.compares_with_stored:
+            return Reason("UNSUPPORTED", f"{merge.name} folds whole keys")
         updates = item.kind is not ChangeKind.APPEND
         if updates and merge.upstream_deletes != "ignore":
             return Reason("UPSTREAM_DELETES", str(item.name))
         if not item.log and not item.change_feed:
             return Reason("CDF_DISABLED", str(item.name))
-        if merge.kind is MergeKind.LAST_ROW and not item.log and merge.delete_when is not None:
+        if merge.needs_older_rows and not item.log:
             # Looking older rows up needs the input's rows as they were; only a log keeps them all.
-            return Reason("UNSUPPORTED", f"last_row with deletes over {item.name}, which is no log table")
-        return MergeRows(item.name, Reason("MERGE_TYPE", merge.kind), updates)
+            return Reason("UNSUPPORTED", f"{merge.name} with deletes over {item.name}, which is no log table")
+        return MergeRows(item.name, Reason("MERGE_TYPE", merge.name), updates)

@@ -1,7 +1,6 @@
-"""A merge type takes the change set in: one row a key, where it beats the stored one.
+"""A merge takes the change set in: one row a key, where it may replace the stored one.
 
-The change set is folded to one row a key before the write, since a MERGE inserts two rows for one key both. What was
-read before is looked at only where the stored row cannot speak for it: deletes, ties, an order that is not stored.
+Which rows these are is told by the merge. They are written by a MERGE, or without Spark where they are few.
 """
 
 from __future__ import annotations
@@ -17,22 +16,9 @@ from freshline.attempt.quarantine import keep_null_keys
 from freshline.commit.delta_log import newest_version
 from freshline.commit.small import open_small
 from freshline.commit.write import apply_changes, insert_new_keys, merge_rows
-from freshline.declare.spec import MergeKind
 from freshline.plan.position import TablePosition
 from freshline.plan.receipt import Receipt
-from freshline.query.select_list import stored_order
-from freshline.refresh.fold import (
-    DELETE,
-    decide,
-    drop_beaten,
-    fold_rows,
-    has_key,
-    not_judged,
-    older_rows,
-    read_unjudged,
-    update_condition,
-    winning_rows,
-)
+from freshline.refresh.fold import changes_by_winners, has_key, not_judged, read_unjudged, winning_rows
 from freshline.refresh.inputs import (
     Pinned,
     read_inserted,
@@ -48,8 +34,7 @@ from freshline.strategies.merge.rule import MergeRows
 def merge(attempt: Attempt, step: MergeRows) -> Work:
     """The write of the rows that win, and the deletes of those that are to go."""
     spark, spec, path = attempt.spark, attempt.spec, attempt.path
-    kind = spec.merge
-    assert kind is not None
+    assert spec.merge is not None
     assert spec.columns is not None
     pinned = attempt.inputs[step.input]
     change = attempt.changes[step.input]
@@ -58,20 +43,13 @@ def merge(attempt: Attempt, step: MergeRows) -> Work:
     rows = read_unjudged(spark, spec, arrival=pinned.is_log)
     rejected = quarantine_null_keys(attempt, pinned, rows)
     rows = attempt.judge.rows(rows, again=False, but=not_judged(spec))
-    folded = fold_rows(rows, spec)
-    stored = stored_order(spec)
-    settled_by_table = kind.kind is MergeKind.FIRST_ROW and (kind.order is None or kind.late == "ignore")
-    ties_resolved = False
-    if not settled_by_table and (kind.delete_when is not None or stored.order is None or stored.ties is None):
-        before = Pinned(pinned.spec, pinned.path, change.before or TablePosition(pinned.position.table_id, 0, 0))
-        folded = drop_beaten(folded, older_rows(spark, spec, before, folded), spec)
-        ties_resolved = stored.ties is None or stored.order is None
+    before = Pinned(pinned.spec, pinned.path, change.before or TablePosition(pinned.position.table_id, 0, 0))
+    winners = spec.merge.find_winners(spark, spec, rows.where(has_key(spec)), before)
     # Computed once, read twice by MERGE, which refuses a cached source; the blocks go with the last reference.
-    folded, count = settle(folded)
+    folded, count = settle(winners.rows)
     if count == 0:
         return attempt.nothing(change.rows, rejected=rejected)
-    condition = update_condition(spec, folded.schema, ties_resolved=ties_resolved)
-    delete = DELETE if kind.delete_when is not None else None
+    condition, delete = winners.replaces_when, winners.deletes
     columns = spec.columns
     write = partial(
         merge_rows, spark, folded, path, keys=spec.primary_key, columns=columns, update_when=condition, delete=delete
@@ -82,7 +60,7 @@ def merge(attempt: Attempt, step: MergeRows) -> Work:
         else:
             version = newest_version(path)
             assert version is not None
-            changed, count = settle(decide(folded, read_version(spark, path, version), spec, condition))
+            changed, count = settle(changes_by_winners(folded, read_version(spark, path, version), spec, condition))
             if count == 0:
                 return attempt.nothing(change.rows, rejected=rejected)
             write = partial(

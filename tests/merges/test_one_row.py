@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import pytest
-from pyspark.sql.types import StructType
 
 from freshline.declare.freshness import Freshness
 from freshline.declare.location import Location
 from freshline.declare.names import TableName
 from freshline.declare.query_parser import parse_query
-from freshline.declare.spec import Merge, MergeKind, TableSpec
+from freshline.declare.spec import TableSpec
+from freshline.merges.first_row import FirstRow
+from freshline.merges.last_row import LastRow
 from freshline.query.select_list import StoredOrder, stored_order
-from freshline.refresh.fold import order_items, update_condition
 
 NOWHERE = Location("t.sql", 1)
 
@@ -29,7 +29,7 @@ def spec_of(items, columns, merge):
     )
 
 
-BY_TIME = Merge(MergeKind.FIRST_ROW, "ts", "id, coalesce(a, b)")
+BY_TIME = FirstRow("ts", "id, coalesce(a, b)")
 
 
 @pytest.mark.parametrize(
@@ -50,27 +50,25 @@ BY_TIME = Merge(MergeKind.FIRST_ROW, "ts", "id, coalesce(a, b)")
     ],
 )
 def test_a_stored_column_speaks_for_the_order_only_where_it_is_that_column(items, columns, order, stored):
-    assert stored_order(spec_of(items, columns, Merge(MergeKind.FIRST_ROW, order, "id"))) == stored
+    assert stored_order(spec_of(items, columns, FirstRow(order, "id")), order, "id") == stored
 
 
 def test_arrival_is_never_stored():
-    assert stored_order(spec_of("k, ts", "k ts", Merge(MergeKind.FIRST_ROW, None, None))) == StoredOrder(None, None)
+    assert stored_order(spec_of("k, ts", "k ts", FirstRow(None, None)), None, None) == StoredOrder(None, None)
 
 
 def test_the_order_is_a_struct_in_which_a_null_never_beats_a_value():
-    assert order_items(BY_TIME) == (
-        "struct(((ts) IS NULL) AS n, (ts) AS o, (id) AS t0, (coalesce(a, b)) AS t1) AS _freshline_order",
-        "false AS _freshline_delete",
-    )
-    last = Merge(MergeKind.LAST_ROW, "ts", "id", delete_when="op = 'd'")
-    assert order_items(last) == (
-        "struct(((ts) IS NOT NULL) AS n, (ts) AS o, (id) AS t0) AS _freshline_order",
-        "coalesce((op = 'd'), false) AS _freshline_delete",
-    )
+    assert BY_TIME.helpers == {
+        "_freshline_order": "struct(((ts) IS NULL) AS n, (ts) AS o, (id) AS t0, (coalesce(a, b)) AS t1)",
+        "_freshline_delete": "false",
+    }
+    assert LastRow("ts", "id", delete_when="op = 'd'").helpers == {
+        "_freshline_order": "struct(((ts) IS NOT NULL) AS n, (ts) AS o, (id) AS t0)",
+        "_freshline_delete": "coalesce((op = 'd'), false)",
+    }
 
 
 def test_rows_that_came_first_never_give_way():
-    schema = StructType([])
-
-    for merge in (Merge(MergeKind.FIRST_ROW, None, None), Merge(MergeKind.FIRST_ROW, "ts", "id", late="ignore")):
-        assert update_condition(spec_of("k, ts", "k ts", merge), schema, ties_resolved=False) is None
+    for merge in (FirstRow(None, None), FirstRow("ts", "id", late="ignore")):
+        assert merge.never_gives_way
+        assert not merge.follows_from_rows
