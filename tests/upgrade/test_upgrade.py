@@ -31,8 +31,8 @@ from freshline.plan.request import RefreshRequest
 from freshline.plan.result import State
 from freshline.refresh.cancellation import Cancellation
 from freshline.report.status import read_status
+from freshline.run import refresh_table
 from freshline.run.savepoint import restore_savepoint
-from freshline.run.table import refresh_table
 from freshline.run.verify import verify_table
 
 ARCHIVE = Path(__file__).with_name("warehouse.tar.xz")

@@ -7,6 +7,7 @@ from freshline.attempt.runtime import Clock, PythonTables, Runtime, open_runtime
 from freshline.run.maintenance import Maintained, maintain_table
 from freshline.run.order import refresh_order
 from freshline.run.query import QueryResult, query
+from freshline.run.refresh import refresh_table
 from freshline.run.savepoint import (
     Restored,
     create_savepoint,
@@ -15,7 +16,6 @@ from freshline.run.savepoint import (
     list_savepoints,
     restore_savepoint,
 )
-from freshline.run.table import refresh_table
 from freshline.run.verify import Verification, verify_table
 
 __all__ = [

@@ -48,7 +48,7 @@ from freshline.plan.price import Price, budget_of, counts, price_of
 from freshline.plan.receipt import Receipt
 from freshline.plan.request import RefreshRequest
 from freshline.plan.result import RefreshResult
-from freshline.plan.step import FillPartitions, Full, ReplaceNamedPartitions, Situation, Step
+from freshline.plan.step import FillPartitions, Full, Noop, ReplaceNamedPartitions, Situation, Step
 from freshline.query.reason import Reason
 from freshline.refresh.cancellation import Cancellation, Limited
 from freshline.refresh.keys import FAILED_BY_ROWS, why_not
@@ -81,6 +81,10 @@ class Decision:
     def receipt(self) -> Receipt | None:
         """The newest receipt of the table."""
         return None if self.newest is None else self.newest.receipt
+
+    def writes_nothing(self, spec: TableSpec) -> bool:
+        """Whether not even a position has to be written to the table's log."""
+        return isinstance(self.step, Noop) and not is_far_ahead(self.receipt, self.pins, spec.lookups)
 
 
 def decide(runtime: Runtime, spec: TableSpec, request: RefreshRequest, instead: Reason | None) -> Decision:

@@ -1,4 +1,4 @@
-"""What a refresh tells of itself: the receipt in its commit, and the outcome for whoever asked."""
+"""The report of a refresh: the receipt in its commit, and the result for whoever asked."""
 
 from __future__ import annotations
 
@@ -7,35 +7,30 @@ from dataclasses import replace
 from uuid import uuid4
 
 from freshline.attempt.attempt import Attempt, Work
-from freshline.attempt.pin import Pins
 from freshline.attempt.runtime import Runtime
 from freshline.attempt.spans import written_partitions
 from freshline.commit.delta_log import (
-    Newest,
     read_commit,
 )
 from freshline.commit.write import (
     Committed,
 )
-from freshline.declare.names import TableName
 from freshline.declare.spec import TableSpec
+from freshline.plan.history import inputs_short_after
 from freshline.plan.partition import Span, settle_spans
 from freshline.plan.price import Price
 from freshline.plan.receipt import Receipt
-from freshline.plan.result import Kind, RefreshResult, State
+from freshline.plan.result import Kind, RefreshResult, State, Strategy
+from freshline.plan.step import Step
 from freshline.query.reason import Reason
+from freshline.run.decide import Decision
 
 
-def nothing_new(
-    runtime: Runtime,
-    spec: TableSpec,
-    newest: Newest | None,
-    pins: Pins,
-    reason: Reason,
-    mode: str,
-    work: Work | None = None,
+def report_nothing(
+    runtime: Runtime, spec: TableSpec, decision: Decision, reason: Reason, work: Work | None = None
 ) -> RefreshResult:
-    """The outcome of a refresh that commits nothing; that it looked is kept in the control store, for the lag."""
+    """The result of a refresh that commits nothing; that it checked is kept in the control store, for the lag."""
+    newest, pins = decision.newest, decision.pins
     receipt = None if newest is None else newest.receipt
     if receipt is not None:
         # Lookup tables keep the dimension versions that their rows met; only what drives is moved.
@@ -50,26 +45,26 @@ def nothing_new(
         at=runtime.clock(),
         kind=Kind.TABLE,
         state=State.SUCCEEDED,
-        strategy="noop",
+        strategy=Strategy.NOOP,
         reason=str(reason),
         version=None if newest is None else newest.version,
         rows_in=0 if work is None else work.rows_in,
         rows_out=0,
         rejected=0 if work is None else work.rejected,
         seconds=0.0,
-        mode=mode,
+        mode=str(runtime.graph.mode(spec.name)),
         data_timestamp=pins.data_timestamp,
     )
 
 
-def outcome_of_commit(attempt: Attempt, committed: Committed, work: Work) -> RefreshResult:
-    """The outcome of a refresh that committed."""
+def report_commit(attempt: Attempt, committed: Committed, work: Work, price: Price | None) -> RefreshResult:
+    """The result of a refresh that committed; `price` is what was expected of it, where that is known."""
     spec = attempt.spec
     partitions: tuple[str, ...] = ()
     if spec.time_partitions is not None:
         commit = read_commit(attempt.path, committed.version)
         partitions = written_partitions(spec, () if commit is None else commit.actions, work.brought_in)
-    return RefreshResult(
+    result = RefreshResult(
         table=spec.name,
         at=attempt.runtime.clock(),
         kind=Kind.TABLE,
@@ -88,19 +83,13 @@ def outcome_of_commit(attempt: Attempt, committed: Committed, work: Work) -> Ref
         violations=work.violations,
         partitions=partitions,
     )
-
-
-def with_price(outcome: RefreshResult, price: Price | None) -> RefreshResult:
-    """The outcome with what was expected of it, where that is known."""
     if price is None:
-        return outcome
-    predicted = price.full_seconds if outcome.strategy == "full" else price.incremental
-    return replace(outcome, predicted_seconds=round(predicted, 3), full_seconds=round(price.full_seconds, 3))
+        return result
+    predicted = price.full_seconds if result.strategy == Strategy.FULL else price.incremental
+    return replace(result, predicted_seconds=round(predicted, 3), full_seconds=round(price.full_seconds, 3))
 
 
-def receipt_of(
-    attempt: Attempt, work: Work, seconds: float, backfill: str | None, short_of_rows: frozenset[TableName]
-) -> Receipt:
+def receipt_of(attempt: Attempt, work: Work, step: Step, seconds: float, backfill: str | None) -> Receipt:
     """The receipt of a commit: up to where the table has read with it, and what it carries on of the one before.
 
     `seconds` went by until the rows were computed.
@@ -124,22 +113,22 @@ def receipt_of(
         attempt=uuid4().hex,
         cut=pins.cut if moves or previous is None else previous.cut,
         partitions=work.partitions,
-        replayed_from=work.seq if work.strategy == "full" or previous is None else previous.replayed_from,
+        replayed_from=work.seq if work.strategy == Strategy.FULL or previous is None else previous.replayed_from,
         seconds=seconds,
         parked=_parked(previous, work),
         kept_before=work.seq
         if work.begins
         else None
-        if work.strategy == "full" or previous is None
+        if work.strategy == Strategy.FULL or previous is None
         else previous.kept_before,
         violations=work.violations,
         spans=_spans(spec, previous, work),
         replaced=work.replaced,
         backfill=backfill,
-        short_of_rows=frozenset() if work.strategy == "full" else short_of_rows,
+        short_of_rows=frozenset() if work.strategy == Strategy.FULL else inputs_short_after(previous, step),
         planned=attempt.planned,
         # Rows of others stay beside what is only added or replaced. With FROM NOW all that is there is kept.
-        foreign=attempt.foreign and work.strategy != "full" and not work.begins,
+        foreign=attempt.foreign and work.strategy != Strategy.FULL and not work.begins,
     )
 
 
@@ -155,4 +144,4 @@ def _parked(previous: Receipt | None, work: Work) -> int | None:
     if work.met is not None:
         return work.met.parked
     # What waits goes on waiting beside everything but a computation of all rows, which looks all of them up.
-    return previous.parked if previous is not None and work.strategy != "full" else None
+    return previous.parked if previous is not None and work.strategy != Strategy.FULL else None
