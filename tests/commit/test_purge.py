@@ -39,13 +39,13 @@ def fill(path: Path, name: TableName, **positions: FilesPosition) -> None:
 
 
 def test_a_table_goes_with_the_rows_that_wait_and_its_neighbours_stay(warehouse):
-    for path in (warehouse.path(SPEND), warehouse.parked(SPEND)):
+    for path in (warehouse.path(SPEND), warehouse.pending_lookups(SPEND)):
         fill(path, SPEND)
     fill(warehouse.root / "orders", TableName.parse("orders"))
 
     found = purge_table(warehouse, SPEND, [])
 
-    assert found == [warehouse.path(SPEND), warehouse.parked(SPEND)]
+    assert found == [warehouse.path(SPEND), warehouse.pending_lookups(SPEND)]
     assert sorted(path.name for path in warehouse.root.iterdir()) == [FOLDER, "orders"]
     assert list((warehouse.root / FOLDER).iterdir()) == []
 
@@ -60,7 +60,7 @@ def test_a_declared_table_of_the_name_of_what_stands_beside_it_stays(warehouse):
 
 @pytest.mark.parametrize("point", ["purge-marked", "purge-moved"])
 def test_what_was_begun_is_finished_by_the_next_engine_and_not_where_it_is_declared_again(warehouse, point):
-    for path in (warehouse.path(SPEND), warehouse.parked(SPEND)):
+    for path in (warehouse.path(SPEND), warehouse.pending_lookups(SPEND)):
         fill(path, SPEND)
 
     def crash(reached: str) -> None:

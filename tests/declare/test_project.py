@@ -17,7 +17,7 @@ import pytest
 from freshline.declare.names import TableName
 from freshline.declare.project import read_declarations, read_project
 from freshline.declare.project_settings import read_settings
-from freshline.declare.rules import RULES, breach
+from freshline.declare.rules import RULES, declaration_error
 from freshline.errors import DeclarationError, DeclarationErrors
 from tests.declare.conftest import Project
 
@@ -155,7 +155,7 @@ def test_declarations_may_be_judged_as_texts(project):
 
 def test_only_rules_that_are_listed_can_be_broken(shop):
     with pytest.raises(KeyError):
-        breach("NOT_A_RULE", "x", None)  # type: ignore[arg-type]
+        declaration_error("NOT_A_RULE", "x", None)  # type: ignore[arg-type]
     assert all(code.isupper() and sentence.endswith(".") for code, sentence in RULES.items())
 
 

@@ -16,11 +16,11 @@ from freshline.commit.control_store import ControlStore
 from freshline.commit.warehouse import Warehouse
 from freshline.declare.names import TableName
 from freshline.declare.project import read_declarations
-from freshline.engine.in_force import InForce
+from freshline.engine.effective_graph import EffectiveGraph
 from freshline.engine.requests import Request, Requests
 from freshline.engine.work import Job, Work
 from freshline.errors import SourceError
-from freshline.manage.decide import Desk
+from freshline.manage.decide import IntentionWriter
 from freshline.plan.alter import decide_suspension
 from freshline.plan.receipt import Receipt
 from freshline.plan.request import BACKFILL, LIVE, MANUAL, RefreshRequest
@@ -60,8 +60,8 @@ class Bench:
         )
         self.runtime = runtime
         declarations: Any = SimpleNamespace(graph=self.graph, look_strictly=lambda check: self.graph)
-        in_force = InForce(declarations, control, lambda: datetime.now(UTC))
-        self.requests = Requests(runtime, in_force, self.work, lambda graph: ())
+        effective_graph = EffectiveGraph(declarations, control, lambda: datetime.now(UTC))
+        self.requests = Requests(runtime, effective_graph, self.work, lambda graph: ())
 
     def declared(self, **other: str) -> Any:
         files = {
@@ -86,7 +86,7 @@ class Bench:
         return request.events(0)[0]
 
     def suspend(self, table: str) -> None:
-        Desk(self.graph, self.control, lambda: datetime.now(UTC)).suspension(
+        IntentionWriter(self.graph, self.control, lambda: datetime.now(UTC)).suspension(
             lambda known, now: decide_suspension(
                 self.graph, known, table, until=None, reason=None, by="operator", now=now
             )

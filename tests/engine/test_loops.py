@@ -19,11 +19,11 @@ from freshline.declare.graph import Graph
 from freshline.declare.names import TableName
 from freshline.declare.project import read_declarations
 from freshline.declare.spec import Mode
-from freshline.engine.in_force import InForce
+from freshline.engine.effective_graph import EffectiveGraph
 from freshline.engine.loops import LONGEST_PAUSE_SECONDS, Failures, Loops
 from freshline.engine.work import Job
 from freshline.errors import DefinitionChangedError, FreshlineError, QueryError, SourceError, StorageError
-from freshline.manage.decide import Desk
+from freshline.manage.decide import IntentionWriter
 from freshline.plan.alter import FreshnessDecision, decide_freshness, decide_reset, decide_resume, decide_suspension
 from freshline.plan.intentions import Intentions
 from freshline.plan.request import BACKFILL, LIVE, MANUAL, RefreshRequest
@@ -73,9 +73,9 @@ class Bench:
         self.control = control
         declarations: Any = SimpleNamespace(graph=graph, look=lambda: declarations.graph)
         self.declarations = declarations
-        self.in_force = InForce(declarations, control, lambda: self.now)
-        self.desk = Desk(graph, control, lambda: self.now)
-        self.loops = Loops(runtime, self.in_force, self.work, random_number=lambda: 0.0)  # type: ignore[arg-type]
+        self.effective_graph = EffectiveGraph(declarations, control, lambda: self.now)
+        self.writer = IntentionWriter(graph, control, lambda: self.now)
+        self.loops = Loops(runtime, self.effective_graph, self.work, random_number=lambda: 0.0)  # type: ignore[arg-type]
 
     def tell(
         self,
@@ -112,24 +112,26 @@ class Bench:
 
         def decide(known: Intentions, now: datetime) -> FreshnessDecision:
             if seconds is None:
-                return decide_reset(self.desk.graph, known, table, cascade=True, by="operator", now=now)
+                return decide_reset(self.writer.graph, known, table, cascade=True, by="operator", now=now)
             until = None if lasts is None else now + lasts
             return decide_freshness(
-                self.desk.graph, known, table, Freshness(seconds), until=until, cascade=True, by="operator", now=now
+                self.writer.graph, known, table, Freshness(seconds), until=until, cascade=True, by="operator", now=now
             )
 
-        self.desk.freshness(decide)
+        self.writer.freshness(decide)
 
     def suspend(self, table: str, *, lasts: timedelta | None = None) -> None:
         until = None if lasts is None else self.now + lasts
-        self.desk.suspension(
+        self.writer.suspension(
             lambda known, now: decide_suspension(
-                self.desk.graph, known, table, until=until, reason=None, by="operator", now=now
+                self.writer.graph, known, table, until=until, reason=None, by="operator", now=now
             )
         )
 
     def resume(self, table: str) -> None:
-        self.desk.suspension(lambda known, now: decide_resume(self.desk.graph, known, table, by="operator", now=now))
+        self.writer.suspension(
+            lambda known, now: decide_resume(self.writer.graph, known, table, by="operator", now=now)
+        )
 
     def step(self) -> list[str]:
         """What one step of the loops asks for, when it is time to look at every source."""
@@ -140,7 +142,7 @@ class Bench:
 
     def bring_in_all(self) -> None:
         """Every table has a version that is as new as can be."""
-        for name in self.in_force.graph.order:
+        for name in self.effective_graph.graph.order:
             self.control.record_check(name, self.now, "{}")
             self.loops._memory.versions[name] = 1
         self.forget_wishes()
@@ -356,7 +358,7 @@ def test_an_override_ends_by_itself_and_that_is_recorded_once(bench):
     bench.step()
     bench.step()
 
-    assert bench.in_force.graph.mode(TableName.parse("hourly")) is Mode.INCREMENTAL
+    assert bench.effective_graph.graph.mode(TableName.parse("hourly")) is Mode.INCREMENTAL
     assert bench.control.intentions.read().overrides == {}
     assert [reason for _, reason in bench.states("hourly")][:-1] == [
         (
@@ -387,14 +389,14 @@ def test_resuming_frees_only_what_nobody_else_suspended(bench):
     bench.suspend("clean")
     bench.suspend("hourly")
     bench.step()
-    assert {str(name): str(hold.by) for name, hold in bench.in_force.held.items()} == {
+    assert {str(name): str(hold.by) for name, hold in bench.effective_graph.held.items()} == {
         "clean": "SUSPENDED", "hourly": "SUSPENDED", "daily": "BLOCKED",
     }  # fmt: skip
 
     bench.resume("clean")
     bench.step()
 
-    assert {str(name): str(hold.by) for name, hold in bench.in_force.held.items()} == {
+    assert {str(name): str(hold.by) for name, hold in bench.effective_graph.held.items()} == {
         "hourly": "SUSPENDED", "daily": "BLOCKED",
     }  # fmt: skip
 
@@ -403,7 +405,7 @@ def test_a_suspension_ends_by_itself_also_after_a_restart(bench):
     bench.suspend("clean", lasts=timedelta(hours=1))
     bench.now += timedelta(hours=2)
 
-    later = InForce(bench.declarations, bench.control, lambda: bench.now)
+    later = EffectiveGraph(bench.declarations, bench.control, lambda: bench.now)
 
     assert later.held == {}
     assert bench.states("clean")[0] == (
@@ -423,7 +425,7 @@ def test_a_table_that_fails_five_times_over_fifteen_minutes_is_suspended_with_it
     assert suspension.reason == ("5 failures in a row over 16 minutes that a retry cannot help, the last one QUERY: no")
     assert bench.states("hourly")[0][0] == "SUSPENDED"
     bench.step()
-    assert "hourly" in {str(name) for name in bench.in_force.held}
+    assert "hourly" in {str(name) for name in bench.effective_graph.held}
 
 
 def test_a_table_that_waits_for_its_start_to_be_stated_is_not_suspended_meanwhile(bench):
@@ -448,7 +450,7 @@ def test_failures_are_counted_on_after_a_restart(bench):
     for _ in range(4):
         bench.tell("hourly", state="FAILED")
         bench.now += timedelta(minutes=5)
-    bench.loops = Loops(bench.loops._runtime, bench.in_force, bench.work, random_number=lambda: 0.0)
+    bench.loops = Loops(bench.loops._runtime, bench.effective_graph, bench.work, random_number=lambda: 0.0)
 
     bench.tell("hourly", state="FAILED")
 
@@ -476,9 +478,9 @@ def test_neither_transient_errors_nor_what_nobody_scheduled_suspends(bench, tabl
 
 def test_batch_tables_are_left_to_dagster_once_it_was_heard_of(bench):
     def hold() -> dict[str, str]:
-        bench.in_force._scheduler_at = -10.0
+        bench.effective_graph._scheduler_at = -10.0
         bench.step()
-        return {str(name): str(hold.by) for name, hold in bench.in_force.held.items()}
+        return {str(name): str(hold.by) for name, hold in bench.effective_graph.held.items()}
 
     assert hold() == {}
 
@@ -527,7 +529,7 @@ def test_a_store_that_is_away_stops_nothing_and_is_told_once(bench, settings, ca
             assert bench.step() == ["clean", "orders"]
             bench.tell("clean")
 
-    assert "hourly" in {str(name) for name in bench.in_force.held}
+    assert "hourly" in {str(name) for name in bench.effective_graph.held}
     told = [record.levelname for record in caplog.records if record.levelname != "INFO"]
     assert told == ["WARNING", "WARNING"]
 
@@ -535,15 +537,15 @@ def test_a_store_that_is_away_stops_nothing_and_is_told_once(bench, settings, ca
     aside.rename(file)
     bench.resume("hourly")
     bench.step()
-    assert bench.in_force.held == {}
+    assert bench.effective_graph.held == {}
 
 
 def test_what_is_due_leaves_out_what_is_suspended_and_what_is_below(bench):
-    graph = bench.in_force.graph
+    graph = bench.effective_graph.graph
     assert [str(name) for name in bench.loops.due(graph)] == ["orders", "clean", "hourly", "daily"]
 
     bench.suspend("hourly")
-    bench.in_force.follow()
+    bench.effective_graph.follow()
 
     assert [str(name) for name in bench.loops.due(graph)] == ["orders", "clean"]
 
@@ -600,7 +602,7 @@ def test_ages_are_looked_at_when_the_first_table_becomes_due_and_not_before(benc
 
 def test_a_promise_that_cannot_be_kept_is_recorded_once_until_it_can(bench):
     hourly = TableName.parse("hourly")
-    bench.loops._memory.measured.update(dict.fromkeys(bench.in_force.graph.order, 1.0))
+    bench.loops._memory.measured.update(dict.fromkeys(bench.effective_graph.graph.order, 1.0))
     bench.loops._on = True
 
     def measured(seconds: float) -> list[str]:

@@ -20,11 +20,11 @@ from freshline.commit.control_store import ControlStore
 from freshline.commit.warehouse import Warehouse
 from freshline.declare.names import TableName
 from freshline.declare.project import read_declarations
-from freshline.engine.in_force import InForce
+from freshline.engine.effective_graph import EffectiveGraph
 from freshline.engine.requests import ASKER_GONE_SECONDS, KEPT_SECONDS, Request, Requests, read_refresh
 from freshline.engine.work import Job, Work
 from freshline.errors import EngineError, QueryError, RequestError
-from freshline.manage.decide import Desk
+from freshline.manage.decide import IntentionWriter
 from freshline.plan.alter import decide_suspension
 from freshline.plan.receipt import Receipt
 from freshline.plan.request import LIVE
@@ -69,11 +69,11 @@ class Bench:
             failpoint=lambda point: None,
         )
         declarations: Any = SimpleNamespace(graph=self.graph, look_strictly=lambda check: self.graph)
-        in_force = InForce(declarations, control, lambda: datetime.now(UTC))
-        self.requests = Requests(runtime, in_force, self.work, lambda graph: (TableName.parse("d"),))
+        effective_graph = EffectiveGraph(declarations, control, lambda: datetime.now(UTC))
+        self.requests = Requests(runtime, effective_graph, self.work, lambda graph: (TableName.parse("d"),))
 
     def suspend(self, table: str) -> None:
-        Desk(self.graph, self.control, lambda: datetime.now(UTC)).suspension(
+        IntentionWriter(self.graph, self.control, lambda: datetime.now(UTC)).suspension(
             lambda known, now: decide_suspension(
                 self.graph, known, table, until=None, reason=None, by="operator", now=now
             )
@@ -368,9 +368,9 @@ def test_savepoints_are_made_and_dropped_and_a_wrong_wish_is_told(settings):
     tables = SmallTables(settings, {"a": SOURCE.format(name="a"), "b": TABLE.format(name="b", reads="a")})
     tables.commit("b", [1])
     declarations: Any = SimpleNamespace(graph=tables.runtime.graph, look_strictly=lambda check: tables.runtime.graph)
-    in_force = InForce(declarations, tables.runtime.control, lambda: datetime.now(UTC))
+    effective_graph = EffectiveGraph(declarations, tables.runtime.control, lambda: datetime.now(UTC))
     work = Work(succeeded, 1, lambda job, outcome: None)
-    requests = Requests(tables.runtime, in_force, work, lambda graph: ())
+    requests = Requests(tables.runtime, effective_graph, work, lambda graph: ())
 
     def ask(**arguments: Any) -> list[dict[str, Any]]:
         request = requests.submit("savepoint", arguments)

@@ -18,7 +18,7 @@ S = TableName.parse("s")
 
 def check(kind: ChangeKind, code: str, *, required: bool = True, short: bool = False) -> None:
     spec: Any = SimpleNamespace(name=TableName.parse("t"), merge=None, requires_history=(S,) if required else ())
-    receipt: Any = SimpleNamespace(short_of_rows=frozenset({S} if short else ()))
+    receipt: Any = SimpleNamespace(inputs_with_lost_rows=frozenset({S} if short else ()))
     changes: Any = {S: SimpleNamespace(kind=kind)}
     require_history(spec, receipt, changes, Reason(code))
 

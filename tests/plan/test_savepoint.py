@@ -56,12 +56,14 @@ def restored(base, **more):
 def test_a_receipt_that_comes_back_speaks_of_the_same_rows_by_their_new_numbers():
     cut = {"log": {"table_id": "id-log", "seq": 5}, "other": {"table_id": "x", "version": 4}}
     positions = {LOG: TablePosition("id-log", 5, 5), DIMENSION: TablePosition("id-d", 2, 2)}
-    found = restored(replace(receipt(TABLE, 4, positions, cut), partitions={"p": positions}, parked=3), parked=8)
+    found = restored(
+        replace(receipt(TABLE, 4, positions, cut), partitions={"p": positions}, pending_lookups=3), pending_lookups=8
+    )
 
     assert found.positions == {LOG: TablePosition("id-log", 11, 9), DIMENSION: TablePosition("id-d", 2, 2)}
     assert found.partitions == {"p": found.positions}
     assert found.cut == {"log": {"table_id": "id-log", "seq": 9}, "other": {"table_id": "x", "version": 4}}
-    assert (found.epoch, found.seq, found.restored, found.strategy, found.parked) == (7, 20, 4, "restore", 8)
+    assert (found.epoch, found.seq, found.restored, found.strategy, found.pending_lookups) == (7, 20, 4, "restore", 8)
     assert (found.replayed_from, found.data_timestamp) == (2, NOW)
     assert Receipt.from_json(found.to_json()) == found
     assert found.carried("c").restored is None

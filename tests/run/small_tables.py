@@ -91,7 +91,7 @@ class SmallTables:
         cut: dict[str, Any] | None = None,
         update: bool = False,
         seq: int | None = None,
-        parked: int | None = None,
+        pending_lookups: int | None = None,
     ) -> Receipt:
         """One more commit of a table, with the rows of these ids; those of a log carry its number."""
         path = self.create(name)
@@ -113,7 +113,7 @@ class SmallTables:
             rows_out=len(ids),
             attempt=uuid4().hex,
             cut=cut or {},
-            parked=parked,
+            pending_lookups=pending_lookups,
         )
         rows = pa.table(
             {

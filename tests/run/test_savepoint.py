@@ -48,7 +48,7 @@ def step(tables, number):
     tables.batch("log", [number])
     tables.commit("log__file", [number], seq=seq)
     tables.commit("a__parked", [number])
-    derive(tables, "a", "log", [number], parked=newest_version(tables.path("a__parked")))
+    derive(tables, "a", "log", [number], pending_lookups=newest_version(tables.path("a__parked")))
     derive(tables, "b", "a", [number])
 
 
@@ -56,8 +56,8 @@ ALL = ("log", "log__quarantine", "log__file", "a", "b")
 
 
 def contents(tables):
-    parked = tables.receipt("a").parked
-    waiting = DeltaTable(str(tables.path("a__parked")), version=parked).to_pyarrow_table()
+    pending_lookups = tables.receipt("a").pending_lookups
+    waiting = DeltaTable(str(tables.path("a__parked")), version=pending_lookups).to_pyarrow_table()
     return {name: tables.ids(name) for name in ALL} | {"parked": sorted(waiting["id"].to_pylist())}
 
 

@@ -22,7 +22,7 @@ from freshline.commit.delta_log import newest_version
 from freshline.declare.names import TableName
 from freshline.declare.settings import Settings
 from freshline.engine.declarations import Declarations
-from freshline.engine.in_force import InForce
+from freshline.engine.effective_graph import EffectiveGraph
 from freshline.engine.loops import Loops
 from freshline.engine.work import Work
 from freshline.plan.request import RefreshRequest
@@ -93,9 +93,9 @@ class Arrivals:
 @contextmanager
 def loops_over(runtime: Runtime, declarations: Declarations) -> Iterator[None]:
     """The loops of an engine in this process."""
-    in_force = InForce(declarations, runtime.control, utc_now)
-    in_force.on_change(lambda graph: setattr(runtime, "graph", graph))
-    runtime.graph = in_force.graph
+    effective_graph = EffectiveGraph(declarations, runtime.control, utc_now)
+    effective_graph.on_change(lambda graph: setattr(runtime, "graph", graph))
+    runtime.graph = effective_graph.graph
     loops: list[Loops] = []
     work = Work(
         lambda job: refresh_table(
@@ -104,7 +104,7 @@ def loops_over(runtime: Runtime, declarations: Declarations) -> Iterator[None]:
         2,
         lambda job, outcome: loops[0].told(job, outcome),
     )
-    loops.append(Loops(runtime, in_force, work))
+    loops.append(Loops(runtime, effective_graph, work))
     loops[0].start()
     try:
         yield

@@ -227,7 +227,7 @@ def test_a_stop_while_rows_wait_loses_and_repeats_none(lab, point):
 
     assert names(lab) == [(1, "nine"), (2, "one"), (3, "nine"), (4, "two"), (5, "nine")]
     assert lab.diff("w") == []
-    assert receipt_of(lab.runtime.warehouse.path(TableName.parse("w"))).parked is not None
+    assert receipt_of(lab.runtime.warehouse.path(TableName.parse("w"))).pending_lookups is not None
     assert lab.refresh("w", full=True).error is None
     assert lab.refresh("n").error is None
     assert lab.diff("w") == lab.diff("n") == []

@@ -12,10 +12,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import functions as F
 
-from freshline.attempt import judge as attempt_judge
-from freshline.attempt import spans
+from freshline.attempt import constraint_check, spans
 from freshline.attempt.attempt import Attempt
-from freshline.attempt.judge import Judge
+from freshline.attempt.constraint_check import ConstraintCheck
 from freshline.commit import small, write
 from freshline.errors import RefreshError
 from freshline.refresh import keys
@@ -179,8 +178,8 @@ BUGS = [
     (times, "interval_condition", without_the_first_moment, {"daily": 1.0}),
     (decide, "find_gaps", without_the_newest_partition, {"daily": 1.0}),
     (Attempt, "covered", with_partitions_that_are_not_there, {"daily": 1.0}),
-    (Judge, "rows", without_judging, {"judged": 1.0}),
-    (attempt_judge, "violated", with_unknown_as_met, {"judged": 1.0}),
+    (ConstraintCheck, "rows", without_judging, {"judged": 1.0}),
+    (constraint_check, "violated", with_unknown_as_met, {"judged": 1.0}),
     (write, "_fenced", without_fence, {}),
     (small, "_is_above", without_looking_at_the_fence, {}),
 ]

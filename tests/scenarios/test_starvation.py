@@ -17,7 +17,7 @@ from freshline.commit.control_store import ControlStore
 from freshline.declare.freshness import Freshness
 from freshline.declare.names import TableName
 from freshline.engine.declarations import Declarations
-from freshline.engine.in_force import InForce
+from freshline.engine.effective_graph import EffectiveGraph
 from freshline.engine.loops import Loops
 from freshline.engine.work import Work
 from freshline.plan.result import RefreshResult
@@ -36,7 +36,7 @@ COMMITS = 6
 @contextmanager
 def loops_over(runtime: Runtime, declarations: Declarations) -> Iterator[None]:
     """The loops of an engine in this process, with two threads as by default."""
-    in_force = InForce(declarations, runtime.control, utc_now)
+    effective_graph = EffectiveGraph(declarations, runtime.control, utc_now)
     loops: list[Loops] = []
     work = Work(
         lambda job: refresh_table(
@@ -45,7 +45,7 @@ def loops_over(runtime: Runtime, declarations: Declarations) -> Iterator[None]:
         2,
         lambda job, outcome: loops[0].told(job, outcome),
     )
-    loops.append(Loops(runtime, in_force, work))
+    loops.append(Loops(runtime, effective_graph, work))
     loops[0].start()
     try:
         yield

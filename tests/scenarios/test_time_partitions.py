@@ -200,7 +200,7 @@ def test_a_table_kept_by_change_sets_computes_a_named_partition_where_it_stands(
     refresh(days, partitions=named(3))
 
     assert 500 not in [row["id"] for row in days.rows("t")]
-    assert days.receipt("t").is_apart is False
+    assert days.receipt("t").has_partition_positions is False
     assert refresh(days).strategy == "append"
     assert [row["id"] for row in days.rows("t")].count(500) == 1
 

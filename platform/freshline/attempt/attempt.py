@@ -13,7 +13,7 @@ from pathlib import Path
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 
-from freshline.attempt.judge import Judge
+from freshline.attempt.constraint_check import ConstraintCheck
 from freshline.attempt.pin import Pins
 from freshline.attempt.runtime import Runtime
 from freshline.declare.names import TableName
@@ -55,7 +55,7 @@ class Attempt:
     pins: Pins
     changes: Mapping[TableName, Changes]
     receipt: Receipt | None
-    judge: Judge
+    constraint_check: ConstraintCheck
     held: ExitStack
     cancellation: Cancellation
     push_down: bool = True
@@ -94,11 +94,11 @@ class Attempt:
 
 
 @dataclass(frozen=True)
-class Met:
+class LookedUp:
     """Rows of a lookup join to add, and the parked rows that there are from then on: their version and how many."""
 
     rows: DataFrame
-    parked: int | None
+    pending_lookups: int | None
     waiting: int
 
 
@@ -119,9 +119,9 @@ class Work:
     positions: Mapping[TableName, Position]
     partitions: Mapping[str, Mapping[TableName, Position]]
     rejected: int = 0
-    met: Met | None = None
+    looked_up: LookedUp | None = None
     cache_hits: int = 0
-    begins: bool = False
+    adopts_definition: bool = False
     seq: int = 1
     violations: Mapping[str, Violation] = field(default_factory=dict)
     whole: bool = True

@@ -51,10 +51,10 @@ def _any_row(rows: DataFrame, join: LookupJoin) -> DataFrame:
 
 def run_query(spark: SparkSession, spec: TableSpec, pins: Mapping[TableName, Pinned]) -> DataFrame:
     """The table's rows over the views of the session: what the query yields and no constraint leaves out."""
-    return leave_out(run_unjudged(spark, spec, pins), spec.constraints)
+    return leave_out(run_before_constraints(spark, spec, pins), spec.constraints)
 
 
-def run_unjudged(
+def run_before_constraints(
     spark: SparkSession, spec: TableSpec, pins: Mapping[TableName, Pinned], intervals: Sequence[Interval] | None = None
 ) -> DataFrame:
     """The query over the views of the session; `version_of` gives the pinned versions.
@@ -75,22 +75,22 @@ def compute_whole(
     pins: Mapping[TableName, Pinned],
     cancellation: Cancellation,
     *,
-    judge: Callable[[DataFrame], DataFrame] | None = None,
+    constraint_check: Callable[[DataFrame], DataFrame] | None = None,
 ) -> tuple[DataFrame, str | None]:
     """All rows of the table at the pinned versions; the name of the view to drop afterwards, for a Python table.
 
-    `judge` takes the place of leaving out the rows that violate constraints; not for a merge, whose rows are judged
-    before they are folded.
+    `constraint_check` takes the place of leaving out the rows that violate constraints; not for a merge, whose rows are
+    checked before they are folded.
     """
-    judged = partial(leave_out, constraints=spec.constraints) if judge is None else judge
+    checked = partial(leave_out, constraints=spec.constraints) if constraint_check is None else constraint_check
     if isinstance(spec.query, PythonQuery):
         assert runtime.python_tables is not None, "tables in Python need the engine's worker"
         view = runtime.python_tables.compute(spec, list(pins.values()), cancellation)
-        return judged(as_stored(spark.table(f"global_temp.{view}"), spec)), view
+        return checked(as_stored(spark.table(f"global_temp.{view}"), spec)), view
     shadow_inputs(whole_inputs(spark, spec, pins))
     if spec.merge is not None:
         return as_stored(fold_all(spark, spec), spec), None
-    return judged(run_unjudged(spark, spec, pins)), None
+    return checked(run_before_constraints(spark, spec, pins)), None
 
 
 def check_lookups(runtime: Runtime, spark: SparkSession, spec: TableSpec, pins: Mapping[TableName, Pinned]) -> None:

@@ -42,7 +42,7 @@ def purge_table(
         mark.touch()
         failpoint("purge-marked")
         found = []
-        for path in (warehouse.path(name), warehouse.parked(name)):
+        for path in (warehouse.path(name), warehouse.pending_lookups(name)):
             if path not in kept and (path / "_delta_log").is_dir():
                 path.rename(away / uuid4().hex)
                 found.append(path)

@@ -31,7 +31,7 @@ class Warehouse:
     def quarantine(self, name: TableName) -> Path:
         return self.path(TableName(name.namespace, f"{name.name}__quarantine"))
 
-    def parked(self, name: TableName) -> Path:
+    def pending_lookups(self, name: TableName) -> Path:
         return self.path(TableName(name.namespace, f"{name.name}__parked"))
 
     def files(self, name: TableName) -> Path:
@@ -48,7 +48,7 @@ class Warehouse:
                 yield from (each for each in _folders(folder) if _is_table(each))
 
     def side(self, name: TableName, side: str) -> Path:
-        """What stands beside a table: `quarantine`, `file` or `parked`."""
+        """What stands beside a table: `quarantine`, `file` or `pending_lookups`."""
         return self.path(TableName(name.namespace, f"{name.name}__{side}"))
 
     @property

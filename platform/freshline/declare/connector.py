@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from freshline.declare.location import Location
 from freshline.declare.options import Option, Options
-from freshline.declare.rules import breach
+from freshline.declare.rules import declaration_error
 
 if TYPE_CHECKING:
     from freshline.declare.spec import SourceSpec
@@ -99,7 +99,7 @@ class Place:
         try:
             return os.path.normpath(self.root / Path(path).expanduser())
         except RuntimeError as error:
-            raise breach(
+            raise declaration_error(
                 "OPTION_VALUE",
                 f"option '{option}': '{path}' names the home of somebody unknown. Write the whole path.",
                 self.at(option),
@@ -112,7 +112,9 @@ class Place:
         if kind == "env" and name:
             value = self.environ.get(name)
             if not value:
-                raise breach("REFERENCE", f"${{env:{name}}}: there is no environment variable {name}. Set it.", at)
+                raise declaration_error(
+                    "REFERENCE", f"${{env:{name}}}: there is no environment variable {name}. Set it.", at
+                )
             return value
         if kind == "file" and name:
             file = self.root / name
@@ -120,8 +122,10 @@ class Place:
                 return file.read_text(encoding="utf-8").strip()
             except (OSError, UnicodeDecodeError) as error:
                 reason = error.strerror if isinstance(error, OSError) and error.strerror else "it is not UTF-8"
-                raise breach("REFERENCE", f"${{file:{name}}}: {file} cannot be read: {reason}.", at) from error
-        raise breach(
+                raise declaration_error(
+                    "REFERENCE", f"${{file:{name}}}: {file} cannot be read: {reason}.", at
+                ) from error
+        raise declaration_error(
             "REFERENCE",
             f"{match[0]} is not a reference. References are ${{environment}}, ${{env:NAME}} and ${{file:path}}.",
             at,

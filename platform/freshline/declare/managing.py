@@ -28,7 +28,7 @@ from datetime import date
 
 from freshline.declare.freshness import Freshness, parse_seconds
 from freshline.declare.names import TableName
-from freshline.declare.rules import breach
+from freshline.declare.rules import declaration_error
 from freshline.declare.tokens import Kind, Text, Token, Tokens
 from freshline.errors import RequestError
 
@@ -359,7 +359,9 @@ class _Reader:
             try:
                 date.fromisoformat(str(start))
             except ValueError as error:
-                raise breach("SYNTAX", f"{start!r} is no date. Write it as 2026-11-01.", tokens.here) from error
+                raise declaration_error(
+                    "SYNTAX", f"{start!r} is no date. Write it as 2026-11-01.", tokens.here
+                ) from error
         while tokens.token is not None:
             tokens.advance()
         return AlterQuery(table, tokens.text.text[query[0].start : query[-1].end], start)
@@ -371,7 +373,9 @@ class _Reader:
         ranges: list[PartitionRange] = []
         while tokens.accept("PARTITION"):
             if full:
-                raise breach("SYNTAX", "FULL replaces all partitions: leave out FULL or PARTITION.", tokens.here)
+                raise declaration_error(
+                    "SYNTAX", "FULL replaces all partitions: leave out FULL or PARTITION.", tokens.here
+                )
             tokens.expect("(")
             column = tokens.identifier("a column")
             if tokens.accept("BETWEEN"):
@@ -421,7 +425,7 @@ class _Reader:
         if not tokens.accept("SOURCE"):
             tokens.expect("MATERIALIZED", "TABLE")
         if tokens.at("IF", "NOT", "EXISTS"):
-            raise breach(
+            raise declaration_error(
                 "SYNTAX",
                 "IF NOT EXISTS is not known here: CREATE OR ALTER of what is unchanged does nothing.",
                 tokens.here,
@@ -499,4 +503,4 @@ class _Reader:
         try:
             return parse_seconds(text, what)
         except ValueError as error:
-            raise breach("FRESHNESS_VALUE", str(error), at) from error
+            raise declaration_error("FRESHNESS_VALUE", str(error), at) from error

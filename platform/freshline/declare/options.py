@@ -163,7 +163,7 @@ class Options:
             if key.startswith(letters)
         }
 
-    def refuse(self, key: str, expected: str) -> None:
+    def reject(self, key: str, expected: str) -> None:
         self._problems.add(
             "OPTION_VALUE", f"option '{key}' is '{self._options[key].value}'. Accepted is {expected}.", self.at(key)
         )
@@ -232,7 +232,7 @@ class Options:
         if written is None:
             return None
         if not written.value.strip():
-            self.refuse(key, "a text that is not empty")
+            self.reject(key, "a text that is not empty")
             return None
         return written.value.strip()
 
@@ -253,7 +253,7 @@ class Options:
                 "NOT_BUILT", f"'{key}' = '{value}' is not built yet. Built is {join_words(accepted)}.", self.at(key)
             )
         else:
-            self.refuse(key, join_words(accepted))
+            self.reject(key, join_words(accepted))
         return None
 
     def boolean(self, key: str) -> bool | None:
@@ -274,7 +274,7 @@ class Options:
         """The lags above which an alert warns and fails, None where they are not stated."""
         warn, fail = self.seconds("alert.warn-after"), self.seconds("alert.fail-after")
         if warn is not None and fail is not None and fail < warn:
-            self.refuse("alert.fail-after", "a length of time that is not below 'alert.warn-after'")
+            self.reject("alert.fail-after", "a length of time that is not below 'alert.warn-after'")
         return warn, fail
 
     def whole(self, key: str, least: int, greatest: int) -> int | None:
@@ -283,7 +283,7 @@ class Options:
             return None
         value = written.value.strip()
         if not re.fullmatch(r"[0-9]{1,15}", value) or not least <= int(value) <= greatest:
-            self.refuse(key, f"a whole number from {least} to {greatest}")
+            self.reject(key, f"a whole number from {least} to {greatest}")
             return None
         return int(value)
 
@@ -299,7 +299,7 @@ class Options:
                 self._problems.add("OPTION_VALUE", f"option '{key}': {error}", self.at(key))
         return tuple(dict.fromkeys(names))
 
-    def needs(self, key: str, needed: str, met: bool) -> bool:
+    def require(self, key: str, needed: str, met: bool) -> bool:
         """Refuse an option whose condition is not met; True if it is there and in place."""
         if key not in self._options:
             return False

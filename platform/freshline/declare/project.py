@@ -22,7 +22,7 @@ from freshline.declare.graph import Graph, Thresholds, arrange, build_graph, col
 from freshline.declare.location import Location
 from freshline.declare.names import PART, TableName
 from freshline.declare.project_settings import find_project, read_settings
-from freshline.declare.rules import Problems, breach
+from freshline.declare.rules import Problems, declaration_error
 from freshline.declare.settings import Settings, provide_state
 from freshline.declare.spec import SourceSpec, Spec, TableSpec
 from freshline.errors import DeclarationError
@@ -214,14 +214,14 @@ def _shown(settings: Settings, file: Path) -> str:
 def _name_of(path: Path, at: Location) -> TableName:
     parts = (*path.parts[:-1], path.stem)
     if len(parts) == 2 and parts[0] == COMPONENTS:
-        raise breach(
+        raise declaration_error(
             "FILE_NAME",
             f"the folder {COMPONENTS} is that of Dagster's components, so it is no namespace. Choose another name.",
             at,
         )
     for part in parts:
         if not PART.match(part):
-            raise breach(
+            raise declaration_error(
                 "FILE_NAME",
                 f"{part!r} in the path of the file is not a name: a table is named like its file. Rename it to "
                 "letters, digits and underscores, or begin it with an underscore to keep it out.",
@@ -260,10 +260,14 @@ def _text(file: Path, path: str) -> str:
     try:
         return file.read_text(encoding="utf-8-sig")
     except OSError as error:
-        raise breach("FILE", f"the file cannot be read: {error.strerror or error}.", Location(path, 1)) from error
+        raise declaration_error(
+            "FILE", f"the file cannot be read: {error.strerror or error}.", Location(path, 1)
+        ) from error
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
-        raise breach("FILE", "the file is not UTF-8 here. Save it as UTF-8.", Location(path, line)) from error
+        raise declaration_error(
+            "FILE", "the file is not UTF-8 here. Save it as UTF-8.", Location(path, line)
+        ) from error
 
 
 def _python_loader(settings: Settings) -> PythonLoader:

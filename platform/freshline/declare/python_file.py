@@ -25,7 +25,7 @@ from freshline.declare.location import Location
 from freshline.declare.names import TableName
 from freshline.declare.python_table import one_note, read_note, taking_notes
 from freshline.declare.query import PythonQuery
-from freshline.declare.rules import breach
+from freshline.declare.rules import declaration_error
 
 # sys.path and sys.modules belong to the process: one file at a time.
 _loading = threading.RLock()
@@ -55,11 +55,15 @@ def load_function(root: Path, query: PythonQuery) -> Callable[..., Any]:
         try:
             text = file.read_text(encoding="utf-8-sig")
         except OSError as error:
-            raise breach("FILE", f"cannot be read: {error.strerror or error}.", Location(query.path, 1)) from error
+            raise declaration_error(
+                "FILE", f"cannot be read: {error.strerror or error}.", Location(query.path, 1)
+            ) from error
         module = _execute(root, file, text, query.path)
     function = getattr(module, query.function, None)
     if not callable(function):
-        raise breach("PYTHON_DECLARATION", f"there is no function {query.function}.", Location(query.path, 1))
+        raise declaration_error(
+            "PYTHON_DECLARATION", f"there is no function {query.function}.", Location(query.path, 1)
+        )
     loaded: Callable[..., Any] = function
     return loaded
 
@@ -113,7 +117,7 @@ def _execute(root: Path, file: Path, text: str, path: str) -> ModuleType:
         line_at = _raised_at(error, root, file, path)
         first_line = str(error).partition("\n")[0].rstrip(".")
         said = "it ends the process" if isinstance(error, SystemExit) else f"{type(error).__name__}: {first_line}"
-        raise breach("PYTHON_FILE", f"the file does not load: {said}. Correct it.", line_at) from error
+        raise declaration_error("PYTHON_FILE", f"the file does not load: {said}. Correct it.", line_at) from error
     finally:
         del sys.modules[name]
     return module

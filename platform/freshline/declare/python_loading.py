@@ -18,7 +18,7 @@ from freshline.declare.clauses import Declaration
 from freshline.declare.limited_process import Channel, EndedError, LimitedProcess, LimitError, Limits
 from freshline.declare.location import Location
 from freshline.declare.names import TableName
-from freshline.declare.rules import breach
+from freshline.declare.rules import declaration_error
 from freshline.declare.settings import Settings
 from freshline.errors import DeclarationError, DeclarationErrors
 
@@ -50,7 +50,7 @@ class PythonLoader:
             answer = self._ask({"file": str(file), "text": text, "path": path, "name": list(name.parts)})
         except LimitError as error:
             self._end()
-            raise breach(
+            raise declaration_error(
                 "PYTHON_LIMIT",
                 f"loading the file {error.sentence}, and was ended. Correct what it does when it is imported, or raise "
                 "`python-time-limit` or `python-memory` in [tool.freshline].",
@@ -58,7 +58,7 @@ class PythonLoader:
             ) from error
         except EndedError as error:
             self._end()
-            raise breach(
+            raise declaration_error(
                 "PYTHON_FILE",
                 f"the file does not load: it ends the process ({error}). Correct it.",
                 Location(path, 1),

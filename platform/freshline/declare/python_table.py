@@ -21,7 +21,7 @@ from freshline.declare.freshness import Freshness, parse_seconds
 from freshline.declare.location import Location, Written
 from freshline.declare.names import PART, TableName
 from freshline.declare.query import PythonInput, PythonQuery
-from freshline.declare.rules import Problems, breach
+from freshline.declare.rules import Problems, declaration_error
 from freshline.declare.spec import Constraint, Downstream, OnViolation, Watermark
 from freshline.errors import DeclarationError
 
@@ -454,7 +454,7 @@ def _calling_line() -> int:
 def one_note(notes: Sequence[Note], path: str) -> Note:
     """The one declaration of a file; raises DeclarationError for none or several."""
     if not notes:
-        raise breach(
+        raise declaration_error(
             "NO_DECLARATION",
             "the file declares nothing. Decorate a function with @freshline.table, call freshline.table(query=..) or "
             "freshline.source(..), or begin the name of the file with an underscore.",
@@ -462,7 +462,7 @@ def one_note(notes: Sequence[Note], path: str) -> Note:
         )
     if len(notes) > 1:
         lines = " and ".join(str(note.line) for note in notes)
-        raise breach(
+        raise declaration_error(
             "TWO_DECLARATIONS",
             f"{len(notes)} declarations in one file, on lines {lines}. Give each a file of its own.",
             Location(path, notes[1].line),

@@ -27,7 +27,7 @@ from freshline.declare.functions import REFUSED_FUNCTIONS, TABLE_FUNCTIONS
 from freshline.declare.location import Location
 from freshline.declare.names import PART, TableName
 from freshline.declare.query import LookupJoin, Reference, Span, SqlQuery
-from freshline.declare.rules import Problems, breach
+from freshline.declare.rules import Problems, declaration_error
 from freshline.declare.tokens import Kind, Text, Token
 from freshline.errors import DeclarationError
 
@@ -125,7 +125,7 @@ def is_refused_call(token: Token, following: Sequence[str]) -> bool:
 
 def too_deep(at: Location) -> DeclarationError:
     """The error for a query that Python's stack is too small for."""
-    return breach(
+    return declaration_error(
         "QUERY_SYNTAX",
         "the query is nested too deeply, or has too many set operations in a row, to be read. Split it into several "
         "tables.",
@@ -227,10 +227,10 @@ class _Parser:
 
     def _check_words(self) -> None:
         if not self.tokens:
-            raise breach("QUERY_SYNTAX", "the query is empty. Write one SELECT.", self.text.at(0))
+            raise declaration_error("QUERY_SYNTAX", "the query is empty. Write one SELECT.", self.text.at(0))
         for index, token in enumerate(self.tokens):
             if token.word == ";" and index + 1 < len(self.tokens):
-                raise breach(
+                raise declaration_error(
                     "TWO_DECLARATIONS",
                     "a second statement begins behind the semicolon. A declaration has one query.",
                     self.text.at(self.tokens[index + 1].start),
@@ -238,18 +238,18 @@ class _Parser:
             following = self._words(index + 1, 1)
             if token.word == "," and (not following or following[0] in _AFTER_LIST):
                 # sqlglot forgives this comma, Spark does not.
-                raise breach(
+                raise declaration_error(
                     "QUERY_SYNTAX", "the list ends with a comma. Remove it, or add an item.", self.text.at(token.start)
                 )
             if is_refused_call(token, following):
-                raise breach(
+                raise declaration_error(
                     "QUERY_FUNCTION",
                     f"{token.value}(..) {REFUSED_FUNCTIONS[token.value.lower()]}. A query computes with functions of "
                     "its rows: remove the call, or write the table in Python.",
                     self.text.at(token.start),
                 )
             if token.word == "|>":
-                raise breach(
+                raise declaration_error(
                     "QUERY_KIND", "|> is not read by freshline. Write the query as a SELECT.", self.text.at(token.start)
                 )
 
@@ -261,7 +261,7 @@ class _Parser:
             if self._words(index, len(_PROCTIME)) == _PROCTIME:
                 found.append(Span(token.start, self.tokens[index + len(_PROCTIME) - 1].end))
             else:
-                raise breach(
+                raise declaration_error(
                     "LOOKUP",
                     "only FOR SYSTEM_TIME AS OF PROCTIME() is read: the version of the dimension is pinned by the "
                     "refresh. Write PROCTIME().",
@@ -277,7 +277,7 @@ class _Parser:
             argument = self.tokens[index + 2] if index + 2 < len(self.tokens) else None
             closed = self._words(index + 3, 1) == (")",)
             if argument is None or not closed or argument.kind not in (Kind.WORD, Kind.NAME):
-                raise breach(
+                raise declaration_error(
                     "VERSION_OF",
                     "version_of(..) takes the alias of one lookup join, such as version_of(d).",
                     self.text.at(token.start),
@@ -295,36 +295,40 @@ class _Parser:
             what = str(facts.get("description") or error)
             what = re.sub(r" for <class '[\w.]*?(\w+)'>", lambda match: f" in {match[1].upper()}", what)
             what = re.sub(r" but got <Token.*", "", what, flags=re.DOTALL)
-            raise breach(
+            raise declaration_error(
                 "QUERY_SYNTAX",
                 f"the query cannot be read{f' at {near!r}' if near else ''}: {what[:1].lower()}{what[1:].rstrip('.')}. "
                 "Correct the SQL.",
                 Location(self.text.path, line),
             ) from error
         except SqlglotError as error:
-            raise breach("QUERY_SYNTAX", f"the query cannot be read: {error}. Correct it.", self.text.at(0)) from error
+            raise declaration_error(
+                "QUERY_SYNTAX", f"the query cannot be read: {error}. Correct it.", self.text.at(0)
+            ) from error
         if len(found) != 1:
-            raise breach("QUERY_KIND", f"the query is {len(found)} statements. Write one SELECT.", self.text.at(0))
+            raise declaration_error(
+                "QUERY_KIND", f"the query is {len(found)} statements. Write one SELECT.", self.text.at(0)
+            )
         return found[0]
 
     def _check_kind(self, tree: exp.Expr) -> None:
         first = self.tokens[0]
         inner = tree.unnest() if isinstance(tree, exp.Subquery) else tree
         if not isinstance(inner, (exp.Select, exp.SetOperation)) or first.word not in ("SELECT", "WITH", "("):
-            raise breach(
+            raise declaration_error(
                 "QUERY_KIND",
                 f"the query begins with {first.raw} and is not a SELECT that freshline understands. "
                 "Write one SELECT, or WITH .. SELECT.",
                 self.text.at(0),
             )
         if any(tree.find_all(exp.QueryTransform)):
-            raise breach(
+            raise declaration_error(
                 "QUERY_KIND",
                 "the query has TRANSFORM .. USING, which runs a program. Write the table in Python.",
                 self.text.at(self._word_offset("TRANSFORM")),
             )
         for node in tree.find_all(*_NOT_A_QUERY):
-            raise breach(
+            raise declaration_error(
                 "QUERY_KIND",
                 f"the query contains {node.key.upper()}, which is not part of a SELECT. A table is declared by a query "
                 "that only reads.",

@@ -74,7 +74,7 @@ class Problems:
         self._errors: list[DeclarationError] = []
 
     def add(self, rule: str, message: str, at: Location) -> None:
-        self._errors.append(breach(rule, message, at))
+        self._errors.append(declaration_error(rule, message, at))
 
     def extend(self, error: DeclarationError) -> None:
         """Take over an error that was raised; several in one are taken over one by one."""
@@ -94,7 +94,7 @@ class Problems:
             raise DeclarationErrors(self.errors)
 
 
-def breach(rule: str, message: str, at: Location) -> DeclarationError:
+def declaration_error(rule: str, message: str, at: Location) -> DeclarationError:
     """The error for a broken rule; the rule must be one of RULES."""
     if rule not in RULES:
         raise KeyError(f"{rule} is not one of the rules")

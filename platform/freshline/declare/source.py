@@ -30,7 +30,7 @@ from freshline.declare.registry import (
     shipped_connectors,
     shipped_formats,
 )
-from freshline.declare.rules import Problems, breach, nearest
+from freshline.declare.rules import Problems, declaration_error, nearest
 from freshline.declare.spec import Column, Constraint, SourceSpec, Watermark
 
 
@@ -56,7 +56,7 @@ def declare_source(clauses: SourceClauses) -> Declaration:
         _check_options(options, connector, record_format, at)
         connection = connector.declare(options)
     deduplicate: float | None = 7 * 86400.0
-    if options.needs("deduplicate", "a PRIMARY KEY, which names the event", clauses.primary_key is not None):
+    if options.require("deduplicate", "a PRIMARY KEY, which names the event", clauses.primary_key is not None):
         forever = (options.raw("deduplicate") or "").strip().lower() == "forever"
         deduplicate = None if forever else (options.seconds("deduplicate") or deduplicate)
     _check_columns(clauses, connector, problems)
@@ -102,7 +102,7 @@ def _connector(name: str, at: Location, line: int, problems: Problems) -> type[C
     if name in CONNECTORS_NOT_BUILT and name not in (others := names_outside(CONNECTOR_GROUP)):
         # It has options of its own, of which nothing can be said.
         built = join_words((*CONNECTORS, *others))
-        raise breach("NOT_BUILT", f"'connector' = '{name}' is not built yet. Built is {built}.", here)
+        raise declaration_error("NOT_BUILT", f"'connector' = '{name}' is not built yet. Built is {built}.", here)
     if name not in CONNECTORS and name not in (others := names_outside(CONNECTOR_GROUP)):
         accepted = join_words((*CONNECTORS, *others))
         problems.add("OPTION_VALUE", f"option 'connector' is '{name}'. Accepted is {accepted}.", here)
@@ -111,7 +111,7 @@ def _connector(name: str, at: Location, line: int, problems: Problems) -> type[C
         return find_connector(name)
     except ExtensionError as error:
         # As above: of what its options are nothing can be said.
-        raise breach("EXTENSION", f"connector {error}", here) from error
+        raise declaration_error("EXTENSION", f"connector {error}", here) from error
 
 
 def _format(name: str, at: Location, line: int, problems: Problems) -> type[Format] | None:
@@ -127,7 +127,7 @@ def _format(name: str, at: Location, line: int, problems: Problems) -> type[Form
     try:
         return find_format(name)
     except ExtensionError as error:
-        raise breach("EXTENSION", f"format {error}", here) from error
+        raise declaration_error("EXTENSION", f"format {error}", here) from error
 
 
 def _constraints(
@@ -175,14 +175,14 @@ def _check_options(
                 for key in options.written(option):
                     others.setdefault(key, []).append(other.name)
     for key, names in others.items():
-        options.needs(key, f"connector = {' or '.join(names)}", False)
+        options.require(key, f"connector = {' or '.join(names)}", False)
     if connector.is_log:
         _check_format(options, connector, record_format, at)
     else:
         logs = " or ".join(each.name for each in shipped_connectors() if each.is_log)
         formats = [option for each in shipped_formats() for option in each.options]
         for option in (*LOG_OPTIONS, *formats):
-            options.needs(option.name, f"connector = {logs}", False)
+            options.require(option.name, f"connector = {logs}", False)
 
 
 def _check_format(
@@ -203,7 +203,7 @@ def _check_format(
     for other in shipped_formats():
         for option in other.options:
             if option.name not in taken:
-                options.needs(option.name, f"format = {other.name}", False)
+                options.require(option.name, f"format = {other.name}", False)
 
 
 def _watermark(clauses: SourceClauses, problems: Problems) -> Watermark | None:
@@ -228,7 +228,7 @@ def _watermark(clauses: SourceClauses, problems: Problems) -> Watermark | None:
 
 
 def _max_ahead(clauses: SourceClauses, options: Options) -> float:
-    options.needs("watermark.max-ahead", "a WATERMARK, which names the column", clauses.watermark is not None)
+    options.require("watermark.max-ahead", "a WATERMARK, which names the column", clauses.watermark is not None)
     stated = options.seconds("watermark.max-ahead", least=0)
     return 86_400.0 if stated is None else float(stated)
 

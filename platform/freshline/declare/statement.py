@@ -14,7 +14,7 @@ from freshline.declare.clauses import QueryText, SourceClauses, TableClauses
 from freshline.declare.column_types import normalise_type
 from freshline.declare.freshness import Freshness, parse_seconds
 from freshline.declare.location import Location, Written
-from freshline.declare.rules import Problems, breach, nearest
+from freshline.declare.rules import Problems, declaration_error, nearest
 from freshline.declare.spec import Column, Constraint, Downstream, OnViolation, Watermark
 from freshline.declare.tokens import Kind, Text, Token, Tokens
 from freshline.errors import DeclarationError
@@ -40,7 +40,7 @@ def read_statement(text: Text) -> TableClauses | SourceClauses:
     """
     statements = _split(text)
     if not statements:
-        raise breach(
+        raise declaration_error(
             "NO_DECLARATION",
             "the file declares nothing. Write CREATE MATERIALIZED TABLE .. or CREATE SOURCE .., or begin the name "
             "of the file with an underscore.",
@@ -48,7 +48,7 @@ def read_statement(text: Text) -> TableClauses | SourceClauses:
         )
     if len(statements) > 1:
         lines = " and ".join(str(text.line(tokens[0].start)) for tokens in statements)
-        raise breach(
+        raise declaration_error(
             "TWO_DECLARATIONS",
             f"{len(statements)} statements in one file, on lines {lines}. Give each a file of its own.",
             text.at(statements[1][0].start),
@@ -166,7 +166,7 @@ class _Header:
         tokens.expect("(")
         while True:
             if not self._constraint():
-                raise breach(
+                raise declaration_error(
                     "SYNTAX",
                     "PRIMARY KEY (..), WATERMARK FOR .. or CONSTRAINT .. EXPECT is expected between the parentheses: a "
                     "materialized table takes its columns from its query.",
@@ -182,7 +182,7 @@ class _Header:
         if not rest:
             raise tokens.refuse("a query is expected")
         if rest[0].word not in ("SELECT", "WITH", "("):
-            raise breach(
+            raise declaration_error(
                 "QUERY_KIND",
                 f"the query begins with {rest[0].raw}. Write one SELECT, or WITH .. SELECT.",
                 tokens.here,
@@ -239,7 +239,9 @@ class _Header:
         while tokens.token is not None and not tokens.at(",") and not tokens.at(")"):
             clause = tokens.word()
             if clause in seen:
-                raise breach("DUPLICATE_CLAUSE", f"{clause} is written twice for column {name}.", tokens.here)
+                raise declaration_error(
+                    "DUPLICATE_CLAUSE", f"{clause} is written twice for column {name}.", tokens.here
+                )
             seen.add(clause)
             if tokens.accept("METADATA"):
                 tokens.expect("FROM")
@@ -398,12 +400,12 @@ class _Header:
             self._once("FRESHNESS")
             self._read_freshness(clauses)
         elif tokens.at("WATERMARK") or tokens.at("CONSTRAINT"):
-            raise breach("NOT_BUILT", f"{tokens.word()} is not built yet. Remove it.", tokens.here)
+            raise declaration_error("NOT_BUILT", f"{tokens.word()} is not built yet. Remove it.", tokens.here)
         else:
             word = tokens.word()
             near = nearest(word, clauses) if word else ""
             refused = tokens.refuse(f"one of {', '.join(clauses)} is expected")
-            raise breach("SYNTAX", refused.message + near, tokens.here)
+            raise declaration_error("SYNTAX", refused.message + near, tokens.here)
 
     def _with(self) -> None:
         tokens = self.tokens
@@ -464,7 +466,7 @@ class _Header:
 
     def _refuse_if_not_exists(self) -> None:
         if self.tokens.at("IF", "NOT", "EXISTS"):
-            raise breach(
+            raise declaration_error(
                 "SYNTAX",
                 "IF NOT EXISTS has no meaning in a declaration: the file says what the table is. Remove it.",
                 self.tokens.here,

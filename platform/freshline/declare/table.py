@@ -31,7 +31,7 @@ from freshline.declare.registry import (
     names_outside,
     shipped_merges,
 )
-from freshline.declare.rules import Problems, breach, nearest
+from freshline.declare.rules import Problems, declaration_error, nearest
 from freshline.declare.spec import DeltaJoin, Mode, TableSpec
 from freshline.declare.time_partition import PartitionUnit, TimePartitions, read_time_partitions
 from freshline.declare.tokens import Text
@@ -68,10 +68,10 @@ def declare_table(clauses: TableClauses) -> Declaration:
         _check_any(query, options, problems)
     if query is not None and not query.lookups:
         for key in LOOKUP_OPTIONS:
-            options.needs(key, "a lookup join in the query", False)
+            options.require(key, "a lookup join in the query", False)
     attempts = options.whole("lookup.retry-on-miss.attempts", 1, 1_000_000)
     delay = options.seconds("lookup.retry-on-miss.delay")
-    options.needs(
+    options.require(
         "lookup.retry-on-miss.delay",
         "'lookup.retry-on-miss.attempts'",
         "lookup.retry-on-miss.attempts" in options,
@@ -83,7 +83,7 @@ def declare_table(clauses: TableClauses) -> Declaration:
     if query is not None:
         joins = isinstance(query, SqlQuery) and sum(not item.lookup for item in query.references) > 1
         for key in JOIN_OPTIONS:
-            options.needs(key, "a join of two inputs, in SQL", joins)
+            options.require(key, "a join of two inputs, in SQL", joins)
     left, right = _cache_sizes(options)
     non_driving, requires_history = options.names("non-driving"), options.names("requires-history")
     if query is not None:
@@ -98,7 +98,7 @@ def declare_table(clauses: TableClauses) -> Declaration:
     history = options.seconds("history")
     warn_after, fail_after = options.alert_seconds()
     if query is not None:
-        options.needs("python.time-limit", "a function in Python", isinstance(query, PythonQuery))
+        options.require("python.time-limit", "a function in Python", isinstance(query, PythonQuery))
     python_seconds = options.seconds("python.time-limit")
     owner, group = options.text("owner"), options.text("group")
     mode = _mode(clauses, problems)
@@ -322,14 +322,14 @@ def _time_partitions(
     """The partitions in time that the options declare, None for a table without, or where something is wrong."""
     unit = options.choice("partition.unit", tuple(PartitionUnit))
     for key in PARTITION_OPTIONS:
-        options.needs(key, "'partition.unit'", "partition.unit" in options)
+        options.require(key, "'partition.unit'", "partition.unit" in options)
     if "partition.unit" not in options:
         return None
-    if not options.needs("partition.unit", "PARTITIONED BY one column", len(_value(clauses.partitioned_by)) == 1):
+    if not options.require("partition.unit", "PARTITIONED BY one column", len(_value(clauses.partitioned_by)) == 1):
         return None
     start, zone = options.text("partition.start"), options.text("partition.time-zone") or "UTC"
     if start is None:
-        options.needs("partition.unit", "'partition.start', the first partition", "partition.start" in options)
+        options.require("partition.unit", "'partition.start', the first partition", "partition.start" in options)
         return None
     if isinstance(query, PythonQuery) or "merge" in options or (query is not None and query.lookups):
         problems.add(
@@ -355,9 +355,9 @@ def _partition_values(
     key = "partition.values"
     if key not in options:
         return ()
-    if not options.needs(key, "PARTITIONED BY one column", len(_value(clauses.partitioned_by)) == 1):
+    if not options.require(key, "PARTITIONED BY one column", len(_value(clauses.partitioned_by)) == 1):
         return ()
-    if not options.needs(
+    if not options.require(
         key, "a table without 'partition.unit', whose partitions are times", "partition.unit" not in options
     ):
         return ()
@@ -373,7 +373,7 @@ def _partition_values(
     different = len(set(values)) == len(values) <= MOST_PARTITION_VALUES
     # What Dagster takes as the key of a partition.
     if not different or not all(value and value.isprintable() and "..." not in value for value in values):
-        options.refuse(
+        options.reject(
             key,
             f"a list of at most {MOST_PARTITION_VALUES} different values with commas between them, such as 'de, fr', "
             "without three dots in a row",
@@ -443,7 +443,7 @@ def _merge(clauses: TableClauses, kind: type[Merge] | None, options: Options, pr
     deletes = options.choice("upstream-deletes", ("error", "retract", "ignore"))
     if "merge" not in options:
         for key in (*MERGE_OPTIONS, "upstream-deletes"):
-            options.needs(key, f"'merge' = {join_words([repr(name) for name in MERGES])}", False)
+            options.require(key, f"'merge' = {join_words([repr(name) for name in MERGES])}", False)
         return None
     if clauses.primary_key is None:
         problems.add(
@@ -457,7 +457,7 @@ def _merge(clauses: TableClauses, kind: type[Merge] | None, options: Options, pr
     for key in MERGE_OPTIONS:
         if key not in own:
             others = [each.name for each in shipped_merges() if key in {option.name for option in each.options}]
-            options.needs(key, f"'merge' = {join_words([repr(name) for name in others])}", False)
+            options.require(key, f"'merge' = {join_words([repr(name) for name in others])}", False)
     merge = kind.declare(options)
     for each in merge.expressions:
         try:
@@ -485,7 +485,7 @@ def _merge_kind(clauses: TableClauses, problems: Problems) -> type[Merge] | None
     try:
         return find_merge(name)
     except ExtensionError as error:
-        raise breach("EXTENSION", f"merge {error}", here) from error
+        raise declaration_error("EXTENSION", f"merge {error}", here) from error
 
 
 _CLAUSES = {

@@ -20,7 +20,7 @@ from sqlglot.tokenizer_core import TokenType
 
 from freshline.declare.location import Location
 from freshline.declare.names import TableName
-from freshline.declare.rules import breach
+from freshline.declare.rules import declaration_error
 from freshline.errors import DeclarationError
 
 _PLAIN = re.compile(r"[A-Za-z_]\w*\Z")
@@ -81,7 +81,9 @@ class Text:
             missing = re.search(r"Missing (.+?) from \d+:(\d+)", f"{error.__cause__}")
             offset = int(missing[2]) if missing else max(self.text.rfind("/*"), 0)
             what = f"the {missing[1]}" if missing else "the quote or comment"
-            raise breach("SYNTAX", f"{what} that begins here has no end. Close it.", self.at(offset)) from error
+            raise declaration_error(
+                "SYNTAX", f"{what} that begins here has no end. Close it.", self.at(offset)
+            ) from error
         self._check_comments([(token.start, token.end + 1) for token in found])
         tokens: list[Token] = []
         for token in found:
@@ -110,7 +112,7 @@ class Text:
         for between, beyond in zip(ends, starts, strict=True):
             for comment in _COMMENT.finditer(self.text, between, beyond):
                 if comment[0].startswith("--") and comment[0].endswith("\\"):
-                    raise breach(
+                    raise declaration_error(
                         "SYNTAX",
                         "a comment ends with a backslash: to Spark the next line is a part of it. Remove the "
                         "backslash.",
@@ -165,7 +167,7 @@ class Tokens:
         token = self.token
         first, _, _ = ("" if token is None else token.raw).partition("\n")
         shown = f"{self._whole} ends" if token is None else f"{first[:60]} stands"
-        return breach("SYNTAX", f"{expected} where {shown}.", self.here)
+        return declaration_error("SYNTAX", f"{expected} where {shown}.", self.here)
 
     def word(self, ahead: int = 0) -> str:
         """The word or mark at the cursor in upper case; empty for a string, a quoted name or the end."""
@@ -244,7 +246,7 @@ def parse_name(text: str, at: Location) -> TableName:
     try:
         return TableName.parse(text)
     except ValueError as error:
-        raise breach("NAME", str(error), at) from error
+        raise declaration_error("NAME", str(error), at) from error
 
 
 def in_lower_case(text: str) -> str:

@@ -27,7 +27,7 @@ from freshline.declare.clauses import QueryText, TableClauses
 from freshline.declare.freshness import Freshness, parse_seconds
 from freshline.declare.location import Location, Written
 from freshline.declare.names import PART, TableName
-from freshline.declare.rules import Problems, breach, nearest
+from freshline.declare.rules import Problems, declaration_error, nearest
 from freshline.declare.spec import Constraint, Downstream, OnViolation, Watermark
 
 COMPONENT = "freshline.dagster.FreshlineProjectComponent"
@@ -83,7 +83,9 @@ def find_tables(text: str, path: str) -> tuple[YamlTable, ...]:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = 1 if mark is None else mark.line + 1
-        raise breach(RULE, f"the file is no YAML: {getattr(error, 'problem', error)}.", Location(path, line)) from error
+        raise declaration_error(
+            RULE, f"the file is no YAML: {getattr(error, 'problem', error)}.", Location(path, line)
+        ) from error
     return tuple(table for document in documents for table in _tables(document, text, path))
 
 
@@ -101,7 +103,7 @@ def _tables(document: Any, text: str, path: str) -> Iterator[YamlTable]:
     if tables is None:
         return
     if not isinstance(tables, yaml.SequenceNode):
-        raise breach(RULE, "tables is a list with an entry for each table.", Location(path, _line(tables)))
+        raise declaration_error(RULE, "tables is a list with an entry for each table.", Location(path, _line(tables)))
     for node in tables.value:
         yield YamlTable(Location(path, _line(node)), _text_of(node, text), node)
 

@@ -27,10 +27,10 @@ from freshline.declare.freshness import Freshness
 from freshline.declare.graph import Graph
 from freshline.declare.names import TableName
 from freshline.declare.spec import Mode, SourceSpec
-from freshline.engine.in_force import InForce
+from freshline.engine.effective_graph import EffectiveGraph
 from freshline.engine.work import Job, Work
 from freshline.errors import DefinitionChangedError, FreshlineError
-from freshline.manage.decide import Desk
+from freshline.manage.decide import IntentionWriter
 from freshline.plan.alter import decide_suspension
 from freshline.plan.due import due_tables, next_due, poll_seconds, with_driving
 from freshline.plan.failures import count_failure, is_to_suspend, suspension_reason
@@ -98,18 +98,18 @@ class Loops:
     def __init__(
         self,
         runtime: Runtime,
-        in_force: InForce,
+        effective_graph: EffectiveGraph,
         work: Work,
         random_number: Callable[[], float] = random.random,
     ) -> None:
         self._runtime = runtime
-        self._in_force = in_force
+        self._effective_graph = effective_graph
         self._work = work
         self._random_number = random_number
         self._rows = RowCounts()
         self._lock = threading.RLock()
         self._wake = threading.Condition(self._lock)
-        self._memory = _Memory(in_force.graph, Schedule(in_force.graph), held=in_force.held)
+        self._memory = _Memory(effective_graph.graph, Schedule(effective_graph.graph), held=effective_graph.held)
         self._on = False
         self._thread: threading.Thread | None = None
         self._looked_at = 0.0
@@ -133,7 +133,7 @@ class Loops:
             if self._on:
                 return
             self._on = True
-            self._take_up(self._in_force.follow())
+            self._take_up(self._effective_graph.follow())
             # Nothing woke a table for what was committed while no loop ran.
             graph = self._memory.graph
             self._awake(name for name in graph.order if graph.mode(name) is Mode.CONTINUOUS)
@@ -163,7 +163,7 @@ class Loops:
     def status(self, *, counted: bool = True) -> list[TableStatus]:
         """How every table stands. Only reads; without counts it takes a tenth of the time where versions are new."""
         return read_status(
-            self._in_force.graph,
+            self._effective_graph.graph,
             self._runtime.control,
             self._runtime.warehouse,
             self._runtime.clock(),
@@ -176,7 +176,7 @@ class Loops:
     def due(self, graph: Graph) -> tuple[TableName, ...]:
         """What is due now, with what drives it, in order; neither what is suspended nor what is below."""
         stamps = {status.table: status.data_timestamp for status in self.status(counted=False)}
-        held = intended_holds(self._in_force.held)
+        held = intended_holds(self._effective_graph.held)
         due = due_tables(graph, stamps, self._runtime.control.seconds(), self._runtime.clock())
         wanted = with_driving(graph, [name for name in due if name not in held])
         return tuple(name for name in wanted if name not in held)
@@ -219,7 +219,7 @@ class Loops:
             return
         failed = outcome is None or outcome.state == State.FAILED
         helpless = outcome is None or outcome.error is None or not outcome.error.retry_helps
-        graph = self._in_force.graph
+        graph = self._effective_graph.graph
         if not failed or not helpless or job.request.cause != LIVE or name not in graph:
             return
         if isinstance(graph.spec(name), SourceSpec):
@@ -237,7 +237,9 @@ class Loops:
         intentions.record_failures(row)
         self._failing.add(name)
         if is_to_suspend(row):
-            decision = Desk(self._in_force.declared, self._runtime.control, self._runtime.clock).suspension(
+            decision = IntentionWriter(
+                self._effective_graph.declared, self._runtime.control, self._runtime.clock
+            ).suspension(
                 lambda known, now: decide_suspension(
                     graph,
                     known,
@@ -317,9 +319,9 @@ class Loops:
             measured={name: taken for name, taken in measured.items() if name in graph},
             failures={name: failures for name, failures in before.failures.items() if name in same},
             versions={name: version for name, version in before.versions.items() if name in graph},
-            held=self._in_force.held,
+            held=self._effective_graph.held,
         )
-        self._memory.schedule = self._memory.schedule.without(self._in_force.held)
+        self._memory.schedule = self._memory.schedule.without(self._effective_graph.held)
         # Nothing woke a table that was not there, was another one, was left alone, or was kept in another mode.
         others = (
             name
@@ -396,14 +398,14 @@ class Loops:
         now = time.monotonic()
         if now - self._looked_at >= _LOOK_SECONDS:
             self._looked_at = now
-            graph = self._in_force.look()
+            graph = self._effective_graph.look()
         else:
-            graph = self._in_force.follow()
+            graph = self._effective_graph.follow()
         with self._lock:
             if graph is not self._memory.graph:
                 self._take_up(graph)
-            elif self._in_force.held is not self._memory.held:
-                self._hold(self._in_force.held)
+            elif self._effective_graph.held is not self._memory.held:
+                self._hold(self._effective_graph.held)
             self._poll(now)
         try:
             if self._on and now - self._beaten_at >= _BEAT_SECONDS:
@@ -449,12 +451,17 @@ class Loops:
             if status.feasible:
                 self._infeasible.discard(status.table)
             elif status.feasible is False and status.table not in self._infeasible and status.kind == "table":
-                desk = Desk(self._in_force.declared, self._runtime.control, self._runtime.clock)
+                writer = IntentionWriter(self._effective_graph.declared, self._runtime.control, self._runtime.clock)
                 reason = f"freshness {Freshness(status.freshness_seconds)} cannot be kept: {status.feasible_reason}"
                 LOG.warning("%s: %s", status.table, reason)
                 self._runtime.control.record_refresh(
-                    desk.record(
-                        status.table, State.INFEASIBLE, reason, self._in_force.intentions, self._runtime.clock(), LIVE
+                    writer.record(
+                        status.table,
+                        State.INFEASIBLE,
+                        reason,
+                        self._effective_graph.intentions,
+                        self._runtime.clock(),
+                        LIVE,
                     )
                 )
                 self._infeasible.add(status.table)

@@ -40,8 +40,8 @@ from freshline.engine import spark
 from freshline.engine.connector_jars import provide_connector_jars
 from freshline.engine.declarations import Declarations
 from freshline.engine.down_mark import require_not_down
+from freshline.engine.effective_graph import EffectiveGraph
 from freshline.engine.failpoint import read_failpoint
-from freshline.engine.in_force import InForce
 from freshline.engine.lock import WarehouseLock
 from freshline.engine.loops import Loops
 from freshline.engine.maintenance import Maintenance
@@ -72,10 +72,15 @@ class Engine:
     """A running engine: what is behind its HTTP."""
 
     def __init__(
-        self, settings: Settings, runtime: Runtime, in_force: InForce, jvm: ProcessId, python_tables: PythonTables
+        self,
+        settings: Settings,
+        runtime: Runtime,
+        effective_graph: EffectiveGraph,
+        jvm: ProcessId,
+        python_tables: PythonTables,
     ) -> None:
         self._settings = settings
-        self._in_force = in_force
+        self._effective_graph = effective_graph
         self._runtime = runtime
         self._jvm = jvm
         self._ending = threading.Event()
@@ -83,9 +88,9 @@ class Engine:
         self._state: EngineState | None = None
         self._loops_lock = threading.Lock()
         self._work = Work(self._refresh, settings.parallel_refreshes, self._told, self._takes_long)
-        self._loops = Loops(runtime, in_force, self._work)
+        self._loops = Loops(runtime, effective_graph, self._work)
         python_tables.give_way(self._work.giving_way)
-        self._requests = Requests(runtime, in_force, self._work, self._loops.due)
+        self._requests = Requests(runtime, effective_graph, self._work, self._loops.due)
         self._requests.adopt()
         self._maintenance = Maintenance(self._maintain)
         self._logged_at = time.monotonic()
@@ -102,8 +107,8 @@ class Engine:
             "loops": self._loops.on,
             "stopping": self._ending.is_set(),
             "epoch": self._runtime.epoch,
-            "overridden": [str(name) for name in self._in_force.intentions.overrides],
-            "suspended": [str(name) for name in self._in_force.intentions.suspensions],
+            "overridden": [str(name) for name in self._effective_graph.intentions.overrides],
+            "suspended": [str(name) for name in self._effective_graph.intentions.suspensions],
         }
 
     def submit(self, kind: str, arguments: Mapping[str, Any], asker: int | None) -> Request:
@@ -274,26 +279,26 @@ def run_engine(settings: Settings, *, loops: bool, report: Report, down_mark: st
         )
         stack.callback(python_tables.close)
         progress("reading the tables' logs")
-        in_force = InForce(declarations, control, utc_now)
+        effective_graph = EffectiveGraph(declarations, control, utc_now)
         runtime = open_runtime(
             settings,
-            in_force.graph,
+            effective_graph.graph,
             session,
             control,
             python_tables=python_tables,
             failpoint=read_failpoint(os.environ),
             provide_jars=lambda name: provide_connector_jars(name, settings, session, progress=_jar_progress(progress)),
         )
-        for purged in finish_purges(runtime.warehouse, in_force.graph.order):
+        for purged in finish_purges(runtime.warehouse, effective_graph.graph.order):
             LOG.info("deleted what was left of %s, which was dropped", purged)
             control.forget_check(purged)
-        in_force.on_change(lambda graph: setattr(runtime, "graph", graph))
+        effective_graph.on_change(lambda graph: setattr(runtime, "graph", graph))
         try:
             finish_restore(runtime)
         except (FreshlineError, PySparkException, Py4JError, OSError) as error:
             # Every refresh and query tries it again and tells; without an engine nobody could do anything about it.
             LOG.error("a restore that was stopped half way cannot be finished: %s", error)
-        engine = Engine(settings, runtime, in_force, jvm, python_tables)
+        engine = Engine(settings, runtime, effective_graph, jvm, python_tables)
         ending.tell(engine)
         server = Server(engine, token, listener)
         server.start()

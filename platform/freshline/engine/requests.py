@@ -29,7 +29,7 @@ from freshline.declare.names import TableName
 from freshline.declare.rules import nearest
 from freshline.declare.spec import SourceSpec
 from freshline.engine.backfills import Backfills, read_backfill, read_partition_values
-from freshline.engine.in_force import InForce
+from freshline.engine.effective_graph import EffectiveGraph
 from freshline.engine.process import ProcessId
 from freshline.engine.work import Job, Work
 from freshline.errors import CancelledError, EngineError, FreshlineError, RefreshError, RequestError
@@ -140,16 +140,16 @@ class Requests:
     def __init__(
         self,
         runtime: Runtime,
-        in_force: InForce,
+        effective_graph: EffectiveGraph,
         work: Work,
         due: Callable[[Graph], Sequence[TableName]],
     ) -> None:
         """`due` says what one evaluation of the graph would refresh."""
         self._runtime = runtime
-        self._in_force = in_force
+        self._effective_graph = effective_graph
         self._work = work
         self._due = due
-        self._backfills = Backfills(runtime, work, lambda: in_force.held)
+        self._backfills = Backfills(runtime, work, lambda: effective_graph.held)
         self._requests: dict[str, Request] = {}
         self._lock = threading.Lock()
         self._stopping = False
@@ -262,7 +262,7 @@ class Requests:
             case "refresh":
                 return self._refresh(request)
             case "tick":
-                graph = self._in_force.look_strictly(request.cancellation.check)
+                graph = self._effective_graph.look_strictly(request.cancellation.check)
                 return self._run(request, graph, _Asked(cause=LIVE), self._due(graph))
             case "backfill":
                 return self._backfill(request)
@@ -277,7 +277,7 @@ class Requests:
 
     def _purge(self, request: Request) -> State:
         """Delete the data of a table that is declared no more."""
-        graph = self._in_force.look_strictly(request.cancellation.check)
+        graph = self._effective_graph.look_strictly(request.cancellation.check)
         name = _name(request.arguments.get("table"))
         if name in graph:
             raise RequestError(f"{name} is declared: drop it first.", where=str(name))
@@ -291,7 +291,7 @@ class Requests:
         return State.SUCCEEDED
 
     def _refresh(self, request: Request) -> State:
-        graph = self._in_force.look_strictly(request.cancellation.check)
+        graph = self._effective_graph.look_strictly(request.cancellation.check)
         asked = read_refresh(graph, request.arguments)
         if asked.partitions and asked.names:
             # Named partitions are replaced one by one, however they were named.
@@ -299,7 +299,7 @@ class Requests:
         return self._run(request, graph, asked, refresh_order(graph, asked.names, upstreams=asked.upstreams))
 
     def _backfill(self, request: Request) -> State:
-        graph = self._in_force.look_strictly(request.cancellation.check)
+        graph = self._effective_graph.look_strictly(request.cancellation.check)
         names = read_names(graph, request.arguments)
         if len(names) != 1:
             raise RequestError("partitions are those of one table: name that table, and no other.")
@@ -312,7 +312,7 @@ class Requests:
         """Refresh these, each when everything before it that it depends on has ended."""
         holds = {
             name: hold
-            for name, hold in intended_holds(self._in_force.held).items()
+            for name, hold in intended_holds(self._effective_graph.held).items()
             if asked.cause != MANUAL or name not in asked.names
         }
         left = list(order)
@@ -409,7 +409,7 @@ class Requests:
         request.tell({"type": "outcome", "outcome": outcome.as_json()})
 
     def _verify(self, request: Request) -> State:
-        graph = self._in_force.look_strictly(request.cancellation.check)
+        graph = self._effective_graph.look_strictly(request.cancellation.check)
         names = read_names(graph, request.arguments) or tuple(table.name for table in graph.tables)
         partitions = tuple(read_partition_values(item) for item in _list(request.arguments.get("partitions")))
         if partitions and len(names) != 1:
@@ -446,7 +446,7 @@ class Requests:
         action, name = arguments.get("action"), arguments.get("name")
         if not isinstance(name, str):
             raise RequestError("a savepoint has a `name`")
-        graph = self._in_force.look_strictly(request.cancellation.check)
+        graph = self._effective_graph.look_strictly(request.cancellation.check)
         done: dict[str, Any]
         match action:
             case "create":
@@ -469,7 +469,7 @@ class Requests:
             raise RequestError("sql needs a `statement`")
         if limit is not None and (not isinstance(limit, int) or limit < 0):
             raise RequestError(f"`limit` is a whole number of rows, not {limit!r}")
-        self._in_force.look_strictly(request.cancellation.check)
+        self._effective_graph.look_strictly(request.cancellation.check)
         result = self._interruptible(
             request,
             lambda: query(

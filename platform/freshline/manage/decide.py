@@ -36,7 +36,7 @@ _TRIES = 50
 
 
 @dataclass(frozen=True)
-class Desk:
+class IntentionWriter:
     """What a decision is made with: the declared graph, the control store and a clock."""
 
     graph: Graph
@@ -145,7 +145,7 @@ class Desk:
 
 
 @contextmanager
-def open_desk(project: Project, clock: Clock) -> Iterator[Desk]:
+def open_intention_writer(project: Project, clock: Clock) -> Iterator[IntentionWriter]:
     """The desk of a project: settings, a folder in it, or None for the current folder.
 
     Raises SettingsError, DeclarationErrors, and what opening the control store raises.
@@ -157,7 +157,7 @@ def open_desk(project: Project, clock: Clock) -> Iterator[Desk]:
     graph = open_project(settings)
     control = ControlStore.open(settings.control_store)
     try:
-        yield Desk(graph, control, clock)
+        yield IntentionWriter(graph, control, clock)
     finally:
         control.close()
 

@@ -149,7 +149,7 @@ def drop(
     if table not in graph:
         # What was decided about it outlived a drop that was stopped half way, or a file that a person removed.
         _forget(settings, table)
-    if purge and table not in graph and any(path.is_dir() for path in (left.path(table), left.parked(table))):
+    if purge and table not in graph and any(path.is_dir() for path in (left.path(table), left.pending_lookups(table))):
         return DeclarationChange(table, None, True, f"dropped: {table}. It was declared no more.")
     if if_exists and table not in graph:
         return DeclarationChange(table, None, False, f"there is no table {table}. Nothing is changed.")

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from freshline.manage.decide import Clock, Duration, Project, open_desk, read_end, read_freshness, utc_now, who
+from freshline.manage.decide import (
+    Clock,
+    Duration,
+    Project,
+    open_intention_writer,
+    read_end,
+    read_freshness,
+    utc_now,
+    who,
+)
 from freshline.plan.alter import FreshnessDecision, decide_freshness, decide_reset
 
 
@@ -26,10 +35,10 @@ def set_freshness(
     nothing. Raises RequestError, FreshnessError, and the errors of the project and its control store.
     """
     wanted, decided_by = read_freshness(freshness), who(by)
-    with open_desk(project, clock) as desk:
-        return desk.freshness(
+    with open_intention_writer(project, clock) as writer:
+        return writer.freshness(
             lambda intentions, now: decide_freshness(
-                desk.graph,
+                writer.graph,
                 intentions,
                 table,
                 wanted,
@@ -54,7 +63,9 @@ def reset_freshness(
     Returns what was changed, nothing where it is so already. Raises as `set_freshness`.
     """
     decided_by = who(by)
-    with open_desk(project, clock) as desk:
-        return desk.freshness(
-            lambda intentions, now: decide_reset(desk.graph, intentions, table, cascade=cascade, by=decided_by, now=now)
+    with open_intention_writer(project, clock) as writer:
+        return writer.freshness(
+            lambda intentions, now: decide_reset(
+                writer.graph, intentions, table, cascade=cascade, by=decided_by, now=now
+            )
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from freshline.manage.decide import Clock, Duration, Project, open_desk, read_end, utc_now, who
+from freshline.manage.decide import Clock, Duration, Project, open_intention_writer, read_end, utc_now, who
 from freshline.plan.alter import SuspensionDecision, decide_resume, decide_suspension
 
 
@@ -21,10 +21,10 @@ def suspend(
     arguments are those of `set_freshness`. Raises RequestError, and the errors of the project and its control store.
     """
     decided_by = who(by)
-    with open_desk(project, clock) as desk:
-        return desk.suspension(
+    with open_intention_writer(project, clock) as writer:
+        return writer.suspension(
             lambda intentions, now: decide_suspension(
-                desk.graph,
+                writer.graph,
                 intentions,
                 table,
                 until=read_end(for_, now),
@@ -41,7 +41,7 @@ def resume(table: str, *, by: str | None = None, project: Project = None, clock:
     Raises RequestError, and the errors of the project and its control store.
     """
     decided_by = who(by)
-    with open_desk(project, clock) as desk:
-        return desk.suspension(
-            lambda intentions, now: decide_resume(desk.graph, intentions, table, by=decided_by, now=now)
+    with open_intention_writer(project, clock) as writer:
+        return writer.suspension(
+            lambda intentions, now: decide_resume(writer.graph, intentions, table, by=decided_by, now=now)
         )

@@ -35,8 +35,8 @@ class FirstRow(OneRow):
     def declare(cls, options: Options) -> FirstRow:
         order = options.text("merge.order")
         by_expression = order is not None and order.lower() != BY_ARRIVAL
-        options.needs("merge.tie-breaker", "a 'merge.order' that is an expression", by_expression)
-        options.needs("merge.late", "a 'merge.order' that is an expression: by arrival no row is late", by_expression)
+        options.require("merge.tie-breaker", "a 'merge.order' that is an expression", by_expression)
+        options.require("merge.late", "a 'merge.order' that is an expression: by arrival no row is late", by_expression)
         late = options.choice("merge.late", LATE) or "correct"
         if not by_expression:
             return cls(None, options.text("merge.tie-breaker"), late)

@@ -131,8 +131,8 @@ def decide_freshness(
     """
     name = find_table(graph, table)
     _require_to_come(until, now, name)
-    in_force = intentions.at(now)
-    before = in_force.overrides.get(name)
+    effective = intentions.at(now)
+    before = effective.overrides.get(name)
     moments = _moments(intentions, until, now)
     chosen: dict[TableName, Freshness | None] = {name: freshness}
     slower = _slower(graph, intentions, name, chosen, moments)
@@ -155,7 +155,7 @@ def decide_freshness(
     overrides = tuple(
         FreshnessOverride(graph.spec(other).name, freshness, by, now, until) for other in graph.order if other in chosen
     )
-    changes = _changes(graph, in_force, chosen, by, until)
+    changes = _changes(graph, effective, chosen, by, until)
     return FreshnessDecision(name, overrides, (), changes, "\n".join(f"{c.table}: {c}" for c in changes))
 
 
@@ -167,13 +167,13 @@ def decide_reset(
     A table that is not declared any more has its override removed all the same. Raises as `decide_freshness`.
     """
     name = _find_noted(graph, intentions.overrides, table)
-    in_force = intentions.at(now)
+    effective = intentions.at(now)
     if not _is_table(graph, name):
         what = "is a source" if name in graph else "is not declared"
         return FreshnessDecision(name, (), (name,), (), f"the override of {name}, which {what}, is removed")
-    above = [other for other in graph.driving_upstream(name) if other in in_force.overrides] if cascade else []
+    above = [other for other in graph.driving_upstream(name) if other in effective.overrides] if cascade else []
     chosen: dict[TableName, Freshness | None] = dict.fromkeys(
-        [other for other in (name, *above) if other in in_force.overrides]
+        [other for other in (name, *above) if other in effective.overrides]
     )
     if not chosen:
         return _left(name, f"the freshness of {name} is the declared one, {graph.freshness(name)}, already")
@@ -188,7 +188,7 @@ def decide_reset(
     if slower:
         raise _too_tight(graph, name, graph.freshness(name), slower, cascade)
     _require_consumers_kept(graph, intentions, chosen, moments, name)
-    changes = _changes(graph, in_force, chosen, by, None)
+    changes = _changes(graph, effective, chosen, by, None)
     return FreshnessDecision(
         name,
         (),
@@ -459,14 +459,14 @@ def _sentence_case(text: str) -> str:
 
 def _changes(
     graph: Graph,
-    in_force: Intentions,
+    effective: Intentions,
     chosen: Mapping[TableName, Freshness | None],
     by: str,
     until: datetime | None,
 ) -> tuple[FreshnessChange, ...]:
     """What becomes of the tables whose override is written or removed, and of those that inherit from them."""
-    before = apply_overrides(graph, in_force)
-    overrides = {name: one.freshness for name, one in in_force.overrides.items() if name not in chosen}
+    before = apply_overrides(graph, effective)
+    overrides = {name: one.freshness for name, one in effective.overrides.items() if name not in chosen}
     after = graph.with_freshness(overrides | {name: one for name, one in chosen.items() if one is not None})
     return tuple(
         FreshnessChange(

@@ -13,7 +13,7 @@ from freshline.errors import IncrementalError
 from freshline.plan.changes import ChangeKind
 from freshline.plan.partition import Interval
 from freshline.plan.result import Strategy
-from freshline.plan.step import Begin, FillPartitions, Full, Noop, ReplaceNamedPartitions, Situation, Step
+from freshline.plan.step import AdoptDefinition, FillPartitions, Full, Noop, ReplaceNamedPartitions, Situation, Step
 from freshline.plan.strategy import RefreshStrategy, strategies_of
 from freshline.query.query import read_query
 from freshline.query.reason import Reason
@@ -101,7 +101,7 @@ def _without_changes(situation: Situation) -> Candidates | None:
     return None
 
 
-def _whole(situation: Situation) -> Full | Begin | None:
+def _whole(situation: Situation) -> Full | AdoptDefinition | None:
     """The step of a table that does not go on from its newest receipt; None for one that does."""
     spec, receipt, request = situation.spec, situation.receipt, situation.request
     if request.full:
@@ -110,7 +110,7 @@ def _whole(situation: Situation) -> Full | Begin | None:
         return Full(Reason("NO_RECEIPT"))
     changed = receipt.fingerprint != spec.fingerprint
     if changed and request.start is not None and isinstance(spec.query, SqlQuery):
-        return Begin(request.start, Reason("STARTED", situation.redefined))
+        return AdoptDefinition(request.start, Reason("STARTED", situation.redefined))
     if situation.foreign_write:
         return Full(Reason("FOREIGN_WRITE"))
     redefined = changed or bool(situation.redefined)
@@ -122,7 +122,7 @@ def _gaps_or_nothing(situation: Situation) -> Candidates:
     spec = situation.spec
     if situation.gaps:
         return _only(FillPartitions(situation.gaps, Reason("PARTITIONS_MISSING", _shown(situation.gaps))))
-    if situation.parked_due:
+    if situation.lookups_due:
         again = [found for each in strategies_of(spec) if isinstance(found := each.find_step(situation), Step)]
         return Candidates((*again, Full(Reason("REQUESTED"))), {})
     dimensions = [name for name in spec.lookups if situation.changes[name].kind is not ChangeKind.NOTHING]

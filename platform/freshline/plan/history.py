@@ -25,7 +25,7 @@ def ignores_deletes(spec: TableSpec) -> bool:
 
 def inputs_short(receipt: Receipt | None) -> frozenset[TableName]:
     """The inputs that lack rows which the table is built from."""
-    return frozenset() if receipt is None else receipt.short_of_rows
+    return frozenset() if receipt is None else receipt.inputs_with_lost_rows
 
 
 def inputs_short_after(receipt: Receipt | None, step: Step) -> frozenset[TableName]:
@@ -50,7 +50,7 @@ def require_history(
     for name in spec.requires_history:
         kind = changes[name].kind if name in changes else ChangeKind.NOTHING
         why = _GONE.get(ChangeKind.HISTORY_GONE if reason.code == "HISTORY_GONE" else kind)
-        if why is None and name in receipt.short_of_rows:
+        if why is None and name in receipt.inputs_with_lost_rows:
             why = "deleted or updated rows since the table began, and the table keeps what it made of them"
         if why is None and ignores_deletes(spec) and kind in (ChangeKind.MUTATE, ChangeKind.REPLACE):
             why = "deleted or updated rows that the table keeps"

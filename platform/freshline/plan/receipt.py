@@ -50,16 +50,16 @@ class Receipt:
     `partitions` are the positions of partitions that were refreshed apart from the rest, by their text. `cut` is
     the set of root positions behind it, by the roots' names. `replayed_from` is the seq of the last full refresh:
     what came after it, came by change sets. `maintenance` marks a commit that carries a receipt on without new rows.
-    `rows_out` is None where only the commit's own metrics know it. `parked` is the version of the rows that wait for
-    their dimension, None where none ever did. `kept_before` is the seq of the refresh from which on a changed
-    declaration holds: rows from before it may follow the one before; None where all rows follow this one. `violations`
-    are those of each constraint that was not met. `spans` are the stretches of time that a table with time partitions
-    holds (see `freshline.plan.partition`), None for any other table. `replaced` are the keys of the partitions that
-    this commit replaced because they were named, `backfill` is the backfill that it belongs to.
-    `restored` is the seq whose rows a restore brought back; None in all other receipts. `short_of_rows` are the inputs
-    that have deleted rows which the table keeps. `planned` is the version of the table that the refresh stands on, None
-    where that says nothing; `foreign`: the table has rows that others wrote. `watermark` is that of a log table before
-    this batch, by the column that it is of.
+    `rows_out` is None where only the commit's own metrics know it. `pending_lookups` is the version of the rows that
+    wait for their dimension, None where none ever did. `valid_from_seq` is the seq of the refresh from which on a
+    changed declaration holds: rows from before it may follow the one before; None where all rows follow this one.
+    `violations` are those of each constraint that was not met. `spans` are the stretches of time that a table with time
+    partitions holds (see `freshline.plan.partition`), None for any other table. `replaced` are the keys of the
+    partitions that this commit replaced because they were named, `backfill` is the backfill that it belongs to.
+    `restored` is the seq whose rows a restore brought back; None in all other receipts. `inputs_with_lost_rows` are the
+    inputs that have deleted rows which the table keeps. `planned` is the version of the table that the refresh stands
+    on, None where that says nothing; `foreign`: the table has rows that others wrote. `watermark` is that of a log
+    table before this batch, by the column that it is of.
     """
 
     table: TableName
@@ -80,20 +80,20 @@ class Receipt:
     rejected: int = 0
     seconds: float = 0.0
     maintenance: bool = False
-    parked: int | None = None
-    kept_before: int | None = None
+    pending_lookups: int | None = None
+    valid_from_seq: int | None = None
     violations: Mapping[str, Violation] = field(default_factory=dict)
     spans: tuple[Span, ...] | None = None
     replaced: tuple[str, ...] = ()
     backfill: str | None = None
     restored: int | None = None
-    short_of_rows: frozenset[TableName] = frozenset()
+    inputs_with_lost_rows: frozenset[TableName] = frozenset()
     planned: int | None = None
     foreign: bool = False
     watermark: Mapping[str, datetime] = field(default_factory=dict)
 
     @property
-    def is_apart(self) -> bool:
+    def has_partition_positions(self) -> bool:
         """Whether partitions hold rows of other positions than the receipt's."""
         return bool(self.partitions) or any(span.positions is not None for span in self.spans or ())
 
@@ -142,11 +142,20 @@ class Receipt:
         return receipt
 
 
+# What formats 1 and 2 call fields that have another name now.
+RENAMED = {
+    "time": "spans",
+    "parked": "pending_lookups",
+    "kept_before": "valid_from_seq",
+    "short_of_rows": "inputs_with_lost_rows",
+}
+
+
 def _flat(value: Mapping[str, Any]) -> dict[str, Any]:
     """A receipt of format 1 or 2 as one of format 3, whose keys are the names of the fields."""
     rows = value["rows"]
     counts = {"rows_in": rows["in"], "rows_out": rows["out"], "rejected": rows.get("rejected", 0)}
-    return {**value, **counts, **({"spans": value["time"]} if "time" in value else {})}
+    return {**{RENAMED.get(key, key): each for key, each in value.items()}, **counts}
 
 
 def side_receipt(spec: Spec, epoch: int, seq: int, mode: str, reason: str, stamp: datetime) -> Receipt:

@@ -193,13 +193,13 @@ def restored_receipt(
     epoch: int,
     seq: int,
     attempt: str,
-    parked: int | None = None,
+    pending_lookups: int | None = None,
     lookups: Iterable[TableName] = (),
 ) -> Receipt:
     """The receipt with which a table is brought back: it says the same of the rows, in today's numbers.
 
     `moved` are the inputs that were brought back before it. `lookups` are dimensions: rows met their versions of then.
-    `parked` is the version that holds the parked rows again.
+    `pending_lookups` is the version that holds the parked rows again.
     """
     met = frozenset(lookups)
     return replace(
@@ -217,7 +217,7 @@ def restored_receipt(
         attempt=attempt,
         maintenance=False,
         planned=None,
-        parked=receipt.parked if parked is None else parked,
+        pending_lookups=receipt.pending_lookups if pending_lookups is None else pending_lookups,
         restored=receipt.seq,
     )
 

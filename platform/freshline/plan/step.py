@@ -120,13 +120,13 @@ class Full(Step):
 
 
 @dataclass(frozen=True)
-class Begin(Step):
+class AdoptDefinition(Step):
     """Let a changed declaration hold from here on: from `now`, or for the partitions from a date on."""
 
     start: str
     reason: Reason
 
-    computed_by = "freshline.strategies.begin.write:begin"
+    computed_by = "freshline.strategies.adopt.write:begin"
 
     @property
     def strategy(self) -> str:
@@ -142,7 +142,7 @@ class Situation:
     """All that a choice depends on.
 
     `changes` are those of every input, dimensions of lookup joins included. `columns` are those of every input, where
-    they are known. `parked_due` says that rows which missed their dimension are to be looked up again. `types` are
+    they are known. `lookups_due` says that rows which missed their dimension are to be looked up again. `types` are
     those of the columns of inputs, in lower case, where they are known. `redefined` is what changed in the declaration,
     where that can be taken up. `gaps` are the stretches of time that the table should have by now and does not.
     """
@@ -153,7 +153,7 @@ class Situation:
     changes: Mapping[TableName, Changes]
     request: RefreshRequest
     columns: Mapping[TableName, tuple[str, ...]] = field(default_factory=dict)
-    parked_due: bool = False
+    lookups_due: bool = False
     types: Mapping[TableName, Mapping[str, str]] = field(default_factory=dict)
     redefined: str = ""
     gaps: tuple[Interval, ...] = ()

@@ -32,8 +32,8 @@ from freshline.query.rules.algebra import SIGN, Aggregate, AggregateKind, Algebr
 from freshline.query.tree import Reading, view_of
 from freshline.refresh.keys import DELETE, INSERT, OP, UPDATE, Keys, Readings, keys_of, typed
 from freshline.refresh.literal import quoted
+from freshline.refresh.materialize import materialize_once
 from freshline.refresh.read_only import read_only
-from freshline.refresh.settle import settle
 
 UNSURE = "?"
 EXTREMES = (AggregateKind.LEAST, AggregateKind.GREATEST)
@@ -99,13 +99,13 @@ def follow(
         return None
     if any(one.kind in EXTREMES for one in algebra.aggregates):
         # They are read twice: for sums, and net.
-        changed, _ = settle(changed, expected=expected)
-    groups, count = settle(_groups(changed, algebra, target, names), expected=expected)
+        changed, _ = materialize_once(changed, expected=expected)
+    groups, count = materialize_once(_groups(changed, algebra, target, names), expected=expected)
     keys = keys_of(groups.select(*[F.col(quoted(names[key])) for key in algebra.keys]))
     if count == 0:
         return Followed(keys, groups, 0, None)
     joined = _with_stored(groups, keys, target, [names[key] for key in algebra.keys])
-    found, _ = settle(_decide(joined, algebra, counted, target, names, changed.schema), expected=count)
+    found, _ = materialize_once(_decide(joined, algebra, counted, target, names, changed.schema), expected=count)
     open_groups = found.where(F.col(OP) == UNSURE)
     unsure = keys_of(open_groups.select(*[F.col(quoted(names[key])) for key in algebra.keys]))
     changes = found.where(F.col(OP) != UNSURE)

@@ -41,7 +41,7 @@ def read_rows(spark: SparkSession, spec: TableSpec, *, arrival: bool = False) ->
     A row that a constraint leaves out is not folded, as if it had not come; a delete always is. With `arrival` the
     log's arrival columns come along, for a view that has them.
     """
-    return leave_out(read_unjudged(spark, spec, arrival=arrival), spec.constraints, but=F.col(DELETE))
+    return leave_out(read_before_constraints(spark, spec, arrival=arrival), spec.constraints, but=F.col(DELETE))
 
 
 def as_stored(rows: DataFrame, spec: TableSpec) -> DataFrame:
@@ -56,7 +56,7 @@ def as_stored(rows: DataFrame, spec: TableSpec) -> DataFrame:
     )
 
 
-def read_unjudged(spark: SparkSession, spec: TableSpec, *, arrival: bool = False) -> DataFrame:
+def read_before_constraints(spark: SparkSession, spec: TableSpec, *, arrival: bool = False) -> DataFrame:
     """As `read_rows`, with the rows that constraints leave out."""
     merge = spec.merge
     assert merge is not None
@@ -81,7 +81,7 @@ def has_key(spec: TableSpec) -> Column:
     return condition
 
 
-def not_judged(spec: TableSpec) -> Column:
+def without_constraints(spec: TableSpec) -> Column:
     """Whether constraints pass over a row of the fold: a delete, or one without a key."""
     return F.col(DELETE) | ~has_key(spec)
 

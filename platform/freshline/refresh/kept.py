@@ -13,7 +13,7 @@ from collections.abc import Hashable
 
 from pyspark.sql import DataFrame, SparkSession
 
-from freshline.refresh.settle import HeldRows, hold_few
+from freshline.refresh.materialize import HeldRows, hold_few
 
 # So many inputs are kept; the one that was not asked for the longest goes first.
 MOST_INPUTS = 32

@@ -39,8 +39,8 @@ from freshline.query.reason import Reason
 from freshline.query.rules.keys import Affected, Stage
 from freshline.query.tree import Reading, view_of
 from freshline.refresh.literal import partition_predicate, quoted, sql_literal
+from freshline.refresh.materialize import FEW_ROWS, materialize_once
 from freshline.refresh.read_only import read_only
-from freshline.refresh.settle import FEW_ROWS, settle
 
 # Up to this many values of a column are written into conditions, where scans can use them; of more it is the least and
 # the greatest. For a few hundred that is cheaper than a join with them, which plans and sends more.
@@ -207,7 +207,7 @@ def find_keys(
 
 def keys_of(rows: DataFrame) -> Keys:
     """Distinct rows as keys; they are computed here."""
-    settled, count = settle(rows)
+    settled, count = materialize_once(rows)
     return Keys(settled, tuple(rows.columns), count, _spans(settled, count, rows.schema))
 
 
@@ -275,10 +275,10 @@ def _provide(spark: SparkSession, stage: Stage) -> None:
         fields = {field.name.lower(): field for field in new.schema.fields}
         wanted = StructType([fields[name] for name in columns])
         found = [typed(read_only(spark, query), wanted) for query in stage.keys]
-        keys, count = settle(reduce(DataFrame.unionAll, found).distinct())
+        keys, count = materialize_once(reduce(DataFrame.unionAll, found).distinct())
         changed = _with_keys(new, keys, columns, count).unionAll(_with_keys(old, keys, columns, count))
     # It is read once for everything that reads the stage, at two times.
-    changed, _ = settle(changed)
+    changed, _ = materialize_once(changed)
     changed.createOrReplaceTempView(view_of(Reading.CHANGED, stage.relation))
 
 
@@ -369,7 +369,7 @@ def difference_by_bag(new: DataFrame, old: DataFrame, keys: Keys) -> DataFrame:
             .agg(F.sum(OP).alias(OP))
             .where(F.col(OP) != 0)
         )
-        net, _ = settle(net)
+        net, _ = materialize_once(net)
         gone = net.where(F.col(OP) < 0).select(*[F.col(quoted(name)) for name in keys.columns]).distinct()
         more = net.where(F.col(OP) > 0)
         named, condition = _on(gone, keys.columns)

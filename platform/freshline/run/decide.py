@@ -15,7 +15,7 @@ from py4j.protocol import Py4JJavaError
 
 from freshline.attempt.attempt import NotIncremental
 from freshline.attempt.failure import CAUSE, translate
-from freshline.attempt.parked import is_due, takes_parked
+from freshline.attempt.pending_lookups import is_due, takes_pending_lookups
 from freshline.attempt.pin import Pins, pin_inputs
 from freshline.attempt.runtime import Runtime
 from freshline.attempt.spans import wanted_end
@@ -112,7 +112,7 @@ def decide(runtime: Runtime, spec: TableSpec, request: RefreshRequest, instead: 
     step = choose_step(Situation(spec, receipt, foreign, changes, request, columns, due, types, redefined, gaps))
     price, budget = None, None
     # Rows that computing everything would not give again are no matter of its price.
-    kept = (receipt is not None and receipt.kept_before is not None) or ignores_deletes(spec)
+    kept = (receipt is not None and receipt.valid_from_seq is not None) or ignores_deletes(spec)
     if step.is_priced and request.strategy is None and not spec.incremental_strict and not kept:
         records = runtime.control.refreshes(spec.name, limit=PRICED_REFRESHES, looks=False)
         price = _expected_price(spec, step, pins, changes, records, path)
@@ -148,7 +148,7 @@ def _redefinition(runtime: Runtime, spec: TableSpec, receipt: Receipt | None, re
         return ""
     before = read_definition(runtime.warehouse.root, receipt.fingerprint)
     change = classify_change(before, definition_of(spec))
-    if change.kind is ChangeClass.ADDITIVE and receipt.kept_before is None and request.start is None:
+    if change.kind is ChangeClass.ADDITIVE and receipt.valid_from_seq is None and request.start is None:
         return change.text
     if change.kind is ChangeClass.DESTRUCTIVE:
         raise DefinitionChangedError(
@@ -162,7 +162,7 @@ def _redefinition(runtime: Runtime, spec: TableSpec, receipt: Receipt | None, re
             f"`freshline backfill {spec.name} --from .. --to ..`, or all at once with `--from beginning`.",
             where=str(spec.written_at),
         )
-    if request.start is not None and receipt.parked is not None and not takes_parked(spec, receipt):
+    if request.start is not None and receipt.pending_lookups is not None and not takes_pending_lookups(spec, receipt):
         raise DefinitionChangedError(
             "rows wait for a dimension that this declaration does not look up, and would be lost. Begin it at the "
             f"beginning: `freshline apply {spec.name} --from beginning`.",
@@ -265,7 +265,7 @@ def _require_allowed(
     """
     if isinstance(step, Full):
         require_history(spec, receipt, changes, step.reason)
-    kept = receipt is not None and receipt.kept_before is not None
+    kept = receipt is not None and receipt.valid_from_seq is not None
     if isinstance(step, Full) and kept and step.reason.code not in ("REQUESTED", "NO_RECEIPT"):
         raise IncrementalError(
             "rows from before the declaration's start are kept as they are, and this change needs a full refresh, "

@@ -52,7 +52,7 @@ from freshline.refresh.constraints import count_violations
 from freshline.refresh.execution import suited_to
 from freshline.refresh.inputs import FILE, HASH, INGESTED_AT, SEQ
 from freshline.refresh.literal import quoted
-from freshline.refresh.settle import few_rows
+from freshline.refresh.materialize import collect_if_small
 from freshline.refresh.small_tables import read_small
 from freshline.sources.reader import SMALL_ROWS, STOPPED, Asked, Certain, Portion, Reader
 from freshline.sources.records import (
@@ -391,12 +391,12 @@ def _commit_checked(
     if batch.small:
         # In one task nothing needs to be shuffled, and the log gets one file.
         rows = rows.coalesce(1)
-        few = few_rows(rows, SMALL_ROWS)
+        few = collect_if_small(rows, SMALL_ROWS)
     # Parsed once, used for the counts, the quarantine and the log.
     rows = few[0] if few is not None else rows.persist(StorageLevel.MEMORY_AND_DISK)
     try:
         marked = _mark_redelivered(spark, spec, batch.path, rows, batch.now) if spec.primary_key else rows
-        again = few_rows(marked, SMALL_ROWS) if few is not None and marked is not rows else None
+        again = collect_if_small(marked, SMALL_ROWS) if few is not None and marked is not rows else None
         marked = marked if again is None else again[0]
         place = F.col(FILE) if counted else F.lit("")
         groups: Counter[tuple[str, str | None]] = (
@@ -442,8 +442,8 @@ def _violations(marked: DataFrame, spec: SourceSpec) -> dict[str, Violation]:
     """What the records violate; one that is there already, or in quarantine for another reason, violates nothing."""
     if not spec.constraints:
         return {}
-    judged = marked.where(F.coalesce(~F.col(ERROR).isin(REDELIVERED, "KEY_CONFLICT"), F.lit(True)))
-    return count_violations(judged, spec.constraints, str(spec.name))
+    checked = marked.where(F.coalesce(~F.col(ERROR).isin(REDELIVERED, "KEY_CONFLICT"), F.lit(True)))
+    return count_violations(checked, spec.constraints, str(spec.name))
 
 
 def _commit_log(

@@ -129,8 +129,8 @@ def needs_of(runtime: Runtime, name: TableName, side: str = "") -> Needs:
             points |= set() if version is None else {version.version}
     if side == "parked":
         newest = read_newest(runtime.warehouse.path(name))
-        if newest is not None and newest.receipt is not None and newest.receipt.parked is not None:
-            points.add(newest.receipt.parked)
+        if newest is not None and newest.receipt is not None and newest.receipt.pending_lookups is not None:
+            points.add(newest.receipt.pending_lookups)
     if not side:
         identity = table_id(runtime.warehouse.path(name))
         readers |= {

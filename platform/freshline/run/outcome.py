@@ -95,7 +95,11 @@ def receipt_of(attempt: Attempt, work: Work, step: Step, seconds: float, backfil
     `seconds` went by until the rows were computed.
     """
     spec, pins, previous = attempt.spec, attempt.pins, attempt.receipt
-    moves = not work.begins and work.whole and (work.positions is pins.positions or work.positions == pins.positions)
+    moves = (
+        not work.adopts_definition
+        and work.whole
+        and (work.positions is pins.positions or work.positions == pins.positions)
+    )
     return Receipt(
         table=spec.name,
         fingerprint=spec.fingerprint,
@@ -115,20 +119,20 @@ def receipt_of(attempt: Attempt, work: Work, step: Step, seconds: float, backfil
         partitions=work.partitions,
         replayed_from=work.seq if work.strategy == Strategy.FULL or previous is None else previous.replayed_from,
         seconds=seconds,
-        parked=_parked(previous, work),
-        kept_before=work.seq
-        if work.begins
+        pending_lookups=_pending_lookups(previous, work),
+        valid_from_seq=work.seq
+        if work.adopts_definition
         else None
         if work.strategy == Strategy.FULL or previous is None
-        else previous.kept_before,
+        else previous.valid_from_seq,
         violations=work.violations,
         spans=_spans(spec, previous, work),
         replaced=work.replaced,
         backfill=backfill,
-        short_of_rows=frozenset() if work.strategy == Strategy.FULL else inputs_short_after(previous, step),
+        inputs_with_lost_rows=frozenset() if work.strategy == Strategy.FULL else inputs_short_after(previous, step),
         planned=attempt.planned,
         # Rows of others stay beside what is only added or replaced. With FROM NOW all that is there is kept.
-        foreign=attempt.foreign and work.strategy != Strategy.FULL and not work.begins,
+        foreign=attempt.foreign and work.strategy != Strategy.FULL and not work.adopts_definition,
     )
 
 
@@ -140,8 +144,8 @@ def _spans(spec: TableSpec, previous: Receipt | None, work: Work) -> tuple[Span,
     return settle_spans((previous.spans if previous is not None else None) or ())
 
 
-def _parked(previous: Receipt | None, work: Work) -> int | None:
-    if work.met is not None:
-        return work.met.parked
+def _pending_lookups(previous: Receipt | None, work: Work) -> int | None:
+    if work.looked_up is not None:
+        return work.looked_up.pending_lookups
     # What waits goes on waiting beside everything but a computation of all rows, which looks all of them up.
-    return previous.parked if previous is not None and work.strategy != Strategy.FULL else None
+    return previous.pending_lookups if previous is not None and work.strategy != Strategy.FULL else None

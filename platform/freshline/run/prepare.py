@@ -19,9 +19,9 @@ def prepare(attempt: Attempt, step: Step) -> Work:
     """Compute what the step writes."""
     # Before anything is computed: rows that an unfinished refresh rejected are not known yet.
     seq = next_seq(attempt.runtime, attempt.spark, attempt.spec, attempt.receipt, attempt.mode)
-    work, judge = _compute(attempt, step), attempt.judge
+    work, constraint_check = _compute(attempt, step), attempt.constraint_check
     short = inputs_short(attempt.receipt)
-    if work.write is None and (judge.violations or inputs_short_after(attempt.receipt, step) != short):
+    if work.write is None and (constraint_check.violations or inputs_short_after(attempt.receipt, step) != short):
         # Nothing changes in the table, and yet its receipt counts what was left out, and up to where, or says which
         # input has deleted rows.
         work = replace(_compute(attempt, Noop(work.reason)), rows_in=work.rows_in, rejected=work.rejected)
@@ -29,10 +29,10 @@ def prepare(attempt: Attempt, step: Step) -> Work:
         return work
     return replace(
         work,
-        write=judge.write(work.write),
-        rejected=work.rejected + judge.rejected,
+        write=constraint_check.write(work.write),
+        rejected=work.rejected + constraint_check.rejected,
         seq=seq,
-        violations=judge.violations,
+        violations=constraint_check.violations,
     )
 
 

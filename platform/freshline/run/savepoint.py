@@ -225,8 +225,8 @@ def _look_at(runtime: Runtime, name: TableName, *, is_log: bool) -> SavedTable |
             if noted.seq <= receipt.seq:
                 sides["file"] = SavedVersion(table_id(warehouse.files(name)), version, noted)
                 break
-    elif receipt.parked is not None:
-        sides["parked"] = SavedVersion(table_id(warehouse.parked(name)), receipt.parked, None)
+    elif receipt.pending_lookups is not None:
+        sides["parked"] = SavedVersion(table_id(warehouse.pending_lookups(name)), receipt.pending_lookups, None)
     return SavedTable(name, saved, sides)
 
 
@@ -322,8 +322,8 @@ def _bring_back(runtime: Runtime, restoration: Restoration, progress: Progress) 
         step = _Step(runtime, restoration, spark)
         for saved in savepoint.tables:
             progress(f"bringing {saved.name} back")
-            parked = step.sides(saved)
-            moved[saved.name] = step.table(saved, moved, parked)
+            pending_lookups = step.sides(saved)
+            moved[saved.name] = step.table(saved, moved, pending_lookups)
             if moved[saved.name].version != saved.version.version:
                 tables[saved.name] = moved[saved.name].version
             runtime.failpoint("restore-table")
@@ -362,7 +362,7 @@ class _Step:
     restoration: Restoration
     spark: Any
 
-    def table(self, saved: SavedTable, moved: dict[TableName, Moved], parked: int | None) -> Moved:
+    def table(self, saved: SavedTable, moved: dict[TableName, Moved], pending_lookups: int | None) -> Moved:
         """Bring the table back, with a receipt that speaks of its inputs as they stand now."""
         path, base = self.runtime.warehouse.path(saved.name), saved.version.receipt
         assert base is not None
@@ -380,16 +380,16 @@ class _Step:
             epoch=self.runtime.epoch,
             seq=1 + max(base.seq, 0 if newest.receipt is None else newest.receipt.seq),
             attempt=attempt,
-            parked=parked,
+            pending_lookups=pending_lookups,
             lookups=spec.lookups if isinstance(spec, TableSpec) else (),
         )
         if newest.version != saved.version.version:
             self._commit(path, newest.version, saved.version.version, receipt)
-        elif (receipt.positions, receipt.cut, receipt.partitions, receipt.parked) == (
+        elif (receipt.positions, receipt.cut, receipt.partitions, receipt.pending_lookups) == (
             base.positions,
             base.cut,
             base.partitions,
-            base.parked,
+            base.pending_lookups,
         ):
             return Moved(saved.version, newest.version, base.seq)
         else:
@@ -403,15 +403,15 @@ class _Step:
         """Bring back what stands beside a table; the version that holds its parked rows again, where it has some."""
         warehouse, base = self.runtime.warehouse, saved.version.receipt
         assert base is not None
-        parked = None
+        pending_lookups = None
         for side in ("quarantine", "file"):
             path = warehouse.side(saved.name, side)
             if exists(path) and self._is_log(base, saved.name):
                 self._side(saved, side, path, saved.sides.get(side), base)
         if "parked" in saved.sides:
             path = warehouse.side(saved.name, "parked")
-            parked = self._side(saved, "parked", path, saved.sides["parked"], base)
-        return parked
+            pending_lookups = self._side(saved, "parked", path, saved.sides["parked"], base)
+        return pending_lookups
 
     def _is_log(self, receipt: Receipt, name: TableName) -> bool:
         # A log table's position is in itself: files that it read, or how far it read a topic.
@@ -435,7 +435,7 @@ class _Step:
             rows_in=0,
             rows_out=None,
             attempt=attempt,
-            parked=None,
+            pending_lookups=None,
             restored=None,
         )
         if not done and version is not None and newest.version != version.version:

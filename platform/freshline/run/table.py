@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from freshline.attempt.attempt import Attempt, Work
+from freshline.attempt.constraint_check import ConstraintCheck
 from freshline.attempt.cpu import TaskSeconds
-from freshline.attempt.judge import Judge
 from freshline.attempt.runtime import Progress, Runtime
 from freshline.commit.delta_log import count_all
 from freshline.commit.write import Committed, write_and_read_back
@@ -74,8 +74,8 @@ def refresh_once(refresh: Refresh, again: PlanAgainError) -> tuple[RefreshResult
         work = prepare(attempt, decision.step)  # refresh
         if work.write is None:
             return report_nothing(refresh.runtime, refresh.spec, decision, work.reason, work), False
-        if work.met is not None and work.met.waiting:
-            refresh.progress(f"{work.met.waiting} rows wait for their dimension")
+        if work.looked_up is not None and work.looked_up.waiting:
+            refresh.progress(f"{work.looked_up.waiting} rows wait for their dimension")
         receipt = receipt_of(attempt, work, decision.step, time.monotonic() - started, refresh.request.backfill)
         committed = _commit(attempt, work, receipt)  # commit
     if committed is None:
@@ -130,7 +130,7 @@ def _attempt(refresh: Refresh, decision: Decision, again: PlanAgainError) -> Ite
                 pins,
                 decision.changes,
                 decision.receipt,
-                Judge(runtime, spark, spec, pins, held),
+                ConstraintCheck(runtime, spark, spec, pins, held),
                 held,
                 limited,
                 push_down=again.push_down,

@@ -40,7 +40,7 @@ from freshline.refresh.inputs import (
 from freshline.refresh.keys import DELETE as REMOVE
 from freshline.refresh.keys import OP
 from freshline.refresh.literal import quoted
-from freshline.refresh.settle import settle
+from freshline.refresh.materialize import materialize_once
 from freshline.run.log import newest_batch
 from freshline.sources.reader import Asked
 from freshline.sources.records import (
@@ -239,18 +239,18 @@ def _folded(
     try:
         rows = read_rows(spark, spec).where(has_key(spec))
         if not spec.merge.compares_with_stored:
-            touched, _ = settle(rows.select(*[F.col(quoted(key)) for key in keys]).distinct())
+            touched, _ = materialize_once(rows.select(*[F.col(quoted(key)) for key in keys]).distinct())
             every = read_log(spark, log).where(F.col(SEQ) <= (token.log.seq or 0))
             shadow_inputs({log.name: declared_columns(_together(every, tail), log, arrival=True)})
             folded = fold_keys(read_rows(spark, spec).join(F.broadcast(touched), keys, "left_semi"), spec)
-            came, _ = settle(as_stored(folded, spec))
+            came, _ = materialize_once(as_stored(folded, spec))
             return stored.join(F.broadcast(touched), keys, "left_anti").select(*stored.columns).unionByName(came)
         before = Pinned(log.spec, log.path, replace(log.position, seq=token.folded))
         winners = spec.merge.find_winners(spark, spec, rows, before)
         if winners.replaces_when is None:
-            new, _ = settle(winning_rows(winners.rows, spec).join(stored.select(*keys), keys, "left_anti"))
+            new, _ = materialize_once(winning_rows(winners.rows, spec).join(stored.select(*keys), keys, "left_anti"))
             return stored.unionByName(as_stored(new, spec))
-        changed, _ = settle(changes_by_winners(winners.rows, stored, spec, winners.replaces_when))
+        changed, _ = materialize_once(changes_by_winners(winners.rows, stored, spec, winners.replaces_when))
     finally:
         drop_views(spark, [log.name])
     came = as_stored(changed.where(F.col(OP) != REMOVE).drop(OP), spec)

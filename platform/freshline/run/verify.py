@@ -21,8 +21,8 @@ from pyspark.sql.types import DataType, DoubleType, FloatType, MapType, StructTy
 
 from freshline.attempt.compute import compute_whole, run_query, whole_inputs
 from freshline.attempt.failure import translate
-from freshline.attempt.parked import read_parked
 from freshline.attempt.partitions import named_partition, partition_condition, read_partition
+from freshline.attempt.pending_lookups import read_pending_lookups
 from freshline.attempt.pin import pin_at
 from freshline.attempt.runtime import Progress, Runtime
 from freshline.attempt.spans import read_time_partition, within
@@ -217,7 +217,7 @@ def _expected(
 ) -> _Expected:
     if receipt.fingerprint != spec.fingerprint:
         return _Expected(None, detail="the declaration changed since this version")
-    if receipt.kept_before is not None:
+    if receipt.valid_from_seq is not None:
         return _Expected(None, detail="rows from before the start of the declaration follow an earlier one")
     query = spec.query
     if isinstance(query, SqlQuery):
@@ -347,11 +347,13 @@ def _replayed(
     if spec.lookup_attempts:
         (name,) = spec.driving
         rows = frames[name]
-        if previous is not None and previous.parked is not None:
-            rows = rows.unionByName(read_parked(runtime, spark, spec, previous.parked).select(rows.columns))
-        if item.parked is not None:
+        if previous is not None and previous.pending_lookups is not None:
+            rows = rows.unionByName(
+                read_pending_lookups(runtime, spark, spec, previous.pending_lookups).select(rows.columns)
+            )
+        if item.pending_lookups is not None:
             # Those that waited on are not among the rows that were added.
-            rows = _without(rows, read_parked(runtime, spark, spec, item.parked).select(rows.columns))
+            rows = _without(rows, read_pending_lookups(runtime, spark, spec, item.pending_lookups).select(rows.columns))
         frames[name] = rows
     shadow_inputs(frames)
     return run_query(spark, spec, pins)

@@ -15,10 +15,10 @@ from sqlglot import exp
 from tests.scenarios.generator.case import Case
 from tests.scenarios.generator.judge import Failure
 
-Judge = Callable[[Case], Failure | None]
+ConstraintCheck = Callable[[Case], Failure | None]
 
 
-def shrink(case: Case, failure: Failure, judge: Judge, *, most: int) -> tuple[Case, Failure]:
+def shrink(case: Case, failure: Failure, judge: ConstraintCheck, *, most: int) -> tuple[Case, Failure]:
     """The smallest case found with at most that many runs, and its failure."""
     runs = 0
     case = replace(case.only(failure.table), rounds=case.rounds[: failure.round])
@@ -36,7 +36,7 @@ def shrink(case: Case, failure: Failure, judge: Judge, *, most: int) -> tuple[Ca
     return case, failure
 
 
-def told(case: Case, failure: Failure, judge: Judge, *, most: int) -> str:
+def told(case: Case, failure: Failure, judge: ConstraintCheck, *, most: int) -> str:
     """A failure for people: what was drawn, and the smallest case that fails alike."""
     small, found = shrink(case, failure, judge, most=most)
     return (

@@ -10,7 +10,7 @@ from typing import ClassVar
 from freshline.declare.connector import Connector, Metadata, Place
 from freshline.declare.folders import unfit
 from freshline.declare.options import Option, Reference
-from freshline.declare.rules import breach
+from freshline.declare.rules import declaration_error
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 
@@ -46,7 +46,7 @@ def _folder(path: str, place: Place) -> str:
     folder = place.folder("path", path)
     character = unfit(folder, written=False)
     if character is not None:
-        raise breach(
+        raise declaration_error(
             "OPTION_VALUE",
             f"option 'path': {folder} has {character!r} in it, and would be taken for another folder. Read the table "
             "by a path without it.",

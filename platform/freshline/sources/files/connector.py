@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from freshline.declare.connector import FILE, RECORD, WHEN_INGESTED, Connector, Metadata, Place, Position
 from freshline.declare.location import Location
 from freshline.declare.options import Kind, Option, Reference
-from freshline.declare.rules import breach
+from freshline.declare.rules import declaration_error
 from freshline.sources.files.position import FilesPosition
 
 if TYPE_CHECKING:
@@ -55,13 +55,13 @@ class Files(Connector):
         _check_path(path, self.path, at)
         folder = place.folder("path", path)
         if Path(folder).is_relative_to(place.warehouse):
-            raise breach(
+            raise declaration_error(
                 "OPTION_VALUE",
                 f"option 'path': {folder} is in the warehouse {place.warehouse}. Let files land in a folder outside.",
                 at,
             )
         if Path(folder).is_file():
-            raise breach(
+            raise declaration_error(
                 "OPTION_VALUE", f"option 'path': {folder} is a file. Write the folder in which files land.", at
             )
         return replace(self, path=folder)
@@ -81,13 +81,13 @@ def _check_path(path: str, written: str, at: Location) -> None:
             path[scheme.end() :].removeprefix("//localhost") if scheme[0].lower() == "file:" and path == written else ""
         )
         instead = f"'{'/' + local.lstrip('/')}'" if local.strip("/") else "the path at which it is mounted"
-        raise breach(
+        raise declaration_error(
             "OPTION_VALUE",
             f"option 'path': '{written}' begins with {scheme[0]}, and files are read from folders of this machine. "
             f"Write {instead}.",
             at,
         )
     if not path.strip():
-        raise breach("OPTION_VALUE", "option 'path' is empty. Write the folder in which files land.", at)
+        raise declaration_error("OPTION_VALUE", "option 'path' is empty. Write the folder in which files land.", at)
     if "\0" in path:
-        raise breach("OPTION_VALUE", "option 'path' has a NUL character, which no path has. Remove it.", at)
+        raise declaration_error("OPTION_VALUE", "option 'path' has a NUL character, which no path has. Remove it.", at)

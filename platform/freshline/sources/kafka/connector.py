@@ -132,7 +132,7 @@ def _starting(options: Options) -> str:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        options.refuse("starting", "earliest, latest or a time such as 2026-11-01 00:00:00 (UTC unless it says)")
+        options.reject("starting", "earliest, latest or a time such as 2026-11-01 00:00:00 (UTC unless it says)")
         return "earliest"
     return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).astimezone(UTC).isoformat()
 
@@ -143,7 +143,7 @@ def _accepted_gaps(options: Options) -> tuple[tuple[int, int, int], ...]:
     for part in [] if text is None else text.split(","):
         match = _GAP.fullmatch(part.strip())
         if match is None or int(match[2]) >= int(match[3]):
-            options.refuse("accept-gap", "what OFFSETS_LOST shows, partition:from-to, several with commas")
+            options.reject("accept-gap", "what OFFSETS_LOST shows, partition:from-to, several with commas")
             return ()
         found.append((int(match[1]), int(match[2]), int(match[3])))
     return tuple(found)

@@ -38,11 +38,11 @@ class AppendStrategy(RefreshStrategy):
     def find_step(self, situation: Situation) -> Append | Reason:
         spec, receipt, changed = situation.spec, situation.receipt, situation.changed
         assert receipt is not None
-        if not changed and situation.parked_due:
+        if not changed and situation.lookups_due:
             return Append(frozenset(spec.driving), Reason("PARKED_ROWS"))
         # Partitions that were refreshed apart from the rest hold rows beyond the receipt's positions: an append of what
         # came since those would bring in such rows twice. Below a lookup join they were computed at these positions.
-        if receipt.is_apart and not spec.lookups:
+        if receipt.has_partition_positions and not spec.lookups:
             return Reason("UNSUPPORTED", "partitions were refreshed apart from the rest")
         if not all(changes.kind is ChangeKind.APPEND for changes in changed.values()):
             return Reason("UNSUPPORTED", "updates or deletes of an input")

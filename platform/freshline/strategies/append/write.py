@@ -8,11 +8,11 @@ the declaration still had retries give up at once.
 from __future__ import annotations
 
 from freshline.attempt.attempt import Attempt, Work
-from freshline.attempt.compute import check_key, check_key_against, check_lookups, run_unjudged, whole_inputs
-from freshline.attempt.parked import meet, takes_parked
+from freshline.attempt.compute import check_key, check_key_against, check_lookups, run_before_constraints, whole_inputs
+from freshline.attempt.pending_lookups import look_up, takes_pending_lookups
 from freshline.commit.write import append_rows
 from freshline.refresh.inputs import read_inserted, shadow_inputs
-from freshline.refresh.settle import FEW_ROWS, few_rows
+from freshline.refresh.materialize import FEW_ROWS, collect_if_small
 from freshline.strategies.append.rule import Append
 
 
@@ -25,20 +25,20 @@ def append(attempt: Attempt, step: Append) -> Work:
     shadow_inputs(frames)
     check_lookups(attempt.runtime, spark, spec, inputs)
     rows_in = sum(attempt.changes[name].rows for name in step.as_changes)
-    met = None
-    if spec.lookup_attempts or takes_parked(spec, attempt.receipt):
-        met = meet(attempt, frames, attempt.receipt)
-        rows = met.rows
+    looked_up = None
+    if spec.lookup_attempts or takes_pending_lookups(spec, attempt.receipt):
+        looked_up = look_up(attempt, frames, attempt.receipt)
+        rows = looked_up.rows
     else:
-        rows = run_unjudged(spark, spec, inputs, attempt.covered)
-    rows = attempt.judge.rows(rows, again=False)
+        rows = run_before_constraints(spark, spec, inputs, attempt.covered)
+    rows = attempt.constraint_check.rows(rows, again=False)
     if spec.primary_key:
         rows = attempt.hold(rows)
-        if met is None and rows.limit(1).count() == 0:
+        if looked_up is None and rows.limit(1).count() == 0:
             return attempt.nothing(rows_in)
         check_key(rows, spec)
         check_key_against(rows, attempt.stored(), spec)
-    few = few_rows(rows) if rows_in <= FEW_ROWS else None
+    few = collect_if_small(rows) if rows_in <= FEW_ROWS else None
     rows = rows if few is None else few[0]
     return Work(
         lambda new: append_rows(rows, path, new, count=None if few is None else few[1]),
@@ -47,5 +47,5 @@ def append(attempt: Attempt, step: Append) -> Work:
         rows_in,
         attempt.pins.positions,
         {},
-        met=met,
+        looked_up=looked_up,
     )

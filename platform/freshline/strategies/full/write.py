@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 
 from freshline.attempt.attempt import Attempt, Work
 from freshline.attempt.compute import check_key, check_lookups, compute_whole, is_unique_by_query, whole_inputs
-from freshline.attempt.parked import meet
+from freshline.attempt.pending_lookups import look_up
 from freshline.attempt.spans import wanted_end, within
 from freshline.commit.delta_log import count_rows, exists, newest_version, open_table
 from freshline.commit.write import apply_changes, create_table, overwrite_table
@@ -24,11 +24,11 @@ from freshline.declare.names import TableName
 from freshline.plan.disk import history_seconds
 from freshline.plan.partition import Span, put_span
 from freshline.plan.step import Full
-from freshline.refresh.fold import not_judged, read_unjudged
+from freshline.refresh.fold import read_before_constraints, without_constraints
 from freshline.refresh.inputs import read_version
 from freshline.refresh.keys import OP, difference_by_key
 from freshline.refresh.literal import quoted
-from freshline.refresh.settle import FEW_ROWS, few_rows, settle
+from freshline.refresh.materialize import FEW_ROWS, collect_if_small, materialize_once
 from freshline.strategies.merge.write import quarantine_null_keys
 
 # Up to this share of a table a difference is merged; beyond it an overwrite is cheaper, for readers too.
@@ -45,27 +45,27 @@ def full(attempt: Attempt, step: Full) -> Work:
         last = max([wanted_end(runtime, spec), *ends])
         spans = put_span((), Span(spec.time_partitions.first.start, last, spec.fingerprint))
 
-    def judged(every: DataFrame) -> DataFrame:
+    def checked(every: DataFrame) -> DataFrame:
         if spans is not None:
             every = every.where(within(spec, every.schema, [span.interval for span in spans]))
-        return attempt.judge.rows(every, again=True)
+        return attempt.constraint_check.rows(every, again=True)
 
     # With retries of lookups the rows are those that met their dimension, or gave up: they are judged below.
-    judge = None if spec.lookup_attempts else judged
-    rows, view = compute_whole(runtime, spark, spec, inputs, attempt.cancellation, judge=judge)
+    constraint_check = None if spec.lookup_attempts else checked
+    rows, view = compute_whole(runtime, spark, spec, inputs, attempt.cancellation, constraint_check=constraint_check)
     if view is not None and runtime.python_tables is not None:
         attempt.held.callback(runtime.python_tables.drop, view)
     check_lookups(runtime, spark, spec, inputs)
     rejected = 0
-    met = None
+    looked_up = None
     if spec.lookup_attempts:
         (driving,) = spec.driving
-        met = meet(attempt, whole_inputs(spark, spec, inputs, only=[driving]), None)
-        rows = judged(met.rows)
+        looked_up = look_up(attempt, whole_inputs(spark, spec, inputs, only=[driving]), None)
+        rows = checked(looked_up.rows)
     if spec.merge is not None:
         (name,) = spec.driving
-        every = read_unjudged(spark, spec, arrival=inputs[name].is_log)
-        attempt.judge.rows(every, again=True, but=not_judged(spec))
+        every = read_before_constraints(spark, spec, arrival=inputs[name].is_log)
+        attempt.constraint_check.rows(every, again=True, but=without_constraints(spec))
         rejected = quarantine_null_keys(attempt, inputs[name], every)
     elif spec.primary_key and not is_unique_by_query(spec):
         rows = attempt.hold(rows)
@@ -81,7 +81,7 @@ def full(attempt: Attempt, step: Full) -> Work:
         attempt.pins.positions,
         {},
         rejected,
-        met,
+        looked_up,
         spans=spans,
         brought_in=tuple(span.interval for span in spans or ()),
     )
@@ -103,7 +103,7 @@ def _write_of_difference(attempt: Attempt, rows: DataFrame) -> Callable[..., Non
 def _write_of_all(attempt: Attempt, rows: DataFrame, counts: Mapping[TableName, int | None]) -> Callable[..., None]:
     """The write of all rows over what is stored; the table is created where there is none."""
     create(attempt, rows.schema)
-    few = few_rows(rows) if all(count is not None and count <= FEW_ROWS for count in counts.values()) else None
+    few = collect_if_small(rows) if all(count is not None and count <= FEW_ROWS for count in counts.values()) else None
     return partial(
         overwrite_table,
         rows if few is None else few[0],
@@ -146,5 +146,5 @@ def _smallest_difference(attempt: Attempt, rows: DataFrame) -> tuple[DataFrame, 
     assert version is not None
     stored = read_version(attempt.spark, attempt.path, version)
     new = rows.select(*[F.col(quoted(name)) for name in stored.columns])
-    changed, count = settle(difference_by_key(new, stored, attempt.spec.primary_key))
+    changed, count = materialize_once(difference_by_key(new, stored, attempt.spec.primary_key))
     return changed, count, count / max(1, count_rows(attempt.path, version) or 0)

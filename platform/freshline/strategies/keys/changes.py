@@ -15,7 +15,13 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType
 
 from freshline.attempt.attempt import Attempt
-from freshline.attempt.compute import check_key, check_key_against, is_unique_by_query, run_query, run_unjudged
+from freshline.attempt.compute import (
+    check_key,
+    check_key_against,
+    is_unique_by_query,
+    run_before_constraints,
+    run_query,
+)
 from freshline.commit.delta_log import count_rows, is_never_null, newest_version
 from freshline.declare.query import SqlQuery
 from freshline.declare.spec import DeltaJoin
@@ -24,7 +30,7 @@ from freshline.query.rules.algebra import Algebra
 from freshline.query.tree import Reading
 from freshline.refresh.algebra import drop_views as drop_algebra_views
 from freshline.refresh.algebra import follow
-from freshline.refresh.fold import as_stored, fold_keys, has_key, not_judged, read_unjudged
+from freshline.refresh.fold import as_stored, fold_keys, has_key, read_before_constraints, without_constraints
 from freshline.refresh.inputs import (
     Pinned,
     read_inserted,
@@ -48,7 +54,7 @@ from freshline.refresh.keys import (
     why_not,
 )
 from freshline.refresh.literal import quoted
-from freshline.refresh.settle import settle
+from freshline.refresh.materialize import materialize_once
 from freshline.strategies.keys.rule import RefoldKeys, RefreshKeys
 
 # Change sets up to this size are sent to every task that they are joined in.
@@ -169,7 +175,7 @@ def _by_algebra(look: _Look, algebra: Algebra) -> Changed | Reason | None:
     if followed.unsure is not None:
         unsure = followed.unsure
         new = unsure.restrict(run_query(spark, spec, pins)).select(*[F.col(quoted(c)) for c in target.columns])
-        again, more = settle(difference_by_key(new, unsure.restrict(target), columns))
+        again, more = materialize_once(difference_by_key(new, unsure.restrict(target), columns))
         rows, count = rows.unionAll(again.select(*[F.col(quoted(name)) for name in rows.columns])), count + more
     return Changed(followed.keys, rows, count, Reason("ALGEBRAIC", ", ".join(columns)), columns)
 
@@ -182,7 +188,7 @@ def _by_keys(look: _Look) -> Changed | Reason:
     assert isinstance(spec.query, SqlQuery)
     images = {}
     for name in step.changed:
-        rows, count = settle(read_net_images(spark, pins[name], changes[name]), expected=changes[name].rows)
+        rows, count = materialize_once(read_net_images(spark, pins[name], changes[name]), expected=changes[name].rows)
         images[Reading.CHANGED, name.view.lower()] = F.broadcast(rows) if count <= BROADCAST_ROWS else rows
     attempt.held.callback(drop_key_views, spark, step.affected, [name.view.lower() for name in pins])
     keys = find_keys(
@@ -199,10 +205,10 @@ def _by_keys(look: _Look) -> Changed | Reason:
     reason, found_by = Reason("AFFECTED_KEYS", ", ".join(step.affected.columns)), spec.primary_key
     if keys.count == 0:
         return Changed(keys, None, 0, reason, found_by)
-    whole = run_unjudged(spark, spec, pins, attempt.covered)
-    computed = attempt.judge.rows(keys.restrict(whole), again=True)
+    whole = run_before_constraints(spark, spec, pins, attempt.covered)
+    computed = attempt.constraint_check.rows(keys.restrict(whole), again=True)
     rows = computed.select(*[F.col(quoted(name)) for name in target.columns])
-    new, many = settle(rows, expected=keys.count)
+    new, many = materialize_once(rows, expected=keys.count)
     old = keys.restrict(target)
     if spec.primary_key:
         if not is_unique_by_query(spec):
@@ -213,7 +219,7 @@ def _by_keys(look: _Look) -> Changed | Reason:
     else:
         changed = difference_by_bag(new, old, keys)
     # Computed once, read twice by MERGE, which refuses a cached source.
-    changed, count = settle(changed, expected=many)
+    changed, count = materialize_once(changed, expected=many)
     return Changed(keys, changed if count else None, count, reason, found_by)
 
 
@@ -228,11 +234,15 @@ def refold(attempt: Attempt, step: RefoldKeys) -> Changed:
         read_inserted(spark, pinned, change, arrival=True) if pinned.is_log else read_net_images(spark, pinned, change)
     )
     shadow_inputs({step.input: images})
-    touched = read_unjudged(spark, spec).where(has_key(spec)).select(*[F.col(quoted(key)) for key in spec.primary_key])
+    touched = (
+        read_before_constraints(spark, spec)
+        .where(has_key(spec))
+        .select(*[F.col(quoted(key)) for key in spec.primary_key])
+    )
     keys = keys_of(touched.distinct())
     shadow_inputs({step.input: read_whole(spark, pinned, arrival=pinned.is_log)})
-    rows = read_unjudged(spark, spec, arrival=pinned.is_log)
-    every = attempt.judge.rows(keys.restrict(rows), again=True, but=not_judged(spec))
+    rows = read_before_constraints(spark, spec, arrival=pinned.is_log)
+    every = attempt.constraint_check.rows(keys.restrict(rows), again=True, but=without_constraints(spec))
     new = fold_keys(every, spec)
-    changed, count = settle(difference_by_key(new, keys.restrict(target), spec.primary_key))
+    changed, count = materialize_once(difference_by_key(new, keys.restrict(target), spec.primary_key))
     return Changed(keys, changed, count, step.reason, spec.primary_key)

@@ -72,7 +72,7 @@ def _refresh(situation: Situation) -> RefreshKeys | Reason:
     if spec.lookups:
         # A row keeps the dimension that it met, so it cannot be computed again from what is there now.
         return Reason("UNSUPPORTED", "updates or deletes below a lookup join")
-    if receipt.is_apart:
+    if receipt.has_partition_positions:
         return Reason("UNSUPPORTED", "partitions were refreshed apart from the rest")
     if spec.delta_join is DeltaJoin.NONE:
         return Reason("UNSUPPORTED", "delta-join.strategy = NONE")
@@ -90,7 +90,7 @@ def _refresh(situation: Situation) -> RefreshKeys | Reason:
     if isinstance(affected, Reason):
         return affected
     reason = Reason("AFFECTED_KEYS", ", ".join(affected.columns))
-    if receipt.kept_before is None:
+    if receipt.valid_from_seq is None:
         return RefreshKeys(affected, frozenset(changed), reason, _algebra(spec, resolved, touched))
     # Of rows that follow an earlier declaration only the key is as in this one.
     if not {column.lower() for column in affected.columns} <= {column.lower() for column in spec.primary_key}:

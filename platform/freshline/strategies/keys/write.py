@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from freshline.attempt.attempt import Attempt, NotIncremental, Work
 from freshline.commit.write import append_rows, apply_changes
 from freshline.query.reason import Reason
-from freshline.refresh.fold import read_unjudged
+from freshline.refresh.fold import read_before_constraints
 from freshline.refresh.inputs import read_inserted, read_upserted, shadow_inputs
 from freshline.refresh.keys import INSERT, OP
 from freshline.strategies.keys.changes import Changed, find_changes, refold
@@ -41,7 +41,7 @@ def refold_keys(attempt: Attempt, step: RefoldKeys) -> Work:
         else read_upserted(attempt.spark, pinned, change)
     )
     shadow_inputs({step.input: came})
-    rows = read_unjudged(attempt.spark, attempt.spec, arrival=pinned.is_log)
+    rows = read_before_constraints(attempt.spark, attempt.spec, arrival=pinned.is_log)
     rejected = quarantine_null_keys(attempt, pinned, rows)
     return _write_of_changes(attempt, refold(attempt, step), change.rows, rejected=rejected)
 

@@ -18,7 +18,13 @@ from freshline.commit.small import open_small
 from freshline.commit.write import apply_changes, insert_new_keys, merge_rows
 from freshline.plan.position import TablePosition
 from freshline.plan.receipt import Receipt
-from freshline.refresh.fold import changes_by_winners, has_key, not_judged, read_unjudged, winning_rows
+from freshline.refresh.fold import (
+    changes_by_winners,
+    has_key,
+    read_before_constraints,
+    winning_rows,
+    without_constraints,
+)
 from freshline.refresh.inputs import (
     Pinned,
     read_inserted,
@@ -27,7 +33,7 @@ from freshline.refresh.inputs import (
     shadow_inputs,
 )
 from freshline.refresh.keys import OP
-from freshline.refresh.settle import settle
+from freshline.refresh.materialize import materialize_once
 from freshline.strategies.merge.rule import MergeRows
 
 
@@ -40,13 +46,13 @@ def merge(attempt: Attempt, step: MergeRows) -> Work:
     change = attempt.changes[step.input]
     new = read_upserted(spark, pinned, change) if step.updates else None
     shadow_inputs({step.input: read_inserted(spark, pinned, change, arrival=pinned.is_log) if new is None else new})
-    rows = read_unjudged(spark, spec, arrival=pinned.is_log)
+    rows = read_before_constraints(spark, spec, arrival=pinned.is_log)
     rejected = quarantine_null_keys(attempt, pinned, rows)
-    rows = attempt.judge.rows(rows, again=False, but=not_judged(spec))
+    rows = attempt.constraint_check.rows(rows, again=False, but=without_constraints(spec))
     before = Pinned(pinned.spec, pinned.path, change.before or TablePosition(pinned.position.table_id, 0, 0))
     winners = spec.merge.find_winners(spark, spec, rows.where(has_key(spec)), before)
     # Computed once, read twice by MERGE, which refuses a cached source; the blocks go with the last reference.
-    folded, count = settle(winners.rows)
+    folded, count = materialize_once(winners.rows)
     if count == 0:
         return attempt.nothing(change.rows, rejected=rejected)
     condition, delete = winners.replaces_when, winners.deletes
@@ -60,7 +66,9 @@ def merge(attempt: Attempt, step: MergeRows) -> Work:
         else:
             version = newest_version(path)
             assert version is not None
-            changed, count = settle(changes_by_winners(folded, read_version(spark, path, version), spec, condition))
+            changed, count = materialize_once(
+                changes_by_winners(folded, read_version(spark, path, version), spec, condition)
+            )
             if count == 0:
                 return attempt.nothing(change.rows, rejected=rejected)
             write = partial(

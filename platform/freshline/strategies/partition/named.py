@@ -7,7 +7,7 @@ partition. Other tables compute them at the positions that they have: those move
 from __future__ import annotations
 
 from freshline.attempt.attempt import Attempt, Work
-from freshline.attempt.compute import check_lookups, run_unjudged, whole_inputs
+from freshline.attempt.compute import check_lookups, run_before_constraints, whole_inputs
 from freshline.attempt.partitions import partition_condition, partition_key, read_partition
 from freshline.attempt.pin import pin_at
 from freshline.commit.write import replace_partitions
@@ -49,7 +49,7 @@ def replace_named(attempt: Attempt, step: ReplaceNamedPartitions) -> Work:
         frames[origin.input] = frames[origin.input].where(over)
     shadow_inputs(frames)
     check_lookups(attempt.runtime, spark, spec, inputs)
-    rows = attempt.judge.rows(run_unjudged(spark, spec, inputs).where(predicate), again=True)
+    rows = attempt.constraint_check.rows(run_before_constraints(spark, spec, inputs).where(predicate), again=True)
     rows = with_good_keys(attempt, rows, predicate)
     partitions = dict(receipt.partitions)
     if by_partition or spec.lookups:

@@ -46,7 +46,7 @@ class PartitionStrategy(RefreshStrategy):
     def find_step(self, situation: Situation) -> ReplacePartitions | Reason:
         spec, receipt, changed = situation.spec, situation.receipt, situation.changed
         assert receipt is not None
-        if receipt.kept_before is not None:
+        if receipt.valid_from_seq is not None:
             return Reason("UNSUPPORTED", "rows of an earlier declaration are kept, and a partition may have such")
         if spec.lookups:
             return Reason("UNSUPPORTED", "partitions of a lookup join are computed only where they are named")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pyspark.sql.types import StructType
 
 from freshline.attempt.attempt import Attempt, Work
-from freshline.attempt.compute import run_unjudged, whole_inputs
+from freshline.attempt.compute import run_before_constraints, whole_inputs
 from freshline.attempt.pin import pin_at
 from freshline.attempt.spans import interval_condition, read_time_partition, within
 from freshline.commit.delta_log import count_rows, exists, open_table
@@ -90,7 +90,7 @@ def _write_of_intervals(
     assert isinstance(spec.query, SqlQuery)
     frames = whole_inputs(spark, spec, inputs)
     shadow_inputs(frames)
-    schema = run_unjudged(spark, spec, inputs).schema
+    schema = run_before_constraints(spark, spec, inputs).schema
     origin = origin_of(spec) if attempt.push_down else None
     if origin is not None:
         (expression,) = stored_expressions(spec, schema, origin)
@@ -100,8 +100,8 @@ def _write_of_intervals(
         frames[origin.input] = frames[origin.input].where(condition)
         shadow_inputs(frames)
     # With the condition pushed down there is no other row; Delta refuses one, rather than that it is left out unseen.
-    rows = run_unjudged(spark, spec, inputs, None if origin is not None else intervals)
-    rows = attempt.judge.rows(rows, again=True)
+    rows = run_before_constraints(spark, spec, inputs, None if origin is not None else intervals)
+    rows = attempt.constraint_check.rows(rows, again=True)
     predicate = within(spec, schema, intervals)
     if exists(path):
         _require_same_columns(attempt, schema)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pyspark.sql import functions as F
 
 from freshline.attempt.attempt import Attempt, NotIncremental, Work
-from freshline.attempt.compute import run_unjudged, whole_inputs
+from freshline.attempt.compute import run_before_constraints, whole_inputs
 from freshline.attempt.spans import interval_condition
 from freshline.commit.write import replace_partitions
 from freshline.query.reason import Reason
@@ -33,7 +33,7 @@ def replace_touched(attempt: Attempt, step: ReplacePartitions) -> Work:
     expressions = stored_expressions(spec, schema, Origin(step.input, step.expressions))
     parts = [for_literal(F.expr(text), kind) for text, kind in zip(expressions, kinds, strict=True)]
     # A partition that was refreshed apart from the rest may hold what was undone since.
-    apart = attempt.receipt is not None and attempt.receipt.is_apart
+    apart = attempt.receipt is not None and attempt.receipt.has_partition_positions
     images = (read_images if apart else read_net_images)(spark, pinned, change)
     if attempt.covered is not None:
         images = images.where(interval_condition(spec, f"({expressions[0]})", kinds[0], attempt.covered))
@@ -51,7 +51,9 @@ def replace_touched(attempt: Attempt, step: ReplacePartitions) -> Work:
     )
     shadow_inputs(frames)
     predicate = partition_predicate([quoted(column) for column in spec.partitioned_by], values)
-    rows = attempt.judge.rows(run_unjudged(spark, spec, attempt.inputs).where(predicate), again=True)
+    rows = attempt.constraint_check.rows(
+        run_before_constraints(spark, spec, attempt.inputs).where(predicate), again=True
+    )
     rows = with_good_keys(attempt, rows, predicate)
     return Work(
         lambda new: replace_partitions(rows, path, new, predicate=predicate),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql import functions as F
 
-from freshline.refresh.settle import FEW_ROWS, few_rows, settle
+from freshline.refresh.materialize import FEW_ROWS, collect_if_small, materialize_once
 
 BROKEN = "CAST(X'61C328FF' AS STRING)"
 
@@ -16,7 +16,7 @@ def test_texts_that_are_no_utf_8_stay_as_they_are_at_any_depth(spark):
         "TIMESTAMP'2026-01-01 00:00:00.000001' AS ts"
     )
 
-    kept, count = settle(rows)
+    kept, count = materialize_once(rows)
 
     assert count == 1
     assert kept.schema == rows.schema
@@ -29,13 +29,13 @@ def test_texts_that_are_no_utf_8_stay_as_they_are_at_any_depth(spark):
 
 
 def test_few_rows_need_no_job_and_more_are_not_kept_in_the_driver(spark):
-    few = few_rows(spark.range(3).withColumn("t", F.col("id").cast("string")))
+    few = collect_if_small(spark.range(3).withColumn("t", F.col("id").cast("string")))
     many = spark.range(FEW_ROWS + 1).withColumn("t", F.col("id").cast("string"))
 
     assert few is not None
     assert few[1] == 3
     assert "LocalTableScan" in few[0]._jdf.queryExecution().executedPlan().toString()
     assert "Project" not in few[0]._jdf.queryExecution().executedPlan().toString()
-    assert few_rows(many) is None
-    kept, count = settle(many)
+    assert collect_if_small(many) is None
+    kept, count = materialize_once(many)
     assert (count, kept.agg(F.max(F.col("t").cast("int"))).collect()[0][0]) == (FEW_ROWS + 1, FEW_ROWS)

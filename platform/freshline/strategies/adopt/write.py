@@ -16,12 +16,12 @@ from freshline.commit.write import append_rows, replace_partitions
 from freshline.declare.managing import NOW
 from freshline.declare.spec import TableSpec
 from freshline.errors import PartitionError
-from freshline.plan.step import Begin
-from freshline.refresh.fold import not_judged, read_unjudged
+from freshline.plan.step import AdoptDefinition
+from freshline.refresh.fold import read_before_constraints, without_constraints
 from freshline.refresh.literal import quoted
 
 
-def begin(attempt: Attempt, step: Begin) -> Work:
+def adopt_definition(attempt: Attempt, step: AdoptDefinition) -> Work:
     """The write of no row and the new columns, or of the partitions from a date on."""
     spark, spec, path, receipt = attempt.spark, attempt.spec, attempt.path, attempt.receipt
     assert receipt is not None, "what has no receipt is computed from the beginning"
@@ -29,7 +29,9 @@ def begin(attempt: Attempt, step: Begin) -> Work:
     # Nothing is computed from now on, only what the rows will look like.
     inputs = attempt.inputs if step.start == NOW else pin_at(attempt.runtime, spec, positions)
     # Judged below, once it is known which of the rows are written.
-    rows, view = compute_whole(attempt.runtime, spark, spec, inputs, attempt.cancellation, judge=lambda every: every)
+    rows, view = compute_whole(
+        attempt.runtime, spark, spec, inputs, attempt.cancellation, constraint_check=lambda every: every
+    )
     if view is not None and attempt.runtime.python_tables is not None:
         attempt.held.callback(attempt.runtime.python_tables.drop, view)
     if step.start == NOW:
@@ -41,18 +43,18 @@ def begin(attempt: Attempt, step: Begin) -> Work:
             0,
             positions,
             receipt.partitions,
-            begins=True,
+            adopts_definition=True,
         )
     condition = _from_date(spec, rows.schema, step.start)
     check_lookups(attempt.runtime, spark, spec, inputs)
     rows = rows.where(condition)
     if spec.merge is None:
-        rows = attempt.judge.rows(rows, again=True)
+        rows = attempt.constraint_check.rows(rows, again=True)
     else:
         # What is folded is judged, which is more than the rows of a date.
         (name,) = spec.driving
-        every = read_unjudged(spark, spec, arrival=inputs[name].is_log)
-        attempt.judge.rows(every, again=True, but=not_judged(spec))
+        every = read_before_constraints(spark, spec, arrival=inputs[name].is_log)
+        attempt.constraint_check.rows(every, again=True, but=without_constraints(spec))
     if spec.primary_key and spec.merge is None:
         rows = attempt.hold(rows)
         check_key(rows, spec)
@@ -63,7 +65,7 @@ def begin(attempt: Attempt, step: Begin) -> Work:
         0,
         positions,
         receipt.partitions,
-        begins=True,
+        adopts_definition=True,
     )
 
 

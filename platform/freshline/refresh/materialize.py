@@ -18,7 +18,7 @@ FEW_ROWS = 5_000
 LIKELY_MANY = 1_000
 
 
-def few_rows(rows: DataFrame, most: int = FEW_ROWS) -> tuple[DataFrame, int] | None:
+def collect_if_small(rows: DataFrame, most: int = FEW_ROWS) -> tuple[DataFrame, int] | None:
     """The rows as a relation of the driver, and how many; None where there are more than `most`.
 
     What joins with such a relation, or sends it to tasks, needs no job for it. Texts pass through the driver as bytes,
@@ -46,20 +46,20 @@ class HeldRows:
 
 
 def hold_few(rows: DataFrame, most: int) -> HeldRows | None:
-    """Compute rows, and hold them as `few_rows` does; None where there are more than `most`."""
+    """Compute rows, and hold them as `collect_if_small` does; None where there are more than `most`."""
     kinds = {field.name: field.dataType for field in rows.schema.fields}
     sent = _cast(rows, {name: _with_bytes(kind) for name, kind in kinds.items()})
     found = sent.limit(most + 1)._jdf.collectAsList()
     return None if found.size() > most else HeldRows(found, sent._jdf.schema(), kinds)
 
 
-def settle(rows: DataFrame, *, expected: int = 0) -> tuple[DataFrame, int]:
+def materialize_once(rows: DataFrame, *, expected: int = 0) -> tuple[DataFrame, int]:
     """Compute rows once, and how many there are: few in the driver, more where they were computed.
 
     To try whether they are few costs nothing where they are, and all of their computation where they are not: more than
     LIKELY_MANY `expected` rows are not tried.
     """
-    few = few_rows(rows) if expected <= LIKELY_MANY else None
+    few = collect_if_small(rows) if expected <= LIKELY_MANY else None
     if few is not None:
         return few
     kept = rows.localCheckpoint(eager=True)

@@ -31,10 +31,10 @@ from freshline.refresh.constraints import (
     violated,
 )
 from freshline.refresh.inputs import FILE, RECORD
-from freshline.refresh.settle import settle
+from freshline.refresh.materialize import materialize_once
 
 
-class Judge:
+class ConstraintCheck:
     """Judges the rows of one refresh, and keeps what it found until they are written.
 
     Rows that are computed once more, after a strategy was given up, are judged anew.
@@ -68,7 +68,7 @@ class Judge:
         self._rejected, self.rejected = None, 0
         if any(each.name in self.violations for each in constraints if each.on_violation is OnViolation.QUARANTINE):
             fresh = rejected_rows(marked, constraints, self._position_of(marked))
-            self._rejected, self.rejected = settle(self._unknown(fresh) if again else fresh)
+            self._rejected, self.rejected = materialize_once(self._unknown(fresh) if again else fresh)
         return kept(marked, constraints)
 
     def write(self, write: Callable[[Receipt], None]) -> Callable[[Receipt], None]:

@@ -20,7 +20,7 @@ from deltalake import QueryBuilder
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from freshline.attempt.attempt import Attempt, Met
+from freshline.attempt.attempt import Attempt, LookedUp
 from freshline.attempt.runtime import Runtime
 from freshline.commit.delta_log import exists, open_table, read_newest
 from freshline.commit.write import create_table, overwrite_table, write_and_read_back
@@ -33,8 +33,8 @@ from freshline.plan.receipt import Receipt
 from freshline.refresh.fold import as_stored
 from freshline.refresh.inputs import read_version, shadow_inputs
 from freshline.refresh.literal import quoted
+from freshline.refresh.materialize import materialize_once
 from freshline.refresh.read_only import read_declared
-from freshline.refresh.settle import settle
 
 TRIES_LEFT = "_freshline_tries_left"
 RETRY_AT = "_freshline_retry_at"
@@ -43,26 +43,26 @@ ROW_SEEN = "_freshline_row_seen"
 MISSED = "_freshline_missed"
 
 
-def takes_parked(spec: TableSpec, receipt: Receipt | None) -> bool:
+def takes_pending_lookups(spec: TableSpec, receipt: Receipt | None) -> bool:
     """Whether rows wait beside the table, and its declaration still looks up the dimension that they wait for."""
-    if receipt is None or receipt.parked is None or not isinstance(spec.query, SqlQuery):
+    if receipt is None or receipt.pending_lookups is None or not isinstance(spec.query, SqlQuery):
         return False
     return bool(spec.query.lookup_joins) and len(spec.driving) == 1
 
 
 def is_due(runtime: Runtime, spec: TableSpec, receipt: Receipt | None) -> bool:
     """Whether a parked row of the newest receipt is to be looked up again by now. Reads without Spark."""
-    if not takes_parked(spec, receipt):
+    if not takes_pending_lookups(spec, receipt):
         return False
     assert receipt is not None
-    table = open_table(_path(runtime, spec), receipt.parked)
+    table = open_table(_path(runtime, spec), receipt.pending_lookups)
     found = QueryBuilder().register("parked", table).execute(f"SELECT min({RETRY_AT}) AS at FROM parked").read_all()
     first = pa.table(found)["at"][0].as_py()
     # Where the declaration has no retries any more, nothing waits.
     return first is not None and (not spec.lookup_attempts or first.astimezone(UTC) <= runtime.clock())
 
 
-def meet(attempt: Attempt, frames: Mapping[TableName, DataFrame], receipt: Receipt | None) -> Met:
+def look_up(attempt: Attempt, frames: Mapping[TableName, DataFrame], receipt: Receipt | None) -> LookedUp:
     """Look new rows and parked rows that are due up in the dimensions, which are views of the session.
 
     `frames` holds the new rows of the driving input. `receipt` is the newest one, None where everything begins again.
@@ -75,39 +75,39 @@ def meet(attempt: Attempt, frames: Mapping[TableName, DataFrame], receipt: Recei
     now = runtime.clock()
     candidates = frames[driving].withColumn(TRIES_LEFT, F.lit(spec.lookup_attempts + 1))
     waiting, asked_again = None, 0
-    if receipt is not None and receipt.parked is not None:
-        before = read_parked(runtime, spark, spec, receipt.parked)
+    if receipt is not None and receipt.pending_lookups is not None:
+        before = read_pending_lookups(runtime, spark, spec, receipt.pending_lookups)
         is_due_now = F.col(RETRY_AT) <= F.lit(now) if spec.lookup_attempts else F.lit(True)
-        due, asked_again = settle(before.where(is_due_now))
+        due, asked_again = materialize_once(before.where(is_due_now))
         waiting = before.where(~is_due_now)
         # The declaration may have fewer tries by now.
         tries = F.least(F.col(TRIES_LEFT), F.lit(spec.lookup_attempts + 1))
         candidates = candidates.unionByName(due.drop(RETRY_AT).withColumn(TRIES_LEFT, tries))
     # Numbered once: what reads them later must see the same numbers.
-    candidates, _ = settle(candidates.withColumn(ROW, F.monotonically_increasing_id()))
+    candidates, _ = materialize_once(candidates.withColumn(ROW, F.monotonically_increasing_id()))
     shadow_inputs({driving: candidates.drop(TRIES_LEFT)})
     text = spec.query.render(versions=versions, select_also=_also(spec, spec.query))
     columns = [F.col(quoted(name)) for name in spec.columns]
     found = read_declared(spark, text, [name.view for name in spec.query.reads])
-    flagged, _ = settle(as_stored(found, spec).select(*columns, ROW_SEEN, MISSED))
+    flagged, _ = materialize_once(as_stored(found, spec).select(*columns, ROW_SEEN, MISSED))
     missed = flagged.where(MISSED).select(F.col(ROW_SEEN).alias(ROW)).distinct()
     kept = candidates.join(missed, ROW, "left_semi").where(F.col(TRIES_LEFT) > 1)
-    kept, more = settle(
+    kept, more = materialize_once(
         kept.withColumn(TRIES_LEFT, F.col(TRIES_LEFT) - 1).withColumn(
             RETRY_AT, F.lit(now + timedelta(seconds=spec.lookup_delay_seconds))
         )
     )
     rows = flagged.join(kept.select(F.col(ROW).alias(ROW_SEEN)), ROW_SEEN, "left_anti").select(*columns)
     kept = kept.drop(ROW)
-    after, left = settle(kept if waiting is None else kept.unionByName(waiting))
+    after, left = materialize_once(kept if waiting is None else kept.unionByName(waiting))
     if not left and not spec.lookup_attempts:
-        return Met(rows, None, 0)  # nothing waits any more, and nothing will
+        return LookedUp(rows, None, 0)  # nothing waits any more, and nothing will
     if more or asked_again:
-        return Met(rows, _commit(runtime, spark, spec, after, left), left)
-    return Met(rows, None if receipt is None else receipt.parked, left)
+        return LookedUp(rows, _commit(runtime, spark, spec, after, left), left)
+    return LookedUp(rows, None if receipt is None else receipt.pending_lookups, left)
 
 
-def read_parked(runtime: Runtime, spark: SparkSession, spec: TableSpec, version: int) -> DataFrame:
+def read_pending_lookups(runtime: Runtime, spark: SparkSession, spec: TableSpec, version: int) -> DataFrame:
     """The rows of the driving input that are parked at a version, with TRIES_LEFT and RETRY_AT."""
     path = _path(runtime, spec)
     if not exists(path):
@@ -120,7 +120,7 @@ def read_parked(runtime: Runtime, spark: SparkSession, spec: TableSpec, version:
 
 
 def _path(runtime: Runtime, spec: TableSpec) -> Path:
-    return runtime.warehouse.parked(spec.name)
+    return runtime.warehouse.pending_lookups(spec.name)
 
 
 def _also(spec: TableSpec, query: SqlQuery) -> tuple[str, str]:

@@ -19,7 +19,7 @@ from freshline.declare.graph import Graph
 from freshline.declare.names import TableName
 from freshline.engine.declarations import Declarations
 from freshline.errors import FreshlineError
-from freshline.manage.decide import Desk
+from freshline.manage.decide import IntentionWriter
 from freshline.plan.hold import Hold, held_tables
 from freshline.plan.intentions import Intentions, apply_overrides
 from freshline.plan.record import Heartbeat
@@ -30,7 +30,7 @@ SCHEDULER = "scheduler"
 _HEARTBEAT_SECONDS = 2.0
 
 
-class InForce:
+class EffectiveGraph:
     """The graph in force, the intentions of this moment, and the tables that are left alone."""
 
     def __init__(self, declarations: Declarations, control: ControlStore, clock: Callable[[], datetime]) -> None:
@@ -115,7 +115,7 @@ class InForce:
         now = self._clock()
         ended = self._stored.ended(now)
         if ended.overrides or ended.suspensions:
-            for sentence in Desk(self._declarations.graph, self._control, self._clock).end_what_is_over():
+            for sentence in IntentionWriter(self._declarations.graph, self._control, self._clock).end_what_is_over():
                 LOG.info("%s", sentence)
             self._stored = self._control.intentions.read()
         if time.monotonic() - self._scheduler_at >= _HEARTBEAT_SECONDS:
