@@ -61,10 +61,10 @@ class Soak:
         lines = [
             f"{'role':<26}{'MB after warm-up':>17}{'MB at the end':>15}{'MB an hour':>12}{'of RSS':>9}{'CPU-ms/s':>10}"
         ]
-        looks = len(self.dagster)
+        checks = len(self.dagster)
         for name, role in sorted(self.roles.items()):
             # What comes and goes, as runs do, has no slope.
-            if len(role.uss) < looks / 2:
+            if len(role.uss) < checks / 2:
                 continue
             seconds = max(1e-9, role.uss[-1][0] - self.cpu_from)
             lines.append(

@@ -154,7 +154,7 @@ def test_what_a_full_refresh_took_is_known_long_after_it(store):
         store.record_refresh(replace(RECORD, strategy="keys"))
         store.record_refresh(replace(RECORD, strategy="noop", committed=False))
 
-    kept = store.refreshes(ORDERS, limit=1_000, looks=False)
+    kept = store.refreshes(ORDERS, limit=1_000, checks=False)
 
     assert [record.strategy for record in kept] == ["keys"] * KEPT_REFRESHES + ["full"]
 
@@ -441,7 +441,7 @@ def test_a_decision_is_told_among_the_refreshes_and_is_none_of_them(store):
         store.record_refresh(replace(RECORD, strategy="noop", committed=False))
 
     assert store.last_refreshes()[ORDERS].state == "SUCCEEDED"
-    assert [record.state for record in store.refreshes(ORDERS, looks=False)] == ["ALTERED", "SUCCEEDED"]
+    assert [record.state for record in store.refreshes(ORDERS, checks=False)] == ["ALTERED", "SUCCEEDED"]
 
 
 def test_a_change_of_the_intentions_and_its_record_are_both_there_or_neither(store):

@@ -59,7 +59,7 @@ def test_a_store_lost_in_the_middle_loses_no_row_and_its_memory_comes_back(table
     tables.runtime.refresh_log.flush()
     land(tables, 20)
     tables.refresh("per_k")  # the refresh log does not have this one yet
-    before = tables.runtime.control.refreshes(limit=1000, looks=False)
+    before = tables.runtime.control.refreshes(limit=1000, checks=False)
     commits = {(str(one.table), one.version) for one in before if one.committed}
 
     lose(tables.settings)
@@ -76,7 +76,7 @@ def test_a_store_lost_in_the_middle_loses_no_row_and_its_memory_comes_back(table
     assert "by an operator" in str(found)
     assert "wrong prices" in str(found)
     control = tables.runtime.control
-    after = control.refreshes(limit=1000, looks=False)
+    after = control.refreshes(limit=1000, checks=False)
     told = [(str(one.table), one.version) for one in after if one.committed]
     assert len(told) == len(set(told)), "a commit is told twice"
     assert set(told) >= commits
@@ -90,7 +90,7 @@ def test_a_store_lost_in_the_middle_loses_no_row_and_its_memory_comes_back(table
     assert status["per_k"].rows == 3
 
     again = rebuild(tables.settings, epoch_in_use=tables.runtime.epoch)
-    assert control.refreshes(limit=1000, looks=False) == after
+    assert control.refreshes(limit=1000, checks=False) == after
     assert again.epoch == found.epoch == tables.runtime.epoch
 
     rows_logged = tables.runtime.refresh_log.flush()

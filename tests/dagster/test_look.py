@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from freshline.dagster.look import leave_alone
+from freshline.dagster.inspection import leave_alone
 from freshline.declare.graph import Graph
 from freshline.declare.names import TableName
 from freshline.declare.project import read_declarations

@@ -123,7 +123,7 @@ class Runs:
         keys = [{"path": [asset]} for asset in assets]
         return str(self.webserver.ask(LAUNCH, asset=keys)["launchPipelineExecution"]["run"]["runId"])
 
-    def look(self, run: str) -> tuple[str, list[dict[str, Any]], list[str]]:
+    def inspection(self, run: str) -> tuple[str, list[dict[str, Any]], list[str]]:
         """Status, materializations and messages of a run."""
         told = self.webserver.ask(RUN, run=run)
         messages = [event.get("message", "") for event in told["logsForRun"]["events"]]
@@ -133,8 +133,8 @@ class Runs:
         wait_until(met, seconds, self.root / "webserver.log")
 
     def end(self, run: str) -> tuple[str, list[dict[str, Any]], list[str]]:
-        self.wait(lambda: self.look(run)[0] in ("SUCCESS", "FAILURE", "CANCELED"))
-        return self.look(run)
+        self.wait(lambda: self.inspection(run)[0] in ("SUCCESS", "FAILURE", "CANCELED"))
+        return self.inspection(run)
 
 
 @pytest.fixture(scope="module")
@@ -180,7 +180,7 @@ def test_materialize_refreshes_the_tables_in_order_and_shows_what_came_of_it(run
 def test_a_cancelled_run_takes_its_refresh_back_and_leaves_the_table_as_it_was(runs):
     assert runs.end(runs.launch("touch_event"))[0] == "SUCCESS"
     run = runs.launch("slow")
-    runs.wait(lambda: any(message.startswith("slow: ") for message in runs.look(run)[2]))
+    runs.wait(lambda: any(message.startswith("slow: ") for message in runs.inspection(run)[2]))
 
     runs.webserver.ask(TERMINATE, run=run)
 

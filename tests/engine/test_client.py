@@ -97,12 +97,12 @@ def test_an_engine_that_has_died_is_told_with_what_to_do(settings):
 
 def test_a_project_that_cannot_be_started_says_why(settings):
     # No pyproject.toml: the engine cannot find the project.
-    told: list[str] = []
+    on_outcome: list[str] = []
 
     with pytest.raises(SettingsError, match="there is no project"):
-        EngineClient.connect(settings, start=True, progress=told.append)
+        EngineClient.connect(settings, start=True, progress=on_outcome.append)
 
-    assert told[0] == "starting the engine"
+    assert on_outcome[0] == "starting the engine"
     assert not state_file(settings.state).exists()
 
 

@@ -33,30 +33,30 @@ def assets(settings: Settings) -> Path:
 def test_files_that_did_not_change_are_not_read_again(settings, assets):
     declarations = Declarations(settings)
 
-    assert declarations.look() is declarations.look()
+    assert declarations.check() is declarations.check()
 
 
 def test_a_changed_file_is_taken_up_and_told(settings, assets):
     declarations = Declarations(settings)
-    told: list[Graph] = []
-    declarations.on_change(told.append)
+    on_outcome: list[Graph] = []
+    declarations.on_change(on_outcome.append)
     before = declarations.graph
     (assets / "big.sql").write_text(TABLE.format(least=100))
 
-    after = declarations.look()
+    after = declarations.check()
 
     big = TableName.parse("big")
     assert after.spec(big).fingerprint != before.spec(big).fingerprint
-    assert told == [after]
+    assert on_outcome == [after]
 
 
 def test_a_new_and_a_removed_file_are_taken_up(settings, assets):
     declarations = Declarations(settings)
     (assets / "small.sql").write_text(TABLE.format(least=5).replace("big", "small"))
-    assert TableName.parse("small") in declarations.look()
+    assert TableName.parse("small") in declarations.check()
 
     (assets / "small.sql").unlink()
-    assert TableName.parse("small") not in declarations.look()
+    assert TableName.parse("small") not in declarations.check()
 
 
 def test_a_table_in_yaml_is_taken_up_and_changed(settings, assets):
@@ -66,11 +66,11 @@ def test_a_table_in_yaml_is_taken_up_and_changed(settings, assets):
     head = "type: freshline.dagster.FreshlineProjectComponent\nattributes:\n  tables:\n"
     file.write_text(f"{head}    - {{name: small, query: SELECT id FROM orders WHERE id > 5}}\n")
     small = TableName.parse("small")
-    before = declarations.look().spec(small)
+    before = declarations.check().spec(small)
 
     file.write_text(f"{head}    - {{name: small, query: SELECT id FROM orders WHERE id > 500}}\n")
 
-    assert declarations.look().spec(small).fingerprint != before.fingerprint
+    assert declarations.check().spec(small).fingerprint != before.fingerprint
 
 
 def test_errors_are_for_those_who_ask_and_the_graph_before_stays_in_force(settings, assets):
@@ -78,12 +78,12 @@ def test_errors_are_for_those_who_ask_and_the_graph_before_stays_in_force(settin
     before = declarations.graph
     (assets / "big.sql").write_text("CREATE MATERIALIZED TABLE big AS SELECT id FROM nowhere")
 
-    assert declarations.look() is before
+    assert declarations.check() is before
     with pytest.raises(DeclarationError, match="nowhere"):
-        declarations.look_strictly()
+        declarations.check_strictly()
 
     (assets / "big.sql").write_text(TABLE.format(least=2))
-    assert declarations.look_strictly() is not before
+    assert declarations.check_strictly() is not before
     assert declarations.error is None
 
 
@@ -100,7 +100,7 @@ def test_a_change_in_a_module_that_a_python_table_imports_is_a_change(settings, 
     (settings.root / "lib" / "words.py").write_text("LEAST = 2\n")
     os.utime(settings.root / "lib" / "words.py", ns=(1, 1))
 
-    assert declarations.look_strictly().spec(late).fingerprint != before
+    assert declarations.check_strictly().spec(late).fingerprint != before
 
 
 def test_a_file_that_hangs_while_it_loads_stops_neither_the_loops_nor_its_cancelled_request(settings, assets):
@@ -109,16 +109,16 @@ def test_a_file_that_hangs_while_it_loads_stops_neither_the_loops_nor_its_cancel
     (assets / "late.py").write_text("import time\ntime.sleep(1000)\n")
     began = time.monotonic()
 
-    assert declarations.look() is declarations.look() is before
+    assert declarations.check() is declarations.check() is before
     with pytest.raises(CancelledError):
-        declarations.look_strictly(cancelled)
+        declarations.check_strictly(cancelled)
     assert time.monotonic() - began < 20
 
     (assets / "late.py").unlink()
     for process in psutil.Process().children():
         if "python_loading" in " ".join(process.cmdline()):
             process.kill()
-    assert declarations.look_strictly() is not None
+    assert declarations.check_strictly() is not None
 
 
 def cancelled() -> None:

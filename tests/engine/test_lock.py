@@ -88,12 +88,12 @@ def test_a_jvm_that_a_killed_engine_left_is_ended_before_the_warehouse_is_taken(
     before = acquire(tmp_path)
     before.record_jvm(jvm)
     before._handle.close()  # as if it had been killed: the system let go of the lock, the file stays
-    told: list[str] = []
+    on_outcome: list[str] = []
 
-    lock = WarehouseLock.acquire(tmp_path, project=tmp_path, state=tmp_path, progress=told.append)
+    lock = WarehouseLock.acquire(tmp_path, project=tmp_path, state=tmp_path, progress=on_outcome.append)
 
     assert not jvm.alive
-    assert told == [f"ending process {orphan.pid}, which a killed engine left"]
+    assert on_outcome == [f"ending process {orphan.pid}, which a killed engine left"]
     lock.release()
     orphan.wait()
 

@@ -71,13 +71,13 @@ class Bench:
             settings=settings, control=control, warehouse=Warehouse(settings.warehouse), clock=lambda: self.now
         )
         self.control = control
-        declarations: Any = SimpleNamespace(graph=graph, look=lambda: declarations.graph)
+        declarations: Any = SimpleNamespace(graph=graph, check=lambda: declarations.graph)
         self.declarations = declarations
         self.effective_graph = EffectiveGraph(declarations, control, lambda: self.now)
         self.writer = IntentionWriter(graph, control, lambda: self.now)
         self.loops = Loops(runtime, self.effective_graph, self.work, random_number=lambda: 0.0)  # type: ignore[arg-type]
 
-    def tell(
+    def report(
         self,
         table: str,
         *,
@@ -90,7 +90,7 @@ class Bench:
         job = Job(name, RefreshRequest(cause=cause), Cancellation(), lambda message: None)
         if state == "FAILED" and error is None:
             error = QueryError("no", where=table)
-        self.loops.told(
+        self.loops.on_outcome(
             job,
             RefreshResult(
                 table=name,
@@ -192,20 +192,20 @@ def bench(settings) -> Iterator[Bench]:
 
 
 def test_a_commit_wakes_continuous_readers_and_no_others(bench):
-    bench.tell("orders", committed=True)
-    bench.tell("clean", committed=True)
+    bench.report("orders", committed=True)
+    bench.report("clean", committed=True)
 
     assert bench.ready() == ["clean"]
 
 
 def test_a_commit_of_a_manual_refresh_wakes_too(bench):
-    bench.tell("orders", committed=True, cause=MANUAL)
+    bench.report("orders", committed=True, cause=MANUAL)
 
     assert bench.ready() == ["clean"]
 
 
 def test_a_look_that_found_nothing_wakes_nobody(bench):
-    bench.tell("orders", committed=False)
+    bench.report("orders", committed=False)
 
     assert bench.ready() == []
 
@@ -217,7 +217,7 @@ def test_what_was_never_refreshed_is_brought_in_upstreams_first(bench):
         names = bench.work.take()
         order += names
         for name in names:
-            bench.tell(name)
+            bench.report(name)
         with bench.loops._lock:
             bench.loops._submit(bench.loops._ready(bench.work.busy, time.monotonic()))
 
@@ -232,7 +232,7 @@ def test_a_first_refresh_waits_for_the_first_version_of_what_it_reads(bench):
 
 
 def test_a_reader_of_a_log_that_always_grows_runs_beside_it(bench):
-    bench.tell("orders", committed=True)
+    bench.report("orders", committed=True)
     bench.wish(POLLED, "orders")
     assert bench.ready() == ["clean", "orders"]
 
@@ -242,7 +242,7 @@ def test_a_reader_of_a_log_that_always_grows_runs_beside_it(bench):
 
 def test_a_table_that_is_due_waits_for_what_is_brought_in_for_it(bench):
     for name in ("orders", "clean"):
-        bench.tell(name)
+        bench.report(name)
     bench.forget_wishes()
     bench.wish_due("hourly")
     assert bench.submit() == ["orders"]
@@ -252,13 +252,13 @@ def test_a_table_that_is_due_waits_for_what_is_brought_in_for_it(bench):
     assert bench.ready() == []
 
     bench.work.running = frozenset()
-    bench.tell("orders")
+    bench.report("orders")
     bench.wish(POLLED, "orders")
     assert bench.submit() == ["clean", "orders"]
 
 
 def test_a_table_that_is_being_refreshed_is_not_asked_for_again(bench):
-    bench.tell("orders", committed=True)
+    bench.report("orders", committed=True)
     bench.work.running = frozenset({TableName.parse("clean")})
 
     assert bench.ready() == []
@@ -268,17 +268,17 @@ def test_a_failed_table_rests_and_what_is_only_due_waits_with_it(bench):
     bench.loops._step()
     assert bench.work.take() == ["orders"]
 
-    bench.tell("orders", state="FAILED")
+    bench.report("orders", state="FAILED")
 
     assert bench.ready() == []
     failures = bench.loops._memory.failures[TableName.parse("orders")]
     assert failures.count == 1
-    bench.tell("orders")
+    bench.report("orders")
     assert not bench.loops._memory.failures
 
 
 def test_a_failed_manual_refresh_does_not_count(bench):
-    bench.tell("orders", state="FAILED", cause=MANUAL)
+    bench.report("orders", state="FAILED", cause=MANUAL)
 
     assert not bench.loops._memory.failures
 
@@ -319,13 +319,13 @@ def test_a_longer_freshness_is_kept_in_another_mode_from_the_next_step_on(bench)
     assert bench.loops._memory.graph.mode(TableName.parse("hourly")) is Mode.CONTINUOUS
     bench.work.take()
     bench.forget_wishes()
-    bench.tell("clean", committed=True)
+    bench.report("clean", committed=True)
     assert bench.ready() == ["hourly"]
 
     bench.alter("hourly", None)
     bench.loops._step()
     bench.forget_wishes()
-    bench.tell("clean", committed=True)
+    bench.report("clean", committed=True)
     assert bench.ready() == []
     assert [state for state, _ in bench.states("hourly")] == ["ALTERED", "ALTERED"]
 
@@ -344,7 +344,7 @@ def test_a_refresh_in_flight_is_not_begun_again_by_another_mode(bench):
 
     assert "hourly" not in bench.step()
     bench.work.running = frozenset()
-    bench.tell("hourly", committed=True)
+    bench.report("hourly", committed=True)
     assert "hourly" in bench.step()
 
 
@@ -372,16 +372,16 @@ def test_a_suspended_table_and_those_below_are_left_alone_until_it_is_resumed(be
     bench.suspend("clean")
     bench.loops._step()
     bench.work.take()
-    bench.tell("orders", committed=True)
+    bench.report("orders", committed=True)
 
     assert bench.step() == ["orders"]
-    bench.tell("orders", committed=True)
+    bench.report("orders", committed=True)
     assert bench.step() == ["orders"]
 
-    bench.tell("orders")
+    bench.report("orders")
     bench.resume("clean")
     assert bench.step() == ["orders"]  # clean is due, and orders is brought in for it
-    bench.tell("orders", committed=True)
+    bench.report("orders", committed=True)
     assert bench.step() == ["clean", "orders"]
 
 
@@ -417,7 +417,7 @@ def test_a_suspension_ends_by_itself_also_after_a_restart(bench):
 def test_a_table_that_fails_five_times_over_fifteen_minutes_is_suspended_with_its_error(bench):
     for _ in range(5):
         assert not bench.control.intentions.read().suspensions
-        bench.tell("hourly", state="FAILED")
+        bench.report("hourly", state="FAILED")
         bench.now += timedelta(minutes=4)
 
     (suspension,) = bench.control.intentions.read().suspensions.values()
@@ -430,7 +430,7 @@ def test_a_table_that_fails_five_times_over_fifteen_minutes_is_suspended_with_it
 
 def test_a_table_that_waits_for_its_start_to_be_stated_is_not_suspended_meanwhile(bench):
     for _ in range(9):
-        bench.tell("hourly", state="FAILED", error=DefinitionChangedError("say from when on", where="hourly"))
+        bench.report("hourly", state="FAILED", error=DefinitionChangedError("say from when on", where="hourly"))
         bench.now += timedelta(minutes=4)
 
     assert not bench.control.intentions.read().suspensions
@@ -439,7 +439,7 @@ def test_a_table_that_waits_for_its_start_to_be_stated_is_not_suspended_meanwhil
 
 def test_a_success_begins_the_count_anew(bench):
     for number in range(9):
-        bench.tell("hourly", state="SUCCEEDED" if number == 4 else "FAILED")
+        bench.report("hourly", state="SUCCEEDED" if number == 4 else "FAILED")
         bench.now += timedelta(minutes=5)
 
     assert bench.control.intentions.failures()[TableName.parse("hourly")].count == 4
@@ -448,11 +448,11 @@ def test_a_success_begins_the_count_anew(bench):
 
 def test_failures_are_counted_on_after_a_restart(bench):
     for _ in range(4):
-        bench.tell("hourly", state="FAILED")
+        bench.report("hourly", state="FAILED")
         bench.now += timedelta(minutes=5)
     bench.loops = Loops(bench.loops._runtime, bench.effective_graph, bench.work, random_number=lambda: 0.0)
 
-    bench.tell("hourly", state="FAILED")
+    bench.report("hourly", state="FAILED")
 
     assert bench.control.intentions.read().suspensions
 
@@ -469,7 +469,7 @@ def test_failures_are_counted_on_after_a_restart(bench):
 )
 def test_neither_transient_errors_nor_what_nobody_scheduled_suspends(bench, table, cause, error):
     for _ in range(10):
-        bench.tell(table, state="FAILED", cause=cause, error=error)
+        bench.report(table, state="FAILED", cause=cause, error=error)
         bench.now += timedelta(minutes=5)
 
     assert bench.control.intentions.failures() == {}
@@ -525,13 +525,13 @@ def test_a_store_that_is_away_stops_nothing_and_is_told_once(bench, settings, ca
 
     with caplog.at_level("INFO", logger="freshline.engine"):
         for _ in range(3):
-            bench.tell("orders", committed=True)
+            bench.report("orders", committed=True)
             assert bench.step() == ["clean", "orders"]
-            bench.tell("clean")
+            bench.report("clean")
 
     assert "hourly" in {str(name) for name in bench.effective_graph.held}
-    told = [record.levelname for record in caplog.records if record.levelname != "INFO"]
-    assert told == ["WARNING", "WARNING"]
+    on_outcome = [record.levelname for record in caplog.records if record.levelname != "INFO"]
+    assert on_outcome == ["WARNING", "WARNING"]
 
     file.rmdir()
     aside.rename(file)
@@ -551,12 +551,12 @@ def test_what_is_due_leaves_out_what_is_suspended_and_what_is_below(bench):
 
 
 def test_ages_are_looked_at_when_the_first_table_becomes_due_and_not_before(bench, monkeypatch):
-    looks = []
-    look = bench.loops.status
+    checks = []
+    check = bench.loops.status
 
     def counted(**how):
-        looks.append(bench.now)
-        return look(**how)
+        checks.append(bench.now)
+        return check(**how)
 
     monkeypatch.setattr(bench.loops, "status", counted)
 
@@ -564,10 +564,10 @@ def test_ages_are_looked_at_when_the_first_table_becomes_due_and_not_before(benc
         """How many looks a step makes, after a time in which the loops have rested."""
         bench.now += timedelta(seconds=seconds)
         bench.loops._rested_at = 0.0
-        before = len(looks)
+        before = len(checks)
         bench.loops._step()
         bench.work.take()
-        return len(looks) - before
+        return len(checks) - before
 
     bench.bring_in_all()
     assert steps(0) == 1
@@ -596,7 +596,7 @@ def test_ages_are_looked_at_when_the_first_table_becomes_due_and_not_before(benc
             committed=True,
         )
     )
-    bench.tell("orders", committed=True)
+    bench.report("orders", committed=True)
     assert steps(0) == 1
 
 

@@ -452,12 +452,12 @@ def test_a_jvm_that_outlives_its_supervisor_is_ended_by_the_next_start(tmp_path)
         assert first.state.process.wait(10)
         outlived = first.state.jvm.alive
         assert outlived
-        told: list[str] = []
+        on_outcome: list[str] = []
 
-        second = project.connect(progress=told.append)
+        second = project.connect(progress=on_outcome.append)
 
         assert not first.state.jvm.alive
-        assert f"ending process {first.state.jvm.pid}, which a killed engine left" in told
+        assert f"ending process {first.state.jvm.pid}, which a killed engine left" in on_outcome
         second.stop()
     finally:
         with contextlib.suppress(ProcessLookupError):

@@ -68,7 +68,7 @@ class Bench:
             lock=lambda name: threading.Lock(),
             failpoint=lambda point: None,
         )
-        declarations: Any = SimpleNamespace(graph=self.graph, look_strictly=lambda check: self.graph)
+        declarations: Any = SimpleNamespace(graph=self.graph, check_strictly=lambda check: self.graph)
         effective_graph = EffectiveGraph(declarations, control, lambda: datetime.now(UTC))
         self.requests = Requests(runtime, effective_graph, self.work, lambda graph: (TableName.parse("d"),))
 
@@ -264,12 +264,12 @@ def test_a_request_whose_process_was_killed_is_cancelled_at_the_next_look(bench)
     asker = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     request = bench.requests.submit("refresh", {}, asker.pid)
     assert begun.wait(10)
-    bench.requests.look_after()
+    bench.requests.watch_over()
     assert not request.cancellation.cancelled
     asker.kill()
     asker.wait()
 
-    bench.requests.look_after()
+    bench.requests.watch_over()
 
     assert request.cancellation.cancelled
     assert bench.wait(request)[-1]["state"] == "CANCELLED"
@@ -286,11 +286,11 @@ def test_a_request_whose_asker_has_gone_is_cancelled(bench):
     bench.refresh = refresh
     request = bench.requests.submit("refresh", {})
     assert begun.wait(10)
-    bench.requests.look_after()
+    bench.requests.watch_over()
     assert not request.cancellation.cancelled
 
     request.asked_at -= ASKER_GONE_SECONDS + 1
-    bench.requests.look_after()
+    bench.requests.watch_over()
 
     assert request.cancellation.cancelled
     assert bench.wait(request)[-1]["state"] == "CANCELLED"
@@ -302,7 +302,7 @@ def test_a_request_that_ended_long_ago_is_forgotten(bench):
     assert bench.requests.find(request.id) is request
 
     request.ended_at = time.monotonic() - KEPT_SECONDS - 1
-    bench.requests.look_after()
+    bench.requests.watch_over()
 
     with pytest.raises(RequestError, match="ended long ago"):
         bench.requests.find(request.id)
@@ -367,7 +367,7 @@ def test_the_start_of_a_changed_declaration_is_checked(bench, start, said):
 def test_savepoints_are_made_and_dropped_and_a_wrong_wish_is_told(settings):
     tables = SmallTables(settings, {"a": SOURCE.format(name="a"), "b": TABLE.format(name="b", reads="a")})
     tables.commit("b", [1])
-    declarations: Any = SimpleNamespace(graph=tables.runtime.graph, look_strictly=lambda check: tables.runtime.graph)
+    declarations: Any = SimpleNamespace(graph=tables.runtime.graph, check_strictly=lambda check: tables.runtime.graph)
     effective_graph = EffectiveGraph(declarations, tables.runtime.control, lambda: datetime.now(UTC))
     work = Work(succeeded, 1, lambda job, outcome: None)
     requests = Requests(tables.runtime, effective_graph, work, lambda graph: ())

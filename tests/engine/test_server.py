@@ -216,7 +216,7 @@ def test_events_are_numbered_and_come_once(client, control):
 
 def test_a_poll_is_answered_at_the_next_event(client, control):
     request = control.submit("sql", {})
-    threading.Timer(0.3, request.tell, [{"type": "done", "state": "SUCCEEDED", "error": None}]).start()
+    threading.Timer(0.3, request.report, [{"type": "done", "state": "SUCCEEDED", "error": None}]).start()
     began = time.monotonic()
 
     _, answer = client.ask("GET", f"/requests/{request.id}/events?after=0&wait=8")

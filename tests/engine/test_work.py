@@ -34,13 +34,13 @@ class Bench:
     def __init__(
         self,
         threads: int,
-        told: Callable[[Job, RefreshResult | None], None] = lambda job, outcome: None,
+        on_outcome: Callable[[Job, RefreshResult | None], None] = lambda job, outcome: None,
         takes_long: Callable[[TableName], bool] = lambda table: False,
     ) -> None:
         self.begun: list[tuple[str, str]] = []
         self.changed = threading.Condition()
         self.gates: dict[str, threading.Event] = {}
-        self.work = Work(self.refresh, threads, told, takes_long)
+        self.work = Work(self.refresh, threads, on_outcome, takes_long)
 
     def refresh(self, job: Job) -> RefreshResult:
         with self.changed:
@@ -121,29 +121,29 @@ def test_a_job_that_waits_for_its_table_lets_others_pass():
 
 
 def test_a_refresh_that_raises_does_not_end_the_thread():
-    told: list[tuple[str, bool]] = []
+    on_outcome: list[tuple[str, bool]] = []
 
     def refresh(job: Job) -> RefreshResult:
         if str(job.table) == "broken":
             raise RuntimeError("a mistake")
         return outcome(job.table)
 
-    work = Work(refresh, 1, lambda job, outcome: told.append((str(job.table), outcome is not None)))
+    work = Work(refresh, 1, lambda job, outcome: on_outcome.append((str(job.table), outcome is not None)))
     broken = work.submit(job("broken"))
     with pytest.raises(RuntimeError, match="a mistake"):
         broken.outcome.result(10)
 
     assert work.submit(job("sound")).outcome.result(10).state == "SUCCEEDED"
-    assert told == [("broken", False), ("sound", True)]
+    assert on_outcome == [("broken", False), ("sound", True)]
 
 
 def test_who_sees_an_outcome_finds_everybody_told():
-    told = threading.Event()
-    work = Work(lambda job: outcome(job.table), 1, lambda job, outcome: told.set())
+    on_outcome = threading.Event()
+    work = Work(lambda job: outcome(job.table), 1, lambda job, outcome: on_outcome.set())
 
     work.submit(job("orders")).outcome.result(10)
 
-    assert told.is_set()
+    assert on_outcome.is_set()
 
 
 def test_closing_leaves_what_was_not_begun():

@@ -14,7 +14,7 @@ from freshline.plan.union import UnionToken
 from freshline.sources.files.position import FileMark, FilesPosition
 from freshline.sources.files.reader import split_files
 from freshline.sources.kafka.position import TopicPosition
-from freshline.sources.kafka.topic import TopicLook, TopicRange, require_unread, split_topic
+from freshline.sources.kafka.topic import TopicInspection, TopicRange, require_unread, split_topic
 
 AT = datetime(2026, 11, 1, 12, tzinfo=UTC)
 START = TopicPosition("c", "t", "id-1", {0: 10, 1: 20})
@@ -77,12 +77,12 @@ def test_a_log_that_went_on_with_another_topic_cannot_tell():
 @pytest.mark.parametrize(
     ("look", "error"),
     [
-        (TopicLook("c", "t", "id-1", {0: 0, 1: 0, 2: 0}, {0: 15, 1: 20, 2: 4}), None),
-        (TopicLook("c", "t", "id-1", {0: 0, 1: 30, 2: 0}, {0: 15, 1: 40, 2: 4}), None),
-        (TopicLook("c", "t", "id-1", {0: 11, 1: 0, 2: 0}, {0: 15, 1: 20, 2: 4}), OffsetsLostError),
-        (TopicLook("c", "t", "id-1", {0: 0, 1: 0, 2: 0}, {0: 14, 1: 20, 2: 4}), OffsetsLostError),
-        (TopicLook("c", "t", "id-1", {0: 0, 1: 0}, {0: 15, 1: 20}), OffsetsLostError),
-        (TopicLook("c", "t", "id-2", {0: 0, 1: 0, 2: 0}, {0: 15, 1: 20, 2: 4}), TopicReplacedError),
+        (TopicInspection("c", "t", "id-1", {0: 0, 1: 0, 2: 0}, {0: 15, 1: 20, 2: 4}), None),
+        (TopicInspection("c", "t", "id-1", {0: 0, 1: 30, 2: 0}, {0: 15, 1: 40, 2: 4}), None),
+        (TopicInspection("c", "t", "id-1", {0: 11, 1: 0, 2: 0}, {0: 15, 1: 20, 2: 4}), OffsetsLostError),
+        (TopicInspection("c", "t", "id-1", {0: 0, 1: 0, 2: 0}, {0: 14, 1: 20, 2: 4}), OffsetsLostError),
+        (TopicInspection("c", "t", "id-1", {0: 0, 1: 0}, {0: 15, 1: 20}), OffsetsLostError),
+        (TopicInspection("c", "t", "id-2", {0: 0, 1: 0, 2: 0}, {0: 15, 1: 20, 2: 4}), TopicReplacedError),
     ],
 )
 def test_a_tail_that_is_not_there_any_more_is_told(look, error):

@@ -128,7 +128,7 @@ class Shop:
         lag = next(status["lag_seconds"] for status in statuses if status["table"] == table)
         return None if lag is None else float(lag)
 
-    def looks(self, count: int) -> list[float]:
+    def checks(self, count: int) -> list[float]:
         """The lag of the table beside, at so many moments about a third of a second apart."""
         found: list[float] = []
         ended = threading.Event()
@@ -210,8 +210,8 @@ def test_sixty_days_are_replaced_beside_live_tables_and_through_kills(shop):
     shop.run("refresh")
     shop.thread.start()
     # The first refreshes of an engine are slow: they say nothing about what comes.
-    shop.looks(80)
-    before = shop.looks(120)
+    shop.checks(80)
+    before = shop.checks(120)
 
     last = shop.today - timedelta(days=1)
     asked = ("backfill", "daily", "--from", str(shop.first), "--to", str(last), "--again", "--id", "story")

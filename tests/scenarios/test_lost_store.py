@@ -61,7 +61,7 @@ def missing(
 def records(project: Project) -> list[RefreshResult]:
     store = ControlStore.open(project.settings.control_store)
     try:
-        return store.refreshes(limit=10_000, looks=False)
+        return store.refreshes(limit=10_000, checks=False)
     finally:
         store.close()
 

@@ -43,7 +43,7 @@ def loops_over(runtime: Runtime, declarations: Declarations) -> Iterator[None]:
             runtime, job.table, job.request, cancellation=job.cancellation, progress=job.progress
         ),
         2,
-        lambda job, outcome: loops[0].told(job, outcome),
+        lambda job, outcome: loops[0].on_outcome(job, outcome),
     )
     loops.append(Loops(runtime, effective_graph, work))
     loops[0].start()

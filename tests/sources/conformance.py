@@ -60,7 +60,7 @@ class System(ABC):
         return json.dumps(row).encode()
 
     def send(self, *records: Row | bytes) -> None:
-        """Records that the next look finds, in this order."""
+        """Records that the next inspection finds, in this order."""
         self.put([record if isinstance(record, bytes) else self.encode(record) for record in records])
 
     @abstractmethod

@@ -63,7 +63,7 @@ def answer_managing(
 ) -> int:
     """Do what the statement says and print what came of it; the exit code."""
 
-    def tell(value: object, text: str) -> int:
+    def report(value: object, text: str) -> int:
         click.echo(json.dumps(value, indent=2) if as_json else text)
         return 0
 
@@ -74,32 +74,32 @@ def answer_managing(
             return _ask_engine(settings, client, statement, as_json)
         case SetFreshness() | ResetFreshness() | Suspend() | Resume() | Create() | Drop():
             changed = _change(settings, statement)
-            return tell(changed.as_json(), "\n".join([changed.sentence, *getattr(changed, "warnings", ())]))
+            return report(changed.as_json(), "\n".join([changed.sentence, *getattr(changed, "warnings", ())]))
         case CreateSavepoint() | RestoreSavepoint() | DropSavepoint() | ShowSavepoints():
-            return tell(*_savepoint(settings, client, statement))
+            return report(*_savepoint(settings, client, statement))
         case ShowTables():
             with open_status(settings, open_project(settings)) as read:
                 statuses, now = read()
-            return tell([status.as_json() for status in statuses], status_text(statuses, now))
+            return report([status.as_json() for status in statuses], status_text(statuses, now))
         case ShowRefreshes(wanted):
             records = read_refreshes(settings, None if wanted is None else str(wanted), limit or 1000)
-            return tell([record.as_json() for record in records], refreshes_text(records))
+            return report([record.as_json() for record in records], refreshes_text(records))
         case ShowCreate(table):
             from freshline.manage.declaration import declaration_text
 
             graph = open_project(settings)
             text = declaration_text(settings, graph, _known(graph, table))
-            return tell({"table": str(table), "statement": text}, text)
+            return report({"table": str(table), "statement": text}, text)
         case Describe(table, extended):
             graph = open_project(settings)
             value, text = describe(settings, graph, _known(graph, table), extended=extended)
-            return tell(value, text)
+            return report(value, text)
         case Explain(table):
             text, found = explain(settings, [str(table)])[0]
-            return tell([found], text)
+            return report([found], text)
         case ExplainFreshness(table):
             text, found = explain_promises(settings, [str(table)])[0]
-            return tell([found], text)
+            return report([found], text)
         case other:
             assert_never(other)
 

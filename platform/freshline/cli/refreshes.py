@@ -56,7 +56,7 @@ def read_refreshes(settings: Settings, table: str | None, limit: int, *, changes
 
         store = ControlStore.open(settings.control_store)
         try:
-            records = store.refreshes(name, limit, looks=not changes)
+            records = store.refreshes(name, limit, checks=not changes)
         finally:
             store.close()
     if not records and name is not None:

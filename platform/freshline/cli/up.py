@@ -49,7 +49,7 @@ def command(detach: bool, port: int | None, project: Path | None, as_json: bool)
         with Progress() as progress:
             supervisor.start(progress)
         try:
-            _tell_ready(settings, supervisor.url, as_json)
+            _report_ready(settings, supervisor.url, as_json)
             if not as_json:
                 click.echo("Ctrl-C ends the engine and Dagster.", err=True)
             return supervisor.watch(threading.Event())
@@ -60,7 +60,7 @@ def command(detach: bool, port: int | None, project: Path | None, as_json: bool)
             supervisor.stop()
 
 
-def _tell_ready(settings: Settings, url: str | None, as_json: bool) -> None:
+def _report_ready(settings: Settings, url: str | None, as_json: bool) -> None:
     click.echo(json.dumps({"url": url}) if as_json else f"Dagster UI: {url}")
     if settings.dagster_token is not None and not as_json:
         click.echo(f"A browser opens {url}/?token=.. once, with the token of {settings.dagster_token}.", err=True)
@@ -69,7 +69,7 @@ def _tell_ready(settings: Settings, url: str | None, as_json: bool) -> None:
 def _detach(settings: Settings, port: int | None, as_json: bool) -> int:
     record = UpRecord.read(record_file(settings))
     if record is not None and record.supervisor.alive and record.url:
-        _tell_ready(settings, record.url, as_json)
+        _report_ready(settings, record.url, as_json)
         return 0
     chosen = settings.dagster_port if port is None else port
     if chosen:
@@ -99,5 +99,5 @@ def _detach(settings: Settings, port: int | None, as_json: bool) -> int:
                 break
         else:
             raise EngineError(f"it is still starting: {last_line(log)}. `freshline down` ends it.")
-    _tell_ready(settings, record.url, as_json)
+    _report_ready(settings, record.url, as_json)
     return 0

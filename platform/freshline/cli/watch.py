@@ -28,7 +28,7 @@ from freshline.errors import FreshlineError, RequestError
 if TYPE_CHECKING:
     from freshline.plan.record import Heartbeat
     from freshline.report.alerts.process import Identity
-    from freshline.report.alerts.silence import SchedulerLook
+    from freshline.report.alerts.silence import SchedulerCheck
     from freshline.report.alerts.watch import Surroundings
 
 LOG = logging.getLogger(__name__)
@@ -51,11 +51,11 @@ def command(once: bool, project: Path | None, as_json: bool) -> None:
     settings = open_settings(project)
     surroundings, own = surroundings_of(settings), identity()
     # SQLAlchemy and delta-rs are imported when they are used, like all that is heavy.
-    from freshline.report.alerts.process import look_once, run
+    from freshline.report.alerts.process import check_once, run
 
     _log_to_stderr()
     if once:
-        told = look_once(settings, surroundings, own)
+        told = check_once(settings, surroundings, own)
         if as_json:
             click.echo(json.dumps([message.as_json() for message in told], indent=2))
         return
@@ -71,7 +71,7 @@ def surroundings_of(settings: Settings) -> Surroundings:
 
     declarations, up = Declarations(settings), Up(settings)
     return Surroundings(
-        graph=declarations.look,
+        graph=declarations.check,
         scheduler=_scheduler_reader(settings),
         ended=lambda heartbeats: [*_ended_engine(settings, heartbeats), *up.ended()],
         dagster_url=lambda: settings.dagster_url or up.url,
@@ -132,11 +132,11 @@ def _ended_engine(settings: Settings, heartbeats: Mapping[str, Heartbeat]) -> li
     return []
 
 
-def _scheduler_reader(settings: Settings) -> Callable[[], SchedulerLook | None]:
+def _scheduler_reader(settings: Settings) -> Callable[[], SchedulerCheck | None]:
     """Looks into Dagster's storage, where this project has one; what is wrong with it is said once."""
     trouble: list[str] = []
 
-    def read() -> SchedulerLook | None:
+    def read() -> SchedulerCheck | None:
         if not (settings.state / "dagster").is_dir():
             return None
         try:

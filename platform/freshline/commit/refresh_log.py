@@ -51,7 +51,7 @@ _WITHOUT = ("id", "fingerprint")
 
 
 def _schema() -> pa.Schema:
-    """One column for each field of a result that has a single value, and `looks`, the count of results in a row."""
+    """One column for each field of a result that has a single value, and `checks`, the count of results in a row."""
     types = {name: _plain(hint) for name, hint in get_type_hints(RefreshResult).items() if name not in _WITHOUT}
     columns = [(name, _TYPES[kind]) for name, kind in types.items() if kind in _TYPES]
     return pa.schema([*columns, ("looks", pa.int32())])
@@ -70,29 +70,29 @@ _MOST_FILES = 64
 
 
 @dataclass(frozen=True)
-class Looks:
+class Checks:
     """A record, and how many looks it stands for."""
 
     record: RefreshResult
     count: int = 1
 
 
-def condense(records: Iterable[RefreshResult]) -> list[Looks]:
+def condense(records: Iterable[RefreshResult]) -> list[Checks]:
     """Records in their order, where looks of a table that found nothing are one until something else happens to it.
 
     The last of them stands for all, with the seconds of all.
     """
-    found: list[Looks] = []
+    found: list[Checks] = []
     place: dict[str, int] = {}
     for record in records:
         name = str(record.table)
         before = place.get(name)
         if before is not None and record.is_check and _is_alike(found[before].record, record):
             seconds = found[before].record.seconds + record.seconds
-            found[before] = Looks(replace(record, seconds=seconds), found[before].count + 1)
+            found[before] = Checks(replace(record, seconds=seconds), found[before].count + 1)
             continue
         place[name] = len(found)
-        found.append(Looks(record))
+        found.append(Checks(record))
     return found
 
 
@@ -184,9 +184,9 @@ def read_newest_records(warehouse: Path, most: int) -> list[RefreshResult]:
     return [record for _, _, record in found]
 
 
-def rows_of(looks: Sequence[Looks]) -> pa.Table:
+def rows_of(checks: Sequence[Checks]) -> pa.Table:
     """The rows of the table."""
-    return pa.Table.from_pylist([{**_row(one.record), "looks": one.count} for one in looks], schema=SCHEMA)
+    return pa.Table.from_pylist([{**_row(one.record), "looks": one.count} for one in checks], schema=SCHEMA)
 
 
 def _row(record: RefreshResult) -> dict[str, Any]:

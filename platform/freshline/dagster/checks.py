@@ -35,8 +35,8 @@ from freshline.commit.control_store import ControlStore
 from freshline.commit.delta_log import read_receipts
 from freshline.commit.warehouse import Warehouse
 from freshline.dagster.freshness import CHECK, DESCRIPTION, Verdict, verdict
+from freshline.dagster.inspection import Inspection, inspect, opened
 from freshline.dagster.keys import AssetKeys
-from freshline.dagster.look import Look, opened, take_look
 from freshline.dagster.materialize import PROCESS, Connect, closable, failure, process_tag
 from freshline.dagster.scheduler import ENGINE, sensor_states
 from freshline.declare.graph import Graph
@@ -105,17 +105,17 @@ def check_specs(graph: Graph, keys: AssetKeys) -> list[AssetCheckSpec]:
 
 
 def read_facts(
-    settings: Settings, control: ControlStore, look: Look, name: TableName, engine: Heartbeat | None
+    settings: Settings, control: ControlStore, inspection: Inspection, name: TableName, engine: Heartbeat | None
 ) -> Facts:
     """Read what the checks of one table need. Reads its log where it has constraints, and its newest records."""
-    spec, status = look.graph.spec(name), look.statuses[name]
+    spec, status = inspection.graph.spec(name), inspection.statuses[name]
     path = Warehouse(settings.warehouse).path(name)
-    violations = recent_violations(path, look.now) if spec.constraints else {}
+    violations = recent_violations(path, inspection.now) if spec.constraints else {}
     arrivals = Arrivals()
     if is_quarantining(spec):
-        records = control.refreshes(name, MOST_RECORDS, looks=False)
-        arrivals = add_records({}, reversed(records)).get(name, History()).arrivals(look.now)
-    return Facts(spec, status, violations, arrivals, engine, look.reasons.get(name), look.now)
+        records = control.refreshes(name, MOST_RECORDS, checks=False)
+        arrivals = add_records({}, reversed(records)).get(name, History()).arrivals(inspection.now)
+    return Facts(spec, status, violations, arrivals, engine, inspection.reasons.get(name), inspection.now)
 
 
 def recent_violations(path: Any, now: datetime) -> dict[str, Violation]:
@@ -243,10 +243,10 @@ def evaluate_checks(
         assert name is not None, "only checks of these tables can be selected"
         asked.setdefault(name, set()).add(key.name)
     with opened(settings) as control:
-        look = take_look(settings, graph, keys, control, sensor_states(context.instance), now)
+        inspection = inspect(settings, graph, keys, control, sensor_states(context.instance), now)
         engine = control.heartbeats.read().get(ENGINE)
         for name, checks in asked.items():
-            for each in _known(settings, control, look, name, engine):
+            for each in _known(settings, control, inspection, name, engine):
                 by_person = each.check == UNIQUE_KEY and _is_asked(context, keys.check(name, UNIQUE_KEY))
                 if each.check in checks and not by_person:
                     yield each.result(keys[name])
@@ -262,10 +262,10 @@ def evaluate_checks(
 
 
 def _known(
-    settings: Settings, control: ControlStore, look: Look, name: TableName, engine: Heartbeat | None
+    settings: Settings, control: ControlStore, inspection: Inspection, name: TableName, engine: Heartbeat | None
 ) -> Iterator[Verdict]:
-    yield verdict(look.statuses[name], look.statuses, look.graph.driving(name), look.reasons)
-    yield from quick_verdicts(read_facts(settings, control, look, name, engine), settings)
+    yield verdict(inspection.statuses[name], inspection.statuses, inspection.graph.driving(name), inspection.reasons)
+    yield from quick_verdicts(read_facts(settings, control, inspection, name, engine), settings)
 
 
 def _is_asked(context: AssetCheckExecutionContext, key: AssetCheckKey) -> bool:

@@ -40,7 +40,7 @@ from freshline.dagster.partitions import (
     newest_event,
     partition_event,
     unknown,
-    untold,
+    unreported,
     values_of,
 )
 from freshline.declare.names import TableName
@@ -137,11 +137,11 @@ def materialize(asked: Materialization, connect: Connect, context: AssetExecutio
     if outcome is None:
         raise failure(done.get("error") or {"code": "ENGINE", "message": _unanswered(asked.name, done.get("state"))})
     if outcome["state"] != "SUCCEEDED":
-        raise failure(outcome.get("error") or {"code": outcome["state"], "message": _told(outcome)}, outcome)
-    context.log.info(_told(outcome))
+        raise failure(outcome.get("error") or {"code": outcome["state"], "message": _summary(outcome)}, outcome)
+    context.log.info(_summary(outcome))
     for problem in outcome.get("problems", ()):
         context.log.warning(_sentence(problem))
-    newly = untold(context.instance, asked.key, outcome.get("partitions", ()), seen)
+    newly = unreported(context.instance, asked.key, outcome.get("partitions", ()), seen)
     for key in newly or unknown(context.instance, asked.key, values_of(asked.spec)):
         # What the engine brought in by itself; of more, the sensor tells at its next ticks.
         context.log_event(partition_event(asked.key, key, {}, outcome["version"]))
@@ -181,10 +181,10 @@ def materialize_partitions(
                     case "progress":
                         context.log.info(_sentence({"where": event.get("table"), "message": event["message"]}))
                     case "plan":
-                        _tell_plan(context, event["chunks"])
+                        _report_plan(context, event["chunks"])
                     case "outcome":
                         outcomes.append(event["outcome"])
-                        _tell_partition(asked, context, event["outcome"], single=wanted.single)
+                        _report_partition(asked, context, event["outcome"], single=wanted.single)
                     case "backfill":
                         ended = event
                     case "done":
@@ -241,18 +241,18 @@ def wait_for_steps(names: Sequence[TableName], context: AssetExecutionContext) -
             time.sleep(_STEP_SECONDS)
 
 
-def _tell_plan(context: AssetExecutionContext, chunks: Sequence[Mapping[str, Any]]) -> None:
+def _report_plan(context: AssetExecutionContext, chunks: Sequence[Mapping[str, Any]]) -> None:
     skipped = [str(chunk["partition"]) for chunk in chunks if chunk["action"] == "skip"]
     context.log.info(f"{len(chunks) - len(skipped)} partitions are replaced")
     if skipped:
         context.log.info(f"{len(skipped)} stay, an earlier run of this backfill has committed them")
 
 
-def _tell_partition(
+def _report_partition(
     asked: Materialization, context: AssetExecutionContext, outcome: Mapping[str, Any], *, single: bool
 ) -> None:
     """Dagster hears of a partition now, so that the bar is true whatever becomes of the run."""
-    context.log.info(_told(outcome))
+    context.log.info(_summary(outcome))
     if outcome["state"] != "SUCCEEDED":
         return
     if outcome.get("partition") is None:
@@ -385,7 +385,7 @@ def closable(events: Iterator[dict[str, Any]]) -> Generator[dict[str, Any], None
     yield from events
 
 
-def _each_step_once(tell: Callable[[str], None]) -> Callable[[str], None]:
+def _each_step_once(report: Callable[[str], None]) -> Callable[[str], None]:
     """While an engine starts, its client repeats the step with the seconds so far; a run keeps every line for ever."""
     told = ""
 
@@ -393,7 +393,7 @@ def _each_step_once(tell: Callable[[str], None]) -> Callable[[str], None]:
         nonlocal told
         step = SECONDS.sub("", message)
         if step != told:
-            tell(step)
+            report(step)
         told = step
 
     return progress
@@ -403,7 +403,7 @@ def _sentence(error: Mapping[str, Any]) -> str:
     return f"{error['where']}: {error['message']}" if error.get("where") else str(error["message"])
 
 
-def _told(outcome: Mapping[str, Any]) -> str:
+def _summary(outcome: Mapping[str, Any]) -> str:
     """One line about an outcome, as the command line prints it."""
     what = outcome["strategy"] if outcome["state"] == "SUCCEEDED" else str(outcome["state"]).lower()
     numbers = f"{outcome['rows_in']} rows in, {outcome['rows_out']} out, {outcome['seconds']:.1f} s"

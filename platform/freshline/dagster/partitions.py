@@ -155,7 +155,7 @@ def unknown(instance: DagsterInstance, key: AssetKey, partitions: Sequence[str])
     return tuple(each for each in partitions if each not in known)[:TOLD_AT_ONCE]
 
 
-def untold(instance: DagsterInstance, key: AssetKey, partitions: Sequence[str], since: int) -> tuple[str, ...]:
+def unreported(instance: DagsterInstance, key: AssetKey, partitions: Sequence[str], since: int) -> tuple[str, ...]:
     """The newest of these partitions, at most TOLD_AT_ONCE, of which Dagster heard nothing since an event.
 
     While a run waits, the sensor tells of what it sees: a long first refresh would be told twice.
@@ -193,7 +193,7 @@ class PartitionBars:
     """Tells Dagster of partitions that are done and that it does not know of, whoever did them."""
 
     def __init__(self) -> None:
-        self._told: dict[Path, int] = {}
+        self._summary: dict[Path, int] = {}
 
     def events(
         self,
@@ -209,14 +209,14 @@ class PartitionBars:
                 continue
             key, path = key_of[spec.name], warehouse.path(spec.name)
             done, version = done_partitions(spec, warehouse)
-            if version is None or self._told.get(path) == version:
+            if version is None or self._summary.get(path) == version:
                 continue
             known = instance.get_materialized_partitions(key)
             missing = [partition for partition in done if partition not in known]
             for partition in missing[:left]:
                 yield partition_event(key, partition, {"version": version}, version)
             if len(missing) <= left:
-                self._told[path] = version
+                self._summary[path] = version
             left -= len(missing)
 
 

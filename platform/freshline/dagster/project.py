@@ -12,9 +12,9 @@ from pathlib import Path
 
 from dagster import AssetKey, AssetSelection
 
+from freshline.dagster.inspection import opened
 from freshline.dagster.keys import AssetKeys
 from freshline.dagster.lineage import read_lineages
-from freshline.dagster.look import opened
 from freshline.dagster.selection import ALL, Selection, select_tables
 from freshline.dagster.translator import FreshlineTranslator
 from freshline.declare.graph import Graph

@@ -329,7 +329,7 @@ class _Resolver:
             if item.hidden:
                 continue
             if item.columns is None:
-                self._tell_unknown(item)
+                self._report_unknown(item)
                 return None
             names.extend(name for name in item.columns if name is None or name.lower() not in merged)
         return tuple(names)
@@ -342,10 +342,10 @@ class _Resolver:
         if item is None:
             return None
         if item.columns is None:
-            self._tell_unknown(item)
+            self._report_unknown(item)
         return item.columns
 
-    def _tell_unknown(self, item: _Input) -> None:
+    def _report_unknown(self, item: _Input) -> None:
         if item.name is not None:
             self.add(
                 "COLUMNS_UNKNOWN",
@@ -451,7 +451,7 @@ class _Resolver:
                 continue
             verdict = _verdict(column, scope, aliases_first=aliases_first)
             if verdict == "unknown":
-                self._tell_column(column, scope)
+                self._report_column(column, scope)
             elif verdict == "ambiguous":
                 owners = [item.alias for item in scope.inputs if item.has(column.parts[0].name)]
                 self.add(
@@ -462,7 +462,7 @@ class _Resolver:
         for query in _own_queries(expression):
             self.query(query, scope, common)
 
-    def _tell_column(self, column: exp.Column, scope: _Scope) -> None:
+    def _report_column(self, column: exp.Column, scope: _Scope) -> None:
         parts = [part.name for part in column.parts]
         item = scope.input(parts[0]) if len(parts) > 1 else None
         if item is not None:

@@ -235,7 +235,7 @@ def arrange(declarations: Iterable[Declaration], broken: frozenset[TableName], p
         # One at a time, the first by name of those that can stand here: the order is the same on every machine.
         ready = next((name for name in waiting if all(read in placed for read in reads[name])), None)
         if ready is None:
-            _tell_cycles(waiting, reads, known, problems)
+            _report_cycles(waiting, reads, known, problems)
             break
         order.append(ready)
         placed.add(ready)
@@ -330,7 +330,7 @@ def _check_upstreams(known: Mapping[TableName, Declaration], broken: frozenset[T
                 )
 
 
-def _tell_cycles(
+def _report_cycles(
     waiting: Sequence[TableName],
     reads: Mapping[TableName, Sequence[TableName]],
     known: Mapping[TableName, Declaration],

@@ -109,13 +109,13 @@ def main() -> None:
             found = declare_python(Path(asked["root"]), Path(asked["file"]), asked["text"], asked["path"], name)
             answer: dict[str, Any] = {"declaration": to_values(found, Declaration)}
         except DeclarationErrors as error:
-            answer = {"errors": [_told(each) for each in error.errors]}
+            answer = {"errors": [_error_as_json(each) for each in error.errors]}
         except DeclarationError as error:
-            answer = {"errors": [_told(error)]}
+            answer = {"errors": [_error_as_json(error)]}
         channel.answer(answer)
     # Threads that the files started are nobody's.
     os._exit(0)
 
 
-def _told(error: DeclarationError) -> dict[str, Any]:
+def _error_as_json(error: DeclarationError) -> dict[str, Any]:
     return {"rule": error.rule, "message": error.message, "where": error.where}

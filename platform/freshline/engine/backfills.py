@@ -57,7 +57,7 @@ class Teller(Protocol):
 
     @property
     def cancellation(self) -> Cancellation: ...
-    def tell(self, event: dict[str, Any]) -> None: ...
+    def report(self, event: dict[str, Any]) -> None: ...
     def progress(self, message: str, table: TableName | None = None) -> None: ...
     def interrupt(self) -> None: ...
 
@@ -104,22 +104,22 @@ class Backfills:
         self._asked: list[BackfillRequest] = []
         self._lock = threading.Lock()
 
-    def run(self, teller: Teller, graph: Graph, asked: BackfillRequest) -> State:
+    def run(self, reporter: Teller, graph: Graph, asked: BackfillRequest) -> State:
         """Report the plan, do it unless only the plan was asked for, and return the state. Raises before any work."""
-        chunks = self.plan(graph, asked, teller.cancellation)
+        chunks = self.plan(graph, asked, reporter.cancellation)
         shown = [self._shown(chunk) for chunk in chunks]
-        teller.tell({"type": "plan", "id": asked.id, "chunks": shown})
+        reporter.report({"type": "plan", "id": asked.id, "chunks": shown})
         if asked.dry_run:
             return State.SUCCEEDED
         run = _Run(left=[chunk for chunk in chunks if chunk.action is not Action.SKIP])
         with self._lock:
             self._asked.append(asked)
         try:
-            self._run(teller, graph, asked, run)
+            self._run(reporter, graph, asked, run)
         finally:
             with self._lock:
                 self._asked.remove(asked)
-        teller.tell({"type": "backfill", "id": asked.id, **self._result(graph, asked, run)})
+        reporter.report({"type": "backfill", "id": asked.id, **self._result(graph, asked, run)})
         if run.left:
             return State.CANCELLED
         return State.FAILED if run.failed else State.SUCCEEDED
@@ -135,9 +135,9 @@ class Backfills:
                 where=str(asked[0].table),
             )
 
-    def _run(self, teller: Teller, graph: Graph, asked: BackfillRequest, run: _Run) -> None:
+    def _run(self, reporter: Teller, graph: Graph, asked: BackfillRequest, run: _Run) -> None:
         failed: set[TableName] = set()
-        while run.left and not teller.cancellation.cancelled:
+        while run.left and not reporter.cancellation.cancelled:
             chunk = run.left[0]
             blocked = next((name for name in graph.upstream(chunk.table) if name in failed), None)
             hold = intended_holds(self._held()).get(chunk.table) if chunk.table != asked.table else None
@@ -148,10 +148,10 @@ class Backfills:
                 error = RefreshError(f"{why}. Refresh it when that has changed.", where=str(chunk.table)).as_json()
                 run.failed.append((chunk, error))
             else:
-                outcome = self._do(teller, asked, chunk, run)
+                outcome = self._do(reporter, asked, chunk, run)
                 if outcome.state == State.CANCELLED:
                     break
-                teller.tell({"type": "outcome", "outcome": {**outcome.as_json(), "partition": chunk.key}})
+                reporter.report({"type": "outcome", "outcome": {**outcome.as_json(), "partition": chunk.key}})
                 self._note(run, chunk, outcome, failed)
             run.left.pop(0)
 
@@ -219,23 +219,23 @@ class Backfills:
         shown = chunk.as_json()
         return {**shown, "state": str(PartitionState.RUNNING)} if running else shown
 
-    def _do(self, teller: Teller, asked: BackfillRequest, chunk: Chunk, run: _Run) -> RefreshResult:
+    def _do(self, reporter: Teller, asked: BackfillRequest, chunk: Chunk, run: _Run) -> RefreshResult:
         """One chunk, from its turn to its end."""
-        teller.progress(_progress(chunk, run), chunk.table)
+        reporter.progress(_progress(chunk, run), chunk.table)
         request = RefreshRequest(
             full=chunk.full,
             partitions=(chunk.values,) if chunk.values else (),
             cause=asked.cause,
             backfill=asked.id,
         )
-        cancellation = teller.cancellation
-        job = Job(chunk.table, request, cancellation, lambda message: teller.progress(message, chunk.table))
+        cancellation = reporter.cancellation
+        job = Job(chunk.table, request, cancellation, lambda message: reporter.progress(message, chunk.table))
         with self._noted(chunk):
             self._work.submit(job)
             while not wait([job.outcome], timeout=_INTERRUPT_SECONDS).done:
                 if cancellation.cancelled:
                     # Spark forgets an interruption that comes before the job it is meant for.
-                    teller.interrupt()
+                    reporter.interrupt()
         failure = job.outcome.exception()
         if failure is None:
             return job.outcome.result()

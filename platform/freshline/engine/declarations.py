@@ -40,7 +40,7 @@ class Declarations:
         self._error: DeclarationError | None = None
         self._reading: threading.Thread | None = None
         self._graph = open_project(settings)
-        self._signature = self._look()
+        self._signature = self._check()
 
     def on_change(self, changed: Callable[[Graph], None]) -> None:
         """Call `changed` with each later graph."""
@@ -56,7 +56,7 @@ class Declarations:
         """What is wrong with the files, as of the last look."""
         return self._error
 
-    def look(self) -> Graph:
+    def check(self) -> Graph:
         """Look at the files, read them if one has changed, and return the graph in force.
 
         Reading that takes longer than a moment goes on by itself.
@@ -66,8 +66,8 @@ class Declarations:
             reading.join(_PATIENCE_SECONDS)
         return self._graph
 
-    def look_strictly(self, check: Callable[[], None] = lambda: None) -> Graph:
-        """As `look`, when reading has ended; raises DeclarationErrors while the files have errors.
+    def check_strictly(self, check: Callable[[], None] = lambda: None) -> Graph:
+        """As `check`, when reading has ended; raises DeclarationErrors while the files have errors.
 
         `check` is called while it waits and may raise.
         """
@@ -85,7 +85,7 @@ class Declarations:
         with self._lock:
             if self._reading is not None and self._reading.is_alive():
                 return self._reading
-            signature = self._look()
+            signature = self._check()
             if signature == self._signature:
                 return None
             self._signature = signature
@@ -109,7 +109,7 @@ class Declarations:
         LOG.info("the declarations have changed: %d tables and sources", len(graph))
         self._changed(graph)
 
-    def _look(self) -> Signature:
+    def _check(self) -> Signature:
         files = set(_files(self._settings.declarations, (".sql", ".py", ".yaml")))
         if any(isinstance(table.query, PythonQuery) for table in self._graph.tables):
             # Tables in Python may import any module of the project.

@@ -74,14 +74,14 @@ class EffectiveGraph:
         """The tables that the loops leave alone, as of the last look."""
         return self._held
 
-    def look(self) -> Graph:
+    def check(self) -> Graph:
         """Look at the files and at the store, and return the graph in force."""
-        self._declarations.look()
+        self._declarations.check()
         return self.follow()
 
-    def look_strictly(self, check: Callable[[], None] = lambda: None) -> Graph:
-        """As `look`, once all is read; raises DeclarationErrors while files have errors, and what `check` raises."""
-        self._declarations.look_strictly(check)
+    def check_strictly(self, check: Callable[[], None] = lambda: None) -> Graph:
+        """As `check`, once all is read; raises DeclarationErrors while files have errors, and what `check` raises."""
+        self._declarations.check_strictly(check)
         return self.follow()
 
     def follow(self) -> Graph:
@@ -111,7 +111,7 @@ class EffectiveGraph:
     def _read(self) -> None:
         if self._control.intentions.generation() != self._stored.generation:
             self._stored = self._control.intentions.read()
-            self._tell()
+            self._report()
         now = self._clock()
         ended = self._stored.ended(now)
         if ended.overrides or ended.suspensions:
@@ -122,7 +122,7 @@ class EffectiveGraph:
             self._scheduler = self._control.heartbeats.read().get(SCHEDULER)
             self._scheduler_at = time.monotonic()
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         LOG.info(
             "intentions of generation %d: overridden %s; suspended %s",
             self._stored.generation,

@@ -93,7 +93,7 @@ class _Memory:
 
 
 class Loops:
-    """Keeps the tables of one engine. `told` must get the outcome of every refresh of it, whoever asked for that."""
+    """Keeps the tables of one engine. `on_outcome` must get the outcome of every refresh, whoever asked for it."""
 
     def __init__(
         self,
@@ -181,7 +181,7 @@ class Loops:
         wanted = with_driving(graph, [name for name in due if name not in held])
         return tuple(name for name in wanted if name not in held)
 
-    def told(self, job: Job, outcome: RefreshResult | None) -> None:
+    def on_outcome(self, job: Job, outcome: RefreshResult | None) -> None:
         """Take note of the end of a refresh: wake what reads the table, or let it rest after a failure."""
         now = time.monotonic()
         name = job.table
@@ -398,7 +398,7 @@ class Loops:
         now = time.monotonic()
         if now - self._looked_at >= _LOOK_SECONDS:
             self._looked_at = now
-            graph = self._effective_graph.look()
+            graph = self._effective_graph.check()
         else:
             graph = self._effective_graph.follow()
         with self._lock:
@@ -413,7 +413,7 @@ class Loops:
                 detail = {"pid": os.getpid(), "loops": True}
                 self._runtime.control.heartbeats.beat(ENGINE, self._runtime.clock(), detail)
             if self._is_time_for_ages(now):
-                self._look_at_ages(now)
+                self._check_ages(now)
             self._trouble = ""
         except FreshlineError as error:
             # What is known suffices for what wakes tables; ages are looked at again in a moment.
@@ -431,7 +431,7 @@ class Loops:
         # A clock that was put back makes what is known of the next moment worthless.
         return now >= self._rested_at and (clock >= self._next_due or clock < self._looked)
 
-    def _look_at_ages(self, now: float) -> None:
+    def _check_ages(self, now: float) -> None:
         statuses = self.status(counted=False)
         stamps = {status.table: status.data_timestamp for status in statuses}
         rest = max(1.0, (time.monotonic() - now) / _STATUS_SHARE)

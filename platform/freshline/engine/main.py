@@ -87,7 +87,7 @@ class Engine:
         self._drain_seconds = DRAIN_SECONDS
         self._state: EngineState | None = None
         self._loops_lock = threading.Lock()
-        self._work = Work(self._refresh, settings.parallel_refreshes, self._told, self._takes_long)
+        self._work = Work(self._refresh, settings.parallel_refreshes, self._on_outcome, self._takes_long)
         self._loops = Loops(runtime, effective_graph, self._work)
         python_tables.give_way(self._work.giving_way)
         self._requests = Requests(runtime, effective_graph, self._work, self._loops.due)
@@ -149,7 +149,7 @@ class Engine:
     def run(self) -> int:
         """Serve until told to stop, until idle without loops, or until the JVM is gone; returns the exit code."""
         while not self._ending.wait(_WATCH_SECONDS):
-            self._requests.look_after()
+            self._requests.watch_over()
             if time.monotonic() - self._logged_at >= _REFRESH_LOG_SECONDS:
                 self._log_refreshes()
             if not self._jvm.alive:
@@ -171,7 +171,7 @@ class Engine:
         finished = False
         while not finished and time.monotonic() < deadline:
             # Askers may still go away; their work need not be waited for.
-            self._requests.look_after()
+            self._requests.watch_over()
             finished = self._requests.wait(_WATCH_SECONDS) and self._work.wait_until_idle(_WATCH_SECONDS)
         if not finished:
             LOG.warning("cancelling what still runs")
@@ -211,8 +211,8 @@ class Engine:
         if name in self._runtime.graph:
             maintain_table(self._runtime, name)
 
-    def _told(self, job: Job, outcome: RefreshResult | None) -> None:
-        self._loops.told(job, outcome)
+    def _on_outcome(self, job: Job, outcome: RefreshResult | None) -> None:
+        self._loops.on_outcome(job, outcome)
         if outcome is not None and outcome.committed:
             self._maintenance.committed(job.table, outcome.version)
         if outcome is None:
@@ -299,7 +299,7 @@ def run_engine(settings: Settings, *, loops: bool, report: Report, down_mark: st
             # Every refresh and query tries it again and tells; without an engine nobody could do anything about it.
             LOG.error("a restore that was stopped half way cannot be finished: %s", error)
         engine = Engine(settings, runtime, effective_graph, jvm, python_tables)
-        ending.tell(engine)
+        ending.report(engine)
         server = Server(engine, token, listener)
         server.start()
         stack.callback(server.stop)
@@ -333,7 +333,7 @@ class _Ending:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._signalled)
 
-    def tell(self, engine: Engine) -> None:
+    def report(self, engine: Engine) -> None:
         self._engine = engine
 
     def _signalled(self, number: int, _frame: FrameType | None) -> None:
@@ -347,12 +347,12 @@ def _jvm(session: SparkSession) -> ProcessId:
 
 
 def _jar_progress(progress: Callable[[str], None]) -> Callable[[str, int, int], None]:
-    told: dict[str, int] = {}
+    on_outcome: dict[str, int] = {}
 
     def on_jar(name: str, done: int, size: int) -> None:
         tenth = 10 * done // max(1, size)
-        if told.get(name) != tenth:
-            told[name] = tenth
+        if on_outcome.get(name) != tenth:
+            on_outcome[name] = tenth
             progress(f"fetching {name}: {done / 1e6:.1f} of {size / 1e6:.1f} MB")
 
     return on_jar

@@ -83,7 +83,7 @@ class Request:
     def done(self) -> bool:
         return self.ended_at is not None
 
-    def tell(self, event: Event) -> None:
+    def report(self, event: Event) -> None:
         """Add an event for the asker."""
         with self._lock:
             self._events.append(event)
@@ -94,7 +94,7 @@ class Request:
             listener()
 
     def progress(self, message: str, table: TableName | None = None) -> None:
-        self.tell({"type": "progress", "table": None if table is None else str(table), "message": message})
+        self.report({"type": "progress", "table": None if table is None else str(table), "message": message})
 
     def events(self, after: int) -> tuple[list[Event], bool]:
         """The events after the first `after`, and whether the last one is among them or before them."""
@@ -196,7 +196,7 @@ class Requests:
         with self._lock:
             return [request for request in self._requests.values() if not request.done]
 
-    def look_after(self) -> None:
+    def watch_over(self) -> None:
         """Cancel what nobody asks about any more, and forget what ended long ago. Called every second or so."""
         now = time.monotonic()
         with self._lock:
@@ -255,14 +255,14 @@ class Requests:
             )
         except FreshlineError as failure:
             LOG.warning("the end of request %s was not recorded: %s", request.id, failure)
-        request.tell({"type": "done", "state": state, "error": error})
+        request.report({"type": "done", "state": state, "error": error})
 
     def _answer(self, request: Request) -> State:
         match request.kind:
             case "refresh":
                 return self._refresh(request)
             case "tick":
-                graph = self._effective_graph.look_strictly(request.cancellation.check)
+                graph = self._effective_graph.check_strictly(request.cancellation.check)
                 return self._run(request, graph, _Asked(cause=LIVE), self._due(graph))
             case "backfill":
                 return self._backfill(request)
@@ -277,7 +277,7 @@ class Requests:
 
     def _purge(self, request: Request) -> State:
         """Delete the data of a table that is declared no more."""
-        graph = self._effective_graph.look_strictly(request.cancellation.check)
+        graph = self._effective_graph.check_strictly(request.cancellation.check)
         name = _name(request.arguments.get("table"))
         if name in graph:
             raise RequestError(f"{name} is declared: drop it first.", where=str(name))
@@ -287,11 +287,11 @@ class Requests:
             folders = purge_table(runtime.warehouse, name, graph.order, runtime.failpoint)
             runtime.control.forget_check(name)
             runtime.control.intentions.forget_failures(name)
-        request.tell({"type": "purged", "table": str(name), "folders": [str(folder) for folder in folders]})
+        request.report({"type": "purged", "table": str(name), "folders": [str(folder) for folder in folders]})
         return State.SUCCEEDED
 
     def _refresh(self, request: Request) -> State:
-        graph = self._effective_graph.look_strictly(request.cancellation.check)
+        graph = self._effective_graph.check_strictly(request.cancellation.check)
         asked = read_refresh(graph, request.arguments)
         if asked.partitions and asked.names:
             # Named partitions are replaced one by one, however they were named.
@@ -299,7 +299,7 @@ class Requests:
         return self._run(request, graph, asked, refresh_order(graph, asked.names, upstreams=asked.upstreams))
 
     def _backfill(self, request: Request) -> State:
-        graph = self._effective_graph.look_strictly(request.cancellation.check)
+        graph = self._effective_graph.check_strictly(request.cancellation.check)
         names = read_names(graph, request.arguments)
         if len(names) != 1:
             raise RequestError("partitions are those of one table: name that table, and no other.")
@@ -330,12 +330,12 @@ class Requests:
                     # Somebody decided so: that is no failure, and does not keep a table that was named.
                     left.remove(name)
                     ended.add(name)
-                    self._tell(request, self._left_alone(graph, name, asked, _reason_of(holds[name])))
+                    self._report(request, self._left_alone(graph, name, asked, _reason_of(holds[name])))
                 elif cause is not None:
                     left.remove(name)
                     bad[name] = cause
                     ended.add(name)
-                    self._tell(request, self._left_alone(graph, name, asked, f"{State.BLOCKED}({cause})"))
+                    self._report(request, self._left_alone(graph, name, asked, f"{State.BLOCKED}({cause})"))
                 elif all(other in ended for other in graph.upstream(name) if other in chosen):
                     left.remove(name)
                     job = self._work.submit(self._job(request, graph, asked, name))
@@ -353,7 +353,7 @@ class Requests:
                 cancelled = cancelled or outcome.state == State.CANCELLED
                 if outcome.state not in (State.SUCCEEDED, State.SKIPPED):
                     bad[job.table] = job.table
-                self._tell(request, outcome)
+                self._report(request, outcome)
         # Everything may have ended before the cancellation came.
         if left or cancelled:
             return State.CANCELLED
@@ -405,11 +405,11 @@ class Requests:
             error=error,
         )
 
-    def _tell(self, request: Request, outcome: RefreshResult) -> None:
-        request.tell({"type": "outcome", "outcome": outcome.as_json()})
+    def _report(self, request: Request, outcome: RefreshResult) -> None:
+        request.report({"type": "outcome", "outcome": outcome.as_json()})
 
     def _verify(self, request: Request) -> State:
-        graph = self._effective_graph.look_strictly(request.cancellation.check)
+        graph = self._effective_graph.check_strictly(request.cancellation.check)
         names = read_names(graph, request.arguments) or tuple(table.name for table in graph.tables)
         partitions = tuple(read_partition_values(item) for item in _list(request.arguments.get("partitions")))
         if partitions and len(names) != 1:
@@ -427,7 +427,7 @@ class Requests:
                 request.progress(str(error), name)
                 failure = failure or error
                 continue
-            request.tell({"type": "verification", "verification": verification.as_json()})
+            request.report({"type": "verification", "verification": verification.as_json()})
         if failure is not None:
             raise failure
         return State.SUCCEEDED
@@ -446,7 +446,7 @@ class Requests:
         action, name = arguments.get("action"), arguments.get("name")
         if not isinstance(name, str):
             raise RequestError("a savepoint has a `name`")
-        graph = self._effective_graph.look_strictly(request.cancellation.check)
+        graph = self._effective_graph.check_strictly(request.cancellation.check)
         done: dict[str, Any]
         match action:
             case "create":
@@ -460,7 +460,7 @@ class Requests:
                 done = drop_savepoint(self._runtime, name).as_json()
             case _:
                 raise RequestError(f"`action` is create, restore or drop, not {action!r}")
-        request.tell({"type": "savepoint", "savepoint": {"action": action, **done}})
+        request.report({"type": "savepoint", "savepoint": {"action": action, **done}})
         return State.SUCCEEDED
 
     def _query(self, request: Request) -> State:
@@ -469,7 +469,7 @@ class Requests:
             raise RequestError("sql needs a `statement`")
         if limit is not None and (not isinstance(limit, int) or limit < 0):
             raise RequestError(f"`limit` is a whole number of rows, not {limit!r}")
-        self._effective_graph.look_strictly(request.cancellation.check)
+        self._effective_graph.check_strictly(request.cancellation.check)
         result = self._interruptible(
             request,
             lambda: query(
@@ -480,7 +480,7 @@ class Requests:
                 snapshot=bool(request.arguments.get("snapshot", False)),
             ),
         )
-        request.tell(
+        request.report(
             {
                 "type": "rows",
                 "columns": [list(column) for column in result.columns],

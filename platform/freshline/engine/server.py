@@ -181,13 +181,13 @@ def application(control: Control) -> Starlette:
 
     return Starlette(
         routes=[
-            Route("/health", _told(health)),
-            Route("/status", _told(status)),
-            Route("/requests", _told(submit), methods=["POST"]),
-            Route("/requests/{id}/events", _told(events)),
-            Route("/requests/{id}/cancel", _told(cancel), methods=["POST"]),
-            Route("/loops", _told(loops), methods=["POST"]),
-            Route("/stop", _told(stop), methods=["POST"]),
+            Route("/health", _answered(health)),
+            Route("/status", _answered(status)),
+            Route("/requests", _answered(submit), methods=["POST"]),
+            Route("/requests/{id}/events", _answered(events)),
+            Route("/requests/{id}/cancel", _answered(cancel), methods=["POST"]),
+            Route("/loops", _answered(loops), methods=["POST"]),
+            Route("/stop", _answered(stop), methods=["POST"]),
         ]
     )
 
@@ -210,10 +210,10 @@ async def _wait_for(request: Request, after: int, seconds: float) -> None:
         return
 
 
-def _told(answer: Callable[[HttpRequest], Awaitable[Response]]) -> Callable[[HttpRequest], Awaitable[Response]]:
+def _answered(answer: Callable[[HttpRequest], Awaitable[Response]]) -> Callable[[HttpRequest], Awaitable[Response]]:
     """Errors of freshline as JSON, with a status that says whose they are."""
 
-    async def told(http: HttpRequest) -> Response:
+    async def answered(http: HttpRequest) -> Response:
         try:
             return await answer(http)
         except RequestError as error:
@@ -223,7 +223,7 @@ def _told(answer: Callable[[HttpRequest], Awaitable[Response]]) -> Callable[[Htt
         except FreshlineError as error:
             return JSONResponse({"error": error.as_json()}, 500)
 
-    return told
+    return answered
 
 
 async def _body(http: HttpRequest) -> dict[str, Any]:

@@ -64,8 +64,8 @@ class Places:
 class Work:
     """A few threads that run jobs, and half as many more (one at least) that backfills have for themselves.
 
-    `refresh` does one; it is called in one thread for one table at a time. `told` gets each job with its outcome, in
-    the thread that did it; a job that raised, which is a mistake in freshline, has none. `takes_long` says which
+    `refresh` does one; it is called in one thread for one table at a time. `on_outcome` gets each job with its outcome,
+    in the thread that did it; a job that raised, which is a mistake in freshline, has none. `takes_long` says which
     tables' live refreshes leave a thread to others.
     """
 
@@ -73,11 +73,11 @@ class Work:
         self,
         refresh: Callable[[Job], RefreshResult],
         threads: int,
-        told: Callable[[Job, RefreshResult | None], None],
+        on_outcome: Callable[[Job, RefreshResult | None], None],
         takes_long: Callable[[TableName], bool] = lambda table: False,
     ) -> None:
         self._refresh = refresh
-        self._told = told
+        self._on_outcome = on_outcome
         self._takes_long = takes_long
         self._changed = threading.Condition()
         self._waiting: list[tuple[int, int, Job]] = []
@@ -213,15 +213,15 @@ class Work:
             del self._running[job.table]
             self._changed.notify_all()
         # Told before the asker hears of it: who sees the outcome finds the table's readers woken.
-        self._tell(job, outcome)
+        self._report(job, outcome)
         if outcome is not None:
             job.outcome.set_result(outcome)
         else:
             assert failure is not None
             job.outcome.set_exception(failure)
 
-    def _tell(self, job: Job, outcome: RefreshResult | None) -> None:
+    def _report(self, job: Job, outcome: RefreshResult | None) -> None:
         try:
-            self._told(job, outcome)
+            self._on_outcome(job, outcome)
         except Exception:  # the thread must live
             LOG.exception("telling the outcome of %s failed", job.table)

@@ -95,13 +95,13 @@ def _workers(
     return max(1.0, parallel - min(occupied, parallel - 1.0))
 
 
-def measure_lag(records: Sequence[RefreshResult], looks: Sequence[RefreshResult], mode: str) -> PredictedLag | None:
+def measure_lag(records: Sequence[RefreshResult], checks: Sequence[RefreshResult], mode: str) -> PredictedLag | None:
     """What the table's own refreshes tell, None where they are too few since it was kept in another way.
 
-    `records` are the table's, `looks` those of the root of its critical path, both the oldest first. Between two
+    `records` are the table's, `checks` those of the root of its critical path, both the oldest first. Between two
     refreshes in which a look at the root found nothing new, lag did not grow all the time: they do not count.
     """
-    quiet = [one.at for one in looks if one.state == State.SUCCEEDED and one.strategy == "noop"]
+    quiet = [one.at for one in checks if one.state == State.SUCCEEDED and one.strategy == "noop"]
     teeth: list[tuple[float, float]] = []
     before: RefreshResult | None = None
     for record in records:

@@ -167,15 +167,15 @@ def read_status(
     # The order of reading matters: see freshline.plan.lag.
     checks = control.checks()
     found = {
-        name: _look(graph.specs[name], graph.driving(name), checks.get(name), warehouse, count, now)
+        name: _inspect(graph.specs[name], graph.driving(name), checks.get(name), warehouse, count, now)
         for name in reversed(graph.order)
     }
     records = control.last_refreshes()
-    stamps = data_timestamps({name: look.held for name, look in found.items()})
+    stamps = data_timestamps({name: inspection.held for name, inspection in found.items()})
     statuses = []
     for name in graph.order:
-        look, record = found[name], records.get(name)
-        last, state, error = _newest_refresh(look, record)
+        inspection, record = found[name], records.get(name)
+        last, state, error = _newest_refresh(inspection, record)
         hold, promise = held.get(name), promises[name]
         statuses.append(
             TableStatus(
@@ -187,11 +187,11 @@ def read_status(
                 data_timestamp=stamps[name],
                 lag_seconds=lag_seconds(stamps[name], now),
                 state="RUNNING" if name in running else _state_of(hold) or state,
-                version=look.version,
-                rows=look.rows,
-                quarantined=look.quarantined,
+                version=inspection.version,
+                rows=inspection.rows,
+                quarantined=inspection.quarantined,
                 last_refresh=last,
-                error=look.error or error,
+                error=inspection.error or error,
                 problems=() if record is None else tuple(str(problem) for problem in record.problems),
                 declared_freshness_seconds=graph.declared_freshness(name).seconds,
                 override=intentions.overrides.get(name),
@@ -200,11 +200,11 @@ def read_status(
                 paused=hold.reason if hold is not None and hold.by is HeldBy.PAUSED else None,
                 feasible=promise.feasible,
                 feasible_reason=promise.reason,
-                unreadable=look.error is not None,
-                event_timestamp=look.event_timestamp,
-                event_lag_seconds=lag_seconds(look.event_timestamp, now),
-                files=look.files[0],
-                size_bytes=look.files[1],
+                unreadable=inspection.error is not None,
+                event_timestamp=inspection.event_timestamp,
+                event_lag_seconds=lag_seconds(inspection.event_timestamp, now),
+                files=inspection.files[0],
+                size_bytes=inspection.files[1],
             )
         )
     return statuses
@@ -235,7 +235,7 @@ _UNCOUNTED = _Counts(lambda path, version: None, lambda path, version: (None, No
 
 
 @dataclass(frozen=True)
-class _Look:
+class _Inspection:
     """What one look at a table's log found."""
 
     held: Held
@@ -250,16 +250,16 @@ class _Look:
     files: tuple[int | None, int | None] = (None, None)  # how many, and their bytes
 
 
-def _look(
+def _inspect(
     spec: Spec,
     driving: tuple[TableName, ...],
     check: Check | None,
     warehouse: Warehouse,
     count: _Counts,
     now: datetime,
-) -> _Look:
+) -> _Inspection:
     checked = None if check is None else check.data_timestamp
-    nothing = _Look(Held(None, checked, driving))
+    nothing = _Inspection(Held(None, checked, driving))
     try:
         path = warehouse.location(spec)
         newest = delta_log.read_newest(path)
@@ -276,7 +276,7 @@ def _look(
             # The check says what the source had then; what it has now, no refresh has looked at yet.
             position = None if check is None else position_from_json(json.loads(check.position))
             at_check = position if isinstance(position, TablePosition) else None
-            return _Look(
+            return _Inspection(
                 Held(at_check, checked),
                 newest.version,
                 rows,
@@ -297,7 +297,7 @@ def _look(
             driving,
             {} if receipt is None or receipt.is_partial else receipt.positions,
         )
-        return _Look(
+        return _Inspection(
             held,
             newest.version,
             rows,
@@ -351,23 +351,25 @@ def _committed(path: Path, newest: delta_log.Newest) -> LastRefresh | None:
 
 
 def _newest_refresh(
-    look: _Look, record: RefreshResult | None
+    inspection: _Inspection, record: RefreshResult | None
 ) -> tuple[LastRefresh | None, str, Mapping[str, Any] | None]:
     """The newest refresh, the state that it left, and its error."""
-    if _is_unrecorded(look, record):
+    if _is_unrecorded(inspection, record):
         # Committed, and then the engine died before it had written it down: the commit counts.
-        return look.committed, State.SUCCEEDED, None
+        return inspection.committed, State.SUCCEEDED, None
     if record is None:
         return None, "SCHEDULED", None
     error = None if record.error is None else record.error.as_json()
     return LastRefresh(record.strategy, record.reason, record.seconds, record.at), record.state, error
 
 
-def _is_unrecorded(look: _Look, record: RefreshResult | None) -> bool:
-    if look.committed is None:
+def _is_unrecorded(inspection: _Inspection, record: RefreshResult | None) -> bool:
+    if inspection.committed is None:
         return False
     if record is None:
         return True
-    if look.carried or look.committed.at <= record.at:
+    if inspection.carried or inspection.committed.at <= record.at:
         return False
-    return record.version is None or look.committed_version is None or record.version < look.committed_version
+    return (
+        record.version is None or inspection.committed_version is None or record.version < inspection.committed_version
+    )

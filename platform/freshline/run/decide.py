@@ -114,7 +114,7 @@ def decide(runtime: Runtime, spec: TableSpec, request: RefreshRequest, instead: 
     # Rows that computing everything would not give again are no matter of its price.
     kept = (receipt is not None and receipt.valid_from_seq is not None) or ignores_deletes(spec)
     if step.is_priced and request.strategy is None and not spec.incremental_strict and not kept:
-        records = runtime.control.refreshes(spec.name, limit=PRICED_REFRESHES, looks=False)
+        records = runtime.control.refreshes(spec.name, limit=PRICED_REFRESHES, checks=False)
         price = _expected_price(spec, step, pins, changes, records, path)
         if price is not None and price.prefers_full:
             step = Full(Reason("COST", str(price)))

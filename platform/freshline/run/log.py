@@ -124,17 +124,17 @@ def refresh_log(
     receipt = newest_batch(spec, path)
     position = None if receipt is None else receipt.positions.get(spec.name)
     reader = runtime.reader(spec)
-    look = reader.look(position, Asked(cancellation, progress, wait=request.wait_for_settle))
+    inspection = reader.inspect(position, Asked(cancellation, progress, wait=request.wait_for_settle))
     version = newest_version(path)
-    totals, problems = _Totals(), list(look.problems)
+    totals, problems = _Totals(), list(inspection.problems)
     committed = False
-    left = look.left
-    if look.is_new or version is None or lacks_columns(path, spec):
+    left = inspection.left
+    if inspection.is_new or version is None or lacks_columns(path, spec):
         with runtime.working(cancellation, pool=request.cause, what=f"ingest {spec.name}") as spark:
             provide_log(runtime, spark, spec, path)
             version = newest_version(path)
             watermark = watermark_after(spec, path, read_newest(path))
-            while (portion := reader.cut(look, position)) is not None:
+            while (portion := reader.cut(inspection, position)) is not None:
                 progress(portion.progress)
                 begun = time.monotonic()
                 if portion.at is None and receipt is not None:
@@ -155,7 +155,7 @@ def refresh_log(
                 if reader.pauses and request.cause == LIVE and time.monotonic() - started > LIVE_SECONDS:
                     break
     if not left:
-        runtime.control.record_check(spec.name, look.at, "" if receipt is None else f'{{"seq": {receipt.seq}}}')
+        runtime.control.record_check(spec.name, inspection.at, "" if receipt is None else f'{{"seq": {receipt.seq}}}')
     return RefreshResult(
         table=spec.name,
         at=runtime.clock(),
@@ -171,7 +171,7 @@ def refresh_log(
         ahead_rows=None if spec.watermark is None else totals.ahead,
         seconds=time.monotonic() - started,
         mode=mode,
-        data_timestamp=look.at if not left else None if receipt is None else receipt.data_timestamp,
+        data_timestamp=inspection.at if not left else None if receipt is None else receipt.data_timestamp,
         committed=committed,
         problems=tuple(problems),
         violations=totals.violations,

@@ -1,8 +1,8 @@
 """The heavy half of a connector: how its records are read into a log table.
 
 A reader is bound to one source, and is kept by the engine between refreshes, so that it may hold connections and
-remember. A refresh calls it in this order: `look` fixes an end; `cut` takes a portion of what is there; `prepare` and
-`read` give its records; `confirm` is the last word before they are committed together with the position; `release`
+remember. A refresh calls it in this order: `inspect` fixes an end; `cut` takes a portion of what is there; `prepare`
+and `read` give its records; `confirm` is the last word before they are committed together with the position; `release`
 follows the commit. Killed anywhere between, the next refresh begins from the position in the newest receipt, and so the
 receipt alone decides what was read.
 
@@ -85,7 +85,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Look:
+class Inspection:
     """What a source had when it was looked at; connectors add fields of their own.
 
     Once all of it is read, the log table has everything that the source had at `at`. `left` is how much there is to be
@@ -101,12 +101,13 @@ class Look:
 
 @dataclass(frozen=True)
 class Portion:
-    """A part of what a look found, which becomes one commit; connectors add fields of their own.
+    """A part of what an inspection found, which becomes one commit; connectors add fields of their own.
 
     `before` is the position at which it begins, `after` the one that it leads to. `at` is up to when the log then has
-    everything, None where that stays as it was. `left` is how much of the look is behind it. `small` says that it has
-    at most SMALL_ROWS records, or so few bytes that they fit in the driver's memory. `clean` says that its records are
-    expected to be good. `pieces` is how many things were new where records are not what people count, as with files.
+    everything, None where that stays as it was. `left` is how much of the inspection is behind it. `small` says that it
+    has at most SMALL_ROWS records, or so few bytes that they fit in the driver's memory. `clean` says that its records
+    are expected to be good. `pieces` is how many things were new where records are not what people count, as with
+    files.
     """
 
     before: Position | None
@@ -120,7 +121,7 @@ class Portion:
     pieces: int | None = None
 
 
-L = TypeVar("L", bound=Look)
+L = TypeVar("L", bound=Inspection)
 P = TypeVar("P", bound=Portion)
 
 
@@ -204,15 +205,15 @@ class Reader(ABC, Generic[L, P]):
     # -- what every connector says
 
     @abstractmethod
-    def look(self, position: Any, asked: Asked) -> L:
+    def inspect(self, position: Any, asked: Asked) -> L:
         """Fix the end of what is there; `position` is None before the first batch. Starts no Spark job, writes nothing.
 
         Raises the errors of sources, also where the source is not the one that was read up to `position`.
         """
 
     @abstractmethod
-    def cut(self, look: L, position: Any) -> P | None:
-        """The next portion of a look from a position; None where there is none, or none may be read now."""
+    def cut(self, inspection: L, position: Any) -> P | None:
+        """The next portion of an inspection from a position; None where there is none, or none may be read now."""
 
     @abstractmethod
     def read(self, spark: SparkSession, portion: P) -> Records:

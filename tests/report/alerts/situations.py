@@ -60,7 +60,7 @@ class Ledger:
         self.told: list[tuple[AlertEvent, str, AlertKind]] = []
         self._ids = count(1)
 
-    def look(self, found: Situation, now: datetime) -> list[tuple[AlertEvent, str, AlertKind]]:
+    def check(self, found: Situation, now: datetime) -> list[tuple[AlertEvent, str, AlertKind]]:
         """Evaluate, keep, and return what is told this time."""
         return self.keep(evaluate(found, self.open, self.settings, now))
 

@@ -228,13 +228,13 @@ def test_what_could_not_be_noted_is_not_told_again(alerts: AlertStore, clock: Cl
 class Away(AlertStore):
     """A store that is away for one look."""
 
-    def __init__(self, store: AlertStore, looks: int) -> None:
+    def __init__(self, store: AlertStore, checks: int) -> None:
         super().__init__(store._database)
-        self.looks = looks
+        self.checks = checks
 
     def pending(self, channel: str) -> list[Delivery]:
-        self.looks -= 1
-        if self.looks == 0:
+        self.checks -= 1
+        if self.checks == 0:
             raise StorageError("the control store is locked")
         return super().pending(channel)
 
@@ -243,13 +243,13 @@ def test_a_courier_looks_again_after_the_store_was_away(
     alerts: AlertStore, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("freshline.report.alerts.delivery._LOOK_SECONDS", 0.05)
-    store, web = Away(alerts, looks=2), Memory()
+    store, web = Away(alerts, checks=2), Memory()
     arrived = threading.Event()
     monkeypatch.setattr(web, "deliver", lambda message: arrived.set())
     found = courier(store, web, clock)
     found.start()
     try:
-        while store.looks > 1:  # it has seen that nothing is pending, and sleeps
+        while store.checks > 1:  # it has seen that nothing is pending, and sleeps
             threading.Event().wait(0.01)
         raise_late(alerts)
         found.wake()

@@ -38,7 +38,7 @@ def test_a_table_inside_its_promise_is_no_alert() -> None:
     ledger = Ledger()
     for second in range(0, 120, 2):
         # Refreshed every 9.9 seconds: it is anything up to 9.9 seconds old when it is looked at.
-        assert ledger.look(situation(orders(second, second % 9.9)), at(second)) == []
+        assert ledger.check(situation(orders(second, second % 9.9)), at(second)) == []
 
 
 def test_a_late_table_is_told_once_within_15_seconds_and_once_when_it_is_over() -> None:
@@ -46,7 +46,7 @@ def test_a_late_table_is_told_once_within_15_seconds_and_once_when_it_is_over() 
     told = {}
     for second in range(0, 61, 2):
         lag = float(second) if second < 40 else 1.0  # nothing refreshes it for 40 seconds
-        for event, *_ in ledger.look(situation(orders(second, lag)), at(second)):
+        for event, *_ in ledger.check(situation(orders(second, lag)), at(second)):
             told[event] = second
 
     assert ledger.told == [(RAISED, "orders", LATE), (WORSENED, "orders", LATE), (RECOVERED, "orders", LATE)]
@@ -55,28 +55,28 @@ def test_a_late_table_is_told_once_within_15_seconds_and_once_when_it_is_over() 
 
 
 def test_a_refresh_that_takes_a_moment_longer_is_no_alert() -> None:
-    assert Ledger().look(situation(orders(0, 14.9)), NOW) == []
+    assert Ledger().check(situation(orders(0, 14.9)), NOW) == []
 
 
 def test_what_was_read_a_while_ago_tells_nothing_of_now() -> None:
     # Three seconds late when it was read; it may have been refreshed since.
     found = situation(orders(-4, 13.0), read_at=at(-4))
 
-    assert Ledger().look(found, NOW) == []
+    assert Ledger().check(found, NOW) == []
 
 
 def test_a_table_that_breaks_its_promise_in_each_cycle_stays_one_alert() -> None:
     ledger = Ledger()
     for second in range(0, 600, 2):
         # Its lag goes from 2 to 19 seconds, over and over.
-        ledger.look(situation(orders(second, 2.0 + second % 17)), at(second))
+        ledger.check(situation(orders(second, 2.0 + second % 17)), at(second))
 
     assert [event for event, *_ in ledger.told] == [RAISED]
 
 
 def test_a_table_far_behind_is_told_as_fail_at_once() -> None:
     ledger = Ledger()
-    ledger.look(situation(orders(0, 3600.0)), NOW)
+    ledger.check(situation(orders(0, 3600.0)), NOW)
 
     assert ledger.open[0].level is AlertLevel.FAIL
     assert ledger.open[0].since == at(-3590)
@@ -84,47 +84,47 @@ def test_a_table_far_behind_is_told_as_fail_at_once() -> None:
 
 def test_the_declared_lags_win_over_the_freshness() -> None:
     patient = replace(orders(0, 100.0), warn_after=99, fail_after=3600)
-    assert Ledger().look(situation(patient), NOW) == []
-    assert Ledger().look(situation(replace(patient, warn_after=90)), NOW) == [(RAISED, "orders", LATE)]
+    assert Ledger().check(situation(patient), NOW) == []
+    assert Ledger().check(situation(replace(patient, warn_after=90)), NOW) == [(RAISED, "orders", LATE)]
 
 
 def test_a_level_that_falls_and_rises_again_is_told_once() -> None:
     ledger = Ledger()
     for second, lag in enumerate([30.0, 17.0, 30.0, 17.0, 30.0]):
-        ledger.look(situation(orders(second, lag)), at(second))
+        ledger.check(situation(orders(second, lag)), at(second))
 
     assert [event for event, *_ in ledger.told] == [RAISED]
 
 
 def test_a_table_without_data_is_late_when_it_was_waited_for_longer_than_its_freshness() -> None:
     waited = replace(orders(0, None), first_seen=at(-14))
-    assert Ledger().look(situation(waited), NOW) == []
-    assert Ledger().look(situation(replace(waited, first_seen=at(-16))), NOW) == [(RAISED, "orders", LATE)]
+    assert Ledger().check(situation(waited), NOW) == []
+    assert Ledger().check(situation(replace(waited, first_seen=at(-16))), NOW) == [(RAISED, "orders", LATE)]
 
 
 def test_a_table_that_is_not_known_at_all_is_no_alert() -> None:
-    assert Ledger().look(situation(orders(0, None)), NOW) == []
+    assert Ledger().check(situation(orders(0, None)), NOW) == []
 
 
 def test_an_open_alert_reminds_every_so_often() -> None:
     ledger = Ledger(AlertSettings(remind_after_seconds=60))
     for second in range(0, 150, 10):
-        ledger.look(situation(orders(second, 100.0 + second)), at(second))
+        ledger.check(situation(orders(second, 100.0 + second)), at(second))
 
     assert [event for event, *_ in ledger.told] == [RAISED, REMINDER, REMINDER]
 
 
 def test_what_is_not_declared_any_more_is_over() -> None:
     ledger = Ledger()
-    ledger.look(situation(orders(0, 100.0)), NOW)
+    ledger.check(situation(orders(0, 100.0)), NOW)
 
-    assert ledger.look(situation(), at(2)) == [(RECOVERED, "orders", LATE)]
+    assert ledger.check(situation(), at(2)) == [(RECOVERED, "orders", LATE)]
 
 
 def test_another_cause_is_kept_without_news() -> None:
     ledger = Ledger()
-    ledger.look(situation(orders(0, 100.0)), NOW)
-    news = ledger.look(situation(orders(2, 102.0), engine=silent("the engine is silent")), at(2))
+    ledger.check(situation(orders(0, 100.0)), NOW)
+    news = ledger.check(situation(orders(2, 102.0), engine=silent("the engine is silent")), at(2))
 
     assert ("orders", LATE) not in [(subject, kind) for _, subject, kind in news]
     assert ledger.causes["orders", LATE] == "the engine is silent"
@@ -135,7 +135,7 @@ def test_another_cause_is_kept_without_news() -> None:
 
 def test_a_failure_that_a_retry_cannot_help_is_told_at_once() -> None:
     ledger = Ledger()
-    assert ledger.look(situation(orders(0, 1.0, failing=failing())), NOW) == [(RAISED, "orders", FAILING)]
+    assert ledger.check(situation(orders(0, 1.0, failing=failing())), NOW) == [(RAISED, "orders", FAILING)]
     assert ledger.open[0].level is AlertLevel.FAIL
     assert "QUERY assets/x.sql:3: it cannot be." in ledger.open[0].cause
 
@@ -143,7 +143,7 @@ def test_a_failure_that_a_retry_cannot_help_is_told_at_once() -> None:
 def test_a_failure_that_a_retry_can_help_is_told_after_three_in_a_row() -> None:
     ledger = Ledger()
     for second, count in enumerate([1, 2, 3, 4]):
-        ledger.look(situation(orders(second, 1.0, failing=failing(count, retry_helps=True))), at(second))
+        ledger.check(situation(orders(second, 1.0, failing=failing(count, retry_helps=True))), at(second))
 
     assert ledger.told == [(RAISED, "orders", FAILING)]
     assert ledger.open[0].level is AlertLevel.WARN
@@ -151,26 +151,26 @@ def test_a_failure_that_a_retry_can_help_is_told_after_three_in_a_row() -> None:
 
 def test_a_success_ends_a_failing_alert_after_a_while() -> None:
     ledger = Ledger()
-    ledger.look(situation(orders(0, 1.0, failing=failing())), NOW)
+    ledger.check(situation(orders(0, 1.0, failing=failing())), NOW)
 
-    assert ledger.look(situation(orders(2, 1.0)), at(2)) == []
-    assert ledger.look(situation(orders(32, 1.0)), at(32)) == [(RECOVERED, "orders", FAILING)]
+    assert ledger.check(situation(orders(2, 1.0)), at(2)) == []
+    assert ledger.check(situation(orders(32, 1.0)), at(32)) == [(RECOVERED, "orders", FAILING)]
 
 
 @pytest.mark.parametrize(
     ("rows", "rejected", "told"), [(100, 5, False), (100, 6, True), (19, 19, False), (20, 20, True), (0, 0, False)]
 )
 def test_more_rejected_rows_than_allowed_are_told(rows: int, rejected: int, told: bool) -> None:
-    news = Ledger().look(situation(orders(0, 1.0, arrivals=Arrivals(rows, rejected))), NOW)
+    news = Ledger().check(situation(orders(0, 1.0, arrivals=Arrivals(rows, rejected))), NOW)
 
     assert news == ([(RAISED, "orders", QUARANTINE)] if told else [])
 
 
 def test_a_silent_engine_is_told_and_its_return() -> None:
     ledger = Ledger()
-    ledger.look(situation(engine=silent("the engine is silent")), NOW)
-    ledger.look(situation(), at(5))
-    ledger.look(situation(), at(16))
+    ledger.check(situation(engine=silent("the engine is silent")), NOW)
+    ledger.check(situation(), at(5))
+    ledger.check(situation(), at(16))
 
     assert ledger.told == [(RAISED, "engine", ENGINE_SILENT), (RECOVERED, "engine", ENGINE_SILENT)]
 
@@ -179,13 +179,13 @@ def test_an_engine_that_comes_and_goes_is_one_alert() -> None:
     ledger = Ledger()
     for second in range(0, 60, 6):
         found = situation(engine=silent("the engine is silent")) if second % 12 == 0 else situation()
-        ledger.look(found, at(second))
+        ledger.check(found, at(second))
 
     assert ledger.told == [(RAISED, "engine", ENGINE_SILENT)]
 
 
 def test_a_silent_scheduler_is_told() -> None:
-    news = Ledger().look(situation(scheduler=silent("Dagster's daemon has ended")), NOW)
+    news = Ledger().check(situation(scheduler=silent("Dagster's daemon has ended")), NOW)
 
     assert news == [(RAISED, "scheduler", SCHEDULER_SILENT)]
 
@@ -195,23 +195,23 @@ def test_a_silent_scheduler_is_told() -> None:
 
 def test_a_suspended_table_is_told_in_the_place_of_late() -> None:
     ledger = Ledger()
-    ledger.look(situation(orders(0, 100.0)), NOW)
-    news = ledger.look(situation(orders(2, 102.0, suspension=suspension("orders", reason="a sale"))), at(2))
+    ledger.check(situation(orders(0, 100.0)), NOW)
+    news = ledger.check(situation(orders(2, 102.0, suspension=suspension("orders", reason="a sale"))), at(2))
 
     assert news == [(RAISED, "orders", SUSPENDED)]
     # The late alert is closed without a word: the promise is not kept again.
     assert [alert.kind for alert in ledger.open] == [SUSPENDED]
     assert ledger.open[0].cause == "suspended by ann since 2026-11-27 07:00:00 UTC: a sale"
-    assert ledger.look(situation(orders(99, 199.0, suspension=suspension("orders", reason="a sale"))), at(99)) == []
+    assert ledger.check(situation(orders(99, 199.0, suspension=suspension("orders", reason="a sale"))), at(99)) == []
 
 
 def test_a_table_below_a_suspended_one_is_told_when_its_promise_is_broken() -> None:
     ledger = Ledger()
     above = orders(0, 1.0, suspension=suspension("orders", until=at(3600)))
-    assert ledger.look(situation(above, table("revenue", "orders", lag=1.0)), NOW) == [(RAISED, "orders", SUSPENDED)]
+    assert ledger.check(situation(above, table("revenue", "orders", lag=1.0)), NOW) == [(RAISED, "orders", SUSPENDED)]
     later = situation(above, table("revenue", "orders", lag=20.0))
 
-    assert ledger.look(later, NOW) == [(RAISED, "revenue", SUSPENDED)]
+    assert ledger.check(later, NOW) == [(RAISED, "revenue", SUSPENDED)]
     assert ledger.causes["revenue", SUSPENDED] == (
         "blocked by orders, suspended by ann since 2026-11-27 07:00:00 UTC, until 2026-11-27 09:00:00 UTC"
     )
@@ -220,30 +220,30 @@ def test_a_table_below_a_suspended_one_is_told_when_its_promise_is_broken() -> N
 def test_a_dimension_that_is_suspended_blocks_nothing() -> None:
     customers = table("customers", suspension=suspension("customers"))
     ledger = Ledger()
-    ledger.look(situation(customers, table("orders", lag=100.0)), NOW)
+    ledger.check(situation(customers, table("orders", lag=100.0)), NOW)
 
     assert (RAISED, "orders", LATE) in ledger.told
 
 
 def test_a_resumed_table_that_catches_up_is_over_and_never_late() -> None:
     ledger = Ledger()
-    ledger.look(situation(orders(0, 100.0, suspension=suspension("orders"))), NOW)
-    assert ledger.look(situation(orders(2, 102.0)), at(2)) == []
-    assert ledger.look(situation(orders(8, 1.0)), at(8)) == [(RECOVERED, "orders", SUSPENDED)]
+    ledger.check(situation(orders(0, 100.0, suspension=suspension("orders"))), NOW)
+    assert ledger.check(situation(orders(2, 102.0)), at(2)) == []
+    assert ledger.check(situation(orders(8, 1.0)), at(8)) == [(RECOVERED, "orders", SUSPENDED)]
 
 
 def test_a_resumed_table_that_does_not_catch_up_is_late_in_the_end() -> None:
     ledger = Ledger()
-    ledger.look(situation(orders(0, 100.0, suspension=suspension("orders"))), NOW)
+    ledger.check(situation(orders(0, 100.0, suspension=suspension("orders"))), NOW)
     for second in range(2, 100, 2):
-        ledger.look(situation(orders(second, 100.0 + second)), at(second))
+        ledger.check(situation(orders(second, 100.0 + second)), at(second))
 
     assert ledger.told == [(RAISED, "orders", SUSPENDED), (RAISED, "orders", LATE)]
 
 
 def test_an_automatic_suspension_is_a_fail() -> None:
     ledger = Ledger()
-    ledger.look(situation(orders(0, 1.0, suspension=suspension("orders", automatic=True, reason="QUERY"))), NOW)
+    ledger.check(situation(orders(0, 1.0, suspension=suspension("orders", automatic=True, reason="QUERY"))), NOW)
 
     assert ledger.open[0].level is AlertLevel.FAIL
     assert "suspended after failures in a row" in ledger.open[0].cause

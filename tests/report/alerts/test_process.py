@@ -291,7 +291,7 @@ def test_once_needs_a_control_store_that_answers(shop: Shop, monkeypatch: pytest
     holder = sqlite3.connect(str(shop.settings.state / "control.db"), isolation_level=None)
     holder.execute("BEGIN IMMEDIATE")
     with pytest.raises(StorageError, match="locked by another process"):
-        process.look_once(shop.settings, surroundings_of(shop.settings), identity())
+        process.check_once(shop.settings, surroundings_of(shop.settings), identity())
     holder.close()
 
 
@@ -314,8 +314,8 @@ def test_a_control_store_that_is_read_only_is_said_once(
 def test_looks_of_a_cron_job_tell_each_change_once(shop: Shop, web: WebServer) -> None:
     shop.refresh(1, datetime.now(UTC) - timedelta(minutes=1))
     arguments = (shop.settings, surroundings_of(shop.settings), identity())
-    first = process.look_once(*arguments)
-    second = process.look_once(*arguments)
+    first = process.check_once(*arguments)
+    second = process.check_once(*arguments)
 
     assert [(message.subject, message.kind) for message in first] == [("orders", "late"), ("sales.spend", "late")]
     assert [message.id for message in first] == [json.loads(received.body)["id"] for received in web.received]

@@ -152,7 +152,7 @@ class Look:
 
 
 def test_sensors_are_known_by_what_they_are_for() -> None:
-    look = Look(None, {"freshline_supervisor_sensor": "RUNNING", "batch": "STOPPED", "another": "STOPPED"})
+    check = Look(None, {"freshline_supervisor_sensor": "RUNNING", "batch": "STOPPED", "another": "STOPPED"})
 
-    assert sensor_states(look) == {"supervisor": "RUNNING", "batch": "STOPPED"}
+    assert sensor_states(check) == {"supervisor": "RUNNING", "batch": "STOPPED"}
     assert sensor_states(None) == {}

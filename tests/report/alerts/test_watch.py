@@ -71,15 +71,15 @@ class Scene:
     def engine_beats(self) -> None:
         self.shop.control.heartbeats.beat("engine", self.now, {"pid": 12, "loops": True})
 
-    def look(self) -> list[tuple[AlertEvent, str, AlertKind]]:
-        return [(piece.event, piece.alert.subject, piece.alert.kind) for piece in self.watch.look().news]
+    def check(self) -> list[tuple[AlertEvent, str, AlertKind]]:
+        return [(piece.event, piece.alert.subject, piece.alert.kind) for piece in self.watch.check().news]
 
-    def looks(self, seconds: float, do: Callable[[], Any] = lambda: None) -> list[tuple[AlertEvent, str, AlertKind]]:
+    def checks(self, seconds: float, do: Callable[[], Any] = lambda: None) -> list[tuple[AlertEvent, str, AlertKind]]:
         """A look every two seconds, with something before each."""
         told = []
         for _ in range(int(seconds / 2)):
             do()
-            told += self.look()
+            told += self.check()
             self.wait(2)
         return told
 
@@ -105,12 +105,12 @@ def test_tables_that_are_refreshed_in_time_are_no_alert(scene: Scene) -> None:
         if (scene.now - NOW).total_seconds() % 8 == 0:
             scene.shop.refresh(2, scene.now)
 
-    assert scene.looks(40, keep) == []
+    assert scene.checks(40, keep) == []
 
 
 def test_a_late_table_is_told_once_with_its_cause_and_link_and_once_when_it_is_over(scene: Scene) -> None:
     scene.shop.refresh(1, scene.now)
-    told = scene.looks(18, scene.engine_beats)
+    told = scene.checks(18, scene.engine_beats)
     assert sorted(told) == [(RAISED, "orders", LATE), (RAISED, "sales.spend", LATE)]
     alert = scene.alert("sales.spend", LATE)
     assert (alert.level, alert.since) == (AlertLevel.WARN, NOW + timedelta(seconds=10))
@@ -122,22 +122,22 @@ def test_a_late_table_is_told_once_with_its_cause_and_link_and_once_when_it_is_o
         scene.engine_beats()
         scene.shop.refresh(2, scene.now)
 
-    assert sorted(scene.looks(30, keep)) == [(RECOVERED, "orders", LATE), (RECOVERED, "sales.spend", LATE)]
+    assert sorted(scene.checks(30, keep)) == [(RECOVERED, "orders", LATE), (RECOVERED, "sales.spend", LATE)]
     assert scene.shop.control.alerts.open_alerts() == []
 
 
 def test_a_restart_of_the_watch_tells_nothing_again(scene: Scene) -> None:
     scene.shop.refresh(1, scene.now)
-    scene.looks(18, scene.engine_beats)
+    scene.checks(18, scene.engine_beats)
     scene.watch = scene.new_watch()
 
-    assert scene.looks(6, scene.engine_beats) == []
+    assert scene.checks(6, scene.engine_beats) == []
 
 
 def test_a_killed_engine_is_told_and_is_the_cause_of_what_becomes_late(scene: Scene) -> None:
     scene.shop.refresh(1, scene.now)
     scene.engine_beats()
-    told = scene.looks(18)
+    told = scene.checks(18)
 
     assert told[0] == (RAISED, "engine", ENGINE_SILENT)
     assert scene.alert("engine", ENGINE_SILENT).raised_at - NOW <= timedelta(seconds=12)
@@ -150,7 +150,7 @@ def test_a_killed_engine_is_told_and_is_the_cause_of_what_becomes_late(scene: Sc
 def test_an_engine_whose_process_is_gone_is_told_earlier(scene: Scene) -> None:
     scene.engine_beats()
     scene.ended = ["engine"]
-    scene.looks(8)
+    scene.checks(8)
 
     assert scene.alert("engine", ENGINE_SILENT).raised_at - NOW == timedelta(seconds=6)
 
@@ -158,9 +158,9 @@ def test_an_engine_whose_process_is_gone_is_told_earlier(scene: Scene) -> None:
 def test_an_engine_that_was_stopped_is_no_alert_and_is_a_cause(scene: Scene) -> None:
     scene.shop.refresh(1, scene.now)
     scene.engine_beats()
-    scene.look()
+    scene.check()
     scene.shop.control.heartbeats.forget("engine")
-    told = scene.looks(20)
+    told = scene.checks(20)
 
     assert ENGINE_SILENT not in [kind for *_, kind in told]
     assert scene.alert("orders", LATE).cause.startswith("no engine keeps the tables")
@@ -169,10 +169,10 @@ def test_an_engine_that_was_stopped_is_no_alert_and_is_a_cause(scene: Scene) -> 
 def test_a_table_that_was_never_refreshed_is_late_after_its_freshness_also_when_the_watch_restarts(
     scene: Scene,
 ) -> None:
-    assert scene.looks(8, scene.engine_beats) == []
+    assert scene.checks(8, scene.engine_beats) == []
     scene.watch = scene.new_watch()
 
-    assert sorted(scene.looks(12, scene.engine_beats)) == [(RAISED, "orders", LATE), (RAISED, "sales.spend", LATE)]
+    assert sorted(scene.checks(12, scene.engine_beats)) == [(RAISED, "orders", LATE), (RAISED, "sales.spend", LATE)]
     assert scene.alert("orders", LATE).cause == "it was never refreshed"
     assert scene.alert("sales.spend", LATE).cause == "it waits for orders, which was never refreshed"
 
@@ -182,7 +182,7 @@ def test_a_suspended_table_is_told_in_the_place_of_late(scene: Scene) -> None:
     # What is a source may be noted as suspended, since it was a table once: that says nothing.
     suspended = [Suspension(table, "ann", NOW, reason="a sale") for table in (SPEND, ORDERS)]
     scene.shop.control.intentions.change(set_suspensions=suspended)
-    told = scene.looks(20, scene.engine_beats)
+    told = scene.checks(20, scene.engine_beats)
 
     assert told == [(RAISED, "sales.spend", SUSPENDED), (RAISED, "orders", LATE)]
     assert scene.alert("sales.spend", SUSPENDED).cause == ("suspended by ann since 2026-11-27 08:00:00 UTC: a sale")
@@ -193,43 +193,43 @@ def test_a_failure_that_happened_before_the_watch_began_is_told(scene: Scene) ->
     for second in (-3, -2, -1):
         scene.shop.fail(SPEND, NOW + timedelta(seconds=second), "SOURCE", retry_helps=True)
 
-    assert scene.look() == [(RAISED, "sales.spend", FAILING)]
+    assert scene.check() == [(RAISED, "sales.spend", FAILING)]
     assert scene.alert("sales.spend", FAILING).cause.startswith("its 3 newest refreshes failed, since")
 
 
 def test_failures_are_counted_from_look_to_look_and_a_success_ends_them(scene: Scene) -> None:
     scene.shop.refresh(1, scene.now)
-    assert scene.look() == []
+    assert scene.check() == []
     scene.shop.fail(SPEND, scene.now)
-    assert scene.look() == [(RAISED, "sales.spend", FAILING)]
+    assert scene.check() == [(RAISED, "sales.spend", FAILING)]
     scene.shop.record(SPEND, scene.now)
 
     def keep() -> None:
         scene.engine_beats()
         scene.shop.refresh(2, scene.now)
 
-    assert scene.looks(40, keep) == [(RECOVERED, "sales.spend", FAILING)]
+    assert scene.checks(40, keep) == [(RECOVERED, "sales.spend", FAILING)]
 
 
 def test_rejected_rows_of_the_last_hour_are_told_also_after_a_restart(scene: Scene) -> None:
     scene.shop.refresh(1, scene.now)
     scene.shop.record(ORDERS, NOW - timedelta(minutes=90), rows_in=100, rejected=100)
     scene.shop.record(ORDERS, NOW - timedelta(minutes=30), rows_in=90, rejected=0)
-    assert scene.look() == []
+    assert scene.check() == []
     scene.shop.record(ORDERS, scene.now, rows_in=10, rejected=9)
 
-    assert scene.look() == [(RAISED, "orders", QUARANTINE)]
+    assert scene.check() == [(RAISED, "orders", QUARANTINE)]
     assert "orders__quarantine has them" in scene.alert("orders", QUARANTINE).cause
 
 
 def test_a_log_that_cannot_be_read_does_not_make_a_table_younger(scene: Scene) -> None:
     scene.shop.refresh(1, scene.now)
-    scene.looks(18, scene.engine_beats)
+    scene.checks(18, scene.engine_beats)
     (log,) = (scene.shop.path(ORDERS) / "_delta_log").glob("*0.json")
     log.write_text("not a commit")
     scene.wait(10)
 
-    assert scene.looks(30, scene.engine_beats) == [(WORSENED, "orders", LATE), (WORSENED, "sales.spend", LATE)]
+    assert scene.checks(30, scene.engine_beats) == [(WORSENED, "orders", LATE), (WORSENED, "sales.spend", LATE)]
     assert {alert.subject for alert in scene.shop.control.alerts.open_alerts()} == {"orders", "sales.spend"}
     assert "its log cannot be read" in scene.alert("orders", LATE).cause
 
@@ -244,7 +244,7 @@ def test_a_clock_that_jumps_an_hour_is_said_once_and_raises_no_storm(
 ) -> None:
     scene.shop.refresh(1, scene.now)
     scene.engine_beats()
-    scene.looks(6)
+    scene.checks(6)
     scene.wait(0, jump)
 
     def keep() -> None:
@@ -252,18 +252,18 @@ def test_a_clock_that_jumps_an_hour_is_said_once_and_raises_no_storm(
         scene.engine_beats()
         scene.shop.refresh(2, scene.now)
 
-    assert scene.looks(4) == []
-    assert scene.looks(120, keep) == []
+    assert scene.checks(4) == []
+    assert scene.checks(120, keep) == []
     assert [r.levelno for r in caplog.records if "the clock moved by" in r.getMessage()] == [logging.WARNING]
 
 
 @pytest.mark.parametrize("jump", [3600.0, -3600.0])
 def test_an_engine_that_dies_as_the_clock_jumps_is_told_all_the_same(scene: Scene, jump: float) -> None:
     scene.engine_beats()
-    scene.look()
+    scene.check()
     scene.wait(2, jump)
 
-    assert (RAISED, "engine", ENGINE_SILENT) in scene.looks(80)
+    assert (RAISED, "engine", ENGINE_SILENT) in scene.checks(80)
 
 
 # -- the scheduler
@@ -271,10 +271,10 @@ def test_an_engine_that_dies_as_the_clock_jumps_is_told_all_the_same(scene: Scen
 
 def test_a_daemon_that_runs_is_told_of_and_its_end_is_told(scene: Scene) -> None:
     scene.dagster = Dagster(scene.now - timedelta(seconds=20))
-    scene.look()
+    scene.check()
     heartbeat = scene.shop.control.heartbeats.read()["scheduler"]
     assert (heartbeat.at, heartbeat.detail) == (scene.dagster.daemon_heartbeat, scene.dagster.sensors)
-    told = scene.looks(100)
+    told = scene.checks(100)
 
     assert (RAISED, "scheduler", SCHEDULER_SILENT) in told
     assert scene.alert("scheduler", SCHEDULER_SILENT).cause.startswith("Dagster's daemon is silent, last heard of")
@@ -282,9 +282,9 @@ def test_a_daemon_that_runs_is_told_of_and_its_end_is_told(scene: Scene) -> None
 
 def test_a_daemon_that_was_ended_in_order_does_not_come_back_by_its_last_words(scene: Scene) -> None:
     scene.dagster = Dagster(scene.now)
-    scene.look()
+    scene.check()
     scene.shop.control.heartbeats.forget("scheduler")
-    told = scene.looks(120)
+    told = scene.checks(120)
 
     assert "scheduler" not in scene.shop.control.heartbeats.read()
     assert SCHEDULER_SILENT not in [kind for *_, kind in told]
@@ -299,7 +299,7 @@ def test_a_sensor_that_is_switched_off_is_handed_on_and_is_a_cause(scene: Scene)
         scene.engine_beats()
         scene.dagster = Dagster(scene.now, {"supervisor": "STOPPED", "batch": "RUNNING"})
 
-    told = scene.looks(18, keep)
+    told = scene.checks(18, keep)
 
     detail = scene.shop.control.heartbeats.read()["scheduler"].detail
     assert detail == {"supervisor": "STOPPED", "batch": "RUNNING"}
@@ -308,15 +308,15 @@ def test_a_sensor_that_is_switched_off_is_handed_on_and_is_a_cause(scene: Scene)
 
 
 def test_without_dagster_no_scheduler_is_expected(scene: Scene) -> None:
-    assert SCHEDULER_SILENT not in [kind for *_, kind in scene.looks(200, scene.engine_beats)]
+    assert SCHEDULER_SILENT not in [kind for *_, kind in scene.checks(200, scene.engine_beats)]
 
 
 def test_a_daemon_whose_process_is_gone_is_told_at_once(scene: Scene) -> None:
     scene.dagster = Dagster(scene.now)
-    scene.look()
+    scene.check()
     scene.ended = ["scheduler"]
 
-    assert (RAISED, "scheduler", SCHEDULER_SILENT) in scene.looks(2)
+    assert (RAISED, "scheduler", SCHEDULER_SILENT) in scene.checks(2)
 
 
 # -- the beginning
@@ -330,20 +330,20 @@ def test_what_was_late_before_the_watch_came_is_left_to_an_engine_that_is_there(
         if scene.now - NOW > timedelta(seconds=30):
             scene.shop.refresh(2, scene.now)
 
-    assert scene.looks(80, keep) == []
+    assert scene.checks(80, keep) == []
 
 
 def test_what_stays_late_is_told_after_a_minute(scene: Scene) -> None:
     scene.shop.refresh(1, NOW - timedelta(hours=8))
 
-    assert scene.looks(60, scene.engine_beats) == []
-    assert sorted(scene.looks(4, scene.engine_beats)) == [(RAISED, "orders", LATE), (RAISED, "sales.spend", LATE)]
+    assert scene.checks(60, scene.engine_beats) == []
+    assert sorted(scene.checks(4, scene.engine_beats)) == [(RAISED, "orders", LATE), (RAISED, "sales.spend", LATE)]
 
 
 def test_without_an_engine_there_is_nothing_to_wait_for(scene: Scene) -> None:
     scene.shop.refresh(1, NOW - timedelta(hours=8))
 
-    assert sorted(scene.look()) == [(RAISED, "orders", LATE), (RAISED, "sales.spend", LATE)]
+    assert sorted(scene.check()) == [(RAISED, "orders", LATE), (RAISED, "sales.spend", LATE)]
 
 
 def test_a_single_look_tells_what_it_sees(scene: Scene) -> None:
@@ -351,15 +351,15 @@ def test_a_single_look_tells_what_it_sees(scene: Scene) -> None:
     scene.engine_beats()
     scene.watch = scene.new_watch(stays=False)
 
-    assert sorted(scene.look()) == [(RAISED, "orders", LATE), (RAISED, "sales.spend", LATE)]
+    assert sorted(scene.check()) == [(RAISED, "orders", LATE), (RAISED, "sales.spend", LATE)]
 
 
 def test_a_dagster_that_was_just_started_is_not_silent_by_its_last_words(scene: Scene) -> None:
     scene.shop.control.heartbeats.beat("scheduler", NOW - timedelta(hours=8), {"supervisor": "RUNNING"})
     scene.dagster = Dagster(NOW - timedelta(hours=8))
 
-    assert SCHEDULER_SILENT not in [kind for *_, kind in scene.looks(60)]
-    assert SCHEDULER_SILENT in [kind for *_, kind in scene.looks(60)]
+    assert SCHEDULER_SILENT not in [kind for *_, kind in scene.checks(60)]
+    assert SCHEDULER_SILENT in [kind for *_, kind in scene.checks(60)]
 
 
 # -- what was decided, and what was measured
@@ -368,26 +368,26 @@ def test_a_dagster_that_was_just_started_is_not_silent_by_its_last_words(scene: 
 @pytest.mark.parametrize("restarted", [False, True])
 def test_a_freshness_that_became_shorter_is_judged_by_from_then_on(scene: Scene, restarted: bool) -> None:
     scene.shop.refresh(1, scene.now)
-    assert scene.looks(8, scene.engine_beats) == []
+    assert scene.checks(8, scene.engine_beats) == []
     scene.shop.control.intentions.change(set_overrides=[FreshnessOverride(SPEND, Freshness(4), "ann", scene.now)])
     if restarted:
         scene.watch = scene.new_watch()
     promised = scene.now
 
     # It is 8 seconds old, and was promised to be less than 4 just now.
-    assert scene.looks(8, scene.engine_beats) == []
+    assert scene.checks(8, scene.engine_beats) == []
     # One that just began leaves a breach from before it to the engine for a minute.
-    told = scene.looks(60 if restarted else 6, scene.engine_beats)
+    told = scene.checks(60 if restarted else 6, scene.engine_beats)
     assert (RAISED, "sales.spend", LATE) in told
     assert scene.alert("sales.spend", LATE).since == promised + timedelta(seconds=4)
 
 
 def test_a_table_that_was_late_before_its_freshness_became_shorter_stays_so(scene: Scene) -> None:
     scene.shop.refresh(1, scene.now)
-    assert (RAISED, "sales.spend", LATE) in scene.looks(18, scene.engine_beats)
+    assert (RAISED, "sales.spend", LATE) in scene.checks(18, scene.engine_beats)
     scene.shop.control.intentions.change(set_overrides=[FreshnessOverride(SPEND, Freshness(6), "ann", scene.now)])
 
-    assert (RECOVERED, "sales.spend", LATE) not in scene.looks(10, scene.engine_beats)
+    assert (RECOVERED, "sales.spend", LATE) not in scene.checks(10, scene.engine_beats)
 
 
 # -- a control store that is away
@@ -397,46 +397,46 @@ def test_an_outage_of_the_control_store_silences_nobody(scene: Scene) -> None:
     scene.shop.control.heartbeats.beat("scheduler", scene.now, {"supervisor": "RUNNING"})
     scene.dagster = Dagster(scene.now)
     scene.shop.refresh(1, scene.now)
-    assert scene.looks(6, scene.engine_beats) == []
+    assert scene.checks(6, scene.engine_beats) == []
     scene.wait(120)
-    scene.watch.could_not_look()
+    scene.watch.could_not_check()
     scene.shop.refresh(2, scene.now)
 
     # Nobody could beat meanwhile; first looks, then beats.
     silent = {ENGINE_SILENT, SCHEDULER_SILENT}
-    assert silent.isdisjoint(kind for *_, kind in [*scene.look(), *scene.looks(8)])
-    assert ENGINE_SILENT in {kind for *_, kind in scene.looks(8)}
+    assert silent.isdisjoint(kind for *_, kind in [*scene.check(), *scene.checks(8)])
+    assert ENGINE_SILENT in {kind for *_, kind in scene.checks(8)}
 
 
 def test_a_restarted_watch_does_not_take_last_words_for_a_recovery(scene: Scene) -> None:
     scene.shop.control.heartbeats.beat("scheduler", scene.now, {"supervisor": "RUNNING"})
     scene.dagster = Dagster(scene.now)
-    assert (RAISED, "scheduler", SCHEDULER_SILENT) in scene.looks(100, scene.engine_beats)
+    assert (RAISED, "scheduler", SCHEDULER_SILENT) in scene.checks(100, scene.engine_beats)
     scene.watch = scene.new_watch()
 
-    assert SCHEDULER_SILENT not in {kind for *_, kind in scene.looks(200, scene.engine_beats)}
+    assert SCHEDULER_SILENT not in {kind for *_, kind in scene.checks(200, scene.engine_beats)}
 
 
 def test_alerts_of_a_store_that_was_lost_are_raised_anew_and_end(scene: Scene) -> None:
     if scene.shop.settings.control_store.startswith("postgresql"):
         pytest.skip("the file of another store is put in its place")
     scene.shop.refresh(1, scene.now)
-    assert (RAISED, "orders", LATE) in scene.looks(18, scene.engine_beats)
+    assert (RAISED, "orders", LATE) in scene.checks(18, scene.engine_beats)
     Path(scene.shop.settings.control_store.removeprefix("sqlite:///")).unlink()
 
-    assert (RAISED, "orders", LATE) in scene.looks(20, scene.engine_beats)
+    assert (RAISED, "orders", LATE) in scene.checks(20, scene.engine_beats)
     assert [alert.subject for alert in scene.shop.control.alerts.open_alerts()] == ["orders", "sales.spend"]
 
     def keep() -> None:
         scene.engine_beats()
         scene.shop.refresh(2, scene.now)
 
-    assert (RECOVERED, "orders", LATE) in scene.looks(40, keep)
+    assert (RECOVERED, "orders", LATE) in scene.checks(40, keep)
 
 
 def test_a_promise_that_no_rhythm_could_keep_is_the_cause(scene: Scene) -> None:
     scene.shop.refresh(1, scene.now)
     scene.shop.record(SPEND, scene.now, seconds=60.0, version=7)
-    scene.looks(18, scene.engine_beats)
+    scene.checks(18, scene.engine_beats)
 
     assert scene.alert("sales.spend", LATE).cause.startswith("its freshness cannot be kept: ")

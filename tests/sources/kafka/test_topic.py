@@ -14,7 +14,7 @@ from freshline.sources.kafka.topic import (
     FIRST_PORTION,
     GREATEST_PORTION,
     LEAST_PORTION,
-    TopicLook,
+    TopicInspection,
     TopicRange,
     advanced,
     allowed_by_rate,
@@ -26,11 +26,11 @@ from freshline.sources.kafka.topic import (
 
 DECLARED = Kafka("t", "h:1")
 POSITION = TopicPosition("c", "t", "id-1", {0: 10, 1: 20})
-LOOK = TopicLook("c", "t", "id-1", {0: 0, 1: 0}, {0: 15, 1: 20})
+LOOK = TopicInspection("c", "t", "id-1", {0: 0, 1: 0}, {0: 15, 1: 20})
 
 
-def find(look, position=POSITION, declared=DECLARED, first=None):
-    return find_range(declared, look, position, first, where="s")
+def find(inspection, position=POSITION, declared=DECLARED, first=None):
+    return find_range(declared, inspection, position, first, where="s")
 
 
 def test_what_is_new_is_between_the_position_and_the_ends():
@@ -39,20 +39,20 @@ def test_what_is_new_is_between_the_position_and_the_ends():
 
 
 def test_a_partition_that_is_new_is_read_from_its_beginning():
-    look = replace(LOOK, earliest={0: 0, 1: 0, 2: 0}, ends={0: 10, 1: 20, 2: 7})
-    assert find(look) == TopicRange({0: 10, 1: 20, 2: 0}, {0: 10, 1: 20, 2: 7})
+    inspection = replace(LOOK, earliest={0: 0, 1: 0, 2: 0}, ends={0: 10, 1: 20, 2: 7})
+    assert find(inspection) == TopicRange({0: 10, 1: 20, 2: 0}, {0: 10, 1: 20, 2: 7})
 
 
 def test_a_source_without_a_position_begins_where_it_was_told_to_and_not_before_what_is_there():
-    look = replace(LOOK, earliest={0: 4, 1: 0})
+    inspection = replace(LOOK, earliest={0: 4, 1: 0})
 
-    assert find(look, None, first={0: 2, 1: 18}) == TopicRange({0: 4, 1: 18}, {0: 15, 1: 20})
+    assert find(inspection, None, first={0: 2, 1: 18}) == TopicRange({0: 4, 1: 18}, {0: 15, 1: 20})
     # Asked for the end first, and a record was taken back since: nothing is read, and nothing twice.
-    assert find(look, None, first={0: 16, 1: 20}) == TopicRange({0: 16, 1: 20}, {0: 16, 1: 20})
+    assert find(inspection, None, first={0: 16, 1: 20}) == TopicRange({0: 16, 1: 20}, {0: 16, 1: 20})
 
 
 @pytest.mark.parametrize(
-    ("look", "error", "said"),
+    ("inspection", "error", "said"),
     [
         (replace(LOOK, earliest={0: 12, 1: 0}), OffsetsLostError, "'accept-gap' = '0:10-12'"),
         (replace(LOOK, earliest={0: 12, 1: 20}), OffsetsLostError, "offset 10 to 11 of partition 0"),
@@ -63,36 +63,36 @@ def test_a_source_without_a_position_begins_where_it_was_told_to_and_not_before_
         (replace(LOOK, ends={0: 15}, earliest={0: 0}), TopicReplacedError, "had partition 1, and now it has 1"),
     ],
 )
-def test_what_is_missing_is_told(look, error, said):
+def test_what_is_missing_is_told(inspection, error, said):
     with pytest.raises(error) as raised:
-        find(look)
+        find(inspection)
     assert said in str(raised.value)
     assert not raised.value.retry_helps
 
 
 def test_several_gaps_are_told_together_and_accepted_by_name():
-    look = replace(LOOK, earliest={0: 12, 1: 25}, ends={0: 15, 1: 30})
+    inspection = replace(LOOK, earliest={0: 12, 1: 25}, ends={0: 15, 1: 30})
     with pytest.raises(OffsetsLostError, match="'0:10-12, 1:20-25'"):
-        find(look)
+        find(inspection)
 
     accepted = replace(DECLARED, accepted_gaps=((0, 10, 12), (1, 20, 25)))
-    assert find(look, declared=accepted).start == {0: 12, 1: 25}
+    assert find(inspection, declared=accepted).start == {0: 12, 1: 25}
     # What expired after that is another loss.
     with pytest.raises(OffsetsLostError, match="'1:20-26'"):
-        find(replace(look, earliest={0: 12, 1: 26}), declared=accepted)
+        find(replace(inspection, earliest={0: 12, 1: 26}), declared=accepted)
     # Half of the gap may have been read since it was accepted.
-    assert find(look, replace(POSITION, offsets={0: 11, 1: 30}), declared=accepted).start == {0: 12, 1: 30}
+    assert find(inspection, replace(POSITION, offsets={0: 11, 1: 30}), declared=accepted).start == {0: 12, 1: 30}
 
 
 def test_another_topic_is_read_from_its_beginning_when_its_id_is_accepted():
-    look = replace(LOOK, topic_id="id-2", ends={0: 3})
+    inspection = replace(LOOK, topic_id="id-2", ends={0: 3})
     accepted = replace(DECLARED, accepted_topic="id-2")
-    found = find(look, declared=accepted)
+    found = find(inspection, declared=accepted)
 
     assert found == TopicRange({0: 0}, {0: 3})
-    assert advanced(POSITION, look, found) == TopicPosition("c", "t", "id-2", {0: 3})
+    assert advanced(POSITION, inspection, found) == TopicPosition("c", "t", "id-2", {0: 3})
     with pytest.raises(TopicReplacedError):
-        find(replace(look, topic_id="id-3"), declared=accepted)
+        find(replace(inspection, topic_id="id-3"), declared=accepted)
 
 
 def test_portions_cover_a_range_without_gap_or_overlap():

@@ -188,13 +188,13 @@ class ControlStore:
             rows = connection.execute(select(REFRESHES).where(REFRESHES.c.id.in_(newest))).mappings().all()
         return {record.table: record for record in map(_record, rows)}
 
-    def refreshes(self, name: TableName | None = None, limit: int = 100, *, looks: bool = True) -> list[RefreshResult]:
+    def refreshes(self, name: TableName | None = None, limit: int = 100, *, checks: bool = True) -> list[RefreshResult]:
         """The newest refreshes and decisions, of one table or of all, the newest first.
 
-        Without `looks` those are left out that succeeded and had nothing to commit.
+        Without `checks` those are left out that succeeded and had nothing to commit.
         """
         statement = select(REFRESHES).order_by(REFRESHES.c.id.desc()).limit(limit)
-        if not looks:
+        if not checks:
             statement = statement.where((REFRESHES.c.state != State.SUCCEEDED) | REFRESHES.c.committed)
         if name is not None:
             statement = statement.where(REFRESHES.c.key == key_of(name))

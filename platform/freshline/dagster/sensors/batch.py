@@ -26,8 +26,8 @@ from dagster import (
 )
 
 from freshline.commit.control_store import ControlStore
+from freshline.dagster.inspection import Inspection, beat, inspect, opened, switches
 from freshline.dagster.keys import AssetKeys
-from freshline.dagster.look import Look, beat, opened, switches, take_look
 from freshline.dagster.materialize import SCHEDULED
 from freshline.dagster.scheduler import BATCH, STOPPED, SUPERVISOR
 from freshline.dagster.sensors.runs import in_progress
@@ -113,47 +113,47 @@ def request_batch(
     sensors = switches(context)
     with opened(settings) as control:
         beat(control, sensors, BATCH, now)
-        look = take_look(settings, graph, keys, control, sensors, now, own=BATCH)
-        due = keys.only(due_batch(look, control))
-    busy = in_progress(context.instance, context.repository_def, look, now)
+        inspection = inspect(settings, graph, keys, control, sensors, now, own=BATCH)
+        due = keys.only(due_batch(inspection, control))
+    busy = in_progress(context.instance, context.repository_def, inspection, now)
     plan = plan_batch(
-        look.graph,
+        inspection.graph,
         due,
         busy.tables,
-        look.reasons,
+        inspection.reasons,
         cursor.attempts,
         now,
         slots=settings.parallel_refreshes - busy.scheduled,
         jitter=jitter,
         # Of what others write, only a refresh can tell what is wrong.
-        empty=frozenset(name for name in look.graph.kept if look.statuses[name].version is None),
+        empty=frozenset(name for name in inspection.graph.kept if inspection.statuses[name].version is None),
     )
     paused = sensors[SUPERVISOR] == STOPPED
     requests = [_request(keys.only(tables), keys, plan, now) for tables in plan.runs]
     return SensorResult(
         run_requests=requests,
-        asset_events=_paused(look) if paused and not cursor.paused else [],
-        skip_reason=None if requests else SkipReason(_why_none(look, due, plan)),
+        asset_events=_paused(inspection) if paused and not cursor.paused else [],
+        skip_reason=None if requests else SkipReason(_why_none(inspection, due, plan)),
         cursor=Cursor(plan.attempts, paused).to_json(),
     )
 
 
-def due_batch(look: Look, control: ControlStore) -> tuple[TableName, ...]:
+def due_batch(inspection: Inspection, control: ControlStore) -> tuple[TableName, ...]:
     """The batch tables that are due at the time of the look.
 
     What refreshes take is asked only for tables whose data are older than half of their freshness: no table is due
     before that.
     """
-    graph = look.graph
-    old = [name for name in batch_tables(graph) if _is_old(look, name)]
+    graph = inspection.graph
+    old = [name for name in batch_tables(graph) if _is_old(inspection, name)]
     seconds = {name: control.seconds_of(name) or 0.0 for name in with_driving(graph, old)}
-    stamps = {name: status.data_timestamp for name, status in look.statuses.items()}
-    return _only(due_tables(graph, stamps, seconds, look.now), frozenset(old))
+    stamps = {name: status.data_timestamp for name, status in inspection.statuses.items()}
+    return _only(due_tables(graph, stamps, seconds, inspection.now), frozenset(old))
 
 
-def _is_old(look: Look, name: TableName) -> bool:
-    status = look.statuses[name]
-    if status.data_timestamp is None or is_future(status.data_timestamp, look.now):
+def _is_old(inspection: Inspection, name: TableName) -> bool:
+    status = inspection.statuses[name]
+    if status.data_timestamp is None or is_future(status.data_timestamp, inspection.now):
         return True  # by a clock that was put back it would be young for as long as it was put back
     return status.lag_seconds is None or status.lag_seconds >= status.freshness_seconds / 2
 
@@ -174,22 +174,24 @@ def _request(tables: tuple[TableName, ...], keys: AssetKeys, plan: BatchPlan, no
     )
 
 
-def _paused(look: Look) -> list[AssetObservation]:
+def _paused(inspection: Inspection) -> list[AssetObservation]:
     """The supervisor's tables, told by this sensor because that one does not tick."""
-    found = look.keys.only(name for name, standing in look.left_alone.items() if standing is Standing.PAUSED)
+    found = inspection.keys.only(
+        name for name, standing in inspection.left_alone.items() if standing is Standing.PAUSED
+    )
     return [
         AssetObservation(
-            asset_key=look.keys[name],
-            description=f"{Standing.PAUSED}: {look.reasons[name]}",
-            metadata={"state": str(Standing.PAUSED), "reason": look.reasons[name]},
+            asset_key=inspection.keys[name],
+            description=f"{Standing.PAUSED}: {inspection.reasons[name]}",
+            metadata={"state": str(Standing.PAUSED), "reason": inspection.reasons[name]},
         )
         for name in found[:EVENTS_A_TICK]
     ]
 
 
-def _why_none(look: Look, due: Collection[TableName], plan: BatchPlan) -> str:
+def _why_none(inspection: Inspection, due: Collection[TableName], plan: BatchPlan) -> str:
     if not due:
-        return f"none of {len(batch_tables(look.graph))} batch tables is due"
+        return f"none of {len(batch_tables(inspection.graph))} batch tables is due"
     shown = [f"{name}: {why}" for name, why in list(plan.waiting.items())[:_SHOWN]]
     more = len(plan.waiting) - len(shown)
     return "; ".join(shown) + (f"; and {more} more" if more > 0 else "")

@@ -26,8 +26,8 @@ from dagster import (
     RunsFilter,
 )
 
+from freshline.dagster.inspection import Inspection
 from freshline.dagster.internals import ASSET_PARTITION_RANGE_START_TAG, GRPC_INFO_TAG, PARTITION_NAME_TAG
-from freshline.dagster.look import Look
 from freshline.dagster.materialize import SCHEDULED, process_ended, process_of
 from freshline.dagster.partitions import BACKFILL_RUN
 from freshline.declare.names import TableName
@@ -60,10 +60,10 @@ class InProgress:
 
 
 def in_progress(
-    instance: DagsterInstance, repository: RepositoryDefinition | None, look: Look, now: datetime
+    instance: DagsterInstance, repository: RepositoryDefinition | None, inspection: Inspection, now: datetime
 ) -> InProgress:
     """Look at the runs that have not finished; one whose process is gone is reported as failed, so that it ends."""
-    by_key = {look.keys[name]: name for name in look.shown}
+    by_key = {inspection.keys[name]: name for name in inspection.shown}
     busy: set[TableName] = set()
     scheduled = 0
     for record in instance.get_run_records(RunsFilter(statuses=UNFINISHED)):

@@ -34,9 +34,9 @@ from freshline.commit.control_store import KEPT_REFRESHES, ControlStore
 from freshline.commit.warehouse import Warehouse
 from freshline.dagster.checks import quick_verdicts, read_facts
 from freshline.dagster.freshness import verdict
+from freshline.dagster.inspection import Inspection, beat, inspect, opened, switches
 from freshline.dagster.internals import DATA_VERSION_TAG, AssetCheckExecutionRecord
 from freshline.dagster.keys import AssetKeys
-from freshline.dagster.look import Look, beat, opened, switches, take_look
 from freshline.dagster.materialize import Materialization, outcome_metadata, version_metadata
 from freshline.dagster.partitions import PartitionBars, newest_done
 from freshline.dagster.scheduler import ENGINE, SUPERVISOR
@@ -116,31 +116,35 @@ def supervise(
     with opened(settings) as control:
         beat(control, sensors, SUPERVISOR, now)
         engine = keep_engine(settings, control, now)
-        look = take_look(settings, graph, keys, control, sensors, now, own=SUPERVISOR)
+        inspection = inspect(settings, graph, keys, control, sensors, now, own=SUPERVISOR)
         decisions, record = _decisions(control, memory)
         notices, after = decide_notices(
-            [look.statuses[name] for name in look.shown],
-            _turns(graph, look),
-            look.left_alone,
+            [inspection.statuses[name] for name in inspection.shown],
+            _turns(graph, inspection),
+            inspection.left_alone,
             replace(memory, record=record),
             now,
-            lambda status: _told_by_a_run(context.instance, keys[status.table], status),
+            lambda status: _reported_by_a_run(context.instance, keys[status.table], status),
         )
-        reporter = Reporter(settings, control, look, lineages)
+        reporter = Reporter(settings, control, inspection, lineages)
         events = [reporter.event(notice) for notice in notices]
-        events += changed_checks(context.instance, settings, control, look, [notice.table for notice in notices])
-        bars = {name: keys[name] for name in look.shown}
-        events += list(BARS.events(look.graph, bars, Warehouse(settings.warehouse), context.instance))
+        events += changed_checks(context.instance, settings, control, inspection, [notice.table for notice in notices])
+        bars = {name: keys[name] for name in inspection.shown}
+        events += list(BARS.events(inspection.graph, bars, Warehouse(settings.warehouse), context.instance))
     events += [_decision(each, keys[each.table]) for each in decisions if each.table in keys.selected]
     return SensorResult(
         asset_events=events,
         cursor=after.to_json(),
-        skip_reason=SkipReason(_told(look, len(events), engine)),
+        skip_reason=SkipReason(_summary(inspection, len(events), engine)),
     )
 
 
 def changed_checks(
-    instance: DagsterInstance, settings: Settings, control: ControlStore, look: Look, tables: Sequence[TableName]
+    instance: DagsterInstance,
+    settings: Settings,
+    control: ControlStore,
+    inspection: Inspection,
+    tables: Sequence[TableName],
 ) -> list[Event]:
     """The checks of tables that are told of anyway, where they say something else than Dagster has, or it is old.
 
@@ -149,14 +153,14 @@ def changed_checks(
     engine = control.heartbeats.read().get(ENGINE)
     found: list[Event] = []
     for name in dict.fromkeys(tables):
-        verdicts = list(quick_verdicts(read_facts(settings, control, look, name, engine), settings))
-        checks = [look.keys.check(name, each.check) for each in verdicts]
+        verdicts = list(quick_verdicts(read_facts(settings, control, inspection, name, engine), settings))
+        checks = [inspection.keys.check(name, each.check) for each in verdicts]
         last = instance.event_log_storage.get_latest_asset_check_execution_by_key(checks)
         for key, each in zip(checks, verdicts, strict=True):
             record = last.get(key)
-            old = record is None or look.now.timestamp() - record.create_timestamp >= CHECK_SECONDS
+            old = record is None or inspection.now.timestamp() - record.create_timestamp >= CHECK_SECONDS
             if old or _passed(record) is not each.passed:
-                found.append(each.evaluation(look.keys[name]))
+                found.append(each.evaluation(inspection.keys[name]))
     return found[:EVENTS_A_TICK]
 
 
@@ -175,13 +179,13 @@ class Reporter:
         self,
         settings: Settings,
         control: ControlStore,
-        look: Look,
+        inspection: Inspection,
         lineages: Mapping[TableName, TableColumnLineage],
     ) -> None:
         self._lineages = lineages
         self._warehouse = Warehouse(settings.warehouse)
         self._control = control
-        self._look = look
+        self._look = inspection
 
     def event(self, notice: Notice) -> Event:
         """The event of one notice."""
@@ -276,21 +280,21 @@ def turn_outcome(status: TableStatus, records: Sequence[RefreshResult]) -> dict[
     return outcome
 
 
-def _turns(graph: Graph, look: Look) -> dict[TableName, float]:
+def _turns(graph: Graph, inspection: Inspection) -> dict[TableName, float]:
     """The turns of the tables that the engine keeps.
 
     Not longer than the declared freshness asks for: Dagster's policy was made from that, whatever an override says.
     """
-    batch = frozenset(batch_tables(look.graph))
+    batch = frozenset(batch_tables(inspection.graph))
     count = len(graph.kept)
     return {
         name: turn_seconds(min(status.freshness_seconds, graph.freshness(name).seconds), count)
-        for name, status in look.statuses.items()
+        for name, status in inspection.statuses.items()
         if name not in batch and name in graph
     }
 
 
-def _told_by_a_run(instance: DagsterInstance, key: AssetKey, status: TableStatus) -> bool:
+def _reported_by_a_run(instance: DagsterInstance, key: AssetKey, status: TableStatus) -> bool:
     """Whether Dagster has a materialization at least as new as the newest refresh."""
     event = instance.get_latest_materialization_event(key)
     last = status.last_refresh
@@ -317,12 +321,12 @@ def _decision(record: RefreshResult, key: AssetKey) -> AssetObservation:
     )
 
 
-def _told(look: Look, events: int, engine: str | None) -> str:
+def _summary(inspection: Inspection, events: int, engine: str | None) -> str:
     """What the tick's line in the UI says; every tick keeps one, so it is short."""
     counts: dict[str, int] = {}
-    for name in look.shown:
-        status = look.statuses[name]
-        word = str(look.left_alone.get(name, "late" if status.late else status.state)).lower()
+    for name in inspection.shown:
+        status = inspection.statuses[name]
+        word = str(inspection.left_alone.get(name, "late" if status.late else status.state)).lower()
         counts[word] = counts.get(word, 0) + 1
     tables = ", ".join(f"{count} {word}" for word, count in sorted(counts.items()))
     return f"{tables}; {events} events" + ("" if engine is None else f"; {engine}")

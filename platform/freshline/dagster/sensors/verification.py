@@ -30,9 +30,9 @@ from dagster import (
 from freshline.commit.delta_log import count_rows
 from freshline.commit.warehouse import Warehouse
 from freshline.dagster.checks import VERIFIED_PARTITIONS, VERIFY
+from freshline.dagster.inspection import inspect, opened
 from freshline.dagster.internals import AssetCheckExecutionRecordStatus
 from freshline.dagster.keys import AssetKeys
-from freshline.dagster.look import opened, take_look
 from freshline.dagster.partitions import done_partitions
 from freshline.dagster.scheduler import sensor_states
 from freshline.dagster.sensors.runs import UNFINISHED
@@ -196,12 +196,12 @@ def _sizes(
     """The rows and partitions of each table that stands well."""
     warehouse = Warehouse(settings.warehouse)
     with opened(settings) as control:
-        look = take_look(settings, graph, keys, control, sensor_states(context.instance), now)
+        inspection = inspect(settings, graph, keys, control, sensor_states(context.instance), now)
     found: dict[TableName, Size] = {}
     for table in graph.tables:
         if table.name not in keys.selected:
             continue
-        status = look.statuses[table.name]
+        status = inspection.statuses[table.name]
         if status.version is None or status.error is not None:
             continue
         try:

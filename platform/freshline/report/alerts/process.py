@@ -60,7 +60,7 @@ def run(settings: Settings, surroundings: Surroundings, identity: Identity, over
     couriers = _couriers(settings, store, channels)
     try:
         watch = _watch(settings, surroundings, store, stays=True)
-        _look_on(watch, lease, couriers, over)
+        _check_on(watch, lease, couriers, over)
     finally:
         deadline = time.monotonic() + _STOP_SECONDS
         for courier in couriers:
@@ -71,7 +71,7 @@ def run(settings: Settings, surroundings: Surroundings, identity: Identity, over
         store.close()
 
 
-def look_once(settings: Settings, surroundings: Surroundings, identity: Identity) -> list[Message]:
+def check_once(settings: Settings, surroundings: Surroundings, identity: Identity) -> list[Message]:
     """One look, and one try of everything that is to be told; returns the messages that came of it.
 
     Raises as `run` does, and StorageError where the control store cannot be used.
@@ -81,12 +81,12 @@ def look_once(settings: Settings, surroundings: Surroundings, identity: Identity
     lease = Lease(store, identity)
     try:
         lease.renew()
-        found = _watch(settings, surroundings, store, stays=False).look()
+        found = _watch(settings, surroundings, store, stays=False).check()
         for courier in _couriers(settings, store, channels):
             before = None
             while (left := courier.deliver_due()) and left != before:
                 before = left
-        return [_message(settings, _as_told(piece)) for piece in found.news]
+        return [_message(settings, _as_reported(piece)) for piece in found.news]
     finally:
         lease.release()
         store.close()
@@ -130,7 +130,7 @@ def _who(holder: Heartbeat) -> str:
     return f"freshline watch runs already: process {process} on {host}, last heard of {moment_text(holder.at)}"
 
 
-def _look_on(watch: Watch, lease: Lease, couriers: Collection[Courier], over: threading.Event) -> None:
+def _check_on(watch: Watch, lease: Lease, couriers: Collection[Courier], over: threading.Event) -> None:
     trouble: str | None = None
     begun = False
     while not over.is_set():
@@ -143,7 +143,7 @@ def _look_on(watch: Watch, lease: Lease, couriers: Collection[Courier], over: th
                 # Not before the right to look is had: another that has it brings the same messages.
                 for courier in couriers:
                     courier.start()
-            found = watch.look()
+            found = watch.check()
             if trouble is not None:
                 LOG.info("watching again")
                 trouble = None
@@ -151,7 +151,7 @@ def _look_on(watch: Watch, lease: Lease, couriers: Collection[Courier], over: th
                 for courier in couriers:
                     courier.wake()
         except (StorageError, OSError) as error:
-            watch.could_not_look()
+            watch.could_not_check()
             # Once, not every two seconds: it may last for hours.
             if trouble is None:
                 LOG.error("nothing can be watched for now: %s", error)
@@ -188,7 +188,7 @@ def _message(settings: Settings, delivery: Delivery) -> Message:
     return message_of(delivery, settings.environment, settings.root.name)
 
 
-def _as_told(news: News) -> Delivery:
+def _as_reported(news: News) -> Delivery:
     """The news as channels get it; it was told when it happened."""
     at = news.alert.recovered_at or news.alert.reminded_at
     return Delivery(0, "", news.event, news.alert, at, 0, at)

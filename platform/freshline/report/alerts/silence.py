@@ -28,7 +28,7 @@ SUPERVISOR, BATCH = "supervisor", "batch"
 _STOPPED = "STOPPED"
 
 
-class SchedulerLook(Protocol):
+class SchedulerCheck(Protocol):
     """What was found of Dagster: when its daemon last said that it runs, and the state of each sensor by name."""
 
     @property
@@ -137,13 +137,13 @@ def scheduler_process(
     return Process(Voice.HEARD if all(heard.changed for heard in awaited) else Voice.UNKNOWN)
 
 
-def sensor_states(look: SchedulerLook | None) -> dict[str, str]:
+def sensor_states(check: SchedulerCheck | None) -> dict[str, str]:
     """The states of our two sensors, by `supervisor` and `batch`."""
-    if look is None:
+    if check is None:
         return {}
     found = {}
     for key in (SUPERVISOR, BATCH):
-        for name, state in look.sensors.items():
+        for name, state in check.sensors.items():
             if key in name:
                 found[key] = state
     return found

@@ -48,7 +48,7 @@ class Standing:
     arrivals: Arrivals = NOTHING
 
     @property
-    def told_from(self) -> datetime | None:
+    def reported_from(self) -> datetime | None:
         """From when on it may be told as late: a promise that was just made shorter cannot have been broken before."""
         since = self.late_since
         if since is None or self.promised_at is None:

@@ -62,12 +62,12 @@ def _lag(standing: Standing, situation: Situation, now: datetime) -> Iterator[Tr
     since, read_at = standing.late_since, situation.read_at or now
     if since is None or read_at <= since:
         return
-    told_from = standing.told_from or since
-    fails = read_at - told_from > timedelta(seconds=standing.fail_after - standing.warn_after) + HOLD
+    reported_from = standing.reported_from or since
+    fails = read_at - reported_from > timedelta(seconds=standing.fail_after - standing.warn_after) + HOLD
     level = AlertLevel.FAIL if fails else AlertLevel.WARN
     left_alone = situation.catching_up_since is not None and since < situation.catching_up_since
-    ripe = read_at - told_from > HOLD and not left_alone
-    since = min(told_from, now)
+    ripe = read_at - reported_from > HOLD and not left_alone
+    since = min(reported_from, now)
     blocking = suspended_above(standing.name, situation)
     if blocking is not None and blocking.suspension is not None:
         cause = f"blocked by {blocking.name}, {suspended_cause(blocking.suspension)}"

@@ -30,7 +30,7 @@ from freshline.report.alerts.silence import (
     SETTLING_SECONDS,
     Heard,
     Moment,
-    SchedulerLook,
+    SchedulerCheck,
     engine_process,
     jump_seconds,
     listen,
@@ -74,7 +74,7 @@ class Surroundings:
     """
 
     graph: Callable[[], Graph]
-    scheduler: Callable[[], SchedulerLook | None] = lambda: None
+    scheduler: Callable[[], SchedulerCheck | None] = lambda: None
     ended: Callable[[Mapping[str, Heartbeat]], Collection[str]] = lambda _: ()
     dagster_url: Callable[[], str | None] = lambda: None
 
@@ -112,13 +112,13 @@ class Watch:
         self._listened_at = 0.0
         self._deaf = False
         self._identity: str | None = None
-        self._scheduler: SchedulerLook | None = None
+        self._scheduler: SchedulerCheck | None = None
         self._scheduler_at: float | None = None
         self._daemon_seen: datetime | None = None
         self._intentions: Intentions | None = None
         self._open: Sequence[Alert] | None = None
 
-    def look(self) -> Evaluation:
+    def check(self) -> Evaluation:
         """Look once, write what is to be told, and return it.
 
         Raises StorageError where the control store cannot be used; nothing was written then, and nothing is forgotten.
@@ -144,7 +144,7 @@ class Watch:
             return replace(found, news=tuple(stored))
         return found
 
-    def could_not_look(self) -> None:
+    def could_not_check(self) -> None:
         """The control store could not be used: who writes heartbeats there could not be heard, and is not silent."""
         self._deaf = True
 
@@ -175,16 +175,16 @@ class Watch:
     def _situation(
         self, graph: Graph, intentions: Intentions, heartbeats: Mapping[str, Heartbeat], moment: Moment
     ) -> Situation:
-        look = self._look_at_scheduler(moment)
+        check = self._check_scheduler(moment)
         known = {name: heartbeats[name].at for name in (ENGINE, SCHEDULER) if name in heartbeats}
-        if look is not None and look.daemon_heartbeat is not None:
-            known[_DAEMON] = look.daemon_heartbeat
+        if check is not None and check.daemon_heartbeat is not None:
+            known[_DAEMON] = check.daemon_heartbeat
         deaf = moment.passed - self._listened_at if self._deaf else 0.0
         self._heard = listen(self._heard, known, moment, by_clock=not self._stays, deaf=deaf)
         self._listened_at, self._deaf = moment.passed, False
         ended = self._surroundings.ended(heartbeats)
-        sensors = sensor_states(look)
-        told = self._tell_of_scheduler(look, sensors, heartbeats.get(SCHEDULER), moment.now)
+        sensors = sensor_states(check)
+        told = self._report_scheduler(check, sensors, heartbeats.get(SCHEDULER), moment.now)
         engine = engine_process(self._heard.get(ENGINE), heartbeats.get(ENGINE), moment, ended=ENGINE in ended)
         standings = self._standings(graph, intentions, moment)
         return Situation(
@@ -223,14 +223,14 @@ class Watch:
 
     # -- the scheduler
 
-    def _look_at_scheduler(self, moment: Moment) -> SchedulerLook | None:
+    def _check_scheduler(self, moment: Moment) -> SchedulerCheck | None:
         if self._scheduler_at is None or moment.passed - self._scheduler_at >= _SCHEDULER_SECONDS:
             self._scheduler = self._surroundings.scheduler()
             self._scheduler_at = moment.passed
         return self._scheduler
 
-    def _tell_of_scheduler(
-        self, look: SchedulerLook | None, sensors: Mapping[str, str], known: Heartbeat | None, now: datetime
+    def _report_scheduler(
+        self, check: SchedulerCheck | None, sensors: Mapping[str, str], known: Heartbeat | None, now: datetime
     ) -> Mapping[str, object]:
         """Hand on what only Dagster's storage tells: a sensor that is switched off does not say so itself.
 
@@ -238,7 +238,7 @@ class Watch:
         that was ended in order must not come back by its last words, so it has to be seen to go on, or to be recent at
         the first look.
         """
-        daemon = None if look is None else look.daemon_heartbeat
+        daemon = None if check is None else check.daemon_heartbeat
         seen, self._daemon_seen = self._daemon_seen, daemon or self._daemon_seen
         if daemon is None or not sensors:
             return {} if known is None else known.detail

@@ -44,7 +44,19 @@ from freshline.sources.files.plain_json import count_plain, end_reading, may_be_
 from freshline.sources.files.position import FileMark, FilesPosition
 from freshline.sources.files.side_table import flush_names, read_marks
 from freshline.sources.formats.decode import MOST_FIELDS
-from freshline.sources.reader import LINE, VERDICT, Asked, Certain, Group, Host, Look, Portion, Reader, Records, Tail
+from freshline.sources.reader import (
+    LINE,
+    VERDICT,
+    Asked,
+    Certain,
+    Group,
+    Host,
+    Inspection,
+    Portion,
+    Reader,
+    Records,
+    Tail,
+)
 
 BATCH_BYTES = 256 << 20
 BATCH_FILES = 10_000
@@ -58,7 +70,7 @@ CHANGED = "the file changed while it was read."
 
 
 @dataclass(frozen=True)
-class FilesLook(Look):
+class FilesInspection(Inspection):
     """What is unread, in batches."""
 
     batches: tuple[tuple[FileMark, ...], ...] = ()
@@ -72,7 +84,7 @@ class FilesPortion(Portion):
     inspected: tuple[Inspected, ...] = ()
 
 
-class FilesReader(Reader[FilesLook, FilesPortion]):
+class FilesReader(Reader[FilesInspection, FilesPortion]):
     """Reads the complete files of a landing folder that were not read yet."""
 
     reason: ClassVar[str] = "NEW_FILES"
@@ -96,14 +108,14 @@ class FilesReader(Reader[FilesLook, FilesPortion]):
             self._known = (position, marks)
         return marks
 
-    def look(self, position: FilesPosition | None, asked: Asked) -> FilesLook:
+    def inspect(self, position: FilesPosition | None, asked: Asked) -> FilesInspection:
         listing = self._listing(asked)
         known = self.known(position)
         unread = find_unread(self._folder, listing.complete, known)
         waiting = find_unread(self._folder, listing.unsettled, known).new
         at = _before(listing.started, waiting)
         passed_over = [SourceError(why, where=f"{self._files.path}/{name}") for name, why in listing.passed_over]
-        return FilesLook(
+        return FilesInspection(
             at=at,
             left=len(unread.new),
             is_new=bool(unread.new),
@@ -126,19 +138,19 @@ class FilesReader(Reader[FilesLook, FilesPortion]):
             listing = list_landing(self._folder, settle, self.host.clock(), follow_links=follow)
         return listing
 
-    def cut(self, look: FilesLook, position: FilesPosition | None) -> FilesPortion | None:
+    def cut(self, inspection: FilesInspection, position: FilesPosition | None) -> FilesPortion | None:
         known = self.known(position)
-        number = next((n for n, batch in enumerate(look.batches) if batch[0].path not in known), None)
+        number = next((n for n, batch in enumerate(inspection.batches) if batch[0].path not in known), None)
         if number is None:
             return None
-        marks = look.batches[number]
-        left = [mark for batch in look.batches[number + 1 :] for mark in batch]
+        marks = inspection.batches[number]
+        left = [mark for batch in inspection.batches[number + 1 :] for mark in batch]
         return FilesPortion(
             before=position,
             after=_advanced(position, marks),
-            at=_before(look.at, left),
+            at=_before(inspection.at, left),
             left=len(left),
-            progress=f"reading {len(marks)} files ({number + 1} of {len(look.batches)})",
+            progress=f"reading {len(marks)} files ({number + 1} of {len(inspection.batches)})",
             pieces=len(marks),
             marks=marks,
         )

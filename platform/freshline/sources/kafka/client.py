@@ -23,7 +23,7 @@ from pyspark.sql import functions as F
 from freshline.declare.secret import resolve_reference
 from freshline.errors import BrokerError, SourceError, TopicError
 from freshline.sources.kafka.connector import Kafka
-from freshline.sources.kafka.topic import Offsets, TopicLook, TopicRange
+from freshline.sources.kafka.topic import Offsets, TopicInspection, TopicRange
 
 T = TypeVar("T")
 
@@ -77,15 +77,15 @@ class TopicClient:
         """The topic's id, and by partition the offset behind the newest record that is committed."""
         return self._asking(brokers, lambda client: self._ends(client, brokers))
 
-    def look(self, brokers: Brokers) -> TopicLook:
+    def inspect(self, brokers: Brokers) -> TopicInspection:
         """All that is to be known of the topic. Raises BrokerError and TopicError."""
 
-        def ask(client: Any) -> TopicLook:
+        def ask(client: Any) -> TopicInspection:
             # The oldest records before the newest: what expires meanwhile is found missing, never overlooked.
             topic_id, ends = self._ends(client, brokers)
             earliest = self._offsets(client, brokers, list(ends), self._specs.earliest(), committed=False)
             cluster = str(client.describeCluster().clusterId().get())
-            return TopicLook(cluster, brokers.topic, topic_id, earliest, ends)
+            return TopicInspection(cluster, brokers.topic, topic_id, earliest, ends)
 
         return self._asking(brokers, ask)
 
@@ -138,7 +138,7 @@ class TopicClient:
         try:
             return ask(self._client(brokers))
         except Py4JJavaError as error:
-            raise told(error, brokers) from error
+            raise source_error(error, brokers) from error
 
     def _client(self, brokers: Brokers) -> Any:
         properties = {**_ADMIN, **brokers.client, "bootstrap.servers": brokers.servers}
@@ -153,7 +153,7 @@ class TopicClient:
         return client
 
 
-def told(error: Py4JError, brokers: Brokers) -> SourceError:
+def source_error(error: Py4JError, brokers: Brokers) -> SourceError:
     """The error to report for what Kafka's client said, which never holds a property."""
     text = str(error)
     if _UNKNOWN in text:

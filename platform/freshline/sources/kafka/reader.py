@@ -29,7 +29,7 @@ from freshline.sources.kafka.position import TopicPosition
 from freshline.sources.kafka.topic import (
     FIRST_PORTION,
     Offsets,
-    TopicLook,
+    TopicInspection,
     TopicRange,
     advanced,
     allowed_by_rate,
@@ -40,7 +40,7 @@ from freshline.sources.kafka.topic import (
     split_topic,
     take_portion,
 )
-from freshline.sources.reader import SMALL_ROWS, Asked, Group, Host, Look, Portion, Reader, Records, Tail
+from freshline.sources.reader import SMALL_ROWS, Asked, Group, Host, Inspection, Portion, Reader, Records, Tail
 
 # A broker that has just started knows the ends of its topics only after a while.
 SETTLE_SECONDS = 10.0
@@ -52,10 +52,10 @@ _OF_BROKERS = re.compile(
 
 
 @dataclass(frozen=True)
-class KafkaLook(Look):
+class KafkaInspection(Inspection):
     """The topic and what is unread of it; both None where a short look said that nothing is."""
 
-    topic: TopicLook | None = None
+    topic: TopicInspection | None = None
     whole: TopicRange | None = None
 
 
@@ -79,7 +79,7 @@ class PortionMemory:
     clean: bool = True
 
 
-class KafkaReader(Reader[KafkaLook, KafkaPortion]):
+class KafkaReader(Reader[KafkaInspection, KafkaPortion]):
     """Reads every record that the topic has now; part of them where `rate-limit` ends."""
 
     has_tail: ClassVar[bool] = True
@@ -104,38 +104,40 @@ class KafkaReader(Reader[KafkaLook, KafkaPortion]):
         """The brokers with their references resolved, in this process and for this time."""
         return resolve_brokers(self._kafka, self.host.root, os.environ, where=self.where)
 
-    def look(self, position: TopicPosition | None, asked: Asked) -> KafkaLook:
+    def inspect(self, position: TopicPosition | None, asked: Asked) -> KafkaInspection:
         brokers, at = self._brokers(), self.host.clock()
         if position is not None and self._is_all_read(brokers, position):
-            return KafkaLook(at, 0, is_new=False)
+            return KafkaInspection(at, 0, is_new=False)
         # Asked before the ends: what comes between the two is read.
         first = self._topics.starting(brokers, self._kafka.starting) if position is None else None
-        look = self._look_behind(brokers, lambda look: position is None or covers(look, position), asked)
-        whole = find_range(self._kafka, look, position, first, where=self.where)
-        return KafkaLook(at, whole.offsets, position is None or whole.offsets > 0, topic=look, whole=whole)
+        state = self._look_behind(brokers, lambda state: position is None or covers(state, position), asked)
+        whole = find_range(self._kafka, state, position, first, where=self.where)
+        return KafkaInspection(at, whole.offsets, position is None or whole.offsets > 0, topic=state, whole=whole)
 
     def _is_all_read(self, brokers: Brokers, position: TopicPosition) -> bool:
         """Whether a short look says that the topic is where it was; another topic never is."""
         topic_id, ends = self._topics.ends(brokers)
         return topic_id == position.topic_id and dict(ends) == dict(position.offsets)
 
-    def _look_behind(self, brokers: Brokers, reached: Callable[[TopicLook], bool], asked: Asked) -> TopicLook:
+    def _look_behind(
+        self, brokers: Brokers, reached: Callable[[TopicInspection], bool], asked: Asked
+    ) -> TopicInspection:
         """Look at a topic; where it has less than is known of it, look again for as long as a broker needs to start.
 
         The last look is returned in any case.
         """
         deadline = time.monotonic() + SETTLE_SECONDS
         while True:
-            look = self._topics.look(brokers)
-            if reached(look) or time.monotonic() > deadline:
-                return look
+            state = self._topics.inspect(brokers)
+            if reached(state) or time.monotonic() > deadline:
+                return state
             asked.cancellation.wait(_LOOK_SECONDS)
             asked.cancellation.check()
 
-    def cut(self, look: KafkaLook, position: TopicPosition | None) -> KafkaPortion | None:
-        if look.topic is None or look.whole is None:
+    def cut(self, state: KafkaInspection, position: TopicPosition | None) -> KafkaPortion | None:
+        if state.topic is None or state.whole is None:
             return None
-        rest = rest_of(look.whole, look.topic, position)
+        rest = rest_of(state.whole, state.topic, position)
         most = self._most()
         if position is not None and (most == 0 or rest.offsets == 0):
             return None
@@ -143,8 +145,8 @@ class KafkaReader(Reader[KafkaLook, KafkaPortion]):
         left = rest.offsets - portion.offsets
         return KafkaPortion(
             before=position,
-            after=advanced(position, look.topic, portion),
-            at=None if left else look.at,
+            after=advanced(position, state.topic, portion),
+            at=None if left else state.at,
             left=left,
             progress=f"reading up to {portion.offsets} records, {left} are left",
             most_records=portion.offsets,
@@ -177,8 +179,8 @@ class KafkaReader(Reader[KafkaLook, KafkaPortion]):
             return None
         # The brokers themselves say what is wrong: gone, or no longer what was looked at.
         brokers = self._brokers()
-        look = self._topics.look(brokers)
-        find_range(self._kafka, look, replace(_of(portion.after), offsets=portion.range.start), None, where=self.where)
+        state = self._topics.inspect(brokers)
+        find_range(self._kafka, state, replace(_of(portion.after), offsets=portion.range.start), None, where=self.where)
         return BrokerError(
             f"reading topic {brokers.topic} from {brokers.servers} was interrupted. Nothing of it was committed; "
             "it is tried again.",
@@ -195,13 +197,13 @@ class KafkaReader(Reader[KafkaLook, KafkaPortion]):
     # -- union read
 
     def find_tail(self, position: TopicPosition, seq: int, asked: Asked) -> tuple[TopicPosition, TopicPosition]:
-        look = self._look_behind(self._brokers(), lambda look: covers(look, position), asked)
-        if look.topic_id != position.topic_id:
+        state = self._look_behind(self._brokers(), lambda state: covers(state, position), asked)
+        if state.topic_id != position.topic_id:
             raise SourceError(
-                f"topic {look.topic} is not the one that was read. `freshline refresh {self.spec.name}` says more.",
+                f"topic {state.topic} is not the one that was read. `freshline refresh {self.spec.name}` says more.",
                 where=self.where,
             )
-        ends = {partition: max(end, position.offsets.get(partition, 0)) for partition, end in look.ends.items()}
+        ends = {partition: max(end, position.offsets.get(partition, 0)) for partition, end in state.ends.items()}
         return position, replace(position, offsets={**position.offsets, **ends})
 
     def tail(
@@ -218,8 +220,8 @@ class KafkaReader(Reader[KafkaLook, KafkaPortion]):
         ]
         unread = None
         if tail.unread.offsets:
-            look = self._look_behind(brokers, lambda look: covers(look, end), asked)
-            require_unread(tail, look, end.topic_id, where=self.where)
+            state = self._look_behind(brokers, lambda state: covers(state, end), asked)
+            require_unread(tail, state, end.topic_id, where=self.where)
             unread = KafkaPortion(start, end, None, 0, "", range=tail.unread)
         return Tail(reduce(or_, logged) if logged else None, unread)
 
@@ -232,16 +234,16 @@ class KafkaReader(Reader[KafkaLook, KafkaPortion]):
         if not self.spec.primary_key:
             return None
         try:
-            look = self._topics.look(brokers)
+            state = self._topics.inspect(brokers)
         except SourceError:
             return None
-        return look.earliest if look.topic_id == topic_id else None
+        return state.earliest if state.topic_id == topic_id else None
 
 
-def covers(look: TopicLook, position: TopicPosition) -> bool:
+def covers(state: TopicInspection, position: TopicPosition) -> bool:
     """Whether a topic has all partitions, up to the offsets, that a position has read; True for another topic."""
-    return look.topic_id != position.topic_id or all(
-        look.ends.get(partition, -1) >= offset for partition, offset in position.offsets.items()
+    return state.topic_id != position.topic_id or all(
+        state.ends.get(partition, -1) >= offset for partition, offset in position.offsets.items()
     )
 
 

@@ -27,7 +27,7 @@ Offsets = Mapping[int, int]
 
 
 @dataclass(frozen=True)
-class TopicLook:
+class TopicInspection:
     """What a topic was at one moment.
 
     `earliest` are the offsets of the oldest records that it still has, `ends` those behind the newest that readers of
@@ -55,7 +55,7 @@ class TopicRange:
 
 
 def find_range(
-    declared: Kafka, look: TopicLook, position: TopicPosition | None, first: Offsets | None, *, where: str
+    declared: Kafka, state: TopicInspection, position: TopicPosition | None, first: Offsets | None, *, where: str
 ) -> TopicRange:
     """Everything that the topic has and the log has not.
 
@@ -63,62 +63,62 @@ def find_range(
     read from their beginning. Raises TopicReplacedError and OffsetsLostError.
     """
     if position is None:
-        begin = {partition: 0 if first is None else first.get(partition, 0) for partition in look.ends}
-        start = {partition: max(offset, look.earliest[partition]) for partition, offset in begin.items()}
+        begin = {partition: 0 if first is None else first.get(partition, 0) for partition in state.ends}
+        start = {partition: max(offset, state.earliest[partition]) for partition, offset in begin.items()}
         # A time or `latest` was asked of the topic before its ends were; nothing before it is read later.
-        return TopicRange(start, {partition: max(look.ends[partition], at) for partition, at in start.items()})
-    position = _accept_topic(declared, look, position, where)
-    gone = sorted(set(position.offsets) - set(look.ends))
+        return TopicRange(start, {partition: max(state.ends[partition], at) for partition, at in start.items()})
+    position = _accept_topic(declared, state, position, where)
+    gone = sorted(set(position.offsets) - set(state.ends))
     if gone:
         raise TopicReplacedError(
-            f"topic {look.topic} had partition {gone[0]}, and now it has {len(look.ends)} partitions. Kafka takes no "
+            f"topic {state.topic} had partition {gone[0]}, and now it has {len(state.ends)} partitions. Kafka takes no "
             "partition away, so these are other brokers' records. Correct bootstrap.servers, or declare a source "
             "under a new name.",
             where=where,
         )
-    start = {partition: position.offsets.get(partition, 0) for partition in look.ends}
-    start = _pass_gaps(declared, look, start, known=set(position.offsets), where=where)
-    return TopicRange(start, dict(look.ends))
+    start = {partition: position.offsets.get(partition, 0) for partition in state.ends}
+    start = _pass_gaps(declared, state, start, known=set(position.offsets), where=where)
+    return TopicRange(start, dict(state.ends))
 
 
-def _accept_topic(declared: Kafka, look: TopicLook, position: TopicPosition, where: str) -> TopicPosition:
-    if look.topic_id == position.topic_id:
+def _accept_topic(declared: Kafka, state: TopicInspection, position: TopicPosition, where: str) -> TopicPosition:
+    if state.topic_id == position.topic_id:
         return position
-    if declared.accepted_topic == look.topic_id:
-        return TopicPosition(look.cluster_id, look.topic, look.topic_id, {})
+    if declared.accepted_topic == state.topic_id:
+        return TopicPosition(state.cluster_id, state.topic, state.topic_id, {})
     cluster = (
-        f"is one of cluster {look.cluster_id}, and rows of cluster {position.cluster_id} were read"
-        if look.cluster_id != position.cluster_id
+        f"is one of cluster {state.cluster_id}, and rows of cluster {position.cluster_id} were read"
+        if state.cluster_id != position.cluster_id
         else "was deleted and made anew"
-        if look.topic == position.topic
+        if state.topic == position.topic
         else f"takes the place of topic {position.topic}"
     )
     raise TopicReplacedError(
-        f"topic {look.topic} {cluster}: its id is {look.topic_id}, and {position.topic_id} was read. The rows that are "
-        "there stay. Declare a source under a new name, or, to go on with the records of this topic from their "
-        f"beginning, add 'accept-topic' = '{look.topic_id}'.",
+        f"topic {state.topic} {cluster}: its id is {state.topic_id}, and {position.topic_id} was read. The rows that "
+        "are there stay. Declare a source under a new name, or, to go on with the records of this topic from their "
+        f"beginning, add 'accept-topic' = '{state.topic_id}'.",
         where=where,
     )
 
 
 def _pass_gaps(
-    declared: Kafka, look: TopicLook, start: dict[int, int], *, known: set[int], where: str
+    declared: Kafka, state: TopicInspection, start: dict[int, int], *, known: set[int], where: str
 ) -> dict[int, int]:
     accepted = set(declared.accepted_gaps)
     lost: list[tuple[int, int, int]] = []
     for partition, offset in sorted(start.items()):
-        if look.ends[partition] < offset:
+        if state.ends[partition] < offset:
             raise OffsetsLostError(
-                f"topic {look.topic} ends at offset {look.ends[partition]} in partition {partition}, and was read up "
+                f"topic {state.topic} ends at offset {state.ends[partition]} in partition {partition}, and was read up "
                 f"to {offset}: its newest records were lost. If they come back, so will this source. Otherwise declare "
                 "a source under a new name.",
                 where=where,
             )
-        if look.earliest[partition] > offset:
-            gap = (partition, offset, look.earliest[partition])
-            if partition not in known and offset == 0 and look.earliest[partition] == look.ends[partition]:
+        if state.earliest[partition] > offset:
+            gap = (partition, offset, state.earliest[partition])
+            if partition not in known and offset == 0 and state.earliest[partition] == state.ends[partition]:
                 # Nothing that is there to be read is missing from a partition that nobody has read.
-                start[partition] = look.earliest[partition]
+                start[partition] = state.earliest[partition]
             elif any(p == partition and low <= offset and high >= gap[2] for p, low, high in accepted):
                 start[partition] = gap[2]
             else:
@@ -127,7 +127,7 @@ def _pass_gaps(
         shown = ", ".join(f"{partition}:{low}-{high}" for partition, low, high in lost)
         partition, low, high = lost[0]
         raise OffsetsLostError(
-            f"topic {look.topic}: the records from offset {low} to {high - 1} of partition {partition} expired before "
+            f"topic {state.topic}: the records from offset {low} to {high - 1} of partition {partition} expired before "
             f"they were read. Keep records longer (retention.ms, retention.bytes). To go on without them, add "
             f"'accept-gap' = '{shown}'.",
             where=where,
@@ -172,15 +172,15 @@ def allowed_by_rate(rate: int | None, seconds: float | None) -> int | None:
     return int(rate * (1.0 if seconds is None else max(0.0, min(seconds, MOST_SECONDS_OF_RATE))))
 
 
-def advanced(position: TopicPosition | None, look: TopicLook, read: TopicRange) -> TopicPosition:
+def advanced(position: TopicPosition | None, state: TopicInspection, read: TopicRange) -> TopicPosition:
     """The position when a range was read."""
-    before = position.offsets if position is not None and position.topic_id == look.topic_id else {}
-    return TopicPosition(look.cluster_id, look.topic, look.topic_id, {**before, **read.end})
+    before = position.offsets if position is not None and position.topic_id == state.topic_id else {}
+    return TopicPosition(state.cluster_id, state.topic, state.topic_id, {**before, **read.end})
 
 
-def rest_of(whole: TopicRange, look: TopicLook, position: TopicPosition | None) -> TopicRange:
+def rest_of(whole: TopicRange, state: TopicInspection, position: TopicPosition | None) -> TopicRange:
     """What a position leaves of a range; all of it where the position is of another topic."""
-    if position is None or position.topic_id != look.topic_id:
+    if position is None or position.topic_id != state.topic_id:
         return whole
     start = {partition: max(at, position.offsets.get(partition, 0)) for partition, at in whole.start.items()}
     return TopicRange(start, whole.end)
@@ -219,19 +219,19 @@ def split_topic(
     return TopicTail(logged, TopicRange(logged, dict(end.offsets)))
 
 
-def require_unread(tail: TopicTail, look: TopicLook, topic_id: str, *, where: str) -> None:
+def require_unread(tail: TopicTail, state: TopicInspection, topic_id: str, *, where: str) -> None:
     """Raise an error unless the topic still has what is to be read from it."""
-    if look.topic_id != topic_id:
+    if state.topic_id != topic_id:
         raise TopicReplacedError(
-            f"topic {look.topic} was deleted and made anew (its id is {look.topic_id}, the token's {topic_id}), and "
+            f"topic {state.topic} was deleted and made anew (its id is {state.topic_id}, the token's {topic_id}), and "
             "part of what the token names was not in the log. Read anew.",
             where=where,
         )
     for partition, end in sorted(tail.unread.end.items()):
         offset = tail.unread.start[partition]
-        if offset < end and (look.earliest.get(partition, end) > offset or look.ends.get(partition, -1) < end):
+        if offset < end and (state.earliest.get(partition, end) > offset or state.ends.get(partition, -1) < end):
             raise OffsetsLostError(
-                f"topic {look.topic} no longer has offsets {offset} to {end - 1} of partition {partition}, which were "
+                f"topic {state.topic} no longer has offsets {offset} to {end - 1} of partition {partition}, which were "
                 "not in the log either. Nothing was read.",
                 where=where,
             )

@@ -76,7 +76,7 @@ class Changed:
 
 
 @dataclass(frozen=True)
-class _Look:
+class _Sides:
     """What both ways look at. `inputs` holds every input as it is, and those that changed as they were."""
 
     attempt: Attempt
@@ -102,13 +102,13 @@ def find_changes(attempt: Attempt, step: RefreshKeys) -> tuple[Changed | Reason,
     version = newest_version(attempt.path)
     assert version is not None
     target = read_version(spark, attempt.path, version)
-    look = _Look(attempt, step, inputs, target)
+    sides = _Sides(attempt, step, inputs, target)
     shadow_inputs({name: inputs[Reading.NEW, name.view.lower()] for name in pins})
     found: Changed | Reason | None = None
     try:
         if step.algebra is not None:
-            found = _by_algebra(look, step.algebra)
-        return (_by_keys(look) if found is None else found), hits
+            found = _by_algebra(sides, step.algebra)
+        return (_by_keys(sides) if found is None else found), hits
     except (*REFUSED, *FAILED_BY_ROWS, Py4JJavaError) as error:
         if isinstance(error, Py4JJavaError) and not is_broken_plan(error):
             raise
@@ -134,12 +134,12 @@ def _whole_side(attempt: Attempt, pinned: Pinned, *, stands_still: bool) -> tupl
     return (runtime.kept.keep(key, rows, most), 0) if count is not None and count <= most else (rows, 0)
 
 
-def _by_algebra(look: _Look, algebra: Algebra) -> Changed | Reason | None:
+def _by_algebra(sides: _Sides, algebra: Algebra) -> Changed | Reason | None:
     """The changes that follow from stored and changed rows; groups that do not are computed again.
 
     None where the types are not served. Raises as `_by_keys` does.
     """
-    attempt, step, inputs, target = look.attempt, look.step, look.inputs, look.target
+    attempt, step, inputs, target = sides.attempt, sides.step, sides.inputs, sides.target
     runtime, spark, spec = attempt.runtime, attempt.spark, attempt.spec
     pins, changes = attempt.inputs, attempt.changes
     assert isinstance(spec.query, SqlQuery)
@@ -180,9 +180,9 @@ def _by_algebra(look: _Look, algebra: Algebra) -> Changed | Reason | None:
     return Changed(followed.keys, rows, count, Reason("ALGEBRAIC", ", ".join(columns)), columns)
 
 
-def _by_keys(look: _Look) -> Changed | Reason:
+def _by_keys(sides: _Sides) -> Changed | Reason:
     """The affected keys, and how their rows differ from what is stored; or why that is not told."""
-    attempt, step, inputs, target = look.attempt, look.step, look.inputs, look.target
+    attempt, step, inputs, target = sides.attempt, sides.step, sides.inputs, sides.target
     runtime, spark, spec = attempt.runtime, attempt.spark, attempt.spec
     pins, changes = attempt.inputs, attempt.changes
     assert isinstance(spec.query, SqlQuery)

@@ -24,7 +24,7 @@ from freshline.report.status import TableStatus, read_status
 
 
 @dataclass(frozen=True)
-class Look:
+class Inspection:
     """How the tables stand at `now`. `left_alone` are those that must not be refreshed, `reasons` says why."""
 
     now: datetime
@@ -62,7 +62,7 @@ def beat(control: ControlStore, sensors: Mapping[str, str], own: str, now: datet
     control.heartbeats.beat(SCHEDULER, now, state.detail)
 
 
-def take_look(
+def inspect(
     settings: Settings,
     graph: Graph,
     keys: AssetKeys,
@@ -71,7 +71,7 @@ def take_look(
     now: datetime,
     *,
     own: str | None = None,
-) -> Look:
+) -> Inspection:
     """Read how everything stands. `own` is the sensor that looks, if one does: its own tables are not paused."""
     intentions = control.intentions.read().at(now)
     graph = apply_overrides(graph, intentions)
@@ -85,7 +85,7 @@ def take_look(
             # Of tables only: what arrives is brought in all the same, see plan/hold.py.
             paused |= {each.name: reason for each in graph.tables if (each.name in batch) is (sensor == BATCH)}
     left_alone, reasons = leave_alone(graph, intentions, paused)
-    return Look(now, graph, {status.table: status for status in found}, left_alone, reasons, keys)
+    return Inspection(now, graph, {status.table: status for status in found}, left_alone, reasons, keys)
 
 
 def leave_alone(
