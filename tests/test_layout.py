@@ -20,7 +20,7 @@ SENTENCE = ("declare", "query", "plan", "refresh", "commit", "report")
 # the order here, except that `engine` is what every other door talks to.
 AFTER_THE_SENTENCE = ("sources", "merges", "attempt", "strategies", "run", "manage")
 DOORS = ("engine", "dagster", "cli", "testing")
-ANYWHERE = ("errors",)
+ANYWHERE = ("errors", "version")
 
 
 def imports_of(file: Path) -> Iterator[tuple[int, str]]:

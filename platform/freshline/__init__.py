@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from freshline.version import __version__
+
 if TYPE_CHECKING:
     from freshline.declare.python_table import lookup as lookup
     from freshline.declare.python_table import read as read
@@ -41,7 +43,6 @@ if TYPE_CHECKING:
     from freshline.manage.suspension import resume as resume
     from freshline.manage.suspension import suspend as suspend
 
-__version__ = "0.1.0"
 
 _MODULES = {
     "alter_query": "freshline.engine.tables",

@@ -18,13 +18,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from freshline import __version__
 from freshline.declare.connector import Connector
 from freshline.declare.format import Format
 from freshline.declare.freshness import Freshness
 from freshline.declare.merge import Merge
 from freshline.declare.registry import find_connector, find_format, find_merge, origin
 from freshline.declare.spec import Downstream
+from freshline.version import __version__
 
 if TYPE_CHECKING:
     from cattrs import Converter

@@ -28,7 +28,6 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from freshline import __version__
 from freshline.attempt.runtime import utc_now
 from freshline.commit.control_store import ControlStore
 from freshline.commit.purge import finish_purges
@@ -54,6 +53,7 @@ from freshline.engine.work import Job, Work
 from freshline.errors import EngineError, FreshlineError, RefreshError, StorageError
 from freshline.plan.result import RefreshResult, State
 from freshline.run import Runtime, finish_restore, maintain_table, open_runtime, refresh_table
+from freshline.version import __version__
 
 LOG = logging.getLogger(__name__)
 
