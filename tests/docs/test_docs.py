@@ -27,6 +27,7 @@ from freshline.declare.project_settings import KEYS, VARIABLES, read_settings
 from freshline.declare.registry import (
     CONNECTORS_NOT_BUILT,
     FORMATS_NOT_BUILT,
+    merge_options,
     shipped_connectors,
     shipped_formats,
     shipped_options,
@@ -143,7 +144,7 @@ def failpoints() -> set[str]:
 
 REFUSED = "Refused for now"
 DEFINITIONS = {
-    "options of tables": ("declarations.md", "Options of tables", set(TABLE_OPTIONS)),
+    "options of tables": ("declarations.md", "Options of tables", {*TABLE_OPTIONS, *merge_options()}),
     "options of sources": ("declarations.md", "Options of sources", set(shipped_options())),
     "options not built": ("declarations.md", REFUSED, {*TABLE_OPTIONS_NOT_BUILT, *SOURCE_OPTIONS_NOT_BUILT}),
     "reason codes": ("refresh.md", "Reason codes", set(CODES)),

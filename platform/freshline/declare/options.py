@@ -18,13 +18,9 @@ from freshline.declare.names import TableName
 from freshline.declare.rules import Problems, nearest
 from freshline.declare.secret import REFERENCE
 
+# Those of merges are in their own classes.
 TABLE_OPTIONS = (
     "merge",
-    "merge.order",
-    "merge.sequence",
-    "merge.tie-breaker",
-    "merge.late",
-    "merge.delete-when",
     "upstream-deletes",
     "lookup.on-duplicate",
     "lookup.retry-on-miss.attempts",

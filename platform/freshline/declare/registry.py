@@ -122,6 +122,11 @@ def shipped_merges() -> tuple[type[Merge], ...]:
     return tuple(find_merge(name) for name in MERGES)
 
 
+def merge_options() -> tuple[str, ...]:
+    """The names of the options that shipped merges have."""
+    return tuple(dict.fromkeys(option.name for each in shipped_merges() for option in each.options))
+
+
 def names_outside(group: str) -> tuple[str, ...]:
     """The names of a group that other packages have; searches the installed packages."""
     return tuple(sorted({each.name for each in outside(group)}))

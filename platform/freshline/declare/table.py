@@ -28,6 +28,7 @@ from freshline.declare.registry import (
     MERGES_NOT_BUILT,
     ExtensionError,
     find_merge,
+    merge_options,
     names_outside,
     shipped_merges,
 )
@@ -49,7 +50,6 @@ MOST_CACHED_ROWS = 1_000_000
 LOOKUP_OPTIONS = ("lookup.on-duplicate", "lookup.retry-on-miss.attempts", "lookup.retry-on-miss.delay")
 PARTITION_OPTIONS = ("partition.start", "partition.time-zone")
 MOST_PARTITION_VALUES = 1_000
-MERGE_OPTIONS = ("merge.order", "merge.sequence", "merge.tie-breaker", "merge.late", "merge.delete-when")
 
 
 def declare_table(clauses: TableClauses) -> Declaration:
@@ -57,7 +57,8 @@ def declare_table(clauses: TableClauses) -> Declaration:
     problems = Problems()
     at = clauses.written_at
     kind = _merge_kind(clauses, problems)
-    known = tuple(dict.fromkeys((*TABLE_OPTIONS, *(option.name for option in (() if kind is None else kind.options)))))
+    own = () if kind is None else (option.name for option in kind.options)
+    known = tuple(dict.fromkeys((*TABLE_OPTIONS, *merge_options(), *own)))
     options = Options(clauses.options, at, problems, known, TABLE_OPTIONS_NOT_BUILT)
     options.refuse_references()
     query = _query(clauses, problems)
@@ -433,7 +434,7 @@ def _strategies(options: Options) -> tuple[str, ...]:
 
 def _merge(clauses: TableClauses, kind: type[Merge] | None, options: Options, problems: Problems) -> Merge | None:
     python = isinstance(clauses.query, PythonQuery)
-    if python and ("merge" in options or any(key in options for key in MERGE_OPTIONS)):
+    if python and ("merge" in options or any(key in options for key in merge_options())):
         problems.add(
             "NOT_BUILT",
             "a merge over a table written in Python is not built yet. Declare the merge in SQL over its result.",
@@ -442,7 +443,7 @@ def _merge(clauses: TableClauses, kind: type[Merge] | None, options: Options, pr
         return None
     deletes = options.choice("upstream-deletes", ("error", "retract", "ignore"))
     if "merge" not in options:
-        for key in (*MERGE_OPTIONS, "upstream-deletes"):
+        for key in (*merge_options(), "upstream-deletes"):
             options.require(key, f"'merge' = {join_words([repr(name) for name in MERGES])}", False)
         return None
     if clauses.primary_key is None:
@@ -454,7 +455,7 @@ def _merge(clauses: TableClauses, kind: type[Merge] | None, options: Options, pr
     if kind is None:
         return None
     own = {option.name for option in kind.options}
-    for key in MERGE_OPTIONS:
+    for key in merge_options():
         if key not in own:
             others = [each.name for each in shipped_merges() if key in {option.name for option in each.options}]
             options.require(key, f"'merge' = {join_words([repr(name) for name in others])}", False)
