@@ -126,7 +126,7 @@ class AdoptDefinition(Step):
     start: str
     reason: Reason
 
-    computed_by = "freshline.strategies.adopt.write:begin"
+    computed_by = "freshline.strategies.adopt.write:adopt_definition"
 
     @property
     def strategy(self) -> str:
