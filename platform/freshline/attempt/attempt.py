@@ -22,6 +22,7 @@ from freshline.plan.changes import Changes
 from freshline.plan.partition import Interval, Span
 from freshline.plan.position import Position
 from freshline.plan.receipt import Receipt, Violation
+from freshline.plan.result import Strategy
 from freshline.plan.step import Step
 from freshline.query.reason import Reason
 from freshline.refresh.cancellation import Cancellation
@@ -90,7 +91,7 @@ class Attempt:
 
     def nothing(self, rows_in: int, *, rejected: int = 0) -> Work:
         """Nothing to write: what changed in the inputs changes no row of the table."""
-        return Work(None, "noop", Reason("NO_NET_CHANGE"), rows_in, self.pins.positions, {}, rejected)
+        return Work(None, Strategy.NOOP, Reason("NO_NET_CHANGE"), rows_in, self.pins.positions, {}, rejected)
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ from freshline.declare.spec import TableSpec
 from freshline.errors import FencedError, SourceError
 from freshline.plan.disk import HISTORY_SECONDS
 from freshline.plan.receipt import Receipt
+from freshline.plan.result import Strategy
 from freshline.refresh.fold import as_stored
 from freshline.refresh.inputs import read_version, shadow_inputs
 from freshline.refresh.literal import quoted
@@ -150,7 +151,7 @@ def _commit(runtime: Runtime, spark: SparkSession, spec: TableSpec, rows: DataFr
         epoch=runtime.epoch,
         seq=1 if newest is None or newest.receipt is None else newest.receipt.seq + 1,
         mode="",
-        strategy="full",
+        strategy=str(Strategy.FULL),
         reason="rows that wait for their dimension",
         data_timestamp=None,
         positions={},

@@ -50,6 +50,7 @@ from freshline.engine.process import ProcessId
 from freshline.errors import EngineError, FreshlineError
 from freshline.plan.lag import lag_seconds
 from freshline.plan.request import BACKFILL, LIVE, MANUAL
+from freshline.plan.result import Strategy
 
 _STEP_EVENTS = (
     DagsterEventType.STEP_START,
@@ -271,7 +272,11 @@ def _summed(asked: Materialization, outcomes: Sequence[Mapping[str, Any]]) -> di
     """One outcome of a run: what its partitions came to together."""
     path = asked.warehouse.location(asked.spec)
     if not outcomes:
-        return {"version": delta_log.newest_version(path), "reason": "every partition is done", "strategy": "noop"}
+        return {
+            "version": delta_log.newest_version(path),
+            "reason": "every partition is done",
+            "strategy": Strategy.NOOP.value,
+        }
     last = outcomes[-1]
     return {
         **{key: last.get(key) for key in ("version", "mode", "strategy", "reason")},

@@ -17,7 +17,7 @@ from freshline.declare.names import TableName
 from freshline.declare.spec import Mode
 from freshline.plan.due import critical_paths, poll_seconds
 from freshline.plan.feasible import Hop
-from freshline.plan.result import DECISIONS, RefreshResult, State
+from freshline.plan.result import DECISIONS, RefreshResult, State, Strategy
 
 LEAST_TEETH = 3
 MOST_TEETH = 40
@@ -101,7 +101,7 @@ def measure_lag(records: Sequence[RefreshResult], checks: Sequence[RefreshResult
     `records` are the table's, `checks` those of the root of its critical path, both the oldest first. Between two
     refreshes in which a look at the root found nothing new, lag did not grow all the time: they do not count.
     """
-    quiet = [one.at for one in checks if one.state == State.SUCCEEDED and one.strategy == "noop"]
+    quiet = [one.at for one in checks if one.state == State.SUCCEEDED and one.strategy == Strategy.NOOP]
     teeth: list[tuple[float, float]] = []
     before: RefreshResult | None = None
     for record in records:

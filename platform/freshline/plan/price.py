@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from freshline.plan.result import RefreshResult
+from freshline.plan.result import RefreshResult, Strategy
 
 # An incremental refresh must be cheaper by this factor: its price is the less certain one.
 MARGIN = 1.2
@@ -116,7 +116,7 @@ def price_of(
         return Price(full.seconds * guess, full.seconds)
     similar = [record for record in measured if _distance(changed, record.rows_in or 1) <= SIMILAR][:SPEAKING]
     speaking = similar or [min(measured, key=lambda record: _distance(changed, record.rows_in or 1))]
-    since = sum(record.strategy == "full" for record in same[: same.index(speaking[0])])
+    since = sum(record.strategy == Strategy.FULL for record in same[: same.index(speaking[0])])
     weight = FORGOTTEN**since * (1.0 if len(similar) >= CERTAIN else HOPED)
     scales = [weight * (max(1, changed) / (record.rows_in or 1)) ** GROWTH for record in speaking]
     incremental = _least(speaking, scales)
@@ -152,7 +152,7 @@ class _FullCost:
 
 def _full_cost(same: Sequence[RefreshResult], rows: int | None) -> _FullCost | None:
     """The cheapest of the newest full refreshes, each as it would be over `rows`; None where there was none."""
-    found = [(index, record) for index, record in enumerate(same) if record.strategy == "full"][:SPEAKING]
+    found = [(index, record) for index, record in enumerate(same) if record.strategy == Strategy.FULL][:SPEAKING]
     if not found:
         return None
     full = [record for _, record in found]
@@ -190,7 +190,7 @@ def budget_of(records: Iterable[RefreshResult], fingerprint: str, *, cores: int,
     (`is_local`): what was measured is this machine's part then.
     """
     for record in records:
-        if record.fingerprint == fingerprint and record.committed and record.strategy == "full":
+        if record.fingerprint == fingerprint and record.committed and record.strategy == Strategy.FULL:
             measured = record.cpu_seconds if is_local else None
             return BUDGET * max(record.seconds * cores if measured is None else measured, BUDGET_SECONDS)
     return None

@@ -17,6 +17,7 @@ from freshline.declare.rules import Problems
 from freshline.declare.settings import Settings
 from freshline.declare.spec import DeltaJoin, TableSpec
 from freshline.plan.changes import ChangeKind
+from freshline.plan.result import Strategy
 from freshline.query.query import read_query
 from freshline.query.reason import Reason
 from freshline.query.rules.append import find_branches
@@ -108,7 +109,7 @@ def _check_forced(forced: Sequence[TableSpec], graph: Graph, problems: Problems)
     for spec in forced:
         columns = {name: known for name in spec.reads if (known := graph.columns(name)) is not None}
         changed = dict.fromkeys(spec.driving, ChangeKind.MUTATE)
-        refused = find_case(spec, columns, changed, declared_types(spec, graph)).refused.get("keys")
+        refused = find_case(spec, columns, changed, declared_types(spec, graph)).refused.get(Strategy.KEYS)
         if refused is not None:
             problems.add(
                 "DELTA_JOIN",

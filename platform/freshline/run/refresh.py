@@ -158,7 +158,7 @@ def _check_source(runtime: Runtime, spec: SourceSpec) -> RefreshResult:
         at=now,
         kind=Kind.SOURCE,
         state=State.SUCCEEDED,
-        strategy=Strategy.NOOP,
+        strategy=str(Strategy.NOOP),
         reason=str(Reason("NOTHING_NEW", "read in place")),
         version=version,
         rows_in=0,

@@ -27,7 +27,7 @@ from freshline.declare.names import TableName
 from freshline.plan.intentions import FreshnessOverride, Suspension
 from freshline.plan.record import Check, RequestRecord
 from freshline.plan.request import BACKFILL
-from freshline.plan.result import DECISIONS, RefreshResult, State
+from freshline.plan.result import DECISIONS, RefreshResult, State, Strategy
 
 KEPT_REFRESHES = 200
 KEPT_REQUESTS = 1000
@@ -313,12 +313,12 @@ def _insert_refresh(connection: Connection, record: RefreshResult) -> None:
     key = key_of(record.table)
     connection.execute(insert(REFRESHES).values(**_values(record)))
     decided = REFRESHES.c.state.in_(DECISIONS)
-    not_full = func.coalesce(REFRESHES.c.strategy, "") != "full"
+    not_full = func.coalesce(REFRESHES.c.strategy, "") != Strategy.FULL.value
     alike = (
         (REFRESHES.c.key == key)
         & (REFRESHES.c.committed == record.committed)
         & (decided if record.state in DECISIONS else ~decided)
-        & (~not_full if record.strategy == "full" else not_full)
+        & (~not_full if record.strategy == Strategy.FULL else not_full)
     )
     oldest = select(REFRESHES.c.id).where(alike).order_by(REFRESHES.c.id.desc()).offset(KEPT_REFRESHES).limit(1)
     found = connection.execute(oldest).scalar()

@@ -16,6 +16,7 @@ from freshline.commit.write import append_rows, replace_partitions
 from freshline.declare.managing import NOW
 from freshline.declare.spec import TableSpec
 from freshline.errors import PartitionError
+from freshline.plan.result import Strategy
 from freshline.plan.step import AdoptDefinition
 from freshline.refresh.fold import read_before_constraints, without_constraints
 from freshline.refresh.literal import quoted
@@ -38,7 +39,7 @@ def adopt_definition(attempt: Attempt, step: AdoptDefinition) -> Work:
         empty = spark.createDataFrame([], rows.schema)
         return Work(
             lambda new: append_rows(empty, path, new, merge_schema=True),
-            "append",
+            Strategy.APPEND,
             step.reason,
             0,
             positions,
@@ -60,7 +61,7 @@ def adopt_definition(attempt: Attempt, step: AdoptDefinition) -> Work:
         check_key(rows, spec)
     return Work(
         lambda new: replace_partitions(rows, path, new, predicate=condition, merge_schema=True),
-        "partition",
+        Strategy.PARTITION,
         step.reason,
         0,
         positions,

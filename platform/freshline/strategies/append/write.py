@@ -11,6 +11,7 @@ from freshline.attempt.attempt import Attempt, Work
 from freshline.attempt.compute import check_key, check_key_against, check_lookups, run_before_constraints, whole_inputs
 from freshline.attempt.pending_lookups import look_up, takes_pending_lookups
 from freshline.commit.write import append_rows
+from freshline.plan.result import Strategy
 from freshline.refresh.inputs import read_inserted, shadow_inputs
 from freshline.refresh.materialize import FEW_ROWS, collect_if_small
 from freshline.strategies.append.rule import Append
@@ -42,7 +43,7 @@ def append(attempt: Attempt, step: Append) -> Work:
     rows = rows if few is None else few[0]
     return Work(
         lambda new: append_rows(rows, path, new, count=None if few is None else few[1]),
-        "append",
+        Strategy.APPEND,
         step.reason,
         rows_in,
         attempt.pins.positions,

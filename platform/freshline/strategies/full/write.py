@@ -23,6 +23,7 @@ from freshline.commit.write import apply_changes, create_table, overwrite_table
 from freshline.declare.names import TableName
 from freshline.plan.disk import history_seconds
 from freshline.plan.partition import Span, put_span
+from freshline.plan.result import Strategy
 from freshline.plan.step import Full
 from freshline.refresh.fold import read_before_constraints, without_constraints
 from freshline.refresh.inputs import read_version
@@ -75,7 +76,7 @@ def full(attempt: Attempt, step: Full) -> Work:
     write = _write_of_difference(attempt, rows) or _write_of_all(attempt, rows, counts)
     return Work(
         lambda new: write(receipt=new),
-        "full",
+        Strategy.FULL,
         step.reason,
         rows_in,
         attempt.pins.positions,

@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 
 from freshline.attempt.attempt import Attempt, NotIncremental, Work
 from freshline.commit.write import append_rows, apply_changes
+from freshline.plan.result import Strategy
 from freshline.query.reason import Reason
 from freshline.refresh.fold import read_before_constraints
 from freshline.refresh.inputs import read_inserted, read_upserted, shadow_inputs
@@ -66,4 +67,6 @@ def _write_of_changes(attempt: Attempt, found: Changed, rows_in: int, *, rejecte
             near=found.keys.near("t"),
             count=found.count,
         )
-    return Work(lambda new: write(receipt=new), "keys", found.reason, rows_in, attempt.pins.positions, {}, rejected)
+    return Work(
+        lambda new: write(receipt=new), Strategy.KEYS, found.reason, rows_in, attempt.pins.positions, {}, rejected
+    )

@@ -18,6 +18,7 @@ from freshline.commit.small import open_small
 from freshline.commit.write import apply_changes, insert_new_keys, merge_rows
 from freshline.plan.position import TablePosition
 from freshline.plan.receipt import Receipt
+from freshline.plan.result import Strategy
 from freshline.refresh.fold import (
     changes_by_winners,
     has_key,
@@ -74,7 +75,9 @@ def merge(attempt: Attempt, step: MergeRows) -> Work:
             write = partial(
                 apply_changes, spark, changed, path, op=OP, keys=spec.primary_key, unique=True, near=None, count=count
             )
-    return Work(lambda new: write(receipt=new), "merge", step.reason, change.rows, attempt.pins.positions, {}, rejected)
+    return Work(
+        lambda new: write(receipt=new), Strategy.MERGE, step.reason, change.rows, attempt.pins.positions, {}, rejected
+    )
 
 
 def _insert_new_keys(

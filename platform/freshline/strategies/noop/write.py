@@ -9,6 +9,7 @@ from pyspark.sql.types import StructType
 from freshline.attempt.attempt import Attempt, Work
 from freshline.commit.delta_log import open_table
 from freshline.commit.write import append_rows
+from freshline.plan.result import Strategy
 from freshline.plan.step import Noop
 
 
@@ -17,5 +18,10 @@ def carry_position(attempt: Attempt, step: Noop) -> Work:
     schema = StructType.fromJson(json.loads(open_table(attempt.path).schema().to_json()))
     empty = attempt.spark.createDataFrame([], schema)
     return Work(
-        lambda new: append_rows(empty, attempt.path, new, count=0), "noop", step.reason, 0, attempt.pins.positions, {}
+        lambda new: append_rows(empty, attempt.path, new, count=0),
+        Strategy.NOOP,
+        step.reason,
+        0,
+        attempt.pins.positions,
+        {},
     )

@@ -14,6 +14,7 @@ from freshline.commit.write import replace_partitions
 from freshline.declare.query import PythonQuery
 from freshline.errors import PartitionError
 from freshline.plan.partition import partition_name
+from freshline.plan.result import Strategy
 from freshline.plan.step import ReplaceNamedPartitions
 from freshline.query.rules.partition import origin_of
 from freshline.refresh.inputs import shadow_inputs
@@ -61,7 +62,7 @@ def replace_named(attempt: Attempt, step: ReplaceNamedPartitions) -> Work:
                 partitions[partition_key(values)] = positions
     return Work(
         lambda new: replace_partitions(rows, attempt.path, new, predicate=predicate),
-        "partition",
+        Strategy.PARTITION,
         step.reason,
         0,
         receipt.positions,

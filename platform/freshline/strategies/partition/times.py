@@ -24,6 +24,7 @@ from freshline.errors import DefinitionChangedError, PartitionError
 from freshline.plan.partition import Interval, Span, put_span
 from freshline.plan.position import Position
 from freshline.plan.receipt import Receipt
+from freshline.plan.result import Strategy
 from freshline.plan.step import FillPartitions, ReplaceNamedPartitions
 from freshline.query.rules.partition import origin_of
 from freshline.refresh.inputs import Pinned, shadow_inputs
@@ -53,7 +54,7 @@ def replace_named_times(attempt: Attempt, step: ReplaceNamedPartitions) -> Work:
         spans = put_span(spans, Span(start, end, spec.fingerprint, computed if own and computed != positions else None))
     return Work(
         write,
-        "partition",
+        Strategy.PARTITION,
         step.reason,
         0,
         positions,
@@ -74,7 +75,7 @@ def fill_missing(attempt: Attempt, step: FillPartitions) -> Work:
     spans = attempt.receipt.spans or ()
     for start, end in step.intervals:
         spans = put_span(spans, Span(start, end, attempt.spec.fingerprint))
-    return Work(write, "partition", step.reason, 0, positions, {}, spans=spans, brought_in=step.intervals)
+    return Work(write, Strategy.PARTITION, step.reason, 0, positions, {}, spans=spans, brought_in=step.intervals)
 
 
 def _positions_before(attempt: Attempt) -> dict[TableName, Position]:

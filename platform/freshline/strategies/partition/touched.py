@@ -12,6 +12,7 @@ from freshline.attempt.attempt import Attempt, NotIncremental, Work
 from freshline.attempt.compute import run_before_constraints, whole_inputs
 from freshline.attempt.spans import interval_condition
 from freshline.commit.write import replace_partitions
+from freshline.plan.result import Strategy
 from freshline.query.reason import Reason
 from freshline.query.rules.partition import Origin
 from freshline.refresh.inputs import read_images, read_net_images, shadow_inputs
@@ -57,7 +58,7 @@ def replace_touched(attempt: Attempt, step: ReplacePartitions) -> Work:
     rows = with_good_keys(attempt, rows, predicate)
     return Work(
         lambda new: replace_partitions(rows, path, new, predicate=predicate),
-        "partition",
+        Strategy.PARTITION,
         step.reason,
         change.rows,
         attempt.pins.positions,
