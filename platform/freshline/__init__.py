@@ -14,8 +14,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from freshline.version import __version__
-
 if TYPE_CHECKING:
     from freshline.declare.python_table import lookup as lookup
     from freshline.declare.python_table import read as read
@@ -42,9 +40,11 @@ if TYPE_CHECKING:
     from freshline.manage.freshness import set_freshness as set_freshness
     from freshline.manage.suspension import resume as resume
     from freshline.manage.suspension import suspend as suspend
+    from freshline.version import __version__ as __version__
 
 
 _MODULES = {
+    "__version__": "freshline.version",
     "alter_query": "freshline.engine.tables",
     "consumers": "freshline.engine.reading",
     "create_savepoint": "freshline.engine.savepoints",
