@@ -54,6 +54,27 @@ QUERIES = {
     "another row of the same table": "SELECT a, count(*) AS n FROM s x WHERE EXISTS "
     "(SELECT 1 FROM s y WHERE y.a = x.a AND y.b <> x.b) AND NOT EXISTS "
     "(SELECT 1 FROM s y WHERE y.a = x.a AND y.b > x.b AND y.b > 3) GROUP BY a",
+    # What they give is part of the key, and two of their inputs change: rows meet now that did not meet before.
+    "a sum over a join in a key": "SELECT abs(a) AS a, (SELECT sum(z.f) FROM r JOIN z ON r.d = z.e "
+    "WHERE r.c = s.a) AS m FROM s",
+    "a sum over pairs of one table in a key": "SELECT abs(a) AS a, "
+    "(SELECT sum(x.d) FROM r x JOIN r y ON x.c = y.c WHERE x.d = s.b) AS m FROM s",
+    "whether a join has a row, in a key": "SELECT abs(a) AS a, "
+    "CASE WHEN EXISTS (SELECT 1 FROM r JOIN z ON r.d = z.e WHERE r.c = s.a) THEN 1 ELSE 0 END AS m FROM s",
+    "membership in a join, in a key": "SELECT abs(a) AS a, "
+    "CASE WHEN b IN (SELECT z.f FROM r JOIN z ON r.d = z.e WHERE r.c = s.a) THEN 1 ELSE 0 END AS m FROM s",
+    "a count below another in a key": "SELECT abs(a) AS a, (SELECT count(*) FROM r WHERE r.c = s.a AND EXISTS "
+    "(SELECT 1 FROM z x JOIN z y ON x.e = y.f WHERE x.e = r.d)) AS m FROM s",
+    # Windows of which one is wider than another.
+    "a wider window after a narrow one": "SELECT a, b, count(*) OVER (PARTITION BY b, a) AS n, "
+    "sum(b) OVER (PARTITION BY a) AS m FROM s",
+    "a wider window before a narrow one": "SELECT a, b, sum(b) OVER (PARTITION BY a) AS m, "
+    "count(*) OVER (PARTITION BY b, a) AS n FROM s",
+    "windows that cross inside a wider one": "SELECT s.a, s.b, r.d, count(*) OVER (PARTITION BY s.a, s.b) AS n, "
+    "count(*) OVER (PARTITION BY s.a, r.d) AS m, count(*) OVER (PARTITION BY s.a) AS o FROM s JOIN r ON s.b = r.c",
+    "windows that cross": "SELECT s.a, s.b, r.d, count(*) OVER (PARTITION BY s.b) AS n, "
+    "count(*) OVER (PARTITION BY s.a, r.d) AS m, count(*) OVER (PARTITION BY s.b, s.a, r.d) AS o "
+    "FROM s JOIN r ON s.b = r.c",
     # Joins.
     "comma joins": "SELECT s.a, r.d, count(*) AS n FROM s, r, z WHERE s.a = r.c AND r.d = z.e GROUP BY s.a, r.d",
     "a left join under two aggregates": "SELECT n, count(*) AS m FROM (SELECT s.a, count(r.d) AS n FROM s "

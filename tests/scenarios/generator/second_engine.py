@@ -38,8 +38,9 @@ class SecondEngine:
         self.relations = tuple(relations)
         self.connection = duckdb.connect(":memory:", config={"threads": "1"})
         self.connection.execute("SET TimeZone = 'UTC'")
-        # The order of rows that are joined is not to follow how many there are.
-        self.connection.execute("SET disabled_optimizers = 'join_order,build_side_probe_side'")
+        # Queries are computed as written: the order of rows that are joined is not to follow how many there are,
+        # and DuckDB 2.0.0 loses a HAVING over sum(DISTINCT ..) where its statistics say that every group passes.
+        self.connection.execute("PRAGMA disable_optimizer")
         self.connection.execute(f"CREATE SCHEMA {BEFORE}")
         for relation in relations:
             columns = declaration(relation.columns, DUCKDB)

@@ -11,14 +11,15 @@ from dataclasses import replace
 
 import sqlglot
 from sqlglot import exp
+from sqlglot.errors import ParseError
 
 from tests.scenarios.generator.case import Case
 from tests.scenarios.generator.judge import Failure
 
-ConstraintCheck = Callable[[Case], Failure | None]
+Judge = Callable[[Case], Failure | None]
 
 
-def shrink(case: Case, failure: Failure, judge: ConstraintCheck, *, most: int) -> tuple[Case, Failure]:
+def shrink(case: Case, failure: Failure, judge: Judge, *, most: int) -> tuple[Case, Failure]:
     """The smallest case found with at most that many runs, and its failure."""
     runs = 0
     case = replace(case.only(failure.table), rounds=case.rounds[: failure.round])
@@ -36,7 +37,7 @@ def shrink(case: Case, failure: Failure, judge: ConstraintCheck, *, most: int) -
     return case, failure
 
 
-def told(case: Case, failure: Failure, judge: ConstraintCheck, *, most: int) -> str:
+def told(case: Case, failure: Failure, judge: Judge, *, most: int) -> str:
     """A failure for people: what was drawn, and the smallest case that fails alike."""
     small, found = shrink(case, failure, judge, most=most)
     return (
@@ -106,8 +107,17 @@ def _smaller_queries(query: str) -> Iterator[str]:
             smaller = change(tree, node)
             if smaller is not None:
                 text = smaller.sql(dialect="databricks")
-                if len(text) < len(query):
+                if len(text) < len(query) and _is_read(text):
                     yield text
+
+
+def _is_read(query: str) -> bool:
+    """Whether it is SQL still: a window's function may be gone from before its OVER."""
+    try:
+        sqlglot.parse_one(query, dialect="spark")
+    except ParseError:
+        return False
+    return True
 
 
 def _replaced(tree: exp.Expr, node: exp.Expr, by: exp.Expr) -> exp.Expr:

@@ -196,14 +196,11 @@ def windowed(query: exp.Query, context: Context) -> Found | None:
     if not windows:
         return None
     items = items_by_name(query)
-    partitions: list[list[exp.Expr]] = []
-    for window in windows:
-        # Partitions by fewer expressions are greater.
-        partition = context.exactness.exact_only(_partition(window), query)
+    every_partition = [context.exactness.exact_only(_partition(window), query) for window in windows]
+    for window, partition in zip(windows, every_partition, strict=True):
         if not partition:
             raise inexact(window)
-        if not any(all(any(same(a, b) for b in known) for a in partition) for known in partitions):
-            partitions.append(partition)
+    partitions = _widest(every_partition)
     rows = touched_rows(query, context.changed, context.guards, context.exactness)
     columns = [
         name
@@ -232,6 +229,15 @@ def windowed(query: exp.Query, context: Context) -> Found | None:
         return found
 
     return Found(tuple(every), select)
+
+
+def _widest(partitions: Sequence[Sequence[exp.Expr]]) -> list[list[exp.Expr]]:
+    """The partitions without those that lie inside another: by fewer expressions, a partition is wider."""
+    found: list[list[exp.Expr]] = []
+    for partition in sorted(partitions, key=len):
+        if not any(all(any(same(a, b) for b in partition) for a in wider) for wider in found):
+            found.append(list(partition))
+    return found
 
 
 def _in_partition(

@@ -360,9 +360,12 @@ def _seen_by(
         if any(is_aggregate(part) for condition in seen.where for part in own_nodes(condition)):
             raise unsupported(f"{fragment(query)}: an aggregate of the outer query")
         if isinstance(node, exp.In) and node is not inside.condition:
-            found.append(_not_in(node, query, rows, sources, guards))
+            condition = _not_in(node, query, rows, sources, guards)
         else:
-            found.append(seen.is_there())
+            condition = seen.is_there()
+        # Rows that meet now need not have met before, and the other way round: the outer row is read as of either time,
+        # and at each of them it is affected by what its subquery saw at the other.
+        found += [read_as(condition, at, changed) for at in (Reading.NEW, Reading.OLD)] if rows.both else [condition]
     return found
 
 
