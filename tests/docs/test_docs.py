@@ -197,7 +197,9 @@ def test_metadata_is_described(name: str) -> None:
 # -- examples
 
 
-@pytest.mark.parametrize("page", [ROOT / "README.md", DOCS / "declarations.md"], ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", DOCS / "declarations.md", DOCS / "event_time.md"], ids=lambda page: page.name
+)
 def test_the_declarations_of_a_page_are_a_project(page: Path, tmp_path: Path) -> None:
     """All of a page's together, so that what one reads must be declared beside it."""
     folder = tmp_path / "assets"

@@ -22,6 +22,7 @@ from freshline.declare.graph import Graph, Thresholds, arrange, build_graph, col
 from freshline.declare.location import Location
 from freshline.declare.names import PART, TableName
 from freshline.declare.project_settings import find_project, read_settings
+from freshline.declare.query import SqlQuery
 from freshline.declare.rules import Problems, declaration_error
 from freshline.declare.settings import Settings, provide_state
 from freshline.declare.spec import SourceSpec, Spec, TableSpec
@@ -346,6 +347,7 @@ def _graph(
         logs = frozenset(read for read in spec.reads if _is_log(settled[read].spec))
         try:
             settled[spec.name] = replace(declaration, spec=resolve(declaration, inputs, logs))
+            _check_window_times(spec, settled, problems)
         except DeclarationError as error:
             problems.extend(error)
     thresholds = Thresholds(settings.default_freshness, settings.continuous_below, settings.incremental_below)
@@ -353,6 +355,18 @@ def _graph(
     graph = build_graph(judged, thresholds, problems)
     problems.raise_all()
     return graph
+
+
+def _check_window_times(spec: TableSpec, settled: Mapping[TableName, Declaration], problems: Problems) -> None:
+    """That windows are made of times, of sources whose columns are declared; of others the refresh looks at it."""
+    if not isinstance(spec.query, SqlQuery) or not spec.query.window_times:
+        return
+    sources = {read: source for read in spec.reads if isinstance(source := settled[read].spec, SourceSpec)}
+    types = {name: {column.name.lower(): column.type for column in source.columns} for name, source in sources.items()}
+    for time in spec.query.window_times:
+        error = time.check(types, spec.written_at.path)
+        if error is not None:
+            problems.extend(error)
 
 
 def _is_log(spec: Spec) -> bool:

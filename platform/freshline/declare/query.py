@@ -11,7 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from freshline.declare.location import Location
 from freshline.declare.names import TableName
+from freshline.declare.rules import declaration_error
+from freshline.errors import DeclarationError
 
 
 @dataclass(frozen=True)
@@ -52,12 +55,41 @@ class LookupJoin:
 
 
 @dataclass(frozen=True)
+class WindowTime:
+    """A column by which rows are put into windows: one of `table`, None where that is a query in parentheses."""
+
+    function: str
+    table: TableName | None
+    column: str
+    line: int
+
+    def check(self, types: Mapping[TableName, Mapping[str, str]], path: str) -> DeclarationError | None:
+        """The error for a column that is no time; `types` are those of the tables whose columns are known.
+
+        Columns are in lower case there, and types are Spark's in upper case.
+        """
+        known = {} if self.table is None else types.get(self.table, {})
+        found = known.get(self.column.lower())
+        if found is None or found.startswith("TIMESTAMP"):
+            return None
+        return declaration_error(
+            "WINDOW_TIME",
+            f"{self.function} puts rows into windows by {self.column}, which is {found} and no TIMESTAMP. Name another "
+            f"column, or read {self.table} in a query in parentheses that makes one of it, such as "
+            f"(SELECT *, CAST({self.column} AS TIMESTAMP) AS at FROM {self.table}).",
+            Location(path, self.line),
+        )
+
+
+@dataclass(frozen=True)
 class SqlQuery:
     """One SELECT in Spark SQL, and the places in it that freshline works on.
 
     `line` is the line of the file on which `text` begins. `select_end` is where further select items can be
     added to the outermost SELECT (the place of its FROM), None for a set operation or a query without FROM.
     `meaning` is the query without comments and layout: two queries with equal meaning are the same query.
+    `written` is the query of the file: `text` differs from it where window table functions are written out, line by
+    line the same. `window_times` are the columns by which these put rows into windows.
     """
 
     text: str
@@ -68,7 +100,9 @@ class SqlQuery:
     version_calls: tuple[tuple[Span, str], ...]
     qualifiers: tuple[tuple[Span, TableName], ...]
     select_end: int | None
-    meaning: str
+    meaning: str = ""
+    written: str = ""
+    window_times: tuple[WindowTime, ...] = ()
 
     @property
     def reads(self) -> tuple[TableName, ...]:

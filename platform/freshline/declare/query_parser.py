@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
 from typing import cast
@@ -29,6 +29,7 @@ from freshline.declare.names import PART, TableName
 from freshline.declare.query import LookupJoin, Reference, Span, SqlQuery
 from freshline.declare.rules import Problems, declaration_error
 from freshline.declare.tokens import Kind, Text, Token
+from freshline.declare.window_functions import lower_windows
 from freshline.errors import DeclarationError
 
 # Trees are large, and a declaration asks for that of its query several times within moments.
@@ -77,9 +78,12 @@ def parse_query(text: str, path: str, line: int) -> SqlQuery:
     Raises DeclarationErrors with everything that can be told at once.
     """
     try:
-        return _Parser(Text(text, path, line)).parse()
+        written = Text(text, path, line)
+        lowered = lower_windows(written)
+        query = _Parser(Text(lowered.text, path, line)).parse()
     except RecursionError as error:
         raise too_deep(Location(path, line)) from error
+    return replace(query, written=text, meaning=_meaning(written.tokens()), window_times=lowered.times)
 
 
 def parse_structure(query: SqlQuery) -> exp.Query:
@@ -213,7 +217,6 @@ class _Parser:
             version_calls=tuple((call.span, call.alias) for call in calls),
             qualifiers=self._qualifiers(tree, references),
             select_end=self._select_end(tree),
-            meaning=self._meaning(),
         )
 
     def _fail(self, rule: str, message: str, offset: int) -> DeclarationError:
@@ -633,15 +636,16 @@ class _Parser:
                 return token.start
         return None
 
-    def _meaning(self) -> str:
-        return " ".join(_token_meaning(token) for token in self.tokens if token.word != ";")
-
 
 _AFTER_LIST = frozenset(("FROM", "WHERE", "GROUP", ")", ";"))
 _AFTER_ON = frozenset(
     "JOIN INNER LEFT RIGHT FULL CROSS SEMI ANTI NATURAL LATERAL WHERE GROUP HAVING ORDER SORT CLUSTER DISTRIBUTE LIMIT "
     "OFFSET WINDOW QUALIFY UNION EXCEPT INTERSECT MINUS PIVOT UNPIVOT TABLESAMPLE , ;".split()
 )
+
+
+def _meaning(tokens: Sequence[Token]) -> str:
+    return " ".join(_token_meaning(token) for token in tokens if token.word != ";")
 
 
 def _token_meaning(token: Token) -> str:

@@ -48,6 +48,8 @@ RULES: dict[str, str] = {
     "QUERY_KIND": "The query is one SELECT.",
     "QUERY_INPUT": "A query reads declared tables and sources by name, never files, paths or versions.",
     "QUERY_FUNCTION": "A query calls functions that compute from its rows: none that runs code or opens files.",
+    "WINDOW_SIZE": "A window has a positive size, which is a multiple of its slide or step.",
+    "WINDOW_TIME": "Rows are put into windows by a column of the type TIMESTAMP, in a time zone that is known.",
     "DUPLICATE_ALIAS": "Inputs of one FROM have different aliases.",
     "LOOKUP": "A lookup join is an INNER or LEFT JOIN on equalities with columns of the dimension.",
     "DELTA_JOIN": "A join that is to be kept up by its changes has changes that can be followed.",

@@ -113,10 +113,10 @@ def alter_query(
         or not isinstance(spec.query, SqlQuery)
     ):
         raise _not_in_sql(settings, name, file)
-    begin = before.rfind(spec.query.text)
+    begin = before.rfind(spec.query.written)
     if begin < 0:
         raise RequestError(f"its query is not found in {_shown(settings, file)}. Change it there.", where=str(name))
-    text = f"{before[:begin]}{_trimmed(statement.query)}{before[begin + len(spec.query.text) :]}"
+    text = f"{before[:begin]}{_trimmed(statement.query)}{before[begin + len(spec.query.written) :]}"
     new = open_project(settings, instead={file: text}).table(name)
     change = change_of(Warehouse(settings.warehouse), new)
     asked = None if change is None else start_arguments(name, change, statement.start, force=force)

@@ -1,0 +1,411 @@
+"""Window table functions in FROM: TUMBLE, HOP and CUMULATE, as Flink and SQL:2016 write them, in Spark's SQL.
+
+Neither Spark nor sqlglot reads them. Each call becomes a query in parentheses that has the rows of its input and the
+columns `window_start`, `window_end` and `window_time`; line ends are kept, so that what follows stays on its line.
+
+A window is [start, end). Windows count from an origin in both directions: from 1970-01-01 00:00 UTC in microseconds,
+or, with a time zone, in local days or months of it, so that a day has 23 or 25 hours where clocks change. All of it is
+arithmetic on whole numbers over one column of one row. So changes are followed through it like through any expression.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import lru_cache
+
+from freshline.declare.names import TableName
+from freshline.declare.query import WindowTime
+from freshline.declare.rules import declaration_error, nearest
+from freshline.declare.tokens import Kind, Text, Token
+from freshline.errors import DeclarationError
+
+WINDOW_COLUMNS = ("window_start", "window_end", "window_time")
+# More windows for one row are taken for a mistake.
+MOST_WINDOWS = 1000
+
+_ROWS, _DAY, _WINDOWS, _PLACE = "freshline_rows", "freshline_day", "freshline_windows", "freshline_place"
+_MICROSECONDS = {
+    "MICROSECOND": 1,
+    "MILLISECOND": 1_000,
+    "SECOND": 1_000_000,
+    "MINUTE": 60_000_000,
+    "HOUR": 3_600_000_000,
+    "DAY": 86_400_000_000,
+    "WEEK": 604_800_000_000,
+}
+_DAYS = {"DAY": 1, "WEEK": 7}
+_MONTHS = {"MONTH": 1, "YEAR": 12}
+# 1969-12-29, the Monday of the week of 1970-01-01, in days.
+_FIRST_MONDAY = -3
+_PARAMETERS = {
+    "TUMBLE": ("DATA", "TIMECOL", "SIZE", "OFFSET", "TIME_ZONE"),
+    "HOP": ("DATA", "TIMECOL", "SLIDE", "SIZE", "OFFSET", "TIME_ZONE"),
+    "CUMULATE": ("DATA", "TIMECOL", "STEP", "SIZE", "OFFSET", "TIME_ZONE"),
+}
+_NEEDED = {"DATA", "TIMECOL", "SIZE", "SLIDE", "STEP"}
+_SHAPES = {
+    "TUMBLE": "TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '10' MINUTES)",
+    "HOP": "HOP(TABLE t, DESCRIPTOR(ts), INTERVAL '5' MINUTES, INTERVAL '10' MINUTES)",
+    "CUMULATE": "CUMULATE(TABLE t, DESCRIPTOR(ts), INTERVAL '1' HOUR, INTERVAL '1' DAY)",
+}
+_NUMBER_AND_UNIT = re.compile(r"\s*([+-]?\d+(?:\.\d+)?)\s*([A-Za-z]+)")
+
+
+@dataclass(frozen=True)
+class LoweredQuery:
+    """A query in Spark's SQL, with as many lines as it was written in, and the times of its windows."""
+
+    text: str
+    times: tuple[WindowTime, ...] = ()
+
+
+def lower_windows(text: Text) -> LoweredQuery:
+    """The query with each window table function as a query in parentheses.
+
+    Raises DeclarationError: QUERY_SYNTAX for a call that is not one of the documented forms, WINDOW_SIZE for sizes
+    that no windows have, WINDOW_TIME for a time zone that is not known.
+    """
+    if not re.search(r"\b(TUMBLE|HOP|CUMULATE)\b", text.text, re.IGNORECASE):
+        return LoweredQuery(text.text)
+    lowering = _Lowering(text, text.tokens())
+    lowered = lowering.between(0, len(text.text), 0, len(lowering.tokens))
+    return LoweredQuery(lowered, tuple(lowering.times))
+
+
+class _Lowering:
+    def __init__(self, text: Text, tokens: Sequence[Token]) -> None:
+        self.text = text
+        self.tokens = tokens
+        self.times: list[WindowTime] = []
+
+    def between(self, start: int, end: int, first: int, last: int) -> str:
+        """The characters [start, end), lowered; the tokens [first, last) stand in them."""
+        parts: list[str] = []
+        index = first
+        while index < last:
+            if not self._begins(index):
+                index += 1
+                continue
+            wrapped = index >= 2 and self._word(index - 2) == "TABLE" and self._word(index - 1) == "("
+            begin = index - 2 if wrapped else index
+            closing = self._closing(index + 1)
+            call = self._call(index, closing)
+            if wrapped:
+                closing += 1
+                if self._word(closing) != ")":
+                    raise self._refuse("QUERY_SYNTAX", index, f"TABLE({call.function}(..) is not closed by )")
+            written = self.text.text[self.tokens[begin].start : self.tokens[closing].end]
+            lowered = call.lower()
+            parts += [self.text.text[start : self.tokens[begin].start], lowered]
+            parts.append("\n" * (written.count("\n") - lowered.count("\n")))
+            start = self.tokens[closing].end
+            index = closing + 1
+        parts.append(self.text.text[start:end])
+        return "".join(parts)
+
+    def _word(self, index: int) -> str:
+        return self.tokens[index].word if 0 <= index < len(self.tokens) else ""
+
+    def _begins(self, index: int) -> bool:
+        if self._word(index) not in _PARAMETERS or self._word(index + 1) != "(":
+            return False
+        # A function of that name is called by nobody: Spark has none.
+        return self._word(index + 2) in ("TABLE", "DATA", "TIMECOL", "(") or self._word(index - 1) in ("FROM", "JOIN")
+
+    def _closing(self, opening: int) -> int:
+        """The place of the token that closes a parenthesis."""
+        depth = 0
+        for index in range(opening, len(self.tokens)):
+            depth += (self._word(index) == "(") - (self._word(index) == ")")
+            if depth == 0:
+                return index
+        raise self._refuse("QUERY_SYNTAX", opening - 1, f"{self.tokens[opening - 1].raw}( is not closed by )")
+
+    def _refuse(self, rule: str, index: int, sentence: str) -> DeclarationError:
+        return declaration_error(rule, sentence + ".", self.text.at(self.tokens[index].start))
+
+    def _call(self, index: int, closing: int) -> _Call:
+        function = self._word(index)
+        given = self._arguments(function, index, closing)
+
+        def refuse(rule: str, sentence: str) -> DeclarationError:
+            return self._refuse(rule, index, f"{function}: {sentence}")
+
+        missing = [name for name in _PARAMETERS[function] if name in _NEEDED and name not in given]
+        if missing:
+            raise refuse("QUERY_SYNTAX", f"{', '.join(missing)} is missing. Write {_SHAPES[function]}")
+        column = self._column(*given["TIMECOL"], refuse)
+        table, source = self._input(*given["DATA"], refuse)
+        self.times.append(WindowTime(function, table, column, self.text.line(self.tokens[index].start)))
+        sizes = {
+            name: _interval(self.tokens[slice(*given[name])], name, refuse)
+            for name in ("SIZE", "SLIDE", "STEP", "OFFSET")
+            if name in given
+        }
+        zone = self._zone(*given["TIME_ZONE"], refuse) if "TIME_ZONE" in given else None
+        return _Call(function, source, column, _grid(function, sizes, zone, refuse), zone)
+
+    def _arguments(self, function: str, index: int, closing: int) -> Mapping[str, tuple[int, int]]:
+        """For each parameter the tokens [first, last) that are given for it."""
+        found: dict[str, tuple[int, int]] = {}
+        names = _PARAMETERS[function]
+        by_name = False
+        for place, (first, last) in enumerate(self._items(index + 2, closing)):
+            name = names[place] if place < len(names) else ""
+            if self._word(first + 1) == "=>":
+                by_name = True
+                name = self._word(first)
+                if name not in names:
+                    raise self._refuse(
+                        "QUERY_SYNTAX",
+                        index,
+                        f"{function} has no argument {self.tokens[first].raw}.{nearest(name, names)} Arguments are "
+                        f"{', '.join(names)}",
+                    )
+                first += 2
+            elif by_name or not name:
+                what = "an argument without a name stands behind one with a name" if by_name else "too many arguments"
+                raise self._refuse("QUERY_SYNTAX", index, f"{function}: {what}. Write {_SHAPES[function]}")
+            if name in found or first >= last:
+                what = f"{name} is given twice" if name in found else f"{name} is empty"
+                raise self._refuse("QUERY_SYNTAX", index, f"{function}: {what}. Write {_SHAPES[function]}")
+            found[name] = (first, last)
+        return found
+
+    def _items(self, first: int, last: int) -> Iterator[tuple[int, int]]:
+        depth = 0
+        begin = first
+        for index in range(first, last):
+            depth += (self._word(index) == "(") - (self._word(index) == ")")
+            if depth == 0 and self._word(index) == ",":
+                yield begin, index
+                begin = index + 1
+        if first < last:
+            yield begin, last
+
+    def _column(self, first: int, last: int, refuse: Callable[[str, str], DeclarationError]) -> str:
+        words = [self._word(index) for index in range(first, last)]
+        named = last - first == 4 and words[0] == "DESCRIPTOR" and (words[1], words[3]) == ("(", ")")
+        token = self.tokens[first + 2] if named else None
+        if token is None or token.kind not in (Kind.WORD, Kind.NAME):
+            raise refuse("QUERY_SYNTAX", "the time is one column. Write DESCRIPTOR(column)")
+        return token.value
+
+    def _input(
+        self, first: int, last: int, refuse: Callable[[str, str], DeclarationError]
+    ) -> tuple[TableName | None, str]:
+        if self._word(first) == "TABLE":
+            first += 1
+        start, end = self.tokens[first].start, self.tokens[last - 1].end
+        if self._word(first) == "(" and first < last - 1 and self._closing(first) == last - 1:
+            return None, self.between(start, end, first, last)
+        if self._word(first - 1) != "TABLE" or not all(self._is_of_name(index) for index in range(first, last)):
+            raise refuse("QUERY_SYNTAX", "the input is TABLE and a name, or a query in parentheses")
+        try:
+            table = TableName.parse("".join(token.value for token in self.tokens[first:last]))
+        except ValueError as error:
+            raise declaration_error("NAME", str(error), self.text.at(start)) from error
+        return table, self.text.text[start:end]
+
+    def _is_of_name(self, index: int) -> bool:
+        token = self.tokens[index]
+        return token.kind is Kind.NAME or token.word == "." or bool(re.fullmatch(r"\w+", token.word))
+
+    def _zone(self, first: int, last: int, refuse: Callable[[str, str], DeclarationError]) -> str:
+        token = self.tokens[first]
+        if last - first != 1 or token.kind is not Kind.STRING:
+            raise refuse("WINDOW_TIME", "the time zone is a text. Write TIME_ZONE => 'Europe/Berlin'")
+        known = _time_zones()
+        if token.value not in known:
+            raise refuse(
+                "WINDOW_TIME",
+                f"{token.value!r} is no time zone.{nearest(token.value, known)} Write a name such as 'Europe/Berlin', "
+                "or 'UTC'",
+            )
+        return token.value
+
+
+@lru_cache(maxsize=1)
+def _time_zones() -> frozenset[str]:
+    from zoneinfo import available_timezones  # opens some hundred files
+
+    return frozenset(available_timezones())
+
+
+@dataclass(frozen=True)
+class _Interval:
+    """A length of time: whole microseconds, and the same in days or months where it is written in such."""
+
+    number: int
+    unit: str
+    microseconds: int | None
+
+    @property
+    def days(self) -> int | None:
+        return self.number * _DAYS[self.unit] if self.unit in _DAYS else None
+
+    @property
+    def months(self) -> int | None:
+        return self.number * _MONTHS[self.unit] if self.unit in _MONTHS else None
+
+
+def _interval(tokens: Sequence[Token], name: str, refuse: Callable[[str, str], DeclarationError]) -> _Interval:
+    """`INTERVAL '10' MINUTES`, `INTERVAL 10 MINUTES`, `INTERVAL '1 hour 30 minutes'`."""
+    words = [token.value for token in tokens]
+    wrong = refuse(
+        "WINDOW_SIZE",
+        f"{name} {' '.join(token.raw for token in tokens)} is no interval that windows have. Write one such as "
+        "INTERVAL '10' MINUTES or INTERVAL '1 hour 30 minutes'",
+    )
+    if not words or words[0].upper() != "INTERVAL":
+        raise wrong
+    text = " ".join(words[1:])
+    parts = list(_NUMBER_AND_UNIT.finditer(text))
+    if not parts or "".join(part[0] for part in parts) != text.rstrip():
+        raise wrong
+    total = Decimal(0)
+    for part in parts:
+        unit = part[2].upper().removesuffix("S")
+        if unit in _MONTHS and len(parts) == 1 and "." not in part[1]:
+            return _Interval(int(part[1]), unit, None)
+        if unit not in _MICROSECONDS:
+            raise wrong
+        total += Decimal(part[1]) * _MICROSECONDS[unit]
+    if total != int(total) or abs(total) > 2**62:
+        raise wrong
+    alone = parts[0][2].upper().removesuffix("S") if len(parts) == 1 and "." not in parts[0][1] else ""
+    return _Interval(int(parts[0][1]) if alone else 0, alone, int(total))
+
+
+@dataclass(frozen=True)
+class _Grid:
+    """Windows on whole numbers: they have `size`, begin every `step`, and one begins at `origin`.
+
+    `months` says that the numbers are months; else they are days with a time zone, and microseconds without.
+    """
+
+    size: int
+    step: int
+    origin: int
+    months: bool
+
+
+def _grid(
+    function: str, sizes: Mapping[str, _Interval], zone: str | None, refuse: Callable[[str, str], DeclarationError]
+) -> _Grid:
+    step_name = {"TUMBLE": "SIZE", "HOP": "SLIDE", "CUMULATE": "STEP"}[function]
+    months = zone is not None and sizes["SIZE"].months is not None
+
+    def numbers(name: str) -> int:
+        interval = sizes[name]
+        if zone is None:
+            if interval.microseconds is None:
+                raise refuse(
+                    "WINDOW_SIZE", f"{name} is in {interval.unit.lower()}s, which have no fixed length. Add "
+                    "TIME_ZONE => 'UTC', or the zone by whose calendar it is meant"
+                )  # fmt: skip
+            return interval.microseconds
+        found = interval.months if months else interval.days
+        if found is None:
+            raise refuse(
+                "WINDOW_SIZE",
+                f"with TIME_ZONE all intervals are whole days and weeks, or all are whole months and years; {name} is "
+                "another. Leave TIME_ZONE out, and write OFFSET for windows that begin at another time",
+            )
+        return found
+
+    size, step = numbers("SIZE"), numbers(step_name)
+    if size <= 0 or step <= 0:
+        raise refuse("WINDOW_SIZE", f"{step_name if step <= 0 else 'SIZE'} is not positive")
+    if size % step:
+        raise refuse("WINDOW_SIZE", f"SIZE is not a multiple of {step_name}")
+    if size // step > MOST_WINDOWS:
+        raise refuse(
+            "WINDOW_SIZE",
+            f"a row would be in {size // step:,} windows, and at most {MOST_WINDOWS:,} are made. "
+            f"Write a greater {step_name}",
+        )
+    begins = "SLIDE" if function == "HOP" else "SIZE"
+    origin = _FIRST_MONDAY if zone is not None and sizes[begins].unit == "WEEK" else 0
+    return _Grid(size, step, origin + (numbers("OFFSET") if "OFFSET" in sizes else 0), months)
+
+
+@dataclass(frozen=True)
+class _Call:
+    """One call, understood: `source` is the input in Spark's SQL."""
+
+    function: str
+    source: str
+    column: str
+    grid: _Grid
+    zone: str | None
+
+    def lower(self) -> str:
+        """The query in parentheses that has the input's rows, once for each of their windows."""
+        grid = self.grid
+        place, source, hidden = self._place()
+        if self.function == "CUMULATE":
+            start = self._before(place, grid.size)
+            first = f"{place} - pmod({place} - {start}, {grid.step}) + {grid.step}"
+            places = f"explode(sequence({first}, {start} + {grid.size}, {grid.step}))"
+            bounds = (start, f"{_WINDOWS}.{_PLACE}")
+        else:
+            last = self._before(place, grid.step)
+            places = f"explode(sequence({last} - {grid.size - grid.step}, {last}, {grid.step}))"
+            bounds = (f"{_WINDOWS}.{_PLACE}", f"{_WINDOWS}.{_PLACE} + {grid.size}")
+            if grid.size == grid.step:
+                places, bounds = "", (last, f"{last} + {grid.size}")
+        start, end = (self._instant(bound) for bound in bounds)
+        view = f" LATERAL VIEW {places} {_WINDOWS} AS {_PLACE}" if places else ""
+        return (
+            f"(SELECT {_ROWS}.*{hidden}, {start} AS window_start, {end} AS window_end, "
+            f"timestamp_micros(unix_micros({end}) - 1) AS window_time "
+            f"FROM {source} AS {_ROWS}{view} WHERE {self._time} IS NOT NULL)"
+        )
+
+    @property
+    def _time(self) -> str:
+        return f"{_ROWS}.`{self.column.replace('`', '``')}`"
+
+    def _before(self, place: str, size: int) -> str:
+        """The last begin of a window of this size at or before a place; pmod rounds down before the origin too."""
+        origin = self.grid.origin
+        shifted = place if not origin else f"{place} - {origin}" if origin > 0 else f"{place} + {-origin}"
+        return f"({place} - pmod({shifted}, {size}))"
+
+    def _place(self) -> tuple[str, str, str]:
+        """Where a row's time lies among the whole numbers of the grid, what to read for it, and what not to show."""
+        if self.zone is None:
+            return f"unix_micros({self._time})", self.source, ""
+        place, hidden = f"{_ROWS}.{_DAY}", f" EXCEPT ({_DAY})"
+
+        def beside(value: str, source: str, without: str) -> str:
+            return f"(SELECT {_ROWS}.*{without}, {value} AS {_DAY} FROM {source} AS {_ROWS})"
+
+        local = f"datediff(to_date(from_utc_timestamp({self._time}, '{self.zone}')), DATE'1970-01-01')"
+        source = beside(local, self.source, "")
+        # Where clocks are set back over midnight, the last hour of a day comes again after the next day began.
+        begun = f"{self._time} >= {self._midnight(f'{place} + 1')}"
+        source = beside(f"{place} + CASE WHEN {begun} THEN 1 ELSE 0 END", source, hidden)
+        if self.grid.months:
+            date = f"date_add(DATE'1970-01-01', {place})"
+            source = beside(f"year({date}) * 12 + month({date}) - {1970 * 12 + 1}", source, hidden)
+        return place, source, hidden
+
+    def _instant(self, place: str) -> str:
+        """The instant of a whole number of the grid."""
+        if self.zone is None:
+            return f"timestamp_micros({place})"
+        if self.grid.months:
+            return self._at_midnight(f"add_months(DATE'1970-01-01', {place})")
+        return self._midnight(place)
+
+    def _midnight(self, day: str) -> str:
+        return self._at_midnight(f"date_add(DATE'1970-01-01', {day})")
+
+    def _at_midnight(self, date: str) -> str:
+        """A local midnight; one that does not exist is the first instant of its day, as java.time has it."""
+        return f"to_utc_timestamp(CAST({date} AS TIMESTAMP), '{self.zone}')"

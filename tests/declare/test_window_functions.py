@@ -1,0 +1,169 @@
+"""Window table functions become Spark's SQL, line by line; what is no window is refused before any work."""
+
+from __future__ import annotations
+
+import pytest
+
+from freshline.declare.names import TableName
+from freshline.declare.project import read_project
+from freshline.declare.project_settings import read_settings
+from freshline.declare.query_parser import parse_query
+from freshline.declare.tokens import Text
+from freshline.declare.window_functions import lower_windows
+from freshline.errors import DeclarationError, DeclarationErrors
+
+TIMES = "TABLE ev, DESCRIPTOR(ts)"
+
+
+def lowered(query: str) -> str:
+    return lower_windows(Text(query, "t.sql", 1)).text
+
+
+def refusal(query: str) -> str:
+    with pytest.raises(DeclarationError) as caught:
+        parse_query(query, "t.sql", 1)
+    return f"{caught.value.where} {caught.value.rule}: {caught.value.message}"
+
+
+def test_a_tumbling_window_is_arithmetic_on_microseconds():
+    found = lowered("SELECT * FROM TABLE(TUMBLE(TABLE ev, DESCRIPTOR(ts), INTERVAL '10' SECONDS)) AS w")
+
+    place = "unix_micros(freshline_rows.`ts`)"
+    start = f"({place} - pmod({place}, 10000000))"
+    assert found == (
+        f"SELECT * FROM (SELECT freshline_rows.*, timestamp_micros({start}) AS window_start, "
+        f"timestamp_micros({start} + 10000000) AS window_end, "
+        f"timestamp_micros(unix_micros(timestamp_micros({start} + 10000000)) - 1) AS window_time "
+        "FROM ev AS freshline_rows WHERE freshline_rows.`ts` IS NOT NULL) AS w"
+    )
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        f"TUMBLE({TIMES}, INTERVAL '10' MINUTES)",
+        f"tumble({TIMES}, interval 10 minute)",
+        f"TABLE(TUMBLE({TIMES}, INTERVAL '600' SECOND))",
+        "TABLE ( TUMBLE(DATA => TABLE ev, TIMECOL => DESCRIPTOR(`ts`), SIZE => INTERVAL '10 minutes') )",
+        f"TUMBLE({TIMES}, SIZE => INTERVAL '9 minutes 60 seconds', OFFSET => INTERVAL '0' SECOND)",
+        f"HOP({TIMES}, INTERVAL '10' MINUTE, INTERVAL '10' MINUTE)",
+    ],
+)
+def test_spellings_of_one_window_are_one_window(call):
+    assert lowered(f"SELECT * FROM {call}") == lowered(f"SELECT * FROM TUMBLE({TIMES}, INTERVAL '10' MINUTES)")
+
+
+def test_what_follows_a_window_stays_on_its_line():
+    query = (
+        "SELECT window_start,\n  count(*) AS n\nFROM TABLE(TUMBLE(\n  TABLE ev, -- all of them\n  DESCRIPTOR(ts),\n"
+        "  INTERVAL '10' MINUTES)) AS w\nWHERE nothing.there = 1\nGROUP BY window_start"
+    )
+    found = lowered(query)
+
+    assert found.count("\n") == query.count("\n")
+    assert found.splitlines()[6] == "WHERE nothing.there = 1"
+
+
+def test_the_query_of_a_file_is_kept_as_it_was_written():
+    query = f"SELECT * FROM TUMBLE({TIMES}, INTERVAL '1' HOUR) WHERE v > 1 -- why"
+    parsed = parse_query(query, "t.sql", 1)
+
+    assert parsed.written == query
+    assert parsed.reads == (TableName(None, "ev"),)
+    assert parsed.meaning == "select * from tumble ( table ev , descriptor ( ts ) , interval '1' hour ) where v > 1"
+
+
+def test_windows_over_windows_and_in_common_tables_are_read():
+    query = (
+        "WITH m AS (SELECT window_time AS at, k FROM TUMBLE(TABLE shop.ev, DESCRIPTOR(ts), INTERVAL '1' MINUTE)) "
+        "SELECT * FROM HOP((SELECT * FROM m), DESCRIPTOR(at), INTERVAL '1' HOUR, INTERVAL '1' DAY) h "
+        "JOIN TUMBLE(TABLE m, DESCRIPTOR(at), INTERVAL '1' HOUR) t ON h.k = t.k"
+    )
+    parsed = parse_query(query, "t.sql", 1)
+
+    assert parsed.reads == (TableName("shop", "ev"),)
+    assert [(time.function, time.column) for time in parsed.window_times] == [
+        ("TUMBLE", "ts"), ("HOP", "at"), ("TUMBLE", "at"),
+    ]  # fmt: skip
+
+
+def test_a_column_called_like_a_window_function_is_a_column():
+    query = "SELECT tumble, hop, (hop) FROM ev WHERE cumulate > 1"
+
+    assert lowered(query) == query
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (f"TUMBLE({TIMES}, INTERVAL '0' SECOND)", "WINDOW_SIZE: TUMBLE: SIZE is not positive"),
+        (f"TUMBLE({TIMES}, INTERVAL '-1' DAY)", "WINDOW_SIZE: TUMBLE: SIZE is not positive"),
+        (f"TUMBLE({TIMES}, INTERVAL '1' MONTH)", "WINDOW_SIZE: TUMBLE: SIZE is in months, which have no fixed length"),
+        (
+            f"TUMBLE({TIMES}, INTERVAL '0.0000001' SECOND)",
+            "WINDOW_SIZE: TUMBLE: SIZE INTERVAL '0.0000001' SECOND is no",
+        ),
+        (f"TUMBLE({TIMES}, INTERVAL '1 month 2 days')", "WINDOW_SIZE: TUMBLE: SIZE INTERVAL '1 month 2 days' is no"),
+        (f"TUMBLE({TIMES}, 10)", "WINDOW_SIZE: TUMBLE: SIZE 10 is no interval"),
+        (f"TUMBLE({TIMES}, INTERVAL '10' PARSECS)", "WINDOW_SIZE: TUMBLE: SIZE INTERVAL '10' PARSECS is no interval"),
+        (f"TUMBLE({TIMES}, INTERVAL '5000000000' WEEKS)", "WINDOW_SIZE: TUMBLE: SIZE"),
+        (
+            f"HOP({TIMES}, INTERVAL '7' MINUTE, INTERVAL '10' MINUTE)",
+            "WINDOW_SIZE: HOP: SIZE is not a multiple of SLIDE",
+        ),
+        (
+            f"HOP({TIMES}, INTERVAL '10' MINUTE, INTERVAL '5' MINUTE)",
+            "WINDOW_SIZE: HOP: SIZE is not a multiple of SLIDE",
+        ),
+        (f"HOP({TIMES}, INTERVAL '1' SECOND, INTERVAL '1' HOUR)", "WINDOW_SIZE: HOP: a row would be in 3,600 windows"),
+        (f"CUMULATE({TIMES}, INTERVAL '0' HOUR, INTERVAL '1' DAY)", "WINDOW_SIZE: CUMULATE: STEP is not positive"),
+        (
+            f"TUMBLE({TIMES}, INTERVAL '1' HOUR, TIME_ZONE => 'UTC')",
+            "WINDOW_SIZE: TUMBLE: with TIME_ZONE all intervals",
+        ),
+        (
+            f"CUMULATE({TIMES}, INTERVAL '1' DAY, INTERVAL '1' MONTH, TIME_ZONE => 'UTC')",
+            "WINDOW_SIZE: CUMULATE: with TIME_ZONE all intervals",
+        ),
+        (f"TUMBLE({TIMES}, INTERVAL '1' DAY, TIME_ZONE => 'Europe/Berln')", "Did you mean Europe/Berlin?"),
+        (f"TUMBLE({TIMES}, INTERVAL '1' DAY, TIME_ZONE => zone)", "WINDOW_TIME: TUMBLE: the time zone is a text"),
+        (f"TUMBLE({TIMES})", "QUERY_SYNTAX: TUMBLE: SIZE is missing. Write TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL"),
+        ("TUMBLE(TABLE ev, ts, INTERVAL '1' DAY)", "QUERY_SYNTAX: TUMBLE: the time is one column"),
+        ("TUMBLE(TABLE ev, DESCRIPTOR(a, b), INTERVAL '1' DAY)", "QUERY_SYNTAX: TUMBLE: the time is one column"),
+        ("TUMBLE(ev, DESCRIPTOR(ts), INTERVAL '1' DAY)", "QUERY_SYNTAX: TUMBLE: the input is TABLE and a name"),
+        (f"TUMBLE({TIMES}, INTERVAL '1' DAY, INTERVAL '1' DAY, 'UTC', 1)", "QUERY_SYNTAX: TUMBLE: too many arguments"),
+        (f"TUMBLE({TIMES}, SIZ => INTERVAL '1' DAY)", "TUMBLE has no argument SIZ. Did you mean SIZE?"),
+        (f"TUMBLE({TIMES}, SIZE => INTERVAL '1' DAY, INTERVAL '1' DAY)", "an argument without a name stands behind"),
+        (f"TUMBLE({TIMES}, INTERVAL '1' DAY, SIZE => INTERVAL '1' DAY)", "QUERY_SYNTAX: TUMBLE: SIZE is given twice"),
+        (f"TABLE(TUMBLE({TIMES}, INTERVAL '1' DAY), 1)", "QUERY_SYNTAX: TABLE(TUMBLE(..) is not closed by )"),
+        (f"TUMBLE({TIMES}, INTERVAL '1' DAY", "QUERY_SYNTAX: TUMBLE( is not closed by )"),
+        (f"SESSION({TIMES}, INTERVAL '1' DAY)", "QUERY_SYNTAX"),
+    ],
+)
+def test_what_is_no_window_is_refused_with_its_line(call, said):
+    found = refusal(f"SELECT *\nFROM {call}")
+
+    assert said in found
+    assert "t.sql:2" in found or "SESSION" in call
+
+
+def test_a_declared_column_that_is_no_time_is_refused_with_its_line(tmp_path):
+    (tmp_path / "assets").mkdir()
+    (tmp_path / "pyproject.toml").write_text("[tool.freshline]\n", encoding="utf-8")
+    (tmp_path / "assets" / "ev.sql").write_text(
+        "CREATE SOURCE ev (id BIGINT, said STRING, ts TIMESTAMP_NTZ)\n"
+        "WITH ('connector' = 'files', 'path' = 'landing/ev', 'format' = 'json');\n",
+        encoding="utf-8",
+    )
+    query = "SELECT\n  window_start\nFROM TUMBLE(TABLE EV, DESCRIPTOR({column}), INTERVAL '1' HOUR)"
+    head = "CREATE MATERIALIZED TABLE t\nFRESHNESS = INTERVAL '1' HOUR\nAS "
+    file = tmp_path / "assets" / "t.sql"
+    file.write_text(head + query.format(column="Said"), encoding="utf-8")
+    with pytest.raises(DeclarationErrors) as caught:
+        read_project(read_settings(tmp_path, {}), {})
+
+    [error] = caught.value.errors
+    assert (error.rule, error.where) == ("WINDOW_TIME", "assets/t.sql:5")
+    assert "Said, which is STRING and no TIMESTAMP" in error.message
+    file.write_text(head + query.format(column="ts"), encoding="utf-8")
+    assert read_project(read_settings(tmp_path, {}), {}).table(TableName(None, "t")).columns == ("window_start",)

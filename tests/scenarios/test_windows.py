@@ -1,0 +1,312 @@
+"""TUMBLE, HOP and CUMULATE: each row is in the windows that hold its time, and a late row changes old ones alone."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from datetime import UTC, date, datetime, timedelta
+from itertools import pairwise
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+
+EVENTS = "id BIGINT, k STRING, v INT, ts TIMESTAMP"
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MINUTE = timedelta(minutes=1)
+
+
+def windows_of(at: datetime, size: timedelta, slide: timedelta, offset: timedelta) -> set[tuple[datetime, datetime]]:
+    """By definition: every window that begins a whole number of slides after the offset, and holds the time."""
+    first = (at - EPOCH - offset - size) // slide
+    starts = [EPOCH + offset + slide * number for number in range(first - 1, first + size // slide + 3)]
+    return {(start, start + size) for start in starts if start <= at < start + size}
+
+
+def cumulated(at: datetime, size: timedelta, step: timedelta, offset: timedelta) -> set[tuple[datetime, datetime]]:
+    [(start, _)] = windows_of(at, size, size, offset)
+    ends = [start + step * number for number in range(1, size // step + 1)]
+    return {(start, end) for end in ends if at < end}
+
+
+CALLS = {
+    "TUMBLE(TABLE ev, DESCRIPTOR(ts), INTERVAL '10' MINUTES)": lambda at: windows_of(
+        at, 10 * MINUTE, 10 * MINUTE, 0 * MINUTE
+    ),
+    "TABLE(TUMBLE(TABLE ev, DESCRIPTOR(ts), INTERVAL '1 hour 10 minutes', INTERVAL '-3' MINUTES)) AS w": lambda at: (
+        windows_of(at, 70 * MINUTE, 70 * MINUTE, -3 * MINUTE)
+    ),
+    "HOP(TABLE ev, DESCRIPTOR(ts), INTERVAL '4' MINUTES, INTERVAL '12' MINUTES, OFFSET => INTERVAL '1' MINUTE)": (
+        lambda at: windows_of(at, 12 * MINUTE, 4 * MINUTE, MINUTE)
+    ),
+    "TABLE(CUMULATE(DATA => TABLE ev, TIMECOL => DESCRIPTOR(`ts`), SIZE => INTERVAL 1 HOUR, STEP => INTERVAL 20 MINUTE))": (  # noqa: E501
+        lambda at: cumulated(at, 60 * MINUTE, 20 * MINUTE, 0 * MINUTE)
+    ),
+    "TUMBLE((SELECT id, k, v, ts FROM ev WHERE v >= 0), DESCRIPTOR(ts), INTERVAL '0.5' SECOND)": lambda at: windows_of(
+        at, MINUTE / 120, MINUTE / 120, 0 * MINUTE
+    ),
+}
+
+
+def drawn_times(seed: int) -> list[datetime]:
+    """Times at bounds, a microsecond beside them, before 1970, and anywhere."""
+    chance = random.Random(seed)
+    bounds = [EPOCH + 4 * MINUTE * chance.randint(-40, 40) for _ in range(12)]
+    beside = [at + timedelta(microseconds=chance.choice((-1, 0, 1))) for at in bounds]
+    anywhere = [EPOCH + timedelta(seconds=chance.randint(-3_000_000_000, 3_000_000_000) / 7) for _ in range(12)]
+    return [EPOCH, *beside, *anywhere]
+
+
+def sql_time(at: datetime | None) -> str:
+    return "NULL" if at is None else f"TIMESTAMP'{at:%Y-%m-%d %H:%M:%S.%f}Z'"
+
+
+def fill(lab, times: Sequence[datetime | None], first: int = 1) -> None:
+    rows = ", ".join(f"({first + n}, 'k{n % 3}', {n % 5}, {sql_time(at)})" for n, at in enumerate(times))
+    lab.sql(f"INSERT INTO ev VALUES {rows}")
+
+
+def in_utc(row) -> tuple[Any, ...]:
+    """The values of a row; Delta's times are in UTC."""
+    return tuple(each.astimezone(UTC) if isinstance(each, datetime) else each for each in row.values())
+
+
+@pytest.fixture
+def events(lab):
+    lab.source("ev", EVENTS, primary_key=["id"])
+    return lab
+
+
+def test_a_row_is_in_the_windows_that_hold_its_time(events):
+    times = drawn_times(7)
+    fill(events, [None, *times])
+    for number, call in enumerate(CALLS):
+        events.declare(
+            f"CREATE MATERIALIZED TABLE t{number} FRESHNESS = INTERVAL '5' MINUTE AS "
+            f"SELECT id, window_start, window_end, window_time FROM {call}"
+        )
+    assert {outcome.state for outcome in events.refresh_all()} == {"SUCCEEDED"}
+
+    for number, (call, windows) in enumerate(CALLS.items()):
+        found: dict[int, set[tuple[datetime, datetime]]] = {}
+        for row in events.rows(f"t{number}"):
+            key, start, end, last = in_utc(row)
+            assert end - last == timedelta(microseconds=1)
+            found.setdefault(key, set()).add((start, end))
+        assert found == {key: windows(at) for key, at in enumerate(times, 2)}, call
+
+
+# Late rows, rows whose window changes, rows that lose their time or get one, and rows that go away.
+CHANGES = (
+    (
+        "INSERT INTO ev VALUES (100, 'k0', 7, TIMESTAMP'2026-01-01 00:10:00Z'), (101, NULL, 1, NULL)",
+        "INSERT INTO ev VALUES (102, NULL, 3, TIMESTAMP'1969-12-31 23:59:59.999999Z')",
+    ),
+    (
+        "UPDATE ev SET v = v + 100 WHERE id IN (2, 100)",
+        "UPDATE ev SET ts = ts - INTERVAL '31' DAYS WHERE id IN (3, 100)",
+        "UPDATE ev SET ts = NULL WHERE id = 4",
+    ),
+    (
+        "UPDATE ev SET ts = TIMESTAMP'2026-01-01 00:00:00Z' WHERE id IN (4, 5)",
+        "DELETE FROM ev WHERE id IN (6, 7, 102) OR k = 'k1'",
+    ),
+)
+TABLES = {
+    "aggregate of a tumbling window": (
+        (
+            "SELECT window_start, window_end, k, count(*) AS n, sum(v) AS s, max(v) AS g "
+            "FROM TABLE(TUMBLE(TABLE ev, DESCRIPTOR(ts), INTERVAL '10' MINUTES)) GROUP BY window_start, window_end, k"
+        ),
+        "ALGEBRAIC",
+    ),
+    "aggregate of a sliding window": (
+        (
+            "SELECT window_start, k, count(*) AS n, sum(v) AS s "
+            "FROM HOP(TABLE ev, DESCRIPTOR(ts), INTERVAL '5' MINUTES, INTERVAL '15' MINUTES) GROUP BY window_start, k"
+        ),
+        "ALGEBRAIC",
+    ),
+    "aggregate of a cumulating window": (
+        (
+            "SELECT window_start, window_end, sum(v) AS s FROM "
+            "CUMULATE(TABLE ev, DESCRIPTOR(ts), INTERVAL '1' HOUR, INTERVAL '1' DAY) GROUP BY window_start, window_end"
+        ),
+        "ALGEBRAIC",
+    ),
+    "days of a time zone": (
+        (
+            "SELECT window_start, window_end, k, sum(v) AS s FROM TUMBLE(TABLE ev, DESCRIPTOR(ts), INTERVAL '1' DAY, "
+            "TIME_ZONE => 'America/New_York') GROUP BY window_start, window_end, k"
+        ),
+        "ALGEBRAIC",
+    ),
+    "first rows of each window": (
+        (
+            "SELECT window_start, k, id, v FROM TUMBLE(TABLE ev, DESCRIPTOR(ts), INTERVAL '1' HOUR) "
+            "QUALIFY row_number() OVER (PARTITION BY window_start, k ORDER BY v DESC, id) <= 2"
+        ),
+        "AFFECTED_KEYS",
+    ),
+    "join on the bounds of windows": (
+        (
+            "SELECT a.window_start, a.k, a.n, b.g FROM (SELECT window_start, window_end, k, count(*) AS n FROM "
+            "TUMBLE(TABLE ev, DESCRIPTOR(ts), INTERVAL '10' MINUTES) GROUP BY 1, 2, 3) a LEFT JOIN "
+            "(SELECT window_start, window_end, max(v) AS g FROM "
+            "TUMBLE(TABLE ev, DESCRIPTOR(ts), INTERVAL '10' MINUTES) GROUP BY 1, 2) b "
+            "ON a.window_start = b.window_start AND a.window_end = b.window_end"
+        ),
+        "AFFECTED_KEYS",
+    ),
+    "windows over windows": (
+        (
+            "SELECT window_start, sum(n) AS n FROM TUMBLE((SELECT window_time AS at, count(*) AS n FROM "
+            "TUMBLE(TABLE ev, DESCRIPTOR(ts), INTERVAL '10' MINUTES) GROUP BY window_time), DESCRIPTOR(at), "
+            "INTERVAL '1' HOUR) GROUP BY window_start"
+        ),
+        "",
+    ),
+}
+
+
+def test_changes_compute_the_windows_that_they_touch(events):
+    fill(events, drawn_times(11))
+    fill(events, [datetime(2026, 1, 1, tzinfo=UTC) + 3 * MINUTE * number for number in range(20)], first=40)
+    names = {f"t{number}": name for number, name in enumerate(TABLES)}
+    for table, name in names.items():
+        events.declare(f"CREATE MATERIALIZED TABLE {table} FRESHNESS = INTERVAL '5' MINUTE AS {TABLES[name][0]}")
+    events.refresh_all()
+    for statements in CHANGES:
+        for statement in statements:
+            events.sql(statement)
+        for table, name in names.items():
+            outcome = events.refresh(table, strategy="keys")
+            assert (outcome.state, outcome.strategy) == ("SUCCEEDED", "keys"), (name, outcome.error)
+            assert outcome.reason.startswith(TABLES[name][1]), (name, outcome.reason)
+            assert events.diff(table) == [], (name, statements)
+
+
+def test_a_window_by_a_function_and_one_by_arithmetic_are_the_same(events):
+    head = "FRESHNESS = INTERVAL '5' MINUTE AS"
+    events.declare(
+        f"CREATE MATERIALIZED TABLE by_function {head} SELECT window_start, k, sum(v) AS s FROM "
+        "TABLE(TUMBLE(TABLE ev, DESCRIPTOR(ts), INTERVAL '15' MINUTES)) GROUP BY window_start, k"
+    )
+    events.declare(
+        f"CREATE MATERIALIZED TABLE by_arithmetic {head} SELECT timestamp_micros(floor(unix_micros(ts) / 900000000D) * "
+        "900000000) AS window_start, k, sum(v) AS s FROM ev WHERE ts IS NOT NULL GROUP BY 1, k"
+    )
+    chance = random.Random(3)
+    for number in range(4):
+        times = [EPOCH + timedelta(seconds=chance.randint(-100_000, 100_000)) for _ in range(8)]
+        fill(events, times, first=1 + 10 * number)
+        events.sql(f"DELETE FROM ev WHERE id = {chance.randint(1, 10 + 10 * number)}")
+        events.refresh_all()
+        assert sorted(events.rows("by_function"), key=str) == sorted(events.rows("by_arithmetic"), key=str)
+
+
+def test_a_column_that_is_no_time_fails_before_any_work(events):
+    fill(events, [EPOCH])
+    head = "FRESHNESS = INTERVAL '5' MINUTE AS SELECT"
+    events.declare(
+        f"CREATE MATERIALIZED TABLE daily {head} id, CAST(ts AS DATE) AS day, CAST(ts AS STRING) AS said FROM ev"
+    )
+    events.declare(
+        f"CREATE MATERIALIZED TABLE t {head} window_start, count(*) AS n FROM "
+        "TUMBLE(TABLE daily, DESCRIPTOR(day), INTERVAL '1' HOUR) GROUP BY window_start"
+    )
+    events.refresh("daily")
+
+    outcome = events.refresh("t")
+
+    assert outcome.state == "FAILED"
+    assert outcome.error is not None
+    assert "DATE and no TIMESTAMP" in outcome.error.message
+    assert (outcome.error.as_json()["rule"], events.receipt("t")) == ("WINDOW_TIME", None)
+
+
+# -- calendars -----------------------------------------------------------------------------------------------------
+
+ZONES = {
+    "America/New_York": (2024, 3, 8),  # a day of 23 hours
+    "America/Sao_Paulo": (2018, 11, 2),  # a day without a midnight
+    "America/St_Johns": (2010, 11, 5),  # clocks go back at one minute past midnight, into the day before
+    "Asia/Kathmandu": (1985, 12, 30),  # 15 minutes are skipped at midnight
+    "Pacific/Apia": (2011, 12, 28),  # a day that does not exist
+    "Europe/Berlin": (1969, 12, 27),
+}
+
+
+def first_instants(zone: str, begin: date, count: int) -> list[datetime]:
+    """The first instant of each day of a zone, found minute by minute."""
+    at = datetime(begin.year, begin.month, begin.day, tzinfo=UTC) - timedelta(days=2)
+    here, day = ZoneInfo(zone), begin
+    found: list[datetime] = []
+    while len(found) < count:
+        if at.astimezone(here).date() >= day:
+            found.append(at)
+            day += timedelta(days=1)
+        else:
+            at += MINUTE
+    return found
+
+
+def test_days_of_a_time_zone_begin_at_its_midnights(events):
+    bounds = {zone: first_instants(zone, date(*begin), 6) for zone, begin in ZONES.items()}
+    times: dict[str, dict[int, datetime]] = {}
+    for zone, starts in bounds.items():
+        own = [at for start, end in pairwise(starts) for at in (start, start + (end - start) / 3, end - MINUTE / 60)]
+        own += [start + MINUTE * minutes for start in starts[:-1] for minutes in range(0, 75, 7)]
+        times[zone] = {1000 * len(times) + number: at for number, at in enumerate(own, 1) if at < starts[-1]}
+    for by_key in times.values():
+        fill(events, list(by_key.values()), first=min(by_key))
+    for number, zone in enumerate(ZONES):
+        events.declare(
+            f"CREATE MATERIALIZED TABLE t{number} FRESHNESS = INTERVAL '5' MINUTE AS SELECT id, window_start, "
+            f"window_end FROM TUMBLE(TABLE ev, DESCRIPTOR(ts), INTERVAL '1' DAY, TIME_ZONE => '{zone}')"
+        )
+    events.refresh_all()
+
+    for number, (zone, starts) in enumerate(bounds.items()):
+        days = [(start, end) for start, end in pairwise(starts) if start < end]
+        expected = {key: next(day for day in days if day[0] <= at < day[1]) for key, at in times[zone].items()}
+        found = {key: tuple(bounds) for key, *bounds in map(in_utc, events.rows(f"t{number}"))}
+        assert {key: found[key] for key in expected} == expected, zone
+
+
+def test_weeks_begin_on_mondays_and_months_on_their_first_day(events):
+    berlin = ZoneInfo("Europe/Berlin")
+    local = [datetime(2026, 3, day, 12, tzinfo=berlin) for day in range(1, 32)]
+    local += [datetime(1969, 12, 30, tzinfo=berlin), datetime(2026, 1, 1, tzinfo=berlin)]
+    fill(events, [at.astimezone(UTC) for at in local])
+    head = "FRESHNESS = INTERVAL '5' MINUTE AS SELECT id, window_start, window_end FROM"
+    tail = "TIME_ZONE => 'Europe/Berlin')"
+    events.declare(f"CREATE MATERIALIZED TABLE week {head} TUMBLE(TABLE ev, DESCRIPTOR(ts), INTERVAL '1' WEEK, {tail}")
+    events.declare(
+        f"CREATE MATERIALIZED TABLE quarter {head} TUMBLE(TABLE ev, DESCRIPTOR(ts), INTERVAL '3' MONTHS, {tail}"
+    )
+    events.declare(
+        f"CREATE MATERIALIZED TABLE so_far {head} CUMULATE(TABLE ev, DESCRIPTOR(ts), INTERVAL '1' DAY, "
+        f"INTERVAL '1' WEEK, {tail}"
+    )
+    events.refresh_all()
+
+    def midnight(day: date) -> datetime:
+        return datetime(day.year, day.month, day.day, tzinfo=berlin).astimezone(UTC)
+
+    def shown(name: str) -> set[tuple[int, datetime, datetime]]:
+        return {in_utc(row) for row in events.rows(name)}
+
+    weeks, quarters, days = set(), set(), set()
+    for number, at in enumerate(local, 1):
+        monday = at.date() - timedelta(days=at.weekday())
+        weeks.add((number, midnight(monday), midnight(monday + timedelta(days=7))))
+        days |= {
+            (number, midnight(monday), midnight(monday + timedelta(days=day))) for day in range(at.weekday() + 1, 8)
+        }
+        first = at.month - (at.month - 1) % 3
+        after = date(at.year + (first == 10), first % 12 + 3 if first < 10 else 1, 1)
+        quarters.add((number, midnight(date(at.year, first, 1)), midnight(after)))
+    assert shown("week") == weeks
+    assert shown("quarter") == quarters
+    assert shown("so_far") == days
