@@ -34,8 +34,10 @@ UNORDERED = frozenset(
 )
 # Their value for an array is the same in whichever order its elements are.
 ORDER_FREE = (exp.ArraySort, exp.ArraySize, exp.ArrayMax, exp.ArrayMin)
-# Several rows become one by what stands beside them, so a row alone does not tell where it belongs.
+# They follow from rows beside a row, or from more than its time, so a row alone does not tell where it belongs.
 TIME_WINDOWS = frozenset({"window", "session_window", "window_time"})
+# The fields of what `window(..)` gives. Windows of one call have one length, so that either tells the window.
+WINDOW_BOUNDS = frozenset({"start", "end"})
 
 # Some classes have names of their own, which Spark does not know.
 _UNORDERED_NODES = (
@@ -59,6 +61,21 @@ def name_of(node: exp.Expr) -> str:
     if isinstance(node, exp.Any):
         return "any"
     return node.sql_name().lower() if isinstance(node, exp.Func) else ""
+
+
+def is_time_window(node: exp.Expr) -> bool:
+    """Whether the node is a call of `window` whose windows follow from the row alone: its lengths are constants.
+
+    >>> from sqlglot import parse_one
+    >>> [is_time_window(parse_one(text)) for text in ("f(ts, '1 hour')", "window_of(ts, '1 hour')")]
+    [False, False]
+    """
+    if not isinstance(node, exp.Anonymous) or name_of(node) != "window" or not 2 <= len(node.expressions) <= 4:
+        return False
+    time, *lengths = node.expressions
+    constant = all(isinstance(length, exp.Literal) and length.is_string for length in lengths)
+    inside = [inner for inner in time.walk() if name_of(inner) in TIME_WINDOWS or isinstance(inner, exp.Query)]
+    return constant and not inside and node.find_ancestor(exp.Window) is None
 
 
 def is_aggregate(node: exp.Expr) -> bool:

@@ -23,6 +23,7 @@ from sqlglot.optimizer.scope import build_scope, traverse_scope
 from freshline.declare.names import TableName
 from freshline.declare.query import SqlQuery
 from freshline.declare.spec import TableSpec
+from freshline.query.functions import WINDOW_BOUNDS, is_time_window
 from freshline.query.query import Query
 from freshline.query.tree import (
     DIALECT,
@@ -30,6 +31,7 @@ from freshline.query.tree import (
     Types,
     aliases_in,
     fragment,
+    own_nodes,
     rename,
     sources_of,
     sql,
@@ -152,10 +154,41 @@ def _qualified(text: str, schema: tuple[tuple[str, tuple[str, ...]], ...]) -> ex
         if str(join.method).upper() == "NATURAL":
             # Which columns it joins by changes with the columns that its inputs have.
             raise unsupported(fragment(join))
+    _write_out_time_windows(parsed)
     tree = qualify(parsed, schema=columns, dialect=DIALECT, validate_qualify_columns=True, quote_identifiers=True)
     assert isinstance(tree, exp.Query)
     _make_unique(tree)
     return tree
+
+
+def _write_out_time_windows(tree: exp.Query) -> None:
+    """Put the call in place of the column `window` that GROUP BY window(..) makes, which no input has.
+
+    Spark takes both for one thing: a query has one such call at most.
+    """
+    for select in tree.find_all(exp.Select):
+        group = select.args.get("group")
+        calls = [
+            node for key in (group.expressions if group else ()) for node in own_nodes(key) if is_time_window(node)
+        ]
+        if not calls:
+            continue
+        for part in (*select.expressions, select.args.get("having")):
+            for column in [node for node in own_nodes(part) if isinstance(node, exp.Column)] if part else ():
+                written = _bound_of(calls[0], column)
+                if written is not None:
+                    shown = exp.alias_(written, column.name, quoted=True) if column.parent is select else written
+                    column.replace(shown)
+
+
+def _bound_of(call: exp.Expr, column: exp.Column) -> exp.Expr | None:
+    """What `window`, `window.start` and `window.end` stand for beside a call; None for other columns."""
+    names = [part.name.lower() for part in column.parts]
+    if names == ["window"]:
+        return call.copy()
+    if len(names) == 2 and names[0] == "window" and names[1] in WINDOW_BOUNDS:
+        return exp.Dot(this=call.copy(), expression=exp.to_identifier(column.name, quoted=True))
+    return None
 
 
 def _make_unique(tree: exp.Query) -> None:

@@ -79,10 +79,15 @@ REFUSALS = {
         "o",
         "NONDETERMINISTIC(ANY_VALUE(name))",
     ),
-    "a time window": (
-        "SELECT window(day, '1 day') AS w, count(*) AS n FROM o GROUP BY window(day, '1 day')",
+    "a time window of a length that rows have": (
+        "SELECT window(day, v) AS w, count(*) AS n FROM o GROUP BY window(day, v)",
         "o",
-        "UNSUPPORTED(WINDOW(day, '1 day'))",
+        "UNSUPPORTED(WINDOW(day, v))",
+    ),
+    "a time window over a time window": (
+        "SELECT window(window_time(w), '1 day') AS d FROM (SELECT window(day, '1 hour') AS w FROM o) AS o",
+        "o",
+        "UNSUPPORTED(WINDOW(WINDOW_TIME(w), '1 day'))",
     ),
     "a session window": (
         "SELECT session_window(day, '1 day') AS w, count(*) AS n FROM o GROUP BY session_window(day, '1 day')",

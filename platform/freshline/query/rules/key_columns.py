@@ -12,7 +12,14 @@ from dataclasses import dataclass, field
 from sqlglot import exp
 
 from freshline.query.exactness import Exactness, inexact
-from freshline.query.functions import TIME_WINDOWS, is_aggregate, is_unordered, name_of
+from freshline.query.functions import (
+    TIME_WINDOWS,
+    WINDOW_BOUNDS,
+    is_aggregate,
+    is_time_window,
+    is_unordered,
+    name_of,
+)
 from freshline.query.reason import Reason
 from freshline.query.resolved import Lifted, columns_of
 from freshline.query.rules.touched_rows import Touched, kept_sources, touched_rows
@@ -127,7 +134,7 @@ def refuse_disorder(tree: exp.Query) -> None:
     """Refuse what changed rows do not tell the result of, wherever it stands in a query.
 
     LIMIT and some aggregates follow the order of reading: even where their inputs did not change, the rows that were
-    stored may have been made in another one. A time window follows from the rows beside a row.
+    stored may have been made in another one. A session follows from the rows beside a row.
     """
     for node in tree.walk():
         if isinstance(node, exp.Query) and not isinstance(node.parent, exp.Exists):
@@ -136,7 +143,7 @@ def refuse_disorder(tree: exp.Query) -> None:
                     raise unsupported(fragment(node.args[argument]))
         if is_unordered(node):
             raise NotDerivedError(Reason("NONDETERMINISTIC", fragment(node)))
-        if name_of(node) in TIME_WINDOWS:
+        if name_of(node) in TIME_WINDOWS and not is_time_window(node):
             raise unsupported(fragment(node))
         if isinstance(node, exp.Star) and not isinstance(node.parent, exp.Count):
             # Changed rows are read with a mark beside their columns, which a star would take in.
@@ -163,7 +170,7 @@ def grouped(query: exp.Query, context: Context) -> Found | None:
     sets = sets or any(group.args.get(kind) for kind in ("grouping_sets", "cube", "rollup"))
     keys = [key for item in group.expressions for key in _grouping(item)]
     items = items_by_name(query)
-    columns = [name for name, item in items.items() if any(same(item, key) for key in keys)]
+    columns = [name for name, item in items.items() if any(_tells(item, key) for key in keys)]
     for window in _windows(query):
         partition = _partition(window)
         columns = [name for name in columns if any(same(items[name], part) for part in partition)]
@@ -179,6 +186,13 @@ def grouped(query: exp.Query, context: Context) -> Found | None:
         return _texts(rows, chosen, context, group if sets else None)
 
     return Found(tuple(exact), select)
+
+
+def _tells(item: exp.Expr, key: exp.Expr) -> bool:
+    """Whether an item of the select list is a grouping key, or tells which window of time it is."""
+    if isinstance(item, exp.Dot) and is_time_window(key) and item.expression.name.lower() in WINDOW_BOUNDS:
+        return same(item.this, key)
+    return same(item, key)
 
 
 def _grouping(item: exp.Expr) -> list[exp.Expr]:
