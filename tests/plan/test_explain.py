@@ -59,7 +59,7 @@ def test_each_kind_of_change_has_its_strategy_and_the_rest_its_reason(declared):
     "query",
     [
         "SELECT window(ts, '1 hour').start AS s, count(*) AS n FROM visits GROUP BY window(ts, '1 hour')",
-        "SELECT Window (ts, '1 hour') AS w, amount FROM visits",
+        "SELECT Session_Window (ts, '1 hour') AS w, amount FROM visits",
         "SELECT id, sum(amount) OVER (PARTITION BY window(ts, '1 hour')) AS s FROM visits",
         "SELECT id, rank() OVER (ORDER BY window(ts, '1 hour')) AS r FROM visits",
         "SELECT id FROM visits WHERE window(ts, '1 hour').start = (SELECT max(window(ts, '1 day').start) FROM visits)",

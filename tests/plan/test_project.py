@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from freshline.declare.project import read_declarations
@@ -52,3 +55,25 @@ def test_any_row_of_a_dimension_is_one_for_one_key(settings):
     assert problems(settings, f"SELECT o.id, d.name, e.name AS n {LOOKUP} {other}id", option) == []
     (refused,) = problems(settings, f"SELECT o.id, d.name, e.name AS n {LOOKUP} {other}code", option)
     assert "it is looked up by two" in refused
+
+
+OPEN = """
+import sys
+from pathlib import Path
+from freshline.declare.project_settings import read_settings
+from freshline.plan.project import open_project
+print(len(open_project(read_settings(Path(sys.argv[1]), {}))), "sqlglot" in sys.modules)
+"""
+
+
+def test_a_project_that_was_opened_before_is_opened_without_sqlglot(tmp_path):
+    (tmp_path / "assets").mkdir()
+    (tmp_path / "pyproject.toml").write_text("[tool.freshline]\n", encoding="utf-8")
+    for name, text in SOURCES.items():
+        (tmp_path / "assets" / name).write_text(text, encoding="utf-8")
+    said = [
+        subprocess.run([sys.executable, "-c", OPEN, str(tmp_path)], capture_output=True, text=True, check=True).stdout
+        for _ in range(2)
+    ]
+
+    assert said == ["2 True\n", "2 False\n"]
