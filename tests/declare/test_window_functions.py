@@ -165,5 +165,10 @@ def test_a_declared_column_that_is_no_time_is_refused_with_its_line(tmp_path):
     [error] = caught.value.errors
     assert (error.rule, error.where) == ("WINDOW_TIME", "assets/t.sql:5")
     assert "Said, which is STRING and no TIMESTAMP" in error.message
+    file.write_text(
+        f"{head}WITH ev AS (SELECT CAST(said AS TIMESTAMP) AS said FROM ev) {query.format(column='said')}",
+        encoding="utf-8",
+    )
+    assert read_project(read_settings(tmp_path, {}), {}).table(TableName(None, "t")).columns == ("window_start",)
     file.write_text(head + query.format(column="ts"), encoding="utf-8")
     assert read_project(read_settings(tmp_path, {}), {}).table(TableName(None, "t")).columns == ("window_start",)

@@ -100,8 +100,8 @@ class SqlQuery:
     version_calls: tuple[tuple[Span, str], ...]
     qualifiers: tuple[tuple[Span, TableName], ...]
     select_end: int | None
-    meaning: str = ""
-    written: str = ""
+    meaning: str
+    written: str
     window_times: tuple[WindowTime, ...] = ()
 
     @property

@@ -26,10 +26,10 @@ from sqlglot.parsers.spark import SparkParser
 from freshline.declare.functions import REFUSED_FUNCTIONS, TABLE_FUNCTIONS
 from freshline.declare.location import Location
 from freshline.declare.names import PART, TableName
-from freshline.declare.query import LookupJoin, Reference, Span, SqlQuery
+from freshline.declare.query import LookupJoin, Reference, Span, SqlQuery, WindowTime
 from freshline.declare.rules import Problems, declaration_error
 from freshline.declare.tokens import Kind, Text, Token
-from freshline.declare.window_functions import lower_windows
+from freshline.declare.window_functions import WINDOWED, lower_windows
 from freshline.errors import DeclarationError
 
 # Trees are large, and a declaration asks for that of its query several times within moments.
@@ -78,12 +78,9 @@ def parse_query(text: str, path: str, line: int) -> SqlQuery:
     Raises DeclarationErrors with everything that can be told at once.
     """
     try:
-        written = Text(text, path, line)
-        lowered = lower_windows(written)
-        query = _Parser(Text(lowered.text, path, line)).parse()
+        return _Parser(Text(text, path, line)).parse()
     except RecursionError as error:
         raise too_deep(Location(path, line)) from error
-    return replace(query, written=text, meaning=_meaning(written.tokens()), window_times=lowered.times)
 
 
 def parse_structure(query: SqlQuery) -> exp.Query:
@@ -190,8 +187,10 @@ class _VersionCall:
 
 
 class _Parser:
-    def __init__(self, text: Text) -> None:
-        self.text = text
+    def __init__(self, written: Text) -> None:
+        self.written = written
+        self.lowered = lower_windows(written)
+        self.text = Text(self.lowered.text, written.path, written.first_line)
         self.problems = Problems()
         self.tokens: list[Token] = []
 
@@ -217,6 +216,9 @@ class _Parser:
             version_calls=tuple((call.span, call.alias) for call in calls),
             qualifiers=self._qualifiers(tree, references),
             select_end=self._select_end(tree),
+            meaning=self._meaning(),
+            written=self.written.text,
+            window_times=self._window_times(references),
         )
 
     def _fail(self, rule: str, message: str, offset: int) -> DeclarationError:
@@ -636,16 +638,21 @@ class _Parser:
                 return token.start
         return None
 
+    def _meaning(self) -> str:
+        tokens = self.written.tokens() if self.lowered.times else self.tokens
+        return " ".join(_token_meaning(token) for token in tokens if token.word != ";")
+
+    def _window_times(self, references: Sequence[Reference]) -> tuple[WindowTime, ...]:
+        """The times of windows; a common table has the types of its own query, whatever else has its name."""
+        read = {reference.name for reference in references if reference.alias == WINDOWED}
+        return tuple(time if time.table in read else replace(time, table=None) for time in self.lowered.times)
+
 
 _AFTER_LIST = frozenset(("FROM", "WHERE", "GROUP", ")", ";"))
 _AFTER_ON = frozenset(
     "JOIN INNER LEFT RIGHT FULL CROSS SEMI ANTI NATURAL LATERAL WHERE GROUP HAVING ORDER SORT CLUSTER DISTRIBUTE LIMIT "
     "OFFSET WINDOW QUALIFY UNION EXCEPT INTERSECT MINUS PIVOT UNPIVOT TABLESAMPLE , ;".split()
 )
-
-
-def _meaning(tokens: Sequence[Token]) -> str:
-    return " ".join(_token_meaning(token) for token in tokens if token.word != ";")
 
 
 def _token_meaning(token: Token) -> str:

@@ -22,11 +22,12 @@ from freshline.declare.rules import declaration_error, nearest
 from freshline.declare.tokens import Kind, Text, Token
 from freshline.errors import DeclarationError
 
-WINDOW_COLUMNS = ("window_start", "window_end", "window_time")
 # More windows for one row are taken for a mistake.
 MOST_WINDOWS = 1000
 
-_ROWS, _DAY, _WINDOWS, _PLACE = "freshline_rows", "freshline_day", "freshline_windows", "freshline_place"
+# The alias of the input of a call.
+WINDOWED = "freshline_rows"
+_ROWS, _NUMBER, _WINDOWS, _PLACE = WINDOWED, "freshline_number", "freshline_windows", "freshline_place"
 _MICROSECONDS = {
     "MICROSECOND": 1,
     "MILLISECOND": 1_000,
@@ -380,10 +381,10 @@ class _Call:
         """Where a row's time lies among the whole numbers of the grid, what to read for it, and what not to show."""
         if self.zone is None:
             return f"unix_micros({self._time})", self.source, ""
-        place, hidden = f"{_ROWS}.{_DAY}", f" EXCEPT ({_DAY})"
+        place, hidden = f"{_ROWS}.{_NUMBER}", f" EXCEPT ({_NUMBER})"
 
         def beside(value: str, source: str, without: str) -> str:
-            return f"(SELECT {_ROWS}.*{without}, {value} AS {_DAY} FROM {source} AS {_ROWS})"
+            return f"(SELECT {_ROWS}.*{without}, {value} AS {_NUMBER} FROM {source} AS {_ROWS})"
 
         local = f"datediff(to_date(from_utc_timestamp({self._time}, '{self.zone}')), DATE'1970-01-01')"
         source = beside(local, self.source, "")

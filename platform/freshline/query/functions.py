@@ -66,9 +66,10 @@ def name_of(node: exp.Expr) -> str:
 def is_time_window(node: exp.Expr) -> bool:
     """Whether the node is a call of `window` whose windows follow from the row alone: its lengths are constants.
 
-    >>> from sqlglot import parse_one
-    >>> [is_time_window(parse_one(text)) for text in ("f(ts, '1 hour')", "window_of(ts, '1 hour')")]
-    [False, False]
+    >>> from freshline.declare.query_parser import parse_sql
+    >>> tree = parse_sql("SELECT window(ts, '1 hour'), window(ts, v), window_time(w)")
+    >>> [is_time_window(item) for item in tree.expressions]
+    [True, False, False]
     """
     if not isinstance(node, exp.Anonymous) or name_of(node) != "window" or not 2 <= len(node.expressions) <= 4:
         return False
