@@ -14,10 +14,13 @@ from pathlib import Path
 
 import psutil
 import pytest
+from pyspark.errors import ArithmeticException
+from pyspark.sql import functions
 
 from freshline.engine import spark as module
 from freshline.engine.session_folders import SessionFolders
 from freshline.engine.spark import (
+    CALLS_ARE_TRACED,
     build_session,
     connect_address,
     connect_port,
@@ -198,6 +201,14 @@ def test_the_session_reads_and_writes_delta_and_merges(spark, tmp_path):
     )
 
     assert sorted(map(tuple, spark.sql(f"SELECT id, n FROM {table}").collect())) == [(0, 1), (1, 1), (2, 2), (3, 1)]
+
+
+def test_no_line_of_freshline_is_looked_for_and_those_of_clients_are(spark):
+    with pytest.raises(ArithmeticException) as raised:
+        spark.range(1).select(functions.lit(1) / functions.col("id")).collect()
+
+    assert ".py:" not in str(raised.value)
+    assert spark.conf.get(CALLS_ARE_TRACED, "true") == "true"
 
 
 def test_a_pool_belongs_to_the_thread_that_chose_it(spark):

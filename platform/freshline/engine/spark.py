@@ -53,6 +53,9 @@ Pool = Literal["live", "manual", "backfill", "maintenance"]
 # who waits for whom: a person and a continuous table before a backfill, upkeep last.
 POOL_WEIGHTS: Mapping[Pool, int] = {"live": 8, "manual": 8, "backfill": 2, "maintenance": 1}
 
+# Whether Spark's errors name the line of Python that a call came from.
+CALLS_ARE_TRACED = "spark.python.sql.dataFrameDebugging.enabled"
+
 _STOP_SECONDS = 30.0
 _ARCHIVE_SECONDS = 60.0
 
@@ -150,6 +153,7 @@ def stop_session(session: SparkSession) -> None:
     try:
         session.stop()
     finally:
+        _trace_calls(None)
         _end_jvm(gateway, process, archive)
         if folders is not None:
             folders.remove_scratch()
@@ -178,7 +182,9 @@ def _start(
             gateway.freshline_folders = folders
             SparkContext(conf=conf, gateway=gateway)
             # Takes the context that is there. Under SPARK_REMOTE it would make a client instead: see _environment.
-            return SparkSession.builder.getOrCreate()
+            session = SparkSession.builder.getOrCreate()
+            _trace_calls(confs.get(CALLS_ARE_TRACED) == "true")
+            return session
         except (PySparkException, Py4JError, OSError, ValueError) as error:
             # An error of py4j asks the JVM for its text, so it is read while there is one.
             said = str(error)
@@ -190,6 +196,16 @@ def _start(
         finally:
             # Read by now. It may hold secrets.
             folders.confs.unlink(missing_ok=True)
+
+
+def _trace_calls(wanted: bool | None) -> None:
+    """Say whether PySpark tells the JVM which line of Python each call comes from, which Spark's errors repeat.
+
+    The lines are freshline's own, and to look for them was a third of the Python time of a small refresh: each call
+    searched for IPython and asked the JVM three times. What the conf says by default stays as it is: Connect clients
+    read it too, and the functions of tables in Python are lines of the user.
+    """
+    pyspark.errors.utils._enable_debugging_cache = wanted  # type: ignore[assignment]
 
 
 def _end_jvm(gateway: Any, process: Any, archive: _ClassArchive | None) -> None:
