@@ -286,6 +286,17 @@ def test_the_fence_is_closed_for_everything_that_is_not_above_it(spark, made):
     assert newest_version(path) == 2
 
 
+def test_the_number_of_a_refresh_is_written_once_whichever_engine_was_first(spark, made):
+    path = made("k INT")
+    one = spark.createDataFrame([(1,)], "k INT")
+    append_rows(one, path, receipt(3, epoch=1), count=1)
+    append_rows(one, path, receipt(3, epoch=2), count=1)
+    assert newest_version(path) == 1
+
+    append_rows(one, path, receipt(4, epoch=2), count=1)
+    assert newest_version(path) == 2
+
+
 def test_a_commit_that_another_overtook_is_not_there(spark, made, monkeypatch):
     path = made("k INT")
     one = spark.createDataFrame([(1,)], "k INT")

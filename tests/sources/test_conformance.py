@@ -10,7 +10,7 @@ import pytest
 from freshline.declare.registry import find_connector
 from freshline.errors import RequestError
 from tests.kafka import Record
-from tests.sources.conformance import SECRET, Conformance, Row, SecretConformance, System, ids
+from tests.sources.conformance import SECRET, Conformance, FormatConformance, Row, SecretConformance, System, ids
 from tests.sources.stranger import stranger
 
 MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -167,7 +167,7 @@ class TestSpool(SecretConformance):
         assert "the queue is queue-2, and queue-1 was read" in str(lab.refresh("s").error)
 
 
-class TestPairs(Conformance):
+class TestPairs(FormatConformance):
     @pytest.fixture
     def system(self, installed, lab, tmp_path):
         return PairsInFiles(lab, tmp_path)

@@ -26,7 +26,7 @@ from deltalake.table import TableMerger
 
 from freshline.commit.delta_log import APPLICATION
 from freshline.declare.names import REFUSED_IN_COLUMN
-from freshline.plan.receipt import Receipt
+from freshline.plan.receipt import Receipt, seq_of
 
 # Above this size of the table Spark, which works on many machines and leaves files out, is the better one.
 MOST_BYTES = 1 << 30
@@ -286,9 +286,14 @@ def _commit(table: DeltaTable, receipt: Receipt, write: Callable[[CommitProperti
 
 
 def _is_above(table: DeltaTable, name: str, receipt: Receipt) -> bool:
-    """Whether the transaction is above the stored one: the fence is open for it."""
+    """Whether the transaction is above the stored one: the fence is open for it.
+
+    A refresh is the next one too: an engine of a lower epoch may have committed its number since this write was begun.
+    """
     stored = table.transaction_version(name)
-    return stored is None or stored < receipt.transaction_version
+    if stored is None:
+        return True
+    return stored < receipt.transaction_version and (receipt.maintenance or seq_of(stored) < receipt.seq)
 
 
 def _values(columns: Sequence[str]) -> dict[str, str]:

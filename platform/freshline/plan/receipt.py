@@ -179,3 +179,8 @@ def side_receipt(spec: Spec, epoch: int, seq: int, mode: str, reason: str, stamp
 def transaction_version(epoch: int, seq: int) -> int:
     """`epoch << 32 | seq`: grows with every refresh, and with every engine."""
     return (epoch << 32) | seq
+
+
+def seq_of(transaction: int) -> int:
+    """The number of the refresh that a version of the Delta transaction stands for."""
+    return transaction & 0xFFFF_FFFF

@@ -458,7 +458,12 @@ def _commit_log(
     """Commit the rows of a batch; raises FencedError where another batch was committed in its place."""
     cancellation.check()
     runtime.failpoint("log-before-commit")
-    committed = write_and_read_back(lambda: append_rows(rows, batch.path, receipt, count=count), batch.path, receipt)
+
+    def write() -> None:
+        runtime.failpoint("log-writing")
+        append_rows(rows, batch.path, receipt, count=count)
+
+    committed = write_and_read_back(write, batch.path, receipt)
     runtime.failpoint("log-after-commit")
     if committed is None:
         raise FencedError(

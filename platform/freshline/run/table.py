@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 
 from freshline.attempt.attempt import Attempt, Work
 from freshline.attempt.constraint_check import ConstraintCheck
@@ -149,11 +148,17 @@ def _attempt(refresh: Refresh, decision: Decision, again: PlanAgainError) -> Ite
 
 def _commit(attempt: Attempt, work: Work, receipt: Receipt) -> Committed | None:
     """The fenced commit, read back; None where another writer was first."""
-    assert work.write is not None
+    write_rows = work.write
+    assert write_rows is not None
     attempt.cancellation.check()
     attempt.runtime.keep_definition(attempt.spec)
     attempt.runtime.failpoint("table-before-commit")
-    committed = write_and_read_back(partial(work.write, receipt), attempt.path, receipt)
+
+    def write() -> None:
+        attempt.runtime.failpoint("table-writing")
+        write_rows(receipt)
+
+    committed = write_and_read_back(write, attempt.path, receipt)
     attempt.runtime.failpoint("table-after-commit")
     return committed
 

@@ -109,20 +109,22 @@ def draw(
     summed: float = 0.0,
     doubles: bool = False,
     thresholds: bool = False,
+    growing: bool = False,
 ) -> Case:
     """The case of a seed.
 
     `partitioned` is the share of tables that are, as far as their columns allow it, `daily` of those with time
     partitions, `judged` of those that expect something of their rows, and `summed` of those whose aggregates follow
     from stored and changed rows alone, beside the ones that come by themselves. With `doubles`, sources have columns of
-    DOUBLE, and queries add them up; with `thresholds`, rows are there or not by what such sums come out as.
+    DOUBLE, and queries add them up; with `thresholds`, rows are there or not by what such sums come out as. With
+    `growing`, rows only come.
     """
     random = Random(seed)
     relations = sources(random)
     if doubles:
         relations = with_doubles(Random(f"{seed} doubles"), relations)
     # Of two numbers the sum is the same in any order, so groups are to have more.
-    changes = Changes(random, relations, (20, 40) if doubles else (1, 9))
+    changes = Changes(random, relations, (20, 40) if doubles else (1, 9), busy=doubles, growing=growing)
     queries = Queries(random, relations, deep, doubles=doubles, thresholds=thresholds)
     first = tuple(changes.first())
     made = []

@@ -86,12 +86,23 @@ def _is_row(row: Row, relation: Relation, dialect: str) -> str:
 class Changes:
     """Draws changes. Keys of sources that have one are never used twice, so that they stay unique.
 
-    `begins` is with how many rows a source may begin, at least and at most.
+    `begins` is with how many rows a source may begin, at least and at most. With `busy` every source changes in each
+    round, and conditions mostly name values that are there; with `growing` rows are only added.
     """
 
-    def __init__(self, random: Random, relations: Sequence[Relation], begins: tuple[int, int] = (1, 9)) -> None:
+    def __init__(
+        self,
+        random: Random,
+        relations: Sequence[Relation],
+        begins: tuple[int, int] = (1, 9),
+        *,
+        busy: bool = False,
+        growing: bool = False,
+    ) -> None:
         self.random = random
         self.begins = begins
+        self.busy = busy
+        self.growing = growing
         self.relations: Mapping[str, Relation] = {relation.name: relation for relation in relations}
         self.numbers = 0
         self.known: dict[str, list[Row]] = {name: [] for name in self.relations}
@@ -125,12 +136,16 @@ class Changes:
 
     def some(self) -> list[Change]:
         """What happens between two refreshes."""
+        if self.growing:
+            return [Change("insert", relation.name, self.rows(relation, 3)) for relation in self.relations.values()]
+        if self.busy:
+            return [self.one(relation) for relation in self.relations.values()]
         return [self.one() for _ in range(self.random.choices((1, 2, 3, 4, 5), (5, 5, 3, 2, 1))[0])]
 
-    def one(self) -> Change:
-        """One change of one source."""
+    def one(self, relation: Relation | None = None) -> Change:
+        """One change of one source, which is drawn too unless it is given."""
         random = self.random
-        relation = random.choice(list(self.relations.values()))
+        relation = relation or random.choice(list(self.relations.values()))
         name = relation.name
         what = random.choices(
             ("insert", "delete", "update", "truncate", "overwrite", "same", "again", "merge"),
@@ -175,7 +190,11 @@ class Changes:
             return f"{column.name} % {random.choice((2, 3, 4))} = {random.choice((0, 1))}"
         if random.random() < 0.25:
             return f"{column.name} IS NULL"
-        text = value(random, column.kind)
+        known = self.known[relation.name]
+        if self.busy and known and random.random() < 0.8:
+            text = random.choice(known)[list(relation.columns).index(column)]
+        else:
+            text = value(random, column.kind)
         if text == "NULL":
             return f"{column.name} IS NOT NULL" if random.random() < 0.3 else f"{column.name} IS NULL"
         return f"{column.name} {random.choice(('=', '=', '=', '<>', '<', '>='))} {text}"

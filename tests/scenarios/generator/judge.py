@@ -29,6 +29,7 @@ SHARES = (7, 2, 1, 1)
 # How many of the refreshes are compared with DuckDB too, and how many are overtaken by another engine.
 SECOND_OPINIONS = 0.25
 OVERTAKEN = 0.03
+POINTS = ("table-before-commit", "table-writing")
 # How often the first day of a table with time partitions is named before a refresh of the whole.
 NAMED = 0.25
 
@@ -151,7 +152,8 @@ def judge_refreshes(
                 drawn = Random(f"{case.seed} {table.name} {number}")
                 strategy = drawn.choices(STRATEGIES, SHARES)[0] if force == "" else force
                 if drawn.random() < OVERTAKEN:
-                    _overtake(lab, table)
+                    # After the look whether somebody else was faster, only the fence is left.
+                    _overtake(lab, table, Random(f"{case.seed} {table.name} {number} at").choice(POINTS))
                 failure = None
                 if table.daily and drawn.random() < NAMED:
                     failure = _name_first_day(lab, table, number, counts)
@@ -188,13 +190,13 @@ def _begins(lab: Lab, table: Table, counts: Counts) -> bool:
     return True
 
 
-def _overtake(lab: Lab, table: Table) -> None:
-    """Refresh while a newer engine does the same: between computing and committing, the other one commits."""
+def _overtake(lab: Lab, table: Table, at: str) -> None:
+    """Refresh while a newer engine does the same: when this one is about to commit, the other one commits."""
     older = lab.runtime.epoch
     taken: list[str] = []
 
     def other(point: str) -> None:
-        if point == "table-before-commit" and not taken:
+        if point == at and not taken:
             taken.append(point)
             _engine(lab, table, older + 1, lambda name: None)
 
