@@ -225,7 +225,7 @@ def restore_small(table: DeltaTable, version: int, receipt: Receipt) -> bool:
     """Bring the rows and columns of an earlier version back. False where Spark must do it."""
     if not _is_plain(DeltaTable(table.table_uri, version=version)):
         return False
-    return _commit(table, receipt, lambda properties: _restore(table, version, properties))
+    return _commit(table, receipt, lambda properties: _restore(table, version, properties), again=True)
 
 
 def _restore(table: DeltaTable, version: int, properties: CommitProperties) -> None:
@@ -234,7 +234,7 @@ def _restore(table: DeltaTable, version: int, properties: CommitProperties) -> N
 
 def delete_small(table: DeltaTable, predicate: str | None, receipt: Receipt) -> bool:
     """Take away the rows that meet a condition, or all. False where Spark must do it."""
-    return _commit(table, receipt, lambda properties: _delete(table, predicate, properties))
+    return _commit(table, receipt, lambda properties: _delete(table, predicate, properties), again=True)
 
 
 def _delete(table: DeltaTable, predicate: str | None, properties: CommitProperties) -> None:
@@ -263,9 +263,12 @@ def _fit(rows: pa.Table, table: DeltaTable) -> pa.Table | None:
         return None
 
 
-def _commit(table: DeltaTable, receipt: Receipt, write: Callable[[CommitProperties], None]) -> bool:
+def _commit(
+    table: DeltaTable, receipt: Receipt, write: Callable[[CommitProperties], None], *, again: bool = False
+) -> bool:
+    """Write if the fence is open; `again` says that the number may have been written before, by a lower epoch."""
     name = application(str(table.metadata().id))
-    if not _is_above(table, name, receipt):
+    if not _is_above(table, name, receipt, again=again):
         # As Delta does: nothing is written, and reading back tells that it was not.
         return True
     properties = CommitProperties(
@@ -285,15 +288,17 @@ def _commit(table: DeltaTable, receipt: Receipt, write: Callable[[CommitProperti
     return True
 
 
-def _is_above(table: DeltaTable, name: str, receipt: Receipt) -> bool:
+def _is_above(table: DeltaTable, name: str, receipt: Receipt, *, again: bool) -> bool:
     """Whether the transaction is above the stored one: the fence is open for it.
 
-    A refresh is the next one too: an engine of a lower epoch may have committed its number since this write was begun.
+    Its number is a new one too, unless `again`: an engine of a lower epoch may have committed the same refresh since
+    this write was begun.
     """
     stored = table.transaction_version(name)
     if stored is None:
         return True
-    return stored < receipt.transaction_version and (receipt.maintenance or seq_of(stored) < receipt.seq)
+    is_new = again or receipt.maintenance or seq_of(stored) < receipt.seq
+    return is_new and stored < receipt.transaction_version
 
 
 def _values(columns: Sequence[str]) -> dict[str, str]:
