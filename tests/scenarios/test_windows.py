@@ -1,4 +1,4 @@
-"""TUMBLE, HOP and CUMULATE: each row is in the windows that hold its time, and a late row changes old ones alone."""
+"""Each row is in the windows that hold its time, and a late row changes, joins or parts old ones alone."""
 
 from __future__ import annotations
 
@@ -218,6 +218,70 @@ def test_three_ways_to_write_a_window_give_one_table(events):
             sorted(map(str, events.rows(name))) for name in ("by_spark", "by_function", "by_arithmetic")
         )
         assert by_spark == by_function == by_arithmetic
+
+
+# -- sessions ------------------------------------------------------------------------------------------------------
+
+GAP = 10 * MINUTE
+A_MICROSECOND = timedelta(microseconds=1)
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+def sessions_of(rows: Sequence[Sequence[Any]]) -> set[tuple[Any, ...]]:
+    """By definition, of rows (id, key, time): rows of a key at most a gap apart follow each other in one session."""
+    found: set[tuple[Any, ...]] = set()
+    for key in {row[1] for row in rows}:
+        times = sorted((at, number) for number, own, at in rows if own == key and at is not None)
+        begins = [place for place, (at, _) in enumerate(times) if place == 0 or at - times[place - 1][0] > GAP]
+        for begin, end in pairwise([*begins, len(times)]):
+            bounds = (times[begin][0], times[end - 1][0] + GAP)
+            found |= {(number, key, *bounds) for _, number in times[begin:end]}
+    return found
+
+
+def test_a_session_grows_joins_and_parts_with_the_rows_that_come_and_go(events):
+    head = "FRESHNESS = INTERVAL '5' MINUTE AS SELECT"
+    session = "SESSION(TABLE ev PARTITION BY k, DESCRIPTOR(ts), INTERVAL '10' MINUTES)"
+    events.declare(f"CREATE MATERIALIZED TABLE visited {head} id, k, window_start, window_end FROM {session}")
+    events.declare(
+        f"CREATE MATERIALIZED TABLE visit {head} k, window_start, window_end, window_time, count(*) AS n, sum(v) AS s "
+        f"FROM TABLE({session}) GROUP BY k, window_start, window_end, window_time"
+    )
+    events.declare(
+        f"CREATE MATERIALIZED TABLE by_spark {head} k, session_window.start AS window_start, session_window.end AS "
+        "window_end, count(*) AS n, sum(v) AS s FROM ev GROUP BY k, session_window(ts, '10 minutes')"
+    )
+    late = NOON + 2 * GAP
+    apart = [NOON, NOON + GAP, late + A_MICROSECOND, late + A_MICROSECOND, late + 4 * GAP, EPOCH - GAP, None]
+    rounds = [
+        # Exactly a gap, a microsecond more, and two at once, for three keys of which one is NULL.
+        [f"({3 * n + key}, {('NULL', repr('a'), repr('b'))[key]}, {n}, {sql_time(at)})" for n, at in enumerate(apart)
+         for key in range(3)],
+        # A late row joins two sessions of one key.
+        [f"(50, 'a', 5, {sql_time(NOON + GAP + GAP / 2)})", f"(51, NULL, 5, {sql_time(late + 3 * GAP)})"],
+    ]  # fmt: skip
+    changes = [
+        *[f"INSERT INTO ev VALUES {', '.join(rows)}" for rows in rounds],
+        "DELETE FROM ev WHERE id = 50 OR ts = TIMESTAMP'2026-01-01 12:00:00Z'",
+        "UPDATE ev SET k = 'b' WHERE id IN (4, 51)",
+        "UPDATE ev SET ts = ts + INTERVAL '1' MICROSECOND WHERE k = 'b'",
+        "UPDATE ev SET v = v + 1 WHERE id = 5",
+    ]
+    for number, change in enumerate(changes):
+        events.sql(change)
+        by_spark, *windows = (events.refresh(name) for name in ("by_spark", "visited", "visit"))
+        assert by_spark.error is None
+        # The last change is one of a column that only one of the tables has.
+        strategy = "keys" if number else "full"
+        assert [outcome.strategy for outcome in windows] == ["noop" if number == 5 else strategy, strategy], windows
+
+        rows = [in_utc(row) for row in events.sql("SELECT id, k, ts FROM ev")]
+        expected = sessions_of(rows)
+        assert {in_utc(row) for row in events.rows("visited")} == expected, change
+        visits = {in_utc(row) for row in events.rows("visit")}
+        assert {row[:3] for row in visits} == {row[1:] for row in expected}
+        assert all(end - last == A_MICROSECOND for _, _, end, last, *_ in visits)
+        assert {(*row[:3], *row[4:]) for row in visits} == {in_utc(row) for row in events.rows("by_spark")}
 
 
 def test_a_column_that_is_no_time_fails_before_any_work(events):

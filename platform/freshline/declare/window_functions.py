@@ -1,4 +1,4 @@
-"""Window table functions in FROM: TUMBLE, HOP and CUMULATE, as Flink and SQL:2016 write them, in Spark's SQL.
+"""Window table functions in FROM: TUMBLE, HOP, CUMULATE and SESSION, as Flink writes them, in Spark's SQL.
 
 Neither Spark nor sqlglot reads them. Each call becomes a query in parentheses that has the rows of its input and the
 columns `window_start`, `window_end` and `window_time`; line ends are kept, so that what follows stays on its line.
@@ -19,6 +19,7 @@ from functools import lru_cache
 from freshline.declare.names import TableName
 from freshline.declare.query import WindowTime
 from freshline.declare.rules import declaration_error, nearest
+from freshline.declare.session_windows import SessionCall
 from freshline.declare.tokens import Kind, Text, Token
 from freshline.errors import DeclarationError
 
@@ -45,12 +46,14 @@ _PARAMETERS = {
     "TUMBLE": ("DATA", "TIMECOL", "SIZE", "OFFSET", "TIME_ZONE"),
     "HOP": ("DATA", "TIMECOL", "SLIDE", "SIZE", "OFFSET", "TIME_ZONE"),
     "CUMULATE": ("DATA", "TIMECOL", "STEP", "SIZE", "OFFSET", "TIME_ZONE"),
+    "SESSION": ("DATA", "TIMECOL", "GAP"),
 }
-_NEEDED = {"DATA", "TIMECOL", "SIZE", "SLIDE", "STEP"}
+_NEEDED = {"DATA", "TIMECOL", "SIZE", "SLIDE", "STEP", "GAP"}
 _SHAPES = {
     "TUMBLE": "TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '10' MINUTES)",
     "HOP": "HOP(TABLE t, DESCRIPTOR(ts), INTERVAL '5' MINUTES, INTERVAL '10' MINUTES)",
     "CUMULATE": "CUMULATE(TABLE t, DESCRIPTOR(ts), INTERVAL '1' HOUR, INTERVAL '1' DAY)",
+    "SESSION": "SESSION(TABLE t PARTITION BY k, DESCRIPTOR(ts), INTERVAL '30' MINUTES)",
 }
 _NUMBER_AND_UNIT = re.compile(r"\s*([+-]?\d+(?:\.\d+)?)\s*([A-Za-z]+)")
 
@@ -69,7 +72,7 @@ def lower_windows(text: Text) -> LoweredQuery:
     Raises DeclarationError: QUERY_SYNTAX for a call that is not one of the documented forms, WINDOW_SIZE for sizes
     that no windows have, WINDOW_TIME for a time zone that is not known.
     """
-    if not re.search(r"\b(TUMBLE|HOP|CUMULATE)\b", text.text, re.IGNORECASE):
+    if not re.search(r"\b(TUMBLE|HOP|CUMULATE|SESSION)\b", text.text, re.IGNORECASE):
         return LoweredQuery(text.text)
     lowering = _Lowering(text, text.tokens())
     lowered = lowering.between(0, len(text.text), 0, len(lowering.tokens))
@@ -128,7 +131,7 @@ class _Lowering:
     def _refuse(self, rule: str, index: int, sentence: str) -> DeclarationError:
         return declaration_error(rule, sentence + ".", self.text.at(self.tokens[index].start))
 
-    def _call(self, index: int, closing: int) -> _Call:
+    def _call(self, index: int, closing: int) -> _Call | SessionCall:
         function = self._word(index)
         given = self._arguments(function, index, closing)
 
@@ -139,13 +142,19 @@ class _Lowering:
         if missing:
             raise refuse("QUERY_SYNTAX", f"{', '.join(missing)} is missing. Write {_SHAPES[function]}")
         column = self._column(*given["TIMECOL"], refuse)
-        table, source = self._input(*given["DATA"], refuse)
+        first, last = given["DATA"]
+        data_end = self._partition(first, last) if function == "SESSION" else last
+        table, source = self._input(first, data_end, refuse)
         self.times.append(WindowTime(function, table, column, self.text.line(self.tokens[index].start)))
         sizes = {
             name: _interval(self.tokens[slice(*given[name])], name, refuse)
-            for name in ("SIZE", "SLIDE", "STEP", "OFFSET")
+            for name in ("SIZE", "SLIDE", "STEP", "OFFSET", "GAP")
             if name in given
         }
+        if function == "SESSION":
+            keys = self._keys(data_end, last, refuse)
+            time = _column_of_rows(column)
+            return SessionCall(source, WINDOWED, time, keys, _gap(sizes["GAP"], refuse))
         zone = self._zone(*given["TIME_ZONE"], refuse) if "TIME_ZONE" in given else None
         return _Call(function, source, column, _grid(function, sizes, zone, refuse), zone)
 
@@ -154,7 +163,10 @@ class _Lowering:
         found: dict[str, tuple[int, int]] = {}
         names = _PARAMETERS[function]
         by_name = False
-        for place, (first, last) in enumerate(self._items(index + 2, closing)):
+        items = list(self._items(index + 2, closing))
+        if function == "SESSION":
+            items = self._with_keys(items)
+        for place, (first, last) in enumerate(items):
             name = names[place] if place < len(names) else ""
             if self._word(first + 1) == "=>":
                 by_name = True
@@ -186,6 +198,39 @@ class _Lowering:
                 begin = index + 1
         if first < last:
             yield begin, last
+
+    def _with_keys(self, items: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+        """The items, where names that follow a PARTITION BY belong to it."""
+        found: list[tuple[int, int]] = []
+        for first, last in items:
+            if found and last - first == 1 and self._partition(*found[-1]) < found[-1][1]:
+                found[-1] = (found[-1][0], last)
+            else:
+                found.append((first, last))
+        return found
+
+    def _partition(self, first: int, last: int) -> int:
+        """Where PARTITION BY stands among tokens, or their end."""
+        depth = 0
+        for index in range(first, last):
+            depth += (self._word(index) == "(") - (self._word(index) == ")")
+            if depth == 0 and (self._word(index), self._word(index + 1)) == ("PARTITION", "BY"):
+                return index
+        return last
+
+    def _keys(self, first: int, last: int, refuse: Callable[[str, str], DeclarationError]) -> tuple[str, ...]:
+        """The columns of PARTITION BY, which may stand in parentheses."""
+        if first == last:
+            return ()
+        first += 2
+        if self._word(first) == "(" and self._word(last - 1) == ")":
+            first, last = first + 1, last - 1
+        names: list[str] = []
+        for begin, end in self._items(first, last) if first < last else [(first, last)]:
+            if end - begin != 1 or self.tokens[begin].kind not in (Kind.WORD, Kind.NAME):
+                raise refuse("QUERY_SYNTAX", "PARTITION BY takes columns, such as PARTITION BY a, b")
+            names.append(_column_of_rows(self.tokens[begin].value))
+        return tuple(names)
 
     def _column(self, first: int, last: int, refuse: Callable[[str, str], DeclarationError]) -> str:
         words = [self._word(index) for index in range(first, last)]
@@ -281,6 +326,18 @@ def _interval(tokens: Sequence[Token], name: str, refuse: Callable[[str, str], D
     return _Interval(int(parts[0][1]) if alone else 0, alone, int(total))
 
 
+def _gap(interval: _Interval, refuse: Callable[[str, str], DeclarationError]) -> int:
+    if interval.microseconds is None:
+        raise refuse("WINDOW_SIZE", f"GAP is in {interval.unit.lower()}s, which have no fixed length. Write it in days")
+    if interval.microseconds <= 0:
+        raise refuse("WINDOW_SIZE", "GAP is not positive")
+    return interval.microseconds
+
+
+def _column_of_rows(name: str) -> str:
+    return f"{WINDOWED}.`{name.replace('`', '``')}`"
+
+
 @dataclass(frozen=True)
 class _Grid:
     """Windows on whole numbers: they have `size`, begin every `step`, and one begins at `origin`.
@@ -369,7 +426,7 @@ class _Call:
 
     @property
     def _time(self) -> str:
-        return f"{_ROWS}.`{self.column.replace('`', '``')}`"
+        return _column_of_rows(self.column)
 
     def _before(self, place: str, size: int) -> str:
         """The last begin of a window of this size at or before a place; pmod rounds down before the origin too."""
