@@ -99,6 +99,10 @@ FULL = {
     "a window by a sum": f"SELECT g, rank() OVER (PARTITION BY s ORDER BY g) AS r FROM {SUMS}",
     "IN over sums": f"SELECT id FROM c WHERE w IN (SELECT s FROM {SUMS})",
     "a threshold that is the same for every row": "SELECT id FROM c WHERE w > (SELECT avg(x) FROM o)",
+    "rows without a group that passes a threshold": (
+        "SELECT c.id FROM c LEFT ANTI JOIN (SELECT g FROM o GROUP BY g HAVING sum(x) > 1) a ON a.g = c.g"
+    ),
+    "rows without a group of their sum": f"SELECT c.id FROM c LEFT ANTI JOIN {SUMS} a ON a.g = c.g AND a.s = c.w",
     "EXISTS by a sum": f"SELECT id FROM c WHERE EXISTS (SELECT 1 FROM {SUMS} a WHERE a.s = c.w)",
     "how many groups pass a threshold": (
         "SELECT m, count(*) AS k FROM (SELECT g, count(*) AS m FROM (SELECT g, h, sum(x) AS s FROM o GROUP BY g, h) "

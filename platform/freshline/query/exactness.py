@@ -248,6 +248,9 @@ class Exactness:
             alias, kind = join.this.alias_or_name, kind_of(join)
             other = self._aliases[alias] = self._relation_of(join.this)
             exact = self._join_by_exact(join)
+            if kind == "ANTI" and not (exact and other.steady):
+                # More rows on its right side would leave fewer on its left.
+                raise inexact(join)
             if kind in ("LEFT", "FULL") and not (exact and other.steady):
                 self._blur([alias])
             if kind in ("RIGHT", "FULL") and not (exact and steady):

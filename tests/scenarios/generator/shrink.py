@@ -70,6 +70,7 @@ def _smaller(case: Case) -> Iterator[Case]:
             primary_key=whole_key,
             partitioned_by=parts,
             daily=table.daily and bool(parts),
+            summed=tuple(name for name in table.summed if name in names),
         )
         yield replace(case, tables=(smaller,))
     if table.primary_key or table.partitioned_by:
