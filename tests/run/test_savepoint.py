@@ -141,7 +141,7 @@ def test_a_reader_that_is_not_saved_sees_the_way_back(tables):
     log = classify(LOG, tables.path("log"), ahead["log"], after["log"], log=True)
     assert (log.kind, log.detail) == (
         ChangeKind.SOURCE_REPLACED,
-        "version 3 brought back a savepoint from before what was read",
+        "version 3 brought back rows from before what was read",
     )
     # One that had read no more than what came back reads on.
     late = classify(LOG, tables.path("log"), behind, after["log"], log=True)

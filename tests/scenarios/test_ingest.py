@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from freshline.commit.delta_log import newest_version
+from freshline.commit.delta_log import last_seq, newest_version, read_newest
 from freshline.errors import FileChangedError, ForeignWriteError, SourceError
 from freshline.sources.files import plain_json
 from freshline.sources.files import reader as files_reader
@@ -480,7 +480,8 @@ def test_a_name_that_is_no_utf_8_and_a_header_that_is_none_stop_no_other_file(la
     assert outcome.rejected > 0
 
 
-def test_a_log_that_was_put_back_reads_again_what_it_no_longer_has_each_file_once(lab):
+@pytest.mark.parametrize("restarted", [True, False])
+def test_a_log_that_was_put_back_reads_again_what_it_no_longer_has_each_file_once(lab, restarted):
     lab.files("ev", "id STRING")
     folder = lab.settings.root / "landing" / "ev"
 
@@ -502,7 +503,39 @@ def test_a_log_that_was_put_back_reads_again_what_it_no_longer_has_each_file_onc
     lab.runtime.sessions.root.sql(f"RESTORE TABLE delta.`{lab.path('ev')}` TO VERSION AS OF {version}")
     for begin in (600, 750, 900, 1050):
         land(range(begin, begin + 150))
-        lab.restart()
+        if restarted:
+            lab.restart()
         assert lab.refresh("ev").error is None
 
     assert ids() == list(range(1200))
+
+
+def test_what_was_put_back_takes_numbers_that_nothing_had_before(lab):
+    """A reader knows a log by the number of its newest batch: the same number twice would be nothing new."""
+    lab.files("ev", "id STRING, v INT")
+    lab.declare("CREATE MATERIALIZED TABLE t FRESHNESS = INTERVAL '1' MINUTE AS SELECT id, v + 1 AS w FROM ev")
+    for number in range(3):
+        lab.land("ev", f"{number}.json", f'{{"id": "{number}", "v": 1}}\n')
+        assert lab.refresh("ev").error is None
+    assert lab.refresh("t").error is None
+    back = read_newest(lab.path("ev"))
+    assert back is not None
+    root = lab.runtime.sessions.root
+    root.sql(f"RESTORE TABLE delta.`{lab.path('ev')}` TO VERSION AS OF {back.version - 2}")
+    for number in range(1, 3):
+        (lab.settings.root / "landing" / "ev" / f"{number}.json").unlink()
+    # As many batches as were taken away, with other rows.
+    for number in range(1, 3):
+        lab.land("ev", f"again{number}.json", f'{{"id": "again{number}", "v": 2}}\n')
+        assert lab.refresh("ev").error is None
+    assert lab.refresh("t").error is None
+    assert sorted(row["id"] for row in lab.rows("t")) == ["0", "again1", "again2"]
+    assert lab.diff("t") == []
+    assert last_seq(lab.path("ev")) == 5
+
+    root.sql(f"RESTORE TABLE delta.`{lab.path('t')}` TO VERSION AS OF 1")
+    lab.land("ev", "one_more.json", '{"id": "one more", "v": 3}\n')
+    assert lab.refresh("ev").error is None
+    assert lab.refresh("t").error is None
+    assert lab.diff("t") == []
+    assert sorted(row["id"] for row in lab.rows("t")) == ["0", "again1", "again2", "one more"]

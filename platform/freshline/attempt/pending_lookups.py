@@ -22,7 +22,7 @@ from pyspark.sql import functions as F
 
 from freshline.attempt.attempt import Attempt, LookedUp
 from freshline.attempt.runtime import Runtime
-from freshline.commit.delta_log import exists, open_table, read_newest
+from freshline.commit.delta_log import exists, last_seq, open_table
 from freshline.commit.write import create_table, overwrite_table, write_and_read_back
 from freshline.declare.names import TableName
 from freshline.declare.query import SqlQuery
@@ -144,12 +144,11 @@ def _commit(runtime: Runtime, spark: SparkSession, spec: TableSpec, rows: DataFr
     path = _path(runtime, spec)
     if not exists(path):
         create_table(spark, path, rows.schema, history_seconds=spec.history_seconds or HISTORY_SECONDS)
-    newest = read_newest(path)
     receipt = Receipt(
         table=spec.name,
         fingerprint=spec.fingerprint,
         epoch=runtime.epoch,
-        seq=1 if newest is None or newest.receipt is None else newest.receipt.seq + 1,
+        seq=last_seq(path) + 1,
         mode="",
         strategy=str(Strategy.FULL),
         reason="rows that wait for their dimension",

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from freshline.attempt.runtime import Runtime
-from freshline.commit.delta_log import exists, read_newest
+from freshline.commit.delta_log import exists, last_seq, read_newest
 from freshline.commit.write import append_rows, create_table, fenced_session, write_and_read_back
 from freshline.declare.connector import Metadata
 from freshline.declare.names import TableName
@@ -29,17 +29,19 @@ from freshline.sources.records import quarantine_schema
 def next_seq(runtime: Runtime, spark: SparkSession, spec: Spec, previous: Receipt | None, mode: str) -> int:
     """One above every number used so far; takes away what a batch that never finished left in the quarantine table."""
     log_seq = 0 if previous is None else previous.seq
+    # Where somebody's RESTORE brought an earlier receipt back, what it took away has had numbers too.
+    used = max(log_seq, last_seq(runtime.warehouse.path(spec.name)))
     path = runtime.warehouse.quarantine(spec.name)
     newest = read_newest(path)
     if newest is None or newest.receipt is None or newest.receipt.seq <= log_seq:
-        return log_seq + 1
+        return used + 1
     left = newest.receipt.seq
     receipt = side_receipt(
         spec, runtime.epoch, left + 1, mode, "rows of an unfinished batch are taken away", runtime.clock()
     )
     with fenced_session(spark, path, receipt):
         spark.sql(f"DELETE FROM delta.{quoted(str(path))} WHERE {SEQ} > {log_seq}")
-    return left + 2
+    return max(used + 1, left + 2)
 
 
 def commit_quarantine(

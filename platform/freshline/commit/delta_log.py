@@ -24,7 +24,7 @@ from freshline.plan.changes import ChangeKind, Changes
 from freshline.plan.disk import CommitSize
 from freshline.plan.lag import lag_seconds
 from freshline.plan.position import TablePosition
-from freshline.plan.receipt import Receipt
+from freshline.plan.receipt import Receipt, epoch_of, seq_of
 from freshline.plan.result import RefreshResult, State
 
 COMMIT_FILE = re.compile(r"(\d{20})\.json\Z")
@@ -238,6 +238,19 @@ def receipt_at(path: Path, version: int) -> Receipt | None:
     return None
 
 
+def last_seq(path: Path) -> int:
+    """The number of the refresh that was committed last, even if a RESTORE took its rows away; 0 before the first."""
+    newest = newest_version(path)
+    for version in range(-1 if newest is None else newest, -1, -1):
+        commit = read_commit(path, version)
+        if commit is None:
+            # The log was cleaned up below here: the transaction is kept in its checkpoint.
+            return seq_of(_transaction(path))
+        if commit.receipt is not None:
+            return commit.receipt.seq
+    return 0
+
+
 def read_receipts(path: Path, *, since: int = 0) -> Iterator[tuple[int, Receipt]]:
     """Receipts of refreshes, newest first, down to version `since`; ends early where the log was cleaned up."""
     newest = newest_version(path)
@@ -322,9 +335,13 @@ def table_id(path: Path) -> str:
 
 def newest_epoch(path: Path) -> int:
     """The epoch of the engine that wrote a table last, 0 for one that no engine wrote."""
+    return epoch_of(_transaction(path))
+
+
+def _transaction(path: Path) -> int:
+    """The version of freshline's transaction that is stored with a table, 0 where there is none."""
     table = open_table(path)
-    version = table.transaction_version(f"{APPLICATION}{table.metadata().id}")
-    return 0 if version is None else int(version) >> 32
+    return table.transaction_version(f"{APPLICATION}{table.metadata().id}") or 0
 
 
 def position_of(path: Path, version: int, identity: str | None = None) -> TablePosition:
@@ -422,12 +439,12 @@ def classify(name: TableName, path: Path, before: TablePosition | None, after: T
         else:
             gone = f"commit {version} is no longer in its log"
             return Changes(name, before, after, ChangeKind.HISTORY_GONE, detail=gone)
-    back = [(c.version, r.restored) for c in commits if (r := c.receipt) is not None and r.restored is not None]
-    if log and back:
+    back = [(c.version, _restored_seq(path, c)) for c in commits if c.is_restore] if log else []
+    if back:
         # What a restore took away of a log is told by no row of it.
         ahead = [version for version, seq in back if before.seq is None or before.seq > seq]
         if ahead:
-            detail = f"version {ahead[0]} brought back a savepoint from before what was read"
+            detail = f"version {ahead[0]} brought back rows from before what was read"
             return Changes(name, before, after, ChangeKind.SOURCE_REPLACED, log=True, detail=detail)
         kept = sum(changed_rows(commit) for commit in commits if not commit.is_restore)
         return Changes(name, before, after, ChangeKind.APPEND, log=True, rows=kept)
@@ -442,6 +459,15 @@ def classify(name: TableName, path: Path, before: TablePosition | None, after: T
     files = tuple(str(add["path"]) for add in added)
     kind = max((_kind_of(commit) for commit in commits), key=_order)
     return Changes(name, before, after, kind, log=log, change_feed=feed, added_files=files, rows=rows)
+
+
+def _restored_seq(path: Path, commit: Commit) -> int:
+    """The number of the batch that was the newest one of what a commit brought back; 0 where it was none."""
+    receipt = commit.receipt
+    if receipt is None:
+        receipt = None if commit.restored_version is None else receipt_at(path, commit.restored_version)
+        return 0 if receipt is None else receipt.seq
+    return receipt.seq if receipt.restored is None else receipt.restored
 
 
 def _kind_of(commit: Commit) -> ChangeKind:

@@ -181,6 +181,11 @@ def transaction_version(epoch: int, seq: int) -> int:
     return (epoch << 32) | seq
 
 
+def epoch_of(transaction: int) -> int:
+    """The epoch of the engine that a version of the Delta transaction stands for."""
+    return transaction >> 32
+
+
 def seq_of(transaction: int) -> int:
     """The number of the refresh that a version of the Delta transaction stands for."""
     return transaction & 0xFFFF_FFFF

@@ -27,6 +27,7 @@ from freshline.attempt.runtime import Progress, Runtime
 from freshline.commit.delta_log import (
     count_rows,
     exists,
+    last_seq,
     newest_version,
     open_table,
     position_of,
@@ -378,7 +379,7 @@ class _Step:
             moved,
             savepoint=self.restoration.savepoint.name,
             epoch=self.runtime.epoch,
-            seq=1 + max(base.seq, 0 if newest.receipt is None else newest.receipt.seq),
+            seq=1 + max(base.seq, last_seq(path)),
             attempt=attempt,
             pending_lookups=pending_lookups,
             lookups=spec.lookups if isinstance(spec, TableSpec) else (),

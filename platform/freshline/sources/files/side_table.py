@@ -7,7 +7,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from freshline.commit.delta_log import exists, read_newest
+from freshline.commit.delta_log import exists, last_seq
 from freshline.commit.write import append_rows, create_table, fenced_session, write_and_read_back
 from freshline.declare.spec import SourceSpec
 from freshline.errors import FencedError
@@ -56,8 +56,7 @@ def flush_names(
     path = host.warehouse.files(spec.name)
     if not exists(path):
         create_table(spark, path, SCHEMA, history_seconds=HISTORY_SECONDS)
-    newest = read_newest(path)
-    top = 0 if newest is None or newest.receipt is None else newest.receipt.seq
+    top = last_seq(path)
     number = previous.seq
     if top >= previous.seq:
         # Noted before a batch that then was not committed; or the log was put back, and what follows is of others.
