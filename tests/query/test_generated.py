@@ -19,10 +19,10 @@ TABLES = 4
 SMALLER = 300
 
 
-def look_at(seeds, *, doubles=False):
+def look_at(seeds, *, doubles=False, subqueries=False):
     counts = Counts()
     for seed in seeds:
-        case = draw(seed, tables=TABLES, doubles=doubles, thresholds=doubles)
+        case = draw(seed, tables=TABLES, doubles=doubles, thresholds=doubles, subqueries=subqueries)
         failure = judge_analysis(case, counts, orders=doubles)
         if failure is not None:
             again = partial(judge_analysis, counts=Counts(), orders=doubles)
@@ -36,6 +36,13 @@ def test_no_affected_key_is_missed():
 
     # A run that refuses or skips everything would find nothing.
     assert counts.refreshes > 120, counts
+
+
+@pytest.mark.slow
+def test_no_affected_key_is_missed_where_rows_are_there_by_what_all_see():
+    counts = look_at(range(60_000, 60_010), subqueries=True)
+
+    assert counts.refreshes > 50, counts
 
 
 @pytest.mark.slow
@@ -63,6 +70,16 @@ def test_no_affected_key_is_missed_by_many_queries():
     wanted = int(os.environ.get("FRESHLINE_GENERATED_QUERIES", "10000"))
 
     counts = look_at(range(1_000_000, 1_000_000 + wanted // TABLES))
+
+    print(counts)
+    assert counts.refreshes > wanted
+
+
+@pytest.mark.long
+def test_no_affected_key_of_many_queries_is_missed_where_rows_are_there_by_what_all_see():
+    wanted = int(os.environ.get("FRESHLINE_GENERATED_QUERIES", "10000"))
+
+    counts = look_at(range(7_000_000, 7_000_000 + wanted // TABLES), subqueries=True)
 
     print(counts)
     assert counts.refreshes > wanted

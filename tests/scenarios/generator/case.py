@@ -110,6 +110,7 @@ def draw(
     doubles: bool = False,
     thresholds: bool = False,
     growing: bool = False,
+    subqueries: bool = False,
 ) -> Case:
     """The case of a seed.
 
@@ -117,7 +118,7 @@ def draw(
     partitions, `judged` of those that expect something of their rows, and `summed` of those whose aggregates follow
     from stored and changed rows alone, beside the ones that come by themselves. With `doubles`, sources have columns of
     DOUBLE, and queries add them up; with `thresholds`, rows are there or not by what such sums come out as. With
-    `growing`, rows only come.
+    `growing`, rows only come; with `subqueries`, more rows show one, and many are there by one that all rows see.
     """
     random = Random(seed)
     relations = sources(random)
@@ -125,7 +126,7 @@ def draw(
         relations = with_doubles(Random(f"{seed} doubles"), relations)
     # Of two numbers the sum is the same in any order, so groups are to have more.
     changes = Changes(random, relations, (20, 40) if doubles else (1, 9), busy=doubles, growing=growing)
-    queries = Queries(random, relations, deep, doubles=doubles, thresholds=thresholds)
+    queries = Queries(random, relations, deep, doubles=doubles, thresholds=thresholds, subqueries=subqueries)
     first = tuple(changes.first())
     made = []
     for number in range(tables):

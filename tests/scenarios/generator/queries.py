@@ -46,7 +46,8 @@ class _From:
 class Queries:
     """Draws queries over some sources. `deep` is how many queries may stand inside of each other.
 
-    With `doubles` they add up DOUBLE; with `thresholds`, rows are there or not by what that comes out as.
+    With `doubles` they add up DOUBLE; with `thresholds`, rows are there or not by what that comes out as. With
+    `subqueries`, more rows show one, and many are there or not by one that is the same for every row.
     """
 
     def __init__(
@@ -57,12 +58,14 @@ class Queries:
         *,
         doubles: bool = False,
         thresholds: bool = False,
+        subqueries: bool = False,
     ) -> None:
         self.random = random
         self.relations = tuple(relations)
         self.deep = deep
         self.doubles = doubles
         self.thresholds = thresholds
+        self.subqueries = subqueries
 
     # -- small choices
 
@@ -255,6 +258,8 @@ class Queries:
                 if self.chance(0.15):
                     part = f"({part} OR {self.condition(terms)})"
                 parts.insert(self.random.randint(0, len(parts)), part)
+        if self.subqueries and self.chance(0.4):
+            parts += self._gates(terms)
         return f" WHERE {' AND '.join(parts)}" if parts else ""
 
     def condition(self, terms: Sequence[Term]) -> str:
@@ -456,6 +461,27 @@ class Queries:
                 return f"{form} (SELECT 1 FROM {start.text}{where} GROUP BY {by} HAVING count(*) > 1)"
         return f"{form} (SELECT 1 FROM {start.text}{where})"
 
+    def _gates(self, terms: Sequence[Term]) -> list[str]:
+        """Conditions that one change makes true and another false, for all rows at once; often two of them."""
+        return [self._gate(terms) for _ in range(self.random.choice((1, 2, 2)))]
+
+    def _gate(self, terms: Sequence[Term]) -> str:
+        start = self._from(self.relations, 1)
+        where = f" WHERE {self.condition(start.terms)}" if self.chance(0.6) else ""
+        number = self.pick(start.terms, ("int", "long"))
+        counted = f"(SELECT count(*) FROM {start.text}{where})"
+        forms = [
+            f"{counted} % 2 = {self.random.choice((0, 1))}",
+            f"{counted} {self.random.choice(('>', '<='))} {self.random.choice((1, 3, 6))}",
+            f"{self.random.choice(('', 'NOT '))}EXISTS (SELECT 1 FROM {start.text}{where})",
+        ]
+        if number is not None:
+            forms.append(
+                f"(SELECT {self.random.choice(('min', 'max', 'sum'))}({number.text}) FROM {start.text}{where}) > 1"
+            )
+        gate = self.random.choice(forms)
+        return f"({gate} OR {self.condition(terms)})" if self.chance(0.2) else gate
+
     def _scalar(self, terms: Sequence[Term], relations: Sequence[Relation], deep: int, kind: str | None) -> Term | None:
         found = self._correlated(terms, relations, deep)
         if found is None:
@@ -493,7 +519,8 @@ class Queries:
         items = []
         unique = None
         for number, kind in enumerate(self._wanted(kinds)):
-            scalar = self._scalar(start.terms, relations, deep, kind) if deep > 1 and self.chance(0.08) else None
+            share = 0.3 if self.subqueries else 0.08
+            scalar = self._scalar(start.terms, relations, deep, kind) if deep > 1 and self.chance(share) else None
             if number == 0 and kinds is None and start.key is not None and self.chance(0.6):
                 items.append(start.key)
                 unique = 0
@@ -556,6 +583,8 @@ class Queries:
         return ", ".join(parts)
 
     def _having(self, terms: Sequence[Term], keys: Sequence[Term], relations: Sequence[Relation], deep: int) -> str:
+        if self.subqueries and self.chance(0.5):
+            return f" HAVING {' AND '.join(self._gates(keys))}"
         form = self.random.choice(("count", "count", "key", "aggregate", "exists"))
         if form == "exists" and deep > 1:
             found = self._correlated([key for key in keys if key.plain], relations, deep)
