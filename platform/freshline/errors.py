@@ -13,6 +13,7 @@ FreshlineError                      code, retry_helps, where
 │   ├── DuplicateKeyError           two rows for one primary key
 │   ├── ConstraintError             rows violate a constraint ON VIOLATION FAIL
 │   ├── LookupKeyError              two dimension rows for one lookup key
+│   ├── AsOfDuplicateError          two versions of one key since one time
 │   ├── QueryError                  Spark refuses the query
 │   │   └── ForbiddenQueryError     the query does more than compute rows from declared tables
 │   ├── PythonLimitError            a function in Python took too long or too much memory
@@ -210,6 +211,23 @@ class LookupKeyError(RefreshError):
         )
 
 
+class AsOfDuplicateError(RefreshError):
+    """An as-of join meets two versions of one key that hold since one time."""
+
+    code = "ASOF_DUPLICATE"
+
+    def __init__(self, table: str, versions: str, sample: str) -> None:
+        self.table = table
+        self.versions = versions
+        self.sample = sample
+        super().__init__(
+            f"{versions} has two versions of one key since one time, for example {sample}. Remove one of them, or name "
+            f"columns in the option 'as-of.tie-breaker' of {versions}: of two versions the one wins that has the "
+            "greatest values there.",
+            where=table,
+        )
+
+
 class QueryError(RefreshError):
     """Spark refuses the declared query, or the query failed while it ran."""
 
@@ -236,6 +254,24 @@ class PythonLimitError(RefreshError):
         super().__init__(
             f"the function {function} of {table} {exceeded}, and was ended. Correct it, or raise the limit: "
             "'python.time-limit' in its options, `python-time-limit` or `python-memory` in [tool.freshline].",
+            where=where,
+        )
+
+
+class PromiseBrokenError(RefreshError):
+    """A function in Python does not keep the promise of its declaration: `keys` or `append`.
+
+    A retry would find the same, so a person has to correct the function or the declaration.
+    """
+
+    code = "PROMISE_BROKEN"
+    retry_helps = False
+
+    def __init__(self, table: str, function: str, found: str, *, where: str) -> None:
+        self.table = table
+        super().__init__(
+            f"the function {function} of {table} does not keep its promise: {found}. Correct the function, or remove "
+            "`keys` or `append`, and the table is computed in full.",
             where=where,
         )
 

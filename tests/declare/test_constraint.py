@@ -19,7 +19,7 @@ def declared(sql):
     if isinstance(clauses, SourceClauses):
         return declare_source(clauses).spec
     assert isinstance(clauses, TableClauses)
-    return resolve_table(declare_table(clauses), {TableName(None, "s"): ("id", "amount", "at")}, frozenset())
+    return resolve_table(declare_table(clauses), {TableName(None, "s"): ("id", "amount", "at")}, frozenset(), {})
 
 
 def table(constraint, select="SELECT id, amount, at FROM s"):

@@ -187,7 +187,7 @@ def test_keys_are_pairs_of_column_and_probe(condition, keys):
         ("SELECT 1 FROM o CROSS JOIN d FOR SYSTEM_TIME AS OF PROCTIME()", "CROSS JOIN cannot"),
         ("SELECT 1 FROM o, d FOR SYSTEM_TIME AS OF PROCTIME()", "LOOKUP"),
         ("SELECT 1 FROM d FOR SYSTEM_TIME AS OF PROCTIME()", "beginning of FROM"),
-        ("SELECT 1 FROM o JOIN d FOR SYSTEM_TIME AS OF o.ts ON d.k = o.k", "only FOR SYSTEM_TIME AS OF PROCTIME()"),
+        ("SELECT 1 FROM o FOR SYSTEM_TIME AS OF o.ts JOIN d ON d.k = o.k", "stands at the beginning of FROM"),
         (
             "SELECT 1 FROM o JOIN d x FOR SYSTEM_TIME AS OF PROCTIME() ON x.k = o.k",
             "follows the name of a declared table",

@@ -126,6 +126,20 @@ def test_metadata_columns_are_told_from_those_of_the_record(project):
     assert source.record_columns == (Column("id", "INT"),)
 
 
+def test_what_a_watermark_does_with_idle_partitions_is_declared(project):
+    columns = "id INT, ts TIMESTAMP, WATERMARK FOR ts AS ts"
+    declare(project, FILES, columns=columns)
+    by_default = spec(project)
+    declare(project, FILES + ", 'watermark.idle' = '5 seconds', 'watermark.when-idle' = 'advance'", columns=columns)
+    stated = spec(project)
+
+    assert (by_default.idle_seconds, by_default.follows_clock) == (60, False)
+    assert (stated.idle_seconds, stated.follows_clock) == (5, True)
+    assert by_default.fingerprint == stated.fingerprint
+    declare(project, FILES + ", 'watermark.when-idle' = 'wait'", columns=columns)
+    assert "Accepted is stand or advance" in project.error()[2]
+
+
 def test_references_are_resolved_in_the_path_and_never_kept_in_the_options(project):
     project.environ["LANDING"] = "/data/landing"
     project.write("where.txt", "inner\n")
@@ -197,6 +211,8 @@ def test_a_reference_to_nothing_is_told_with_its_line(project, path, said):
         (KAFKA + ", 'kafka.ssl.key.password' = 'geheim'", "REFERENCE", "is a secret"),
         (KAFKA + ", 'kafka.sasl.jaas.config' = 'a b password=x'", "REFERENCE", "is a secret"),
         (KAFKA + ", 'kafka.client.id' = 'a-${env:X}'", "REFERENCE", "a reference is the whole value"),
+        (FILES + ", 'watermark.idle' = '1 minute'", "OPTION_NEEDS", "needs a WATERMARK, which names the column"),
+        (FILES + ", 'watermark.when-idle' = 'stand'", "OPTION_NEEDS", "needs a WATERMARK, which names the column"),
         (FILES + ", 'watermark.max-ahead' = '1 day'", "OPTION_NEEDS", "needs a WATERMARK, which names the column"),
         (FILES + ", 'pth' = '5'", "UNKNOWN_OPTION", "Did you mean path?"),
         (FILES + ", 'merge' = 'first_row'", "UNKNOWN_OPTION", "there is no option 'merge'"),
@@ -226,6 +242,13 @@ def test_an_option_that_cannot_be_is_told(project, options, rule, said):
         ("id INT,\nat STRING METADATA FROM 'ingested_at'", "METADATA", 3, "is TIMESTAMP, not STRING"),
         ("id INT,\nat BIGINT METADATA FROM 'offset'", "METADATA", 3, "A source of files has ingested_at, file, record"),
         ("at TIMESTAMP METADATA FROM 'ingested_at'", "METADATA", 1, "all columns are METADATA"),
+        ("id INT,\nw TIMESTAMP METADATA FROM 'watermark'", "METADATA", 3, "Add WATERMARK FOR a column"),
+        (
+            "t TIMESTAMP, w TIMESTAMP METADATA FROM 'watermark',\nWATERMARK FOR w AS w",
+            "WATERMARK",
+            3,
+            "which is the watermark itself",
+        ),
     ],
 )
 def test_a_column_that_cannot_be_is_told_with_its_line(project, columns, rule, line, said):

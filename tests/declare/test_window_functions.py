@@ -70,6 +70,26 @@ def test_a_session_has_the_columns_of_its_key_in_every_spelling(call):
     assert "RANGE BETWEEN 600000000 PRECEDING AND 1 PRECEDING" in found
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        "COUNT_WINDOW(TABLE ev PARTITION BY a, `b c` ORDER BY ts, id DESC, SIZE => 100)",
+        "table(count_window(table ev partition by (a, `b c`) order by (ts, id desc), 100))",
+        "COUNT_WINDOW(SLIDE => 100, SIZE => 100, DATA => TABLE ev PARTITION BY a, `b c` ORDER BY ts, id DESC)",
+        "COUNT_WINDOW(TABLE ev PARTITION BY a, `b c` ORDER BY `ts`, id DESC, 100, 100)",
+    ],
+)
+def test_rows_are_counted_in_the_order_of_every_spelling(call):
+    found = lowered(f"SELECT * FROM {call}")
+
+    assert found == lowered(
+        "SELECT * FROM COUNT_WINDOW(TABLE ev PARTITION BY a, `b c` ORDER BY ts, id DESC, SIZE => 100)"
+    )
+    key = "PARTITION BY freshline_rows.`a`, freshline_rows.`b c`"
+    assert f"rank() OVER ({key} ORDER BY freshline_rows.`ts`, freshline_rows.`id` DESC)" in found
+    assert "div 100 AS window_number" in found
+
+
 def test_what_follows_a_window_stays_on_its_line():
     query = (
         "SELECT window_start,\n  count(*) AS n\nFROM TABLE(TUMBLE(\n  TABLE ev, -- all of them\n  DESCRIPTOR(ts),\n"
@@ -162,6 +182,20 @@ def test_a_column_called_like_a_window_function_is_a_column():
         (f"SESSION({TIMES}, INTERVAL '0' SECOND)", "WINDOW_SIZE: SESSION: GAP is not positive"),
         (f"SESSION({TIMES}, INTERVAL '1' MONTH)", "WINDOW_SIZE: SESSION: GAP is in months"),
         (f"SESSION({TIMES}, INTERVAL '1' DAY, TIME_ZONE => 'UTC')", "SESSION has no argument TIME_ZONE"),
+        ("COUNT_WINDOW(TABLE ev PARTITION BY k, SIZE => 10)", "COUNT_WINDOW: ORDER BY is missing. Write COUNT_WINDOW("),
+        ("COUNT_WINDOW(TABLE ev ORDER BY ts, id)", "COUNT_WINDOW: SIZE is missing"),
+        ("COUNT_WINDOW(TABLE ev ORDER BY ts, id + 1, SIZE => 10)", "COUNT_WINDOW:"),
+        (
+            "COUNT_WINDOW(TABLE ev ORDER BY lower(k), SIZE => 10)",
+            "ORDER BY takes columns, such as ORDER BY ts, id DESC",
+        ),
+        ("COUNT_WINDOW(TABLE ev ORDER BY, SIZE => 10)", "ORDER BY takes columns"),
+        ("COUNT_WINDOW(TABLE ev ORDER BY ts, id, SIZE => 0)", "WINDOW_SIZE: COUNT_WINDOW: SIZE 0 is no number of rows"),
+        ("COUNT_WINDOW(TABLE ev ORDER BY ts, id, SIZE => -1)", "WINDOW_SIZE: COUNT_WINDOW: SIZE -1 is no number of"),
+        ("COUNT_WINDOW(TABLE ev ORDER BY ts, SIZE => INTERVAL '1' DAY)", "COUNT_WINDOW: SIZE INTERVAL'1'DAY is no"),
+        ("COUNT_WINDOW(TABLE ev ORDER BY ts, id, SIZE => 10, SLIDE => 3)", "SIZE is not a multiple of SLIDE"),
+        ("COUNT_WINDOW(TABLE ev ORDER BY ts, id, SIZE => 2000, SLIDE => 1)", "a row would be in 2,000 windows"),
+        ("COUNT_WINDOW(TABLE ev ORDER BY ts, id, SIZE => 10, GAP => 3)", "COUNT_WINDOW has no argument GAP"),
     ],
 )
 def test_what_is_no_window_is_refused_with_its_line(call, said):
@@ -196,3 +230,43 @@ def test_a_declared_column_that_is_no_time_is_refused_with_its_line(tmp_path):
     assert read_project(read_settings(tmp_path, {}), {}).table(TableName(None, "t")).columns == ("window_start",)
     file.write_text(head + query.format(column="ts"), encoding="utf-8")
     assert read_project(read_settings(tmp_path, {}), {}).table(TableName(None, "t")).columns == ("window_start",)
+
+
+@pytest.mark.parametrize(
+    ("input_", "order", "said"),
+    [
+        ("TABLE ev", "ts, id", None),
+        ("TABLE ev PARTITION BY k, ID", "ts", None),
+        ("TABLE ev PARTITION BY k", "ts", "Add the PRIMARY KEY of ev to ORDER BY: id."),
+        ("TABLE bag PARTITION BY k", "ts", "bag has no PRIMARY KEY. Declare one, and add it to ORDER BY."),
+        ("TABLE made", "ts", None),
+        ("TABLE made PARTITION BY s", "ts DESC", None),
+        ("(SELECT * FROM ev)", "ts, id", "Declare it as a table with a PRIMARY KEY, and name that."),
+        ("TABLE w", "ts, id", "Of a query that is not known."),
+        ("TABLE ev", "k, id", "WINDOW_TIME: COUNT_WINDOW puts rows into windows by k, which is STRING"),
+    ],
+)
+def test_rows_are_counted_in_a_total_order_only(tmp_path, input_, order, said):
+    (tmp_path / "assets").mkdir()
+    (tmp_path / "pyproject.toml").write_text("[tool.freshline]\n", encoding="utf-8")
+    files = "WITH ('connector' = 'files', 'path' = 'landing/ev', 'format' = 'json');\n"
+    head = "FRESHNESS = INTERVAL '1' HOUR\nAS"
+    declarations = {
+        "ev": f"CREATE SOURCE ev (id BIGINT, k STRING, ts TIMESTAMP, PRIMARY KEY (id)) {files}",
+        "bag": f"CREATE SOURCE bag (k STRING, ts TIMESTAMP) {files.replace('landing/ev', 'landing/bag')}",
+        "made": f"CREATE MATERIALIZED TABLE made (PRIMARY KEY (ts)) {head} SELECT ts, 1 AS s FROM ev GROUP BY ts;\n",
+        "t": f"CREATE MATERIALIZED TABLE t {head}\nWITH w AS (SELECT * FROM ev) SELECT window_number\n"
+        f"FROM COUNT_WINDOW({input_} ORDER BY {order}, SIZE => 10)",
+    }
+    for name, text in declarations.items():
+        (tmp_path / "assets" / f"{name}.sql").write_text(text, encoding="utf-8")
+    if said is None:
+        found = read_project(read_settings(tmp_path, {}), {})
+        assert found.table(TableName(None, "t")).columns == ("window_number",)
+        return
+    with pytest.raises(DeclarationErrors) as caught:
+        read_project(read_settings(tmp_path, {}), {})
+
+    [error] = caught.value.errors
+    assert error.where == "assets/t.sql:4"
+    assert said in f"{error.rule}: {error.message}"

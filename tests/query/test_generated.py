@@ -19,10 +19,10 @@ TABLES = 4
 SMALLER = 300
 
 
-def look_at(seeds, *, doubles=False, subqueries=False):
+def look_at(seeds, *, doubles=False, subqueries=False, windows=False):
     counts = Counts()
     for seed in seeds:
-        case = draw(seed, tables=TABLES, doubles=doubles, thresholds=doubles, subqueries=subqueries)
+        case = draw(seed, tables=TABLES, doubles=doubles, thresholds=doubles, subqueries=subqueries, windows=windows)
         failure = judge_analysis(case, counts, orders=doubles)
         if failure is not None:
             again = partial(judge_analysis, counts=Counts(), orders=doubles)
@@ -43,6 +43,15 @@ def test_no_affected_key_is_missed_where_rows_are_there_by_what_all_see():
     counts = look_at(range(60_000, 60_010), subqueries=True)
 
     assert counts.refreshes > 50, counts
+
+
+@pytest.mark.slow
+def test_no_affected_key_is_missed_where_rows_are_in_windows():
+    counts = look_at(range(90_000, 90_010), windows=True)
+
+    assert counts.refreshes > 50, counts
+    # What windows become is read by DuckDB too.
+    assert counts.left_out["not read by DuckDB"] < counts.refreshes / 10, counts
 
 
 @pytest.mark.slow
@@ -83,3 +92,14 @@ def test_no_affected_key_of_many_queries_is_missed_where_rows_are_there_by_what_
 
     print(counts)
     assert counts.refreshes > wanted
+
+
+@pytest.mark.long
+def test_no_affected_key_of_many_queries_is_missed_where_rows_are_in_windows():
+    wanted = int(os.environ.get("FRESHLINE_GENERATED_QUERIES", "10000"))
+
+    counts = look_at(range(9_000_000, 9_000_000 + wanted // TABLES), windows=True)
+
+    print(counts)
+    assert counts.refreshes > wanted
+    assert counts.left_out["not read by DuckDB"] < counts.refreshes / 10, counts

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from pyspark.errors import ParseException
 
 from freshline.commit.delta_log import newest_version
+from freshline.declare.as_of_joins import Versions
+from freshline.declare.clauses import QueryText, TableClauses
 from freshline.declare.functions import ALLOWED_FUNCTIONS, ASKED_TABLE_FUNCTIONS, REFUSED_FUNCTIONS
 from freshline.declare.query_parser import parse_query
 from freshline.declare.statement import read_statement
@@ -72,12 +75,16 @@ def test_every_query_of_assets_examples_tpch_and_docs_passes(spark):
     for place, text in queries_of_the_repository():
         for statement in re.split(r";\s*\n", text):
             try:
-                query = getattr(read_statement(Text(statement, place)), "query", None)
+                clauses = read_statement(Text(statement, place))
             except DeclarationError:
                 continue  # no declaration, or one that shows the grammar
-            if query is None:
+            if not isinstance(clauses, TableClauses):
                 continue  # a source
-            parsed = parse_query(query.text, place, query.line)
+            query, final = clauses.query, clauses.final
+            assert isinstance(query, QueryText)
+            parsed = parse_query(query.text, place, query.line, None if final is None else final.value)
+            joins = tuple(replace(join, versions=Versions("at")) for join in parsed.as_of_joins)
+            parsed = replace(parsed, as_of_joins=joins)
             reading = judge(parser.parsePlan(parsed.render()))
             judged += 1
             assert reading.relations - reading.common <= {name.view.lower() for name in parsed.reads}, place

@@ -2,8 +2,8 @@
 
 The changes are random and the seed is printed; a failure is replayed by its seed. Queries are random too: those that
 `generator` draws are refreshed by every strategy in turn, and some are compared with DuckDB. FRESHLINE_GENERATED is
-how many refreshes the long lane makes, FRESHLINE_GENERATED_DOUBLES how many of them over sums of DOUBLE, FRESHLINE_SEED
-where it begins.
+how many refreshes the long lane makes, FRESHLINE_GENERATED_DOUBLES how many of them over sums of DOUBLE,
+FRESHLINE_GENERATED_WINDOWS how many over window functions, FRESHLINE_SEED where it begins.
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ def test_tables_equal_their_queries_without_what_constraints_leave_out(lab, seed
     assert any(lab.quarantine(name) for name in EXPECTED)
 
 
-def refresh_random_queries(spark, wanted, first, *, tables, rounds, doubles=False):
+def refresh_random_queries(spark, wanted, first, *, tables, rounds, doubles=False, windows=False):
     """Refresh tables of random queries that many times; a wrong one is made smaller and told.
 
     Over sums of DOUBLE only those count that had something to do.
@@ -205,7 +205,7 @@ def refresh_random_queries(spark, wanted, first, *, tables, rounds, doubles=Fals
         return judge_refreshes(case, lambda start: Lab(spark, start=start), counts)
 
     for seed in count(first):
-        case = draw(seed, tables=tables, rounds=rounds, doubles=doubles)
+        case = draw(seed, tables=tables, rounds=rounds, doubles=doubles, windows=windows)
         failure = judged(case)
         if failure is not None:
             pytest.fail(told(case, failure, judged, most=60))
@@ -230,6 +230,18 @@ def test_tables_of_many_random_queries_that_add_up_doubles_equal_them(spark):
 
     counts = refresh_random_queries(
         spark, wanted, int(os.environ.get("FRESHLINE_SEED", "200000")), tables=6, rounds=4, doubles=True
+    )
+
+    print(counts)
+    assert counts.strategies["keys"] > wanted // 5, counts
+
+
+@pytest.mark.long
+def test_tables_of_many_random_queries_over_windows_equal_them(spark):
+    wanted = int(os.environ.get("FRESHLINE_GENERATED_WINDOWS", "500"))
+
+    counts = refresh_random_queries(
+        spark, wanted, int(os.environ.get("FRESHLINE_SEED", "300000")), tables=6, rounds=4, windows=True
     )
 
     print(counts)

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import gzip
 import os
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from dagster import AssetKey
 
+from freshline.cli.status import watermark_lines
 from freshline.commit.delta_log import last_seq, newest_version, read_newest
+from freshline.commit.write import carry_receipt
+from freshline.dagster.materialize import Materialization, version_metadata
 from freshline.errors import FileChangedError, ForeignWriteError, SourceError
 from freshline.sources.files import plain_json
 from freshline.sources.files import reader as files_reader
+from freshline.testing import Crash
 
 COLUMNS = "id STRING, n INT, ts TIMESTAMP"
 GOOD = '{"id": "a", "n": 1, "ts": "2026-01-01T00:00:00Z"}\n'
@@ -78,6 +84,254 @@ def test_the_watermark_goes_on_from_a_log_whose_receipts_have_none(lab):
     lab.land("ev", "3.json", AHEAD.format("a", now - timedelta(minutes=6)) + AHEAD.format("b", now))
 
     assert lab.refresh("ev").late_rows == 1
+
+
+HOUR = datetime(2026, 1, 1, 10, tzinfo=UTC)
+WATERMARKED = (
+    "id STRING, ts TIMESTAMP, w TIMESTAMP METADATA FROM 'watermark', WATERMARK FOR ts AS ts - INTERVAL '{}' MINUTE"
+)
+
+
+def send(lab, name, *minutes):
+    """Land a file with an event at each of these minutes past ten, and bring it in."""
+    rows = [{"id": f"{name}{number}", "ts": at(minute).isoformat()} for number, minute in enumerate(minutes)]
+    lab.land("ev", f"{name}.json", rows)
+    outcome = lab.refresh("ev")
+    assert outcome.error is None, outcome.error
+    return outcome
+
+
+def at(minute):
+    return HOUR + timedelta(minutes=minute)
+
+
+def before_batches(lab):
+    """What the rows say of the watermark before their batch."""
+    return {row["id"]: row["w"] for row in lab.rows("ev")}
+
+
+def redeclare(lab, columns, **options):
+    folder = lab.settings.root / "landing" / "ev"
+    also = "".join(f", '{key.replace('_', '-')}' = '{value}'" for key, value in options.items())
+    lab.declare(
+        f"CREATE SOURCE ev ({columns}) WITH ('connector' = 'files', 'format' = 'json', "
+        f"'settle' = '0 seconds', 'path' = '{folder}'{also})"
+    )
+
+
+def test_rows_and_receipt_say_the_watermark_before_and_after_their_batch(lab):
+    lab.files("ev", WATERMARKED.format(5))
+    lab.declare("CREATE MATERIALIZED TABLE late AS SELECT id, ts FROM ev WHERE ts < w")
+    send(lab, "a", 10, 0)
+    first = lab.receipt("ev").event_time
+    outcome = send(lab, "b", 4, 20)
+    second = lab.receipt("ev").event_time
+    lab.refresh("late")
+
+    assert (first.before, first.watermark, first.moved_by) == (None, at(5), "events")
+    assert (second.before, second.watermark, second.late) == (at(5), at(15), 1)
+    assert {name: each.greatest for name, each in second.partitions.items()} == {"": at(20)}
+    assert outcome.late_rows == 1
+    assert before_batches(lab) == {"a0": None, "a1": None, "b0": at(5), "b1": at(5)}
+    assert [row["id"] for row in lab.rows("late")] == ["b0"]
+    assert lab.diff("late") == []
+
+
+def test_what_is_no_row_moves_no_watermark(lab):
+    constraints = "CONSTRAINT kept EXPECT (id <> 'bad') ON VIOLATION QUARANTINE"
+    dropped = "CONSTRAINT there EXPECT (id <> 'drop') ON VIOLATION DROP ROW"
+    lab.files("ev", f"{WATERMARKED.format(0)}, {constraints}, {dropped}")
+    rows = [{"id": "a", "ts": at(1).isoformat()}, {"id": "none", "ts": None}]
+    bad = [{"id": name, "ts": at(50).isoformat()} for name in ("bad", "drop")]
+    lab.land("ev", "1.json", [*rows, *bad])
+
+    outcome = lab.refresh("ev")
+
+    assert (outcome.rows_out, outcome.rejected) == (2, 1)
+    assert lab.receipt("ev").event_time.watermark == at(1)
+
+
+def test_large_files_move_the_watermark_as_small_ones_do(lab, taken):
+    lab.files("ev", WATERMARKED.format(5))
+    now = lab.clock().replace(microsecond=0)
+    times = [now - timedelta(seconds=number % 1000) for number in range(30_000)]
+    rows = [{"id": str(number), "ts": time.isoformat()} for number, time in enumerate(times)]
+    lab.land("ev", "1.json", rows)
+    lab.refresh("ev")
+    lab.land("ev", "2.json", [*rows, {"id": "ahead", "ts": "2999-01-01T00:00:00Z"}])
+    lab.refresh("ev")
+    # One record in doubt: everything is looked at one by one.
+    lab.land("ev", "3.json", "".join(f'{{"id": "{row["id"]}", "ts": "{row["ts"]}"}}\n' for row in rows) + "broken\n")
+    outcome = lab.refresh("ev")
+
+    found = lab.receipt("ev").event_time
+    assert len(taken) == 2
+    assert outcome.rejected == 1
+    assert (found.before, found.watermark) == (now - timedelta(minutes=5), now - timedelta(minutes=5))
+    assert (found.late, found.ahead) == (sum(time < found.before for time in times), 0)
+    assert {row["w"] for row in lab.rows("ev")} == {None, found.before}
+
+
+def test_the_watermark_never_goes_back(lab):
+    lab.files("ev", WATERMARKED.format(5))
+    send(lab, "a", 10)
+    redeclare(lab, WATERMARKED.format(30))
+    send(lab, "b", 20)
+    assert lab.receipt("ev").event_time.watermark == at(5)
+    lab.restart(lose_control_store=True)
+    send(lab, "c", 0)
+    assert lab.receipt("ev").event_time.watermark == at(5)
+    # Without a watermark for a while, and then declared again.
+    redeclare(lab, "id STRING, ts TIMESTAMP")
+    send(lab, "d", 32)
+    redeclare(lab, WATERMARKED.format(30))
+    send(lab, "e", 25)
+    assert lab.receipt("ev").event_time.watermark == at(5)
+    assert lab.receipt("ev").event_time.partitions[""].greatest == at(32)
+    send(lab, "f", 40)
+
+    assert lab.receipt("ev").event_time.watermark == at(10)
+    assert before_batches(lab) == {"a0": None, "b0": at(5), "c0": at(5), "d0": None, "e0": at(5), "f0": at(5)}
+
+
+@pytest.mark.parametrize("savepoint", [True, False])
+def test_a_restore_brings_back_the_watermark_of_its_version(lab, savepoint):
+    lab.files("ev", WATERMARKED.format(5))
+    send(lab, "a", 10)
+    version = newest_version(lab.path("ev"))
+    if savepoint:
+        lab.create_savepoint("before")
+    send(lab, "b", 50)
+    assert lab.receipt("ev").event_time.watermark == at(45)
+    if savepoint:
+        lab.restore_savepoint("before")
+    else:
+        lab.runtime.sessions.root.sql(f"RESTORE TABLE delta.`{lab.path('ev')}` TO VERSION AS OF {version}")
+    (lab.settings.root / "landing" / "ev" / "b.json").unlink()
+    send(lab, "c", 20)
+
+    found = lab.receipt("ev").event_time
+    assert (found.before, found.watermark) == (at(5), at(15))
+    assert before_batches(lab) == {"a0": None, "c0": at(5)}
+
+
+def test_a_log_of_an_earlier_commit_gains_the_column_and_its_readers_go_on(lab):
+    """Earlier commits wrote the watermark before a batch into its receipt, and none into rows."""
+    lab.files("ev", "id STRING, ts TIMESTAMP")
+    lab.declare("CREATE MATERIALIZED TABLE t AS SELECT id, ts FROM ev")
+    send(lab, "a", 10)
+    send(lab, "b", 20)
+    lab.refresh("t")
+    session, path = lab.runtime.sessions.root, lab.path("ev")
+    old = replace(lab.receipt("ev").carried("an earlier commit"), watermark={"ts": at(5)})
+    carry_receipt(lambda: session, path, old)
+    redeclare(lab, WATERMARKED.format(5))
+
+    outcome = send(lab, "c", 14, 30)
+    refreshed = lab.refresh("t")
+
+    assert outcome.late_rows == 1
+    found = lab.receipt("ev").event_time
+    assert (found.before, found.watermark) == (at(15), at(25))
+    assert before_batches(lab) == {"a0": None, "b0": None, "c0": at(15), "c1": at(15)}
+    assert (refreshed.strategy, refreshed.reason.split(":")[0]) == ("append", "INSERTS_ONLY(ev)")
+    assert lab.diff("t") == []
+
+
+def test_with_nothing_to_read_the_watermark_stands_or_follows_the_clock(lab):
+    lab.files("ev", WATERMARKED.format(5))
+    lab.declare("CREATE MATERIALIZED TABLE t AS SELECT id, w FROM ev")
+    send(lab, "a", 10)
+    lab.refresh("t")
+    lab.clock.advance(hours=1)
+    assert lab.refresh("ev").strategy == "noop"
+    redeclare(lab, WATERMARKED.format(5), **{"watermark.idle": "30 seconds", "watermark.when-idle": "advance"})
+    found = []
+    for seconds in (0, 20, 10):
+        lab.clock.advance(seconds=seconds)
+        outcome = lab.refresh("ev")
+        now = lab.receipt("ev").event_time.watermark
+        found.append((outcome.strategy, outcome.reason.split(":")[0], lab.clock() - now))
+
+    behind = timedelta(minutes=5, seconds=30)
+    assert found == [
+        ("append", "WATERMARK_MOVED(clock)", behind),
+        ("noop", "NOTHING_NEW", behind + timedelta(seconds=20)),
+        ("append", "WATERMARK_MOVED(clock)", behind),
+    ]
+    assert lab.receipt("ev").event_time.partitions[""].idle
+    assert (lab.refresh("t").rows_out or 0) == 0
+    assert lab.diff("t") == []
+    assert lab.watermark("t") == lab.watermark("ev") == lab.clock() - behind
+    watermark = lab.receipt("ev").event_time.watermark
+    assert send(lab, "b", 20).late_rows == 1
+    assert before_batches(lab) == {"a0": None, "b0": watermark}
+    assert lab.receipt("ev").event_time.watermark == watermark
+
+
+@pytest.mark.parametrize("point", ["log-before-commit", "log-after-commit"])
+def test_a_stop_beside_an_empty_batch_neither_repeats_nor_loses_it(lab, point):
+    lab.files("ev", WATERMARKED.format(0))
+    redeclare(lab, WATERMARKED.format(0), **{"watermark.when-idle": "advance"})
+    send(lab, "a", 10)
+    lab.clock.advance(minutes=10)
+    with lab.crash_at(point), pytest.raises(Crash):
+        lab.refresh("ev")
+    lab.restart()
+    lab.refresh("ev")
+
+    receipt = lab.receipt("ev")
+    assert receipt.seq == 2
+    assert receipt.event_time.watermark == lab.clock() - timedelta(minutes=1)
+    assert ids(lab, "ev") == ["a0"]
+
+
+def test_the_watermark_of_a_table_is_the_least_of_its_inputs_that_it_has_read(lab):
+    lab.files("ev", WATERMARKED.format(5))
+    lab.files("other", "id STRING, ts TIMESTAMP, WATERMARK FOR ts AS ts")
+    lab.files("plain", "id STRING")
+    lab.declare("CREATE MATERIALIZED TABLE both AS SELECT e.id FROM ev e JOIN other o ON o.id = e.id")
+    lab.declare("CREATE MATERIALIZED TABLE above AS SELECT id FROM both")
+    lab.declare("CREATE MATERIALIZED TABLE mixed AS SELECT e.id FROM ev e JOIN plain p ON p.id = e.id")
+    assert lab.watermark("above") is None
+    lab.land("other", "a.json", [{"id": "x", "ts": at(7).isoformat()}])
+    lab.land("plain", "a.json", [{"id": "x"}])
+    send(lab, "a", 10)
+    lab.refresh("above")
+    lab.refresh("mixed")
+    names = ("ev", "other", "both", "above", "mixed")
+    assert [lab.watermark(name) for name in names] == [at(5), at(7), at(5), at(5), None]
+    send(lab, "b", 30)
+
+    # The tables have not read the second batch.
+    assert [lab.watermark(name) for name in ("ev", "both", "above")] == [at(25), at(5), at(5)]
+    lab.refresh("above")
+    assert [lab.watermark(name) for name in ("both", "above")] == [at(7), at(7)]
+    statuses = {str(status.table): status for status in lab.status()}
+    assert {name: status.watermark_held_by for name, status in statuses.items()} == {
+        "ev": ("ev",), "other": ("other",), "plain": (), "both": ("other",), "above": ("other",), "mixed": ("plain",)
+    }  # fmt: skip
+    lines = watermark_lines(list(statuses.values()))
+    assert "above: watermark 2026-01-01 10:07:00, held up by other" in lines
+    assert "mixed: watermark none yet, held up by plain" in lines
+    spec = statuses["above"].table
+    graph, warehouse = lab.runtime.graph, lab.runtime.warehouse
+    asked = Materialization(graph.specs[spec], AssetKey("above"), warehouse, specs=graph.specs)
+    metadata = version_metadata(asked, statuses["above"].version)
+    assert (metadata["watermark"].value, metadata["watermark_held_by"]) == (at(7).timestamp(), "other")
+
+
+def test_a_union_read_says_the_watermark_that_the_next_batch_will_have(lab):
+    lab.files("ev", WATERMARKED.format(5))
+    send(lab, "a", 10)
+    lab.land("ev", "b.json", [{"id": "b0", "ts": at(20).isoformat()}])
+
+    rows, token = lab.union("ev")
+    lab.refresh("ev")
+    again, _ = lab.union("ev", token)
+
+    assert {row["id"]: row["w"] for row in rows} == {"a0": None, "b0": at(5)} == before_batches(lab)
+    assert again == rows
 
 
 def ids(lab, name):

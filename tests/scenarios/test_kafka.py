@@ -257,6 +257,64 @@ def test_the_time_of_a_record_may_be_the_time_of_its_event(lab, kafka):
     assert lab.status()[0].event_timestamp == moment + timedelta(seconds=300)
 
 
+def events(*records, start=datetime(2026, 11, 1, tzinfo=UTC)):
+    """Records of events, each its partition and the minute of its time."""
+    return [
+        Record({"id": minute, "ts": (start + timedelta(minutes=minute)).isoformat()}, partition=partition)
+        for partition, minute in records
+    ]
+
+
+def watermark(lab):
+    """The minute of the watermark after the newest batch, and the partitions that were left out."""
+    found = lab.receipt("s").event_time
+    idle = [name for name, each in found.partitions.items() if each.idle]
+    since = None if found.watermark is None else found.watermark - datetime(2026, 11, 1, tzinfo=UTC)
+    return (None if since is None else since.total_seconds() / 60), idle
+
+
+TIMES = "id INT, ts TIMESTAMP, w TIMESTAMP METADATA FROM 'watermark', WATERMARK FOR ts AS ts - INTERVAL '5' MINUTE"
+
+
+def test_the_slowest_partition_of_a_topic_holds_the_watermark_up_until_it_is_idle(lab, kafka):
+    topic = kafka.new(partitions=2)
+    lab.kafka("s", TIMES, servers=kafka.servers, topic=topic)
+    found = []
+    for advance, records in [
+        (0, [(0, 60)]),  # nothing came to partition 1 yet
+        (10, [(1, 30)]),
+        (10, [(0, 100)]),
+        (60, [(0, 110)]),  # partition 1 is left out
+        (1, [(1, 40), (0, 120)]),  # until its next record, which is late
+        (1, [(1, 118)]),
+    ]:
+        lab.clock.advance(seconds=advance)
+        kafka.send(topic, events(*records))
+        outcome = lab.refresh("s")
+        assert outcome.error is None, outcome.error
+        found.append((*watermark(lab), outcome.late_rows))
+
+    assert found == [
+        (None, [], 0),
+        (25, [], 0),
+        (25, [], 0),
+        (105, ["1"], 0),
+        (105, [], 1),
+        (113, [], 0),
+    ]
+    assert {row["id"]: row["w"] for row in lab.rows("s")}[40] == datetime(2026, 11, 1, 1, 45, tzinfo=UTC)
+    # Partition 1 falls silent before partition 0 does: nothing new is read, and it holds nothing up any more.
+    lab.clock.advance(seconds=30)
+    kafka.send(topic, events((0, 200)))
+    lab.refresh("s")
+    assert watermark(lab) == (113, [])
+    lab.clock.advance(seconds=30)
+    assert lab.refresh("s").reason.startswith("WATERMARK_MOVED(events)")
+    assert watermark(lab) == (195, ["1"])
+    lab.clock.advance(hours=1)
+    assert lab.refresh("s").strategy == "noop"
+
+
 def test_what_is_behind_a_limit_comes_later_and_the_data_is_as_old_as_it_is(lab, kafka):
     topic = kafka.new()
     lab.kafka("s", COLUMNS, servers=kafka.servers, topic=topic, rate_limit="10")

@@ -6,6 +6,7 @@ import random
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -193,7 +194,8 @@ def test_changes_compute_the_windows_that_they_touch(events):
             assert events.diff(table) == [], (name, statements)
 
 
-def test_three_ways_to_write_a_window_give_one_table(events):
+@pytest.mark.parametrize("rounds", [4, pytest.param(50, marks=pytest.mark.long)])
+def test_three_ways_to_write_a_window_give_one_table(events, rounds):
     head = "FRESHNESS = INTERVAL '5' MINUTE AS"
     events.declare(
         f"CREATE MATERIALIZED TABLE by_spark {head} SELECT window.start AS window_start, k, sum(v) AS s FROM ev "
@@ -208,7 +210,7 @@ def test_three_ways_to_write_a_window_give_one_table(events):
         "900000000) AS window_start, k, sum(v) AS s FROM ev WHERE ts IS NOT NULL GROUP BY 1, k"
     )
     chance = random.Random(3)
-    for number in range(4):
+    for number in range(rounds):
         times = [EPOCH + timedelta(seconds=chance.randint(-100_000, 100_000)) for _ in range(8)]
         fill(events, times, first=1 + 10 * number)
         events.sql(f"DELETE FROM ev WHERE id = {chance.randint(1, 10 + 10 * number)}")
@@ -270,10 +272,11 @@ def test_a_session_grows_joins_and_parts_with_the_rows_that_come_and_go(events):
     for number, change in enumerate(changes):
         events.sql(change)
         by_spark, *windows = (events.refresh(name) for name in ("by_spark", "visited", "visit"))
-        assert by_spark.error is None
-        # The last change is one of a column that only one of the tables has.
+        # The last change is one of a column that only some of the tables have.
         strategy = "keys" if number else "full"
-        assert [outcome.strategy for outcome in windows] == ["noop" if number == 5 else strategy, strategy], windows
+        assert [outcome.strategy for outcome in (by_spark, *windows)] == [
+            strategy, "noop" if number == 5 else strategy, strategy
+        ], (by_spark, windows)  # fmt: skip
 
         rows = [in_utc(row) for row in events.sql("SELECT id, k, ts FROM ev")]
         expected = sessions_of(rows)
@@ -282,6 +285,75 @@ def test_a_session_grows_joins_and_parts_with_the_rows_that_come_and_go(events):
         assert {row[:3] for row in visits} == {row[1:] for row in expected}
         assert all(end - last == A_MICROSECOND for _, _, end, last, *_ in visits)
         assert {(*row[:3], *row[4:]) for row in visits} == {in_utc(row) for row in events.rows("by_spark")}
+
+
+# -- windows of so many rows ---------------------------------------------------------------------------------------
+
+
+def counted(
+    rows: Sequence[Sequence[Any]], size: int, slide: int, *, newest_first: bool = False
+) -> set[tuple[Any, ...]]:
+    """By definition, of rows (id, key, time): the row at place n of its key is in each window [s, s + size) that has n,
+    where s is a whole number of slides and not negative. A window is bounded by the times of its first and last row."""
+    found: set[tuple[Any, ...]] = set()
+    for key in {row[1] for row in rows}:
+        own = sorted(((at, number) for number, of, at in rows if of == key and at is not None), reverse=newest_first)
+        for window, begin in enumerate(range(0, len(own), slide)):
+            inside = own[begin : begin + size]
+            times = [at for at, _ in inside]
+            found |= {(number, key, window, min(times), max(times)) for _, number in inside}
+    return found
+
+
+def test_a_late_row_moves_the_rows_behind_it_into_later_windows(events):
+    head = "FRESHNESS = INTERVAL '5' MINUTE AS SELECT"
+    calls = {
+        "thirds": ("PARTITION BY k ORDER BY ts, id, SIZE => 3", (3, 3, False)),
+        "newest": ("PARTITION BY (k) ORDER BY ts DESC, id DESC, SIZE => 2", (2, 2, True)),
+        "sliding": ("PARTITION BY k ORDER BY ts, id, SIZE => 4, SLIDE => 2", (4, 2, False)),
+    }
+    for name, (clauses, _) in calls.items():
+        events.declare(
+            f"CREATE MATERIALIZED TABLE {name} {head} id, k, window_number, window_start, window_end "
+            f"FROM COUNT_WINDOW(TABLE ev {clauses})"
+        )
+    events.declare(
+        f"CREATE MATERIALIZED TABLE sums {head} k, window_number, window_end, window_time, count(*) AS n, sum(v) AS s "
+        "FROM TABLE(COUNT_WINDOW(TABLE ev PARTITION BY k ORDER BY ts, id, SIZE => 3)) "
+        "GROUP BY k, window_number, window_end, window_time"
+    )
+    # Many rows of one time, a row before 1970, one without a time, and a key that is NULL.
+    at = [NOON, NOON, NOON, NOON, NOON, NOON, NOON + MINUTE, EPOCH - MINUTE, None, NOON + 2 * MINUTE]
+    rows = [
+        f"({10 * n + key}, {('NULL', repr('a'), repr('b'))[key]}, {n}, {sql_time(time)})"
+        for n, time in enumerate(at)
+        for key in range(3)
+        if (n + key) % 4
+    ]
+    changes = [
+        f"INSERT INTO ev VALUES {', '.join(rows)}",
+        f"INSERT INTO ev VALUES (200, 'a', 5, {sql_time(EPOCH)}), (5, NULL, 5, {sql_time(NOON)})",
+        f"DELETE FROM ev WHERE ts = {sql_time(NOON)} AND k = 'b'",
+        f"UPDATE ev SET k = 'b', ts = coalesce(ts, {sql_time(NOON)}) WHERE id IN (200, 5) OR ts IS NULL",
+        "UPDATE ev SET v = v + 1 WHERE k = 'a'",
+    ]
+    for number, change in enumerate(changes):
+        events.sql(change)
+        outcomes = [events.refresh(name) for name in (*calls, "sums")]
+        last = "full" if number == 0 else "keys"
+        expected = ["noop" if number == 4 else last] * len(calls) + [last]
+        assert [outcome.strategy for outcome in outcomes] == expected, outcomes
+
+        stored = [in_utc(row) for row in events.sql("SELECT id, k, ts FROM ev")]
+        for name, (_, (size, slide, newest_first)) in calls.items():
+            windows = counted(stored, size, slide, newest_first=newest_first)
+            assert {in_utc(row) for row in events.rows(name)} == windows, (change, name)
+        thirds = counted(stored, 3, 3)
+        sums = [in_utc(row) for row in events.rows("sums")]
+        assert {row[:3] for row in sums} == {(key, window, end) for _, key, window, _, end in thirds}, change
+        assert sum(row[4] for row in sums) == len(thirds)
+        assert all(end == last_time for _, _, end, last_time, *_ in sums)
+        assert events.diff("sums") == []
 
 
 def test_a_column_that_is_no_time_fails_before_any_work(events):
@@ -389,3 +461,56 @@ def test_weeks_begin_on_mondays_and_months_on_their_first_day(events):
     assert shown("week") == weeks
     assert shown("quarter") == quarters
     assert shown("so_far") == days
+
+
+# -- only the span of time that a change can touch is read ---------------------------------------------------------
+
+SKIPPING = "spark.databricks.delta.stats.skipping"
+NARROW = {
+    "tumbled": "SELECT window_start, count(DISTINCT v) AS n FROM TUMBLE(TABLE ev, DESCRIPTOR(ts), INTERVAL '6' HOURS, "
+    "INTERVAL '1' HOUR) GROUP BY window_start",
+    "ended": "SELECT k, window_end, count(DISTINCT v) AS n FROM TABLE(TUMBLE((SELECT * FROM ev WHERE v >= 0), "
+    "DESCRIPTOR(ts), INTERVAL '1' DAY)) GROUP BY k, window_end",
+    "cumulated": "SELECT window_start, count(DISTINCT v) AS n FROM CUMULATE(TABLE ev, DESCRIPTOR(ts), "
+    "INTERVAL '8' HOURS, INTERVAL '1' DAY) GROUP BY window_start",
+    "truncated": "SELECT date_trunc('HOUR', ts) AS at, count(DISTINCT v) AS n FROM ev GROUP BY date_trunc('HOUR', ts)",
+    "dated": "SELECT CAST(ts AS DATE) AS day, count(DISTINCT v) AS n FROM ev GROUP BY CAST(ts AS DATE)",
+    "alone": "SELECT ts, count(DISTINCT v) AS n FROM ev GROUP BY ts",
+}
+
+
+@pytest.fixture
+def skipping(spark):
+    """Files are skipped as outside of tests, whose sessions save the work for it."""
+    conf = spark.sparkContext._jsc.sc().conf()
+    before = conf.get(SKIPPING)
+    conf.set(SKIPPING, "true")
+    yield
+    conf.set(SKIPPING, before)
+
+
+@pytest.mark.usefixtures("skipping")
+def test_a_late_row_reads_the_files_of_its_window_and_no_others(events, tmp_path):
+    folder = Path(events.runtime.graph.sources[0].options["path"])
+    files: dict[int, set[Path]] = {}
+    for day in range(9):
+        fill(events, [NOON + timedelta(days=day, hours=hour) for hour in (-9, 0, 9)], first=10 * day)
+        files[day] = set(folder.glob("*.parquet")) - set().union(*files.values())
+    for name, query in NARROW.items():
+        events.declare(f"CREATE MATERIALIZED TABLE {name} FRESHNESS = INTERVAL '5' MINUTE AS {query}")
+    events.refresh_all()
+    # A file that a refresh opens without need is missed there.
+    away = {file: tmp_path / file.name for day in range(2, 7) for file in files[day]}
+    assert len(away) >= 5
+    for file, place in away.items():
+        file.rename(place)
+    late, now = sql_time(NOON), sql_time(NOON + timedelta(days=8))
+    events.sql(f"INSERT INTO ev VALUES (200, 'a', 99, {late}), (201, 'a', 99, {now})")
+
+    for name in NARROW:
+        outcome = events.refresh(name)
+        assert (outcome.strategy, outcome.error) == ("keys", None), (name, outcome)
+
+    for file, place in away.items():
+        place.rename(file)
+    assert [name for name in NARROW if events.diff(name)] == []

@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from freshline.attempt.constraint_check import ConstraintCheck
 from freshline.attempt.pin import Pins
 from freshline.attempt.runtime import Runtime
+from freshline.declare.closing import Closing
 from freshline.declare.names import TableName
 from freshline.declare.spec import TableSpec
 from freshline.plan.changes import Changes
@@ -45,7 +46,8 @@ class Attempt:
     the position that the table has read and the one in `pins`. `receipt` is the newest one, None before the first.
     `held` lets go of caches when the attempt is over. With `push_down` the condition for a partition is put into the
     input that decides it, where rows that the query leaves out are computed too. `planned` is the version of the table
-    that all of it stands on, None before the first; `foreign`: others than freshline wrote to that one.
+    that all of it stands on, None before the first; `foreign`: others than freshline wrote to that one. `closing` are
+    the windows that are written, None for a table without EMIT FINAL; the query of `spec` gives these.
     """
 
     runtime: Runtime
@@ -62,6 +64,7 @@ class Attempt:
     push_down: bool = True
     planned: int | None = None
     foreign: bool = False
+    closing: Closing | None = None
 
     @property
     def inputs(self) -> Mapping[TableName, Pinned]:

@@ -33,7 +33,8 @@ def whole_inputs(
     for name, pinned in pins.items():
         if only is not None and name not in only:
             continue
-        rows = read_whole(spark, pinned, arrival=spec.merge is not None and pinned.is_log)
+        arrived = isinstance(spec.query, SqlQuery) and spec.query.arrived
+        rows = read_whole(spark, pinned, arrival=spec.merge is not None and pinned.is_log, arrived=arrived)
         if spec.lookup_on_duplicate == "any" and name in spec.lookups and isinstance(spec.query, SqlQuery):
             for join in spec.query.lookup_joins:
                 if join.table == name:

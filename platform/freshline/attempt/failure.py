@@ -8,9 +8,11 @@ import re
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors import AnalysisException, ParseException, PySparkException
 
+from freshline.declare.as_of_joins import DUPLICATE
 from freshline.declare.query import SqlQuery
 from freshline.declare.spec import Spec, TableSpec
 from freshline.errors import (
+    AsOfDuplicateError,
     CancelledError,
     EngineError,
     ForbiddenQueryError,
@@ -42,6 +44,8 @@ GONE = (
 )
 # What a task says of its rows (`[CAST_INVALID_INPUT] The value ..`), below what Spark says of the task.
 CAUSE = re.compile(r"^Caused by: .*?(\[(?!DELTA_|INTERNAL_ERROR|TASK_)[A-Z][A-Z0-9_.]+\] .*)$", re.MULTILINE)
+# What an as-of join says of two versions: which join of the query, and their key and time.
+TWO_VERSIONS = re.compile(rf"{DUPLICATE} (\d+) (\{{.*\}})")
 # All that py4j says of a call during which the JVM was killed.
 NO_ANSWER = re.compile(r"An error occurred while calling \S+\s*")
 
@@ -68,14 +72,29 @@ def translate(error: Exception, spec: Spec, cancellation: Cancellation) -> Fresh
         return SourceError(f"rows of an input are no longer there: {_sentence(text)}", where=where)
     if isinstance(error, AnalysisException | ParseException):
         return QueryError(f"Spark refuses the query: {_sentence(text)}", where=_place(spec, text))
+    if isinstance(error, PySparkException | Py4JError):
+        return _two_versions(spec, text) or _failed_query(error, spec, text)
+    return RefreshError(f"{type(error).__name__}: {_sentence(text)}", where=where)
+
+
+def _failed_query(error: PySparkException | Py4JError, spec: Spec, text: str) -> FreshlineError:
+    """The error for a query that Spark began to run."""
     if isinstance(error, PySparkException):
         return QueryError(f"the query failed while it ran: {_sentence(text)}", where=_place(spec, text))
-    if isinstance(error, Py4JError):
-        causes = CAUSE.findall(text)
-        if causes:
-            return QueryError(f"the query failed while it ran: {causes[-1]}", where=_place(spec, text))
-        return RefreshError(f"Spark failed: {_sentence(text)}", where=where)
-    return RefreshError(f"{type(error).__name__}: {_sentence(text)}", where=where)
+    causes = CAUSE.findall(text)
+    if causes:
+        return QueryError(f"the query failed while it ran: {causes[-1]}", where=_place(spec, text))
+    return RefreshError(f"Spark failed: {_sentence(text)}", where=str(spec.name))
+
+
+def _two_versions(spec: Spec, text: str) -> AsOfDuplicateError | None:
+    """The error for two versions of one key and time, where an as-of join of the query tells of them."""
+    found = TWO_VERSIONS.search(text)
+    if found is None or not isinstance(spec, TableSpec) or not isinstance(spec.query, SqlQuery):
+        return None
+    joins = {join.number: join for join in spec.query.as_of_joins}
+    join = joins.get(int(found[1]))
+    return None if join is None else AsOfDuplicateError(str(spec.name), str(join.table), found[2])
 
 
 def translate_statement(error: Exception) -> FreshlineError:

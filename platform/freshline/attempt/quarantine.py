@@ -58,7 +58,9 @@ def commit_quarantine(
     path = runtime.warehouse.quarantine(spec.name)
     if not exists(path):
         create_table(spark, path, schema, history_seconds=HISTORY_SECONDS)
-    side = replace(receipt, positions={}, rows_out=receipt.rejected, rejected=0, violations={}, planned=None)
+    side = replace(
+        receipt, positions={}, rows_out=receipt.rejected, rejected=0, violations={}, planned=None, event_time=None
+    )
     if write_and_read_back(lambda: append_rows(rows, path, side, count=count), path, side) is None:
         raise FencedError(
             "another writer's rows came to the quarantine table meanwhile. Ask again.", where=str(spec.name)

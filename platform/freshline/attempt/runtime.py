@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -47,8 +47,17 @@ def utc_now() -> datetime:
 class PythonTables(Protocol):
     """Runs the functions of tables written in Python, elsewhere than in the engine's own process."""
 
-    def compute(self, spec: TableSpec, inputs: Sequence[Pinned], cancellation: Cancellation) -> str:
-        """Call a table's function on its inputs at their positions; the result is the global temporary view named."""
+    def compute(
+        self,
+        spec: TableSpec,
+        inputs: Sequence[Pinned],
+        cancellation: Cancellation,
+        views: Mapping[TableName, str] = ...,
+    ) -> str:
+        """Call a table's function on its inputs at their positions; the result is the global temporary view named.
+
+        Inputs in `views` are global temporary views with some of their rows.
+        """
         ...
 
     def drop(self, view: str) -> None:

@@ -104,7 +104,17 @@ def status_text(statuses: Sequence[TableStatus], now: datetime) -> str:
     errors = [f"{status.table}: {line_of(status.error)}" for status in statuses if status.error]
     problems = [f"{status.table}: {printable(problem)}" for status in statuses for problem in status.problems]
     intentions = [line for status in statuses for line in intention_lines(status)]
-    return "\n".join([text, *intentions, *errors, *problems])
+    return "\n".join([text, *watermark_lines(statuses), *intentions, *errors, *problems])
+
+
+def watermark_lines(statuses: Sequence[TableStatus]) -> list[str]:
+    """One sentence for each table with a watermark, or without one although a source of it has one."""
+    lines = []
+    for status in statuses:
+        if status.watermark_held_by:
+            at = "none yet" if status.watermark is None else f"{status.watermark:%Y-%m-%d %H:%M:%S}"
+            lines.append(f"{status.table}: watermark {at}, held up by {', '.join(status.watermark_held_by)}")
+    return lines
 
 
 def status_cells(status: TableStatus, now: datetime) -> list[str]:

@@ -18,6 +18,7 @@ from typing import Any
 import deltalake
 from deltalake.exceptions import DeltaError
 
+from freshline.declare.connector import WATERMARK
 from freshline.declare.names import TableName
 from freshline.errors import SourceError
 from freshline.plan.changes import ChangeKind, Changes
@@ -452,13 +453,19 @@ def classify(name: TableName, path: Path, before: TablePosition | None, after: T
     rows = sum(changed_rows(commit) for commit in commits)
     old, new = open_table(path, before.version), open_table(path, after.version)
     if any("metaData" in action for commit in commits for action in commit.actions) and (
-        old.schema().to_json() != new.schema().to_json()
+        _columns(old, log=log) != _columns(new, log=log)
     ):
         return Changes(name, before, after, ChangeKind.SCHEMA_CHANGED, log=log, rows=rows)
     feed = all(table.metadata().configuration.get("delta.enableChangeDataFeed") == "true" for table in (old, new))
     files = tuple(str(add["path"]) for add in added)
     kind = max((_kind_of(commit) for commit in commits), key=_order)
     return Changes(name, before, after, kind, log=log, change_feed=feed, added_files=files, rows=rows)
+
+
+def _columns(table: deltalake.DeltaTable, *, log: bool) -> list[Any]:
+    """The columns of a table as JSON; of a log without the one that it gains with a watermark, which changes no row."""
+    fields: list[Any] = json.loads(table.schema().to_json())["fields"]
+    return [field for field in fields if not log or field["name"] != WATERMARK]
 
 
 def _restored_seq(path: Path, commit: Commit) -> int:

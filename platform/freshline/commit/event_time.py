@@ -1,107 +1,191 @@
 """How far the events of a log table have come, by the receipts and rows of its log alone.
 
-The receipt of a batch has the watermark before it; the rows of the batch move it on. So the watermark after the newest
-batch needs that batch only, and is the same whoever asks, after a restart too. It never goes back. An event that is
-further ahead of its arrival than `watermark.max-ahead` moves nothing: one clock that is wrong would make every later
-row late for good.
+The receipt of each batch has it (`freshline.plan.watermark`). Rows are read only where the receipt does not: the log is
+of an earlier commit, or its watermark was declared after the batch.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import deltalake
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from freshline.commit.delta_log import Newest, greatest_time, read_newest
-from freshline.declare.spec import SourceSpec, Watermark
+from freshline.commit.delta_log import greatest_time, read_commit, read_newest, receipt_at
+from freshline.commit.warehouse import Warehouse
+from freshline.declare.closing import Closing
+from freshline.declare.connector import INGESTED_AT
+from freshline.declare.mode import driving_inputs
+from freshline.declare.names import TableName
+from freshline.declare.query import SqlQuery
+from freshline.declare.spec import SourceSpec, Spec, TableSpec
+from freshline.plan.position import Position, TablePosition
+from freshline.plan.receipt import Receipt
+from freshline.plan.watermark import (
+    WHOLE_SOURCE,
+    EventTime,
+    PartitionTime,
+    TableWatermark,
+    WatermarkRules,
+    earlier,
+    least_watermark,
+    rules_of,
+    source_watermark,
+)
 
 _MICROSECONDS = pa.timestamp("us")
-_SEQ, _INGESTED_AT = "_freshline_seq", "_freshline_ingested_at"
 
 
-@dataclass(frozen=True)
-class Passed:
-    """What one batch did: the watermark after it, and how many rows came behind the one before it or too far ahead."""
-
-    watermark: datetime | None
-    late: int
-    ahead: int
-
-
-def watermark_after(spec: SourceSpec, path: Path, newest: Newest | None) -> datetime | None:
-    """The time before which a row that comes now is late; None before the first event, or without a watermark."""
-    receipt = None if newest is None else newest.receipt
-    if spec.watermark is None or newest is None or receipt is None:
+def recorded_event_time(spec: SourceSpec, receipt: Receipt | None) -> EventTime | None:
+    """What a receipt says of the watermark that is declared now; None where it says nothing, or not all of it."""
+    found = None if receipt is None else receipt.event_time
+    if spec.watermark is None or found is None or not found.partitions:
         return None
-    column = spec.stored_column(spec.watermark.column)
-    before = receipt.watermark.get(column)
-    if before is None and receipt.seq > 1:
-        # Batches from before the watermark was declared, or kept in receipts: all of them count.
-        greatest = greatest_time(path, newest.version, column)
-        if greatest is None or greatest > _arrived(path, newest.version) + timedelta(seconds=spec.max_ahead_seconds):
-            greatest = _greatest(_events(path, newest.version, column, None), spec.max_ahead_seconds)
-        return _moved(None, greatest, spec.watermark)
-    seq = receipt.seq if receipt.restored is None else receipt.restored
-    events = _events(path, newest.version, column, seq)
-    return _moved(before, _greatest(events, spec.max_ahead_seconds), spec.watermark)
+    return found if found.column.lower() == spec.stored_column(spec.watermark.column).lower() else None
 
 
-def passed_by(spec: SourceSpec, path: Path, version: int, seq: int, before: datetime | None) -> Passed:
-    """What the rows of one batch did to the watermark before it."""
-    assert spec.watermark is not None
-    events = _events(path, version, spec.stored_column(spec.watermark.column), seq)
-    times = events["event"]
-    late = 0 if before is None else _count(pc.less(times, _scalar(before)))
-    ahead = _count(pc.greater(times, _limits(events, spec.max_ahead_seconds)))
-    return Passed(_moved(before, _greatest(events, spec.max_ahead_seconds), spec.watermark), late, ahead)
+def event_time_after(
+    spec: SourceSpec, path: Path, version: int, receipt: Receipt | None, now: datetime
+) -> EventTime | None:
+    """What a log table knows of its events after a batch; None before the first, or without a watermark.
+
+    `receipt` is that of the batch, `version` one that has its rows and no later ones. Every partition counts as active
+    at `now` where the receipt does not say it. Reads the rows of the whole log then.
+    """
+    if spec.watermark is None or receipt is None:
+        return None
+    recorded = recorded_event_time(spec, receipt)
+    if recorded is not None:
+        return recorded
+    column, rules = spec.stored_column(spec.watermark.column), rules_of(spec)
+    greatest = _greatest_times(spec, path, version, column, rules)
+    times = list(greatest.values())
+    floors = [earlier(min(times), rules.delay_seconds)] if times else []
+    if receipt.event_time is not None and receipt.event_time.column.lower() == column.lower():
+        floors += [] if receipt.event_time.watermark is None else [receipt.event_time.watermark]
+    if column in receipt.watermark:
+        # Earlier commits knew no partitions: the greatest time of all moved their watermark, which does not go back.
+        floors += [receipt.watermark[column], *([earlier(max(times), rules.delay_seconds)] if times else [])]
+    watermark = max(floors, default=None)
+    return EventTime(column, watermark, watermark, {name: PartitionTime(time, now) for name, time in greatest.items()})
 
 
-def newest_event(spec: SourceSpec, path: Path) -> datetime | None:
+def watermark_of(
+    specs: Mapping[TableName, Spec], warehouse: Warehouse, name: TableName, position: TablePosition | None = None
+) -> TableWatermark | None:
+    """The watermark of a table or source at a position, by default at its newest version.
+
+    That of a table is the least of its driving inputs', at the positions in its receipt, or later where no row of the
+    input has changed since. None where no source behind it
+    declares a watermark. Reads receipts only. Raises SourceError for a log that cannot be read.
+    """
+    spec = specs[name]
+    if not _has_watermark(specs, spec):
+        return None
+    receipt = _receipt(warehouse.location(spec), position)
+    if isinstance(spec, SourceSpec):
+        return source_watermark(str(name), recorded_event_time(spec, receipt))
+    if spec.closes_windows and spec.final is not None:
+        # Rows are there up to where windows are closed, and windows are closed so much later.
+        until = None if receipt is None else receipt.closed_until
+        return TableWatermark(
+            None if until is None else until - timedelta(seconds=spec.final.lateness_seconds), (str(name),)
+        )
+    inputs = []
+    for each in driving_inputs(spec):
+        read = None if receipt is None else receipt.table_position(each)
+        found = None if read is None else watermark_of(specs, warehouse, each, read)
+        inputs.append(found or TableWatermark(None, (str(each),)))
+    return least_watermark(inputs)
+
+
+def closing_of(
+    specs: Mapping[TableName, Spec],
+    warehouse: Warehouse,
+    spec: TableSpec,
+    positions: Mapping[TableName, Position],
+    receipt: Receipt | None,
+) -> Closing | None:
+    """The windows of a table with EMIT FINAL that are closed at these positions of its inputs and not in its receipt.
+
+    None for a table without such windows.
+    """
+    if not spec.closes_windows:
+        return None
+    inputs = []
+    for name in spec.driving:
+        position = positions[name]
+        found = watermark_of(specs, warehouse, name, position) if isinstance(position, TablePosition) else None
+        inputs.append(found or TableWatermark(None))
+    ends = spec.query.ends if isinstance(spec.query, SqlQuery) and spec.final is not None else None
+    if ends is not None and spec.final is not None:
+        ends = (ends[0] + spec.final.lateness, ends[1])
+    return Closing.between(None if receipt is None else receipt.closed_until, least_watermark(inputs).at, ends)
+
+
+def _has_watermark(specs: Mapping[TableName, Spec], spec: Spec) -> bool:
+    if isinstance(spec, SourceSpec):
+        return spec.is_log and spec.watermark is not None
+    return any(_has_watermark(specs, specs[each]) for each in driving_inputs(spec))
+
+
+def _receipt(path: Path, position: TablePosition | None) -> Receipt | None:
+    newest = read_newest(path)
+    if newest is None:
+        return None
+    # Commits without rows move a watermark, and are nothing to read: who has read what was before has read them too.
+    if position is None or _has_same_rows(path, position.version, newest.version):
+        return newest.receipt
+    return receipt_at(path, position.version)
+
+
+def _has_same_rows(path: Path, version: int, later: int) -> bool:
+    """Whether no commit after a version up to a later one changed rows; False where one is gone from the log."""
+    commits = (read_commit(path, between) for between in range(version + 1, later + 1))
+    return version <= later and all(commit is not None and not commit.changes_data for commit in commits)
+
+
+def newest_event(spec: SourceSpec, path: Path, now: datetime) -> datetime | None:
     """The time of the newest event that was not too far ahead."""
-    watermark = watermark_after(spec, path, read_newest(path))
-    if watermark is None or spec.watermark is None:
+    newest = read_newest(path)
+    if newest is None:
         return None
-    return watermark + timedelta(seconds=spec.watermark.delay_seconds)
+    found = event_time_after(spec, path, newest.version, newest.receipt, now)
+    return None if found is None else found.greatest
 
 
-def _moved(before: datetime | None, greatest: datetime | None, watermark: Watermark) -> datetime | None:
-    after = None if greatest is None else greatest - timedelta(seconds=watermark.delay_seconds)
-    return max((time for time in (before, after) if time is not None), default=None)
-
-
-def _events(path: Path, version: int, column: str, seq: int | None) -> pa.Table:
-    """When the events of a batch were, and when they arrived; of all batches for None."""
-    dataset = deltalake.DeltaTable(str(path), version=version).to_pyarrow_dataset()
-    wanted = None if seq is None else ds.field(_SEQ) == seq
+def _greatest_times(
+    spec: SourceSpec, path: Path, version: int, column: str, rules: WatermarkRules
+) -> dict[str, datetime]:
+    """By source partition, the greatest time of the rows of a version that was not too far ahead of its arrival."""
+    ahead = timedelta(seconds=rules.max_ahead_seconds)
+    partition = spec.connection.partition
+    if partition is None:
+        # The log's statistics have it, unless it is one that may be too far ahead.
+        greatest = greatest_time(path, version, column)
+        arrived = greatest_time(path, version, INGESTED_AT)
+        if greatest is not None and arrived is not None and greatest <= arrived + ahead:
+            return {WHOLE_SOURCE: greatest}
     # A TIMESTAMP_NTZ has no zone: it is taken as UTC, as everywhere here.
-    columns = {name: ds.field(of).cast(_MICROSECONDS) for name, of in (("event", column), ("arrived", _INGESTED_AT))}
-    return dataset.to_table(columns=columns, filter=wanted)
-
-
-def _arrived(path: Path, version: int) -> datetime:
-    """A time at which rows of this version had arrived; the least that they can have, where the log does not tell."""
-    return greatest_time(path, version, _INGESTED_AT) or datetime.min.replace(tzinfo=UTC)
-
-
-def _greatest(events: pa.Table, max_ahead_seconds: float) -> datetime | None:
-    within = events.filter(pc.less_equal(events["event"], _limits(events, max_ahead_seconds)))
-    greatest = pc.max(within["event"]).as_py()
-    return None if greatest is None else greatest.replace(tzinfo=UTC)
-
-
-def _limits(events: pa.Table, max_ahead_seconds: float) -> Any:
-    return pc.add(events["arrived"], pa.scalar(timedelta(seconds=max_ahead_seconds), pa.duration("us")))
-
-
-def _scalar(moment: datetime) -> pa.Scalar:
-    return pa.scalar(moment.astimezone(UTC).replace(tzinfo=None), _MICROSECONDS)
-
-
-def _count(mask: Any) -> int:
-    return int(pc.sum(mask).as_py() or 0)
+    columns = {name: ds.field(of).cast(_MICROSECONDS) for name, of in (("event", column), ("arrived", INGESTED_AT))}
+    if partition is not None:
+        columns["partition"] = ds.field(partition).cast(pa.string())
+    found: dict[str, datetime] = {}
+    dataset = deltalake.DeltaTable(str(path), version=version).to_pyarrow_dataset()
+    for batch in dataset.to_batches(columns=columns):
+        limits = pc.add(batch["arrived"], pa.scalar(ahead, pa.duration("us")))
+        rows = pa.Table.from_batches([batch]).filter(pc.less_equal(batch["event"], limits))
+        if partition is None:
+            times = {WHOLE_SOURCE: pc.max(rows["event"]).as_py()}
+        else:
+            grouped = rows.group_by("partition").aggregate([("event", "max")]).to_pydict()
+            times = dict(zip(grouped["partition"], grouped["event_max"], strict=True))
+        for name, time in times.items():
+            if time is not None:
+                known = time.replace(tzinfo=UTC)
+                found[name] = max(known, found.get(name, known))
+    return found

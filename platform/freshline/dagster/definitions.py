@@ -103,6 +103,7 @@ def build_assets(
                 lineages.get(name),
                 {read: keys[read] for read in read_partitioned(graph, name)},
                 graph.order.index(name),
+                graph.specs,
             ),
             project.connect,
         )

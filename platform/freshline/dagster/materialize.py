@@ -29,6 +29,7 @@ from dagster import (
 )
 
 from freshline.commit import delta_log
+from freshline.commit.event_time import watermark_of
 from freshline.commit.warehouse import Warehouse
 from freshline.dagster.asset import step_name
 from freshline.dagster.columns import column_schema
@@ -84,7 +85,8 @@ class Materialization:
 
     `behind` are partitioned tables that a partitioned one reads, with their keys. Dagster cannot map partitions in a
     run without any, so they are no inputs of the step: without partitions the engine is asked for them first, with
-    partitions the step waits for theirs. `place` is the table's in the order of the graph.
+    partitions the step waits for theirs. `place` is the table's in the order of the graph, `specs` are the graph's
+    declarations, by which its watermark is found.
     """
 
     spec: Spec
@@ -93,6 +95,7 @@ class Materialization:
     lineage: TableColumnLineage | None = None
     behind: Mapping[TableName, AssetKey] = field(default_factory=dict)
     place: int = 0
+    specs: Mapping[TableName, Spec] = field(default_factory=dict)
 
     @property
     def name(self) -> TableName:
@@ -345,16 +348,24 @@ def version_metadata(asked: Materialization, version: int) -> dict[str, Any]:
         metadata["dagster/column_schema"] = schema
     if asked.lineage is not None:
         metadata["dagster/column_lineage"] = asked.lineage
+    watermark = watermark_of(asked.specs, asked.warehouse, asked.name) if asked.name in asked.specs else None
+    if watermark is not None and watermark.at is not None:
+        metadata["watermark"] = MetadataValue.timestamp(watermark.at)
+    if watermark is not None:
+        metadata["watermark_held_by"] = ", ".join(watermark.held_by)
     return metadata
+
+
+# What of an outcome is shown as it is.
+OUTCOME = (
+    *("version", "strategy", "reason", "mode", "refreshes"),
+    *("rows_in", "rows_out", "rejected", "late_rows", "ahead_rows"),
+)
 
 
 def outcome_metadata(outcome: Mapping[str, Any], now: datetime) -> dict[str, Any]:
     """An outcome under stable names; a value that there is not has no row."""
-    metadata: dict[str, Any] = {
-        key: outcome[key]
-        for key in ("version", "strategy", "reason", "mode", "refreshes", "rows_in", "rows_out", "rejected")
-        if outcome.get(key) is not None
-    }
+    metadata: dict[str, Any] = {key: outcome[key] for key in OUTCOME if outcome.get(key) is not None}
     for key in ("seconds", "cpu_seconds"):
         if outcome.get(key) is not None:
             metadata[key] = round(float(outcome[key]), 3)

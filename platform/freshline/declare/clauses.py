@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from freshline.declare.closing import Final
 from freshline.declare.freshness import Freshness
 from freshline.declare.location import Location, Written
 from freshline.declare.names import TableName
@@ -39,6 +40,7 @@ class TableClauses:
     watermark: Written[Watermark] | None = None
     constraints: tuple[Written[Constraint], ...] = ()
     options: Mapping[str, Written[str]] = field(default_factory=dict)
+    final: Written[Final] | None = None
 
 
 @dataclass(frozen=True)
@@ -61,11 +63,13 @@ class Declaration:
     """A judged declaration: its spec, and the lines of its clauses for what only the graph can judge.
 
     The path of a source is still as written, and a freshness that was not stated is a placeholder:
-    both depend on the environment, so they are filled in when the project is read.
+    both depend on the environment, so they are filled in when the project is read. `late_rows` declares the table of
+    the rows that came too late for this one, None where there can be none.
     """
 
     spec: Spec
     lines: Mapping[str, int]
+    late_rows: Declaration | None = None
 
     @property
     def freshness_stated(self) -> bool:

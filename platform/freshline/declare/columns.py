@@ -175,6 +175,10 @@ def _verdict(column: exp.Column, scope: _Scope, *, aliases_first: bool) -> str:
     parts = [part.name for part in column.parts]
     if len(parts) == 1 and parts[0].lower() in _NOT_COLUMNS:
         return "fine"
+    star = column.parent
+    if len(parts) == 1 and isinstance(star, exp.Star) and isinstance(star.parent, exp.Column) and star.parent.table:
+        # What `r.* EXCEPT (a)` leaves out is a column of r.
+        parts = [star.parent.table, *parts]
     if aliases_first and (scope.yields is None or parts[0].lower() in scope.yields):
         return "fine"
     here: _Scope | None = scope

@@ -70,8 +70,11 @@ INGESTED_AT = "_freshline_ingested_at"
 FILE = "_freshline_file"
 RECORD = "_freshline_record"
 HASH = "_freshline_hash"
-OF_EVERY_LOG = (SEQ, INGESTED_AT, FILE, RECORD, HASH)
+WATERMARK = "_freshline_watermark"
+OF_EVERY_LOG = (SEQ, INGESTED_AT, FILE, RECORD, HASH, WATERMARK)
 WHEN_INGESTED: Mapping[str, Metadata] = {"ingested_at": Metadata("TIMESTAMP", INGESTED_AT)}
+# What every log with a WATERMARK knows beside its connector's metadata.
+WITH_WATERMARK: Mapping[str, Metadata] = {"watermark": Metadata("TIMESTAMP", WATERMARK)}
 
 
 @dataclass(frozen=True)
@@ -138,7 +141,9 @@ class Connector(ABC):
     `title` is the name in sentences (`a source of Kafka`). `options` are those of this connector alone. `has_lines`
     says that records are lines of files, so that formats that need a file's first line can be read. `is_log` says that
     rows arrive in a log table of ours, else the Delta table at `table_path` is read in place. `position` is how far a
-    log table has read, None where there is none. `kind` is what Dagster shows at the asset, None for the format's name.
+    log table has read, None where there is none. `partition` is the stored column that says which part of the source a
+    record is of, where each part has an order of its own, as in Kafka; None where the source is one. The watermark
+    follows the slowest part. `kind` is what Dagster shows at the asset, None for the format's name.
     """
 
     name: ClassVar[str]
@@ -148,6 +153,7 @@ class Connector(ABC):
     has_lines: ClassVar[bool] = False
     is_log: ClassVar[bool] = True
     position: ClassVar[type[Position] | None] = None
+    partition: ClassVar[str | None] = None
     kind: ClassVar[str | None] = None
 
     @classmethod

@@ -9,6 +9,8 @@ from functools import cached_property
 PART = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}\Z")
 # Columns that freshline adds to tables of its own begin with this, in any letter case.
 RESERVED_COLUMN = "_freshline"
+# So ends the name of the table of rows that came too late for a table with EMIT FINAL.
+LATE = "__late"
 # Delta refuses these in the names of columns.
 REFUSED_IN_COLUMN = re.compile(r"[ ,;{}()\n\t=]")
 
@@ -67,3 +69,12 @@ class TableName:
     @cached_property
     def _folded(self) -> tuple[str, ...]:
         return tuple(part.lower() for part in self.parts)
+
+
+def late_name(name: TableName) -> TableName:
+    """The table of the rows that came too late for a table with EMIT FINAL.
+
+    >>> str(late_name(TableName.parse("sales.per_minute")))
+    'sales.per_minute__late'
+    """
+    return TableName(name.namespace, name.name + LATE)

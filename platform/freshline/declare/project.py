@@ -15,6 +15,7 @@ from functools import cache as once
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from freshline.declare.as_of_joins import Versions
 from freshline.declare.cache import DeclarationCache
 from freshline.declare.clauses import Declaration
 from freshline.declare.connector import Place
@@ -22,7 +23,7 @@ from freshline.declare.graph import Graph, Thresholds, arrange, build_graph, col
 from freshline.declare.location import Location
 from freshline.declare.names import PART, TableName
 from freshline.declare.project_settings import find_project, read_settings
-from freshline.declare.query import SqlQuery
+from freshline.declare.query import SqlQuery, WindowInput
 from freshline.declare.rules import Problems, declaration_error
 from freshline.declare.settings import Settings, provide_state
 from freshline.declare.spec import SourceSpec, Spec, TableSpec
@@ -30,6 +31,17 @@ from freshline.errors import DeclarationError
 
 if TYPE_CHECKING:
     from freshline.declare.python_loading import PythonLoader
+
+# What is known of a table's inputs by name: their columns, which are logs, and how as-of joins meet their rows.
+Resolve = Callable[
+    [
+        Declaration,
+        Mapping[TableName, tuple[str, ...] | None],
+        frozenset[TableName],
+        Mapping[TableName, Versions | None],
+    ],
+    TableSpec,
+]
 
 __all__ = ["find_project", "read_declarations", "read_project", "read_settings"]
 
@@ -121,13 +133,18 @@ def _read(
         keys[declaration.spec.name] = key
 
     def resolve(
-        declaration: Declaration, inputs: Mapping[TableName, tuple[str, ...] | None], logs: frozenset[TableName]
+        declaration: Declaration,
+        inputs: Mapping[TableName, tuple[str, ...] | None],
+        logs: frozenset[TableName],
+        versions: Mapping[TableName, Versions | None],
     ) -> TableSpec:
-        facts = json.dumps([[str(n), c, n in logs] for n, c in inputs.items()])
-        key = resolved.key(keys[declaration.spec.name], facts)
+        spec = declaration.spec
+        declared = (spec.late_rows_of if isinstance(spec, TableSpec) else None) or spec.name
+        facts = json.dumps([[str(n), c, n in logs, repr(versions[n])] for n, c in inputs.items()])
+        key = resolved.key(keys[declared], facts, str(spec.name))
         found = resolved.get(key)
         if found is None:
-            found = _resolve(declaration, inputs, logs)
+            found = _resolve(declaration, inputs, logs, versions)
             resolved.put(key, found)
         return found
 
@@ -319,11 +336,14 @@ def _declare(clauses: object, name: TableName) -> Declaration:
 
 
 def _resolve(
-    declaration: Declaration, inputs: Mapping[TableName, tuple[str, ...] | None], logs: frozenset[TableName]
+    declaration: Declaration,
+    inputs: Mapping[TableName, tuple[str, ...] | None],
+    logs: frozenset[TableName],
+    versions: Mapping[TableName, Versions | None],
 ) -> TableSpec:
     from freshline.declare.table import resolve_table
 
-    return resolve_table(declaration, inputs, logs)
+    return resolve_table(declaration, inputs, logs, versions)
 
 
 def _graph(
@@ -331,10 +351,11 @@ def _graph(
     broken: frozenset[TableName],
     settings: Settings,
     environ: Mapping[str, str],
-    resolve: Callable[[Declaration, Mapping[TableName, tuple[str, ...] | None], frozenset[TableName]], TableSpec],
+    resolve: Resolve,
     problems: Problems,
 ) -> Graph:
-    ordered = arrange(declarations, broken, problems)
+    late = [declaration.late_rows for declaration in declarations if declaration.late_rows is not None]
+    ordered = arrange([*declarations, *late], broken, problems)
     settled: dict[TableName, Declaration] = {}
     for declaration in ordered:
         spec = declaration.spec
@@ -346,7 +367,8 @@ def _graph(
         inputs = {read: columns_of(settled[read].spec) for read in spec.reads}
         logs = frozenset(read for read in spec.reads if _is_log(settled[read].spec))
         try:
-            settled[spec.name] = replace(declaration, spec=resolve(declaration, inputs, logs))
+            versions = {read: settled[read].spec.versions for read in spec.reads}
+            settled[spec.name] = replace(declaration, spec=resolve(declaration, inputs, logs, versions))
             _check_window_times(spec, settled, problems)
         except DeclarationError as error:
             problems.extend(error)
@@ -361,12 +383,16 @@ def _check_window_times(spec: TableSpec, settled: Mapping[TableName, Declaration
     """That windows are made of times, of sources whose columns are declared; of others the refresh looks at it."""
     if not isinstance(spec.query, SqlQuery) or not spec.query.window_times:
         return
-    sources = {read: source for read in spec.reads if isinstance(source := settled[read].spec, SourceSpec)}
-    types = {name: {column.name.lower(): column.type for column in source.columns} for name, source in sources.items()}
+    inputs = {read: _window_input(settled[read].spec) for read in spec.reads}
     for time in spec.query.window_times:
-        error = time.check(types, spec.written_at.path)
+        error = time.check(inputs, spec.written_at.path)
         if error is not None:
             problems.extend(error)
+
+
+def _window_input(spec: Spec) -> WindowInput:
+    types = {column.name.lower(): column.type for column in spec.columns} if isinstance(spec, SourceSpec) else {}
+    return WindowInput(types, spec.primary_key)
 
 
 def _is_log(spec: Spec) -> bool:

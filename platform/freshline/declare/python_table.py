@@ -77,6 +77,8 @@ def table(
     comment: str | None = None,
     mode: str | None = None,
     options: Mapping[str, Any] | None = None,
+    keys: Mapping[str, str | Sequence[str]] | None = None,
+    append: str | None = None,
 ) -> Callable[[F], F]: ...
 
 
@@ -112,6 +114,8 @@ def table(
     comment: str | None = None,
     mode: str | None = None,
     options: Mapping[str, Any] | None = None,
+    keys: Mapping[str, str | Sequence[str]] | None = None,
+    append: str | None = None,
 ) -> F | Callable[[F], F] | None:
     """Declare a materialized table.
 
@@ -125,6 +129,11 @@ def table(
     `constraints` are conditions by name, each alone or with what becomes of a row that does not meet it, such as
     {"positive": ("amount > 0", "DROP ROW")};
     `options` are those of WITH.
+
+    With `keys`, such as {"orders": "customer", "visit": "customer_id"}, changes of these inputs are followed: the
+    function is called with the rows of the affected keys only. That promises that the rows of a key follow from the
+    rows of this key alone. The result has the column, or columns, that the first input names. With `append`, each row
+    of that input gives rows of the result by itself. Both promises are tried out when the table is computed in full.
     """
     line = _calling_line()
     given = {
@@ -139,6 +148,8 @@ def table(
         "comment": comment,
         "mode": mode,
         "options": options or {},
+        "keys": keys,
+        "append": append,
     }
     if function is not None:
         _note(Note("table", line, given, function))
@@ -346,7 +357,43 @@ class _NoteReader:
             read_by = self.input(parameter)
             if read_by is not None:
                 inputs.append(read_by)
-        return PythonQuery(self.at.path, function.__name__, tuple(inputs), code_hash)
+        return PythonQuery(
+            self.at.path, function.__name__, tuple(inputs), code_hash, self.keys(inputs), self.append(inputs)
+        )
+
+    def keys(self, inputs: Sequence[PythonInput]) -> tuple[tuple[TableName, tuple[str, ...]], ...]:
+        given = self.note.given["keys"]
+        if given is None:
+            return ()
+        if not isinstance(given, Mapping) or not given:
+            self.refuse(f"keys is {given!r}. It is a mapping of inputs to columns, such as {{'orders': 'customer'}}.")
+            return ()
+        if self.note.given["append"] is not None:
+            self.refuse("a table has keys or append, not both. Remove one.")
+        found: list[tuple[TableName, tuple[str, ...]]] = []
+        for name, columns in given.items():
+            table = self.driving_input("keys", name, inputs)
+            named = (columns,) if isinstance(columns, str) else columns
+            if not isinstance(named, (list, tuple)) or not named or not all(isinstance(one, str) for one in named):
+                self.refuse(f"keys of {name!r} are {columns!r}. They are a column, or a list of columns.")
+            elif table is not None:
+                found.append((table, tuple(named)))
+        if len({len(columns) for _, columns in found}) > 1:
+            self.refuse("keys name as many columns of each input, in the same order.")
+        return tuple(found)
+
+    def append(self, inputs: Sequence[PythonInput]) -> TableName | None:
+        given = self.note.given["append"]
+        return None if given is None else self.driving_input("append", given, inputs)
+
+    def driving_input(self, argument: str, given: object, inputs: Sequence[PythonInput]) -> TableName | None:
+        """The input that is named, whose changes make new rows."""
+        known = [item.name for item in inputs if not item.lookup]
+        found = next((name for name in known if str(name).lower() == str(given).strip().lower()), None)
+        if found is None:
+            there = ", ".join(map(str, known)) or "nothing"
+            self.refuse(f"{argument} names {given!r}, which the function does not read. It reads {there}.")
+        return found
 
     def input(self, parameter: inspect.Parameter) -> PythonInput | None:
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):

@@ -1,16 +1,18 @@
 """The query of a table, kept as it was written.
 
-Spark runs the text of the declaration. freshline only cuts and inserts at places that the parser found: it
-names the view to read for each table, takes out `FOR SYSTEM_TIME AS OF PROCTIME()`, puts the pinned version in
-the place of `version_of(d)`, and adds columns of its own to the outermost select list. Nothing is printed
-back from a syntax tree, so nothing of the user's SQL can change on the way.
+Spark runs the text of the declaration. freshline only cuts and inserts at places that the parser found: it names the
+view to read for each table, takes out `FOR SYSTEM_TIME AS OF ..`, puts the pinned version in the place of
+`version_of(d)` and the time of the next version beside each in an as-of join, and adds columns of its own to the
+outermost select list. Nothing is printed back from a syntax tree, so nothing of the user's SQL can change on the way.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from freshline.declare.as_of_joins import AsOfJoin
+from freshline.declare.closing import Closing, moment
 from freshline.declare.location import Location
 from freshline.declare.names import TableName
 from freshline.declare.rules import declaration_error
@@ -56,22 +58,23 @@ class LookupJoin:
 
 @dataclass(frozen=True)
 class WindowTime:
-    """A column by which rows are put into windows: one of `table`, None where that is a query in parentheses."""
+    """A column by which rows are put into windows: one of `table`, None where that is a query in parentheses.
+
+    Where rows are counted, `order` has the columns that tell them apart: those of the key and of the order.
+    """
 
     function: str
     table: TableName | None
     column: str
     line: int
+    order: tuple[str, ...] | None = None
 
-    def check(self, types: Mapping[TableName, Mapping[str, str]], path: str) -> DeclarationError | None:
-        """The error for a column that is no time; `types` are those of the tables whose columns are known.
-
-        Columns are in lower case there, and types are Spark's in upper case.
-        """
-        known = {} if self.table is None else types.get(self.table, {})
-        found = known.get(self.column.lower())
+    def check(self, inputs: Mapping[TableName, WindowInput], path: str) -> DeclarationError | None:
+        """The error for a column that is no time, and for an order in which rows may be equal; `path` is the file."""
+        known = WindowInput() if self.table is None else inputs.get(self.table, WindowInput())
+        found = known.types.get(self.column.lower())
         if found is None or found.startswith("TIMESTAMP"):
-            return None
+            return self._check_order(known, path)
         return declaration_error(
             "WINDOW_TIME",
             f"{self.function} puts rows into windows by {self.column}, which is {found} and no TIMESTAMP. Name another "
@@ -79,6 +82,36 @@ class WindowTime:
             f"(SELECT *, CAST({self.column} AS TIMESTAMP) AS at FROM {self.table}).",
             Location(path, self.line),
         )
+
+    def _check_order(self, known: WindowInput, path: str) -> DeclarationError | None:
+        if self.order is None:
+            return None
+        named = {name.lower() for name in self.order}
+        if known.primary_key and named.issuperset(name.lower() for name in known.primary_key):
+            return None
+        if known.primary_key:
+            said = f"Add the PRIMARY KEY of {self.table} to ORDER BY: {', '.join(known.primary_key)}."
+        elif self.table is not None:
+            said = f"{self.table} has no PRIMARY KEY. Declare one, and add it to ORDER BY."
+        else:
+            said = "Of a query that is not known. Declare it as a table with a PRIMARY KEY, and name that."
+        return declaration_error(
+            "COUNT_ORDER",
+            f"{self.function} counts rows in an order in which two may be equal, so that each refresh could put others "
+            f"into a window. {said}",
+            Location(path, self.line),
+        )
+
+
+@dataclass(frozen=True)
+class WindowInput:
+    """What is known of a table whose rows are put into windows.
+
+    `types` are Spark's in upper case, of columns in lower case: of those whose type is known.
+    """
+
+    types: Mapping[str, str] = field(default_factory=dict)
+    primary_key: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -89,7 +122,10 @@ class SqlQuery:
     added to the outermost SELECT (the place of its FROM), None for a set operation or a query without FROM.
     `meaning` is the query without comments and layout: two queries with equal meaning are the same query.
     `written` is the query of the file: `text` differs from it where window table functions are written out, line by
-    line the same. `window_times` are the columns by which these put rows into windows.
+    line the same. `window_times` are the columns by which these put rows into windows. `as_of_joins` are in the order
+    of the text. `moments` are the places of the bounds of FINAL windows, with the name of each and what it is less;
+    `closing` has them for one refresh, None for all windows; `ends` is as in `LoweredQuery`. With `arrived`, logs are
+    read with what their rows have beside the declared columns (`freshline.declare.closing`).
     """
 
     text: str
@@ -103,6 +139,11 @@ class SqlQuery:
     meaning: str
     written: str
     window_times: tuple[WindowTime, ...] = ()
+    as_of_joins: tuple[AsOfJoin, ...] = ()
+    moments: tuple[tuple[Span, str, int], ...] = ()
+    closing: Closing | None = None
+    arrived: bool = False
+    ends: tuple[int, int] | None = None
 
     @property
     def reads(self) -> tuple[TableName, ...]:
@@ -130,16 +171,23 @@ class SqlQuery:
         """
         views = views or {}
         edits: list[tuple[int, int, str]] = [(span.start, span.end, " ") for span in self.removed]
+        met_as_of = {join.start: join for join in self.as_of_joins}
         for reference in self.references:
-            view = f"`{views.get(reference.name, reference.name.view)}`"
+            read = views.get(reference.name, reference.name.view)
+            join = met_as_of.get(reference.span.start)
+            view = f"`{read}`" if join is None else join.rows(read)
             if not reference.has_alias:
                 view += f" AS `{reference.alias}`"
             edits.append((reference.span.start, reference.span.end, view))
+        for join in self.as_of_joins:
+            edits += join.edits()
         for span, name in self.qualifiers:
             edits.append((span.start, span.end, f"`{name.name}`"))
         for span, alias in self.version_calls:
             version = (versions or {}).get(alias.lower(), 0)
             edits.append((span.start, span.end, f"CAST({version} AS BIGINT)"))
+        for span, bound, less in self.moments:
+            edits.append((span.start, span.end, moment(self.closing, bound, less)))
         if select_also:
             if self.select_end is None:
                 raise ValueError("columns can only be added to a query that is one SELECT with a FROM")
@@ -164,13 +212,31 @@ class PythonQuery:
     """A table computed by a Python function of DataFrames.
 
     `path` is the file, relative to the project's root, and `function` the function's name in it. `code_hash` covers
-    the file and the project's own modules that it imports.
+    the file and the project's own modules that it imports. `keys` are promised by the declaration: pairs of an input
+    and its columns, such that rows of the result follow from the rows of inputs with the same values, and from nothing
+    else; the result has the columns of the first pair. `append` is the input of which each row gives rows by itself.
     """
 
     path: str
     function: str
     inputs: tuple[PythonInput, ...]
     code_hash: str
+    keys: tuple[tuple[TableName, tuple[str, ...]], ...] = ()
+    append: TableName | None = None
+
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        """The columns of the result that the promise is about; none without one by keys."""
+        return self.keys[0][1] if self.keys else ()
+
+    @property
+    def promise(self) -> str:
+        """What the declaration says of how rows of the result follow from rows of inputs, as a text; empty for nothing.
+
+        It is no part of the meaning: the rows are the same with and without it.
+        """
+        keys = "; ".join(f"{name}: {', '.join(columns)}" for name, columns in self.keys)
+        return (f"keys {keys}" if keys else "" if self.append is None else f"append {self.append}").lower()
 
     @property
     def reads(self) -> tuple[TableName, ...]:

@@ -23,11 +23,13 @@ from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError, SqlglotError
 from sqlglot.parsers.spark import SparkParser
 
+from freshline.declare.closing import AFTER, UNTIL, Final, written_moment
 from freshline.declare.functions import REFUSED_FUNCTIONS, TABLE_FUNCTIONS
 from freshline.declare.location import Location
 from freshline.declare.names import PART, TableName
-from freshline.declare.query import LookupJoin, Reference, Span, SqlQuery, WindowTime
+from freshline.declare.query import Reference, Span, SqlQuery, WindowTime
 from freshline.declare.rules import Problems, declaration_error
+from freshline.declare.system_time_joins import AsOfTime, SystemTimeJoins, is_name, offset_of
 from freshline.declare.tokens import Kind, Text, Token
 from freshline.declare.window_functions import WINDOWED, lower_windows
 from freshline.errors import DeclarationError
@@ -37,7 +39,8 @@ KEPT_TREES = 64
 FILE_FORMATS = frozenset("delta parquet json csv text orc avro xml binaryfile iceberg hudi".split())
 
 _NOT_A_QUERY = (exp.Command, exp.Insert, exp.Update, exp.Delete, exp.Merge, exp.Create, exp.Drop, exp.Into, exp.Block)
-_PROCTIME = ("FOR", "SYSTEM_TIME", "AS", "OF", "PROCTIME", "(", ")")
+_AS_OF = ("FOR", "SYSTEM_TIME", "AS", "OF")
+_PROCTIME = (*_AS_OF, "PROCTIME", "(", ")")
 _KEYWORDS = frozenset(Spark.Tokenizer.KEYWORDS)
 
 
@@ -72,15 +75,29 @@ class SparkSql(Spark):
             return node
 
 
-def parse_query(text: str, path: str, line: int) -> SqlQuery:
-    """Read one SELECT; `line` is the line of the file on which the text begins.
+def parse_query(text: str, path: str, line: int, final: Final | None = None) -> SqlQuery:
+    """Read one SELECT; `line` is the line of the file on which the text begins. With `final` its rows are final.
 
     Raises DeclarationErrors with everything that can be told at once.
     """
     try:
-        return _Parser(Text(text, path, line)).parse()
+        return _Parser(Text(text, path, line), final).parse()
     except RecursionError as error:
         raise too_deep(Location(path, line)) from error
+
+
+def parse_late_rows(text: str, path: str, line: int, final: Final) -> SqlQuery | None:
+    """The query of the rows that come too late for the windows of a FINAL query; None where that has no windows.
+
+    Of a query that `parse_query` has read.
+    """
+    late = lower_windows(Text(text, path, line), final).late
+    if late is None:
+        return None
+    whole = parse_query(text, path, line, final)
+    query = parse_query(late, path, line)
+    times = tuple(whole.window_times)
+    return replace(query, meaning=f"late {final.lateness} {whole.meaning}", window_times=times, arrived=True)
 
 
 def parse_structure(query: SqlQuery) -> exp.Query:
@@ -88,7 +105,7 @@ def parse_structure(query: SqlQuery) -> exp.Query:
 
     It is the one that `parse_query` looked at, as long as that is kept, so nobody may change it.
     """
-    calls = [span for span, _ in query.version_calls]
+    calls = [*(span for span, _ in query.version_calls), *(span for span, _, _ in query.moments)]
     return cast(exp.Query, _kept_trees(_covered(query.text, query.removed, calls))[0])
 
 
@@ -187,9 +204,9 @@ class _VersionCall:
 
 
 class _Parser:
-    def __init__(self, written: Text) -> None:
+    def __init__(self, written: Text, final: Final | None = None) -> None:
         self.written = written
-        self.lowered = lower_windows(written)
+        self.lowered = lower_windows(written, final)
         self.text = Text(self.lowered.text, written.path, written.first_line)
         self.problems = Problems()
         self.tokens: list[Token] = []
@@ -197,12 +214,17 @@ class _Parser:
     def parse(self) -> SqlQuery:
         self.tokens = self.text.tokens()
         self._check_words()
-        removed = self._proctimes()
-        calls = self._version_calls()
-        tree = self._tree(_covered(self.text.text, removed, [call.span for call in calls]))
+        proctimes, times = self._system_times()
+        removed = [*proctimes, *(time.span for time in times)]
+        calls, moments = self._version_calls(), self._moments()
+        covered = [*(call.span for call in calls), *(span for span, _, _ in moments)]
+        tree = self._tree(_covered(self.text.text, removed, covered))
         self._check_kind(tree)
-        references = self._references(tree, removed)
-        joins = self._lookup_joins(tree, references, removed)
+        references = self._references(tree, proctimes, [time.span for time in times])
+        joins = SystemTimeJoins(self.text, self.tokens, self._fail)
+        tables = list(declared_tables(tree))
+        lookup_joins = joins.lookup_joins(tables, references)
+        as_of_joins = joins.as_of_joins(tables, references, times)
         self._check_version_calls(calls, references)
         self._check_aliases(tree)
         self._check_samples(tree)
@@ -211,7 +233,7 @@ class _Parser:
             text=self.text.text,
             line=self.text.first_line,
             references=references,
-            lookup_joins=joins,
+            lookup_joins=lookup_joins,
             removed=tuple(removed),
             version_calls=tuple((call.span, call.alias) for call in calls),
             qualifiers=self._qualifiers(tree, references),
@@ -219,7 +241,18 @@ class _Parser:
             meaning=self._meaning(),
             written=self.written.text,
             window_times=self._window_times(references),
+            as_of_joins=as_of_joins,
+            moments=moments,
+            arrived=self.lowered.late is not None,
+            ends=self.lowered.ends,
         )
+
+    def _moments(self) -> tuple[tuple[Span, str, int], ...]:
+        """Where the bounds of FINAL windows stand; lowering has written them."""
+        if self.lowered.late is None:
+            return ()
+        found = re.finditer(rf"\b(?:{AFTER}|{UNTIL})\(-?\d+\)", self.text.text)
+        return tuple((Span(*match.span()), *written_moment(match[0])) for match in found)
 
     def _fail(self, rule: str, message: str, offset: int) -> DeclarationError:
         self.problems.add(rule, message, self.text.at(offset))
@@ -258,21 +291,28 @@ class _Parser:
                     "QUERY_KIND", "|> is not read by freshline. Write the query as a SELECT.", self.text.at(token.start)
                 )
 
-    def _proctimes(self) -> list[Span]:
+    def _system_times(self) -> tuple[list[Span], list[AsOfTime]]:
+        """Where FOR SYSTEM_TIME AS OF PROCTIME() stands, and where it names the time of rows."""
         found: list[Span] = []
+        times: list[AsOfTime] = []
         for index, token in enumerate(self.tokens):
-            if self._words(index, 2) != _PROCTIME[:2]:
+            if self._words(index, 2) != _AS_OF[:2]:
                 continue
             if self._words(index, len(_PROCTIME)) == _PROCTIME:
                 found.append(Span(token.start, self.tokens[index + len(_PROCTIME) - 1].end))
-            else:
+                continue
+            named = self.tokens[index + len(_AS_OF) : index + len(_AS_OF) + 3]
+            is_column = len(named) == 3 and named[1].word == "." and all(is_name(named[place]) for place in (0, 2))
+            if self._words(index, len(_AS_OF)) != _AS_OF or not is_column:
                 raise declaration_error(
-                    "LOOKUP",
-                    "only FOR SYSTEM_TIME AS OF PROCTIME() is read: the version of the dimension is pinned by the "
-                    "refresh. Write PROCTIME().",
+                    "ASOF_TIME",
+                    "FOR SYSTEM_TIME AS OF takes the time of the rows that are joined, as alias.column, or PROCTIME() "
+                    "for a lookup of what is there when the table is refreshed. Write one of them, such as "
+                    "FOR SYSTEM_TIME AS OF o.ts.",
                     self.text.at(token.start),
                 )
-        return found
+            times.append(AsOfTime(Span(token.start, named[2].end), (named[0].value, named[2].value)))
+        return found, times
 
     def _version_calls(self) -> list[_VersionCall]:
         calls: list[_VersionCall] = []
@@ -337,33 +377,28 @@ class _Parser:
                 "QUERY_KIND",
                 f"the query contains {node.key.upper()}, which is not part of a SELECT. A table is declared by a query "
                 "that only reads.",
-                self.text.at(self._offset(node)),
+                self.text.at(offset_of(node)),
             )
 
     # -- what is read
 
-    def _offset(self, node: exp.Expr) -> int:
-        """Where the node stands: its first identifier with a place, else the beginning of the query."""
-        starts = [int(i.meta["start"]) for i in node.find_all(exp.Identifier) if "start" in i.meta]
-        return min(starts, default=0)
-
-    def _references(self, tree: exp.Expr, removed: Sequence[Span]) -> tuple[Reference, ...]:
+    def _references(self, tree: exp.Expr, proctimes: Sequence[Span], times: Sequence[Span]) -> tuple[Reference, ...]:
         found: list[Reference] = []
-        read_as_lookup: set[int] = set()
+        used: set[int] = set()
         for table in tree.find_all(exp.Table):
             if table.find_ancestor(exp.Hint):
                 continue
             if not isinstance(table.this, (exp.Identifier, exp.Dot)):
                 self._check_table_function(table)
                 continue
-            reference = self._reference(table, removed, read_as_lookup)
+            reference = self._reference(table, proctimes, times, used)
             if reference is not None:
                 found.append(reference)
-        for span in removed:
-            if span.start not in read_as_lookup:
+        for span in (*proctimes, *times):
+            if span.start not in used:
                 self._fail(
                     "LOOKUP",
-                    "FOR SYSTEM_TIME AS OF PROCTIME() follows the name of a declared table, before its alias.",
+                    f"{self.text.text[span.start : span.end]} follows the name of a declared table, before its alias.",
                     span.start,
                 )
         return tuple(sorted(found, key=lambda reference: reference.span.start))
@@ -376,17 +411,19 @@ class _Parser:
                 "QUERY_INPUT",
                 f"{str(name).lower()}(..) cannot be read in FROM: a query reads declared tables and sources. "
                 "Declare a source for what lies outside.",
-                self._offset(table) or self._word_offset(str(name)),
+                offset_of(table) or self._word_offset(str(name)),
             )
 
     def _word_offset(self, word: str) -> int:
         return next((token.start for token in self.tokens if token.word == word.upper()), 0)
 
-    def _reference(self, table: exp.Table, removed: Sequence[Span], used: set[int]) -> Reference | None:
+    def _reference(
+        self, table: exp.Table, proctimes: Sequence[Span], times: Sequence[Span], used: set[int]
+    ) -> Reference | None:
         parts = table.parts
         places = [part for part in parts if isinstance(part, exp.Identifier) and "start" in part.meta]
         if len(places) != len(parts) or not places:
-            self._fail("QUERY_INPUT", f"{table.name} is not the name of a table.", self._offset(table))
+            self._fail("QUERY_INPUT", f"{table.name} is not the name of a table.", offset_of(table))
             return None
         span = span_of(places[0], places[-1])
         written = self.text.text[span.start : span.end]
@@ -411,7 +448,8 @@ class _Parser:
             )
             return None
         following = next(
-            (s for s in removed if s.start >= span.end and not self._tokens_between(span.end, s.start)), None
+            (s for s in (*proctimes, *times) if s.start >= span.end and not self._tokens_between(span.end, s.start)),
+            None,
         )
         if following is not None:
             used.add(following.start)
@@ -434,7 +472,7 @@ class _Parser:
             span=span,
             alias=given.name if isinstance(given, exp.Identifier) else name.name,
             has_alias=isinstance(given, exp.Identifier),
-            lookup=following is not None,
+            lookup=following in proctimes,
         )
 
     def _name(self, places: Sequence[exp.Identifier], written: str, span: Span) -> TableName | None:
@@ -489,108 +527,9 @@ class _Parser:
                     self._fail(
                         "DUPLICATE_ALIAS",
                         f"{seen[alias]} and {shown} are both called {alias} in one FROM. Give each its own alias.",
-                        self._offset(table),
+                        offset_of(table),
                     )
                 seen.setdefault(alias, shown)
-
-    # -- lookup joins
-
-    def _lookup_joins(
-        self, tree: exp.Expr, references: Sequence[Reference], removed: Sequence[Span]
-    ) -> tuple[LookupJoin, ...]:
-        by_start = {reference.span.start: reference for reference in references if reference.lookup}
-        joins: list[LookupJoin] = []
-        for table in declared_tables(tree):
-            reference = by_start.get(int(table.parts[0].meta.get("start", -1)))
-            if reference is None:
-                continue
-            join = table.parent
-            if not isinstance(join, exp.Join) or join.this is not table:
-                self._fail(
-                    "LOOKUP",
-                    f"{reference.name} FOR SYSTEM_TIME AS OF PROCTIME() stands at the beginning of FROM. A dimension "
-                    "is joined to the rows that look it up: FROM rows LEFT JOIN "
-                    f"{reference.name} FOR SYSTEM_TIME AS OF PROCTIME() AS d ON ..",
-                    reference.span.start,
-                )
-                continue
-            found = self._lookup_join(join, reference)
-            if found is not None:
-                joins.append(found)
-        return tuple(sorted(joins, key=lambda found: self._alias_start(found.alias, references)))
-
-    def _alias_start(self, alias: str, references: Sequence[Reference]) -> int:
-        return next(r.span.start for r in references if r.alias == alias and r.lookup)
-
-    def _lookup_join(self, join: exp.Join, reference: Reference) -> LookupJoin | None:
-        side, kind = join.side.upper(), join.kind.upper()
-        start = reference.span.start
-        if join.method or side not in ("", "LEFT") or kind not in ("", "INNER", "OUTER"):
-            written = " ".join(word for word in (join.method.upper(), side, kind, "JOIN") if word)
-            self._fail("LOOKUP", f"{written} cannot look up {reference.name}. Write JOIN or LEFT JOIN.", start)
-            return None
-        condition = join.args.get("on")
-        alias = reference.alias
-        if join.args.get("using"):
-            self._fail(
-                "LOOKUP",
-                f"write ON {alias}.key = .. instead of USING: the key of {reference.name} is named there.",
-                start,
-            )
-            return None
-        if condition is None or isinstance(condition, exp.Boolean):
-            self._fail("LOOKUP", f"the lookup of {reference.name} has no ON. Write ON {alias}.key = ..", start)
-            return None
-        written_pairs = self._written_equalities(condition, reference)
-        keys: list[tuple[str, str]] = []
-        for index, part in enumerate(_conjuncts(condition)):
-            column = self._dimension_column(part, alias)
-            if column is None:
-                self._fail(
-                    "LOOKUP",
-                    f"{part.sql(dialect='spark')} is not an equality between a column of {alias} and the rows that "
-                    f"look it up. Write ON {alias}.column = expression [AND ..], and other conditions into WHERE or "
-                    "the select list.",
-                    self._offset(part) or start,
-                )
-                return None
-            name, left, probe = column
-            if written_pairs is not None:
-                text = written_pairs[index][1 if left else 0]
-            else:
-                text = probe.sql(dialect="spark", comments=False)
-            keys.append((name, text))
-        return LookupJoin(table=reference.name, alias=alias, keys=tuple(keys), outer=side == "LEFT")
-
-    def _dimension_column(self, part: exp.Expr, alias: str) -> tuple[str, bool, exp.Expr] | None:
-        """The dimension's column, whether it stands on the left, and the probe; None for anything else."""
-        if not isinstance(part, (exp.EQ, exp.NullSafeEQ)):
-            return None
-        for left, ours, probe in ((True, part.this, part.expression), (False, part.expression, part.this)):
-            ours, probe = ours.unnest(), probe.unnest()
-            if not isinstance(ours, exp.Column) or ours.table.lower() != alias.lower() or ours.args.get("db"):
-                continue
-            if any(column.parts[0].name.lower() == alias.lower() for column in probe.find_all(exp.Column)):
-                return None
-            return ours.name, left, probe
-        return None
-
-    def _written_equalities(self, condition: exp.Expr, reference: Reference) -> list[tuple[str, str]] | None:
-        """The two sides of each equality as they were written; None where tokens and tree disagree."""
-        last = max((int(i.meta["end"]) for i in condition.find_all(exp.Identifier) if "end" in i.meta), default=0)
-        depth, begin, end = 0, None, len(self.tokens)
-        for index, token in enumerate(self.tokens):
-            if token.start < reference.span.end:
-                continue
-            if begin is None:
-                begin = index + 1 if token.word == "ON" else None
-                continue
-            if token.start > last and depth <= 0 and (token.word in _AFTER_ON or (token.word == ")" and depth == 0)):
-                end = index
-                break
-            depth += (token.word == "(") - (token.word == ")")
-        pairs = [] if begin is None else _token_equalities(self.tokens[begin:end], self.text.text)
-        return pairs if pairs is not None and len(pairs) == len(_conjuncts(condition)) else None
 
     def _check_version_calls(self, calls: Sequence[_VersionCall], references: Sequence[Reference]) -> None:
         known = {reference.alias.lower() for reference in references if reference.lookup}
@@ -649,10 +588,6 @@ class _Parser:
 
 
 _AFTER_LIST = frozenset(("FROM", "WHERE", "GROUP", ")", ";"))
-_AFTER_ON = frozenset(
-    "JOIN INNER LEFT RIGHT FULL CROSS SEMI ANTI NATURAL LATERAL WHERE GROUP HAVING ORDER SORT CLUSTER DISTRIBUTE LIMIT "
-    "OFFSET WINDOW QUALIFY UNION EXCEPT INTERSECT MINUS PIVOT UNPIVOT TABLESAMPLE , ;".split()
-)
 
 
 def _token_meaning(token: Token) -> str:
@@ -661,52 +596,3 @@ def _token_meaning(token: Token) -> str:
     if token.kind is Kind.NAME and PART.match(token.value) and token.value.upper() not in _KEYWORDS:
         return token.value.lower()
     return token.raw
-
-
-def _conjuncts(condition: exp.Expr) -> list[exp.Expr]:
-    condition = condition.unnest()
-    if isinstance(condition, exp.And):
-        return [*_conjuncts(condition.this), *_conjuncts(condition.expression)]
-    return [condition]
-
-
-def _token_equalities(tokens: Sequence[Token], text: str) -> list[tuple[str, str]] | None:
-    tokens = _without_parentheses(tokens)
-    parts = _split(tokens, ("AND",))
-    if len(parts) > 1:
-        found: list[tuple[str, str]] = []
-        for part in parts:
-            pairs = _token_equalities(part, text)
-            if pairs is None:
-                return None
-            found.extend(pairs)
-        return found
-    sides = _split(tokens, ("=", "==", "<=>"))
-    if len(sides) != 2 or not all(sides):
-        return None
-    left, right = (_without_parentheses(side) for side in sides)
-    return [(text[left[0].start : left[-1].end], text[right[0].start : right[-1].end])]
-
-
-def _without_parentheses(tokens: Sequence[Token]) -> Sequence[Token]:
-    while len(tokens) > 2 and tokens[0].word == "(" and tokens[-1].word == ")":
-        depth = 0
-        for index, token in enumerate(tokens):
-            depth += (token.word == "(") - (token.word == ")")
-            if depth == 0 and index < len(tokens) - 1:
-                return tokens
-        tokens = tokens[1:-1]
-    return tokens
-
-
-def _split(tokens: Sequence[Token], words: tuple[str, ...]) -> list[Sequence[Token]]:
-    """Cut at the words that stand outside of parentheses and CASE .. END."""
-    parts: list[Sequence[Token]] = []
-    depth, begin = 0, 0
-    for index, token in enumerate(tokens):
-        depth += (token.word in ("(", "CASE")) - (token.word in (")", "END"))
-        if depth == 0 and token.word in words:
-            parts.append(tokens[begin:index])
-            begin = index + 1
-    parts.append(tokens[begin:])
-    return parts

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from freshline.declare.clauses import Declaration, SourceClauses
-from freshline.declare.connector import Connector
+from freshline.declare.connector import WITH_WATERMARK, Connector
 from freshline.declare.format import Format
 from freshline.declare.freshness import Freshness
 from freshline.declare.location import Location
@@ -32,6 +32,7 @@ from freshline.declare.registry import (
 )
 from freshline.declare.rules import Problems, declaration_error, nearest
 from freshline.declare.spec import Column, Constraint, SourceSpec, Watermark
+from freshline.declare.versions import check_version_columns, read_versions
 
 
 def declare_source(clauses: SourceClauses) -> Declaration:
@@ -61,10 +62,15 @@ def declare_source(clauses: SourceClauses) -> Declaration:
         deduplicate = None if forever else (options.seconds("deduplicate") or deduplicate)
     _check_columns(clauses, connector, problems)
     declared_format = None if record_format is None else record_format.declare(options)
-    largest, max_ahead = options.whole("max-record-bytes", 1, 1024**3), _max_ahead(clauses, options)
+    largest = options.whole("max-record-bytes", 1, 1024**3)
+    max_ahead, idle, follows_clock = _watermark_options(clauses, options)
     history, (warn_after, fail_after) = options.seconds("history"), options.alert_seconds()
     owner, group = options.text("owner"), options.text("group")
     watermark, constraints = _watermark(clauses, problems), _constraints(clauses, connector, problems)
+    versions = read_versions(options, watermark, declared=clauses.watermark is not None)
+    if versions is not None:
+        for key, sentence in check_version_columns(versions, tuple(column.value.name for column in clauses.columns)):
+            problems.add("OPTION_VALUE", sentence, options.at(key))
     problems.raise_all()
     assert connection is not None
     spec = SourceSpec(
@@ -81,9 +87,12 @@ def declare_source(clauses: SourceClauses) -> Declaration:
         deduplicate_seconds=deduplicate,
         max_record_bytes=largest or 4 * 1024 * 1024,
         max_ahead_seconds=max_ahead,
+        idle_seconds=idle,
+        follows_clock=follows_clock,
         history_seconds=history,
         warn_after_seconds=warn_after,
         fail_after_seconds=fail_after,
+        versions=versions,
         owner=owner,
         group=group,
         options=options.as_written,
@@ -220,6 +229,8 @@ def _watermark(clauses: SourceClauses, problems: Problems) -> Watermark | None:
             f"{nearest(name, [one.value.name for one in clauses.columns])}",
             at,
         )
+    elif (column.metadata or "").lower() in WITH_WATERMARK:
+        problems.add("WATERMARK", f"WATERMARK FOR {name}, which is the watermark itself. Name the events' time.", at)
     elif column.type not in ("TIMESTAMP", "TIMESTAMP_NTZ"):
         problems.add("WATERMARK", f"WATERMARK FOR {name}, which is {column.type}. It is for a TIMESTAMP.", at)
     else:
@@ -227,10 +238,17 @@ def _watermark(clauses: SourceClauses, problems: Problems) -> Watermark | None:
     return None
 
 
-def _max_ahead(clauses: SourceClauses, options: Options) -> float:
-    options.require("watermark.max-ahead", "a WATERMARK, which names the column", clauses.watermark is not None)
-    stated = options.seconds("watermark.max-ahead", least=0)
-    return 86_400.0 if stated is None else float(stated)
+def _watermark_options(clauses: SourceClauses, options: Options) -> tuple[float, float, bool]:
+    """How far times may be ahead, when a partition is idle, both in seconds, and whether the clock is followed then."""
+    for key in ("watermark.max-ahead", "watermark.idle", "watermark.when-idle"):
+        options.require(key, "a WATERMARK, which names the column", clauses.watermark is not None)
+    ahead, idle = options.seconds("watermark.max-ahead", least=0), options.seconds("watermark.idle")
+    when_idle = options.choice("watermark.when-idle", ("stand", "advance"))
+    return (
+        (86_400.0 if ahead is None else float(ahead)),
+        (60.0 if idle is None else float(idle)),
+        when_idle == "advance",
+    )
 
 
 def _stated_freshness(clauses: SourceClauses) -> Freshness | None:
@@ -266,7 +284,7 @@ def _check_columns(clauses: SourceClauses, connector: type[Connector] | None, pr
                 here,
             )
         if column.metadata is not None and connector is not None:
-            _check_metadata(column, connector, problems, here)
+            _check_metadata(column, connector, problems, here, with_watermark=clauses.watermark is not None)
     if clauses.columns and all(column.value.metadata is not None for column in clauses.columns):
         problems.add("METADATA", "all columns are METADATA; a source has at least one column of the record.", at)
     if clauses.primary_key is not None:
@@ -290,10 +308,18 @@ def _check_columns(clauses: SourceClauses, connector: type[Connector] | None, pr
                 problems.add("PRIMARY_KEY", f"PRIMARY KEY names {name}, a MAP, which cannot be compared.", here)
 
 
-def _check_metadata(column: Column, connector: type[Connector], problems: Problems, here: Location) -> None:
+def _check_metadata(
+    column: Column, connector: type[Connector], problems: Problems, here: Location, *, with_watermark: bool
+) -> None:
     key = (column.metadata or "").lower()
-    known = connector.metadata
-    if not known:
+    known = {**WITH_WATERMARK, **connector.metadata} if with_watermark and connector.is_log else connector.metadata
+    if key in WITH_WATERMARK and key not in known and connector.is_log:
+        problems.add(
+            "METADATA",
+            f"column {column.name}: METADATA FROM '{key}' is of a source with a watermark. Add WATERMARK FOR a column.",
+            here,
+        )
+    elif not known:
         problems.add(
             "METADATA", f"column {column.name}: connector {connector.name} knows nothing beside the record.", here
         )

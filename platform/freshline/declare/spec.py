@@ -9,10 +9,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from freshline.declare.connector import Connector
+from freshline.declare.as_of_joins import Versions
+from freshline.declare.closing import Closing, Final
+from freshline.declare.connector import WITH_WATERMARK, Connector
 from freshline.declare.format import Format
 from freshline.declare.freshness import Freshness
 from freshline.declare.location import Location
@@ -102,9 +104,11 @@ class SourceSpec:
     """A system outside, and the columns that queries see of it.
 
     `connection` is its connector with what is declared of the system. `format` is None where the source is read in
-    place; otherwise the rows arrive in the log table of this name. `options` are the texts of WITH as written (defaults
-    not filled in), the typed ones stand beside them. `warn_after_seconds` and `fail_after_seconds` are the lags above
-    which there is an alert, None for those of its freshness.
+    place; otherwise the rows arrive in the log table of this name. `max_ahead_seconds`, `idle_seconds` and
+    `follows_clock` are of its watermark (see `freshline.plan.watermark`). `options` are the texts of WITH as written
+    (defaults not filled in), the typed ones stand beside them. `warn_after_seconds` and `fail_after_seconds` are the
+    lags above which there is an alert, None for those of its freshness. `versions` say how its rows are met by as-of
+    joins, None without a watermark.
     """
 
     name: TableName
@@ -120,9 +124,12 @@ class SourceSpec:
     deduplicate_seconds: float | None = 7 * 86400.0  # None: for ever
     max_record_bytes: int = 4 * 1024 * 1024
     max_ahead_seconds: float = 86_400.0
+    idle_seconds: float = 60.0
+    follows_clock: bool = False
     history_seconds: int | None = None
     warn_after_seconds: int | None = None
     fail_after_seconds: int | None = None
+    versions: Versions | None = None
     owner: str | None = None
     group: str | None = None
     options: Mapping[str, str] = field(default_factory=dict)
@@ -140,7 +147,9 @@ class SourceSpec:
     def stored_column(self, name: str) -> str:
         """Where the log table has a declared column."""
         metadata = next((one.metadata for one in self.columns if one.name.lower() == name.lower()), None)
-        return self.connection.metadata[metadata].stored if metadata is not None and self.is_log else name
+        if metadata is None or not self.is_log:
+            return name
+        return {**WITH_WATERMARK, **self.connection.metadata}[metadata].stored
 
     @property
     def record_columns(self) -> tuple[Column, ...]:
@@ -175,7 +184,9 @@ class TableSpec:
     which there is an alert, None for those of its freshness. `python_seconds` is what its function may take, None
     for the project's limit. `partition_values` are the partitions that
     can be asked for by name, in their order; the table may have rows of others. Freshness None never occurs for a
-    declared table: the default of the project is filled in.
+    declared table: the default of the project is filled in. `versions` say how its rows are met by as-of joins, None
+    without a watermark. `final` says that rows are written once, None for EMIT CHANGES. `late_rows_of` is the table
+    with EMIT FINAL whose late rows these are, None for a table that was declared.
     """
 
     name: TableName
@@ -207,9 +218,23 @@ class TableSpec:
     warn_after_seconds: int | None = None
     fail_after_seconds: int | None = None
     python_seconds: int | None = None
+    versions: Versions | None = None
+    final: Final | None = None
+    late_rows_of: TableName | None = None
     owner: str | None = None
     group: str | None = None
     options: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def closes_windows(self) -> bool:
+        """Whether its rows are those of windows that the watermark has closed."""
+        return self.final is not None and isinstance(self.query, SqlQuery) and self.query.arrived
+
+    def at_closing(self, closing: Closing | None) -> TableSpec:
+        """The same table with a query that gives the windows between two watermarks only."""
+        if closing is None or not isinstance(self.query, SqlQuery):
+            return self
+        return replace(self, query=replace(self.query, closing=closing))
 
     @property
     def reads(self) -> tuple[TableName, ...]:
@@ -242,6 +267,7 @@ class TableSpec:
             *[c.condition for c in self.constraints if c.on_violation.leaves_out],
             # Where the first partition begins decides what is missing, not what the rows of one are.
             *([] if times is None else [(times.unit, times.time_zone)]),
+            *([] if self.final is None else [("final", self.final.lateness_seconds)]),
         )
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from freshline.declare.clauses import QueryText, SourceClauses, TableClauses
+from freshline.declare.closing import Final
 from freshline.declare.column_types import normalise_type
 from freshline.declare.freshness import Freshness, parse_seconds
 from freshline.declare.location import Location, Written
@@ -19,7 +20,7 @@ from freshline.declare.spec import Column, Constraint, Downstream, OnViolation, 
 from freshline.declare.tokens import Kind, Text, Token, Tokens
 from freshline.errors import DeclarationError
 
-TABLE_CLAUSES = ("COMMENT", "PARTITIONED", "CLUSTER", "WITH", "FRESHNESS", "REFRESH_MODE", "AS")
+TABLE_CLAUSES = ("COMMENT", "PARTITIONED", "CLUSTER", "WITH", "FRESHNESS", "REFRESH_MODE", "EMIT", "AS")
 SOURCE_CLAUSES = ("COMMENT", "WITH", "FRESHNESS")
 
 
@@ -128,6 +129,7 @@ class _Header:
         partitioned_by: Written[tuple[str, ...]] | None = None
         cluster_by: Written[tuple[str, ...]] | None = None
         mode: Written[str] | None = None
+        final: Written[Final] | None = None
         while not tokens.at("AS"):
             line = tokens.line
             if tokens.at("PARTITIONED"):
@@ -143,6 +145,8 @@ class _Header:
                 tokens.expect("REFRESH_MODE")
                 tokens.expect("=")
                 mode = Written(tokens.identifier("AUTO, CONTINUOUS, INCREMENTAL or BATCH").upper(), line)
+            elif tokens.at("EMIT"):
+                final = self._emit()
             else:
                 self._common_clause(TABLE_CLAUSES)
         tokens.expect("AS")
@@ -159,7 +163,36 @@ class _Header:
             watermark=self.watermark,
             constraints=tuple(self.constraints),
             options=self._options,
+            final=final,
         )
+
+    def _emit(self) -> Written[Final] | None:
+        """EMIT CHANGES, which is the default, or EMIT FINAL [ALLOWED LATENESS INTERVAL '1' MINUTE]."""
+        tokens = self.tokens
+        self._once("EMIT")
+        line = tokens.line
+        tokens.expect("EMIT")
+        if tokens.accept("CHANGES"):
+            return None
+        if not tokens.accept("FINAL"):
+            raise tokens.refuse("CHANGES or FINAL is expected")
+        lateness = 0
+        if tokens.accept("ALLOWED"):
+            tokens.expect("LATENESS")
+            at, words = tokens.here, []
+            while tokens.token is not None and tokens.word() not in (*TABLE_CLAUSES, "WHEN"):
+                words.append(tokens.advance())
+            if not words:
+                raise tokens.refuse("an interval, such as INTERVAL '1' MINUTE, is expected")
+            try:
+                lateness = parse_seconds(self.text.text[words[0].start : words[-1].end], "lateness", least=0)
+            except ValueError as error:
+                self.problems.add("LATENESS", f"ALLOWED LATENESS {error}", at)
+        if tokens.at("WHEN"):
+            raise declaration_error(
+                "NOT_BUILT", "EMIT FINAL .. WHEN (condition) is not built yet. Remove WHEN.", tokens.here
+            )
+        return Written(Final(lateness), line)
 
     def _table_list(self) -> None:
         tokens = self.tokens

@@ -11,17 +11,19 @@ from dataclasses import replace
 
 from sqlglot import exp
 
+from freshline.declare.as_of_joins import Versions
 from freshline.declare.clauses import Declaration, QueryText, TableClauses
+from freshline.declare.closing import ARRIVED
 from freshline.declare.columns import output_columns, unknown_columns
 from freshline.declare.constraint import check_constraint_columns, check_constraints
 from freshline.declare.expression import kind_of_node, parse_expression
 from freshline.declare.freshness import Freshness
 from freshline.declare.location import Location, Written
 from freshline.declare.merge import Merge
-from freshline.declare.names import TableName
+from freshline.declare.names import TableName, late_name
 from freshline.declare.options import TABLE_OPTIONS, TABLE_OPTIONS_NOT_BUILT, Options, join_words
 from freshline.declare.query import PythonQuery, SqlQuery
-from freshline.declare.query_parser import parse_query, parse_structure
+from freshline.declare.query_parser import parse_late_rows, parse_query, parse_structure
 from freshline.declare.registry import (
     MERGE_GROUP,
     MERGES,
@@ -36,6 +38,7 @@ from freshline.declare.rules import Problems, declaration_error, nearest
 from freshline.declare.spec import DeltaJoin, Mode, TableSpec
 from freshline.declare.time_partition import PartitionUnit, TimePartitions, read_time_partitions
 from freshline.declare.tokens import Text
+from freshline.declare.versions import check_version_columns, read_versions
 from freshline.errors import DeclarationError
 
 # Stands for a freshness that is not stated until the project's default is filled in.
@@ -101,8 +104,13 @@ def declare_table(clauses: TableClauses) -> Declaration:
     if query is not None:
         options.require("python.time-limit", "a function in Python", isinstance(query, PythonQuery))
     python_seconds = options.seconds("python.time-limit")
+    watermark = None if clauses.watermark is None else clauses.watermark.value
+    versions = read_versions(options, watermark, declared=watermark is not None)
     owner, group = options.text("owner"), options.text("group")
     mode = _mode(clauses, problems)
+    final = None if clauses.final is None else clauses.final.value
+    if clauses.final is not None:
+        _check_final(clauses, options, problems)
     problems.raise_all()
     assert query is not None, "a query that cannot be read has raised"
     spec = TableSpec(
@@ -119,7 +127,7 @@ def declare_table(clauses: TableClauses) -> Declaration:
         partition_values=partition_values,
         comment=clauses.comment,
         merge=merge,
-        watermark=None if clauses.watermark is None else clauses.watermark.value,
+        watermark=watermark,
         constraints=constraints,
         incremental_strict=incremental == "strict",
         strategies=_strategies(options),
@@ -135,19 +143,66 @@ def declare_table(clauses: TableClauses) -> Declaration:
         warn_after_seconds=warn_after,
         fail_after_seconds=fail_after,
         python_seconds=python_seconds,
+        versions=versions,
+        final=final,
         owner=owner,
         group=group,
         options=options.as_written,
     )
-    return Declaration(spec, {**options.lines, **_lines(clauses), **_read_lines(query, at.path)})
+    lines = {**options.lines, **_lines(clauses), **_read_lines(query, at.path)}
+    return Declaration(spec, lines, _late_rows(spec, clauses, lines))
+
+
+def _late_rows(spec: TableSpec, clauses: TableClauses, lines: Mapping[str, int]) -> Declaration | None:
+    """The table `<name>__late` beside one with closed windows: what came too late for them, which it is as fresh as."""
+    if not isinstance(clauses.query, QueryText) or spec.final is None:
+        return None
+    query = parse_late_rows(clauses.query.text, spec.written_at.path, clauses.query.line, spec.final)
+    if query is None:
+        return None
+    late = TableSpec(
+        name=late_name(spec.name),
+        query=query,
+        written_at=spec.written_at,
+        freshness=spec.freshness,
+        comment=f"Rows that came too late for {spec.name}.",
+        history_seconds=spec.history_seconds,
+        late_rows_of=spec.name,
+        owner=spec.owner,
+        group=spec.group,
+    )
+    return Declaration(late, {name: line for name, line in lines.items() if name in ("FRESHNESS", "AS")})
+
+
+def _check_final(clauses: TableClauses, options: Options, problems: Problems) -> None:
+    """Rows that never change are folded with no others, and are not put in the place of others."""
+    assert clauses.final is not None
+    for key, instead in (
+        ("merge", "Declare the merge over a FINAL table"),
+        ("partition.unit", "Declare the partitions on a table that reads this one"),
+        ("partition.values", "Declare the partitions on a table that reads this one"),
+        ("lookup.retry-on-miss.attempts", "Look up in a table that reads this one"),
+    ):
+        if key in options:
+            problems.add("FINAL_INPUT", f"EMIT FINAL does not go with '{key}'. {instead}.", options.at(key))
+    if not isinstance(clauses.query, QueryText):
+        problems.add(
+            "FINAL_INPUT",
+            "EMIT FINAL is for a query in SQL. Remove it.",
+            Location(clauses.written_at.path, clauses.final.line),
+        )
 
 
 def resolve_table(
-    declaration: Declaration, inputs: Mapping[TableName, tuple[str, ...] | None], logs: frozenset[TableName]
+    declaration: Declaration,
+    inputs: Mapping[TableName, tuple[str, ...] | None],
+    logs: frozenset[TableName],
+    versions: Mapping[TableName, Versions | None],
 ) -> TableSpec:
     """The spec with its columns; raises DeclarationErrors for what does not fit the inputs.
 
-    `inputs` holds the columns of what the table reads (None: not known), `logs` those of them that are log tables.
+    `inputs` holds the columns of what the table reads (None: not known), `logs` those of them that are log tables,
+    `versions` how as-of joins meet their rows.
     """
     spec = declaration.spec
     assert isinstance(spec, TableSpec)
@@ -165,19 +220,25 @@ def resolve_table(
         problems.raise_all()
         return spec
     try:
-        columns = output_columns(spec.query, spec.written_at.path, inputs)
+        columns = output_columns(spec.query, spec.written_at.path, _with_arrival(spec.query, inputs))
     except DeclarationError as error:
         problems.extend(error)
         problems.raise_all()
         raise AssertionError("an error was collected") from error
-    watermark = spec.watermark
+    watermark, own_versions = spec.watermark, spec.versions
     if watermark is not None:
         (column,) = _of_query((watermark.column,), columns, "WATERMARK", "WATERMARK", declaration, problems) or ("",)
         watermark = replace(watermark, column=column)
+        own_versions = None if own_versions is None else replace(own_versions, column=column)
+    if own_versions is not None:
+        for key, sentence in check_version_columns(own_versions, columns):
+            problems.add("OPTION_VALUE", sentence, declaration.at(key))
     resolved = replace(
         spec,
+        query=_with_versions(spec.query, spec.written_at.path, inputs, versions, problems),
         columns=columns,
         watermark=watermark,
+        versions=own_versions,
         primary_key=_of_query(spec.primary_key, columns, "PRIMARY_KEY", "PRIMARY KEY", declaration, problems),
         partitioned_by=_of_query(
             spec.partitioned_by, columns, "PARTITION_COLUMN", "PARTITIONED BY", declaration, problems
@@ -202,6 +263,53 @@ def resolve_table(
     return resolved
 
 
+def _with_arrival(
+    query: SqlQuery, inputs: Mapping[TableName, tuple[str, ...] | None]
+) -> Mapping[TableName, tuple[str, ...] | None]:
+    """The columns of inputs as the query reads them."""
+    if not query.arrived:
+        return inputs
+    return {name: None if columns is None else (*columns, *ARRIVED) for name, columns in inputs.items()}
+
+
+def _with_versions(
+    query: SqlQuery,
+    path: str,
+    inputs: Mapping[TableName, tuple[str, ...] | None],
+    versions: Mapping[TableName, Versions | None],
+    problems: Problems,
+) -> SqlQuery:
+    """The query with what the declarations of versions say; they are part of its meaning."""
+    if not query.as_of_joins:
+        return query
+    read = {reference.alias.lower(): reference.name for reference in query.references}
+    joins, known_versions = [], []
+    for join in query.as_of_joins:
+        at = Location(path, join.line)
+        alias, column = join.time
+        columns = inputs.get(read[alias.lower()]) if alias.lower() in read else None
+        if columns is not None and column.lower() not in {name.lower() for name in columns}:
+            problems.add(
+                "UNKNOWN_COLUMN",
+                f"FOR SYSTEM_TIME AS OF {alias}.{column}: {read[alias.lower()]} has no column {column}."
+                f"{nearest(column, columns)}",
+                at,
+            )
+        known = versions.get(join.table)
+        if known is None:
+            problems.add(
+                "ASOF_TIME",
+                f"the rows of {join.table} have no time since when they hold. Declare it there: WATERMARK FOR column "
+                "AS column.",
+                at,
+            )
+        else:
+            known_versions.append(known)
+        joins.append(replace(join, versions=known))
+    meant = [(v.column.lower(), [c.lower() for c in v.tie_breaker], v.delete_when) for v in known_versions]
+    return replace(query, as_of_joins=tuple(joins), meaning=f"{query.meaning} {meant}")
+
+
 # -- what the file tells
 
 
@@ -210,7 +318,8 @@ def _query(clauses: TableClauses, problems: Problems) -> SqlQuery | PythonQuery 
     if not isinstance(query, QueryText):
         return query
     try:
-        return parse_query(query.text, clauses.written_at.path, query.line)
+        final = None if clauses.final is None else clauses.final.value
+        return parse_query(query.text, clauses.written_at.path, query.line, final)
     except DeclarationError as error:
         problems.extend(error)
         return None
@@ -243,6 +352,7 @@ def _lines(clauses: TableClauses) -> dict[str, int]:
         "WATERMARK": clauses.watermark,
         "FRESHNESS": clauses.freshness,
         "REFRESH_MODE": clauses.mode,
+        "EMIT": clauses.final,
     }
     lines = {clause: value.line for clause, value in written.items() if value is not None}
     lines |= {f"CONSTRAINT {one.value.name.lower()}": one.line for one in clauses.constraints}

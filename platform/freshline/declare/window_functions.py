@@ -1,4 +1,4 @@
-"""Window table functions in FROM: TUMBLE, HOP, CUMULATE and SESSION, as Flink writes them, in Spark's SQL.
+"""Window table functions in FROM: TUMBLE, HOP, CUMULATE, SESSION and COUNT_WINDOW, in Spark's SQL.
 
 Neither Spark nor sqlglot reads them. Each call becomes a query in parentheses that has the rows of its input and the
 columns `window_start`, `window_end` and `window_time`; line ends are kept, so that what follows stays on its line.
@@ -12,10 +12,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import lru_cache
+from itertools import pairwise
 
+from freshline.declare.closing import Final, FinalRows, by_time, by_window, with_arrival
+from freshline.declare.count_windows import NUMBER, CountCall
 from freshline.declare.names import TableName
 from freshline.declare.query import WindowTime
 from freshline.declare.rules import declaration_error, nearest
@@ -47,43 +50,65 @@ _PARAMETERS = {
     "HOP": ("DATA", "TIMECOL", "SLIDE", "SIZE", "OFFSET", "TIME_ZONE"),
     "CUMULATE": ("DATA", "TIMECOL", "STEP", "SIZE", "OFFSET", "TIME_ZONE"),
     "SESSION": ("DATA", "TIMECOL", "GAP"),
+    "COUNT_WINDOW": ("DATA", "SIZE", "SLIDE"),
 }
-_NEEDED = {"DATA", "TIMECOL", "SIZE", "SLIDE", "STEP", "GAP"}
+_OPTIONAL = {"OFFSET", "TIME_ZONE"}
 _SHAPES = {
     "TUMBLE": "TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '10' MINUTES)",
     "HOP": "HOP(TABLE t, DESCRIPTOR(ts), INTERVAL '5' MINUTES, INTERVAL '10' MINUTES)",
     "CUMULATE": "CUMULATE(TABLE t, DESCRIPTOR(ts), INTERVAL '1' HOUR, INTERVAL '1' DAY)",
     "SESSION": "SESSION(TABLE t PARTITION BY k, DESCRIPTOR(ts), INTERVAL '30' MINUTES)",
+    "COUNT_WINDOW": "COUNT_WINDOW(TABLE t PARTITION BY k ORDER BY ts, id, SIZE => 100)",
 }
+# Those whose windows are of one key, which PARTITION BY behind the input names.
+_BY_KEY = ("SESSION", "COUNT_WINDOW")
+# What makes other rows than those that a query reads.
+_NOT_BY_ROW = tuple(
+    "WITH DISTINCT JOIN LATERAL GROUP HAVING QUALIFY OVER WINDOW ORDER SORT CLUSTER DISTRIBUTE LIMIT OFFSET "
+    "UNION INTERSECT EXCEPT MINUS PIVOT UNPIVOT TABLESAMPLE".split()
+)
 _NUMBER_AND_UNIT = re.compile(r"\s*([+-]?\d+(?:\.\d+)?)\s*([A-Za-z]+)")
+
+
+def _may_miss(function: str, name: str) -> bool:
+    return name in _OPTIONAL or (function, name) == ("COUNT_WINDOW", "SLIDE")
 
 
 @dataclass(frozen=True)
 class LoweredQuery:
-    """A query in Spark's SQL, with as many lines as it was written in, and the times of its windows."""
+    """A query in Spark's SQL, with as many lines as it was written in, and the times of its windows.
+
+    Of FINAL rows, `late` is the query of those that came too late for their window, None where there is no window, and
+    `ends` says where windows end, in microseconds: at a first place and every so many from there, None for others.
+    """
 
     text: str
     times: tuple[WindowTime, ...] = ()
+    late: str | None = None
+    ends: tuple[int, int] | None = None
 
 
-def lower_windows(text: Text) -> LoweredQuery:
-    """The query with each window table function as a query in parentheses.
+def lower_windows(text: Text, final: Final | None = None) -> LoweredQuery:
+    """The query with each window table function as a query in parentheses; with `final`, of closed windows only.
 
     Raises DeclarationError: QUERY_SYNTAX for a call that is not one of the documented forms, WINDOW_SIZE for sizes
-    that no windows have, WINDOW_TIME for a time zone that is not known.
+    that no windows have, WINDOW_TIME for a time zone that is not known, FINAL_INPUT for rows that cannot be final.
     """
-    if not re.search(r"\b(TUMBLE|HOP|CUMULATE|SESSION)\b", text.text, re.IGNORECASE):
+    if not re.search(rf"\b({'|'.join(_PARAMETERS)})\b", text.text, re.IGNORECASE):
         return LoweredQuery(text.text)
-    lowering = _Lowering(text, text.tokens())
+    lowering = _Lowering(text, text.tokens(), final)
     lowered = lowering.between(0, len(text.text), 0, len(lowering.tokens))
-    return LoweredQuery(lowered, tuple(lowering.times))
+    return LoweredQuery(lowered, tuple(lowering.times), lowering.late, lowering.ends)
 
 
 class _Lowering:
-    def __init__(self, text: Text, tokens: Sequence[Token]) -> None:
+    def __init__(self, text: Text, tokens: Sequence[Token], final: Final | None = None) -> None:
         self.text = text
         self.tokens = tokens
+        self.final = final
         self.times: list[WindowTime] = []
+        self.late: str | None = None
+        self.ends: tuple[int, int] | None = None
 
     def between(self, start: int, end: int, first: int, last: int) -> str:
         """The characters [start, end), lowered; the tokens [first, last) stand in them."""
@@ -102,13 +127,48 @@ class _Lowering:
                 if self._word(closing) != ")":
                     raise self._refuse("QUERY_SYNTAX", index, f"TABLE({call.function}(..) is not closed by )")
             written = self.text.text[self.tokens[begin].start : self.tokens[closing].end]
-            lowered = call.lower()
+            lowered = self._lowered(call, index)
             parts += [self.text.text[start : self.tokens[begin].start], lowered]
             parts.append("\n" * (written.count("\n") - lowered.count("\n")))
             start = self.tokens[closing].end
             index = closing + 1
         parts.append(self.text.text[start:end])
         return "".join(parts)
+
+    def _lowered(self, call: _Call | SessionCall | CountCall, index: int) -> str:
+        if self.final is None:
+            return call.lower()
+        if self.late is not None:
+            raise self._refuse(
+                "FINAL_INPUT",
+                index,
+                "EMIT FINAL is for a query with one window function. Declare one of them as a FINAL table of its own, "
+                "and read that",
+            )
+        rows = self._final_rows(call, index, self.final.lateness)
+        self.late = rows.late
+        return rows.closed
+
+    def _final_rows(self, call: _Call | SessionCall | CountCall, index: int, lateness: int) -> FinalRows:
+        """The rows of closed windows, and those that came too late for theirs."""
+
+        def lower(source: str) -> str:
+            return replace(call, source=source).lower()
+
+        if isinstance(call, _Call):
+            self.ends = (call.grid.origin, call.grid.step) if call.zone is None else None
+            return by_window(lower, call.source, call.time, lateness=lateness, reach=call.reach)
+        if isinstance(call, SessionCall):
+            return by_time(lower, call.source, call.time, lateness=lateness)
+        if call.order[0] != call.time and call.order[0] != f"{call.time} ASC":
+            raise self._refuse(
+                "FINAL_INPUT",
+                index,
+                "COUNT_WINDOW of a FINAL table counts from the earliest row on: ORDER BY begins with the time, "
+                "without DESC",
+            )
+        by = ", ".join((*call.keys, f"{WINDOWED}.{NUMBER}"))
+        return by_time(lower, call.source, call.time, lateness=lateness, filled=(by, call.size))
 
     def _word(self, index: int) -> str:
         return self.tokens[index].word if 0 <= index < len(self.tokens) else ""
@@ -131,30 +191,46 @@ class _Lowering:
     def _refuse(self, rule: str, index: int, sentence: str) -> DeclarationError:
         return declaration_error(rule, sentence + ".", self.text.at(self.tokens[index].start))
 
-    def _call(self, index: int, closing: int) -> _Call | SessionCall:
+    def _call(self, index: int, closing: int) -> _Call | SessionCall | CountCall:
         function = self._word(index)
         given = self._arguments(function, index, closing)
 
         def refuse(rule: str, sentence: str) -> DeclarationError:
             return self._refuse(rule, index, f"{function}: {sentence}")
 
-        missing = [name for name in _PARAMETERS[function] if name in _NEEDED and name not in given]
+        missing = [name for name in _PARAMETERS[function] if name not in given and not _may_miss(function, name)]
         if missing:
             raise refuse("QUERY_SYNTAX", f"{', '.join(missing)} is missing. Write {_SHAPES[function]}")
-        column = self._column(*given["TIMECOL"], refuse)
+        line = self.text.line(self.tokens[index].start)
         first, last = given["DATA"]
-        data_end = self._partition(first, last) if function == "SESSION" else last
+        order_begin = self._clause("ORDER", first, last) if function == "COUNT_WINDOW" else last
+        data_end = self._clause("PARTITION", first, order_begin) if function in _BY_KEY else last
         table, source = self._input(first, data_end, refuse)
-        self.times.append(WindowTime(function, table, column, self.text.line(self.tokens[index].start)))
+        if function == "COUNT_WINDOW":
+            keys = self._columns("PARTITION", data_end, order_begin, refuse)
+            order = self._order(order_begin, last, refuse)
+            times = WindowTime(function, table, order[0][0], line, (*keys, *(name for name, _ in order)))
+            self.times.append(times)
+            size, slide = self._counts(given, refuse)
+            return CountCall(
+                source,
+                WINDOWED,
+                _column_of_rows(times.column),
+                tuple(map(_column_of_rows, keys)),
+                tuple(_column_of_rows(name) + direction for name, direction in order),
+                size,
+                slide,
+            )
+        column = self._column(*given["TIMECOL"], refuse)
+        self.times.append(WindowTime(function, table, column, line))
         sizes = {
             name: _interval(self.tokens[slice(*given[name])], name, refuse)
             for name in ("SIZE", "SLIDE", "STEP", "OFFSET", "GAP")
             if name in given
         }
         if function == "SESSION":
-            keys = self._keys(data_end, last, refuse)
-            time = _column_of_rows(column)
-            return SessionCall(source, WINDOWED, time, keys, _gap(sizes["GAP"], refuse))
+            keys = tuple(map(_column_of_rows, self._columns("PARTITION", data_end, last, refuse)))
+            return SessionCall(source, WINDOWED, _column_of_rows(column), keys, _gap(sizes["GAP"], refuse))
         zone = self._zone(*given["TIME_ZONE"], refuse) if "TIME_ZONE" in given else None
         return _Call(function, source, column, _grid(function, sizes, zone, refuse), zone)
 
@@ -164,8 +240,8 @@ class _Lowering:
         names = _PARAMETERS[function]
         by_name = False
         items = list(self._items(index + 2, closing))
-        if function == "SESSION":
-            items = self._with_keys(items)
+        if function in _BY_KEY:
+            items = self._with_columns(items)
         for place, (first, last) in enumerate(items):
             name = names[place] if place < len(names) else ""
             if self._word(first + 1) == "=>":
@@ -199,38 +275,82 @@ class _Lowering:
         if first < last:
             yield begin, last
 
-    def _with_keys(self, items: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-        """The items, where names that follow a PARTITION BY belong to it."""
+    def _with_columns(self, items: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+        """The items, where names that follow a PARTITION BY or ORDER BY belong to it."""
         found: list[tuple[int, int]] = []
         for first, last in items:
-            if found and last - first == 1 and self._partition(*found[-1]) < found[-1][1]:
+            if found and self._is_column(first, last) and self._has_clause(*found[-1]):
                 found[-1] = (found[-1][0], last)
             else:
                 found.append((first, last))
         return found
 
-    def _partition(self, first: int, last: int) -> int:
-        """Where PARTITION BY stands among tokens, or their end."""
+    def _is_column(self, first: int, last: int) -> bool:
+        """Whether tokens are a name, or one with a direction; no number is one."""
+        token = self.tokens[first]
+        is_name = token.kind is Kind.NAME or (token.kind is Kind.WORD and not token.raw[0].isdigit())
+        words = [self._word(index) for index in range(first + 1, last)]
+        # A clause can begin behind the last name of the one before it.
+        return is_name and (words in ([], ["ASC"], ["DESC"]) or words[:2] == ["ORDER", "BY"])
+
+    def _has_clause(self, first: int, last: int) -> bool:
+        return any(self._clause(word, first, last) < last for word in ("PARTITION", "ORDER"))
+
+    def _clause(self, word: str, first: int, last: int) -> int:
+        """Where PARTITION BY or ORDER BY stands among tokens, or their end."""
         depth = 0
         for index in range(first, last):
             depth += (self._word(index) == "(") - (self._word(index) == ")")
-            if depth == 0 and (self._word(index), self._word(index + 1)) == ("PARTITION", "BY"):
+            if depth == 0 and (self._word(index), self._word(index + 1)) == (word, "BY"):
                 return index
         return last
 
-    def _keys(self, first: int, last: int, refuse: Callable[[str, str], DeclarationError]) -> tuple[str, ...]:
+    def _columns(
+        self, word: str, first: int, last: int, refuse: Callable[[str, str], DeclarationError]
+    ) -> tuple[str, ...]:
         """The columns of PARTITION BY, which may stand in parentheses."""
         if first == last:
             return ()
-        first += 2
+        names: list[str] = []
+        for begin, end in self._listed(first + 2, last):
+            if end - begin != 1 or not self._is_column(begin, end):
+                raise refuse("QUERY_SYNTAX", f"{word} BY takes columns, such as {word} BY a, b")
+            names.append(self.tokens[begin].value)
+        return tuple(names)
+
+    def _order(
+        self, first: int, last: int, refuse: Callable[[str, str], DeclarationError]
+    ) -> tuple[tuple[str, str], ...]:
+        """The columns of ORDER BY, each with its direction as SQL."""
+        if first == last:
+            raise refuse("QUERY_SYNTAX", f"ORDER BY is missing. Write {_SHAPES['COUNT_WINDOW']}")
+        found: list[tuple[str, str]] = []
+        for begin, end in self._listed(first + 2, last):
+            if not 1 <= end - begin <= 2 or not self._is_column(begin, end):
+                raise refuse("QUERY_SYNTAX", "ORDER BY takes columns, such as ORDER BY ts, id DESC")
+            found.append((self.tokens[begin].value, f" {self._word(begin + 1)}" if end - begin == 2 else ""))
+        return tuple(found)
+
+    def _listed(self, first: int, last: int) -> Iterator[tuple[int, int]]:
+        """The items of a list, which may stand in parentheses; an empty list is an empty item."""
         if self._word(first) == "(" and self._word(last - 1) == ")":
             first, last = first + 1, last - 1
-        names: list[str] = []
-        for begin, end in self._items(first, last) if first < last else [(first, last)]:
-            if end - begin != 1 or self.tokens[begin].kind not in (Kind.WORD, Kind.NAME):
-                raise refuse("QUERY_SYNTAX", "PARTITION BY takes columns, such as PARTITION BY a, b")
-            names.append(_column_of_rows(self.tokens[begin].value))
-        return tuple(names)
+        return self._items(first, last) if first < last else iter([(first, last)])
+
+    def _counts(
+        self, given: Mapping[str, tuple[int, int]], refuse: Callable[[str, str], DeclarationError]
+    ) -> tuple[int, int]:
+        """How many rows a window of COUNT_WINDOW has, and after how many the next one begins."""
+        numbers: dict[str, int] = {}
+        for name in ("SIZE", "SLIDE"):
+            first, last = given.get(name, given["SIZE"])
+            text = "".join(self.tokens[index].raw for index in range(first, last))
+            if not re.fullmatch(r"[0-9]{1,9}", text) or int(text) == 0:
+                raise refuse("WINDOW_SIZE", f"{name} {text} is no number of rows. Write one such as 100")
+            numbers[name] = int(text)
+        size, slide = numbers["SIZE"], numbers["SLIDE"]
+        _require_windows(size, slide, "SLIDE", refuse)
+        return size, slide
 
     def _column(self, first: int, last: int, refuse: Callable[[str, str], DeclarationError]) -> str:
         words = [self._word(index) for index in range(first, last)]
@@ -247,6 +367,8 @@ class _Lowering:
             first += 1
         start, end = self.tokens[first].start, self.tokens[last - 1].end
         if self._word(first) == "(" and first < last - 1 and self._closing(first) == last - 1:
+            if self.final is not None:
+                return None, self._arrived(first, last, refuse)
             return None, self.between(start, end, first, last)
         if self._word(first - 1) != "TABLE" or not all(self._is_of_name(index) for index in range(first, last)):
             raise refuse("QUERY_SYNTAX", "the input is TABLE and a name, or a query in parentheses")
@@ -255,6 +377,65 @@ class _Lowering:
         except ValueError as error:
             raise declaration_error("NAME", str(error), self.text.at(start)) from error
         return table, self.text.text[start:end]
+
+    def _arrived(self, first: int, last: int, refuse: Callable[[str, str], DeclarationError]) -> str:
+        """A query in parentheses with what its rows have beside their columns, because they are of log tables."""
+        parts: list[str] = []
+        start = self.tokens[first].start
+        selects = list(self._at_top(("SELECT",), first + 1, last - 1))
+        self._require_rows(first + 1, last - 1, refuse)
+        for begin, following in pairwise((*selects, last - 1)):
+            from_ = next((each for each in self._at_top(("FROM",), begin, following) if not self._is_distinct(each)), 0)
+            if not from_:
+                raise refuse("FINAL_INPUT", "a SELECT without FROM has no rows of a log table")
+            alias = self._alias_after(from_, following, refuse)
+            items = [
+                self.text.text[self.tokens[one].start : self.tokens[end - 1].end]
+                for one, end in self._items(begin + 1, from_)
+            ]
+            parts.append(self.text.text[start : self.tokens[begin].end])
+            parts.append(" " + with_arrival(items, alias))
+            start = self.tokens[from_].start
+        parts.append(self.text.text[start : self.tokens[last - 1].end])
+        return "".join(parts)
+
+    def _require_rows(self, first: int, last: int, refuse: Callable[[str, str], DeclarationError]) -> None:
+        """That each row of a query in parentheses is one row of what it reads."""
+        for index in self._at_top(_NOT_BY_ROW, first, last):
+            word = self._word(index)
+            if (word == "DISTINCT" and self._word(index - 1) in ("IS", "NOT")) or (
+                word == "EXCEPT" and self._word(index - 1) == "*"
+            ):
+                continue
+            if word == "UNION" and self._word(index + 1) == "ALL":
+                continue
+            raise refuse(
+                "FINAL_INPUT",
+                f"the rows of a FINAL table are those of log tables, through columns, conditions and UNION ALL, and "
+                f"this query has {word}. Declare a FINAL table for what it computes, or leave EMIT FINAL out",
+            )
+
+    def _is_distinct(self, index: int) -> bool:
+        """Whether FROM is the end of IS [NOT] DISTINCT FROM."""
+        return self._word(index - 1) == "DISTINCT" and self._word(index - 2) in ("IS", "NOT")
+
+    def _alias_after(self, from_: int, last: int, refuse: Callable[[str, str], DeclarationError]) -> str:
+        """By what the columns of the one table behind FROM are named, as SQL."""
+        end = next(iter(self._at_top(("WHERE", "UNION"), from_, last)), last)
+        begin = from_ + 1
+        names = [self.tokens[index] for index in range(begin, end)]
+        if not names or not all(self._is_of_name(index) for index in range(begin, end)):
+            raise refuse("FINAL_INPUT", "a query in parentheses of a FINAL table reads one table by its name")
+        # The last name is the alias, or that of the table itself: `t`, `n.t`, `t a`, `t AS a`.
+        return f"`{names[-1].value}`"
+
+    def _at_top(self, words: Sequence[str], first: int, last: int) -> Iterator[int]:
+        """Where one of these words stands among tokens, outside of parentheses in them."""
+        depth = 0
+        for index in range(first, last):
+            depth += (self._word(index) == "(") - (self._word(index) == ")")
+            if depth == 0 and self._word(index) in words:
+                yield index
 
     def _is_of_name(self, index: int) -> bool:
         token = self.tokens[index]
@@ -334,6 +515,18 @@ def _gap(interval: _Interval, refuse: Callable[[str, str], DeclarationError]) ->
     return interval.microseconds
 
 
+def _require_windows(size: int, step: int, step_name: str, refuse: Callable[[str, str], DeclarationError]) -> None:
+    """That a whole number of steps makes a size, and not too many."""
+    if size % step:
+        raise refuse("WINDOW_SIZE", f"SIZE is not a multiple of {step_name}")
+    if size // step > MOST_WINDOWS:
+        raise refuse(
+            "WINDOW_SIZE",
+            f"a row would be in {size // step:,} windows, and at most {MOST_WINDOWS:,} are made. "
+            f"Write a greater {step_name}",
+        )
+
+
 def _column_of_rows(name: str) -> str:
     return f"{WINDOWED}.`{name.replace('`', '``')}`"
 
@@ -378,14 +571,7 @@ def _grid(
     size, step = numbers("SIZE"), numbers(step_name)
     if size <= 0 or step <= 0:
         raise refuse("WINDOW_SIZE", f"{step_name if step <= 0 else 'SIZE'} is not positive")
-    if size % step:
-        raise refuse("WINDOW_SIZE", f"SIZE is not a multiple of {step_name}")
-    if size // step > MOST_WINDOWS:
-        raise refuse(
-            "WINDOW_SIZE",
-            f"a row would be in {size // step:,} windows, and at most {MOST_WINDOWS:,} are made. "
-            f"Write a greater {step_name}",
-        )
+    _require_windows(size, step, step_name, refuse)
     begins = "SLIDE" if function == "HOP" else "SIZE"
     origin = _FIRST_MONDAY if zone is not None and sizes[begins].unit == "WEEK" else 0
     return _Grid(size, step, origin + (numbers("OFFSET") if "OFFSET" in sizes else 0), months)
@@ -421,12 +607,21 @@ class _Call:
         return (
             f"(SELECT {_ROWS}.*{hidden}, {start} AS window_start, {end} AS window_end, "
             f"timestamp_micros(unix_micros({end}) - 1) AS window_time "
-            f"FROM {source} AS {_ROWS}{view} WHERE {self._time} IS NOT NULL)"
+            f"FROM {source} AS {_ROWS}{view} WHERE {self.time} IS NOT NULL)"
         )
 
     @property
-    def _time(self) -> str:
+    def time(self) -> str:
+        """The row's time as SQL."""
         return _column_of_rows(self.column)
+
+    @property
+    def reach(self) -> int:
+        """At least the distance of the end of a row's window from its time, in microseconds."""
+        if self.zone is None:
+            return self.grid.size
+        # The longest month, and what clocks are set by.
+        return (self.grid.size * (31 if self.grid.months else 1) + 2) * _MICROSECONDS["DAY"]
 
     def _before(self, place: str, size: int) -> str:
         """The last begin of a window of this size at or before a place; pmod rounds down before the origin too."""
@@ -437,16 +632,16 @@ class _Call:
     def _place(self) -> tuple[str, str, str]:
         """Where a row's time lies among the whole numbers of the grid, what to read for it, and what not to show."""
         if self.zone is None:
-            return f"unix_micros({self._time})", self.source, ""
+            return f"unix_micros({self.time})", self.source, ""
         place, hidden = f"{_ROWS}.{_NUMBER}", f" EXCEPT ({_NUMBER})"
 
         def beside(value: str, source: str, without: str) -> str:
             return f"(SELECT {_ROWS}.*{without}, {value} AS {_NUMBER} FROM {source} AS {_ROWS})"
 
-        local = f"datediff(to_date(from_utc_timestamp({self._time}, '{self.zone}')), DATE'1970-01-01')"
+        local = f"datediff(to_date(from_utc_timestamp({self.time}, '{self.zone}')), DATE'1970-01-01')"
         source = beside(local, self.source, "")
         # Where clocks are set back over midnight, the last hour of a day comes again after the next day began.
-        begun = f"{self._time} >= {self._midnight(f'{place} + 1')}"
+        begun = f"{self.time} >= {self._midnight(f'{place} + 1')}"
         source = beside(f"{place} + CASE WHEN {begun} THEN 1 ELSE 0 END", source, hidden)
         if self.grid.months:
             date = f"date_add(DATE'1970-01-01', {place})"

@@ -156,6 +156,7 @@ class _Reader:
             watermark=watermark,
             constraints=constraints,
             options=options,
+            final=None,
         )
 
     def refuse(self, message: str, line: int) -> None:

@@ -17,10 +17,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from uuid import uuid4
 
 from freshline.declare.limited_process import EndedError, LimitedProcess, LimitError, Limits
+from freshline.declare.names import TableName
 from freshline.declare.query import PythonQuery
 from freshline.declare.settings import Settings
 from freshline.declare.spec import SourceSpec, TableSpec
@@ -30,6 +32,7 @@ from freshline.refresh.inputs import SEQ, Pinned
 
 LOG = logging.getLogger(__name__)
 
+NO_VIEWS: Mapping[TableName, str] = MappingProxyType({})
 _LOOK_SECONDS = 0.1
 _INTERRUPTED_SECONDS = 5.0
 # A worker is a process of 150 MB: another one is started for a function that waits for longer than this.
@@ -62,8 +65,16 @@ class PythonTables:
         """Enter `aside()` for as long as a function runs or waits, so that its refresh holds up no other."""
         self._aside = aside
 
-    def compute(self, spec: TableSpec, inputs: Sequence[Pinned], cancellation: Cancellation) -> str:
+    def compute(
+        self,
+        spec: TableSpec,
+        inputs: Sequence[Pinned],
+        cancellation: Cancellation,
+        views: Mapping[TableName, str] = NO_VIEWS,
+    ) -> str:
         """Call the function of a table on its inputs at their positions; the name of a global temporary view.
+
+        Of inputs in `views`, the function gets the rows of a global temporary view in place of all rows.
 
         Raises QueryError, with file and line, for what the function raised, PythonLimitError, and CancelledError.
         """
@@ -76,7 +87,12 @@ class PythonTables:
             "function": query.function,
             "code_hash": query.code_hash,
             "view": f"freshline_python_{uuid4().hex}",
-            "inputs": [_input(item.parameter, by_name[item.name]) for item in query.inputs],
+            "inputs": [
+                {"parameter": item.parameter, "rows": views[item.name]}
+                if item.name in views
+                else _input(item.parameter, by_name[item.name])
+                for item in query.inputs
+            ],
         }
         with self._aside(), self._worker(query, cancellation) as worker:
             return self._compute(worker, spec, query, request, cancellation)

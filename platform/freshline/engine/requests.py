@@ -21,11 +21,11 @@ from uuid import uuid4
 
 from py4j.protocol import Py4JError
 
-from freshline.commit.delta_log import newest_version
+from freshline.commit.delta_log import newest_version, read_newest
 from freshline.commit.purge import purge_table
 from freshline.declare.graph import Graph
 from freshline.declare.managing import NOW
-from freshline.declare.names import TableName
+from freshline.declare.names import TableName, late_name
 from freshline.declare.rules import nearest
 from freshline.declare.spec import SourceSpec
 from freshline.engine.backfills import Backfills, read_backfill, read_partition_values
@@ -283,10 +283,15 @@ class Requests:
             raise RequestError(f"{name} is declared: drop it first.", where=str(name))
         runtime = self._runtime
         # A refresh that runs ends before; none begins, since it is declared no more.
-        with runtime.lock(name):
-            folders = purge_table(runtime.warehouse, name, graph.order, runtime.failpoint)
-            runtime.control.forget_check(name)
-            runtime.control.intentions.forget_failures(name)
+        newest = read_newest(runtime.warehouse.path(name))
+        is_final = newest is not None and newest.receipt is not None and newest.receipt.closed_until is not None
+        folders = []
+        # Its late rows go first: while it is there, a purge that was stopped half way knows of them.
+        for each in (late_name(name), name) if is_final and late_name(name) not in graph else (name,):
+            with runtime.lock(each):
+                folders += purge_table(runtime.warehouse, each, graph.order, runtime.failpoint)
+                runtime.control.forget_check(each)
+                runtime.control.intentions.forget_failures(each)
         request.report({"type": "purged", "table": str(name), "folders": [str(folder) for folder in folders]})
         return State.SUCCEEDED
 

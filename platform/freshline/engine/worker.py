@@ -142,7 +142,9 @@ class _ResultError(Exception):
 
 
 def read_input(session: SparkSession, item: Mapping[str, Any]) -> DataFrame:
-    """An input at its position, with the columns that the declaration shows."""
+    """An input at its position, with the columns that the declaration shows; or the rows that the engine has chosen."""
+    if "rows" in item:
+        return session.table(f"global_temp.{item['rows']}")
     reader: Any = session.read.format("delta")
     if item["version"] is not None:
         reader = reader.option("versionAsOf", item["version"])

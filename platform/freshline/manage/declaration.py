@@ -18,7 +18,7 @@ from freshline.declare.managing import AlterQuery, Create
 from freshline.declare.names import TableName
 from freshline.declare.query import SqlQuery
 from freshline.declare.settings import Settings
-from freshline.declare.spec import TableSpec
+from freshline.declare.spec import Spec, TableSpec
 from freshline.errors import DeclarationError, RequestError, StorageError
 from freshline.manage.decide import Clock, utc_now
 from freshline.plan.alter import find_table
@@ -104,6 +104,7 @@ def alter_query(
     graph = open_project(settings)
     name = find_table(graph, str(statement.table))
     spec = graph.spec(name)
+    _require_own(spec)
     file = settings.root / spec.written_at.path
     before = _text_of(file)
     if (
@@ -154,7 +155,8 @@ def drop(
     if if_exists and table not in graph:
         return DeclarationChange(table, None, False, f"there is no table {table}. Nothing is changed.")
     name = find_table(graph, str(table))
-    readers = graph.consumers(name)
+    _require_own(graph.spec(name))
+    readers = [each for one in graph.with_late_rows([name]) for each in graph.consumers(one)]
     if readers:
         raise RequestError(f"{', '.join(str(each) for each in readers)} reads it. Drop that first.", where=str(name))
     file = settings.root / graph.spec(name).written_at.path
@@ -171,9 +173,19 @@ def drop(
         file.unlink()
     except OSError as error:
         raise _refused(error, file) from error
-    _forget(settings, name)
+    for each in graph.with_late_rows([name]):
+        _forget(settings, each)
     data = "." if purge else f", its data stays in {left.path(name)}."
     return DeclarationChange(name, away, True, f"dropped: {name}. Its declaration is in {away}{data}")
+
+
+def _require_own(spec: Spec) -> None:
+    """Raises RequestError for a table that another one's declaration makes."""
+    if isinstance(spec, TableSpec) and spec.late_rows_of is not None:
+        raise RequestError(
+            f"it is declared with {spec.late_rows_of}, whose late rows it has. Change or drop that.",
+            where=str(spec.name),
+        )
 
 
 def declaration_text(settings: Settings, graph: Graph, name: TableName) -> str:

@@ -8,14 +8,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from freshline.declare.query import SqlQuery
+from freshline.declare.closing import Closing
+from freshline.declare.query import PythonQuery, SqlQuery
 from freshline.errors import IncrementalError
 from freshline.plan.changes import ChangeKind
 from freshline.plan.partition import Interval
 from freshline.plan.result import Strategy
-from freshline.plan.step import AdoptDefinition, FillPartitions, Full, Noop, ReplaceNamedPartitions, Situation, Step
+from freshline.plan.step import (
+    AdoptDefinition,
+    CloseWindows,
+    FillPartitions,
+    Full,
+    Noop,
+    ReplaceNamedPartitions,
+    Situation,
+    Step,
+)
 from freshline.plan.strategy import RefreshStrategy, strategies_of
-from freshline.query.query import read_query
 from freshline.query.reason import Reason
 
 # The most general first: its reason tells most about why everything is computed.
@@ -91,14 +100,23 @@ def _without_changes(situation: Situation) -> Candidates | None:
         hit = [changes for changes in driving.values() if changes.kind is kind]
         if hit:
             return _only(Full(Reason(code, "; ".join(f"{item.name}: {item.detail or kind}" for item in hit))))
+    if situation.closing is not None:
+        return _only(_closed(situation.closing))
     if situation.gaps or not situation.changed:
         return _gaps_or_nothing(situation)
-    if not isinstance(spec.query, SqlQuery):
-        return _only(Full(Reason("UDF_NOT_DECLARED")))
-    query = read_query(spec.query)
+    if isinstance(spec.query, PythonQuery):
+        return None if spec.query.promise else _only(Full(Reason("UDF_NOT_DECLARED")))
+    query = situation.query
     if query.volatile is not None:
         return _only(Full(Reason("NONDETERMINISTIC", query.volatile)))
     return None
+
+
+def _closed(closing: Closing) -> Step:
+    """What a table of FINAL windows does, whatever its inputs gained: only the watermark counts."""
+    if not closing.closes:
+        return Noop(Reason("NO_WINDOW_CLOSED"))
+    return CloseWindows(Reason("WINDOWS_CLOSED", closing.text))
 
 
 def _whole(situation: Situation) -> Full | AdoptDefinition | None:

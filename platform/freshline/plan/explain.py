@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+from freshline.declare.closing import Closing
 from freshline.declare.graph import Graph
 from freshline.declare.names import TableName
+from freshline.declare.query import PythonQuery
 from freshline.declare.spec import SourceSpec, TableSpec
 from freshline.plan.changes import ChangeKind, Changes
 from freshline.plan.choose import Candidates, find_candidates
@@ -119,11 +121,15 @@ def find_case(
     types: InputTypes = NO_TYPES,
 ) -> Candidates:
     """What could be done after these changes; the other inputs stand still."""
-    receipt = Receipt(spec.name, spec.fingerprint, 1, 1, "", "", "", None, {}, 0, 0, "")
+    promise = spec.query.promise if isinstance(spec.query, PythonQuery) else ""
+    receipt = Receipt(spec.name, spec.fingerprint, 1, 1, "", "", "", None, {}, 0, 0, "", promise=promise)
     changes = {
         name: Changes(name, BEFORE, AFTER, kinds.get(name, ChangeKind.NOTHING), change_feed=True) for name in spec.reads
     }
-    return find_candidates(Situation(spec, receipt, False, changes, RefreshRequest(), columns, types=types))
+    # Of FINAL windows the watermark decides, and in the end it passes them.
+    closing = Closing(None, 0) if spec.closes_windows else None
+    situation = Situation(spec, receipt, False, changes, RefreshRequest(), columns, types=types, closing=closing)
+    return find_candidates(situation)
 
 
 def _case(

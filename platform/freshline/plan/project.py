@@ -41,6 +41,10 @@ def check_promises(graph: Graph) -> None:
             from freshline.plan.retried_lookups import check_retried
 
             check_retried(spec, graph, problems)
+        if spec.final is not None:
+            from freshline.plan.final import check_final
+
+            check_final(spec, graph, problems)
         if spec.merge is not None and spec.merge.upstream_deletes == "ignore":
             _check_ignored(spec, spec.merge, problems)
     problems.raise_all()

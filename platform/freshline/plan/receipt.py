@@ -19,6 +19,7 @@ from freshline.errors import FormatError
 from freshline.plan.json import from_json, to_compact_json
 from freshline.plan.partition import Span
 from freshline.plan.position import Position, TablePosition
+from freshline.plan.watermark import EventTime
 
 # The format that is written. 1 and 2 are read: a warehouse of the commits before has them.
 FORMAT = 3
@@ -58,8 +59,11 @@ class Receipt:
     partitions that this commit replaced because they were named, `backfill` is the backfill that it belongs to.
     `restored` is the seq whose rows a restore brought back; None in all other receipts. `inputs_with_lost_rows` are the
     inputs that have deleted rows which the table keeps. `planned` is the version of the table that the refresh stands
-    on, None where that says nothing; `foreign`: the table has rows that others wrote. `watermark` is that of a log
-    table before this batch, by the column that it is of.
+    on, None where that says nothing; `foreign`: the table has rows that others wrote. `event_time` is what a log table
+    with a watermark knows of its events after this batch. `watermark` is read only: earlier commits wrote the watermark
+    before the batch there, by the column that it is of. `closed_until` is the watermark up to which a table with EMIT
+    FINAL has the rows of windows, None where it has none or no windows. `promise` is the promise of a function in
+    Python that was tried on its rows, empty for none.
     """
 
     table: TableName
@@ -91,6 +95,9 @@ class Receipt:
     planned: int | None = None
     foreign: bool = False
     watermark: Mapping[str, datetime] = field(default_factory=dict)
+    event_time: EventTime | None = None
+    closed_until: datetime | None = None
+    promise: str = ""
 
     @property
     def has_partition_positions(self) -> bool:

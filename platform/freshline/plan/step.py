@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from freshline.declare.closing import Closing
 from freshline.declare.managing import NOW
 from freshline.declare.names import TableName
 from freshline.declare.query import SqlQuery
@@ -120,6 +121,17 @@ class Full(Step):
 
 
 @dataclass(frozen=True)
+class CloseWindows(Step):
+    """Add the rows of the windows that the watermark has closed since the newest receipt."""
+
+    reason: Reason
+
+    computed_by = "freshline.strategies.append.write:close_windows"
+    strategy = Strategy.APPEND
+    activity = "adding closed windows"
+
+
+@dataclass(frozen=True)
 class AdoptDefinition(Step):
     """Let a changed declaration hold from here on: from `now`, or for the partitions from a date on."""
 
@@ -145,6 +157,7 @@ class Situation:
     they are known. `lookups_due` says that rows which missed their dimension are to be looked up again. `types` are
     those of the columns of inputs, in lower case, where they are known. `redefined` is what changed in the declaration,
     where that can be taken up. `gaps` are the stretches of time that the table should have by now and does not.
+    `closing` are the windows that are closed and not written, None for a table without FINAL windows.
     """
 
     spec: TableSpec
@@ -157,6 +170,7 @@ class Situation:
     types: Mapping[TableName, Mapping[str, str]] = field(default_factory=dict)
     redefined: str = ""
     gaps: tuple[Interval, ...] = ()
+    closing: Closing | None = None
 
     @property
     def changed(self) -> Mapping[TableName, Changes]:

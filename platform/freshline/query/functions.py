@@ -34,9 +34,9 @@ UNORDERED = frozenset(
 )
 # Their value for an array is the same in whichever order its elements are.
 ORDER_FREE = (exp.ArraySort, exp.ArraySize, exp.ArrayMax, exp.ArrayMin)
-# They follow from rows beside a row, or from more than its time, so a row alone does not tell where it belongs.
+# Those of them that follow from rows beside a row, or from more than its time, are not told by the row alone.
 TIME_WINDOWS = frozenset({"window", "session_window", "window_time"})
-# The fields of what `window(..)` gives. Windows of one call have one length, so that either tells the window.
+# The fields of what these functions give. Windows of one call of `window` have one length, so either tells the window.
 WINDOW_BOUNDS = frozenset({"start", "end"})
 
 # Some classes have names of their own, which Spark does not know.
@@ -78,6 +78,27 @@ def is_time_window(node: exp.Expr) -> bool:
     inside = [inner for inner in time.walk() if name_of(inner) in TIME_WINDOWS or isinstance(inner, exp.Query)]
     # Spark makes several rows of one below a condition too, before it asks the condition.
     return constant and not inside and node.find_ancestor(exp.Window, exp.Where, exp.Join) is None
+
+
+def is_session_key(node: exp.Expr) -> bool:
+    """Whether the node is a call of `session_window` that its SELECT groups by, beside something else.
+
+    Its sessions follow from the rows that share the other keys.
+
+    >>> from freshline.declare.query_parser import parse_sql
+    >>> tree = parse_sql("SELECT k FROM t GROUP BY k, session_window(ts, '1 hour')")
+    >>> [is_session_key(key) for key in tree.args["group"].expressions]
+    [False, True]
+    """
+    if not isinstance(node, exp.Anonymous) or name_of(node) != "session_window" or len(node.expressions) != 2:
+        return False
+    inside = [inner for part in node.expressions for inner in part.walk()]
+    if any(name_of(inner) in TIME_WINDOWS or isinstance(inner, exp.Query) for inner in inside):
+        return False
+    select = node.find_ancestor(exp.Select)
+    group = None if select is None else select.args.get("group")
+    keys = group.expressions if group is not None else []
+    return node.find_ancestor(exp.Window, exp.Where, exp.Join) is None and any(key == node for key in keys)
 
 
 def is_aggregate(node: exp.Expr) -> bool:

@@ -23,7 +23,7 @@ from sqlglot.optimizer.scope import build_scope, traverse_scope
 from freshline.declare.names import TableName
 from freshline.declare.query import SqlQuery
 from freshline.declare.spec import TableSpec
-from freshline.query.functions import WINDOW_BOUNDS, is_time_window
+from freshline.query.functions import WINDOW_BOUNDS, is_session_key, is_time_window, name_of
 from freshline.query.query import Query
 from freshline.query.tree import (
     DIALECT,
@@ -164,12 +164,15 @@ def _qualified(text: str, schema: tuple[tuple[str, tuple[str, ...]], ...]) -> ex
 def _write_out_time_windows(tree: exp.Query) -> None:
     """Put the call in place of the column `window` that GROUP BY window(..) makes, which no input has.
 
-    Spark takes both for one thing: a query has one such call at most.
+    Spark takes both for one thing: a query has one such call at most. The same for `session_window`.
     """
     for select in tree.find_all(exp.Select):
         group = select.args.get("group")
         calls = [
-            node for key in (group.expressions if group else ()) for node in own_nodes(key) if is_time_window(node)
+            node
+            for key in (group.expressions if group else ())
+            for node in own_nodes(key)
+            if is_time_window(node) or is_session_key(node)
         ]
         if not calls:
             continue
@@ -182,11 +185,12 @@ def _write_out_time_windows(tree: exp.Query) -> None:
 
 
 def _bound_of(call: exp.Expr, column: exp.Column) -> exp.Expr | None:
-    """What `window`, `window.start` and `window.end` stand for beside a call; None for other columns."""
+    """What `window`, `window.start` and `window.end` stand for beside a call of that; None for other columns."""
     names = [part.name.lower() for part in column.parts]
-    if names == ["window"]:
+    called = name_of(call)
+    if names == [called]:
         return call.copy()
-    if len(names) == 2 and names[0] == "window" and names[1] in WINDOW_BOUNDS:
+    if len(names) == 2 and names[0] == called and names[1] in WINDOW_BOUNDS:
         return exp.Dot(this=call.copy(), expression=exp.to_identifier(column.name, quoted=True))
     return None
 

@@ -15,11 +15,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from freshline.declare.closing import ARRIVED
 from freshline.declare.connector import FILE as FILE
 from freshline.declare.connector import HASH as HASH
 from freshline.declare.connector import INGESTED_AT as INGESTED_AT
 from freshline.declare.connector import RECORD as RECORD
 from freshline.declare.connector import SEQ as SEQ
+from freshline.declare.connector import WATERMARK as WATERMARK
 from freshline.declare.names import TableName
 from freshline.declare.spec import SourceSpec, Spec
 from freshline.errors import SourceError
@@ -27,6 +29,7 @@ from freshline.plan.changes import ChangeKind, Changes
 from freshline.plan.position import TablePosition
 from freshline.query.rules.algebra import SIGN
 from freshline.refresh.literal import quoted
+from freshline.refresh.netting import net
 from freshline.refresh.small_tables import read_small
 
 ARRIVAL = (SEQ, FILE, RECORD)
@@ -49,13 +52,16 @@ class Pinned:
         return isinstance(self.spec, SourceSpec) and self.spec.is_log
 
 
-def read_whole(spark: SparkSession, pinned: Pinned, *, arrival: bool = False) -> DataFrame:
-    """All rows of an input at its position; with `arrival` a log table's arrival columns too."""
+def read_whole(spark: SparkSession, pinned: Pinned, *, arrival: bool = False, arrived: bool = False) -> DataFrame:
+    """All rows of an input at its position; with `arrival` a log table's arrival columns too.
+
+    With `arrived` what FINAL rows are told by (`freshline.declare.closing`), which is NULL where it is not known.
+    """
     if pinned.is_log:
         rows = read_log(spark, pinned).where(F.col(SEQ) <= (pinned.position.seq or 0))
     else:
         rows = read_version(spark, pinned.path, pinned.position.version)
-    return declared_columns(rows, pinned, arrival=arrival)
+    return declared_columns(rows, pinned, arrival=arrival, arrived=arrived)
 
 
 def read_version(spark: SparkSession, path: Path, version: int) -> DataFrame:
@@ -66,9 +72,14 @@ def read_version(spark: SparkSession, path: Path, version: int) -> DataFrame:
     return spark.read.format("delta").option("versionAsOf", version).load(str(path))
 
 
-def read_inserted(spark: SparkSession, pinned: Pinned, changes: Changes, *, arrival: bool = False) -> DataFrame:
-    """The rows that an input gained between two positions; right for ranges of the kinds NOTHING and APPEND."""
-    return declared_columns(_inserted(spark, pinned, changes), pinned, arrival=arrival)
+def read_inserted(
+    spark: SparkSession, pinned: Pinned, changes: Changes, *, arrival: bool = False, arrived: bool = False
+) -> DataFrame:
+    """The rows that an input gained between two positions; right for ranges of the kinds NOTHING and APPEND.
+
+    With `arrival` and `arrived` as in `read_whole`.
+    """
+    return declared_columns(_inserted(spark, pinned, changes), pinned, arrival=arrival, arrived=arrived)
 
 
 def read_upserted(spark: SparkSession, pinned: Pinned, changes: Changes) -> DataFrame:
@@ -136,24 +147,7 @@ def read_net_images(spark: SparkSession, pinned: Pinned, changes: Changes) -> Da
         return read_inserted(spark, pinned, changes)
     assert changes.before is not None
     images = _change_feed(spark, pinned, changes.before)
-    columns = [F.col(quoted(column)) for column in column_names(pinned.spec, images)]
-    if "map<" in images.schema.simpleString():
-        # Maps cannot be grouped; without netting a partition too many may be computed again, never one too few.
-        return images.select(*columns)
-    # Zeros of either sign are equal, and texts of a collation that differ in letter case; what is made of them is not.
-    kinds = {field.name.lower(): field.dataType.simpleString() for field in images.schema.fields}
-    texts = [
-        F.col(quoted(name)).cast("string").alias(f"_freshline_text{number}")
-        for number, name in enumerate(column_names(pinned.spec, images))
-        if any(part in kinds[name.lower()] for part in ("double", "float", "collate"))
-    ]
-    return (
-        images.withColumn(SIGN, _sign())
-        .groupBy(*columns, *texts)
-        .agg(F.sum(SIGN).alias("_freshline_net"))
-        .where(F.col("_freshline_net") != 0)
-        .select(*columns)
-    )
+    return net(images.withColumn(SIGN, _sign()), column_names(pinned.spec, images))
 
 
 def _change_feed(spark: SparkSession, pinned: Pinned, before: TablePosition) -> DataFrame:
@@ -204,16 +198,24 @@ def column_names(spec: Spec, rows: DataFrame) -> tuple[str, ...]:
     return tuple(name for name in rows.columns if not name.startswith(("_freshline_", "_change_", "_commit_")))
 
 
-def declared_columns(rows: DataFrame, pinned: Pinned, *, arrival: bool) -> DataFrame:
-    """What queries see of an input's stored rows; with `arrival` a log table's arrival columns too."""
+def declared_columns(rows: DataFrame, pinned: Pinned, *, arrival: bool, arrived: bool = False) -> DataFrame:
+    """What queries see of an input's stored rows; with `arrival` and `arrived` as in `read_whole`."""
     spec = pinned.spec
+    final = [_or_null(rows, name, pinned.is_log).alias(name) for name in ARRIVED] if arrived else []
     if not isinstance(spec, SourceSpec):
-        return rows.select(*[F.col(quoted(name)) for name in column_names(spec, rows)])
+        return rows.select(*[F.col(quoted(name)) for name in column_names(spec, rows)], *final)
     if spec.is_log:
         also = [F.col(name) for name in ARRIVAL] if arrival else []
-        return rows.select(*_log_columns(spec), *also)
+        return rows.select(*_log_columns(spec), *also, *final)
     _check_columns(rows.schema, spec, pinned.path)
     return rows.select(*[F.col(quoted(column.name)).alias(column.name) for column in spec.columns])
+
+
+def _or_null(rows: DataFrame, name: str, is_log: bool) -> SparkColumn:
+    """A column of freshline's own; NULL in a table, and in a log of before there was such a column."""
+    if is_log and name in rows.columns:
+        return F.col(name)
+    return F.lit(None).cast("timestamp" if name == WATERMARK else "bigint")
 
 
 def _log_columns(spec: SourceSpec) -> list[SparkColumn]:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
+from typing import Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import (
@@ -32,14 +33,17 @@ from pyspark.sql.types import (
     IntegralType,
     StringType,
     StructType,
+    TimestampType,
 )
 
 from freshline.declare.tokens import in_lower_case
 from freshline.query.reason import Reason
+from freshline.query.rules.algebra import SIGN
 from freshline.query.rules.keys import Affected, Stage
 from freshline.query.tree import Reading, view_of
-from freshline.refresh.literal import partition_predicate, quoted, sql_literal
+from freshline.refresh.literal import for_literal, from_spark, partition_predicate, quoted, sql_literal
 from freshline.refresh.materialize import FEW_ROWS, materialize_once
+from freshline.refresh.netting import NOT_COMPARED, net
 from freshline.refresh.read_only import read_only
 
 # Up to this many values of a column are written into conditions, where scans can use them; of more it is the least and
@@ -49,9 +53,9 @@ FEW_KEYS = 1_000
 BROADCAST_KEYS = 500_000
 OP = "_freshline_op"
 INSERT, UPDATE, DELETE = "I", "U", "D"
-WRITTEN = (BooleanType, DateType, DecimalType, IntegralType, StringType)
-# Types whose values cannot be compared, alone or inside of others.
-NOT_COMPARED = ("map<", "variant", "geometry", "geography")
+# Times between these come to Python and back as they are, in whichever time zone.
+YEARS = ("0001-01-03 00:00:00Z", "9999-12-29 00:00:00Z")
+WRITTEN = (BooleanType, DateType, DecimalType, IntegralType, StringType, TimestampType)
 # Rules that move operators about: without them, a query that is written in two ways is planned in one. A rule that
 # computes would compare what two queries are of the rows that happen to be there.
 MOVING_RULES = (
@@ -225,7 +229,8 @@ def _spans(rows: DataFrame, count: int, schema: StructType) -> dict[str, Span | 
     if not plain:
         return found
     good = [_comes_back(F.col(quoted(field.name)), field.dataType) for field in plain]
-    shown = [F.when(sound, F.col(quoted(field.name))) for field, sound in zip(plain, good, strict=True)]
+    written = [for_literal(F.col(quoted(field.name)), field.dataType) for field in plain]
+    shown = [F.when(sound, value) for value, sound in zip(written, good, strict=True)]
     if count > FEW_ROWS:
         asked = [
             each
@@ -236,11 +241,12 @@ def _spans(rows: DataFrame, count: int, schema: StructType) -> dict[str, Span | 
         for number, field in enumerate(plain):
             least, greatest, nulls, sound = ends[4 * number : 4 * number + 4]
             if sound:
-                found[field.name] = Span((), True, True) if least is None else Span((least, greatest), nulls > 0, False)
+                both = (_value(least, field.dataType), _value(greatest, field.dataType))
+                found[field.name] = Span((), True, True) if least is None else Span(both, nulls > 0, False)
         return found
     few = rows.select(*shown, *good).collect()
     for number, field in enumerate(plain):
-        values = dict.fromkeys(row[number] for row in few)
+        values = dict.fromkeys(_value(row[number], field.dataType) for row in few)
         if not all(row[len(plain) + number] for row in few):
             continue
         null = None in values
@@ -250,12 +256,19 @@ def _spans(rows: DataFrame, count: int, schema: StructType) -> dict[str, Span | 
     return found
 
 
+def _value(value: Any, kind: DataType) -> Any:
+    """A value as it came from Spark; an empty text is one, which as a partition is NULL."""
+    return from_spark(value, kind) if isinstance(kind, TimestampType) else value
+
+
 def _comes_back(column: Column, kind: DataType) -> Column:
     """Whether a value is the same after it was in Python, which knows no broken text and only years of four digits."""
     if isinstance(kind, StringType):
         return column.isNull() | F.is_valid_utf8(column)
     if isinstance(kind, DateType):
         return column.isNull() | column.between(F.lit("0001-01-01").cast("date"), F.lit("9999-12-31").cast("date"))
+    if isinstance(kind, TimestampType):
+        return column.isNull() | column.between(*(F.lit(text).cast("timestamp") for text in YEARS))
     return F.lit(True)
 
 
@@ -276,10 +289,16 @@ def _provide(spark: SparkSession, stage: Stage) -> None:
         wanted = StructType([fields[name] for name in columns])
         found = [typed(read_only(spark, query), wanted) for query in stage.keys]
         keys, count = materialize_once(reduce(DataFrame.unionAll, found).distinct())
-        changed = _with_keys(new, keys, columns, count).unionAll(_with_keys(old, keys, columns, count))
+        after, before = (_with_keys(rows, keys, columns, count) for rows in (new, old))
+        changed = _netted(after, before) if stage.exact else after.unionAll(before)
     # It is read once for everything that reads the stage, at two times.
     changed, _ = materialize_once(changed)
     changed.createOrReplaceTempView(view_of(Reading.CHANGED, stage.relation))
+
+
+def _netted(new: DataFrame, old: DataFrame) -> DataFrame:
+    """The rows of which there are more or fewer than before: of a key with many rows mostly few change."""
+    return net(new.withColumn(SIGN, F.lit(1)).unionAll(old.withColumn(SIGN, F.lit(-1))), new.columns)
 
 
 def drop_key_views(spark: SparkSession, affected: Affected, relations: Sequence[str]) -> None:

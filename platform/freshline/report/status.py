@@ -17,7 +17,7 @@ from typing import Any
 
 from freshline.commit import delta_log
 from freshline.commit.control_store import ControlStore
-from freshline.commit.event_time import newest_event
+from freshline.commit.event_time import newest_event, watermark_of
 from freshline.commit.warehouse import Warehouse
 from freshline.declare.graph import Graph
 from freshline.declare.names import TableName
@@ -30,6 +30,7 @@ from freshline.plan.lag import Held, data_timestamps, lag_seconds, newest_stamp
 from freshline.plan.position import TablePosition, position_from_json
 from freshline.plan.record import Check
 from freshline.plan.result import Kind, RefreshResult, State
+from freshline.plan.watermark import TableWatermark
 
 
 @dataclass(frozen=True)
@@ -59,10 +60,11 @@ class TableStatus:
     PAUSED for what is left alone now, with the reason in `suspended`, `blocked_by` or `paused`. `freshness_seconds` and
     `mode` are those in force: of `override` where there is one. `feasible` says whether the promise can be kept, None
     without a measurement. `event_timestamp` is the newest time of an event, by the column of the watermark, and
-    `event_lag_seconds` how long ago that is; None without a watermark. `rows` and `quarantined` are counted by the
-    statistics in the logs, None where those do not tell; `files` and `size_bytes` are those of the version. `error` is
-    that of the newest refresh when it failed, or of reading this status, which `unreadable` then says; `problems` are
-    what needs a person though the newest refresh went on.
+    `event_lag_seconds` how long ago that is; None without a watermark. `watermark` is that of the version, the least of
+    its inputs', and `watermark_held_by` names the sources that hold it up, with their partitions. `rows` and
+    `quarantined` are counted by the statistics in the logs, None where those do not tell; `files` and `size_bytes` are
+    those of the version. `error` is that of the newest refresh when it failed, or of reading this status, which
+    `unreadable` then says; `problems` are what needs a person though the newest refresh went on.
     """
 
     table: TableName
@@ -89,6 +91,8 @@ class TableStatus:
     unreadable: bool = False
     event_timestamp: datetime | None = None
     event_lag_seconds: float | None = None
+    watermark: datetime | None = None
+    watermark_held_by: tuple[str, ...] = ()
     files: int | None = None
     size_bytes: int | None = None
 
@@ -123,6 +127,8 @@ class TableStatus:
             "feasible_reason": self.feasible_reason,
             "event_timestamp": None if self.event_timestamp is None else self.event_timestamp.isoformat(),
             "event_lag_seconds": None if self.event_lag_seconds is None else round(self.event_lag_seconds, 3),
+            "watermark": None if self.watermark is None else self.watermark.isoformat(),
+            "watermark_held_by": list(self.watermark_held_by),
             "files": self.files,
             "size_bytes": self.size_bytes,
         }
@@ -172,6 +178,7 @@ def read_status(
     }
     records = control.last_refreshes()
     stamps = data_timestamps({name: inspection.held for name, inspection in found.items()})
+    watermarks = {name: _watermark(graph, warehouse, name) if counted else TableWatermark(None) for name in graph.order}
     statuses = []
     for name in graph.order:
         inspection, record = found[name], records.get(name)
@@ -203,11 +210,21 @@ def read_status(
                 unreadable=inspection.error is not None,
                 event_timestamp=inspection.event_timestamp,
                 event_lag_seconds=lag_seconds(inspection.event_timestamp, now),
+                watermark=watermarks[name].at,
+                watermark_held_by=watermarks[name].held_by,
                 files=inspection.files[0],
                 size_bytes=inspection.files[1],
             )
         )
     return statuses
+
+
+def _watermark(graph: Graph, warehouse: Warehouse, name: TableName) -> TableWatermark:
+    try:
+        return watermark_of(graph.specs, warehouse, name) or TableWatermark(None)
+    except FreshlineError:
+        # The line of the input whose log cannot be read says so.
+        return TableWatermark(None)
 
 
 def _state_of(hold: Hold | None) -> str | None:
@@ -327,7 +344,7 @@ def _event_time(spec: Spec, path: Path, version: int, now: datetime) -> datetime
     if isinstance(spec, SourceSpec) and spec.is_log:
         greatest = _greatest_time(path, version, spec.stored_column(spec.watermark.column))
         if greatest is not None and greatest > now + timedelta(seconds=spec.max_ahead_seconds):
-            return newest_event(spec, path)
+            return newest_event(spec, path, now)
         return greatest
     column = spec.watermark.column
     return _greatest_time(path, version, spec.stored_column(column) if isinstance(spec, SourceSpec) else column)

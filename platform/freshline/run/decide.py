@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -28,13 +28,16 @@ from freshline.commit.delta_log import (
     count_rows,
     read_newest,
 )
+from freshline.commit.event_time import closing_of
+from freshline.declare.closing import Closing
 from freshline.declare.names import TableName
-from freshline.declare.query import SqlQuery
+from freshline.declare.query import SqlQuery, WindowInput
 from freshline.declare.spec import TableSpec
 from freshline.errors import (
     DefinitionChangedError,
     FreshlineError,
     IncrementalError,
+    PartitionError,
     SourceError,
     UpstreamChangedError,
 )
@@ -48,7 +51,7 @@ from freshline.plan.price import Price, budget_of, counts, price_of
 from freshline.plan.receipt import Receipt
 from freshline.plan.request import RefreshRequest
 from freshline.plan.result import RefreshResult
-from freshline.plan.step import FillPartitions, Full, Noop, ReplaceNamedPartitions, Situation, Step
+from freshline.plan.step import CloseWindows, FillPartitions, Full, Noop, ReplaceNamedPartitions, Situation, Step
 from freshline.query.reason import Reason
 from freshline.refresh.cancellation import Cancellation, Limited
 from freshline.refresh.keys import FAILED_BY_ROWS, why_not
@@ -67,13 +70,15 @@ class Decision:
     """What one refresh is to do, and what that rests on.
 
     `newest` is the table as it is found, `changes` what happened to each input since, `budget` the CPU-seconds
-    after which the step is given up for a full refresh.
+    after which the step is given up for a full refresh. `closing` are the windows of a table with EMIT FINAL that the
+    step writes, None for any other table.
     """
 
     newest: Newest | None
     pins: Pins
     changes: Mapping[TableName, Changes]
     step: Step
+    closing: Closing | None = None
     price: Price | None = None
     budget: float | None = None
 
@@ -94,6 +99,12 @@ def decide(runtime: Runtime, spec: TableSpec, request: RefreshRequest, instead: 
     DefinitionChangedError, HistoryRequiredError, IncrementalError, UpstreamChangedError and the errors of sources.
     """
     path = runtime.warehouse.path(spec.name)
+    if request.partitions and spec.closes_windows:
+        raise PartitionError(
+            "rows of EMIT FINAL are written once, and no partition is put in the place of another. Compute all of it "
+            f"anew: `freshline refresh {spec.name} --full`.",
+            where=str(spec.name),
+        )
     newest = read_newest(path)
     receipt = None if newest is None else newest.receipt
     redefined = _redefinition(runtime, spec, receipt, request)
@@ -107,10 +118,12 @@ def decide(runtime: Runtime, spec: TableSpec, request: RefreshRequest, instead: 
     # A refresh that finds nothing new needs no types, and is to be quick.
     moved = any(change.kind is not ChangeKind.NOTHING for change in changes.values())
     types = input_types(runtime.graph, runtime.warehouse, spec) if moved else {}
-    _require_window_times(spec, types)
+    _require_window_times(runtime, spec, types)
     redefined = redefined or (_gained_columns(spec, receipt, path) if moved else "")
     gaps = _missing_partitions(runtime, spec, receipt) if not (request.partitions or instead) else ()
-    step = choose_step(Situation(spec, receipt, foreign, changes, request, columns, due, types, redefined, gaps))
+    closing = closing_of(runtime.graph.specs, runtime.warehouse, spec, pins.positions, receipt)
+    situation = Situation(spec, receipt, foreign, changes, request, columns, due, types, redefined, gaps, closing)
+    step = choose_step(situation)
     price, budget = None, None
     # Rows that computing everything would not give again are no matter of its price.
     kept = (receipt is not None and receipt.valid_from_seq is not None) or ignores_deletes(spec)
@@ -129,7 +142,9 @@ def decide(runtime: Runtime, spec: TableSpec, request: RefreshRequest, instead: 
     if instead is not None and (step.reads_changes or step.fills_gaps):
         step, budget = Full(instead), None
     _require_allowed(spec, step, changes, receipt)
-    return Decision(newest, pins, changes, step, price, budget)
+    if closing is not None and not isinstance(step, CloseWindows | Noop):
+        closing = replace(closing, after=None)
+    return Decision(newest, pins, changes, step, closing, price, budget)
 
 
 def _redefinition(runtime: Runtime, spec: TableSpec, receipt: Receipt | None, request: RefreshRequest) -> str:
@@ -190,13 +205,16 @@ def _redefinition(runtime: Runtime, spec: TableSpec, receipt: Receipt | None, re
     )
 
 
-def _require_window_times(spec: TableSpec, types: Mapping[TableName, Mapping[str, str]]) -> None:
+def _require_window_times(runtime: Runtime, spec: TableSpec, types: Mapping[TableName, Mapping[str, str]]) -> None:
     """Raises DeclarationError where rows would be put into windows by a column that is no time.
 
-    Spark would take a text or a date for one in silence.
+    Spark would take a text or a date for a time in silence.
     """
-    for time in spec.query.window_times if isinstance(spec.query, SqlQuery) else ():
-        error = time.check(types, spec.written_at.path)
+    if not isinstance(spec.query, SqlQuery) or not spec.query.window_times:
+        return
+    inputs = {name: WindowInput(types.get(name, {}), runtime.graph.spec(name).primary_key) for name in spec.reads}
+    for time in spec.query.window_times:
+        error = time.check(inputs, spec.written_at.path)
         if error is not None:
             raise error
 

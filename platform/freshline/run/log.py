@@ -33,10 +33,11 @@ from freshline.commit.delta_log import (
     open_table,
     read_newest,
 )
-from freshline.commit.event_time import passed_by, watermark_after
+from freshline.commit.event_time import event_time_after, recorded_event_time
 from freshline.commit.write import (
     Committed,
     append_rows,
+    carry_receipt,
     create_table,
     write_and_read_back,
 )
@@ -46,20 +47,22 @@ from freshline.plan.disk import history_seconds
 from freshline.plan.receipt import Receipt, Violation, added_up
 from freshline.plan.request import LIVE, RefreshRequest
 from freshline.plan.result import Kind, RefreshResult, State
+from freshline.plan.watermark import EventTime, MovedBy, SeenTimes, after_batch, after_pause, count_times, rules_of
 from freshline.query.reason import Reason
 from freshline.refresh.cancellation import Cancellation
 from freshline.refresh.constraints import count_violations
 from freshline.refresh.execution import suited_to
-from freshline.refresh.inputs import FILE, HASH, INGESTED_AT, SEQ
+from freshline.refresh.inputs import FILE, HASH, INGESTED_AT, SEQ, WATERMARK
 from freshline.refresh.literal import quoted
 from freshline.refresh.materialize import collect_if_small
 from freshline.refresh.small_tables import read_small
-from freshline.sources.reader import SMALL_ROWS, STOPPED, Asked, Certain, Portion, Reader
+from freshline.sources.reader import SMALL_ROWS, STOPPED, Asked, Certain, Inspection, Portion, Reader
 from freshline.sources.records import (
     DROPPED,
     ERROR,
     REDELIVERED,
     accepted,
+    event_columns,
     judge_records,
     log_schema,
     mark_duplicates,
@@ -67,6 +70,7 @@ from freshline.sources.records import (
     quarantine_schema,
     quarantined,
     record_hash,
+    seen_times,
     statistics_columns,
 )
 
@@ -106,6 +110,10 @@ class _Totals:
         self.rejected += batch.rejected
         self.left_out += batch.redelivered + batch.dropped
         self.pieces += portion.pieces or 0
+        event_time = batch.committed.receipt.event_time
+        if event_time is not None:
+            self.late += event_time.late
+            self.ahead += event_time.ahead
         self.violations = added_up(self.violations, batch.violations)
 
 
@@ -133,18 +141,13 @@ def refresh_log(
         with runtime.working(cancellation, pool=request.cause, what=f"ingest {spec.name}") as spark:
             provide_log(runtime, spark, spec, path)
             version = newest_version(path)
-            watermark = watermark_after(spec, path, read_newest(path))
             while (portion := reader.cut(inspection, position)) is not None:
                 progress(portion.progress)
                 begun = time.monotonic()
                 if portion.at is None and receipt is not None:
                     portion = replace(portion, at=receipt.data_timestamp)
-                batch, portion = _ingest(runtime, spark, spec, reader, portion, watermark, mode, cancellation)
+                batch, portion = _ingest(runtime, spark, spec, reader, inspection, portion, mode, cancellation)
                 receipt, position = batch.committed.receipt, portion.after
-                if spec.watermark is not None:
-                    passed = passed_by(spec, path, batch.committed.version, receipt.seq, watermark)
-                    watermark = passed.watermark
-                    totals.late, totals.ahead = totals.late + passed.late, totals.ahead + passed.ahead
                 try:
                     reader.release(portion, seconds=time.monotonic() - begun, rejected=batch.rejected)
                 except FreshlineError as error:
@@ -154,6 +157,11 @@ def refresh_log(
                 version, committed, left = batch.committed.version, True, portion.left
                 if reader.pauses and request.cause == LIVE and time.monotonic() - started > LIVE_SECONDS:
                     break
+    passed = None
+    if receipt is not None and not inspection.is_new:
+        passed = _pass_time(runtime, spec, reader, inspection, receipt, mode, request.cause, cancellation)
+    if passed is not None:
+        receipt, version, committed = passed.receipt, passed.version, True
     if not left:
         runtime.control.record_check(spec.name, inspection.at, "" if receipt is None else f'{{"seq": {receipt.seq}}}')
     return RefreshResult(
@@ -162,7 +170,7 @@ def refresh_log(
         kind=Kind.LOG,
         state=State.SUCCEEDED,
         strategy="append" if committed else "noop",
-        reason=str(_reason(reader, totals, left, committed=committed)),
+        reason=passed.receipt.reason if passed is not None else str(_reason(reader, totals, left, committed=committed)),
         version=version,
         rows_in=totals.rows_in,
         rows_out=totals.rows_out,
@@ -182,6 +190,70 @@ def _reason(reader: Reader[Any, Any], totals: _Totals, left: int, *, committed: 
     if committed:
         return Reason(reader.reason, str(totals.pieces or totals.rows_in))
     return Reason("NOTHING_NEW", reader.waiting(left)) if left else Reason("NOTHING_NEW")
+
+
+def _pass_time(
+    runtime: Runtime,
+    spec: SourceSpec,
+    reader: Reader[Any, Any],
+    inspection: Inspection,
+    receipt: Receipt,
+    mode: str,
+    cause: str,
+    cancellation: Cancellation,
+) -> Committed | None:
+    """Commit an empty batch where time that passed moves the watermark; None where it does not.
+
+    Raises FencedError where another batch was committed after `receipt`.
+    """
+    before = recorded_event_time(spec, receipt)
+    if before is None:
+        # The log is of an earlier commit. Its next batch reads the rows that say where the watermark is.
+        return None
+    unread = reader.partitions(inspection, receipt.positions.get(spec.name), inspection.left)
+    moved = after_pause(before, unread, now=runtime.clock(), rules=rules_of(spec))
+    if moved is None:
+        return None
+    path = runtime.warehouse.path(spec.name)
+    with runtime.working(cancellation, pool=cause, what=f"move the watermark of {spec.name}") as spark:
+        planned = newest_version(path)
+        newest = newest_batch(spec, path)
+        if newest is None or (newest.epoch, newest.seq) != (receipt.epoch, receipt.seq):
+            raise _fenced(spec)
+        seq = next_seq(runtime, spark, spec, newest, mode)
+        empty = replace(
+            newest,
+            fingerprint=spec.fingerprint,
+            epoch=runtime.epoch,
+            seq=seq,
+            mode=mode,
+            reason=str(Reason("WATERMARK_MOVED", moved.moved_by)),
+            data_timestamp=newest.data_timestamp if inspection.left else inspection.at,
+            rows_in=0,
+            rows_out=0,
+            rejected=0,
+            violations={},
+            attempt=uuid4().hex,
+            cut={str(spec.name): {"seq": seq}},
+            seconds=0.0,
+            maintenance=False,
+            restored=None,
+            planned=planned,
+            event_time=moved,
+        )
+        cancellation.check()
+        runtime.failpoint("log-before-commit")
+        committed = write_and_read_back(lambda: carry_receipt(lambda: spark, path, empty), path, empty)
+        runtime.failpoint("log-after-commit")
+    if committed is None:
+        raise _fenced(spec)
+    return committed
+
+
+def _fenced(spec: SourceSpec) -> FencedError:
+    return FencedError(
+        "another batch was committed to this log meanwhile; nothing was written. Ask again.", where=str(spec.name)
+    )
 
 
 def newest_batch(spec: SourceSpec, path: Path) -> Receipt | None:
@@ -205,16 +277,10 @@ def newest_batch(spec: SourceSpec, path: Path) -> Receipt | None:
     return receipt
 
 
-def _watermark_in_receipt(spec: SourceSpec, watermark: datetime | None) -> dict[str, datetime]:
-    """The watermark before a batch as its receipt has it."""
-    if spec.watermark is None or watermark is None:
-        return {}
-    return {spec.stored_column(spec.watermark.column): watermark}
-
-
 def lacks_columns(path: Path, spec: SourceSpec) -> bool:
     stored = {field.name.lower() for field in open_table(path).schema().fields}
-    return any(column.name.lower() not in stored for column in spec.record_columns)
+    own = [] if spec.watermark is None else [WATERMARK]
+    return any(name.lower() not in stored for name in (*own, *(column.name for column in spec.record_columns)))
 
 
 def provide_log(runtime: Runtime, spark: SparkSession, spec: SourceSpec, path: Path) -> None:
@@ -250,6 +316,7 @@ def provide_log(runtime: Runtime, spark: SparkSession, spec: SourceSpec, path: P
 class Batch:
     """What becomes one commit. `receipt` makes its receipt from the rows that are good, rejected, left out.
 
+    `watermark` is the one before the batch; `passed` gives what the log knows of its events after it.
     `confirm` is called before anything is committed, and raises where that must not be. `small` says that the records
     may be looked at in the driver's own memory.
     """
@@ -259,8 +326,14 @@ class Batch:
     seq: int
     now: datetime
     small: bool
+    watermark: datetime | None
     receipt: Callable[[int | None, int, int], Receipt]
+    passed: Callable[[SeenTimes], EventTime | None]
     confirm: Callable[[Mapping[str, int] | None], None]
+
+    def accept(self, rows: DataFrame) -> DataFrame:
+        """The good ones of judged records as rows of the log table."""
+        return accepted(rows, self.spec, self.seq, self.now, watermark=self.watermark)
 
 
 def _ingest(
@@ -268,8 +341,8 @@ def _ingest(
     spark: SparkSession,
     spec: SourceSpec,
     reader: Reader[Any, Any],
+    inspection: Inspection,
     portion: Portion,
-    watermark: datetime | None,
     mode: str,
     cancellation: Cancellation,
 ) -> tuple[Ingested, Portion]:
@@ -280,10 +353,10 @@ def _ingest(
     planned = newest_version(path)
     newest = newest_batch(spec, path)
     if (None if newest is None else newest.positions.get(spec.name)) != portion.before:
-        raise FencedError(
-            "another batch was committed to this log meanwhile; nothing was written. Ask again.", where=str(spec.name)
-        )
+        raise _fenced(spec)
     portion = reader.prepare(spark, portion, newest, cancellation)
+    now = runtime.clock()
+    before = None if planned is None else event_time_after(spec, path, planned, newest, now)
     seq = next_seq(runtime, spark, spec, newest, mode)
     attempt = uuid4().hex
 
@@ -307,13 +380,22 @@ def _ingest(
             cut={str(spec.name): {"seq": seq}},
             seconds=time.monotonic() - started,
             planned=planned,
-            watermark=_watermark_in_receipt(spec, watermark),
         )
+
+    def passed(seen: SeenTimes) -> EventTime | None:
+        if spec.watermark is None:
+            # Declared again, it does not go back; what came meanwhile is then read from the rows.
+            kept = None if newest is None else newest.event_time
+            return None if kept is None else replace(kept, partitions={}, moved_by=MovedBy.NOTHING, late=0, ahead=0)
+        unread = reader.partitions(inspection, portion.after, portion.left)
+        column = spec.stored_column(spec.watermark.column)
+        return after_batch(before, seen, unread, now=now, rules=rules_of(spec), column=column)
 
     def confirm(found: Mapping[str, int] | None) -> None:
         reader.confirm(portion, found)
 
-    batch = Batch(spec, path, seq, runtime.clock(), portion.small, receipt, confirm)
+    watermark = None if before is None else before.watermark
+    batch = Batch(spec, path, seq, now, portion.small, watermark, receipt, passed, confirm)
     stored = count_all([path]) if spec.primary_key else []
     with suited_to(spark, [*stored, SMALL_ROWS if portion.small else None]):
         try:
@@ -357,14 +439,23 @@ def _commit_portion(
 def _commit_certain(runtime: Runtime, batch: Batch, certain: Certain, cancellation: Cancellation) -> Ingested | None:
     """Commit records in one pass that ends at the first one in doubt; None where it ended, and nothing is there."""
     batch.confirm(None)
-    rows = accepted(certain.rows, batch.spec, batch.seq, batch.now)
+    rows, seen = batch.accept(certain.rows), SeenTimes()
+    if batch.spec.watermark is not None:
+        # The receipt has the watermark after the batch, and is written with the rows: so they are computed before.
+        rows = rows.persist(StorageLevel.MEMORY_AND_DISK)
     try:
-        return Ingested(_commit_log(runtime, batch, rows, batch.receipt(certain.count, 0, 0), cancellation, count=None))
+        if batch.spec.watermark is not None:
+            seen = seen_times(rows, batch.spec, batch.now, batch.watermark)
+        receipt = replace(batch.receipt(certain.count, 0, 0), event_time=batch.passed(seen))
+        return Ingested(_commit_log(runtime, batch, rows, receipt, cancellation, count=None))
     except (PySparkException, Py4JJavaError) as error:
         # What a task raises comes back as either, by how deep Spark has wrapped it.
         if STOPPED not in str(error):
             raise
         return None
+    finally:
+        if batch.spec.watermark is not None:
+            rows.unpersist()
 
 
 def _count(few: tuple[DataFrame, int] | None) -> int | None:
@@ -399,11 +490,19 @@ def _commit_checked(
         again = collect_if_small(marked, SMALL_ROWS) if few is not None and marked is not rows else None
         marked = marked if again is None else again[0]
         place = F.col(FILE) if counted else F.lit("")
-        groups: Counter[tuple[str, str | None]] = (
-            Counter((row[0], row[1]) for row in marked.select(place, ERROR).collect())
-            if few is not None
-            else Counter({(row[0], row[1]): row[2] for row in marked.groupBy(place, ERROR).count().collect()})
-        )
+        timed = spec.watermark is not None
+        seen = SeenTimes()
+        groups: Counter[tuple[str, str | None]]
+        if few is not None:
+            found_rows = marked.select(place, ERROR, *(event_columns(spec, batch.now) if timed else ())).collect()
+            groups = Counter((row[0], row[1]) for row in found_rows)
+            if timed:
+                good_times = [(row[2], row[3]) for row in found_rows if row[1] is None]
+                seen = count_times(good_times, before=batch.watermark, now=batch.now, rules=rules_of(spec))
+        else:
+            groups = Counter({(row[0], row[1]): row[2] for row in marked.groupBy(place, ERROR).count().collect()})
+            if timed:
+                seen = seen_times(batch.accept(marked), spec, batch.now, batch.watermark)
         counts: Counter[str | None] = Counter()
         found: Counter[str] = Counter()
         for (file, error), count in groups.items():
@@ -415,7 +514,8 @@ def _commit_checked(
         dropped = counts.pop(DROPPED, 0)
         good = counts.pop(None, 0)
         rejected = sum(counts.values())
-        receipt = replace(batch.receipt(good, rejected, redelivered + dropped), violations=violations)
+        receipt = batch.receipt(good, rejected, redelivered + dropped)
+        receipt = replace(receipt, violations=violations, event_time=batch.passed(seen))
         cancellation.check()
         if rejected:
             runtime.failpoint("log-before-quarantine")
@@ -427,7 +527,7 @@ def _commit_checked(
         committed = _commit_log(
             runtime,
             batch,
-            accepted(marked, spec, batch.seq, batch.now),
+            batch.accept(marked),
             receipt,
             cancellation,
             count=_count(few),
@@ -466,10 +566,7 @@ def _commit_log(
     committed = write_and_read_back(write, batch.path, receipt)
     runtime.failpoint("log-after-commit")
     if committed is None:
-        raise FencedError(
-            "another batch was committed to this log meanwhile; nothing was written. Ask again.",
-            where=str(batch.spec.name),
-        )
+        raise _fenced(batch.spec)
     return committed if receipt.rows_out is None else replace(committed, rows_out=receipt.rows_out)
 
 

@@ -15,6 +15,7 @@ from freshline.commit.delta_log import (
 from freshline.commit.write import (
     Committed,
 )
+from freshline.declare.query import PythonQuery
 from freshline.declare.spec import TableSpec
 from freshline.plan.history import inputs_short_after
 from freshline.plan.partition import Span, settle_spans
@@ -133,7 +134,16 @@ def receipt_of(attempt: Attempt, work: Work, step: Step, seconds: float, backfil
         planned=attempt.planned,
         # Rows of others stay beside what is only added or replaced. With FROM NOW all that is there is kept.
         foreign=attempt.foreign and work.strategy != Strategy.FULL and not work.adopts_definition,
+        closed_until=None if attempt.closing is None else attempt.closing.until_time,
+        promise=_promise(spec, previous, work),
     )
+
+
+def _promise(spec: TableSpec, previous: Receipt | None, work: Work) -> str:
+    """The promise that was tried: a full refresh tries one that was not."""
+    if work.strategy == Strategy.FULL and isinstance(spec.query, PythonQuery):
+        return spec.query.promise
+    return "" if previous is None else previous.promise
 
 
 def _spans(spec: TableSpec, previous: Receipt | None, work: Work) -> tuple[Span, ...] | None:

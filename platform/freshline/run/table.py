@@ -108,7 +108,8 @@ def _refresh_until_committed(refresh: Refresh) -> tuple[RefreshResult, bool]:
 @contextmanager
 def _attempt(refresh: Refresh, decision: Decision, again: PlanAgainError) -> Iterator[Attempt]:
     """What an attempt stands on, in a session of its own; what ends it may be a reason to plan again."""
-    runtime, spec, pins, newest = refresh.runtime, refresh.spec, decision.pins, decision.newest
+    runtime, pins, newest = refresh.runtime, decision.pins, decision.newest
+    spec = refresh.spec.at_closing(decision.closing)
     path = runtime.warehouse.path(spec.name)
     limited = Limited(refresh.cancellation, decision.budget)
     try:
@@ -135,6 +136,7 @@ def _attempt(refresh: Refresh, decision: Decision, again: PlanAgainError) -> Ite
                 push_down=again.push_down,
                 planned=None if newest is None else newest.version,
                 foreign=newest is not None and newest.foreign,
+                closing=decision.closing,
             )
     except Exception as error:
         if again.push_down and may_do_without_push_down(error, decision.step):

@@ -8,7 +8,7 @@ row. A table with a merge is folded with them by its merge. This only reads.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import reduce
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 
 from freshline.attempt.runtime import Runtime
 from freshline.commit.delta_log import classify, newest_version, position_of, receipt_at, table_id
+from freshline.commit.event_time import event_time_after
 from freshline.declare.names import TableName
 from freshline.declare.spec import SourceSpec, TableSpec
 from freshline.errors import RequestError
@@ -30,6 +31,7 @@ from freshline.refresh.inputs import (
     HASH,
     INGESTED_AT,
     SEQ,
+    WATERMARK,
     Pinned,
     declared_columns,
     drop_views,
@@ -174,7 +176,10 @@ def _tail(
             found = {row[FILE]: row["count"] for row in rows.groupBy(FILE).count().collect()}
             reader.confirm(tail.unread, found)
         parts.append(_accepted(rows, log, token, whole if tail.logged is not None else None, whole))
-    batches = [_in_batch(part, log, seq + 1) for part in parts]
+    known = receipt_at(path, token.log.version)
+    before = event_time_after(log, path, token.log.version, known, token.at)
+    watermark = None if before is None else before.watermark
+    batches = [_in_batch(part, log, seq + 1, watermark) for part in parts]
     return reduce(DataFrame.unionByName, batches) if batches else None
 
 
@@ -195,7 +200,7 @@ def _accepted(
     return accepted(rows, log, 0, token.at)
 
 
-def _in_batch(rows: DataFrame, log: SourceSpec, seq: int) -> DataFrame:
+def _in_batch(rows: DataFrame, log: SourceSpec, seq: int, watermark: datetime | None) -> DataFrame:
     """Rows as one batch of the log, whichever they came in."""
     there = {name.lower() for name in rows.columns}
     columns = [
@@ -203,8 +208,10 @@ def _in_batch(rows: DataFrame, log: SourceSpec, seq: int) -> DataFrame:
         .cast(field.dataType)
         .alias(field.name)
         for field in log_schema(log).fields
-        if field.name not in (SEQ, INGESTED_AT)
+        if field.name not in (SEQ, INGESTED_AT, WATERMARK)
     ]
+    if log.watermark is not None:
+        columns.append(F.lit(watermark).cast("timestamp").alias(WATERMARK))
     return rows.select(F.lit(seq).cast("bigint").alias(SEQ), F.lit(None).cast("timestamp").alias(INGESTED_AT), *columns)
 
 

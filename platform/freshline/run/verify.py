@@ -11,6 +11,7 @@ import json
 import math
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
@@ -21,14 +22,16 @@ from pyspark.sql.types import DataType, DoubleType, FloatType, MapType, StructTy
 
 from freshline.attempt.compute import compute_whole, run_query, whole_inputs
 from freshline.attempt.failure import translate
+from freshline.attempt.functions import Function
 from freshline.attempt.partitions import named_partition, partition_condition, read_partition
 from freshline.attempt.pending_lookups import read_pending_lookups
 from freshline.attempt.pin import pin_at
 from freshline.attempt.runtime import Progress, Runtime
 from freshline.attempt.spans import read_time_partition, within
 from freshline.commit.delta_log import count_all, count_rows, newest_version, read_newest, read_receipts
+from freshline.declare.closing import Closing
 from freshline.declare.names import TableName
-from freshline.declare.query import SqlQuery
+from freshline.declare.query import PythonQuery, SqlQuery
 from freshline.declare.spec import TableSpec
 from freshline.errors import PartitionError, RefreshError, RequestError
 from freshline.merges.one_row import ORDER
@@ -40,7 +43,7 @@ from freshline.plan.request import MANUAL
 from freshline.query.query import read_query
 from freshline.refresh.cancellation import Cancellation
 from freshline.refresh.execution import suited_to
-from freshline.refresh.fold import fold_keys, read_rows
+from freshline.refresh.fold import as_stored, fold_keys, read_rows
 from freshline.refresh.inputs import (
     SEQ,
     Pinned,
@@ -148,6 +151,8 @@ def _verify(
         newest = read_newest(path)
         if newest is None or newest.receipt is None:
             return Verification(name, False, 0, 0, 0, None, 0.0, error="NO_VERSION: the table has no version yet")
+        if spec.closes_windows:
+            spec = spec.at_closing(Closing.between(None, newest.receipt.closed_until))
         try:
             read = [path, *(runtime.warehouse.location(runtime.graph.spec(each)) for each in spec.reads)]
             with (
@@ -234,6 +239,11 @@ def _expected(
         return _at_spans(runtime, spark, spec, receipt, only)
     pins = pin_at(runtime, spec, receipt.positions)
     rows, view = compute_whole(runtime, spark, spec, pins, cancellation)
+    if isinstance(query, PythonQuery) and query.promise:
+        # Rows that constraints leave out are no matter of the promise.
+        with ExitStack() as held:
+            made = as_stored(spark.table(f"global_temp.{view}"), spec)
+            Function(runtime, spark, spec, pins, held, cancellation).try_promise(made)
     if view is not None and runtime.python_tables is not None:
         # The plan holds the rows' definition, not the view.
         runtime.python_tables.drop(view)

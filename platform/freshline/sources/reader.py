@@ -25,6 +25,7 @@ from freshline.declare.secret import resolve_reference
 from freshline.declare.spec import SourceSpec
 from freshline.errors import FreshlineError, SourceError
 from freshline.plan.receipt import Receipt
+from freshline.plan.watermark import WHOLE_SOURCE
 from freshline.refresh.cancellation import Cancellation
 
 if TYPE_CHECKING:
@@ -224,6 +225,14 @@ class Reader(ABC, Generic[L, P]):
     def prepare(self, spark: SparkSession, portion: P, previous: Receipt | None, cancellation: Cancellation) -> P:
         """Called before a portion is read; may find out more about it, and move what makes a position too long."""
         return portion
+
+    def partitions(self, inspection: L, position: Any, left: int) -> Mapping[str, bool]:
+        """The source's partitions, each with whether it has records beyond a position, for the watermark.
+
+        `left` is how much of the inspection is behind the position. They are named as the stored column
+        `Connector.partition` has them, as a text; without that column, which is the default, the source is one.
+        """
+        return {WHOLE_SOURCE: left > 0}
 
     def read_certain(self, spark: SparkSession, portion: P) -> Certain | None:
         """A shorter way to the rows where there is one; it is left at the first record in doubt."""

@@ -30,8 +30,17 @@ from pyspark.sql.window import Window
 
 from freshline.declare.format import PARSED, VALUE, Decoded
 from freshline.declare.spec import OnViolation, SourceSpec
+from freshline.plan.watermark import (
+    FIRST_MICROSECOND,
+    WHOLE_SOURCE,
+    SeenTimes,
+    as_microseconds,
+    from_microseconds,
+    last_microsecond,
+    rules_of,
+)
 from freshline.refresh.constraints import VIOLATED, first_violated, violated
-from freshline.refresh.inputs import FILE, HASH, INGESTED_AT, RECORD, SEQ
+from freshline.refresh.inputs import FILE, HASH, INGESTED_AT, RECORD, SEQ, WATERMARK
 from freshline.refresh.literal import quoted
 from freshline.sources.formats.exact import Record, is_changed, is_lost, stored
 from freshline.sources.reader import LINE, VERDICT, Group
@@ -82,7 +91,8 @@ def log_schema(spec: SourceSpec) -> StructType:
     ]
     known = _fields([(each.stored, each.type) for each in spec.connection.stored_metadata().values()])
     key = [StructField(HASH, LongType())] if spec.primary_key else []
-    return StructType(arrival + known + key + record_schema(spec).fields)
+    watermark = [StructField(WATERMARK, TimestampType())] if spec.watermark is not None else []
+    return StructType(arrival + watermark + known + key + record_schema(spec).fields)
 
 
 def quarantine_schema(spec: SourceSpec) -> StructType:
@@ -289,10 +299,50 @@ def quarantined(rows: DataFrame, spec: SourceSpec, seq: int, now: datetime) -> D
     )
 
 
-def accepted(rows: DataFrame, spec: SourceSpec, seq: int, now: datetime) -> DataFrame:
-    """The good records as rows of the log table."""
+def accepted(
+    rows: DataFrame, spec: SourceSpec, seq: int, now: datetime, *, watermark: datetime | None = None
+) -> DataFrame:
+    """The good records as rows of the log table; `watermark` is the one before their batch, None for none."""
     key = [F.col(HASH)] if spec.primary_key else []
+    before = [F.lit(watermark).cast("timestamp").alias(WATERMARK)] if spec.watermark is not None else []
     names = [F.col(quoted(column.name)) for column in spec.record_columns]
     return rows.where(F.col(ERROR).isNull()).select(
-        F.lit(seq).cast("bigint").alias(SEQ), F.lit(now).alias(INGESTED_AT), FILE, RECORD, *_known(spec), *key, *names
+        F.lit(seq).cast("bigint").alias(SEQ),
+        F.lit(now).alias(INGESTED_AT),
+        FILE,
+        RECORD,
+        *before,
+        *_known(spec),
+        *key,
+        *names,
     )
+
+
+def event_columns(spec: SourceSpec, now: datetime) -> tuple[Column, Column]:
+    """The source partition of a judged or accepted record, and the time of its event, in microseconds since 1970.
+
+    `now` is when the records arrive.
+    """
+    assert spec.watermark is not None
+    stored = spec.stored_column(spec.watermark.column)
+    time = F.lit(now) if stored == INGESTED_AT else F.col(quoted(stored))
+    partition = spec.connection.partition
+    part = F.lit(WHOLE_SOURCE) if partition is None else F.col(partition).cast("string")
+    # The zone of sessions is UTC, so that a TIMESTAMP_NTZ is taken as UTC, as everywhere here.
+    return part.alias("partition"), F.unix_micros(time.cast("timestamp")).alias("time")
+
+
+def seen_times(rows: DataFrame, spec: SourceSpec, now: datetime, watermark: datetime | None) -> SeenTimes:
+    """The times of accepted rows, which are computed for it; few of them better go to `count_times`."""
+    rules = rules_of(spec)
+    part, time = F.col("partition"), F.col("time")
+    counts = time.between(FIRST_MICROSECOND, last_microsecond(now, rules))
+    late = F.lit(False) if watermark is None else time < as_microseconds(watermark)
+    found = (
+        rows.select(*event_columns(spec, now))
+        .groupBy(part)
+        .agg(F.max(F.when(counts, time)), F.count_if(late), F.count_if(time > last_microsecond(now, rules)))
+        .collect()
+    )
+    greatest = {row[0]: from_microseconds(row[1]) for row in found if row[1] is not None}
+    return SeenTimes(greatest, sum(row[2] for row in found), sum(row[3] for row in found))

@@ -22,7 +22,8 @@ from pyspark.sql import SparkSession
 from freshline.commit.columns import input_columns, input_types
 from freshline.commit.control_store import ControlStore
 from freshline.commit.delta_log import newest_version, open_table, position_of, read_newest
-from freshline.declare.names import TableName
+from freshline.commit.event_time import watermark_of
+from freshline.declare.names import TableName, late_name
 from freshline.declare.spec import SourceSpec
 from freshline.declare.statement import read_statement
 from freshline.declare.tokens import Text
@@ -164,11 +165,19 @@ class Lab:
         return clauses.name
 
     def source(
-        self, name: str, columns: str, *, primary_key: Sequence[str] = (), change_feed: bool = True
+        self,
+        name: str,
+        columns: str,
+        *,
+        primary_key: Sequence[str] = (),
+        watermark: str | None = None,
+        change_feed: bool = True,
+        options: Mapping[str, str] | None = None,
     ) -> TableName:
         """Make an empty Delta table of these columns and declare it as a source that is read in place.
 
-        `columns` is as in CREATE TABLE. `lab.sql` writes to it by its name.
+        `columns` is as in CREATE TABLE, `watermark` the column of WATERMARK FOR, `options` are further ones of WITH.
+        `lab.sql` writes to it by its name.
         """
         table = TableName.parse(name)
         path = self._folder.joinpath("sources", *table.parts)
@@ -176,7 +185,9 @@ class Lab:
             f"CREATE TABLE {quoted(table.view)} ({columns}) USING delta LOCATION {sql_literal(str(path))} "
             f"TBLPROPERTIES ('delta.enableChangeDataFeed' = '{str(change_feed).lower()}')"
         )
-        return self._declare_source(name, columns, primary_key, {"connector": "delta", "path": str(path)})
+        declared = columns if watermark is None else f"{columns}, WATERMARK FOR {watermark} AS {watermark}"
+        given = {"connector": "delta", "path": str(path), **(options or {})}
+        return self._declare_source(name, declared, primary_key, given)
 
     def files(
         self,
@@ -290,7 +301,8 @@ class Lab:
         table = self.runtime.graph.spec(TableName.parse(name)).name
         for upstream in refresh_order(self.runtime.graph, [table], upstreams=upstreams):
             if upstream != table:
-                outcome = self._refresh(upstream, RefreshRequest())
+                with_it = upstream in self.runtime.graph.with_late_rows([table])
+                outcome = self._refresh(upstream, RefreshRequest(full=full and with_it))
                 if outcome.error is not None:
                     raise outcome.error
         named = [partitions] if isinstance(partitions, Mapping) else partitions
@@ -385,10 +397,23 @@ class Lab:
         rows: list[Row] = type(table)(str(path)).to_pyarrow_table().to_pylist()
         return sorted(rows, key=_place)
 
+    def late(self, name: str) -> list[Row]:
+        """The rows that came too late for the windows of a table with EMIT FINAL, in the order of `rows`."""
+        return self.rows(str(late_name(TableName.parse(name))))
+
     def receipt(self, name: str) -> Receipt | None:
         """The newest receipt in a table's log, None where there is none."""
         newest = read_newest(self.runtime.warehouse.path(TableName.parse(name)))
         return None if newest is None else newest.receipt
+
+    def watermark(self, name: str) -> datetime | None:
+        """The watermark of a source or table at its newest version, None for none.
+
+        That of a table is the least of its inputs'.
+        """
+        graph = self.runtime.graph
+        found = watermark_of(graph.specs, self.runtime.warehouse, graph.spec(TableName.parse(name)).name)
+        return None if found is None else found.at
 
     def status(self) -> list[TableStatus]:
         """How every source and table stands, as `freshline status` shows it."""

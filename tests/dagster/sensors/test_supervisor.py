@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -280,3 +281,16 @@ def test_a_turn_without_a_refresh_has_the_last_ones_reason(bench):
 
     assert (outcome["strategy"], outcome["reason"]) == ("append", "2 new files")
     assert "rows_in" not in outcome
+
+
+def test_a_turn_counts_the_rows_behind_a_watermark_where_there_is_one(bench):
+    kept(bench)
+    now = read_status(bench.graph, bench.control, Warehouse(bench.settings.warehouse), bench.now)
+    status = next(each for each in now if each.table == TableName.parse("live"))
+    [record] = [each for each in bench.control.last_refreshes().values() if each.table == status.table]
+    record = replace(record, committed=True)
+
+    outcome = turn_outcome(status, [replace(record, late_rows=2, ahead_rows=0), replace(record, late_rows=3)])
+
+    assert (outcome["late_rows"], outcome["ahead_rows"]) == (5, 0)
+    assert "late_rows" not in turn_outcome(status, [record])

@@ -100,6 +100,14 @@ CASES = {
             "SELECT a0.k FROM o* a0 GROUP BY a0.k WITH ROLLUP",
         ],
     ),
+    "sessions": (
+        "SELECT session_window.start AS s, k, count(*) AS n FROM o GROUP BY session_window(day, '1 day'), k",
+        "o",
+        "k",
+        [
+            "SELECT a0.k FROM o* a0",
+        ],
+    ),
     "DISTINCT": (
         "SELECT DISTINCT k, v FROM o",
         "o",

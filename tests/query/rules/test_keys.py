@@ -92,6 +92,16 @@ REFUSALS = {
     "a session window": (
         "SELECT session_window(day, '1 day') AS w, count(*) AS n FROM o GROUP BY session_window(day, '1 day')",
         "o",
+        "NO_KEY(GROUP BY SESSION_WINDOW(day, '1 day'), of which the select list has nothing)",
+    ),
+    "a session window whose key is not shown": (
+        "SELECT session_window.start AS s, count(*) AS n FROM o GROUP BY k, session_window(day, '1 day')",
+        "o",
+        "NO_KEY(GROUP BY k, SESSION_WINDOW(day, '1 day'), of which the select list has nothing)",
+    ),
+    "a session window in a rollup": (
+        "SELECT k, count(*) AS n FROM o GROUP BY ROLLUP (k, session_window(day, '1 day'))",
+        "o",
         "UNSUPPORTED(SESSION_WINDOW(day, '1 day'))",
     ),
     "NATURAL JOIN": ("SELECT o.id FROM o NATURAL JOIN c", "o", "UNSUPPORTED(NATURAL JOIN c)"),

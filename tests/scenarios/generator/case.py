@@ -9,11 +9,24 @@ from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from random import Random
 
+from freshline.declare.as_of_joins import Versions
+from freshline.declare.query_parser import parse_query
+from freshline.declare.tokens import Text
+from freshline.declare.window_functions import lower_windows
 from freshline.query.resolved import ResolvedQuery
 from freshline.query.rules.algebra import find_algebra
 from tests.scenarios.generator.changes import Change, Changes
 from tests.scenarios.generator.queries import Queries, Query, Term
-from tests.scenarios.generator.values import PLAIN, SPARK, SUMMED, Relation, declaration, sources, with_doubles
+from tests.scenarios.generator.values import (
+    PLAIN,
+    SPARK,
+    SUMMED,
+    Relation,
+    declaration,
+    sources,
+    with_doubles,
+    with_times,
+)
 
 HOURLY = "FRESHNESS = INTERVAL '1' HOUR"
 # Time partitions are days from here on, so that generated rows lie before them, in them, at both bounds, and beyond.
@@ -41,6 +54,17 @@ class Table:
     daily: bool = False
     expected: str = ""
     summed: tuple[str, ...] = ()
+    versions: tuple[tuple[str, Versions], ...] = ()
+
+    @property
+    def lowered(self) -> str:
+        """The query in Spark's SQL: without window functions in FROM and as-of joins."""
+        if "SYSTEM_TIME" not in self.query:
+            return lower_windows(Text(self.query, self.name)).text
+        query = parse_query(self.query, self.name, 1)
+        known = dict(self.versions)
+        joins = tuple(replace(join, versions=known[join.table.name.lower()]) for join in query.as_of_joins)
+        return replace(query, as_of_joins=joins).render()
 
     @property
     def declaration(self) -> str:
@@ -60,7 +84,7 @@ class Table:
             # Freshness is shorter than a day, so the day that has begun is there too.
             end = now.date() + timedelta(days=1)
             conditions.append(f"{column} >= TIMESTAMP '{FIRST_DAY} 00:00:00' AND {column} < TIMESTAMP '{end} 00:00:00'")
-        return f"SELECT * FROM ({self.query}) AS q WHERE {' AND '.join(conditions)}" if conditions else self.query
+        return f"SELECT * FROM ({self.lowered}) AS q WHERE {' AND '.join(conditions)}" if conditions else self.lowered
 
 
 @dataclass(frozen=True)
@@ -84,7 +108,9 @@ class Case:
     def __str__(self) -> str:
         lines = [f"seed {self.seed}"]
         lines += [
-            f"lab.source({relation.name!r}, {declaration(relation.columns, SPARK)!r})" for relation in self.relations
+            f"lab.source({relation.name!r}, {declaration(relation.columns, SPARK)!r}, "
+            f"primary_key={list(relation.primary_key)}, watermark={relation.since!r})"
+            for relation in self.relations
         ]
         lines += [f"lab.declare({table.declaration!r})" for table in self.tables]
         for number, changes in enumerate((self.first, *self.rounds)):
@@ -111,6 +137,7 @@ def draw(
     thresholds: bool = False,
     growing: bool = False,
     subqueries: bool = False,
+    windows: bool = False,
 ) -> Case:
     """The case of a seed.
 
@@ -118,15 +145,20 @@ def draw(
     partitions, `judged` of those that expect something of their rows, and `summed` of those whose aggregates follow
     from stored and changed rows alone, beside the ones that come by themselves. With `doubles`, sources have columns of
     DOUBLE, and queries add them up; with `thresholds`, rows are there or not by what such sums come out as. With
-    `growing`, rows only come; with `subqueries`, more rows show one, and many are there by one that all rows see.
+    `growing`, rows only come; with `subqueries`, more rows show one, and many are there by one that all rows see. With
+    `windows`, sources have times, and many are read by window functions.
     """
     random = Random(seed)
     relations = sources(random)
     if doubles:
         relations = with_doubles(Random(f"{seed} doubles"), relations)
+    if windows:
+        relations = with_times(Random(f"{seed} times"), relations)
     # Of two numbers the sum is the same in any order, so groups are to have more.
     changes = Changes(random, relations, (20, 40) if doubles else (1, 9), busy=doubles, growing=growing)
-    queries = Queries(random, relations, deep, doubles=doubles, thresholds=thresholds, subqueries=subqueries)
+    queries = Queries(
+        random, relations, deep, doubles=doubles, thresholds=thresholds, subqueries=subqueries, windows=windows
+    )
     first = tuple(changes.first())
     made = []
     for number in range(tables):
@@ -149,6 +181,8 @@ def draw(
             terms = [Term(f"`{column.name}`", column.kind, True) for column in query.columns]
             table = replace(table, expected=Queries(apart, relations, 1).condition(terms))
         made.append(table)
+    versions = tuple((each.name.lower(), each.versions) for each in relations if each.versions is not None)
+    made = [replace(table, versions=versions) for table in made]
     return Case(seed, relations, first, tuple(made), tuple(tuple(changes.some()) for _ in range(rounds)))
 
 

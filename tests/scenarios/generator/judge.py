@@ -109,12 +109,12 @@ def _judge_keys(
     }
     found: list[tuple[Table, Affected, set[Row] | None]] = []
     for table in case.tables:
-        affected = find_affected(ResolvedQuery.of(table.query, schema, types), changed, primary_key=table.primary_key)
+        affected = find_affected(ResolvedQuery.of(table.lowered, schema, types), changed, primary_key=table.primary_key)
         if isinstance(affected, Reason):
             counts.reasons[affected.code] += 1
             continue
         try:
-            wrong = engine.wrong_rows(table.query, table.names, affected, summed=table.summed)
+            wrong = engine.wrong_rows(table.lowered, table.names, affected, summed=table.summed)
             found.append((table, affected, engine.keys(affected)))
         except NotReadError:
             counts.left_out["not read by DuckDB"] += 1
@@ -142,7 +142,13 @@ def judge_refreshes(
     """
     with labs(BEGINNING) as lab:
         for relation in case.relations:
-            lab.source(relation.name, declaration(relation.columns, SPARK))
+            lab.source(
+                relation.name,
+                declaration(relation.columns, SPARK),
+                primary_key=relation.primary_key,
+                watermark=relation.since,
+                options={} if relation.since is None else {"as-of.tie-breaker": ", ".join(relation.primary_key)},
+            )
         _change(lab, case, 0)
         tables = [table for table in case.tables if _begins(lab, table, counts)]
         for number in range(1, len(case.rounds) + 1):

@@ -47,7 +47,8 @@ class Queries:
     """Draws queries over some sources. `deep` is how many queries may stand inside of each other.
 
     With `doubles` they add up DOUBLE; with `thresholds`, rows are there or not by what that comes out as. With
-    `subqueries`, more rows show one, and many are there or not by one that is the same for every row.
+    `subqueries`, more rows show one, and many are there or not by one that is the same for every row. With `windows`,
+    much of what they read is put into windows first.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class Queries:
         doubles: bool = False,
         thresholds: bool = False,
         subqueries: bool = False,
+        windows: bool = False,
     ) -> None:
         self.random = random
         self.relations = tuple(relations)
@@ -66,6 +68,7 @@ class Queries:
         self.doubles = doubles
         self.thresholds = thresholds
         self.subqueries = subqueries
+        self.windows = windows
 
     # -- small choices
 
@@ -193,10 +196,12 @@ class Queries:
     def _source(self, relations: Sequence[Relation], deep: int, alias: str) -> tuple[str, list[Term], Term | None]:
         if deep > 1 and self.chance(0.25):
             inner = self.query(relations, deep - 1)
-            text, columns, key = f"({inner.text})", inner.columns, None
+            text, columns, key = f"({inner.text})", tuple(inner.columns), None
         else:
             relation = self.random.choice(relations)
             text, columns, key = self.case(relation.name), relation.columns, relation.key
+        if self.windows and self.chance(0.5):
+            text, columns, key = self._in_windows(text, columns, key)
         terms: list[Term] = []
         found: Term | None = None
         for column in columns:
@@ -208,10 +213,42 @@ class Queries:
                 terms += [Term(f"{alias}.{column.name}.f", "int"), Term(f"{alias}.{column.name}.g", "text")]
         return f"{text} {self.random.choice(('', 'AS '))}{alias}", terms, found
 
+    def _in_windows(
+        self, text: str, columns: tuple[Column, ...], key: str | None
+    ) -> tuple[str, tuple[Column, ...], str | None]:
+        """A source, or a query in parentheses, as the input of a window function; as it is where it has no time."""
+        names = {column.name.lower() for column in columns}
+        times = [column.name for column in columns if column.kind == "time"]
+        if not times or names & {"window_start", "window_end", "window_time", "window_number"}:
+            return text, columns, key
+        time = self.random.choice(times)
+        data = text if text.startswith("(") else f"TABLE {text}"
+        plain = [column.name for column in columns if column.kind in PLAIN and column.kind != "double"]
+        by = f" PARTITION BY {', '.join(self.random.sample(plain, min(len(plain), self.random.choice((1, 1, 2)))))}"
+        forms = [
+            (f"TUMBLE({data}, DESCRIPTOR({time}), INTERVAL '12' HOURS)", True),
+            (f"HOP({data}, DESCRIPTOR({time}), INTERVAL '6' HOURS, INTERVAL '1' DAY)", False),
+            (f"CUMULATE({data}, DESCRIPTOR({time}), INTERVAL '8' HOURS, INTERVAL '1' DAY)", False),
+            (f"SESSION({data}{by}, DESCRIPTOR({time}), INTERVAL '12 hours 30 minutes')", True),
+        ]
+        made = [Column("window_start", "time"), Column("window_end", "time"), Column("window_time", "time")]
+        if key is not None and data.startswith("TABLE"):
+            counted = f"COUNT_WINDOW({data}{by} ORDER BY {time}, {key}, SIZE => 2)"
+            forms += [(counted, True), (f"{counted[:-1]}, SLIDE => 1)", False)]
+        call, once = self.random.choice(forms)
+        if call.startswith("COUNT_WINDOW"):
+            made.append(Column("window_number", "long"))
+        return self.random.choice((call, f"TABLE({call})")), (*columns, *made), key if once else None
+
     def _from(self, relations: Sequence[Relation], deep: int) -> _From:
         aliases = self.random.sample(ALIASES, 4)
         text, terms, key = self._source(relations, deep, aliases[0])
         for alias in aliases[1 : 1 + self.random.choices((0, 1, 2), (5, 4, 1.5))[0]]:
+            if self.windows and self.chance(0.4):
+                met = self._as_of(relations, terms, alias)
+                if met is not None:
+                    text, terms, key = f"{text} {met[0]}", [*terms, *met[1]], None
+                    continue
             kind = self.random.choices(
                 ("JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN", "LEFT SEMI JOIN", "LEFT ANTI JOIN", "CROSS JOIN"),
                 (4, 4, 2, 2, 1.5, 1.5, 0.3),
@@ -235,6 +272,23 @@ class Queries:
             text += f" LATERAL VIEW {outer}explode({self.random.choice(arrays).text}) e AS x"
             terms, key = [*terms, Term("e.x", "int", True)], None
         return _From(text, tuple(terms), key)
+
+    def _as_of(self, relations: Sequence[Relation], left: Sequence[Term], alias: str) -> tuple[str, list[Term]] | None:
+        """An as-of join to what stands before it, and the terms that it adds; None where one of both has no time."""
+        times = [term for term in left if term.kind == "time" and term.text.count(".") == 1]
+        known = [relation for relation in relations if relation in self.relations and relation.since is not None]
+        if not times or not known:
+            return None
+        relation = self.random.choice(known)
+        right = [Term(f"{alias}.{column.name}", column.kind, True) for column in relation.columns]
+        plain = [term for term in right if term.kind in PLAIN and term.kind not in ("double", "time")]
+        pairs = [(one, two) for two in plain for one in left if _meet(one.kind, two.kind)]
+        if not pairs:
+            return None
+        one, two = self.random.choice(pairs)
+        kind, time = self.random.choice(("JOIN", "LEFT JOIN")), self.random.choice(times).text
+        text = f"{kind} {relation.name} FOR SYSTEM_TIME AS OF {time} AS {alias} ON {one.text} = {two.text}"
+        return text, right
 
     def _on(self, left: Sequence[Term], right: Sequence[Term], *, only_equal: bool) -> str | None:
         kinds = [term.kind for term in right if term.kind in PLAIN and any(_meet(term.kind, t.kind) for t in left)]

@@ -27,6 +27,15 @@ FORWARD, BACKWARD = "", "DESC"
 BLURRED = "some number"
 
 
+# Functions of Spark that window functions and as-of joins become, which DuckDB has under other names.
+MACROS = (
+    "unix_micros(a) AS epoch_us(a)",
+    "timestamp_micros(a) AS make_timestamp(a)",
+    "pmod(a, b) AS ((a % b) + b) % b",
+    "raise_error(a) AS error(a)",
+)
+
+
 class NotReadError(Exception):
     """DuckDB does not read this SQL."""
 
@@ -42,6 +51,8 @@ class SecondEngine:
         # and DuckDB 2.0.0 loses a HAVING over sum(DISTINCT ..) where its statistics say that every group passes.
         self.connection.execute("PRAGMA disable_optimizer")
         self.connection.execute(f"CREATE SCHEMA {BEFORE}")
+        for macro in MACROS:
+            self.connection.execute(f"CREATE MACRO {macro}")
         for relation in relations:
             columns = declaration(relation.columns, DUCKDB)
             self.connection.execute(f"CREATE TABLE {relation.name} ({columns})")

@@ -56,7 +56,7 @@ def _smaller(case: Case) -> Iterator[Case]:
                 less = (*changes[:place], *changes[place + 1 :])
                 yield replace(case, rounds=(*case.rounds[:number], less, *case.rounds[number + 1 :]))
     (table,) = case.tables
-    for query in _smaller_queries(table.query):
+    for query in _smaller_queries(table.lowered):
         tree = sqlglot.parse_one(query, dialect="spark")
         assert isinstance(tree, exp.Query)
         names = tuple(name.lower() for name in tree.named_selects)
@@ -82,7 +82,7 @@ def _smaller(case: Case) -> Iterator[Case]:
             rows = (*change.rows[:row], *change.rows[row + 1 :])
             less = (replace(change, rows=rows),) if rows else ()
             yield replace(case, first=(*case.first[:place], *less, *case.first[place + 1 :]))
-    read = {name.lower() for name in _tables(table.query)}
+    read = {name.lower() for name in _tables(table.lowered)}
     kept = tuple(relation for relation in case.relations if relation.name.lower() in read)
     if len(kept) < len(case.relations):
         names_kept = {relation.name for relation in kept}

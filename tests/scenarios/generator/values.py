@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
+from freshline.declare.as_of_joins import Versions
+
 
 @dataclass(frozen=True)
 class Column:
@@ -17,11 +19,25 @@ class Column:
 
 @dataclass(frozen=True)
 class Relation:
-    """A source, or a query inside a query, by the columns that it has. `key` names a column that is unique in it."""
+    """A source, or a query inside a query, by the columns that it has. `key` names a column that is unique in it.
+
+    `since` is the column with the time since when a row holds, where its rows are versions for as-of joins.
+    """
 
     name: str
     columns: tuple[Column, ...]
     key: str | None = None
+    since: str | None = None
+
+    @property
+    def primary_key(self) -> tuple[str, ...]:
+        """The columns of PRIMARY KEY."""
+        return () if self.key is None else (self.key,)
+
+    @property
+    def versions(self) -> Versions | None:
+        """What its declaration says of its versions: of two of one time that with the greatest key wins."""
+        return None if self.since is None else Versions(self.since, self.primary_key)
 
 
 # The type of each kind, in Spark and DuckDB.
@@ -130,6 +146,16 @@ def with_doubles(random: Random, relations: Sequence[Relation]) -> tuple[Relatio
         for relation in relations
         if (names := random.sample(("q", "Ratio"), random.choice((1, 2))))
     )
+
+
+def with_times(random: Random, relations: Sequence[Relation]) -> tuple[Relation, ...]:
+    """The sources, each with a column of times beside its own; those with a key are versions by it."""
+    found = []
+    for relation in relations:
+        time = Column(random.choice(("seen", "At_")), "time")
+        since = None if relation.key is None else time.name
+        found.append(replace(relation, columns=(*relation.columns, time), since=since))
+    return tuple(found)
 
 
 def sources(random: Random) -> tuple[Relation, ...]:

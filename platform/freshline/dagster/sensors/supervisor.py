@@ -222,7 +222,7 @@ class Reporter:
         spec = self._look.graph.spec(status.table)
         try:
             key, lineage = self._look.keys[status.table], self._lineages.get(status.table)
-            asked = Materialization(spec, key, self._warehouse, lineage)
+            asked = Materialization(spec, key, self._warehouse, lineage, specs=self._look.graph.specs)
             metadata = version_metadata(asked, status.version)
         except (OSError, ValueError, FreshlineError):
             # Cleaned up or replaced since it was looked at: the next turn tells what is there then.
@@ -273,6 +273,9 @@ def turn_outcome(status: TableStatus, records: Sequence[RefreshResult]) -> dict[
             "rejected": sum(record.rejected for record in wrote),
             "seconds": sum(record.seconds for record in wrote or ended),
         }
+        if any(record.late_rows is not None for record in wrote):
+            outcome["late_rows"] = sum(record.late_rows or 0 for record in wrote)
+            outcome["ahead_rows"] = sum(record.ahead_rows or 0 for record in wrote)
         measured = [record.cpu_seconds for record in wrote or ended]
         # A refresh beside which other work ran has no CPU of its own: a sum without it would be too small.
         if all(each is not None for each in measured):

@@ -20,7 +20,7 @@ from functools import lru_cache
 from sqlglot import exp
 
 from freshline.query.exactness import read_exactness
-from freshline.query.functions import is_aggregate
+from freshline.query.functions import is_aggregate, is_session_key
 from freshline.query.resolved import Lifted, ResolvedQuery
 from freshline.query.tree import (
     NotDerivedError,
@@ -233,6 +233,9 @@ def _keys(query: exp.Select) -> Mapping[str, exp.Expr] | None:
     if group is None or any(query.args.get(name) for name in NOT_LINEAR if name != "group"):
         return None
     if any(group.args.get(name) for name in ("all", "totals", "grouping_sets", "cube", "rollup")):
+        return None
+    if any(is_session_key(key) for key in group.expressions):
+        # A row joins two groups, or parts one.
         return None
     keys = {
         item.alias_or_name.lower(): item_expression(item)

@@ -16,6 +16,7 @@ from freshline.query.functions import (
     TIME_WINDOWS,
     WINDOW_BOUNDS,
     is_aggregate,
+    is_session_key,
     is_time_window,
     is_unordered,
     name_of,
@@ -134,7 +135,7 @@ def refuse_disorder(tree: exp.Query) -> None:
     """Refuse what changed rows do not tell the result of, wherever it stands in a query.
 
     LIMIT and some aggregates follow the order of reading: even where their inputs did not change, the rows that were
-    stored may have been made in another one. A session follows from the rows beside a row.
+    stored may have been made in another one. A session without another key follows from the rows beside a row.
     """
     for node in tree.walk():
         if isinstance(node, exp.Query) and not isinstance(node.parent, exp.Exists):
@@ -143,7 +144,7 @@ def refuse_disorder(tree: exp.Query) -> None:
                     raise unsupported(fragment(node.args[argument]))
         if is_unordered(node):
             raise NotDerivedError(Reason("NONDETERMINISTIC", fragment(node)))
-        if name_of(node) in TIME_WINDOWS and not is_time_window(node):
+        if name_of(node) in TIME_WINDOWS and not (is_time_window(node) or is_session_key(node)):
             raise unsupported(fragment(node))
         if isinstance(node, exp.Star) and not isinstance(node.parent, exp.Count):
             # Changed rows are read with a mark beside their columns, which a star would take in.
@@ -151,7 +152,10 @@ def refuse_disorder(tree: exp.Query) -> None:
 
 
 def grouped(query: exp.Query, context: Context) -> Found | None:
-    """GROUP BY, with HAVING, DISTINCT and windows over the groups: the grouping columns tell changes apart."""
+    """GROUP BY, with HAVING, DISTINCT and windows over the groups: the grouping columns tell changes apart.
+
+    Of sessions the other columns do: a row may join two sessions of theirs, or part one.
+    """
     assert isinstance(query, exp.Select)
     group = query.args.get("group")
     aggregated = any(
@@ -190,6 +194,8 @@ def grouped(query: exp.Query, context: Context) -> Found | None:
 
 def _tells(item: exp.Expr, key: exp.Expr) -> bool:
     """Whether an item of the select list is a grouping key, or tells which window of time it is."""
+    if is_session_key(key):
+        return False
     if isinstance(item, exp.Dot) and is_time_window(key) and item.expression.name.lower() in WINDOW_BOUNDS:
         return same(item.this, key)
     return same(item, key)

@@ -34,7 +34,7 @@ class Stage:
 
     `new` and `old` are its rows; `old` is None where none of its inputs changed. Either `changed` are queries that
     together give its changed rows, or `keys` give values of `key_columns`: its changed rows are those of `new` and
-    `old` that have them.
+    `old` that have them. Where all columns are `exact`, a row that is in both has not changed.
     """
 
     relation: str
@@ -43,6 +43,7 @@ class Stage:
     changed: tuple[str, ...] = ()
     key_columns: tuple[str, ...] = ()
     keys: tuple[str, ...] = ()
+    exact: bool = False
 
 
 @dataclass(frozen=True)
@@ -132,7 +133,9 @@ def _stage(item: Lifted, context: Context) -> Stage:
     if found.columns is None:
         stage = Stage(item.relation, new, old, changed=tuple(found.select(item.columns)))
     else:
-        stage = Stage(item.relation, new, old, key_columns=found.columns, keys=tuple(found.select(found.columns)))
+        exact = set(item.columns) <= set(context.exactness.exact_columns(item.query))
+        keys = tuple(found.select(found.columns))
+        stage = Stage(item.relation, new, old, key_columns=found.columns, keys=keys, exact=exact)
         context.key_columns[item.relation] = found.columns
     context.changed = context.changed | {item.relation}
     return stage

@@ -86,6 +86,7 @@ class Kafka(Connector):
         "headers": Metadata("ARRAY<STRUCT<key: STRING, value: BINARY>>", HEADERS),
     }
     position: ClassVar[type[Position] | None] = TopicPosition
+    partition: ClassVar[str | None] = PARTITION
     kind: ClassVar[str | None] = "kafka"
 
     @classmethod

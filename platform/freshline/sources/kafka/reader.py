@@ -164,6 +164,11 @@ class KafkaReader(Reader[KafkaInspection, KafkaPortion]):
     def read(self, spark: SparkSession, portion: KafkaPortion) -> Records:
         return Records((Group(as_records(read_range(spark, self._brokers(), portion.range))),))
 
+    def partitions(self, inspection: KafkaInspection, position: TopicPosition | None, left: int) -> Mapping[str, bool]:
+        read = {} if position is None else position.offsets
+        ends = read if inspection.whole is None else inspection.whole.end
+        return {str(partition): end > read.get(partition, 0) for partition, end in ends.items()}
+
     def confirm(self, portion: KafkaPortion, found: Mapping[str, int] | None) -> None:
         # The records are read. Were they those of a topic that was made anew meanwhile, offsets would say nothing.
         brokers = self._brokers()

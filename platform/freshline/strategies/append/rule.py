@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from freshline.declare.names import TableName
+from freshline.declare.query import PythonQuery
 from freshline.declare.spec import TableSpec
 from freshline.plan.changes import ChangeKind
 from freshline.plan.result import Strategy
@@ -27,6 +28,19 @@ class Append(Step):
     reads_changes = True
 
 
+@dataclass(frozen=True)
+class AppendOfFunction(Step):
+    """Add what the function of the table makes of the new rows of `input`, each of which gives rows by itself."""
+
+    input: TableName
+    reason: Reason
+
+    computed_by = "freshline.strategies.append.function:append_of_function"
+    strategy = Strategy.APPEND
+    activity = "appending what the function makes of new rows"
+    reads_changes = True
+
+
 class AppendStrategy(RefreshStrategy):
     """Rows are added. An append never reads the table, so its price is not compared with that of a full refresh."""
 
@@ -35,7 +49,7 @@ class AppendStrategy(RefreshStrategy):
     def applies_to(self, spec: TableSpec) -> bool:
         return spec.merge is None
 
-    def find_step(self, situation: Situation) -> Append | Reason:
+    def find_step(self, situation: Situation) -> Append | AppendOfFunction | Reason:
         spec, receipt, changed = situation.spec, situation.receipt, situation.changed
         assert receipt is not None
         if not changed and situation.lookups_due:
@@ -46,9 +60,24 @@ class AppendStrategy(RefreshStrategy):
             return Reason("UNSUPPORTED", "partitions were refreshed apart from the rest")
         if not all(changes.kind is ChangeKind.APPEND for changes in changed.values()):
             return Reason("UNSUPPORTED", "updates or deletes of an input")
+        if isinstance(spec.query, PythonQuery):
+            return _of_function(spec.query, situation)
         branches = find_branches(situation.query)
         inputs = branches if isinstance(branches, Reason) else branches.delta_inputs(frozenset(changed))
         if isinstance(inputs, Reason):
             return inputs
         about = ", ".join(str(name) for name in changed)
         return situation.without_change_feed or Append(inputs, Reason("INSERTS_ONLY", about))
+
+
+def _of_function(query: PythonQuery, situation: Situation) -> AppendOfFunction | Reason:
+    """The step of a table in Python, by the promise of its declaration."""
+    if query.append is None:
+        return Reason("UDF_NOT_DECLARED", "append")
+    if situation.receipt is not None and situation.receipt.promise != query.promise:
+        return Reason("UDF_NOT_DECLARED", "its promise is new, and is tried first")
+    others = [name for name in situation.changed if name != query.append]
+    if others:
+        return Reason("UNSUPPORTED", f"{others[0]} changed, and each row follows from {query.append}")
+    about = ", ".join(str(name) for name in situation.changed)
+    return situation.without_change_feed or AppendOfFunction(query.append, Reason("INSERTS_ONLY", about))

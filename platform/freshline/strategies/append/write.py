@@ -11,10 +11,36 @@ from freshline.attempt.attempt import Attempt, Work
 from freshline.attempt.compute import check_key, check_key_against, check_lookups, run_before_constraints, whole_inputs
 from freshline.attempt.pending_lookups import look_up, takes_pending_lookups
 from freshline.commit.write import append_rows
+from freshline.declare.query import SqlQuery
 from freshline.plan.result import Strategy
+from freshline.plan.step import CloseWindows
 from freshline.refresh.inputs import read_inserted, shadow_inputs
-from freshline.refresh.materialize import FEW_ROWS, collect_if_small
+from freshline.refresh.materialize import FEW_ROWS, LIKELY_MANY, collect_if_small
 from freshline.strategies.append.rule import Append
+
+
+def close_windows(attempt: Attempt, step: CloseWindows) -> Work:
+    """The append of the rows of windows that were closed since the newest receipt.
+
+    A table whose windows others wait for says that there are none too.
+    """
+    spark, spec, path = attempt.spark, attempt.spec, attempt.path
+    shadow_inputs(whole_inputs(spark, spec, attempt.inputs))
+    rows = run_before_constraints(spark, spec, attempt.inputs)
+    rows = attempt.constraint_check.rows(rows, again=False)
+    rows_in = sum(changes.rows for changes in attempt.changes.values())
+    few = collect_if_small(rows) if rows_in <= LIKELY_MANY else None
+    rows = attempt.hold(rows) if few is None else few[0]
+    graph = attempt.runtime.graph
+    is_awaited = any(reader.closes_windows for reader in map(graph.table, graph.consumers(spec.name)))
+    if not is_awaited and (few[1] == 0 if few is not None else rows.isEmpty()):
+        return attempt.nothing(rows_in)
+    if spec.primary_key:
+        check_key(rows, spec)
+        check_key_against(rows, attempt.stored(), spec)
+    return attempt.work(
+        step, lambda new: append_rows(rows, path, new, count=None if few is None else few[1]), rows_in=rows_in
+    )
 
 
 def append(attempt: Attempt, step: Append) -> Work:
@@ -22,7 +48,8 @@ def append(attempt: Attempt, step: Append) -> Work:
     spark, spec, path, inputs = attempt.spark, attempt.spec, attempt.path, attempt.inputs
     frames = whole_inputs(spark, spec, inputs, only=[name for name in inputs if name not in step.as_changes])
     for name in step.as_changes:
-        frames[name] = read_inserted(spark, inputs[name], attempt.changes[name])
+        arrived = isinstance(spec.query, SqlQuery) and spec.query.arrived
+        frames[name] = read_inserted(spark, inputs[name], attempt.changes[name], arrived=arrived)
     shadow_inputs(frames)
     check_lookups(attempt.runtime, spark, spec, inputs)
     rows_in = sum(attempt.changes[name].rows for name in step.as_changes)

@@ -16,16 +16,18 @@ from pyspark.sql.types import StructType
 
 from freshline.attempt.attempt import Attempt, Work
 from freshline.attempt.compute import check_key, check_lookups, compute_whole, is_unique_by_query, whole_inputs
+from freshline.attempt.functions import Function
 from freshline.attempt.pending_lookups import look_up
 from freshline.attempt.spans import wanted_end, within
 from freshline.commit.delta_log import count_rows, exists, newest_version, open_table
 from freshline.commit.write import apply_changes, create_table, overwrite_table
 from freshline.declare.names import TableName
+from freshline.declare.query import PythonQuery
 from freshline.plan.disk import history_seconds
 from freshline.plan.partition import Span, put_span
 from freshline.plan.result import Strategy
 from freshline.plan.step import Full
-from freshline.refresh.fold import read_before_constraints, without_constraints
+from freshline.refresh.fold import as_stored, read_before_constraints, without_constraints
 from freshline.refresh.inputs import read_version
 from freshline.refresh.keys import OP, difference_by_key
 from freshline.refresh.literal import quoted
@@ -56,6 +58,10 @@ def full(attempt: Attempt, step: Full) -> Work:
     rows, view = compute_whole(runtime, spark, spec, inputs, attempt.cancellation, constraint_check=constraint_check)
     if view is not None and runtime.python_tables is not None:
         attempt.held.callback(runtime.python_tables.drop, view)
+        if isinstance(spec.query, PythonQuery) and spec.query.promise and _is_untried(attempt, spec.query):
+            # Rows that constraints leave out are no matter of the promise.
+            made = as_stored(spark.table(f"global_temp.{view}"), spec)
+            Function(runtime, spark, spec, inputs, attempt.held, attempt.cancellation).try_promise(made)
     check_lookups(runtime, spark, spec, inputs)
     rejected = 0
     looked_up = None
@@ -86,6 +92,12 @@ def full(attempt: Attempt, step: Full) -> Work:
         spans=spans,
         brought_in=tuple(span.interval for span in spans or ()),
     )
+
+
+def _is_untried(attempt: Attempt, query: PythonQuery) -> bool:
+    """Whether the promise of a function was not tried on rows of this declaration yet."""
+    receipt = attempt.receipt
+    return receipt is None or receipt.fingerprint != attempt.spec.fingerprint or receipt.promise != query.promise
 
 
 def _write_of_difference(attempt: Attempt, rows: DataFrame) -> Callable[..., None] | None:

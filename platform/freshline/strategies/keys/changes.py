@@ -12,7 +12,7 @@ from functools import partial
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import StringType
+from pyspark.sql.types import DateType, StringType, TimestampType
 
 from freshline.attempt.attempt import Attempt
 from freshline.attempt.compute import (
@@ -25,8 +25,11 @@ from freshline.attempt.compute import (
 from freshline.commit.delta_log import count_rows, is_never_null, newest_version
 from freshline.declare.query import SqlQuery
 from freshline.declare.spec import DeltaJoin
+from freshline.query.query import read_query
 from freshline.query.reason import Reason
 from freshline.query.rules.algebra import Algebra
+from freshline.query.rules.partition import find_origin
+from freshline.query.rules.time_range import find_time_range
 from freshline.query.tree import Reading
 from freshline.refresh.algebra import drop_views as drop_algebra_views
 from freshline.refresh.algebra import follow
@@ -55,6 +58,7 @@ from freshline.refresh.keys import (
 )
 from freshline.refresh.literal import quoted
 from freshline.refresh.materialize import materialize_once
+from freshline.refresh.stretches import time_condition
 from freshline.strategies.keys.rule import RefoldKeys, RefreshKeys
 
 # Change sets up to this size are sent to every task that they are joined in.
@@ -205,6 +209,7 @@ def _by_keys(sides: _Sides) -> Changed | Reason:
     reason, found_by = Reason("AFFECTED_KEYS", ", ".join(step.affected.columns)), spec.primary_key
     if keys.count == 0:
         return Changed(keys, None, 0, reason, found_by)
+    _narrow(sides, keys)
     whole = run_before_constraints(spark, spec, pins, attempt.covered)
     computed = attempt.constraint_check.rows(keys.restrict(whole), again=True)
     rows = computed.select(*[F.col(quoted(name)) for name in target.columns])
@@ -221,6 +226,33 @@ def _by_keys(sides: _Sides) -> Changed | Reason:
     # Computed once, read twice by MERGE, which refuses a cached source.
     changed, count = materialize_once(changed, expected=many)
     return Changed(keys, changed if count else None, count, reason, found_by)
+
+
+def _narrow(sides: _Sides, keys: Keys) -> None:
+    """Let the query read an input only where its times can give one of the keys, so that files are skipped.
+
+    That the rest gives no row of them is what `find_origin` says of a partition: each value of the column comes from
+    rows of one input that give this value, and from no others.
+    """
+    spec, pins = sides.attempt.spec, sides.attempt.inputs
+    assert isinstance(spec.query, SqlQuery)
+    if sides.attempt.spark.conf.get("spark.sql.session.timeZone") != "UTC":
+        return  # the session of somebody else, where a day begins at another time
+    for column, span in keys.spans.items():
+        if span is None or span.null or not isinstance(keys.rows.schema[column].dataType, TimestampType | DateType):
+            continue
+        origin = find_origin(read_query(spec.query), (column,))
+        near = None if isinstance(origin, Reason) else find_time_range(origin.expressions[0])
+        if isinstance(origin, Reason) or near is None or origin.input not in pins:
+            continue
+        rows = sides.inputs[Reading.NEW, origin.input.view.lower()]
+        name = next((field.name for field in rows.schema.fields if field.name.lower() == near.column.lower()), None)
+        if name is None or not isinstance(rows.schema[name].dataType, TimestampType):
+            continue
+        condition = time_condition(quoted(name), span.values, near, whole=span.whole)
+        if condition is not None:
+            shadow_inputs({origin.input: rows.where(condition)})
+        return
 
 
 def refold(attempt: Attempt, step: RefoldKeys) -> Changed:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from freshline.declare.names import TableName
+from freshline.declare.query import PythonQuery
 from freshline.declare.spec import DeltaJoin, TableSpec
 from freshline.plan.changes import ChangeKind
 from freshline.plan.result import Strategy
@@ -54,14 +55,38 @@ class RefoldKeys(Step):
     is_priced = True
 
 
+@dataclass(frozen=True)
+class KeysOfFunction(Step):
+    """Call the function of the table with the rows of affected keys, and write the rows that differ.
+
+    `changed` are the inputs that changed, `columns` those of the result that have the keys.
+    """
+
+    changed: frozenset[TableName]
+    columns: tuple[str, ...]
+    reason: Reason
+
+    computed_by = "freshline.strategies.keys.function:refresh_keys_of_function"
+    strategy = Strategy.KEYS
+    activity = "calling the function for affected keys"
+    reads_changes = True
+    is_priced = True
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return self.columns
+
+
 class KeysStrategy(RefreshStrategy):
     """The rows of affected keys are computed again, and those that differ are written."""
 
     name = Strategy.KEYS
 
-    def find_step(self, situation: Situation) -> RefreshKeys | RefoldKeys | Reason:
+    def find_step(self, situation: Situation) -> RefreshKeys | RefoldKeys | KeysOfFunction | Reason:
         if not situation.changed:
             return Reason("UNSUPPORTED", "rows wait for their dimension, and none of the table's rows changed")
+        if isinstance(situation.spec.query, PythonQuery):
+            return _of_function(situation.spec.query, situation)
         return _refresh(situation) if situation.spec.merge is None else _refold(situation)
 
 
@@ -118,6 +143,27 @@ def _refold(situation: Situation) -> RefoldKeys | Reason:
     if item.kind is ChangeKind.APPEND:
         return RefoldKeys(item.name, Reason("AFFECTED_KEYS", ", ".join(spec.primary_key)))
     return RefoldKeys(item.name, Reason("UPSTREAM_DELETES", str(item.name)))
+
+
+def _of_function(query: PythonQuery, situation: Situation) -> KeysOfFunction | Reason:
+    """The step of a table in Python, by the promise of its declaration; or why it is not right."""
+    receipt, changed = situation.receipt, situation.changed
+    assert receipt is not None
+    if not query.keys:
+        return Reason("UDF_NOT_DECLARED", "keys")
+    if receipt.promise != query.promise:
+        return Reason("UDF_NOT_DECLARED", "its promise is new, and is tried first")
+    if receipt.has_partition_positions or receipt.valid_from_seq is not None:
+        return Reason("UNSUPPORTED", "rows of other positions, or of an earlier declaration, are kept")
+    promised = {name for name, _ in query.keys}
+    others = [name for name in changed if name not in promised]
+    if others:
+        return Reason("UNSUPPORTED", f"{others[0]} changed, of which the declaration names no key")
+    without = situation.without_change_feed
+    if without is not None:
+        return without
+    reason = Reason("AFFECTED_KEYS", ", ".join(query.key_columns))
+    return KeysOfFunction(frozenset(changed), query.key_columns, reason)
 
 
 def _algebra(spec: TableSpec, query: ResolvedQuery, changed: frozenset[str]) -> Algebra | None:

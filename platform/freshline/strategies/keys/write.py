@@ -30,7 +30,7 @@ def refresh_keys(attempt: Attempt, step: RefreshKeys) -> Work:
     if isinstance(found, Reason):
         raise NotIncremental(found)
     rows_in = sum(attempt.changes[name].rows for name in step.changed)
-    return replace(_write_of_changes(attempt, found, rows_in), cache_hits=hits)
+    return replace(write_of_changes(attempt, found, rows_in), cache_hits=hits)
 
 
 def refold_keys(attempt: Attempt, step: RefoldKeys) -> Work:
@@ -44,10 +44,10 @@ def refold_keys(attempt: Attempt, step: RefoldKeys) -> Work:
     shadow_inputs({step.input: came})
     rows = read_before_constraints(attempt.spark, attempt.spec, arrival=pinned.is_log)
     rejected = quarantine_null_keys(attempt, pinned, rows)
-    return _write_of_changes(attempt, refold(attempt, step), change.rows, rejected=rejected)
+    return write_of_changes(attempt, refold(attempt, step), change.rows, rejected=rejected)
 
 
-def _write_of_changes(attempt: Attempt, found: Changed, rows_in: int, *, rejected: int = 0) -> Work:
+def write_of_changes(attempt: Attempt, found: Changed, rows_in: int, *, rejected: int = 0) -> Work:
     """The write of changes to rows that have some of the keys."""
     changed = found.rows
     if changed is None or found.count == 0:

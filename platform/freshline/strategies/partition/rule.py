@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from freshline.declare.names import TableName
+from freshline.declare.query import SqlQuery
 from freshline.declare.spec import TableSpec
 from freshline.plan.result import Strategy
 from freshline.plan.step import Situation, Step
@@ -41,7 +42,7 @@ class PartitionStrategy(RefreshStrategy):
     name = Strategy.PARTITION
 
     def applies_to(self, spec: TableSpec) -> bool:
-        return spec.merge is None
+        return spec.merge is None and isinstance(spec.query, SqlQuery)
 
     def find_step(self, situation: Situation) -> ReplacePartitions | Reason:
         spec, receipt, changed = situation.spec, situation.receipt, situation.changed

@@ -1,0 +1,205 @@
+"""EMIT FINAL: when a window is closed, and which rows come too late for it, as SQL over the rows of a log table.
+
+A window is closed when its end, and the lateness that is allowed, are not behind the watermark of what was read. A row
+is late for a window that was closed before the row's batch came. Both follow from the log alone, so a table of closed
+windows is the same however often it was refreshed.
+
+The watermark up to which windows were written and the one up to which they are closed are known to a refresh only. They
+stand in the query as calls without a function, `freshline_closed_after(n)` and `freshline_closed_until(n)`, which
+become whole microseconds since 1970, less n.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from freshline.declare.connector import SEQ, WATERMARK
+from freshline.errors import DeclarationError
+
+AFTER, UNTIL = "freshline_closed_after", "freshline_closed_until"
+# What the rows of a log table have beside their columns, which a query of FINAL rows is given and never yields.
+ARRIVED = (WATERMARK, SEQ)
+_LEAST, _GREATEST = -(2**63), 2**63 - 1
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_ROWS = "freshline_rows"
+# For whoever reads the query without a refresh: all windows are closed.
+_BOUNDS = {AFTER: _LEAST, UNTIL: _GREATEST}
+
+Refuse = Callable[[str, str], DeclarationError]
+
+
+@dataclass(frozen=True)
+class Final:
+    """`EMIT FINAL [ALLOWED LATENESS ..]`: each row is written once and never changes.
+
+    `lateness_seconds` is how long after its end a window still takes rows in.
+    """
+
+    lateness_seconds: int = 0
+
+    @property
+    def lateness(self) -> int:
+        """In microseconds."""
+        return self.lateness_seconds * 1_000_000
+
+
+@dataclass(frozen=True)
+class Closing:
+    """The windows that a refresh writes, by watermarks in microseconds since 1970: those that one closed and the other
+    had not.
+
+    `after` None stands for the beginning, `until` None for a watermark that is not there yet, which closes nothing.
+    `ends` are the watermarks that close windows, where it is known: a first one, and every so many microseconds.
+    """
+
+    after: int | None
+    until: int | None
+    ends: tuple[int, int] | None = None
+
+    @property
+    def closes(self) -> bool:
+        """Whether there can be a window between the two.
+
+        >>> minute = 60_000_000
+        >>> Closing(0, minute - 1, (0, minute)).closes, Closing(0, minute, (0, minute)).closes
+        (False, True)
+        """
+        if self.until is None or self.after is None:
+            return self.until is not None
+        if self.ends is None:
+            return self.until > self.after
+        first, step = self.ends
+        return (self.until - first) // step > (self.after - first) // step
+
+    @property
+    def until_time(self) -> datetime | None:
+        """The watermark up to which windows are closed."""
+        return None if self.until is None else _EPOCH + timedelta(microseconds=self.until)
+
+    @property
+    def text(self) -> str:
+        """Up to when windows are closed, for people."""
+        until = self.until_time
+        return "none yet" if until is None else f"up to {until:%Y-%m-%d %H:%M:%S} UTC"
+
+    @classmethod
+    def between(cls, after: datetime | None, until: datetime | None, ends: tuple[int, int] | None = None) -> Closing:
+        """The windows that one watermark has closed and an earlier one had not."""
+        return cls(_microseconds(after), _microseconds(until), ends)
+
+    def bound(self, name: str) -> int:
+        """The number that one of the two calls stands for."""
+        if name == AFTER:
+            return _LEAST if self.after is None else self.after
+        return _LEAST if self.until is None else self.until
+
+
+def _microseconds(time: datetime | None) -> int | None:
+    return None if time is None else (time - _EPOCH) // timedelta(microseconds=1)
+
+
+def moment(closing: Closing | None, name: str, less: int) -> str:
+    """What takes the place of a call in the text that Spark runs."""
+    bound = _BOUNDS[name] if closing is None else closing.bound(name)
+    # Less than the least stays the least: what it stands for has no end.
+    number = bound if bound in (_LEAST, _GREATEST) else max(_LEAST, min(_GREATEST, bound - less))
+    return f"CAST('{number}' AS BIGINT)"
+
+
+def written_moment(text: str) -> tuple[str, int]:
+    """The name and the number of a call as it stands in a text."""
+    name, number = re.fullmatch(r"(\w+)\((-?\d+)\)", text).groups()  # type: ignore[union-attr]
+    return name, int(number)
+
+
+@dataclass(frozen=True)
+class FinalRows:
+    """The two queries that one window function becomes: the rows of closed windows, and those that came too late."""
+
+    closed: str
+    late: str
+
+
+def by_window(lower: Callable[[str], str], source: str, time: str, *, lateness: int, reach: int) -> FinalRows:
+    """For windows whose bounds follow from one row: a row is late for each of its windows that was closed before it.
+
+    `lower` makes the query with windows of a source, `time` is the row's time, and `reach` the greatest distance of a
+    window's end from it, in microseconds.
+    """
+    spanned = _spanned(source, time, lateness, reach)
+    before = f"unix_micros({_ROWS}.{WATERMARK}) - {lateness}"
+    end = f"unix_micros({_ROWS}.window_end)"
+    in_time = f"({_ROWS}.{WATERMARK} IS NULL OR {end} > {before})"
+    closed = (
+        f"(SELECT {_ROWS}.* EXCEPT ({', '.join(ARRIVED)}) FROM {lower(spanned)} AS {_ROWS} "
+        f"WHERE {in_time} AND {_is_closed(end, lateness)})"
+    )
+    late = (
+        f"SELECT {_ROWS}.* EXCEPT ({', '.join(ARRIVED)}, window_time), {_seconds(f'{before} - {end}')} AS late_by, "
+        f"{_ROWS}.{SEQ} AS position FROM {lower(source)} AS {_ROWS} WHERE {end} <= {before}"
+    )
+    return FinalRows(closed, late)
+
+
+def by_time(
+    lower: Callable[[str], str], source: str, time: str, *, lateness: int, filled: tuple[str, int] | None = None
+) -> FinalRows:
+    """For windows that follow from several rows: a row is late by its own time, whatever its window would be.
+
+    With `filled`, pairs of the columns that tell windows apart and a number, only windows of that many rows are closed.
+    """
+    before = f"unix_micros({_ROWS}.{WATERMARK}) - {lateness}"
+    at = f"unix_micros({time})"
+    # A row at the watermark keeps the session of one that is a gap before it from being closed.
+    in_time = (
+        f"(SELECT {_ROWS}.* FROM {source} AS {_ROWS} WHERE ({_ROWS}.{WATERMARK} IS NULL OR {at} > {before}) "
+        f"AND {time} <= timestamp_micros({UNTIL}({lateness})))"
+    )
+    rows, hidden, condition = lower(in_time), list(ARRIVED), _is_closed(f"unix_micros({_ROWS}.window_end)", lateness)
+    if filled is not None:
+        by, size = filled
+        rows = f"(SELECT {_ROWS}.*, count(*) OVER (PARTITION BY {by}) AS freshline_filled FROM {rows} AS {_ROWS})"
+        hidden.append("freshline_filled")
+        condition += f" AND {_ROWS}.freshline_filled = {size}"
+    closed = f"(SELECT {_ROWS}.* EXCEPT ({', '.join(hidden)}) FROM {rows} AS {_ROWS} WHERE {condition})"
+    none = "CAST(NULL AS TIMESTAMP)"
+    late = (
+        f"SELECT {_ROWS}.* EXCEPT ({', '.join(ARRIVED)}), {none} AS window_start, {none} AS window_end, "
+        f"{_seconds(f'{before} - {at}')} AS late_by, {_ROWS}.{SEQ} AS position FROM {source} AS {_ROWS} "
+        f"WHERE {at} <= {before}"
+    )
+    return FinalRows(closed, late)
+
+
+def _is_closed(end: str, lateness: int) -> str:
+    return f"{end} > {AFTER}({lateness}) AND {end} <= {UNTIL}({lateness})"
+
+
+def _spanned(source: str, time: str, lateness: int, reach: int) -> str:
+    """The rows of a source whose windows can be among those that are written, so that files of other times are not
+    read."""
+    within = (
+        f"{time} >= timestamp_micros({AFTER}({lateness + reach})) AND {time} < timestamp_micros({UNTIL}({lateness}))"
+    )
+    return f"(SELECT {_ROWS}.* FROM {source} AS {_ROWS} WHERE {within})"
+
+
+def _seconds(microseconds: str) -> str:
+    return f"CAST(CAST({microseconds} AS DECIMAL(20, 0)) * 0.000001BD AS DECIMAL(20, 6))"
+
+
+def with_arrival(select: Sequence[str], alias: str) -> str:
+    """Select items, each as it is written, and behind them what the rows of a log table have beside their columns."""
+    items = []
+    for item in select:
+        star = re.match(r"(\s*(?:[\w`]+\.)?\*)(\s*EXCEPT\s*\()?", item, re.IGNORECASE)
+        if star is None:
+            items.append(item)
+        elif star[2]:
+            items.append(f"{star[0]}{', '.join(ARRIVED)}, {item[star.end() :]}")
+        else:
+            items.append(f"{star[1]} EXCEPT ({', '.join(ARRIVED)}){item[star.end() :]}")
+    return ",".join([*items, *(f" {alias}.{name}" for name in ARRIVED)]) + " "

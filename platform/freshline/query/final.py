@@ -1,0 +1,233 @@
+"""Which queries EMIT FINAL is for: those of which each window, or each row, can be written alone.
+
+A query over the windows of a function gives the same rows for some windows whether it reads these or all of them, where
+every operator keeps windows apart: it groups by a bound, or partitions by one. Then the rows of the windows that were
+closed since the last refresh are added, and nothing that was written is looked at again. A query without windows is one
+whose rows are rows of its inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from freshline.declare.location import Location
+from freshline.declare.names import TableName
+from freshline.declare.query import SqlQuery
+from freshline.declare.query_parser import declared_tables, parse_structure
+from freshline.declare.rules import declaration_error
+from freshline.declare.tokens import Text
+from freshline.declare.volatile import find_volatile
+from freshline.declare.window_functions import WINDOWED
+from freshline.errors import DeclarationError
+from freshline.query.functions import is_aggregate, is_unordered
+
+# Where all windows of one start have one end, the start tells a window too.
+_BY_START = ("TUMBLE", "HOP")
+_END, _TIME, _START = "window_end", "window_time", "window_start"
+# The parts of a SELECT that take rows of several windows together, or rows that are not known to stay.
+_ACROSS = {
+    "with_": "WITH",
+    "limit": "LIMIT",
+    "offset": "OFFSET",
+    "order": "ORDER BY",
+    "sort": "SORT BY",
+    "cluster": "CLUSTER BY",
+    "distribute": "DISTRIBUTE BY",
+    "windows": "WINDOW",
+}
+_INSTEAD = "Declare a FINAL table for what lies below it, and read that, or leave EMIT FINAL out."
+
+
+@dataclass(frozen=True)
+class FinalQuery:
+    """What a query of FINAL rows is.
+
+    `times` are the columns of its result, in lower case, up to whose value all rows are there once the watermark is
+    behind them; none where it has no windows. `read` are the columns of inputs by which their rows are put into
+    windows, each with the table and the place.
+    """
+
+    times: frozenset[str] = frozenset()
+    read: tuple[tuple[TableName, str, Location], ...] = ()
+
+
+def read_final(query: SqlQuery, path: str) -> FinalQuery:
+    """What a query of FINAL rows is. Raises DeclarationError FINAL_INPUT with the part that stands in the way."""
+    return _Checker(query, path).read()
+
+
+class _Checker:
+    def __init__(self, query: SqlQuery, path: str) -> None:
+        self.query = query
+        self.text = Text(query.text, path, query.line)
+        function = query.window_times[0].function if query.window_times else ""
+        self.bounds = {name: name for name in (_END, _TIME, *((_START,) if function in _BY_START else ()))}
+        self.times: list[tuple[TableName, str, Location]] = []
+
+    def read(self) -> FinalQuery:
+        tree = parse_structure(self.query)
+        if self.query.lookup_joins or self.query.as_of_joins:
+            raise self._refuse("FOR SYSTEM_TIME AS OF", tree)
+        volatile = find_volatile(tree)
+        if volatile is not None:
+            raise self._refuse(f"{volatile}, which gives another value each time", tree)
+        for table in declared_tables(tree):
+            if not isinstance(table.parent, exp.From):
+                raise self._refuse("JOIN", table)
+        for select in tree.find_all(exp.Select):
+            self._check_place(select)
+        unordered = next((node for node in tree.walk() if is_unordered(node)), None)
+        if unordered is not None:
+            raise self._refuse(f"{unordered.sql(dialect='spark')}, which follows the order of reading", unordered)
+        if not self.query.arrived:
+            self._check_rows(tree)
+            return FinalQuery()
+        bounds = self._bounds_of(tree)
+        return FinalQuery(frozenset(name for name, bound in bounds.items() if bound != _START), tuple(self.times))
+
+    def _check_place(self, select: exp.Select) -> None:
+        """That a SELECT stands in FROM, and is no value or condition."""
+        around = select.parent
+        while isinstance(around, exp.Subquery | exp.SetOperation):
+            around = around.parent
+        if around is not None and not isinstance(around, exp.From | exp.Join):
+            raise self._refuse("a subquery in an expression", select)
+
+    def _bounds_of(self, node: exp.Expr) -> Mapping[str, str]:
+        """The columns of a query, in lower case, that tell when its rows are final, each with the bound that it is."""
+        while isinstance(node, exp.Subquery) and not _is_windowed(node):
+            self._require_no(node, _ACROSS)
+            node = node.this
+        if isinstance(node, exp.Subquery):
+            self._check_input(node)
+            return self.bounds
+        if not isinstance(node, exp.Select):
+            raise self._refuse(node.key.upper(), node)
+        self._require_no(node, _ACROSS)
+        source = node.args.get("from_")
+        if source is None or node.args.get("joins"):
+            raise self._refuse("JOIN" if node.args.get("joins") else "a SELECT without FROM", node)
+        if not isinstance(source.this, exp.Subquery):
+            raise self._refuse(source.this.sql(dialect="spark"), source.this)
+        bounds = self._bounds_of(source.this)
+        found = dict(self._named(node, bounds))
+        self._check_groups(node, bounds)
+        if node.args.get("distinct") is not None and not found:
+            raise self._refuse("DISTINCT without a bound of the window", node)
+        for window in _own(node, exp.Window):
+            by = window.args.get("partition_by") or ()
+            if not any(isinstance(each, exp.Column) and each.name.lower() in bounds for each in by):
+                raise self._refuse(f"{window.sql(dialect='spark')}, which is not partitioned by a bound", window)
+        return found
+
+    def _check_groups(self, select: exp.Select, bounds: Mapping[str, str]) -> None:
+        group = select.args.get("group")
+        if group is None:
+            aggregate = next((each for each in _own(select, exp.Expr) if is_aggregate(each)), None)
+            if aggregate is not None or select.args.get("having") is not None:
+                raise self._refuse("an aggregate without GROUP BY", aggregate or select)
+            return
+        if any(group.args.get(part) for part in ("grouping_sets", "cube", "rollup", "all", "totals")):
+            raise self._refuse("GROUP BY of several sets or ALL", group)
+        items = select.expressions
+        aliases = {item.alias.lower(): item.unalias() for item in items if isinstance(item, exp.Alias)}
+        for each in group.expressions:
+            meant = each
+            if isinstance(each, exp.Literal) and each.is_int and int(each.name) <= len(items):
+                meant = items[int(each.name) - 1].unalias()
+            elif isinstance(each, exp.Column) and not each.table and each.name.lower() not in bounds:
+                meant = aliases.get(each.name.lower(), each)
+            if isinstance(meant, exp.Column) and meant.name.lower() in bounds:
+                return
+        raise self._refuse(f"GROUP BY without {' or '.join(sorted(bounds)) or 'a bound of the window'}", group)
+
+    def _named(self, select: exp.Select, bounds: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+        """The bounds that a SELECT hands on, with the names that it gives them."""
+        computed = {item.alias.lower() for item in select.expressions if isinstance(item, exp.Alias)}
+        for item in select.expressions:
+            column = item.unalias()
+            if isinstance(column, exp.Star) or (isinstance(column, exp.Column) and isinstance(column.this, exp.Star)):
+                yield from ((name, bound) for name, bound in bounds.items() if name not in computed)
+            elif isinstance(column, exp.Column) and column.name.lower() in bounds:
+                yield item.alias_or_name.lower(), bounds[column.name.lower()]
+
+    def _check_input(self, windowed: exp.Subquery) -> None:
+        """That the rows that are put into windows are rows of the inputs, and by which column of each they are."""
+        names = {reference.span.start: reference.name for reference in self.query.references}
+        column = self.query.window_times[0].column.lower()
+        for table in declared_tables(windowed):
+            select = table.find_ancestor(exp.Select)
+            assert select is not None
+            across = next((each for each in _own(select, exp.Expr) if is_aggregate(each)), None)
+            across = across or next(_own(select, exp.Window), None)
+            if across is not None:
+                raise self._refuse(across.sql(dialect="spark"), across)
+            item = next((item for item in select.expressions if item.alias_or_name.lower() == column), None)
+            read = column
+            if item is not None:
+                if not isinstance(item.unalias(), exp.Column):
+                    raise self._refuse(f"windows by {item.sql(dialect='spark')}, which is no column of a table", item)
+                read = item.unalias().name.lower()
+            self.times.append((names[table.parts[0].meta["start"]], read, self._at(table)))
+
+    def _check_rows(self, node: exp.Expr) -> None:
+        """That a query without windows gives a row for each row of its inputs, or none."""
+        if isinstance(node, exp.Subquery):
+            self._require_no(node, _ACROSS)
+            self._check_rows(node.this)
+            return
+        if isinstance(node, exp.Union) and not node.args.get("distinct"):
+            self._require_no(node, _ACROSS)
+            self._check_rows(node.this)
+            self._check_rows(node.expression)
+            return
+        if not isinstance(node, exp.Select):
+            raise self._refuse(node.key.upper(), node)
+        self._require_no(node, {**_ACROSS, "group": "GROUP BY", "having": "HAVING", "distinct": "DISTINCT"})
+        if node.args.get("joins") or node.args.get("from_") is None:
+            raise self._refuse("JOIN" if node.args.get("joins") else "a SELECT without FROM", node)
+        across = next((each for each in _own(node, exp.Expr) if is_aggregate(each)), None)
+        across = across or next(_own(node, exp.Window), None)
+        if across is not None:
+            raise self._refuse(across.sql(dialect="spark"), across)
+        source = node.args["from_"].this
+        if not isinstance(source, exp.Table):
+            self._check_rows(source)
+
+    def _require_no(self, node: exp.Expr, parts: dict[str, str]) -> None:
+        found = next((word for part, word in parts.items() if node.args.get(part)), None)
+        if found is not None:
+            raise self._refuse(found, node)
+
+    def _refuse(self, what: str, node: exp.Expr) -> DeclarationError:
+        shown = " ".join(what.split())
+        shown = shown if len(shown) <= 80 else f"{shown[:77]}.."
+        return declaration_error(
+            "FINAL_INPUT",
+            f"EMIT FINAL writes each window once, or each row of a log table, and this query has {shown}. {_INSTEAD}",
+            self._at(node),
+        )
+
+    def _at(self, node: exp.Expr) -> Location:
+        places = (each.meta.get("start") for each in node.find_all(exp.Identifier))
+        return self.text.at(min((place for place in places if place is not None), default=0))
+
+
+def _is_windowed(node: exp.Subquery) -> bool:
+    """Whether a query in parentheses is the lowered call of a window function."""
+    select = node.this
+    source = select.args.get("from_") if isinstance(select, exp.Select) else None
+    return source is not None and isinstance(source.this, exp.Subquery) and source.this.alias == WINDOWED
+
+
+def _own(select: exp.Select, *kinds: type[exp.Expr]) -> Iterator[exp.Expr]:
+    """The nodes of some kinds in the expressions of a SELECT, without those of queries in its FROM."""
+    parts: Iterable[exp.Expr] = (
+        *select.expressions,
+        *(select.args[part] for part in ("where", "having", "qualify", "group") if select.args.get(part)),
+    )
+    for part in parts:
+        yield from part.find_all(*kinds)

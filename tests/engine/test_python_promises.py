@@ -1,0 +1,274 @@
+"""A table in Python that promises keys, or rows by themselves, follows changes; a broken promise is told."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from textwrap import dedent
+
+import pytest
+
+from freshline.engine.python_tables import PythonTables
+from freshline.engine.spark import connect_port
+from freshline.errors import DeclarationErrors
+from freshline.plan.project import open_project
+from freshline.testing import Lab
+
+pytestmark = pytest.mark.slow
+
+PER_CUSTOMER = """
+    import freshline
+    from pyspark.sql import functions as F
+
+
+    @freshline.table(keys={"orders": "customer", "visit": "who"})
+    def per_customer(orders, visit, rate):
+        spent = orders.join(rate, "currency", "left").groupBy("customer").agg(
+            F.sum(F.col("amount") * F.coalesce("euros", F.lit(1))).alias("spent")
+        )
+        seen = visit.groupBy(F.col("who").alias("customer")).agg(F.count("*").alias("visits"))
+        return spent.join(seen, ["customer"], "full_outer").select("customer", "spent", "visits")
+"""
+
+
+@pytest.fixture
+def python_lab(lab: Lab, spark) -> Iterator[Lab]:
+    """A Lab with the engine's worker for functions in Python."""
+    tables = PythonTables(
+        lab.settings,
+        connect_port=connect_port(spark),
+        token="token-of-the-tests",
+        drop_view=spark.catalog.dropGlobalTempView,
+    )
+    lab.runtime.python_tables = tables
+    yield lab
+    tables.close()
+
+
+def declare(lab: Lab, name: str, text: str) -> None:
+    (lab.settings.declarations / f"{name}.py").write_text(dedent(text), encoding="utf-8")
+    lab.runtime.graph = open_project(lab.settings)
+
+
+def sources(lab: Lab) -> None:
+    lab.source("orders", "id BIGINT, customer STRING, amount INT, currency STRING", primary_key=["id"])
+    lab.source("visit", "who STRING, page STRING")
+    lab.source("rate", "currency STRING, euros INT")
+    lab.sql("INSERT INTO rate VALUES ('eur', 1), ('usd', 2)")
+    lab.sql("INSERT INTO orders VALUES (1, 'a', 10, 'eur'), (2, 'b', 5, 'usd'), (3, NULL, 7, 'eur')")
+    lab.sql("INSERT INTO visit VALUES ('a', 'x'), ('c', 'x'), (NULL, 'y')")
+
+
+def computed(lab: Lab) -> Counter[tuple[object, ...]]:
+    rows = lab.sql(
+        """SELECT coalesce(o.customer, v.who) AS customer, spent, visits FROM
+        (SELECT customer, sum(amount * coalesce(euros, 1)) AS spent FROM orders LEFT JOIN rate USING (currency)
+         GROUP BY customer) o
+        FULL JOIN (SELECT who, count(*) AS visits FROM visit GROUP BY who) v ON o.customer = v.who"""
+    )
+    return Counter(tuple(row.values()) for row in rows)
+
+
+def stored(lab: Lab) -> Counter[tuple[object, ...]]:
+    return Counter(tuple(row.values()) for row in lab.rows("per_customer"))
+
+
+def test_the_function_gets_the_rows_of_affected_keys_only(python_lab: Lab) -> None:
+    lab = python_lab
+    sources(lab)
+    declare(lab, "per_customer", PER_CUSTOMER)
+    assert lab.refresh("per_customer").error is None
+    assert stored(lab) == computed(lab)
+    assert "keys" in lab.explain("per_customer").strategies
+    chance = random.Random(7)
+    for step in range(6):
+        number = step + 10
+        lab.sql(
+            chance.choice(
+                (
+                    f"INSERT INTO orders VALUES ({number}, 'b', {step}, 'usd'), ({number + 99}, 'n{step}', 1, 'eur')",
+                    "UPDATE orders SET amount = amount + 1, customer = 'moved' WHERE customer = 'b'",
+                    "DELETE FROM orders WHERE customer = 'a'",
+                    "UPDATE visit SET who = 'd' WHERE who IS NULL",
+                    "INSERT INTO visit VALUES (NULL, 'z'), ('a', 'z')",
+                )
+            )
+        )
+        result = lab.refresh("per_customer")
+        assert result.error is None, result.error
+        assert result.strategy in ("keys", "noop"), result.reason
+        assert stored(lab) == computed(lab)
+    assert lab.verify("per_customer").equal
+    # Of the rates the declaration names no key.
+    lab.sql("UPDATE rate SET euros = 3 WHERE currency = 'usd'")
+    result = lab.refresh("per_customer")
+    assert (result.strategy, result.error) == ("full", None)
+    assert stored(lab) == computed(lab)
+
+
+def test_each_new_row_gives_rows_by_itself(python_lab: Lab) -> None:
+    lab = python_lab
+    lab.source("word", "id INT, text STRING")
+    declare(
+        lab,
+        "letter",
+        """
+        import freshline
+        from pyspark.sql import functions as F
+
+
+        @freshline.table(append="word")
+        def letter(word):
+            return word.select("id", F.explode(F.split("text", "")).alias("letter"))
+        """,
+    )
+    lab.sql("INSERT INTO word VALUES (1, 'ab'), (2, ''), (3, NULL)")
+    assert lab.refresh("letter").error is None
+    lab.sql("INSERT INTO word VALUES (4, 'cc')")
+    result = lab.refresh("letter")
+    assert (result.strategy, result.rows_in, result.rows_out) == ("append", 1, 2)
+    assert lab.verify("letter").equal
+    lab.sql("DELETE FROM word WHERE id = 1")
+    assert lab.refresh("letter").strategy == "full"
+    assert [row["id"] for row in lab.rows("letter") if row["letter"]] == [4, 4]
+
+
+@pytest.mark.parametrize(
+    ("promise", "body", "said"),
+    [
+        ("keys={'orders': 'customer'}", "rank().over(Window.orderBy('amount', 'id'))", "for half of its keys"),
+        ("keys={'orders': 'customer'}", "count('*').over(Window.partitionBy())", "for half of its keys"),
+        ("append='orders'", "count('*').over(Window.partitionBy('customer'))", "for two halves"),
+    ],
+)
+def test_a_promise_that_is_not_kept_is_found_at_creation(python_lab: Lab, promise: str, body: str, said: str) -> None:
+    lab = python_lab
+    lab.source("orders", "id BIGINT, customer STRING, amount INT", primary_key=["id"])
+    rows = ", ".join(f"({n}, 'c{n % 7}', {n * 37 % 11})" for n in range(40))
+    lab.sql(f"INSERT INTO orders VALUES {rows}")
+    declare(
+        lab,
+        "t",
+        f"""
+        import freshline
+        from pyspark.sql import Window
+        from pyspark.sql import functions as F
+
+
+        @freshline.table({promise})
+        def t(orders):
+            return orders.select("id", "customer", F.{body}.alias("n"))
+        """,
+    )
+    result = lab.refresh("t")
+    assert result.error is not None
+    assert result.error.code == "PROMISE_BROKEN"
+    assert said in result.error.message
+    assert result.error.where == "assets/t.py:7"
+    assert lab.receipt("t") is None
+
+
+def test_verify_tries_the_promise_on_the_rows_there_are(python_lab: Lab) -> None:
+    lab = python_lab
+    lab.source("orders", "id BIGINT, customer STRING", primary_key=["id"])
+    declare(
+        lab,
+        "t",
+        """
+        import freshline
+        from pyspark.sql import functions as F
+
+
+        @freshline.table(keys={"orders": "customer"})
+        def t(orders):
+            every = orders.agg(F.count("*").alias("n"))
+            return orders.select("customer").distinct().crossJoin(every)
+        """,
+    )
+    # With one row there is nothing to be compared with.
+    lab.sql("INSERT INTO orders VALUES (1, 'a')")
+    assert lab.refresh("t").error is None
+    assert lab.verify("t").equal
+    lab.sql("INSERT INTO orders VALUES (2, 'b'), (3, 'c'), (4, 'd'), (5, 'e')")
+    assert lab.refresh("t").error is None
+    assert "does not keep its promise" in str(lab.verify("t").error)
+
+
+def test_a_promise_that_comes_later_is_tried_before_it_counts(python_lab: Lab) -> None:
+    lab = python_lab
+    lab.source("orders", "id BIGINT, customer STRING", primary_key=["id"])
+    text = """
+        import freshline
+        from pyspark.sql import functions as F
+
+
+        @freshline.table({promise})
+        def t(orders):
+            return orders.groupBy("customer").agg(F.count("*").alias("n"))
+        """
+    declare(lab, "t", text.replace("{promise}", ""))
+    lab.sql("INSERT INTO orders VALUES (1, 'a'), (2, 'b'), (3, 'c')")
+    assert lab.refresh("t").error is None
+    declare(lab, "t", text.replace("{promise}", "append='orders'"))
+    lab.sql("INSERT INTO orders VALUES (4, 'a'), (5, 'b'), (6, 'c'), (7, 'a')")
+    result = lab.refresh("t")
+    assert result.error is not None
+    assert result.error.code == "PROMISE_BROKEN"
+    declare(lab, "t", text.replace("{promise}", "keys={'orders': 'customer'}"))
+    assert lab.refresh("t").strategy == "full"
+    lab.sql("INSERT INTO orders VALUES (8, 'a')")
+    assert lab.refresh("t").strategy == "keys"
+    assert {row["customer"]: row["n"] for row in lab.rows("t")} == {"a": 4, "b": 2, "c": 2}
+
+
+def test_rows_of_other_keys_are_never_written(python_lab: Lab) -> None:
+    lab = python_lab
+    lab.source("orders", "id BIGINT, customer STRING", primary_key=["id"])
+    lab.sql("INSERT INTO orders VALUES (1, 'a'), (2, 'b')")
+    declare(
+        lab,
+        "t",
+        """
+        import freshline
+        from pyspark.sql import functions as F
+
+
+        @freshline.table(keys={"orders": "customer"})
+        def t(orders):
+            customer = F.when(F.col("id") < 10, F.col("customer")).otherwise(F.lit("a"))
+            return orders.select(customer.alias("customer"), "id")
+        """,
+    )
+    assert lab.refresh("t").error is None
+    lab.sql("INSERT INTO orders VALUES (11, 'c')")
+    result = lab.refresh("t")
+    assert result.error is not None
+    assert result.error.code == "PROMISE_BROKEN"
+    assert [row["id"] for row in lab.rows("t")] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("promise", "said"),
+    [
+        ("keys={'nothing': 'customer'}", "does not read"),
+        ("keys={}", "mapping"),
+        ("keys={'orders': ['a', 'b'], 'visit': 'c'}", "as many columns"),
+        ("keys={'orders': 'a'}, append='orders'", "not both"),
+        ("append='rate'", "does not read"),
+        ("keys={'orders': 3}", "a column"),
+    ],
+)
+def test_promises_that_make_no_sense_are_refused(lab: Lab, promise: str, said: str) -> None:
+    sources(lab)
+    text = f"""
+    import freshline
+
+
+    @freshline.table({promise})
+    def t(orders, visit, rate=freshline.lookup("rate")):
+        return orders
+    """
+    with pytest.raises(DeclarationErrors) as refused:
+        declare(lab, "t", text)
+    assert said in str(refused.value)

@@ -1,0 +1,498 @@
+"""A table with EMIT FINAL is a function of its log: no row of it changes, however and whenever it is refreshed."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+
+import pytest
+
+from freshline.errors import DeclarationErrors, DefinitionChangedError
+from freshline.testing import Crash
+
+Bag = Counter[tuple[object, ...]]
+EVENTS = "id BIGINT, k STRING, v INT, ts TIMESTAMP, WATERMARK FOR ts AS ts - INTERVAL '1' MINUTE"
+START = datetime(2026, 3, 1, 12, tzinfo=UTC)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MINUTE = timedelta(minutes=1)
+
+Event = Mapping[str, object]
+Window = tuple[datetime, datetime]
+
+
+def event(number: int, key: str | None, value: int, minutes: float | None) -> Event:
+    at = None if minutes is None else START + minutes * MINUTE
+    return {"id": number, "k": key, "v": value, "ts": None if at is None else at.isoformat()}
+
+
+def time_of(row: Event) -> datetime | None:
+    return None if row["ts"] is None else datetime.fromisoformat(str(row["ts"]))
+
+
+def watermarks(batches: Sequence[Sequence[Event]]) -> list[datetime | None]:
+    """The watermark before each batch, and after the last."""
+    found: list[datetime | None] = [None]
+    for batch in batches:
+        times = [time for row in batch if (time := time_of(row)) is not None]
+        after = max(times) - MINUTE if times else None
+        found.append(max((each for each in (found[-1], after) if each is not None), default=None))
+    return found
+
+
+def grid(size: timedelta, slide: timedelta) -> Callable[[datetime], list[Window]]:
+    def windows(at: datetime) -> list[Window]:
+        last = EPOCH + (at - EPOCH) // slide * slide
+        return [(last - slide * n, last - slide * n + size) for n in range(size // slide)]
+
+    return windows
+
+
+def by_windows(
+    batches: Sequence[Sequence[Event]], windows: Callable[[datetime], Iterable[Window]], lateness: timedelta
+) -> tuple[Bag, Bag]:
+    """By definition: counts and sums of the windows that are closed, and the rows that came too late for theirs."""
+    marks = watermarks(batches)
+    groups: dict[tuple[object, ...], list[int]] = defaultdict(list)
+    late: Bag = Counter()
+    for before, batch in zip(marks, batches, strict=False):
+        for row in batch:
+            at = time_of(row)
+            for start, end in [] if at is None else windows(at):
+                if before is not None and end + lateness <= before:
+                    by = Decimal((before - end - lateness) // timedelta(microseconds=1)) / 10**6
+                    late[(row["id"], start, end, by)] += 1
+                elif marks[-1] is not None and end + lateness <= marks[-1]:
+                    groups[(start, end, row["k"])].append(int(str(row["v"])))
+    return Counter({(*key, len(values), sum(values)): 1 for key, values in groups.items()}), late
+
+
+def by_sessions(batches: Sequence[Sequence[Event]], gap: timedelta, lateness: timedelta) -> tuple[Bag, Bag]:
+    marks = watermarks(batches)
+    times: dict[object, list[tuple[datetime, int]]] = defaultdict(list)
+    late: Bag = Counter()
+    for before, batch in zip(marks, batches, strict=False):
+        for row in batch:
+            at = time_of(row)
+            if at is None:
+                continue
+            if before is not None and at + lateness <= before:
+                by = Decimal((before - at - lateness) // timedelta(microseconds=1)) / 10**6
+                late[(row["id"], None, None, by)] += 1
+            else:
+                times[row["k"]].append((at, int(str(row["v"]))))
+    found: Bag = Counter()
+    for key, rows in times.items():
+        session: list[tuple[datetime, int]] = []
+        for at, value in [*sorted(rows), (datetime.max.replace(tzinfo=UTC), 0)]:
+            if session and at - session[-1][0] > gap:
+                end = session[-1][0] + gap
+                if marks[-1] is not None and end + lateness <= marks[-1]:
+                    found[(session[0][0], end, key, len(session), sum(each for _, each in session))] += 1
+                session = []
+            session.append((at, value))
+    return found, late
+
+
+def drawn_batches(seed: int, count: int = 6) -> list[list[Event]]:
+    """Rows that go on in time, some late by much, some at bounds, some of one time, some without a time."""
+    chance = random.Random(seed)
+    batches, number, now = [], 0, 0.0
+    for _ in range(count):
+        batch = []
+        for _ in range(chance.randint(1, 8)):
+            number += 1
+            now += chance.choice((0, 0.25, 1, 4))
+            back = chance.choice((0, 0, 0, 1, 5, 12, 60))
+            minutes = (
+                None if chance.random() < 0.06 else float(round(now - back)) if chance.random() < 0.4 else now - back
+            )
+            batch.append(event(number, chance.choice(("a", "b", None)), chance.randint(1, 9), minutes))
+        batches.append(batch)
+    return batches
+
+
+def shown(lab, name: str) -> Bag:
+    rows = [tuple(row.values()) for row in lab.rows(name)]
+    return Counter(tuple(each.astimezone(UTC) if isinstance(each, datetime) else each for each in row) for row in rows)
+
+
+def late(lab, name: str) -> Bag:
+    found: Bag = Counter()
+    for row in lab.late(name):
+        start, end = (
+            None if row[each] is None else row[each].astimezone(UTC) for each in ("window_start", "window_end")
+        )
+        found[(row["id"], start, end, row["late_by"])] += 1
+    return found
+
+
+QUERY = """SELECT window_start, window_end, k, count(*) AS rows, sum(v) AS total FROM TABLE({call})
+GROUP BY window_start, window_end, k"""
+CALLS = {
+    "TUMBLE(TABLE ev, DESCRIPTOR(ts), INTERVAL '5' MINUTES)": grid(5 * MINUTE, 5 * MINUTE),
+    "HOP((SELECT * FROM ev WHERE v > 0), DESCRIPTOR(ts), INTERVAL '2' MINUTES, INTERVAL '6' MINUTES)": grid(
+        6 * MINUTE, 2 * MINUTE
+    ),
+    "SESSION(TABLE ev PARTITION BY k, DESCRIPTOR(ts), INTERVAL '3' MINUTES)": None,
+}
+
+
+CALENDARS = {
+    "CUMULATE(TABLE ev, DESCRIPTOR(ts), INTERVAL '2' MINUTES, INTERVAL '6' MINUTES)": lambda at: [
+        (start, start + 2 * n * MINUTE) for start, end in grid(6 * MINUTE, 6 * MINUTE)(at) for n in (1, 2, 3)
+        if at < start + 2 * n * MINUTE
+    ],
+    "TUMBLE(TABLE ev, DESCRIPTOR(ts), INTERVAL '1' DAY, OFFSET => INTERVAL '12 hours 10 minutes')": lambda at: [
+        (start + 730 * MINUTE, end + 730 * MINUTE)
+        for start, end in grid(1440 * MINUTE, 1440 * MINUTE)(at - 730 * MINUTE)
+    ],
+}  # fmt: skip
+
+
+def declare(lab, name: str, call: str, lateness: int, query: str = QUERY) -> None:
+    allowed = f" ALLOWED LATENESS INTERVAL '{lateness}' MINUTE" if lateness else ""
+    lab.declare(
+        f"CREATE MATERIALIZED TABLE {name} FRESHNESS = INTERVAL '10' SECOND EMIT FINAL{allowed} AS "
+        + query.format(call=call)
+    )
+
+
+def expected(call: str, batches: Sequence[Sequence[Event]], lateness: int) -> tuple[Bag, Bag]:
+    windows = {**CALLS, **CALENDARS}[call]
+    if windows is None:
+        return by_sessions(batches, 3 * MINUTE, lateness * MINUTE)
+    return by_windows(batches, windows, lateness * MINUTE)
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("lateness", [0, 3])
+def test_a_final_table_is_the_same_however_often_it_is_refreshed(lab, call: str, lateness: int) -> None:
+    rows, too_late = play(lab, call, lateness, drawn_batches(lateness * 7 + len(call)))
+    # Else the case says little.
+    assert rows
+    assert too_late
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(100, 130))
+def test_a_final_table_is_the_same_for_other_rows_too(lab, seed: int) -> None:
+    chance = random.Random(seed)
+    call = chance.choice([*CALLS, *CALENDARS])
+    play(lab, call, chance.choice((0, 1, 3, 30)), drawn_batches(seed, count=chance.randint(4, 10)))
+
+
+def play(lab, call: str, lateness: int, batches: Sequence[Sequence[Event]]) -> tuple[Bag, Bag]:
+    """Three tables of one query, refreshed after each batch, at the end, and anew: the same rows, and late rows."""
+    lab.files("ev", EVENTS)
+    for name in ("each_time", "at_the_end", "anew"):
+        declare(lab, name, call, lateness)
+    seen: Bag = Counter()
+    for number, batch in enumerate(batches, 1):
+        lab.land("ev", f"{number}.json", batch)
+        result = lab.refresh("each_time")
+        assert result.error is None, result.error
+        assert number == 1 or result.strategy in ("append", "noop"), result.reason
+        rows, too_late = expected(call, batches[:number], lateness)
+        assert shown(lab, "each_time") == rows
+        assert late(lab, "each_time") == too_late
+        # What was written stays.
+        assert seen <= shown(lab, "each_time")
+        seen = shown(lab, "each_time")
+        if number == len(batches) // 2:
+            assert lab.refresh("anew").error is None
+    assert lab.refresh("at_the_end").error is None
+    assert lab.refresh("anew", full=True).error is None
+    for name in ("each_time", "at_the_end", "anew"):
+        assert shown(lab, name) == rows
+        assert late(lab, name) == too_late
+        verified = lab.verify(name)
+        assert verified.equal, verified
+        assert lab.verify(f"{name}__late").equal
+    return rows, too_late
+
+
+def test_killed_anywhere_it_goes_on_without_a_row_twice(lab) -> None:
+    lab.files("ev", EVENTS)
+    call = "TUMBLE(TABLE ev, DESCRIPTOR(ts), INTERVAL '5' MINUTES)"
+    declare(lab, "t", call, 1)
+    points = ["table-pinned", "table-before-commit", "table-writing", "table-after-commit"]
+    batches = drawn_batches(5, count=len(points))
+    for number, (batch, point) in enumerate(zip(batches, points, strict=True), 1):
+        lab.land("ev", f"{number}.json", batch)
+        lab.refresh("ev")
+        for name in ("t__late", "t"):
+            # A refresh without anything to write comes to fewer of the points.
+            with contextlib.suppress(Crash), lab.crash_at(point):
+                lab.refresh(name, upstreams=False)
+        lab.restart(lose_control_store=number % 2 == 0)
+        assert lab.refresh("t").error is None
+        rows, too_late = expected(call, batches[:number], 1)
+        assert shown(lab, "t") == rows
+        assert late(lab, "t") == too_late
+    assert rows
+    assert lab.verify("t").equal
+
+
+def test_windows_close_by_the_watermark_and_not_by_rows(lab) -> None:
+    lab.files("ev", EVENTS)
+    declare(lab, "t", "TUMBLE(TABLE ev, DESCRIPTOR(ts), INTERVAL '5' MINUTES)", 0)
+    assert lab.refresh("t").error is None
+    assert shown(lab, "t") == Counter()
+    lab.land("ev", "1.json", [event(1, "a", 1, 1), event(2, "a", 2, 5.99)])
+    assert lab.refresh("t").error is None
+    assert shown(lab, "t") == Counter()
+    version = lab.receipt("t").seq
+    assert lab.refresh("t").strategy == "noop"
+    assert lab.receipt("t").seq == version, "a refresh without a closed window commits nothing"
+    lab.land("ev", "2.json", [event(3, "a", 4, 6)])
+    result = lab.refresh("t")
+    assert (result.strategy, result.rows_out) == ("append", 1)
+    assert result.reason.startswith("WINDOWS_CLOSED")
+    assert shown(lab, "t") == {(START, START + 5 * MINUTE, "a", 1, 1): 1}
+    # The watermark moves by four minutes, in which no window ends.
+    lab.land("ev", "3.json", [event(4, "a", 1, 10.99999)])
+    result = lab.refresh("t")
+    assert (result.strategy, result.reason.split(":")[0]) == ("noop", "NO_WINDOW_CLOSED")
+
+
+def test_final_tables_build_on_final_tables(lab) -> None:
+    lab.files("ev", EVENTS)
+    declare(
+        lab, "minute_times", "TUMBLE(TABLE ev, DESCRIPTOR(ts), INTERVAL '1' MINUTE)", 1,
+        "SELECT window_time AS at, k, count(*) AS rows, sum(v) AS total FROM {call} GROUP BY window_time, k",
+    )  # fmt: skip
+    again = """SELECT window_start, window_end, CAST(NULL AS STRING) AS k, sum(rows) AS rows, sum(total) AS total
+    FROM TABLE(TUMBLE(TABLE minute_times, DESCRIPTOR(at), INTERVAL '5' MINUTES)) GROUP BY 1, window_end"""
+    declare(lab, "five", "", 2, again)
+    batches = drawn_batches(11)
+    for number, batch in enumerate(batches, 1):
+        lab.land("ev", f"{number}.json", batch)
+        assert lab.refresh("five").error is None
+        marks = watermarks(batches[:number])
+        # A row is in the five minutes where its minute took it in; a minute is there once it is closed.
+        sums: dict[Window, list[int]] = defaultdict(list)
+        for before, rows in zip(marks, batches[:number], strict=False):
+            for row in rows:
+                at = time_of(row)
+                for (_, minute_end), five in (
+                    zip(grid(MINUTE, MINUTE)(at), grid(5 * MINUTE, 5 * MINUTE)(at), strict=True) if at else []
+                ):
+                    in_time = before is None or minute_end + MINUTE > before
+                    if in_time and marks[-1] is not None and five[1] + 3 * MINUTE <= marks[-1]:
+                        sums[five].append(int(str(row["v"])))
+        assert shown(lab, "five") == Counter(
+            {(*window, None, len(values), sum(values)): 1 for window, values in sums.items()}
+        )
+        assert late(lab, "five") == Counter()
+    assert sums
+    assert lab.verify("five").equal
+
+
+def test_rows_of_several_logs_wait_for_the_slowest(lab) -> None:
+    lab.files("ev", EVENTS)
+    lab.files("other", EVENTS)
+    union = "(SELECT k, v, ts FROM ev UNION ALL SELECT `o`.k, v AS v, o.ts FROM other AS o WHERE o.v IS NOT NULL)"
+    declare(lab, "t", f"TUMBLE({union}, DESCRIPTOR(ts), INTERVAL '5' MINUTES)", 0)
+    lab.land("ev", "1.json", [event(1, "a", 1, 1), event(2, "a", 1, 20)])
+    lab.land("other", "1.json", [event(1, "a", 1, 2)])
+    assert lab.refresh("t").error is None
+    assert shown(lab, "t") == Counter()
+    lab.land("other", "2.json", [event(2, "a", 1, 3), event(3, "b", 1, 6.5)])
+    assert lab.refresh("t").error is None
+    assert shown(lab, "t") == {(START, START + 5 * MINUTE, "a", 3, 3): 1}
+    # It is late in its own log, although the table has not come as far.
+    lab.land("ev", "2.json", [event(3, "a", 1, 14)])
+    lab.land("other", "3.json", [event(4, "b", 1, 30)])
+    assert lab.refresh("t").error is None
+    assert [(row["k"], row["position"]) for row in lab.late("t")] == [("a", 2)]
+    assert lab.verify("t").equal
+
+
+def test_top_rows_and_counted_windows_are_final_too(lab) -> None:
+    lab.files("ev", EVENTS, primary_key=["id"])
+    declare(
+        lab, "best", "TUMBLE(TABLE ev, DESCRIPTOR(ts), INTERVAL '5' MINUTES)", 0,
+        "SELECT window_start, id, v FROM (SELECT *, rank() OVER (PARTITION BY window_end ORDER BY v DESC, id) AS place "
+        "FROM {call}) WHERE place <= 2",
+    )  # fmt: skip
+    declare(
+        lab, "pairs", "COUNT_WINDOW(TABLE ev PARTITION BY k ORDER BY ts, id, SIZE => 2)", 0,
+        "SELECT k, window_end, sum(v) AS total, count(*) AS rows FROM {call} GROUP BY k, window_number, window_end",
+    )  # fmt: skip
+    lab.land("ev", "1.json", [event(1, "a", 5, 1), event(2, "b", 7, 2), event(3, "a", 6, 3), event(4, "a", 9, 7)])
+    assert lab.refresh("ev").error is None
+    lab.land("ev", "2.json", [event(5, "a", 1, 0.5), event(6, "b", 2, 4), event(7, "a", 3, 10)])
+    for name in ("best", "pairs"):
+        assert lab.refresh(name).error is None
+    assert shown(lab, "best") == {(START, 2, 7): 1, (START, 3, 6): 1}
+    # The row of minute 0.5 came after the watermark had passed it.
+    assert [row["id"] for row in lab.late("pairs")] == [5, 6]
+    assert shown(lab, "pairs") == {("a", START + 3 * MINUTE, 11, 2): 1}
+    for name in ("best", "pairs"):
+        assert lab.verify(name).equal
+
+
+def test_a_restored_table_closes_its_windows_again(lab) -> None:
+    lab.files("ev", EVENTS)
+    call = "TUMBLE(TABLE ev, DESCRIPTOR(ts), INTERVAL '5' MINUTES)"
+    declare(lab, "t", call, 0)
+    batches = drawn_batches(21)
+    for number, batch in enumerate(batches, 1):
+        lab.land("ev", f"{number}.json", batch)
+        assert lab.refresh("t").error is None
+        if number == 3:
+            kept = shown(lab, "t"), late(lab, "t"), lab.watermark("ev")
+            lab.create_savepoint("s")
+    assert shown(lab, "t") != kept[0]
+    lab.restore_savepoint("s")
+    assert (shown(lab, "t"), late(lab, "t"), lab.watermark("ev")) == kept
+    assert lab.verify("t").equal
+    # The files that the log had after the savepoint are read again, in one batch.
+    assert lab.refresh("t").error is None
+    again = [*batches[:3], [row for batch in batches[3:] for row in batch]]
+    assert (shown(lab, "t"), late(lab, "t")) == expected(call, again, 0)
+    assert lab.verify("t").equal
+
+
+def test_calendars_times_without_a_zone_and_clocks_that_are_wrong(lab) -> None:
+    lab.files("ev", "id BIGINT, ts TIMESTAMP_NTZ, WATERMARK FOR ts AS ts")
+    lab.declare(
+        "CREATE MATERIALIZED TABLE days EMIT FINAL AS SELECT window_start, window_end, count(*) AS n FROM "
+        "TUMBLE(TABLE ev, DESCRIPTOR(ts), INTERVAL '1' DAY, TIME_ZONE => 'America/New_York') GROUP BY 1, 2"
+    )
+    local = ["2026-03-08 04:59:59", "2026-03-08 05:00:00", "2026-03-09 03:59:59.999999", "2026-03-09 04:00:00"]
+    lab.land("ev", "1.json", [{"id": n, "ts": at} for n, at in enumerate([*local, "2999-01-01 00:00:00", None])])
+    assert lab.refresh("days").error is None
+    at = [datetime(2026, 3, day, 5 if day < 9 else 4, tzinfo=UTC) for day in (7, 8, 9)]
+    # The day on which clocks are set forward has 23 hours; the clock of the year 2999 closes nothing.
+    assert shown(lab, "days") == {(at[0], at[1], 1): 1, (at[1], at[2], 2): 1}
+    lab.land("ev", "2.json", [{"id": 9, "ts": "2026-03-08 12:00:00"}, {"id": 10, "ts": "2026-03-10 04:00:00"}])
+    assert lab.refresh("days").error is None
+    assert [(row["id"], row["late_by"], row["position"]) for row in lab.late("days")] == [(9, Decimal(0), 2)]
+    assert shown(lab, "days")[at[2], at[2] + timedelta(days=1), 1] == 1
+    assert lab.verify("days").equal
+    assert lab.verify("days__late").equal
+
+
+def test_time_that_passes_closes_windows_too(lab) -> None:
+    lab.files("ev", EVENTS, **{"watermark.idle": "1 minute", "watermark.when-idle": "advance"})
+    lab.declare(
+        "CREATE MATERIALIZED TABLE t FRESHNESS = INTERVAL '10' SECOND EMIT FINAL AS SELECT window_start, count(*) AS n "
+        "FROM TUMBLE(TABLE ev, DESCRIPTOR(ts), INTERVAL '5' MINUTES) GROUP BY window_start"
+    )
+    now = lab.clock()
+    lab.land("ev", "1.json", [{"id": 1, "k": "a", "v": 1, "ts": now.isoformat()}])
+    lab.clock.advance(seconds=20)
+    lab.tick()
+    assert shown(lab, "t") == Counter()
+    for _ in range(12):
+        lab.clock.advance(minutes=1)
+        assert all(each.error is None for each in lab.tick())
+    assert sum(shown(lab, "t").values()) == 1
+    assert lab.verify("t").equal
+
+
+def test_constraints_keys_and_partitions_of_a_final_table(lab) -> None:
+    lab.files("ev", EVENTS)
+    lab.declare(
+        "CREATE MATERIALIZED TABLE t (PRIMARY KEY (window_start, k), CONSTRAINT few EXPECT (n < 3) ON VIOLATION "
+        "QUARANTINE) PARTITIONED BY (k) EMIT FINAL AS SELECT window_start, coalesce(k, 'none') AS k, count(*) AS n "
+        "FROM TUMBLE(TABLE ev, DESCRIPTOR(ts), INTERVAL '5' MINUTES) GROUP BY window_start, k"
+    )
+    lab.land("ev", "1.json", [event(1, "a", 1, 1), event(2, None, 1, 2), event(3, "b", 1, 7)])
+    lab.land("ev", "2.json", [event(n, "a", 1, 8) for n in range(4, 8)])
+    assert lab.refresh("t").error is None
+    lab.land("ev", "3.json", [event(8, "a", 1, 30)])
+    assert lab.refresh("t").rejected == 1
+    assert shown(lab, "t") == {
+        (START, "a", 1): 1, (START, "none", 1): 1, (START + 5 * MINUTE, "b", 1): 1
+    }  # fmt: skip
+    assert len(lab.quarantine("t")) == 1
+    assert lab.refresh("t").strategy == "noop"
+    refused = lab.refresh("t", partitions={"k": "a"})
+    assert refused.error is not None
+    assert refused.error.code == "PARTITION"
+    assert lab.verify("t").equal
+
+
+def test_a_new_lateness_is_taken_up_from_the_beginning(lab) -> None:
+    lab.files("ev", EVENTS)
+    call = "TUMBLE(TABLE ev, DESCRIPTOR(ts), INTERVAL '5' MINUTES)"
+    declare(lab, "t", call, 0)
+    batches = drawn_batches(33)
+    for number, batch in enumerate(batches, 1):
+        lab.land("ev", f"{number}.json", batch)
+        assert lab.refresh("t").error is None
+    declare(lab, "t", call, 3)
+    with pytest.raises(DefinitionChangedError):
+        lab.refresh("t")
+    assert lab.refresh("t", full=True).error is None
+    assert (shown(lab, "t"), late(lab, "t")) == expected(call, batches, 3)
+
+
+def test_rows_without_windows_are_written_once(lab) -> None:
+    lab.files("ev", EVENTS)
+    lab.declare("CREATE MATERIALIZED TABLE big EMIT FINAL AS SELECT id, v * 2 AS twice FROM ev WHERE v > 4")
+    lab.land("ev", "1.json", [event(1, "a", 5, 1), event(2, "b", 2, 2)])
+    assert lab.refresh("big").error is None
+    lab.land("ev", "2.json", [event(3, "a", 9, -500)])
+    assert lab.refresh("big").strategy == "append"
+    assert shown(lab, "big") == {(1, 10): 1, (3, 18): 1}
+    assert "big__late" not in [str(name) for name in lab.runtime.graph.order]
+
+
+W = "TUMBLE(TABLE ev, DESCRIPTOR(ts), INTERVAL '1' HOUR)"
+OVER = "DESCRIPTOR(ts), INTERVAL '1' HOUR)"
+
+
+@pytest.mark.parametrize(
+    ("code", "query", "said"),
+    [
+        ("FINAL_INPUT", "SELECT k, count(*) AS n FROM ev GROUP BY k", "GROUP BY"),
+        ("FINAL_INPUT", "SELECT DISTINCT k FROM ev", "DISTINCT"),
+        ("FINAL_INPUT", "SELECT k FROM ev WHERE v IN (SELECT v FROM ev)", "subquery"),
+        ("FINAL_INPUT", "SELECT a.k FROM ev a JOIN ev b ON a.id = b.id", "JOIN"),
+        ("FINAL_INPUT", f"SELECT k, sum(v) AS s FROM {W} GROUP BY k", "GROUP BY without"),
+        ("FINAL_INPUT", f"SELECT max(v) AS s FROM {W}", "without GROUP BY"),
+        ("FINAL_INPUT", f"SELECT v FROM {W} LIMIT 3", "LIMIT"),
+        ("FINAL_INPUT", f"SELECT v, rank() OVER (ORDER BY v) AS r FROM {W}", "not partitioned"),
+        ("FINAL_INPUT", f"SELECT window_end, collect_list(v) AS vs FROM {W} GROUP BY window_end", "order of reading"),
+        ("FINAL_INPUT", f"SELECT window_end, now() AS at FROM {W}", "now"),
+        ("FINAL_INPUT", f"SELECT a.v FROM {W} a JOIN {W} b ON a.id = b.id", "one window function"),
+        ("FINAL_INPUT", f"SELECT v FROM TUMBLE((SELECT v, max(ts) AS ts FROM ev GROUP BY v), {OVER}", "GROUP"),
+        ("FINAL_INPUT", f"SELECT v FROM TUMBLE((SELECT v, max(ts) AS ts FROM ev), {OVER}", "MAX"),
+        ("FINAL_INPUT", f"SELECT v FROM TUMBLE((SELECT v, ts + INTERVAL '1' DAY AS ts FROM ev), {OVER}", "no column"),
+        ("FINAL_INPUT", f"SELECT v FROM TUMBLE(TABLE plain, {OVER}", "neither"),
+        ("WATERMARK_MISSING", f"SELECT v FROM TUMBLE(TABLE none, {OVER}", "no watermark"),
+        ("WATERMARK_MISSING", f"SELECT v FROM TUMBLE((SELECT v, other AS ts FROM two), {OVER}", "of ts"),
+    ],
+)
+def test_what_cannot_be_final_is_refused_before_any_work(lab, code: str, query: str, said: str) -> None:
+    lab.files("ev", EVENTS)
+    lab.files("none", "v INT, ts TIMESTAMP")
+    lab.files("two", "v INT, ts TIMESTAMP, other TIMESTAMP, WATERMARK FOR ts AS ts")
+    lab.source("plain", "v INT, ts TIMESTAMP")
+    with pytest.raises(DeclarationErrors) as refused:
+        lab.declare(f"CREATE MATERIALIZED TABLE t\nEMIT FINAL AS\n{query}")
+    [error] = refused.value.errors
+    assert error.rule == code
+    assert said in error.message
+    assert str(error).startswith("assets/t.sql:") or "t.sql" in str(error)
+
+
+def test_emit_takes_documented_words_only(lab) -> None:
+    lab.files("ev", EVENTS)
+    for clause, code in (
+        ("EMIT FINAL ALLOWED LATENESS INTERVAL '-1' MINUTE", "LATENESS"),
+        ("EMIT FINAL WHEN (v > 1)", "NOT_BUILT"),
+        ("EMIT SOMETIMES", "SYNTAX"),
+        ("WITH ('merge' = 'first_row') EMIT FINAL", "FINAL_INPUT"),
+    ):
+        with pytest.raises(DeclarationErrors) as refused:
+            lab.declare(f"CREATE MATERIALIZED TABLE t (PRIMARY KEY (id)) {clause} AS SELECT id, v FROM ev")
+        assert [error.rule for error in refused.value.errors] == [code], clause
+    lab.declare("CREATE MATERIALIZED TABLE t EMIT CHANGES AS SELECT id, v FROM ev")
