@@ -3,7 +3,7 @@
 #   make demo             the reference deployment, live, until Ctrl-C;  ARGS=--once: a fixed amount, then verify
 #   make test             lint, format, types, and all tests but the long lane
 #   make test-fast        the tests without Spark, under a minute;  make test-long: the ones that take minutes
-#   make example          a month of real flights, compared with DuckDB
+#   make example          a month of real flights, compared with DuckDB; also NAME=analytics, NAME=etl
 #   make bench            speed and memory, beside hand-written Spark
 #   make docs             the documentation as a site, in build/docs
 #
@@ -97,7 +97,7 @@ test-long: $(SETUP)
 	$(BIN)/pytest -m long $(ARGS)
 
 example: $(SETUP)
-	@$(BIN)/python platform/examples/flights/run.py $(ARGS)
+	@$(BIN)/python platform/examples/$(or $(NAME),flights)/run.py $(ARGS)
 
 bench: $(SETUP)
 	@$(BIN)/python platform/benchmarks/run.py $(ARGS)

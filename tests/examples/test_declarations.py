@@ -16,7 +16,8 @@ from freshline.sources.delta.connector import Delta
 from freshline.sources.files.connector import Files
 
 ROOT = Path(__file__).parents[2]
-FLIGHTS = ROOT / "platform" / "examples" / "flights"
+EXAMPLES = ROOT / "platform" / "examples"
+FLIGHTS = EXAMPLES / "flights"
 
 
 def settings_of(root: Path, state: Path) -> Settings:
@@ -85,7 +86,7 @@ def path_of(connection: Connector) -> str:
     return connection.path
 
 
-@pytest.mark.parametrize("root", [ROOT, FLIGHTS])
+@pytest.mark.parametrize("root", [ROOT, FLIGHTS, EXAMPLES / "analytics", EXAMPLES / "etl"])
 def test_environments_share_no_landing_directory(root: Path, tmp_path: Path) -> None:
     settings = settings_of(root, tmp_path)
     local = read_project(settings, {})
