@@ -1,0 +1,102 @@
+"""Matching as the standard defines it: all ways in the order of preference, and the first of them that is one.
+
+It shares no code with the matcher: it walks the pattern itself, row by row, with Python's own calls, and takes a time
+that grows with the number of ways.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from freshline.patterns.pattern import Alternation, Anchor, Exclusion, Pattern, Repetition, Variable
+from freshline.patterns.pattern import Sequence as Parts
+
+Way = tuple[tuple[str, bool], ...]
+Row = frozenset[str]
+
+
+class Definition:
+    """Rows as the sets of the variables that they may be taken as, with times in microseconds."""
+
+    def __init__(self, rows: Sequence[Row], times: Sequence[int | None] = (), within: int | None = None) -> None:
+        self.rows = rows
+        self.times = times
+        self.within = within
+
+    def matches(self, pattern: Pattern, skip: str) -> list[tuple[int, Way]]:
+        """Each match as its first row, and the variable of each of its rows with whether it is excluded.
+
+        `skip` is `past`, `next`, or `first X`, `last X`; ends with ("missing", row) or ("began", row) for a wrong one.
+        """
+        found: list[tuple[int, Way]] = []
+        begin = 0
+        while begin < len(self.rows):
+            way = next((way for _, way in self._ways(pattern, begin, begin, (), excluded=False)), None)
+            if way is None:
+                begin += 1
+                continue
+            found.append((begin, way))
+            if skip == "next" or not way:
+                begin += 1
+            elif skip == "past":
+                begin += len(way)
+            else:
+                end, name = skip.split()
+                places = [place for place, (label, _) in enumerate(way) if label == name]
+                if not places:
+                    return [*found, (begin, (("missing", True),))]
+                place = min(places) if end == "first" else max(places)
+                if place == 0:
+                    return [*found, (begin, (("began", True),))]
+                begin += place
+        return found
+
+    def _may_take(self, name: str, start: int, row: int) -> bool:
+        if row >= len(self.rows) or name not in self.rows[row]:
+            return False
+        if self.within is None or row == start:
+            return True
+        first, at = self.times[start], self.times[row]
+        return first is not None and at is not None and at - first < self.within
+
+    def _ways(self, pattern: Pattern, start: int, row: int, way: Way, *, excluded: bool) -> Iterator[tuple[int, Way]]:
+        if isinstance(pattern, Variable):
+            if self._may_take(pattern.name, start, row):
+                yield row + 1, (*way, (pattern.name, excluded))
+        elif isinstance(pattern, Anchor):
+            if row == (0 if pattern.is_start else len(self.rows)):
+                yield row, way
+        elif isinstance(pattern, Exclusion):
+            yield from self._ways(pattern.part, start, row, way, excluded=True)
+        elif isinstance(pattern, Alternation):
+            for option in pattern.options:
+                yield from self._ways(option, start, row, way, excluded=excluded)
+        elif isinstance(pattern, Parts):
+            yield from self._in_turn(pattern.parts, start, row, way, excluded=excluded)
+        else:
+            yield from self._times(pattern, 0, start, row, way, excluded=excluded)
+
+    def _in_turn(
+        self, parts: Sequence[Pattern], start: int, row: int, way: Way, *, excluded: bool
+    ) -> Iterator[tuple[int, Way]]:
+        if not parts:
+            yield row, way
+            return
+        for reached, longer in self._ways(parts[0], start, row, way, excluded=excluded):
+            yield from self._in_turn(parts[1:], start, reached, longer, excluded=excluded)
+
+    def _times(
+        self, loop: Repetition, count: int, start: int, row: int, way: Way, *, excluded: bool
+    ) -> Iterator[tuple[int, Way]]:
+        enough = count >= loop.least
+        if enough and loop.reluctant:
+            yield row, way
+        if loop.most is None or count < loop.most:
+            for reached, longer in self._ways(loop.part, start, row, way, excluded=excluded):
+                if enough and reached == row:
+                    # A round that takes no row is the last one.
+                    yield reached, longer
+                else:
+                    yield from self._times(loop, count + 1, start, reached, longer, excluded=excluded)
+        if enough and not loop.reluctant:
+            yield row, way

@@ -1,0 +1,233 @@
+"""Matches are those of the definition, found in a time that the rows cannot make grow."""
+
+from __future__ import annotations
+
+import random
+import re
+import time
+from collections.abc import Sequence
+
+import pytest
+
+from freshline.patterns import matcher, program
+from freshline.patterns.matcher import BudgetError, Match, Rows, Skip, SkipError, SkipTo, find_matches
+from freshline.patterns.pattern import Pattern, parse_pattern, variables_of
+from freshline.patterns.program import PatternTooLargeError, compile_pattern
+from tests.patterns.by_definition import Definition, Row, Way
+
+NAMES = ("A", "B", "C")
+NUMBERS = {name: number for number, name in enumerate(NAMES)}
+
+
+def skip_of(text: str) -> Skip:
+    if text in ("past", "next"):
+        return Skip(SkipTo.PAST_LAST_ROW if text == "past" else SkipTo.NEXT_ROW)
+    end, name = text.split()
+    return Skip(SkipTo.FIRST if end == "first" else SkipTo.LAST, frozenset({NUMBERS[name]}))
+
+
+def found(
+    pattern: Pattern,
+    rows: Sequence[Row],
+    skip: str = "past",
+    times: Sequence[int | None] = (),
+    within: int | None = None,
+    *,
+    backtracking: bool = False,
+) -> list[tuple[int, Way]]:
+    """The matches in the words of the definition."""
+    compiled = compile_pattern(pattern, NUMBERS)
+    masks = [sum(1 << NUMBERS[name] for name in row) for row in rows]
+    always = {0: lambda labels, start, row: True} if backtracking else None
+    searched = find_matches(compiled, Rows(masks, times), skip=skip_of(skip), within=within, conditions=always)
+    matches: list[tuple[int, Way]] = []
+    try:
+        matches.extend((match.begin, way_of(match, compiled)) for match in searched)
+    except SkipError as error:
+        matches.append((error.row, (("began" if error.began else "missing", True),)))
+    return matches
+
+
+def way_of(match: Match, compiled: program.Program) -> Way:
+    return tuple((NAMES[compiled.variables[place]], compiled.excluded[place]) for place in match.places)
+
+
+def random_pattern(rng: random.Random, depth: int = 3, *, excluding: bool = False) -> str:
+    kind = rng.random()
+    if depth == 0 or kind < 0.3:
+        return rng.choice(NAMES)
+    if kind < 0.5:
+        return " ".join(random_pattern(rng, depth - 1, excluding=excluding) for _ in range(rng.randint(2, 3)))
+    if kind < 0.65:
+        return f"({' | '.join(random_pattern(rng, depth - 1, excluding=excluding) for _ in range(2))})"
+    if kind < 0.9:
+        inner = random_pattern(rng, depth - 1, excluding=excluding)
+        inner = "A" if inner in ("^", "$") else inner
+        least = rng.randint(0, 2)
+        bounds = f"{{{least},{max(1, least + rng.randint(0, 2))}}}"
+        quantifier = rng.choice(["*", "+", "?", f"{{{least},}}", bounds, "{2}"])
+        return f"({inner}){quantifier}{rng.choice(['', '', '?'])}"
+    if kind < 0.93 and not excluding:
+        return f"{{- {random_pattern(rng, depth - 1, excluding=True)} -}}"
+    if kind < 0.96:
+        return f"PERMUTE({random_pattern(rng, depth - 2 if depth > 1 else 0, excluding=excluding)}, B, C)"
+    return rng.choice(["()", "^", "$", "^ A", "C $", "(A |)"]).replace("|)", "| ())")
+
+
+def random_rows(rng: random.Random) -> list[Row]:
+    share = rng.choice([0.3, 0.5, 0.8])
+    return [frozenset(name for name in NAMES if rng.random() < share) for _ in range(rng.choice([0, 1, 2, 3, 5, 8]))]
+
+
+SKIPS = ("past", "next", "first A", "last A", "first B", "last B", "last C")
+
+
+def differing(seeds: range) -> list[str]:
+    """The random cases in which the matcher finds something else than the definition has."""
+    wrong = []
+    for seed in seeds:
+        rng = random.Random(seed)
+        text = random_pattern(rng)
+        pattern, rows, skip = parse_pattern(text), random_rows(rng), rng.choice(SKIPS)
+        times = sorted(rng.choice([None, rng.randint(-9, 9)]) or 0 for _ in rows)
+        nulls = [None if rng.random() < 0.1 else at for at in times]
+        expected = Definition(rows).matches(pattern, skip)
+        expected_within = Definition(rows, nulls, 4).matches(pattern, skip)
+        for way, got, want in (
+            ("all at once", found(pattern, rows, skip), expected),
+            ("backtracking", found(pattern, rows, skip, backtracking=True), expected),
+            ("within", found(pattern, rows, skip, nulls, 4), expected_within),
+            ("backtracking within", found(pattern, rows, skip, nulls, 4, backtracking=True), expected_within),
+        ):
+            if got != want:
+                wrong.append(f"{seed} {way}: {text} over {rows} {nulls} skip {skip}: {got} for {want}")
+    return wrong
+
+
+def test_random_patterns_match_as_the_definition_says():
+    assert differing(range(6_000)) == []
+
+
+@pytest.mark.long
+def test_many_random_patterns_match_as_the_definition_says():
+    assert differing(range(10_000, 60_000)) == []
+
+
+def test_where_each_row_is_of_one_variable_python_finds_the_same():
+    """`re` is a second judge: rows are letters, and a pattern is an expression over them."""
+    for seed in range(4_000):
+        rng = random.Random(seed)
+        text = random_pattern(rng, 2)
+        if any(mark in text for mark in ("{-", "PERMUTE", "()", "^", "$")):
+            continue
+        letters = "".join(rng.choice(NAMES) for _ in range(rng.randint(0, 12)))
+        got = found(parse_pattern(text), [frozenset(letter) for letter in letters])
+        got_letters = [(begin, "".join(name for name, _ in way)) for begin, way in got]
+        assert got_letters == by_expression(re.sub(r"\s", "", text), letters), (seed, text, letters)
+
+
+def by_expression(expression: str, letters: str) -> list[tuple[int, str]]:
+    """The matches from each letter on, where the one before ended; `finditer` has a rule of its own for empty ones."""
+    compiled = re.compile(expression)
+    matches = []
+    begin = 0
+    while begin < len(letters):
+        match = compiled.match(letters, begin)
+        if match is not None:
+            matches.append((begin, match[0]))
+        begin += max(1, len(match[0]) if match else 0)
+    return matches
+
+
+@pytest.mark.parametrize(
+    ("text", "rows", "expected"),
+    [
+        ("A B+ C+", "ABBCCABC", [(0, "ABBCC"), (5, "ABC")]),
+        ("A+? B", "AAB", [(0, "AAB")]),
+        ("A | A B", "AB", [(0, "A")]),
+        ("A{2,3}", "AAAAA", [(0, "AAA"), (3, "AA")]),
+        ("A{2,3}?", "AAAAA", [(0, "AA"), (2, "AA")]),
+        ("PERMUTE(A, B)", "BAAB", [(0, "BA"), (2, "AB")]),
+        ("A*", "BA", [(0, ""), (1, "A")]),
+        ("^ A", "AA", [(0, "A")]),
+        ("A $", "AA", [(1, "A")]),
+        ("(A*)*", "AAB", [(0, "AA"), (2, "")]),
+    ],
+)
+def test_a_pattern_finds(text, rows, expected):
+    got = found(parse_pattern(text), [frozenset(row) for row in rows])
+
+    assert [(begin, "".join(name for name, _ in way)) for begin, way in got] == expected
+
+
+def test_a_row_that_is_excluded_is_matched_and_marked():
+    assert found(parse_pattern("A {- B -} C"), [frozenset("A"), frozenset("B"), frozenset("C")]) == [
+        (0, (("A", False), ("B", True), ("C", False)))
+    ]
+
+
+def test_a_pattern_that_makes_others_try_every_way_is_followed_in_one_pass():
+    compiled = compile_pattern(parse_pattern("((A+)+)+ B"), NUMBERS)
+
+    began = time.process_time()
+    assert list(find_matches(compiled, Rows([1] * 10_000))) == []
+    assert time.process_time() - began < 2
+
+
+def test_ways_that_cannot_be_merged_are_counted():
+    compiled = compile_pattern(parse_pattern("((A+)+)+ B"), NUMBERS)
+
+    with pytest.raises(BudgetError):
+        list(find_matches(compiled, Rows([1] * 60), conditions={0: lambda *_: True}, budget=100_000))
+    with pytest.raises(BudgetError):
+        list(find_matches(compiled, Rows([1] * 2_000, range(2_000)), within=1_500, budget=100_000))
+
+
+def test_a_pattern_of_too_many_places_is_refused():
+    with pytest.raises(PatternTooLargeError):
+        compile_pattern(parse_pattern("((((A{100}){100}){100}){100})"), NUMBERS)
+    with pytest.raises(PatternTooLargeError):
+        compile_pattern(parse_pattern("((A?){1,9000}){1,9}"), NUMBERS)
+
+
+def test_ten_times_the_rows_take_at_most_twelve_times_as_long():
+    compiled = compile_pattern(parse_pattern("A B+ C+"), NUMBERS)
+
+    def seconds(count: int) -> float:
+        rng = random.Random(1)
+        masks = [1 << rng.choice((0, 1, 1, 2, 2)) for _ in range(count)]
+        began = time.process_time()
+        assert sum(1 for _ in find_matches(compiled, Rows(masks))) > count // 50
+        return time.process_time() - began
+
+    few = min(seconds(20_000) for _ in range(5))
+    assert min(seconds(200_000) for _ in range(2)) < 12 * few
+
+
+@pytest.mark.parametrize("mistake", ["reluctant", "skip", "within", "anchor"])
+def test_a_planted_mistake_is_found(mistake, monkeypatch):
+    if mistake == "reluctant":
+        monkeypatch.setattr(program._Code, "_round", without_reluctance(program._Code._round))
+    elif mistake == "skip":
+        right = matcher._after
+        monkeypatch.setattr(matcher, "_after", lambda match, *rest: right(match, *rest) + (len(match.places) > 1))
+    elif mistake == "within":
+        monkeypatch.setattr(matcher._OneByOne, "__init__", with_a_longer_span(matcher._OneByOne.__init__))
+    else:
+        monkeypatch.setattr(matcher._AllAtOnce, "_firsts", lambda self, row: self.program.start)
+
+    assert differing(range(3_000)) != []
+
+
+def without_reluctance(right):
+    from dataclasses import replace
+
+    return lambda self, pattern, excluded, **how: right(self, replace(pattern, reluctant=False), excluded, **how)
+
+
+def with_a_longer_span(right):
+    return lambda self, compiled, rows, within, budget: right(self, compiled, rows, within + 1, budget)
+
+
+def test_variables_are_told_in_order():
+    assert variables_of(parse_pattern('B (a | "c d")* A')) == ("B", "A", "c d")
