@@ -17,6 +17,10 @@ FreshlineError                      code, retry_helps, where
 │   ├── QueryError                  Spark refuses the query
 │   │   └── ForbiddenQueryError     the query does more than compute rows from declared tables
 │   ├── PythonLimitError            a function in Python took too long or too much memory
+│   ├── PatternError                rows show that a MATCH_RECOGNIZE cannot be computed
+│   │   ├── PatternBudgetError      its conditions leave more ways to match than are tried
+│   │   ├── PatternSkipError        it skips to a row that a match has not, or began with
+│   │   └── PatternExpressionError  its conditions compare values of kinds that cannot be compared
 │   ├── PartitionError              the named partition cannot be refreshed
 │   ├── SourceError                 a source cannot be read, or its content has changed
 │   │   ├── FileChangedError        a landing file changed after it was read
@@ -274,6 +278,30 @@ class PromiseBrokenError(RefreshError):
             "`keys` or `append`, and the table is computed in full.",
             where=where,
         )
+
+
+class PatternError(RefreshError):
+    """The rows show that a MATCH_RECOGNIZE cannot be computed as it is declared."""
+
+    code = "PATTERN"
+
+
+class PatternBudgetError(PatternError):
+    """The conditions on the match so far, or WITHIN, leave more ways to match one partition than are tried."""
+
+    code = "PATTERN_BUDGET"
+
+
+class PatternSkipError(PatternError):
+    """AFTER MATCH SKIP TO names a variable that a match has no row of, or the row with which it began."""
+
+    code = "PATTERN_EMPTY_SKIP"
+
+
+class PatternExpressionError(PatternError):
+    """A condition on the match so far compares or adds values of kinds that cannot be."""
+
+    code = "PATTERN_EXPRESSION"
 
 
 class PartitionError(RefreshError):

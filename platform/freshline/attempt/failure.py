@@ -18,6 +18,10 @@ from freshline.errors import (
     ForbiddenQueryError,
     ForbiddenStatementError,
     FreshlineError,
+    PatternBudgetError,
+    PatternError,
+    PatternExpressionError,
+    PatternSkipError,
     QueryError,
     RefreshError,
     RequestError,
@@ -25,6 +29,7 @@ from freshline.errors import (
     StorageError,
 )
 from freshline.refresh.cancellation import Cancellation
+from freshline.refresh.matching import MATCH_ERROR
 
 FULL = ("No space left on device", "Disk quota exceeded")
 READ_ONLY = (
@@ -46,6 +51,8 @@ GONE = (
 CAUSE = re.compile(r"^Caused by: .*?(\[(?!DELTA_|INTERNAL_ERROR|TASK_)[A-Z][A-Z0-9_.]+\] .*)$", re.MULTILINE)
 # What an as-of join says of two versions: which join of the query, and their key and time.
 TWO_VERSIONS = re.compile(rf"{DUPLICATE} (\d+) (\{{.*\}})")
+# What the function behind MATCH_RECOGNIZE says of the rows.
+MATCHED = re.compile(rf"MatchError: {MATCH_ERROR}(PATTERN_\w+) (.*)")
 # All that py4j says of a call during which the JVM was killed.
 NO_ANSWER = re.compile(r"An error occurred while calling \S+\s*")
 
@@ -73,7 +80,7 @@ def translate(error: Exception, spec: Spec, cancellation: Cancellation) -> Fresh
     if isinstance(error, AnalysisException | ParseException):
         return QueryError(f"Spark refuses the query: {_sentence(text)}", where=_place(spec, text))
     if isinstance(error, PySparkException | Py4JError):
-        return _two_versions(spec, text) or _failed_query(error, spec, text)
+        return _two_versions(spec, text) or _pattern(spec, text) or _failed_query(error, spec, text)
     return RefreshError(f"{type(error).__name__}: {_sentence(text)}", where=where)
 
 
@@ -95,6 +102,33 @@ def _two_versions(spec: Spec, text: str) -> AsOfDuplicateError | None:
     joins = {join.number: join for join in spec.query.as_of_joins}
     join = joins.get(int(found[1]))
     return None if join is None else AsOfDuplicateError(str(spec.name), str(join.table), found[2])
+
+
+def _pattern(spec: Spec, text: str) -> PatternError | None:
+    """The error for what the rows of a MATCH_RECOGNIZE showed."""
+    found = MATCHED.search(text)
+    if found is None:
+        return None
+    code, told = found[1], found[2].strip()
+    where = f"{spec.name} ({_place(spec, '')})"
+    if code == PatternBudgetError.code:
+        return PatternBudgetError(
+            f"a partition of {told} rows can be matched in more ways than are tried. Make PATTERN, or the "
+            "conditions of DEFINE, leave fewer, for example with WITHIN, or partition by more columns.",
+            where=where,
+        )
+    if code == PatternSkipError.code:
+        way, _, row = told.partition(" ")
+        why = "is the row with which the match began" if way == "began" else "is not in the match"
+        return PatternSkipError(
+            f"the row that AFTER MATCH SKIP TO names {why}, for the match from row {int(row) + 1} of its partition on. "
+            "Skip to a variable that every match has behind its first row, to the next row, or past the last row.",
+            where=where,
+        )
+    return PatternExpressionError(
+        f"a condition of DEFINE on the rows matched so far compares or adds what cannot be: {told}. Cast one of them.",
+        where=where,
+    )
 
 
 def translate_statement(error: Exception) -> FreshlineError:

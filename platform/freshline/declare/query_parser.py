@@ -26,6 +26,7 @@ from sqlglot.parsers.spark import SparkParser
 from freshline.declare.closing import AFTER, UNTIL, Final, written_moment
 from freshline.declare.functions import REFUSED_FUNCTIONS, TABLE_FUNCTIONS
 from freshline.declare.location import Location
+from freshline.declare.match_recognize import lower_patterns
 from freshline.declare.names import PART, TableName
 from freshline.declare.query import Reference, Span, SqlQuery, WindowTime
 from freshline.declare.rules import Problems, declaration_error
@@ -206,7 +207,8 @@ class _VersionCall:
 class _Parser:
     def __init__(self, written: Text, final: Final | None = None) -> None:
         self.written = written
-        self.lowered = lower_windows(written, final)
+        patterns = Text(lower_patterns(written, final), written.path, written.first_line)
+        self.lowered = lower_windows(patterns, final)
         self.text = Text(self.lowered.text, written.path, written.first_line)
         self.problems = Problems()
         self.tokens: list[Token] = []

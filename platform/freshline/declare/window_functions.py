@@ -224,7 +224,7 @@ class _Lowering:
         column = self._column(*given["TIMECOL"], refuse)
         self.times.append(WindowTime(function, table, column, line))
         sizes = {
-            name: _interval(self.tokens[slice(*given[name])], name, refuse)
+            name: read_interval(self.tokens[slice(*given[name])], name, refuse)
             for name in ("SIZE", "SLIDE", "STEP", "OFFSET", "GAP")
             if name in given
         }
@@ -463,7 +463,7 @@ def _time_zones() -> frozenset[str]:
 
 
 @dataclass(frozen=True)
-class _Interval:
+class Interval:
     """A length of time: whole microseconds, and the same in days or months where it is written in such."""
 
     number: int
@@ -479,7 +479,7 @@ class _Interval:
         return self.number * _MONTHS[self.unit] if self.unit in _MONTHS else None
 
 
-def _interval(tokens: Sequence[Token], name: str, refuse: Callable[[str, str], DeclarationError]) -> _Interval:
+def read_interval(tokens: Sequence[Token], name: str, refuse: Callable[[str, str], DeclarationError]) -> Interval:
     """`INTERVAL '10' MINUTES`, `INTERVAL 10 MINUTES`, `INTERVAL '1 hour 30 minutes'`."""
     words = [token.value for token in tokens]
     wrong = refuse(
@@ -497,17 +497,17 @@ def _interval(tokens: Sequence[Token], name: str, refuse: Callable[[str, str], D
     for part in parts:
         unit = part[2].upper().removesuffix("S")
         if unit in _MONTHS and len(parts) == 1 and "." not in part[1]:
-            return _Interval(int(part[1]), unit, None)
+            return Interval(int(part[1]), unit, None)
         if unit not in _MICROSECONDS:
             raise wrong
         total += Decimal(part[1]) * _MICROSECONDS[unit]
     if total != int(total) or abs(total) > 2**62:
         raise wrong
     alone = parts[0][2].upper().removesuffix("S") if len(parts) == 1 and "." not in parts[0][1] else ""
-    return _Interval(int(parts[0][1]) if alone else 0, alone, int(total))
+    return Interval(int(parts[0][1]) if alone else 0, alone, int(total))
 
 
-def _gap(interval: _Interval, refuse: Callable[[str, str], DeclarationError]) -> int:
+def _gap(interval: Interval, refuse: Callable[[str, str], DeclarationError]) -> int:
     if interval.microseconds is None:
         raise refuse("WINDOW_SIZE", f"GAP is in {interval.unit.lower()}s, which have no fixed length. Write it in days")
     if interval.microseconds <= 0:
@@ -545,7 +545,7 @@ class _Grid:
 
 
 def _grid(
-    function: str, sizes: Mapping[str, _Interval], zone: str | None, refuse: Callable[[str, str], DeclarationError]
+    function: str, sizes: Mapping[str, Interval], zone: str | None, refuse: Callable[[str, str], DeclarationError]
 ) -> _Grid:
     step_name = {"TUMBLE": "SIZE", "HOP": "SLIDE", "CUMULATE": "STEP"}[function]
     months = zone is not None and sizes["SIZE"].months is not None

@@ -82,7 +82,7 @@ Pattern = Variable | Sequence | Alternation | Repetition | Exclusion | Anchor
 _TOKEN = re.compile(
     r"\s*(?:(?P<name>[^\W\d]\w*)|(?P<quoted>`(?:[^`]|``)*`|\"(?:[^\"]|\"\")*\")"
     r"|(?P<bounds>\{\s*(?P<least>\d*)\s*(?P<comma>,?)\s*(?P<most>\d*)\s*\})"
-    r"|(?P<mark>\{-|-\}|[()|*+?^$,]))"
+    r"|(?P<mark>\{\s*-|-\s*\}|[()|*+?^$,]))"
 )
 
 
@@ -133,7 +133,7 @@ class _Parser:
         return self.tokens[self.next]
 
     def _mark(self) -> str:
-        return (self._token["mark"] or "") if self.next < len(self.tokens) else ""
+        return "".join((self._token["mark"] or "").split()) if self.next < len(self.tokens) else ""
 
     def _error(self, message: str) -> PatternError:
         if self.next < len(self.tokens):

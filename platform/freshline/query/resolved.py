@@ -155,10 +155,74 @@ def _qualified(text: str, schema: tuple[tuple[str, tuple[str, ...]], ...]) -> ex
             # Which columns it joins by changes with the columns that its inputs have.
             raise unsupported(fragment(join))
     _write_out_time_windows(parsed)
+    _write_out_rows(parsed, columns)
     tree = qualify(parsed, schema=columns, dialect=DIALECT, validate_qualify_columns=True, quote_identifiers=True)
     assert isinstance(tree, exp.Query)
     _make_unique(tree)
     return tree
+
+
+def _write_out_rows(tree: exp.Query, schema: dict[str, object]) -> None:
+    """Put the columns in place of `struct(t.*)`, and of `t.freshline_row.*` over such a struct.
+
+    MATCH_RECOGNIZE is written out before the columns of its input are known; see `freshline.declare.match_recognize`.
+    """
+    # What stands in the FROM of another query is written out before it.
+    for select in reversed(list(tree.find_all(exp.Select))):
+        for struct in [node for node in own_nodes(select) if isinstance(node, exp.Struct)]:
+            if len(struct.expressions) == 1 and (star := _star_of(struct.expressions[0])) is not None:
+                columns = [
+                    exp.column(exp.to_identifier(name, quoted=True), star.args["table"].copy())
+                    for name in _columns_of_source(select, star, schema)
+                ]
+                struct.set("expressions", columns)
+        for item in list(select.expressions):
+            star = _star_of(item)
+            if star is not None and star.args.get("db") is not None:
+                row = exp.column(star.args["table"].copy(), star.args["db"].copy())
+                index = select.expressions.index(item)
+                select.expressions[index : index + 1] = [
+                    exp.alias_(
+                        exp.Dot(this=row.copy(), expression=exp.to_identifier(name, quoted=True)), name, quoted=True
+                    )
+                    for name in _columns_of_row(select)
+                ]
+                select.set("expressions", select.expressions)
+
+
+def _field(struct: exp.Expr, name: str) -> exp.Expr:
+    return exp.Dot(this=struct.copy(), expression=exp.to_identifier(name, quoted=True))
+
+
+def _star_of(node: exp.Expr) -> exp.Column | None:
+    return node if isinstance(node, exp.Column) and isinstance(node.this, exp.Star) else None
+
+
+def _columns_of_source(select: exp.Select, star: exp.Column, schema: dict[str, object]) -> list[str]:
+    """The columns that `t.*` stands for, where t is a source of a SELECT. Raises NotDerivedError."""
+    left_out = {each.name.lower() for each in star.this.args.get("except_") or ()}
+    for source in sources_of(select):
+        if source.alias_or_name.lower() != star.table.lower():
+            continue
+        if isinstance(source, exp.Subquery):
+            query = source.this.copy()
+            _write_out_time_windows(query)
+            qualified = qualify(query, schema=schema, dialect=DIALECT, quote_identifiers=True)
+            assert isinstance(qualified, exp.Query)
+            return [name for name in qualified.named_selects if name.lower() not in left_out]
+        known = schema.get(source.name.lower())
+        if isinstance(known, dict):
+            return [name for name in known if name.lower() not in left_out]
+    raise unsupported(fragment(star))
+
+
+def _columns_of_row(select: exp.Select) -> list[str]:
+    """The fields of the rows that were collected in the FROM of a SELECT. Raises NotDerivedError."""
+    for source in sources_of(select):
+        for struct in source.find_all(exp.Struct):
+            if isinstance(struct.parent, exp.PropertyEQ | exp.Alias) and struct.parent.alias_or_name.lower() == "row":
+                return [column.name for column in struct.expressions]
+    raise unsupported(fragment(select))
 
 
 def _write_out_time_windows(tree: exp.Query) -> None:

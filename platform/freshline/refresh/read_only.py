@@ -33,8 +33,10 @@ from freshline.declare.functions import (
     OPTION_FUNCTIONS,
     REFUSED_FUNCTIONS,
 )
+from freshline.declare.match_recognize import MATCH_FUNCTION
 from freshline.declare.rules import nearest
 from freshline.errors import ForbiddenQueryError
+from freshline.refresh.matching import provide_matching
 
 _CATALYST = "org.apache.spark.sql.catalyst."
 # What the parser makes of a query, by the last part of its class. Under a name stand its fields that Spark leaves out
@@ -61,8 +63,8 @@ _NODES: dict[str, frozenset[str]] = {
         "SortOrder StringLocate StringTrim StringTrimLeft StringTrimRight Substring TimestampAdd TimestampDiff "
         "UnaryMinus UnaryPositive AggregateExpression AnyValue First Last "
         # windows
-        "CurrentRow SpecifiedWindowFrame UnboundedFollowing UnboundedPreceding UnspecifiedFrame WindowExpression "
-        "WindowSpecDefinition".split(),
+        "CurrentRow NamePlaceholder SpecifiedWindowFrame UnboundedFollowing UnboundedPreceding UnspecifiedFrame "
+        "WindowExpression WindowSpecDefinition".split(),
         frozenset(),
     ),
     **dict.fromkeys("Add Divide IntegralDivide Multiply Remainder Subtract".split(), frozenset({"evalContext"})),
@@ -99,6 +101,8 @@ _LEAVES = frozenset(
 _RUNS_CODE = re.compile(r"Python|UD[AT]?F|ScalaAggregator|V2Aggregator|Reflect|ScriptTransformation|ApplyFunction")
 _ADVICE = "A query reads declared tables and sources by name, and computes with Spark's own functions."
 _MOST_KNOWN = 4096
+# What a declared query calls when it is written out; nobody writes it, see `lower_patterns`.
+_LOWERED_FUNCTIONS = ALLOWED_FUNCTIONS | {MATCH_FUNCTION}
 
 
 @dataclass(frozen=True)
@@ -159,10 +163,11 @@ def read_only(spark: SparkSession, text: str) -> DataFrame:
 
     Raises ForbiddenQueryError, and Spark's own errors for what it cannot parse or analyze.
     """
+    _provide(spark, text)
     if _QUERIES.get(text) is not None:
         return spark.sql(text)
     plan = _parse(spark, text)
-    _QUERIES.note(text, judge(plan))
+    _QUERIES.note(text, judge(plan, _LOWERED_FUNCTIONS))
     return _rows(spark, plan)
 
 
@@ -171,17 +176,25 @@ def read_declared(spark: SparkSession, text: str, views: Collection[str]) -> Dat
 
     Raises ForbiddenQueryError too where Spark reads other tables in it than the declaration was found to read.
     """
+    _provide(spark, text)
     reading = _DECLARED.get(text)
     if reading is not None:
         _require_reads(reading, views)
         return spark.sql(text)
     plan = _parse(spark, text)
-    reading = judge(plan)
+    reading = judge(plan, _LOWERED_FUNCTIONS)
     _require_reads(reading, views)
     rows = _rows(spark, plan)
     inspect(rows, {view.lower() for view in views})
     _DECLARED.note(text, reading)
     return rows
+
+
+def _provide(spark: SparkSession, text: str) -> None:
+    """Make known to the session what a query calls that is freshline's own."""
+    # What the analysis renders has its functions in upper case.
+    if MATCH_FUNCTION in text.lower():
+        provide_matching(spark)
 
 
 def _require_reads(reading: Reading, views: Collection[str]) -> None:
@@ -270,16 +283,16 @@ def _rows(spark: SparkSession, plan: Any) -> DataFrame:
     return DataFrame(jvm.Dataset.ofRows(spark._jsparkSession, plan), spark)
 
 
-def judge(plan: Any) -> Reading:
-    """Judge a logical plan as it was parsed. Raises ForbiddenQueryError."""
+def judge(plan: Any, functions: Collection[str] = ALLOWED_FUNCTIONS) -> Reading:
+    """Judge a logical plan as it was parsed, which may call these functions. Raises ForbiddenQueryError."""
     trees = _printed(plan)
     definitions = [_printed(each) for each in _definitions(plan, _count(trees, "WithWindowDefinition"))]
     if any(_count(each, "WithWindowDefinition") for each in definitions):
         raise ForbiddenQueryError("a window is defined inside the definition of a window. Write OVER (..) in full.")
-    return _judge_trees([trees, *definitions])
+    return _judge_trees([trees, *definitions], functions)
 
 
-def _judge_trees(trees: Any) -> Reading:
+def _judge_trees(trees: Any, functions: Collection[str] = ALLOWED_FUNCTIONS) -> Reading:
     relations: set[str] = set()
     common: set[str] = set()
     for node in _nodes(trees):
@@ -290,7 +303,7 @@ def _judge_trees(trees: Any) -> Reading:
             case "UnresolvedWith":
                 common.update(str(each["_1"]).lower() for each in node.facts["cteRelations"])
             case "UnresolvedFunction":
-                _check_function(_joined(node.facts["nameParts"]), ALLOWED_FUNCTIONS)
+                _check_function(_joined(node.facts["nameParts"]), functions)
                 _check_options(node)
             case "UnresolvedGenerator":
                 name = node.facts["name"]
@@ -370,7 +383,7 @@ def inspect(rows: DataFrame, views: Collection[str]) -> None:
         is_leaf = not node.children and not node.name.startswith(f"{_CATALYST}expressions.")
         if is_leaf and node.kind not in _LEAVES and not _is_view(node, views):
             raise ForbiddenQueryError(f"Spark reads {node.words}, which is no declared table. {_ADVICE}")
-        if _RUNS_CODE.search(node.kind):
+        if _RUNS_CODE.search(node.kind) and node.facts.get("name") != MATCH_FUNCTION:
             raise ForbiddenQueryError(f"Spark finds {node.words} in it, which runs code. {_ADVICE}")
 
 

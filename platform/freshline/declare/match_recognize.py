@@ -1,0 +1,501 @@
+"""MATCH_RECOGNIZE in FROM, in Spark's SQL.
+
+Neither Spark nor sqlglot's Spark reads it. The rows of a partition are collected into one array, in their order. Which
+variables a row may be is one number for each, computed by Spark from the row and its neighbours; `freshline_match`
+finds the matches among these numbers; and measures are aggregates over the rows that were matched. So values are
+computed by Spark alone, and rows leave it as numbers only.
+
+The grammar is that of SQL:2016 (ISO/IEC 19075-5), and Flink's WITHIN. Line ends are kept, so that what follows stays on
+its line.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from freshline.declare.closing import Final
+from freshline.declare.match_expressions import Conditions, Measures, Variables, quoted_text
+from freshline.declare.rules import declaration_error, nearest
+from freshline.declare.tokens import Kind, Text, Token
+from freshline.declare.window_functions import read_interval
+from freshline.errors import DeclarationError
+from freshline.patterns.pattern import Pattern, PatternError, parse_pattern, variables_of
+from freshline.patterns.program import PatternTooLargeError, compile_pattern
+
+# The function of Spark's SQL that the engine provides, see `freshline.refresh.matching`.
+MATCH_FUNCTION = "freshline_match"
+# The mark of each variable is a bit of a BIGINT.
+MOST_VARIABLES = 60
+_ROWS, _GROUP, _FOUND = "freshline_rows", "freshline_partition", "freshline_found"
+_SHAPE = (
+    "MATCH_RECOGNIZE (PARTITION BY k ORDER BY ts MEASURES LAST(B.v) AS v ONE ROW PER MATCH "
+    "AFTER MATCH SKIP PAST LAST ROW PATTERN (A B+) DEFINE B AS B.v > PREV(B.v))"
+)
+# How each clause begins, in their order.
+_CLAUSES: Mapping[str, tuple[tuple[str, ...], ...]] = {
+    "PARTITION BY": (("PARTITION", "BY"),),
+    "ORDER BY": (("ORDER", "BY"),),
+    "MEASURES": (("MEASURES",),),
+    "ROWS PER MATCH": (("ONE", "ROW", "PER", "MATCH"), ("ALL", "ROWS", "PER", "MATCH")),
+    "AFTER MATCH": (("AFTER", "MATCH"),),
+    "PATTERN": (("PATTERN", "("),),
+    "WITHIN": (("WITHIN", "INTERVAL"),),
+    "SUBSET": (("SUBSET",),),
+    "DEFINE": (("DEFINE",),),
+}
+_SHOWS = {
+    (): "all",
+    ("SHOW", "EMPTY", "MATCHES"): "all",
+    ("OMIT", "EMPTY", "MATCHES"): "omit",
+    ("WITH", "UNMATCHED", "ROWS"): "unmatched",
+}
+
+
+def lower_patterns(text: Text, final: Final | None = None) -> str:
+    """The query with each MATCH_RECOGNIZE as a query in parentheses.
+
+    Raises DeclarationError: PATTERN_SYNTAX, PATTERN_VARIABLE, PATTERN_EMPTY_SKIP and PATTERN_EXPRESSION; FINAL_INPUT
+    for one in a query whose rows are final; QUERY_FUNCTION.
+    """
+    written = text.text
+    called = re.search(rf"\b{MATCH_FUNCTION}\b", written, re.IGNORECASE)
+    if called is not None:
+        raise declaration_error(
+            "QUERY_FUNCTION",
+            f"{MATCH_FUNCTION}(..) is for freshline alone. Write MATCH_RECOGNIZE (..).",
+            text.at(called.start()),
+        )
+    while re.search(r"\bMATCH_RECOGNIZE\b", written, re.IGNORECASE):
+        lowering = _Lowering(Text(written, text.path, text.first_line))
+        lowered = lowering.first(final)
+        if lowered is None:
+            break
+        written = lowered
+    return written
+
+
+@dataclass(frozen=True)
+class _Clauses:
+    """The tokens [first, last) of each clause, without the words that it begins with."""
+
+    found: Mapping[str, tuple[int, int]]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.found
+
+    def __getitem__(self, name: str) -> tuple[int, int]:
+        return self.found[name]
+
+
+@dataclass
+class _Lowering:
+    text: Text
+    tokens: list[Token] = field(init=False)
+    at: int = 0
+
+    def __post_init__(self) -> None:
+        self.tokens = self.text.tokens()
+
+    def first(self, final: Final | None) -> str | None:
+        """The text with the first MATCH_RECOGNIZE lowered; None without one. In an input of another it comes first."""
+        for index in range(len(self.tokens)):
+            if self._word(index) == "MATCH_RECOGNIZE" and self._word(index + 1) == "(":
+                self.at = index
+                break
+        else:
+            return None
+        if final is not None:
+            raise self._refuse(
+                "FINAL_INPUT",
+                "MATCH_RECOGNIZE is not for EMIT FINAL: which rows match may change with every late one. Leave EMIT "
+                "FINAL out, and a late row corrects the matches that it changes",
+            )
+        closing = self._closing(self.at + 1)
+        begin, source = self._input()
+        clauses = self._clauses(self.at + 2, closing)
+        lowered = self._lowered(source, clauses)
+        start, end = self.tokens[begin].start, self.tokens[closing].end
+        kept = self.text.text[start:end].count("\n") - lowered.count("\n")
+        return self.text.text[:start] + lowered + "\n" * kept + self.text.text[end:]
+
+    # -- where things stand
+
+    def _word(self, index: int) -> str:
+        return self.tokens[index].word if 0 <= index < len(self.tokens) else ""
+
+    def _words(self, index: int, count: int) -> tuple[str, ...]:
+        return tuple(self._word(each) for each in range(index, index + count))
+
+    def _refuse(self, rule: str, sentence: str, index: int | None = None) -> DeclarationError:
+        at = self.tokens[self.at if index is None else min(index, len(self.tokens) - 1)]
+        return declaration_error(rule, f"{sentence}.", self.text.at(at.start))
+
+    def _closing(self, opening: int) -> int:
+        depth = 0
+        for index in range(opening, len(self.tokens)):
+            depth += (self._word(index) == "(") - (self._word(index) == ")")
+            if depth == 0:
+                return index
+        raise self._refuse("PATTERN_SYNTAX", "MATCH_RECOGNIZE ( is not closed by )", opening)
+
+    def _input(self) -> tuple[int, str]:
+        """The token with which the input begins, and the input as SQL."""
+        end = self.at - 1
+        if self._word(end) == ")":
+            depth, begin = 0, end
+            for begin in range(end, -1, -1):
+                depth += (self._word(begin) == ")") - (self._word(begin) == "(")
+                if depth == 0:
+                    break
+            if self._word(begin - 1) == "TABLE":
+                begin -= 1
+        else:
+            begin = end
+            while begin >= 2 and self._word(begin - 1) == ".":
+                begin -= 2
+        named = begin == end or self._word(end) == ")" or self._word(begin + 1) == "."
+        if not named or self._word(begin - 1) not in ("FROM", "JOIN", ","):
+            raise self._refuse(
+                "PATTERN_SYNTAX",
+                "MATCH_RECOGNIZE stands behind the name of its input, or a query in parentheses, without an alias "
+                "between them. An alias for the matches stands behind it",
+            )
+        return begin, self.text.text[self.tokens[begin].start : self.tokens[end].end]
+
+    def _clauses(self, first: int, last: int) -> _Clauses:
+        found: dict[str, tuple[int, int]] = {}
+        open_name, open_first = "", first
+        depth = 0
+        for index in range(first, last):
+            name, length = self._clause_at(index) if depth == 0 else ("", 0)
+            depth += (self._word(index) == "(") - (self._word(index) == ")")
+            if not name:
+                if not open_name:
+                    raise self._refuse(
+                        "PATTERN_SYNTAX", f"no clause begins with {self.tokens[index].raw}. Write {_SHAPE}", index
+                    )
+                continue
+            if name in found or name == open_name:
+                raise self._refuse("PATTERN_SYNTAX", f"{name} is written twice", index)
+            order = list(_CLAUSES)
+            if open_name and order.index(name) < order.index(open_name):
+                raise self._refuse(
+                    "PATTERN_SYNTAX", f"{name} stands behind {open_name}. The order is {', '.join(order)}", index
+                )
+            if open_name:
+                found[open_name] = (open_first, index)
+            open_name, open_first = name, index + length
+        if open_name:
+            found[open_name] = (open_first, last)
+        for name in ("ORDER BY", "PATTERN", "DEFINE"):
+            if name not in found:
+                raise self._refuse("PATTERN_SYNTAX", f"{name} is missing. Write {_SHAPE}")
+        for name, (begin, end) in found.items():
+            if begin >= end and name not in ("ROWS PER MATCH",):
+                raise self._refuse("PATTERN_SYNTAX", f"{name} is empty", begin)
+        return _Clauses(found)
+
+    def _clause_at(self, index: int) -> tuple[str, int]:
+        """The clause that begins at a token, and how many tokens its words are."""
+        for name, begins in _CLAUSES.items():
+            for words in begins:
+                if self._words(index, len(words)) == words:
+                    # The parenthesis of PATTERN and the INTERVAL of WITHIN are a part of what follows.
+                    kept = 1 if name in ("PATTERN", "WITHIN") else 0
+                    return name, len(words) - kept
+        return "", 0
+
+    def _items(self, first: int, last: int) -> Iterator[tuple[int, int]]:
+        depth, begin = 0, first
+        for index in range(first, last):
+            depth += (self._word(index) == "(") - (self._word(index) == ")")
+            if depth == 0 and self._word(index) == ",":
+                yield begin, index
+                begin = index + 1
+        yield begin, last
+
+    def _name(self, index: int) -> str:
+        """A variable's name: in upper case, unless it is quoted."""
+        token = self.tokens[index]
+        if token.kind in (Kind.NAME, Kind.STRING):
+            return token.value
+        if token.kind is Kind.WORD and re.fullmatch(r"[^\W\d]\w*", token.raw):
+            return token.word
+        raise self._refuse("PATTERN_SYNTAX", f"{token.raw} is no name of a variable", index)
+
+    def _column(self, index: int) -> str:
+        """A column's name as SQL."""
+        token = self.tokens[index]
+        if token.kind is Kind.NAME or (token.kind is Kind.WORD and re.fullmatch(r"[^\W\d]\w*", token.raw)):
+            return quoted_name(token.value)
+        raise self._refuse("PATTERN_SYNTAX", f"{token.raw} is no column. PARTITION BY and ORDER BY take columns", index)
+
+    # -- clauses
+
+    def _lowered(self, source: str, clauses: _Clauses) -> str:
+        keys = self._keys(clauses)
+        order = self._order(clauses)
+        pattern, primary = self._pattern(clauses["PATTERN"])
+        variables = Variables(primary, self._subsets(clauses, primary))
+        within = self._within(clauses, order)
+        show = self._show(clauses)
+        skip = self._skip(clauses, variables, pattern)
+        conditions = Conditions(self.text, self.tokens, variables)
+        for name, first, last in self._definitions(clauses, variables):
+            conditions.add(name, first, last)
+        measures = Measures(self.text, self.tokens, variables, show=show, keys=keys)
+        for name, first, last in self._named(clauses, "MEASURES"):
+            measures.add(name, first, last)
+        program = json.dumps(
+            {
+                "pattern": " ".join(token.raw for token in self._of_pattern(clauses["PATTERN"])),
+                "variables": list(primary),
+                "skip": skip,
+                "within": within,
+                "show": show,
+                "conditions": conditions.of_history,
+            },
+            separators=(",", ":"),
+        )
+        rows = _Rows(source, keys, order, conditions.mask(), conditions.values(), within is not None, measures.offsets)
+        if show == "one":
+            return measures.by_match(rows.matched(program))
+        return measures.by_row(rows.matched(program), excluding="{ -" in program)
+
+    def _keys(self, clauses: _Clauses) -> tuple[str, ...]:
+        if "PARTITION BY" not in clauses:
+            return ()
+        found = []
+        for first, last in self._items(*clauses["PARTITION BY"]):
+            if last - first != 1:
+                raise self._refuse("PATTERN_SYNTAX", "PARTITION BY takes columns, such as PARTITION BY a, b", first)
+            found.append(self._column(first))
+        return tuple(found)
+
+    def _order(self, clauses: _Clauses) -> tuple[tuple[str, str], ...]:
+        """The columns of ORDER BY, each with its direction as SQL, empty for the default one."""
+        found = []
+        for first, last in self._items(*clauses["ORDER BY"]):
+            words = list(self._words(first + 1, last - first - 1)) if last > first else []
+            allowed: tuple[list[str], ...] = ([], ["ASC"], ["DESC"])
+            nulls: tuple[list[str], ...] = ([], ["NULLS", "FIRST"], ["NULLS", "LAST"])
+            if last <= first or not any(words == [*way, *place] for way in allowed for place in nulls):
+                raise self._refuse("PATTERN_SYNTAX", "ORDER BY takes columns, such as ORDER BY ts, id DESC", first)
+            direction = " ".join(words)
+            default = direction in ("", "ASC", "NULLS FIRST", "ASC NULLS FIRST")
+            found.append((self._column(first), "" if default else direction))
+        return tuple(found)
+
+    def _of_pattern(self, clause: tuple[int, int]) -> Sequence[Token]:
+        first, last = clause
+        return self.tokens[first + 1 : last - 1]
+
+    def _pattern(self, clause: tuple[int, int]) -> tuple[Pattern, tuple[str, ...]]:
+        first, last = clause
+        if self._closing(first) != last - 1:
+            raise self._refuse(
+                "PATTERN_SYNTAX", "behind PATTERN ( ) stands what is no clause", self._closing(first) + 1
+            )
+        inside = self._of_pattern(clause)
+        places, text = [], ""
+        for token in inside:
+            places.append(len(text))
+            text += token.raw + " "
+        try:
+            pattern = parse_pattern(text)
+            names = variables_of(pattern)
+            compile_pattern(pattern, {name: number for number, name in enumerate(names)})
+        except PatternError as error:
+            at = max((number for number, place in enumerate(places) if place <= error.offset), default=0)
+            raise self._refuse("PATTERN_SYNTAX", f"PATTERN: {error.message}", first + 1 + at) from error
+        except PatternTooLargeError as error:
+            raise self._refuse(
+                "PATTERN_SYNTAX", "PATTERN: its repetitions in each other are too many. Write smaller numbers", first
+            ) from error
+        if len(names) > MOST_VARIABLES:
+            raise self._refuse("PATTERN_SYNTAX", f"PATTERN has more than {MOST_VARIABLES} variables", first)
+        return pattern, names
+
+    def _subsets(self, clauses: _Clauses, primary: Sequence[str]) -> dict[str, tuple[str, ...]]:
+        """SUBSET u = (a, b), v = (c)."""
+        found: dict[str, tuple[str, ...]] = {}
+        for first, last in self._items(*clauses["SUBSET"]) if "SUBSET" in clauses else ():
+            if self._words(first + 1, 2) != ("=", "(") or self._word(last - 1) != ")" or last - first < 5:
+                raise self._refuse("PATTERN_SYNTAX", "SUBSET names several variables. Write SUBSET u = (a, b)", first)
+            name = self._name(first)
+            parts = [self._name(begin) for begin, _ in self._items(first + 3, last - 1)]
+            self._require_known(parts, primary, "SUBSET", first)
+            if name in found or name in primary:
+                raise self._refuse("PATTERN_VARIABLE", f"SUBSET {name}: the name is in use already", first)
+            found[name] = tuple(parts)
+        return found
+
+    def _require_known(self, names: Sequence[str], known: Sequence[str], clause: str, index: int) -> None:
+        for name in names:
+            if name not in known:
+                near = nearest(name, known)
+                sentence = f"{clause} names {name}, which is not in PATTERN.{near}".rstrip(".")
+                raise self._refuse("PATTERN_VARIABLE", sentence, index)
+
+    def _definitions(self, clauses: _Clauses, variables: Variables) -> Iterator[tuple[str, int, int]]:
+        seen: set[str] = set()
+        for first, last in self._items(*clauses["DEFINE"]):
+            if self._word(first + 1) != "AS" or last - first < 3:
+                raise self._refuse("PATTERN_SYNTAX", "DEFINE gives conditions. Write DEFINE B AS B.v > 1", first)
+            name = self._name(first)
+            self._require_known([name], variables.primary, "DEFINE", first)
+            if name in seen:
+                raise self._refuse("PATTERN_VARIABLE", f"DEFINE has {name} twice", first)
+            seen.add(name)
+            yield name, first + 2, last
+
+    def _named(self, clauses: _Clauses, clause: str) -> Iterator[tuple[str, int, int]]:
+        seen: set[str] = set()
+        for first, last in self._items(*clauses[clause]) if clause in clauses else ():
+            if self._word(last - 2) != "AS" or last - first < 3:
+                raise self._refuse("PATTERN_SYNTAX", f"{clause}: each has a name. Write LAST(B.v) AS v", first)
+            name = self._column(last - 1)
+            if name.lower() in seen:
+                raise self._refuse("PATTERN_SYNTAX", f"{clause} has {name} twice", last - 1)
+            seen.add(name.lower())
+            yield name, first, last - 2
+
+    def _within(self, clauses: _Clauses, order: Sequence[tuple[str, str]]) -> int | None:
+        """The span in microseconds that a match is shorter than."""
+        if "WITHIN" not in clauses:
+            return None
+        first, last = clauses["WITHIN"]
+
+        def refuse(rule: str, sentence: str) -> DeclarationError:
+            del rule
+            return self._refuse("PATTERN_SYNTAX", sentence, first)
+
+        span = read_interval(self.tokens[first:last], "WITHIN", refuse).microseconds
+        if span is None or span <= 0:
+            raise refuse("", "WITHIN takes a positive interval of days or less, such as INTERVAL '1' DAY")
+        if order[0][1]:
+            raise refuse("", "with WITHIN the first column of ORDER BY is the time, and ascends")
+        return span
+
+    def _show(self, clauses: _Clauses) -> str:
+        if "ROWS PER MATCH" not in clauses:
+            return "one"
+        first, last = clauses["ROWS PER MATCH"]
+        words = self._words(first, last - first)
+        if self._word(first - 4) == "ONE":
+            if words:
+                raise self._refuse("PATTERN_SYNTAX", f"ONE ROW PER MATCH is followed by {' '.join(words)}", first)
+            return "one"
+        if words not in _SHOWS:
+            raise self._refuse(
+                "PATTERN_SYNTAX",
+                "behind ALL ROWS PER MATCH may stand SHOW EMPTY MATCHES, OMIT EMPTY MATCHES or WITH UNMATCHED ROWS",
+                first,
+            )
+        return _SHOWS[words]
+
+    def _skip(self, clauses: _Clauses, variables: Variables, pattern: Pattern) -> list[object]:
+        """`past`, `next`, or `first` and `last` with the numbers of variables."""
+        if "AFTER MATCH" not in clauses:
+            return ["past"]
+        first, last = clauses["AFTER MATCH"]
+        words = self._words(first, last - first)
+        if words == ("SKIP", "PAST", "LAST", "ROW"):
+            return ["past"]
+        if words == ("SKIP", "TO", "NEXT", "ROW"):
+            return ["next"]
+        named = len(words) - (words[2:3] in (("FIRST",), ("LAST",)) and len(words) == 4)
+        if words[:2] != ("SKIP", "TO") or named != 3:
+            raise self._refuse(
+                "PATTERN_SYNTAX",
+                "AFTER MATCH takes SKIP PAST LAST ROW, SKIP TO NEXT ROW, or SKIP TO [FIRST | LAST] and a variable",
+                first,
+            )
+        name = self._name(last - 1)
+        self._require_known([name], variables.known, "AFTER MATCH SKIP TO", last - 1)
+        numbers = [variables.primary.index(part) for part in variables.parts(name)]
+        to = "first" if len(words) == 4 and words[2] == "FIRST" else "last"
+        program = compile_pattern(pattern, {each: number for number, each in enumerate(variables.primary)})
+        begins = {program.variables[place] for place in program.start if place >= 0}
+        if to == "first" and begins and begins <= set(numbers):
+            raise self._refuse(
+                "PATTERN_EMPTY_SKIP",
+                f"SKIP TO FIRST {name} is the row with which every match begins, so the same match would be found "
+                "without end. Skip to another variable, or to the next row",
+                first,
+            )
+        return [to, *numbers]
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """The matched rows as SQL: `mask` and `values` are computed from the rows of a partition's array."""
+
+    source: str
+    keys: tuple[str, ...]
+    order: tuple[tuple[str, str], ...]
+    mask: str
+    values: str
+    timed: bool
+    offsets: tuple[int, ...]
+
+    def matched(self, program: str) -> str:
+        """The query in parentheses that has one row for each row that is matched or shown.
+
+        Its columns are the keys, and `freshline_match`, `freshline_place`, `freshline_label`, `freshline_excluded`,
+        `freshline_row` and, for each offset, the row that is so many places away.
+        """
+        keys = "".join(f"{_GROUP}.{key}, " for key in self.keys)
+        array = f"{_GROUP}.freshline_array"
+        time = f"unix_micros(CAST(freshline_r.row.{self.order[0][0]} AS TIMESTAMP))"
+        times = f"transform({array}, freshline_r -> {time})" if self.timed else "CAST(NULL AS ARRAY<BIGINT>)"
+        masks = f"transform({array}, (freshline_r, freshline_i) -> {self.mask})"
+        found = (
+            f"(SELECT {keys}{array}, {MATCH_FUNCTION}({quoted_text(program)}, {masks}, {times}, {self.values}) "
+            f"AS freshline_matches FROM {self._arrays()} AS {_GROUP})"
+        )
+        beside = "".join(
+            f", get({_FOUND}.freshline_array, freshline_x.place {offset:+d}).row AS {offset_name(offset)}"
+            for offset in self.offsets
+        )
+        names = ["freshline_match", "freshline_place", "freshline_label", "freshline_excluded", "freshline_row"]
+        names += [offset_name(offset) for offset in self.offsets]
+        fields = (
+            "struct(freshline_x.number, freshline_x.place, freshline_x.label, freshline_x.excluded, "
+            f"get({_FOUND}.freshline_array, freshline_x.place).row AS row{beside})"
+        )
+        keys = "".join(f"{_FOUND}.{key}, " for key in self.keys)
+        return (
+            f"(SELECT {keys}{', '.join(f'freshline_shown.{name}' for name in names)} FROM {found} AS {_FOUND} "
+            f"LATERAL VIEW inline(transform({_FOUND}.freshline_matches, freshline_x -> {fields})) "
+            f"freshline_shown AS {', '.join(names)})"
+        )
+
+    def _arrays(self) -> str:
+        """The query in parentheses with the rows of each partition in their order; ties go by all columns."""
+        keys = "".join(f"{_ROWS}.{key}, " for key in self.keys)
+        group = f" GROUP BY {', '.join(f'{_ROWS}.{key}' for key in self.keys)}" if self.keys else ""
+        source, first = self.source, [f"{_ROWS}.{column} AS o{number}" for number, (column, _) in enumerate(self.order)]
+        if any(direction for _, direction in self.order):
+            # An array is sorted upwards; `rank` of a total order is the same each time, of equal rows too.
+            by = ", ".join(f"{_ROWS}.{column} {direction}".rstrip() for column, direction in self.order)
+            over = f"PARTITION BY {', '.join(f'{_ROWS}.{key}' for key in self.keys)} " if self.keys else ""
+            ranked = f"rank() OVER ({over}ORDER BY {by}, struct({_ROWS}.*)) AS freshline_rank"
+            source = f"(SELECT {_ROWS}.*, {ranked} FROM {source} AS {_ROWS})"
+            first = [f"{_ROWS}.freshline_rank AS o0"]
+        hidden = "" if source == self.source else " EXCEPT (freshline_rank)"
+        row = f"struct({', '.join(first)}, struct({_ROWS}.*{hidden}) AS row)"
+        return f"(SELECT {keys}array_sort(collect_list({row})) AS freshline_array FROM {source} AS {_ROWS}{group})"
+
+
+def offset_name(offset: int) -> str:
+    """The column with the row that is so many places behind, or before where it is negative."""
+    return f"freshline_{'behind' if offset > 0 else 'before'}{abs(offset)}"
+
+
+def quoted_name(name: str) -> str:
+    """A name as SQL."""
+    return f"`{name.replace('`', '``')}`"
