@@ -101,12 +101,16 @@ class Project:
             writer.writerows(records)
         hidden.rename(hidden.with_name(name))
 
-    def run(self, *arguments: str) -> str:
-        """Run the command beside this Python; its standard output. Raises ReplayError with what it said."""
+    def command(self) -> list[str]:
+        """The command freshline, as it begins. Raises ReplayError."""
         beside = shutil.which("freshline", path=str(Path(sys.executable).parent)) or shutil.which("freshline")
         if beside is None:
             raise ReplayError("the command freshline is not installed")
-        command = [beside, *arguments, "--project", str(self.folder)]
+        return [beside]
+
+    def run(self, *arguments: str) -> str:
+        """Run the command beside this Python; its standard output. Raises ReplayError with what it said."""
+        command = [*self.command(), *arguments, "--project", str(self.folder)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise ReplayError(
