@@ -17,7 +17,14 @@ from freshline.declare.query_parser import parse_query
 from freshline.declare.statement import read_statement
 from freshline.declare.tokens import Text
 from freshline.errors import DeclarationError, ForbiddenQueryError
-from freshline.refresh.read_only import judge, read_declared, read_expression, read_only
+from freshline.refresh.read_only import (
+    LOWERED_FUNCTIONS,
+    judge,
+    judge_asked,
+    read_declared,
+    read_expression,
+    read_only,
+)
 
 ROOT = Path(__file__).parents[2]
 # In no registry: Spark's parser makes them itself, and Delta adds its table functions to each session.
@@ -85,12 +92,21 @@ def test_every_query_of_assets_examples_tpch_and_docs_passes(spark):
             parsed = parse_query(query.text, place, query.line, None if final is None else final.value)
             joins = tuple(replace(join, versions=Versions("at")) for join in parsed.as_of_joins)
             parsed = replace(parsed, as_of_joins=joins)
-            reading = judge(parser.parsePlan(parsed.render()))
+            reading = judge(parser.parsePlan(parsed.render()), LOWERED_FUNCTIONS)
             judged += 1
             assert reading.relations - reading.common <= {name.view.lower() for name in parsed.reads}, place
             assert {name.view.lower() for name in parsed.reads} <= reading.relations, place
 
     assert judged >= 22 + 10
+
+
+def test_the_function_behind_patterns_is_called_by_nobody_else(spark):
+    text = "SELECT freshline_match('{}', array(1L), array(1L), array(struct(1))) AS x FROM s"
+
+    with pytest.raises(ForbiddenQueryError, match="none of the functions"):
+        judge_asked(spark, text, {"s"}, {})
+    with pytest.raises(DeclarationError, match="MATCH_RECOGNIZE"):
+        parse_query(text, "t.sql", 1)
 
 
 @pytest.mark.parametrize(

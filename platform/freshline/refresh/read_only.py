@@ -102,7 +102,7 @@ _RUNS_CODE = re.compile(r"Python|UD[AT]?F|ScalaAggregator|V2Aggregator|Reflect|S
 _ADVICE = "A query reads declared tables and sources by name, and computes with Spark's own functions."
 _MOST_KNOWN = 4096
 # What a declared query calls when it is written out; nobody writes it, see `lower_patterns`.
-_LOWERED_FUNCTIONS = ALLOWED_FUNCTIONS | {MATCH_FUNCTION}
+LOWERED_FUNCTIONS = ALLOWED_FUNCTIONS | {MATCH_FUNCTION}
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,7 @@ def read_only(spark: SparkSession, text: str) -> DataFrame:
     if _QUERIES.get(text) is not None:
         return spark.sql(text)
     plan = _parse(spark, text)
-    _QUERIES.note(text, judge(plan, _LOWERED_FUNCTIONS))
+    _QUERIES.note(text, judge(plan, LOWERED_FUNCTIONS))
     return _rows(spark, plan)
 
 
@@ -182,7 +182,7 @@ def read_declared(spark: SparkSession, text: str, views: Collection[str]) -> Dat
         _require_reads(reading, views)
         return spark.sql(text)
     plan = _parse(spark, text)
-    reading = judge(plan, _LOWERED_FUNCTIONS)
+    reading = judge(plan, LOWERED_FUNCTIONS)
     _require_reads(reading, views)
     rows = _rows(spark, plan)
     inspect(rows, {view.lower() for view in views})
