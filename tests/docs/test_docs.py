@@ -217,7 +217,7 @@ def test_the_declarations_of_a_page_are_a_project(page: Path, tmp_path: Path) ->
 
     graph = read_project(read_settings(tmp_path, {}), {})
 
-    declared = {str(spec.name) for spec in graph.specs.values() if getattr(spec, "late_rows_of", None) is None}
+    declared = {str(spec.name) for spec in graph.specs.values() if getattr(spec, "declared_with", None) is None}
     assert declared == {file.stem for file in folder.iterdir() if file.is_file()}
 
 

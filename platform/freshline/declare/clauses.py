@@ -13,6 +13,7 @@ from freshline.declare.freshness import Freshness
 from freshline.declare.location import Location, Written
 from freshline.declare.names import TableName
 from freshline.declare.query import PythonQuery
+from freshline.declare.side_outputs import SideOutput
 from freshline.declare.spec import Column, Constraint, Downstream, Spec, Watermark
 
 
@@ -41,6 +42,7 @@ class TableClauses:
     constraints: tuple[Written[Constraint], ...] = ()
     options: Mapping[str, Written[str]] = field(default_factory=dict)
     final: Written[Final] | None = None
+    side_outputs: tuple[Written[SideOutput], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -63,13 +65,13 @@ class Declaration:
     """A judged declaration: its spec, and the lines of its clauses for what only the graph can judge.
 
     The path of a source is still as written, and a freshness that was not stated is a placeholder:
-    both depend on the environment, so they are filled in when the project is read. `late_rows` declares the table of
-    the rows that came too late for this one, None where there can be none.
+    both depend on the environment, so they are filled in when the project is read. `beside` declares the tables that
+    come with this one: that of the rows that came too late for it, and its side outputs.
     """
 
     spec: Spec
     lines: Mapping[str, int]
-    late_rows: Declaration | None = None
+    beside: tuple[Declaration, ...] = ()
 
     @property
     def freshness_stated(self) -> bool:

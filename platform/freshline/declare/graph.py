@@ -13,7 +13,7 @@ from functools import cached_property
 from freshline.declare.clauses import Declaration
 from freshline.declare.freshness import Freshness
 from freshline.declare.mode import driving_inputs, resolve_mode
-from freshline.declare.names import TableName, late_name
+from freshline.declare.names import TableName
 from freshline.declare.rules import Problems, nearest
 from freshline.declare.spec import Downstream, Mode, SourceSpec, Spec, TableSpec
 
@@ -150,14 +150,13 @@ class Graph:
         """The names of the columns; None for a table written in Python, which only Spark knows."""
         return columns_of(self.spec(name))
 
-    def with_late_rows(self, names: Iterable[TableName]) -> tuple[TableName, ...]:
-        """The names, and behind each table with EMIT FINAL that of the rows that came too late for it."""
-        found = [each for name in names for each in (name, late_name(name)) if each == name or self._is_late(each)]
-        return tuple(dict.fromkeys(found))
-
-    def _is_late(self, name: TableName) -> bool:
-        spec = self.specs.get(name)
-        return isinstance(spec, TableSpec) and spec.late_rows_of is not None
+    def with_beside(self, names: Iterable[TableName]) -> tuple[TableName, ...]:
+        """The names, and behind each table those that its declaration makes too: of late rows, and side outputs."""
+        beside: dict[TableName, list[TableName]] = {}
+        for table in self.tables:
+            if table.declared_with is not None:
+                beside.setdefault(table.declared_with, []).append(table.name)
+        return tuple(dict.fromkeys(each for name in names for each in (name, *beside.get(name, ()))))
 
     def reads(self, name: TableName) -> tuple[TableName, ...]:
         """What a table reads itself; nothing for a source."""

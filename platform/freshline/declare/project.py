@@ -139,7 +139,7 @@ def _read(
         versions: Mapping[TableName, Versions | None],
     ) -> TableSpec:
         spec = declaration.spec
-        declared = (spec.late_rows_of if isinstance(spec, TableSpec) else None) or spec.name
+        declared = (spec.declared_with if isinstance(spec, TableSpec) else None) or spec.name
         facts = json.dumps([[str(n), c, n in logs, repr(versions[n])] for n, c in inputs.items()])
         key = resolved.key(keys[declared], facts, str(spec.name))
         found = resolved.get(key)
@@ -354,8 +354,8 @@ def _graph(
     resolve: Resolve,
     problems: Problems,
 ) -> Graph:
-    late = [declaration.late_rows for declaration in declarations if declaration.late_rows is not None]
-    ordered = arrange([*declarations, *late], broken, problems)
+    beside = [each for declaration in declarations for each in declaration.beside]
+    ordered = arrange([*declarations, *beside], broken, problems)
     settled: dict[TableName, Declaration] = {}
     for declaration in ordered:
         spec = declaration.spec

@@ -59,6 +59,7 @@ RULES: dict[str, str] = {
     "FINAL_INPUT": "EMIT FINAL is for rows, or windows, that the rows of log tables give and that never change.",
     "WATERMARK_MISSING": "The windows of EMIT FINAL are made by the WATERMARK FOR column of a log table.",
     "LATENESS": "ALLOWED LATENESS is an interval of whole seconds.",
+    "SIDE_OUTPUT": "A side output takes rows of a query in SQL whose rows are neither folded, looked up nor final.",
     "DUPLICATE_ALIAS": "Inputs of one FROM have different aliases.",
     "LOOKUP": "A lookup join is an INNER or LEFT JOIN on equalities with columns of the dimension.",
     "DELTA_JOIN": "A join that is to be kept up by its changes has changes that can be followed.",

@@ -186,7 +186,8 @@ class TableSpec:
     can be asked for by name, in their order; the table may have rows of others. Freshness None never occurs for a
     declared table: the default of the project is filled in. `versions` say how its rows are met by as-of joins, None
     without a watermark. `final` says that rows are written once, None for EMIT CHANGES. `late_rows_of` is the table
-    with EMIT FINAL whose late rows these are, None for a table that was declared.
+    with EMIT FINAL whose late rows these are, and `side_output_of` that of whose query this has some rows; None for
+    others.
     """
 
     name: TableName
@@ -221,9 +222,15 @@ class TableSpec:
     versions: Versions | None = None
     final: Final | None = None
     late_rows_of: TableName | None = None
+    side_output_of: TableName | None = None
     owner: str | None = None
     group: str | None = None
     options: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def declared_with(self) -> TableName | None:
+        """The table whose declaration makes this one too; None for one with a declaration of its own."""
+        return self.late_rows_of or self.side_output_of
 
     @property
     def closes_windows(self) -> bool:

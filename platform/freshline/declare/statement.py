@@ -16,11 +16,12 @@ from freshline.declare.column_types import normalise_type
 from freshline.declare.freshness import Freshness, parse_seconds
 from freshline.declare.location import Location, Written
 from freshline.declare.rules import Problems, declaration_error, nearest
+from freshline.declare.side_outputs import SideOutput
 from freshline.declare.spec import Column, Constraint, Downstream, OnViolation, Watermark
 from freshline.declare.tokens import Kind, Text, Token, Tokens
 from freshline.errors import DeclarationError
 
-TABLE_CLAUSES = ("COMMENT", "PARTITIONED", "CLUSTER", "WITH", "FRESHNESS", "REFRESH_MODE", "EMIT", "AS")
+TABLE_CLAUSES = ("COMMENT", "PARTITIONED", "CLUSTER", "WITH", "FRESHNESS", "REFRESH_MODE", "EMIT", "SIDE", "AS")
 SOURCE_CLAUSES = ("COMMENT", "WITH", "FRESHNESS")
 
 
@@ -130,6 +131,7 @@ class _Header:
         cluster_by: Written[tuple[str, ...]] | None = None
         mode: Written[str] | None = None
         final: Written[Final] | None = None
+        side_outputs: list[Written[SideOutput]] = []
         while not tokens.at("AS"):
             line = tokens.line
             if tokens.at("PARTITIONED"):
@@ -147,6 +149,11 @@ class _Header:
                 mode = Written(tokens.identifier("AUTO, CONTINUOUS, INCREMENTAL or BATCH").upper(), line)
             elif tokens.at("EMIT"):
                 final = self._emit()
+            elif tokens.at("SIDE"):
+                tokens.expect("SIDE", "OUTPUT")
+                output = tokens.table_name()
+                tokens.expect("WHERE")
+                side_outputs.append(Written(SideOutput(output, self._condition()), line))
             else:
                 self._common_clause(TABLE_CLAUSES)
         tokens.expect("AS")
@@ -164,6 +171,7 @@ class _Header:
             constraints=tuple(self.constraints),
             options=self._options,
             final=final,
+            side_outputs=tuple(side_outputs),
         )
 
     def _emit(self) -> Written[Final] | None:
@@ -359,6 +367,19 @@ class _Header:
         tokens.expect("CONSTRAINT")
         name = tokens.identifier("the name of the constraint")
         tokens.expect("EXPECT")
+        condition = self._condition()
+        on_violation = OnViolation.WARN
+        if tokens.accept("ON"):
+            tokens.expect("VIOLATION")
+            found = next((each for each in OnViolation if tokens.accept(*each.split())), None)
+            if found is None:
+                raise tokens.refuse(f"{', '.join(OnViolation)} is expected")
+            on_violation = found
+        self.constraints.append(Written(Constraint(name, condition, on_violation), line))
+
+    def _condition(self) -> str:
+        """The text between two parentheses."""
+        tokens = self.tokens
         tokens.expect("(")
         start = tokens.offset
         depth = 0
@@ -370,14 +391,7 @@ class _Header:
             tokens.advance()
         condition = self.text.text[start : tokens.offset].strip()
         tokens.expect(")")
-        on_violation = OnViolation.WARN
-        if tokens.accept("ON"):
-            tokens.expect("VIOLATION")
-            found = next((each for each in OnViolation if tokens.accept(*each.split())), None)
-            if found is None:
-                raise tokens.refuse(f"{', '.join(OnViolation)} is expected")
-            on_violation = found
-        self.constraints.append(Written(Constraint(name, condition, on_violation), line))
+        return condition
 
     def _watermark(self) -> None:
         """WATERMARK FOR column AS column [- INTERVAL '5' MINUTE]."""

@@ -6,7 +6,7 @@ A table is judged in two steps. `declare_table` judges what its file alone can t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from sqlglot import exp
@@ -35,6 +35,7 @@ from freshline.declare.registry import (
     shipped_merges,
 )
 from freshline.declare.rules import Problems, declaration_error, nearest
+from freshline.declare.side_outputs import main_query, side_queries
 from freshline.declare.spec import DeltaJoin, Mode, TableSpec
 from freshline.declare.time_partition import PartitionUnit, TimePartitions, read_time_partitions
 from freshline.declare.tokens import Text
@@ -111,6 +112,7 @@ def declare_table(clauses: TableClauses) -> Declaration:
     final = None if clauses.final is None else clauses.final.value
     if clauses.final is not None:
         _check_final(clauses, options, problems)
+    _check_side_outputs(clauses, query, merge, problems)
     problems.raise_all()
     assert query is not None, "a query that cannot be read has raised"
     spec = TableSpec(
@@ -150,7 +152,63 @@ def declare_table(clauses: TableClauses) -> Declaration:
         options=options.as_written,
     )
     lines = {**options.lines, **_lines(clauses), **_read_lines(query, at.path)}
-    return Declaration(spec, lines, _late_rows(spec, clauses, lines))
+    late = _late_rows(spec, clauses, lines)
+    beside = (*_side_outputs(spec, clauses, lines, problems), *([] if late is None else [late]))
+    problems.raise_all()
+    return Declaration(spec, lines, beside)
+
+
+def _side_outputs(
+    spec: TableSpec, clauses: TableClauses, lines: Mapping[str, int], problems: Problems
+) -> Iterator[Declaration]:
+    """The tables of the side outputs, as fresh as the main one. Its keys, partitions and constraints are not theirs."""
+    outputs = clauses.side_outputs
+    if not outputs or not isinstance(clauses.query, QueryText):
+        return
+    written = {output.value.name: output.line for output in outputs}
+    texts = side_queries(clauses.query.text, [output.value for output in outputs])
+    for output, text in texts:
+        at = Location(spec.written_at.path, written[output.name])
+        try:
+            query = parse_query(text, spec.written_at.path, clauses.query.line)
+        except DeclarationError as error:
+            problems.extend(error)
+            continue
+        side = replace(
+            spec,
+            name=output.name,
+            query=query,
+            written_at=at,
+            primary_key=(),
+            partitioned_by=(),
+            cluster_by=(),
+            time_partitions=None,
+            partition_values=(),
+            comment=f"Rows that {spec.name} leaves out because {' '.join(output.condition.split())}.",
+            constraints=(),
+            side_output_of=spec.name,
+        )
+        own = {name: line for name, line in lines.items() if name in ("FRESHNESS", "REFRESH_MODE", "AS")}
+        yield Declaration(side, {**own, **_read_lines(query, spec.written_at.path)})
+
+
+def _check_side_outputs(
+    clauses: TableClauses, query: SqlQuery | PythonQuery | None, merge: Merge | None, problems: Problems
+) -> None:
+    """That the rows of the query can be told apart by conditions on them."""
+    for output in clauses.side_outputs:
+        at = Location(clauses.written_at.path, output.line)
+        instead = "Declare that in a table of its own, and the side output over it"
+        if clauses.final is not None:
+            problems.add("SIDE_OUTPUT", f"a side output does not go with EMIT FINAL. {instead}.", at)
+        if merge is not None:
+            problems.add("SIDE_OUTPUT", f"a side output does not go with a merge. {instead}.", at)
+        if isinstance(query, SqlQuery) and query.lookup_joins:
+            problems.add("SIDE_OUTPUT", f"a side output does not go with a lookup join. {instead}.", at)
+        if clauses.watermark is not None:
+            problems.add("SIDE_OUTPUT", f"a side output does not go with WATERMARK FOR. {instead}.", at)
+        if output.value.name == clauses.name or not output.value.condition:
+            problems.add("SIDE_OUTPUT", "a side output has a name of its own, and a condition. Write both.", at)
 
 
 def _late_rows(spec: TableSpec, clauses: TableClauses, lines: Mapping[str, int]) -> Declaration | None:
@@ -319,7 +377,8 @@ def _query(clauses: TableClauses, problems: Problems) -> SqlQuery | PythonQuery 
         return query
     try:
         final = None if clauses.final is None else clauses.final.value
-        return parse_query(query.text, clauses.written_at.path, query.line, final)
+        text = main_query(query.text, [output.value for output in clauses.side_outputs])
+        return parse_query(text, clauses.written_at.path, query.line, final)
     except DeclarationError as error:
         problems.extend(error)
         return None

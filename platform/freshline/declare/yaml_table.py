@@ -157,6 +157,7 @@ class _Reader:
             constraints=constraints,
             options=options,
             final=None,
+            side_outputs=(),
         )
 
     def refuse(self, message: str, line: int) -> None:

@@ -156,7 +156,7 @@ def drop(
         return DeclarationChange(table, None, False, f"there is no table {table}. Nothing is changed.")
     name = find_table(graph, str(table))
     _require_own(graph.spec(name))
-    readers = [each for one in graph.with_late_rows([name]) for each in graph.consumers(one)]
+    readers = [each for one in graph.with_beside([name]) for each in graph.consumers(one)]
     if readers:
         raise RequestError(f"{', '.join(str(each) for each in readers)} reads it. Drop that first.", where=str(name))
     file = settings.root / graph.spec(name).written_at.path
@@ -173,7 +173,7 @@ def drop(
         file.unlink()
     except OSError as error:
         raise _refused(error, file) from error
-    for each in graph.with_late_rows([name]):
+    for each in graph.with_beside([name]):
         _forget(settings, each)
     data = "." if purge else f", its data stays in {left.path(name)}."
     return DeclarationChange(name, away, True, f"dropped: {name}. Its declaration is in {away}{data}")
@@ -181,9 +181,10 @@ def drop(
 
 def _require_own(spec: Spec) -> None:
     """Raises RequestError for a table that another one's declaration makes."""
-    if isinstance(spec, TableSpec) and spec.late_rows_of is not None:
+    if isinstance(spec, TableSpec) and spec.declared_with is not None:
+        rows = "late rows" if spec.late_rows_of is not None else "side output"
         raise RequestError(
-            f"it is declared with {spec.late_rows_of}, whose late rows it has. Change or drop that.",
+            f"it is declared with {spec.declared_with}, whose {rows} it has. Change or drop that.",
             where=str(spec.name),
         )
 

@@ -11,12 +11,12 @@ from freshline.declare.names import TableName
 def refresh_order(graph: Graph, names: Sequence[TableName], *, upstreams: bool = True) -> tuple[TableName, ...]:
     """The tables to refresh for a request, upstreams first; no names mean every table and source.
 
-    With `upstreams`, everything that the named tables read is brought up to date before them. The rows that came too
-    late for a table are refreshed with it.
+    With `upstreams`, everything that the named tables read is brought up to date before them. What the
+    declaration of a table makes beside it, late rows and side outputs, is refreshed with it.
     """
     if not names:
         return tuple(graph.order)
-    wanted = set(graph.with_late_rows(names))
+    wanted = set(graph.with_beside(names))
     if upstreams:
         for name in reversed(graph.order):
             if name in wanted:

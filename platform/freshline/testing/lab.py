@@ -301,7 +301,7 @@ class Lab:
         table = self.runtime.graph.spec(TableName.parse(name)).name
         for upstream in refresh_order(self.runtime.graph, [table], upstreams=upstreams):
             if upstream != table:
-                with_it = upstream in self.runtime.graph.with_late_rows([table])
+                with_it = upstream in self.runtime.graph.with_beside([table])
                 outcome = self._refresh(upstream, RefreshRequest(full=full and with_it))
                 if outcome.error is not None:
                     raise outcome.error
