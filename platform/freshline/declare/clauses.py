@@ -13,8 +13,7 @@ from freshline.declare.freshness import Freshness
 from freshline.declare.location import Location, Written
 from freshline.declare.names import TableName
 from freshline.declare.query import PythonQuery
-from freshline.declare.side_outputs import SideOutput
-from freshline.declare.spec import Column, Constraint, Downstream, Spec, Watermark
+from freshline.declare.spec import Column, Constraint, Downstream, SideOutput, Spec, Watermark
 
 
 @dataclass(frozen=True)

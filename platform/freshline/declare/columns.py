@@ -78,7 +78,7 @@ def output_columns(query: SqlQuery, path: str, inputs: Mapping[TableName, tuple[
     `inputs` holds the columns of everything that the query reads, None where they are not known. Raises
     DeclarationErrors for columns that are unknown, ambiguous, unnamed, or there twice.
     """
-    resolver = _Resolver(Text(query.text, path, query.line), inputs)
+    resolver = _Resolver(Text(query.text, path, query.line, query.moved), inputs)
     try:
         tree = parse_structure(query)
         names = resolver.query(tree, None, {})

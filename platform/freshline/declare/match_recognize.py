@@ -69,7 +69,7 @@ def lower_patterns(text: Text, final: Final | None = None) -> str:
             text.at(called.start()),
         )
     while re.search(r"\bMATCH_RECOGNIZE\b", written, re.IGNORECASE):
-        lowering = _Lowering(Text(written, text.path, text.first_line))
+        lowering = _Lowering(text.lowered(written))
         lowered = lowering.first(final)
         if lowered is None:
             break

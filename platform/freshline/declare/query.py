@@ -124,8 +124,9 @@ class SqlQuery:
     `written` is the query of the file: `text` differs from it where window table functions are written out, line by
     line the same. `window_times` are the columns by which these put rows into windows. `as_of_joins` are in the order
     of the text. `moments` are the places of the bounds of FINAL windows, with the name of each and what it is less;
-    `closing` has them for one refresh, None for all windows; `ends` is as in `LoweredQuery`. With `arrived`, logs are
-    read with what their rows have beside the declared columns (`freshline.declare.closing`).
+    `closing` has them for one refresh, None for all windows; `ends` is as in `LoweredQuery`, `moved` as in
+    `Text`. With `arrived`, logs are read with what their rows have beside the declared columns
+    (`freshline.declare.closing`).
     """
 
     text: str
@@ -144,6 +145,7 @@ class SqlQuery:
     closing: Closing | None = None
     arrived: bool = False
     ends: tuple[int, int] | None = None
+    moved: tuple[tuple[int, int], ...] = ()
 
     @property
     def reads(self) -> tuple[TableName, ...]:

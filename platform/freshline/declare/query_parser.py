@@ -76,13 +76,17 @@ class SparkSql(Spark):
             return node
 
 
-def parse_query(text: str, path: str, line: int, final: Final | None = None) -> SqlQuery:
+def parse_query(
+    text: str, path: str, line: int, final: Final | None = None, moved: tuple[tuple[int, int], ...] = ()
+) -> SqlQuery:
     """Read one SELECT; `line` is the line of the file on which the text begins. With `final` its rows are final.
+
+    `moved` has the parts that stand elsewhere, see `Text`.
 
     Raises DeclarationErrors with everything that can be told at once.
     """
     try:
-        return _Parser(Text(text, path, line), final).parse()
+        return _Parser(Text(text, path, line, moved), final).parse()
     except RecursionError as error:
         raise too_deep(Location(path, line)) from error
 
@@ -207,9 +211,9 @@ class _VersionCall:
 class _Parser:
     def __init__(self, written: Text, final: Final | None = None) -> None:
         self.written = written
-        patterns = Text(lower_patterns(written, final), written.path, written.first_line)
+        patterns = written.lowered(lower_patterns(written, final))
         self.lowered = lower_windows(patterns, final)
-        self.text = Text(self.lowered.text, written.path, written.first_line)
+        self.text = written.lowered(self.lowered.text)
         self.problems = Problems()
         self.tokens: list[Token] = []
 
@@ -234,6 +238,7 @@ class _Parser:
         return SqlQuery(
             text=self.text.text,
             line=self.text.first_line,
+            moved=self.text.moved,
             references=references,
             lookup_joins=lookup_joins,
             removed=tuple(removed),
@@ -337,7 +342,7 @@ class _Parser:
             found = _kept_trees(text)
         except ParseError as error:
             facts = error.errors[0] if error.errors else {}
-            line = self.text.first_line + int(facts.get("line") or 1) - 1
+            line = self.text.line_of_file(int(facts.get("line") or 1) - 1)
             near = str(facts.get("highlight") or "").strip()
             what = str(facts.get("description") or error)
             what = re.sub(r" for <class '[\w.]*?(\w+)'>", lambda match: f" in {match[1].upper()}", what)

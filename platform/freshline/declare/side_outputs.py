@@ -8,37 +8,58 @@ them equals its query at the positions in its own receipt, whatever the others d
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+from freshline.declare.expression import parse_expression
+from freshline.declare.location import Location, Written
 from freshline.declare.names import TableName
-
-_ALL = "freshline_all"
-
-
-@dataclass(frozen=True)
-class SideOutput:
-    """A side output as it was written: its table, and the condition of the rows that it takes, in SQL."""
-
-    name: TableName
-    condition: str
+from freshline.declare.rules import Problems
+from freshline.declare.spec import SideOutput
+from freshline.declare.tokens import Text
+from freshline.declare.volatile import find_volatile
 
 
-def main_query(query: str, outputs: Sequence[SideOutput]) -> str:
-    """The query of the rows that no side output takes; what was written stays on its line."""
-    return query if not outputs else _rows(query, [_not(output) for output in outputs])
+def check_conditions(outputs: Sequence[Written[SideOutput]], path: str, problems: Problems) -> bool:
+    """Whether each condition is one over a row, and takes the same rows each time; tells of the others."""
+    right = True
+    for output in outputs:
+        condition = output.value.condition
+        at = Location(path, condition.line)
+        said = f"SIDE OUTPUT {output.value.name} takes the rows WHERE ({condition.value})"
+        try:
+            volatile = find_volatile(parse_expression(condition.value, several=False), compared=False)
+        except ValueError as error:
+            problems.add("SIDE_OUTPUT", f"{said}: {error}", at)
+            right = False
+            continue
+        if volatile is not None:
+            problems.add("SIDE_OUTPUT", f"{said}: {volatile} gives another value each time. Compare with a column.", at)
+            right = False
+    return right
 
 
-def side_queries(query: str, outputs: Sequence[SideOutput]) -> Iterator[tuple[SideOutput, str]]:
-    """Each side output with the query of the rows that it takes, and that none before it takes."""
+def main_query(query: Text, name: TableName, outputs: Sequence[SideOutput]) -> Text:
+    """The query of the rows that no side output takes, for the table `name`."""
+    return query if not outputs else _rows(query, name, [(output, False) for output in outputs])
+
+
+def side_queries(query: Text, name: TableName, outputs: Sequence[SideOutput]) -> Iterator[Text]:
+    """For each side output of the table `name`, the query of the rows that it takes and that none before it takes."""
     for number, output in enumerate(outputs):
-        yield output, _rows(query, [*(_not(before) for before in outputs[:number]), f"({output.condition}\n)"])
+        before = [(each, False) for each in outputs[:number]]
+        yield _rows(query, name, [*before, (output, True)])
 
 
-def _rows(query: str, conditions: Sequence[str]) -> str:
-    # The line ends close comments that begin with two dashes.
-    return f"SELECT * FROM ({query}\n) AS {_ALL} WHERE {' AND '.join(conditions)}"
+def _rows(query: Text, name: TableName, conditions: Sequence[tuple[SideOutput, bool]]) -> Text:
+    """The rows that some conditions take, and others do not. A condition that is neither true nor false takes none.
 
-
-def _not(output: SideOutput) -> str:
-    """A condition that is neither true nor false takes no row."""
-    return f"NOT coalesce(({output.condition}\n), FALSE)"
+    What was written stays on its line; of conditions, which stand before the query, the text knows theirs.
+    """
+    # The line ends close comments that begin with two dashes. The alias is what a person reads where a column is
+    # unknown to a condition.
+    text, moved = f"SELECT * FROM ({query.text}\n) AS `{name.name}` WHERE TRUE", []
+    for output, takes in conditions:
+        written = output.condition
+        text += "\n"
+        moved.append((Text(text, "").line(len(text)) - 1, written.line))
+        text += f" AND ({written.value}\n)" if takes else f" AND NOT coalesce(({written.value}\n), FALSE)"
+    return Text(text, query.path, query.first_line, tuple(moved))

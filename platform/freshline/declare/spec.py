@@ -17,7 +17,7 @@ from freshline.declare.closing import Closing, Final
 from freshline.declare.connector import WITH_WATERMARK, Connector
 from freshline.declare.format import Format
 from freshline.declare.freshness import Freshness
-from freshline.declare.location import Location
+from freshline.declare.location import Location, Written
 from freshline.declare.merge import Merge
 from freshline.declare.names import TableName
 from freshline.declare.query import PythonQuery, SqlQuery
@@ -97,6 +97,14 @@ class Constraint:
     def clause(self) -> str:
         """As it is declared."""
         return f"CONSTRAINT {self.name} EXPECT ({self.condition}) ON VIOLATION {self.on_violation}"
+
+
+@dataclass(frozen=True)
+class SideOutput:
+    """A side output as it was written: its table, and the condition of the rows that it takes, in SQL."""
+
+    name: TableName
+    condition: Written[str]
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,7 @@ from freshline.declare.column_types import normalise_type
 from freshline.declare.freshness import Freshness, parse_seconds
 from freshline.declare.location import Location, Written
 from freshline.declare.rules import Problems, declaration_error, nearest
-from freshline.declare.side_outputs import SideOutput
-from freshline.declare.spec import Column, Constraint, Downstream, OnViolation, Watermark
+from freshline.declare.spec import Column, Constraint, Downstream, OnViolation, SideOutput, Watermark
 from freshline.declare.tokens import Kind, Text, Token, Tokens
 from freshline.errors import DeclarationError
 
@@ -367,7 +366,7 @@ class _Header:
         tokens.expect("CONSTRAINT")
         name = tokens.identifier("the name of the constraint")
         tokens.expect("EXPECT")
-        condition = self._condition()
+        condition = self._condition().value
         on_violation = OnViolation.WARN
         if tokens.accept("ON"):
             tokens.expect("VIOLATION")
@@ -377,11 +376,11 @@ class _Header:
             on_violation = found
         self.constraints.append(Written(Constraint(name, condition, on_violation), line))
 
-    def _condition(self) -> str:
+    def _condition(self) -> Written[str]:
         """The text between two parentheses."""
         tokens = self.tokens
         tokens.expect("(")
-        start = tokens.offset
+        start, line = tokens.offset, tokens.line
         depth = 0
         while depth or not tokens.at(")"):
             if tokens.token is None:
@@ -391,7 +390,7 @@ class _Header:
             tokens.advance()
         condition = self.text.text[start : tokens.offset].strip()
         tokens.expect(")")
-        return condition
+        return Written(condition, line)
 
     def _watermark(self) -> None:
         """WATERMARK FOR column AS column [- INTERVAL '5' MINUTE]."""

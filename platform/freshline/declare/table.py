@@ -35,11 +35,12 @@ from freshline.declare.registry import (
     shipped_merges,
 )
 from freshline.declare.rules import Problems, declaration_error, nearest
-from freshline.declare.side_outputs import main_query, side_queries
+from freshline.declare.side_outputs import check_conditions, main_query, side_queries
 from freshline.declare.spec import DeltaJoin, Mode, TableSpec
 from freshline.declare.time_partition import PartitionUnit, TimePartitions, read_time_partitions
 from freshline.declare.tokens import Text
 from freshline.declare.versions import check_version_columns, read_versions
+from freshline.declare.volatile import find_volatile
 from freshline.errors import DeclarationError
 
 # Stands for a freshness that is not stated until the project's default is filled in.
@@ -112,7 +113,8 @@ def declare_table(clauses: TableClauses) -> Declaration:
     final = None if clauses.final is None else clauses.final.value
     if clauses.final is not None:
         _check_final(clauses, options, problems)
-    _check_side_outputs(clauses, query, merge, problems)
+    if clauses.side_outputs:
+        _check_side_outputs(clauses, query, merge, problems)
     problems.raise_all()
     assert query is not None, "a query that cannot be read has raised"
     spec = TableSpec(
@@ -153,27 +155,18 @@ def declare_table(clauses: TableClauses) -> Declaration:
     )
     lines = {**options.lines, **_lines(clauses), **_read_lines(query, at.path)}
     late = _late_rows(spec, clauses, lines)
-    beside = (*_side_outputs(spec, clauses, lines, problems), *([] if late is None else [late]))
-    problems.raise_all()
-    return Declaration(spec, lines, beside)
+    return Declaration(spec, lines, (*_side_outputs(spec, clauses, lines), *([] if late is None else [late])))
 
 
-def _side_outputs(
-    spec: TableSpec, clauses: TableClauses, lines: Mapping[str, int], problems: Problems
-) -> Iterator[Declaration]:
+def _side_outputs(spec: TableSpec, clauses: TableClauses, lines: Mapping[str, int]) -> Iterator[Declaration]:
     """The tables of the side outputs, as fresh as the main one. Its keys, partitions and constraints are not theirs."""
-    outputs = clauses.side_outputs
-    if not outputs or not isinstance(clauses.query, QueryText):
+    if not isinstance(clauses.query, QueryText):
         return
-    written = {output.value.name: output.line for output in outputs}
-    texts = side_queries(clauses.query.text, [output.value for output in outputs])
-    for output, text in texts:
-        at = Location(spec.written_at.path, written[output.name])
-        try:
-            query = parse_query(text, spec.written_at.path, clauses.query.line)
-        except DeclarationError as error:
-            problems.extend(error)
-            continue
+    whole = Text(clauses.query.text, spec.written_at.path, clauses.query.line)
+    queries = side_queries(whole, spec.name, [written.value for written in clauses.side_outputs])
+    for written, text in zip(clauses.side_outputs, queries, strict=True):
+        output, at = written.value, Location(whole.path, written.line)
+        query = parse_query(text.text, at.path, text.first_line, moved=text.moved)
         side = replace(
             spec,
             name=output.name,
@@ -184,31 +177,38 @@ def _side_outputs(
             cluster_by=(),
             time_partitions=None,
             partition_values=(),
-            comment=f"Rows that {spec.name} leaves out because {' '.join(output.condition.split())}.",
+            comment=f"Rows that {spec.name} leaves out because {' '.join(output.condition.value.split())}.",
             constraints=(),
             side_output_of=spec.name,
         )
         own = {name: line for name, line in lines.items() if name in ("FRESHNESS", "REFRESH_MODE", "AS")}
-        yield Declaration(side, {**own, **_read_lines(query, spec.written_at.path)})
+        yield Declaration(side, {**own, **_read_lines(query, at.path)})
 
 
 def _check_side_outputs(
     clauses: TableClauses, query: SqlQuery | PythonQuery | None, merge: Merge | None, problems: Problems
 ) -> None:
     """That the rows of the query can be told apart by conditions on them."""
+    path = clauses.written_at.path
+    volatile = find_volatile(parse_structure(query), compared=False) if isinstance(query, SqlQuery) else None
+    beside = {
+        "EMIT FINAL": clauses.final is not None,
+        "a merge": merge is not None,
+        "a lookup join": isinstance(query, SqlQuery) and bool(query.lookup_joins),
+        "WATERMARK FOR": clauses.watermark is not None,
+        f"{volatile}, which gives another value each time": volatile is not None,
+    }
     for output in clauses.side_outputs:
-        at = Location(clauses.written_at.path, output.line)
-        instead = "Declare that in a table of its own, and the side output over it"
-        if clauses.final is not None:
-            problems.add("SIDE_OUTPUT", f"a side output does not go with EMIT FINAL. {instead}.", at)
-        if merge is not None:
-            problems.add("SIDE_OUTPUT", f"a side output does not go with a merge. {instead}.", at)
-        if isinstance(query, SqlQuery) and query.lookup_joins:
-            problems.add("SIDE_OUTPUT", f"a side output does not go with a lookup join. {instead}.", at)
-        if clauses.watermark is not None:
-            problems.add("SIDE_OUTPUT", f"a side output does not go with WATERMARK FOR. {instead}.", at)
-        if output.value.name == clauses.name or not output.value.condition:
-            problems.add("SIDE_OUTPUT", "a side output has a name of its own, and a condition. Write both.", at)
+        at = Location(path, output.line)
+        for what in (what for what, is_there in beside.items() if is_there):
+            problems.add(
+                "SIDE_OUTPUT",
+                f"a side output does not go with {what}. Declare that in a table of its own, and the side output over "
+                "it.",
+                at,
+            )
+        if output.value.name == clauses.name:
+            problems.add("SIDE_OUTPUT", "a side output has the name of its table. Give it one of its own.", at)
 
 
 def _late_rows(spec: TableSpec, clauses: TableClauses, lines: Mapping[str, int]) -> Declaration | None:
@@ -375,10 +375,14 @@ def _query(clauses: TableClauses, problems: Problems) -> SqlQuery | PythonQuery 
     query = clauses.query
     if not isinstance(query, QueryText):
         return query
+    path = clauses.written_at.path
+    outputs = [output.value for output in clauses.side_outputs]
+    if not check_conditions(clauses.side_outputs, path, problems):
+        outputs = []  # what is wrong is told; what is wrong in the query is told too
+    text = main_query(Text(query.text, path, query.line), clauses.name, outputs)
     try:
         final = None if clauses.final is None else clauses.final.value
-        text = main_query(query.text, [output.value for output in clauses.side_outputs])
-        return parse_query(text, clauses.written_at.path, query.line, final)
+        return parse_query(text.text, path, query.line, final, text.moved)
     except DeclarationError as error:
         problems.extend(error)
         return None

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
 
@@ -53,18 +53,32 @@ class Token:
 
 @dataclass(frozen=True)
 class Text:
-    """A text of a file; `first_line` is the line of the file on which the text begins."""
+    """A text of a file; `first_line` is the line of the file on which the text begins.
+
+    `moved` are parts that stand elsewhere in the file, in their order: pairs of a line of the text, counted from 0, and
+    the line of the file for it. Each goes on up to the next.
+    """
 
     text: str
     path: str
     first_line: int = 1
+    moved: tuple[tuple[int, int], ...] = ()
 
     @cached_property
     def _line_starts(self) -> list[int]:
         return [0, *(match.end() for match in re.finditer(r"\r\n|\r|\n", self.text))]
 
     def line(self, offset: int) -> int:
-        return self.first_line + bisect_right(self._line_starts, offset) - 1
+        return self.line_of_file(bisect_right(self._line_starts, offset) - 1)
+
+    def line_of_file(self, line: int) -> int:
+        """The line of the file for one of the text, counted from 0."""
+        begins, there = max(((at, there) for at, there in self.moved if at <= line), default=(0, self.first_line))
+        return there + line - begins
+
+    def lowered(self, text: str) -> Text:
+        """Another text in the place of this one, line by line the same."""
+        return replace(self, text=text)
 
     def at(self, offset: int) -> Location:
         return Location(self.path, self.line(offset))
