@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import psutil
@@ -35,12 +36,12 @@ DECLARATIONS = {
 class Shop:
     """A project on disk, its files and its commands."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, declarations: Mapping[str, str] = DECLARATIONS) -> None:
         self.root = root
         (root / "assets").mkdir(parents=True)
         (root / "in").mkdir()
         (root / "pyproject.toml").write_text("[tool.freshline]\n")
-        for name, text in DECLARATIONS.items():
+        for name, text in declarations.items():
             (root / "assets" / f"{name}.sql").write_text(text)
         self.events: list[dict[str, str]] = []
         self.broken = 0
