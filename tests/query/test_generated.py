@@ -50,8 +50,9 @@ def test_no_affected_key_is_missed_where_rows_are_in_windows():
     counts = look_at(range(90_000, 90_010), windows=True)
 
     assert counts.refreshes > 50, counts
-    # What windows become is read by DuckDB too.
+    # What windows become is read by DuckDB too, and so are their definitions.
     assert counts.left_out["not read by DuckDB"] < counts.refreshes / 10, counts
+    assert counts.by_definition > 50, counts
 
 
 @pytest.mark.slow

@@ -7,11 +7,16 @@ from dataclasses import replace
 import pytest
 from sqlglot import exp
 
+from freshline.declare import window_functions
+from freshline.declare.as_of_joins import AsOfJoin
+from freshline.declare.count_windows import CountCall
+from freshline.declare.session_windows import SessionCall
 from freshline.query import exactness
 from freshline.query.rules import key_columns, keys, touched_rows
 from freshline.query.tree import Reading
+from tests.scenarios.generator import case as cases_of
 from tests.scenarios.generator.case import draw
-from tests.scenarios.generator.judge import Counts, judge_analysis
+from tests.scenarios.generator.judge import Counts, judge_analysis, judge_meaning
 
 MOST_CASES = 400
 
@@ -19,7 +24,7 @@ MOST_CASES = 400
 @pytest.fixture(autouse=True)
 def nothing_kept():
     """A result that was kept would hide a bug that is planted later, or be one in another test."""
-    kept = (keys.find_affected, exactness.read_exactness)
+    kept = (keys.find_affected, exactness.read_exactness, cases_of._lowered)
     for each in kept:
         each.cache_clear()
     yield
@@ -138,6 +143,57 @@ def with_equality_of_one_side(real):
 def by_a_sum(real):
     """A sum of DOUBLE is taken for a value that is the same whenever it is computed."""
     return lambda node, parts: (real(node, parts)[0], True)
+
+
+def with_closed_ends(real):
+    """A window has its end, and so not its beginning."""
+    return lambda self, place, size: real(self, f"({place} - 1)", size)
+
+
+def with_truncation(real):
+    """Before 1970, and before an offset, windows are counted towards it."""
+    return lambda self, place, size: f"({place} - ({place} % {size}))"
+
+
+def with_an_open_gap(real):
+    """Rows exactly a gap apart are in two sessions."""
+    return lambda self: real(replace(self, gap=self.gap - 1))
+
+
+def from_the_second_row(real):
+    """The rows of a key are counted from one on."""
+    return lambda self: real(self).replace(" AS BIGINT) - 1", " AS BIGINT)")
+
+
+def before_and_not_at(real):
+    """A version does not hold at the moment since when it holds."""
+    return property(lambda self: real.fget(self).replace(">=", ">").replace(" < ", " <= "))
+
+
+def by_the_least(real):
+    """Of two versions of one time the one with the least values wins."""
+    return lambda self, view: real(self, view).replace(" DESC)", ")")
+
+
+OF_WINDOWS = [
+    (window_functions._Call, "_before", with_closed_ends),
+    (window_functions._Call, "_before", with_truncation),
+    (SessionCall, "lower", with_an_open_gap),
+    (CountCall, "lower", from_the_second_row),
+    (AsOfJoin, "condition", before_and_not_at),
+    (AsOfJoin, "rows", by_the_least),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("place", "name", "plant"), OF_WINDOWS, ids=[plant.__name__ for _, _, plant in OF_WINDOWS])
+def test_a_wrong_window_or_as_of_join_is_found(monkeypatch, place, name, plant):
+    monkeypatch.setattr(place, name, plant(getattr(place, name)))
+
+    cases = (draw(seed, tables=6, windows=True) for seed in range(8000, 8000 + MOST_CASES // 10))
+    failures = (judge_meaning(case, Counts()) for case in cases)
+
+    assert next((failure for failure in failures if failure is not None), None) is not None, plant.__doc__
 
 
 BUGS = [

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
+from functools import lru_cache
 from random import Random
 
 from freshline.declare.as_of_joins import Versions
@@ -16,6 +17,7 @@ from freshline.declare.window_functions import lower_windows
 from freshline.query.resolved import ResolvedQuery
 from freshline.query.rules.algebra import find_algebra
 from tests.scenarios.generator.changes import Change, Changes
+from tests.scenarios.generator.definitions import Meaning, defined
 from tests.scenarios.generator.queries import Queries, Query, Term
 from tests.scenarios.generator.values import (
     PLAIN,
@@ -55,16 +57,17 @@ class Table:
     expected: str = ""
     summed: tuple[str, ...] = ()
     versions: tuple[tuple[str, Versions], ...] = ()
+    meanings: tuple[Meaning, ...] = ()
+
+    @property
+    def defined(self) -> str:
+        """The query in Spark's SQL, with window functions and as-of joins by their definitions."""
+        return defined(self.query, self.meanings)
 
     @property
     def lowered(self) -> str:
         """The query in Spark's SQL: without window functions in FROM and as-of joins."""
-        if "SYSTEM_TIME" not in self.query:
-            return lower_windows(Text(self.query, self.name)).text
-        query = parse_query(self.query, self.name, 1)
-        known = dict(self.versions)
-        joins = tuple(replace(join, versions=known[join.table.name.lower()]) for join in query.as_of_joins)
-        return replace(query, as_of_joins=joins).render()
+        return _lowered(self.query, self.name, self.versions)
 
     @property
     def declaration(self) -> str:
@@ -76,15 +79,25 @@ class Table:
         daily = f" WITH ('partition.unit' = 'day', 'partition.start' = '{FIRST_DAY}')" if self.daily else ""
         return f"CREATE MATERIALIZED TABLE {self.name}{inside}{parts}{daily} {HOURLY} AS {self.query}"
 
-    def query_at(self, now: datetime) -> str:
+    def query_at(self, now: datetime, *, by_definition: bool = False) -> str:
         """What the table is to hold after a refresh, where that is not the whole query."""
+        query = self.defined if by_definition else self.lowered
         conditions = [f"coalesce({self.expected}, false)"] if self.expected else []
         if self.daily:
             (column,) = self.partitioned_by
             # Freshness is shorter than a day, so the day that has begun is there too.
             end = now.date() + timedelta(days=1)
             conditions.append(f"{column} >= TIMESTAMP '{FIRST_DAY} 00:00:00' AND {column} < TIMESTAMP '{end} 00:00:00'")
-        return f"SELECT * FROM ({self.lowered}) AS q WHERE {' AND '.join(conditions)}" if conditions else self.lowered
+        return f"SELECT * FROM ({query}) AS q WHERE {' AND '.join(conditions)}" if conditions else query
+
+
+@lru_cache(maxsize=1_000)
+def _lowered(query: str, name: str, versions: tuple[tuple[str, Versions], ...]) -> str:
+    if "SYSTEM_TIME" not in query:
+        return lower_windows(Text(query, name)).text
+    parsed, known = parse_query(query, name, 1), dict(versions)
+    joins = tuple(replace(join, versions=known[join.table.name.lower()]) for join in parsed.as_of_joins)
+    return replace(parsed, as_of_joins=joins).render()
 
 
 @dataclass(frozen=True)
@@ -146,7 +159,7 @@ def draw(
     from stored and changed rows alone, beside the ones that come by themselves. With `doubles`, sources have columns of
     DOUBLE, and queries add them up; with `thresholds`, rows are there or not by what such sums come out as. With
     `growing`, rows only come; with `subqueries`, more rows show one, and many are there by one that all rows see. With
-    `windows`, sources have times, and many are read by window functions.
+    `windows`, sources have times, many at bounds and gaps, and many are read by window functions.
     """
     random = Random(seed)
     relations = sources(random)
@@ -155,7 +168,9 @@ def draw(
     if windows:
         relations = with_times(Random(f"{seed} times"), relations)
     # Of two numbers the sum is the same in any order, so groups are to have more.
-    changes = Changes(random, relations, (20, 40) if doubles else (1, 9), busy=doubles, growing=growing)
+    changes = Changes(
+        random, relations, (20, 40) if doubles else (1, 9), busy=doubles, growing=growing, at_bounds=windows
+    )
     queries = Queries(
         random, relations, deep, doubles=doubles, thresholds=thresholds, subqueries=subqueries, windows=windows
     )
@@ -182,7 +197,11 @@ def draw(
             table = replace(table, expected=Queries(apart, relations, 1).condition(terms))
         made.append(table)
     versions = tuple((each.name.lower(), each.versions) for each in relations if each.versions is not None)
-    made = [replace(table, versions=versions) for table in made]
+    known = tuple(dict.fromkeys(queries.meanings))
+    made = [
+        replace(table, versions=versions, meanings=tuple(each for each in known if each.written in table.query))
+        for table in made
+    ]
     return Case(seed, relations, first, tuple(made), tuple(tuple(changes.some()) for _ in range(rounds)))
 
 

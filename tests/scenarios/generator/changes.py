@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from tests.scenarios.generator.values import SPARK, Relation, value, written
+from tests.scenarios.generator.values import MOMENTS, SPARK, Relation, value, written
 
 Row = tuple[str, ...]
 
@@ -87,7 +87,8 @@ class Changes:
     """Draws changes. Keys of sources that have one are never used twice, so that they stay unique.
 
     `begins` is with how many rows a source may begin, at least and at most. With `busy` every source changes in each
-    round, and conditions mostly name values that are there; with `growing` rows are only added.
+    round, and conditions mostly name values that are there; with `growing` rows are only added. With `at_bounds`, times
+    are those of MOMENTS.
     """
 
     def __init__(
@@ -98,8 +99,10 @@ class Changes:
         *,
         busy: bool = False,
         growing: bool = False,
+        at_bounds: bool = False,
     ) -> None:
         self.random = random
+        self.values = {"time": MOMENTS} if at_bounds else {}
         self.begins = begins
         self.busy = busy
         self.growing = growing
@@ -112,13 +115,17 @@ class Changes:
         known = self.known[relation.name]
         if relation.key is None and known and self.random.random() < 0.3:
             return self.random.choice(known)
+        # Of one time, and mostly of one of everything by which rows meet, are ties.
+        tied = self.random.choice(known) if self.values and known and self.random.random() < 0.3 else None
         found = []
-        for column in relation.columns:
+        for place, column in enumerate(relation.columns):
             if column.name == relation.key:
                 self.numbers += 1
                 found.append(str(self.numbers))
+            elif tied is not None and (column.kind == "time" or self.random.random() < 0.7):
+                found.append(tied[place])
             else:
-                found.append(value(self.random, column.kind))
+                found.append(value(self.random, column.kind, self.values))
         known.append(tuple(found))
         return tuple(found)
 
@@ -158,7 +165,7 @@ class Changes:
         if what == "update":
             free = [column for column in relation.columns if column.name != relation.key]
             column = random.choice(free)
-            new = value(random, column.kind)
+            new = value(random, column.kind, self.values)
             # Structs and arrays are only set to NULL: their text differs between engines.
             text = "NULL" if column.kind in ("struct", "array") else new
             return Change(what, name, where=self.where(relation), assign=f"{column.name} = {text}")
@@ -194,7 +201,7 @@ class Changes:
         if self.busy and known and random.random() < 0.8:
             text = random.choice(known)[list(relation.columns).index(column)]
         else:
-            text = value(random, column.kind)
+            text = value(random, column.kind, self.values)
         if text == "NULL":
             return f"{column.name} IS NOT NULL" if random.random() < 0.3 else f"{column.name} IS NULL"
         return f"{column.name} {random.choice(('=', '=', '=', '<>', '<', '>='))} {text}"

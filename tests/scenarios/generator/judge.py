@@ -50,6 +50,7 @@ class Counts:
 
     refreshes: int = 0
     second_opinions: int = 0
+    by_definition: int = 0
     by_hand: int = 0
     strategies: Counter[str] = field(default_factory=Counter)
     reasons: Counter[str] = field(default_factory=Counter)
@@ -61,6 +62,7 @@ class Counts:
         left_out = ", ".join(f"{name} {count}" for name, count in self.left_out.most_common(8))
         return (
             f"{self.refreshes} refreshes ({parts}), {self.second_opinions} compared with DuckDB, "
+            f"{self.by_definition} with definitions, "
             f"{self.by_hand} with days and expectations written as conditions; "
             f"reasons: {reasons}; left out: {left_out}"
         )
@@ -86,6 +88,9 @@ def judge_analysis(case: Case, counts: Counts, *, orders: bool = False) -> Failu
             found = _judge_keys(engine, case, number, changed, counts)
             if isinstance(found, Failure):
                 return found
+            failure = _judge_meaning(engine, case, number, counts)
+            if failure is not None:
+                return failure
             if orders:
                 engine.arrange(BACKWARD)
                 for table, affected, keys in found:
@@ -128,6 +133,37 @@ def _judge_keys(
         if wrong:
             return Failure(table.name, number, "key", f"of {affected.columns} without {dict(wrong)}")
     return found
+
+
+def judge_meaning(case: Case, counts: Counts) -> Failure | None:
+    """The same as far as it is about window functions and as-of joins: what they become, and not how it changes."""
+    engine = SecondEngine(case.relations)
+    try:
+        for number, changes in enumerate((case.first, *case.rounds)):
+            engine.apply(changes)
+            failure = _judge_meaning(engine, case, number, counts)
+            if failure is not None:
+                return failure
+    finally:
+        engine.close()
+    return None
+
+
+def _judge_meaning(engine: SecondEngine, case: Case, number: int, counts: Counts) -> Failure | None:
+    """Whether window functions and as-of joins became what gives the same rows as their definitions."""
+    for table in case.tables:
+        if not table.meanings:
+            continue
+        try:
+            lowered, meant = engine.rows(table.lowered), engine.defined_rows(table.defined)
+        except NotReadError:
+            counts.left_out["definition not read by DuckDB"] += 1
+            continue
+        counts.by_definition += 1
+        if lowered != meant:
+            detail = f"more {lowered - meant}, less {meant - lowered}"
+            return Failure(table.name, number, "definition", detail)
+    return None
 
 
 # -- refreshes -----------------------------------------------------------------------------------------------------
@@ -304,7 +340,7 @@ def _second_opinion(lab: Lab, case: Case, table: Table, number: int, counts: Cou
         for relation in case.relations:
             engine.fill(relation.name, [_without_zone(row) for row in lab.rows(relation.name)])
         asked: Counter[Any] = Counter()
-        for row, times in engine.rows(table.query_at(lab.clock())).items():
+        for row, times in engine.defined_rows(table.query_at(lab.clock(), by_definition=True)).items():
             # Whether DuckDB gives a time with a zone depends on the form of the query.
             asked[tuple(_utc(value) for value in row)] += times
     except NotReadError:

@@ -10,6 +10,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 
+from tests.scenarios.generator.definitions import (
+    CUMULATED,
+    HOPPED,
+    TUMBLED,
+    Meaning,
+    in_counted,
+    in_sessions,
+    in_windows,
+    met_as_of,
+)
 from tests.scenarios.generator.values import PLAIN, SUMMED, Column, Relation, literal
 
 # Aliases are few, so that one name means different things at different depths.
@@ -48,7 +58,7 @@ class Queries:
 
     With `doubles` they add up DOUBLE; with `thresholds`, rows are there or not by what that comes out as. With
     `subqueries`, more rows show one, and many are there or not by one that is the same for every row. With `windows`,
-    much of what they read is put into windows first.
+    much of what they read is put into windows first. `meanings` are those of all that was drawn so far.
     """
 
     def __init__(
@@ -69,6 +79,7 @@ class Queries:
         self.thresholds = thresholds
         self.subqueries = subqueries
         self.windows = windows
+        self.meanings: list[Meaning] = []
 
     # -- small choices
 
@@ -224,21 +235,32 @@ class Queries:
         time = self.random.choice(times)
         data = text if text.startswith("(") else f"TABLE {text}"
         plain = [column.name for column in columns if column.kind in PLAIN and column.kind != "double"]
-        by = f" PARTITION BY {', '.join(self.random.sample(plain, min(len(plain), self.random.choice((1, 1, 2)))))}"
+        keys = self.random.sample(plain, min(len(plain), self.random.choice((1, 1, 2))))
+        by = f" PARTITION BY {', '.join(keys)}"
+        grid = f"{data}, DESCRIPTOR({time}), INTERVAL"
         forms = [
-            (f"TUMBLE({data}, DESCRIPTOR({time}), INTERVAL '12' HOURS)", True),
-            (f"HOP({data}, DESCRIPTOR({time}), INTERVAL '6' HOURS, INTERVAL '1' DAY)", False),
-            (f"CUMULATE({data}, DESCRIPTOR({time}), INTERVAL '8' HOURS, INTERVAL '1' DAY)", False),
-            (f"SESSION({data}{by}, DESCRIPTOR({time}), INTERVAL '12 hours 30 minutes')", True),
+            (f"TUMBLE({grid} '12' HOURS)", True, in_windows(TUMBLED, text, time)),
+            (f"HOP({grid} '6' HOURS, INTERVAL '1' DAY)", False, in_windows(HOPPED, text, time)),
+            (f"CUMULATE({grid} '8' HOURS, INTERVAL '1' DAY)", False, in_windows(CUMULATED, text, time)),
+            (
+                f"SESSION({data}{by}, DESCRIPTOR({time}), INTERVAL '12 hours 30 minutes')",
+                True,
+                in_sessions(text, keys, time),
+            ),
         ]
         made = [Column("window_start", "time"), Column("window_end", "time"), Column("window_time", "time")]
         if key is not None and data.startswith("TABLE"):
-            counted = f"COUNT_WINDOW({data}{by} ORDER BY {time}, {key}, SIZE => 2)"
-            forms += [(counted, True), (f"{counted[:-1]}, SLIDE => 1)", False)]
-        call, once = self.random.choice(forms)
+            counted = f"COUNT_WINDOW({data}{by} ORDER BY {time}, {key}, SIZE => 2"
+            forms += [
+                (f"{counted})", True, in_counted(text, keys, time, key, 2)),
+                (f"{counted}, SLIDE => 1)", False, in_counted(text, keys, time, key, 1)),
+            ]
+        call, once, meant = self.random.choice(forms)
         if call.startswith("COUNT_WINDOW"):
             made.append(Column("window_number", "long"))
-        return self.random.choice((call, f"TABLE({call})")), (*columns, *made), key if once else None
+        written = self.random.choice((call, f"TABLE({call})"))
+        self.meanings.append(Meaning(written, meant))
+        return written, (*columns, *made), key if once else None
 
     def _from(self, relations: Sequence[Relation], deep: int) -> _From:
         aliases = self.random.sample(ALIASES, 4)
@@ -285,9 +307,16 @@ class Queries:
         pairs = [(one, two) for two in plain for one in left if _meet(one.kind, two.kind)]
         if not pairs:
             return None
-        one, two = self.random.choice(pairs)
+        # By a key that is unique there are no two versions.
+        several = [pair for pair in pairs if pair[1].text != f"{alias}.{relation.key}"]
+        one, two = self.random.choice(several if several and self.chance(0.8) else pairs)
         kind, time = self.random.choice(("JOIN", "LEFT JOIN")), self.random.choice(times).text
         text = f"{kind} {relation.name} FOR SYSTEM_TIME AS OF {time} AS {alias} ON {one.text} = {two.text}"
+        assert relation.since is not None
+        assert relation.key is not None
+        key = two.text.removeprefix(f"{alias}.")
+        meant = met_as_of(kind, relation.name, relation.since, relation.key, alias, key, one.text, time)
+        self.meanings.append(Meaning(text, meant))
         return text, right
 
     def _on(self, left: Sequence[Term], right: Sequence[Term], *, only_equal: bool) -> str | None:

@@ -17,6 +17,7 @@ import sqlglot
 from freshline.query.rules.keys import Affected, Stage
 from freshline.query.tree import Reading, view_of
 from tests.scenarios.generator.changes import Change
+from tests.scenarios.generator.definitions import WINDOWS, all_windows, translated_definition
 from tests.scenarios.generator.values import DUCKDB, Relation, declaration
 
 Row = tuple[Any, ...]
@@ -25,6 +26,7 @@ BEFORE = "before"
 # Rows that are added up in these orders give other sums of DOUBLE.
 FORWARD, BACKWARD = "", "DESC"
 BLURRED = "some number"
+_ALL = tuple(all_windows())
 
 
 # Functions of Spark that window functions and as-of joins become, which DuckDB has under other names.
@@ -56,6 +58,10 @@ class SecondEngine:
         for relation in relations:
             columns = declaration(relation.columns, DUCKDB)
             self.connection.execute(f"CREATE TABLE {relation.name} ({columns})")
+        rows = ", ".join(f"('{name}', TIMESTAMP '{start:%F %T}', TIMESTAMP '{end:%F %T}')" for name, start, end in _ALL)
+        self.connection.execute(
+            f"CREATE TEMP TABLE {WINDOWS} AS SELECT * FROM (VALUES {rows}) AS w (function, window_start, window_end)"
+        )
 
     def close(self) -> None:
         """Let go of everything."""
@@ -99,6 +105,10 @@ class SecondEngine:
     def rows(self, spark_sql: str) -> Counter[Row]:
         """The bag of rows of a query in Spark's SQL. Raises NotReadError."""
         return Counter(plain(self._fetch(translated(spark_sql))))
+
+    def defined_rows(self, text: str) -> Counter[Row]:
+        """The bag of rows of a query with everything by its definition. Raises NotReadError."""
+        return Counter(plain(self._fetch(translated_definition(text))))
 
     def at(self, spark_sql: str, reading: Reading) -> Counter[Row]:
         """The rows of a query over the sources at one time."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
+from types import MappingProxyType
 
 from freshline.declare.as_of_joins import Versions
 
@@ -73,21 +74,34 @@ VALUES: dict[str, tuple[str, ...]] = {
         "TIMESTAMP '2026-01-02 00:00:00'",
     ),
 }
+# Times for windows, sessions and as-of joins: bounds and a microsecond beside them, exactly the gap of a session and a
+# microsecond more, a month ago, and before 1970. NULL and equal ones come as of any kind.
+MOMENTS = (
+    *VALUES["time"],
+    "TIMESTAMP '2026-01-01 12:00:00'",
+    "TIMESTAMP '2026-01-01 12:30:00.000001'",
+    "TIMESTAMP '2025-12-01 06:00:00'",
+    "TIMESTAMP '1969-12-31 23:59:59.999999'",
+    "TIMESTAMP '1969-12-31 11:30:00'",
+)
 STRUCTS = (("1", "'a'"), ("2", "NULL"), ("NULL", "'b'"), ("1", "'b'"))
 ARRAYS = ((), ("1",), ("1", "2"), ("2", "2"), ("NULL", "1"))
 NULL_SHARE = 0.22
 SPARK, DUCKDB = "spark", "duckdb"
 
 
-def value(random: Random, kind: str) -> str:
-    """A random value of a kind, NULL among them; structs and arrays are written as `spark_text` understands."""
+def value(random: Random, kind: str, instead: Mapping[str, Sequence[str]] = MappingProxyType({})) -> str:
+    """A random value of a kind, NULL among them, of some kinds one of those `instead` of VALUES.
+
+    Structs and arrays are written as `written` understands.
+    """
     if random.random() < NULL_SHARE:
         return "NULL"
     if kind == "struct":
         return "{" + ", ".join(random.choice(STRUCTS)) + "}"
     if kind == "array":
         return "[" + ", ".join(random.choice(ARRAYS)) + "]"
-    return random.choice(VALUES[kind])
+    return random.choice(instead.get(kind, VALUES[kind]))
 
 
 def literal(random: Random, kind: str) -> str:
