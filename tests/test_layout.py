@@ -21,7 +21,7 @@ SENTENCE = ("declare", "query", "plan", "refresh", "commit", "report")
 AFTER_THE_SENTENCE = ("sources", "merges", "attempt", "strategies", "run", "manage")
 DOORS = ("engine", "dagster", "cli", "testing")
 # They know of nothing but themselves.
-ANYWHERE = ("errors", "version", "patterns")
+ANYWHERE = ("errors", "version", "patterns", "keyed")
 
 
 def imports_of(file: Path) -> Iterator[tuple[int, str]]:
@@ -61,6 +61,7 @@ def test_a_folder_imports_from_those_before_it_only():
     allowed_in = {folder: {*ANYWHERE, *SENTENCE[: place + 1]} for place, folder in enumerate(SENTENCE)} | {
         "errors": {"errors"},
         "patterns": {"patterns"},
+        "keyed": {"keyed"},
         "sources": {*ANYWHERE, *SENTENCE[:-1], "sources"},
         "merges": {*ANYWHERE, *SENTENCE[:-2], "merges"},
         "attempt": {*ANYWHERE, *SENTENCE, "sources", "attempt"},

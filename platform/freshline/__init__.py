@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from freshline.declare.python_table import lookup as lookup
+    from freshline.declare.python_table import process as process
     from freshline.declare.python_table import read as read
     from freshline.declare.python_table import source as source
     from freshline.declare.python_table import table as table
@@ -54,6 +55,7 @@ _MODULES = {
     "drop_table": "freshline.engine.tables",
     "lookup": "freshline.declare.python_table",
     "open_reader": "freshline.engine.reading",
+    "process": "freshline.declare.python_table",
     "read": "freshline.declare.python_table",
     "read_changes": "freshline.engine.reading",
     "read_rows": "freshline.engine.reading",
@@ -82,6 +84,7 @@ __all__ = [
     "drop_table",
     "lookup",
     "open_reader",
+    "process",
     "read",
     "read_changes",
     "read_rows",

@@ -17,6 +17,7 @@ FreshlineError                      code, retry_helps, where
 │   ├── QueryError                  Spark refuses the query
 │   │   └── ForbiddenQueryError     the query does more than compute rows from declared tables
 │   ├── PythonLimitError            a function in Python took too long or too much memory
+│   ├── ProcessFailedError          a class of freshline.process raised, or put out something else than declared
 │   ├── PatternError                rows show that a MATCH_RECOGNIZE cannot be computed
 │   │   ├── PatternBudgetError      its conditions leave more ways to match than are tried
 │   │   ├── PatternSkipError        it skips to a row that a match has not, or began with
@@ -278,6 +279,16 @@ class PromiseBrokenError(RefreshError):
             "`keys` or `append`, and the table is computed in full.",
             where=where,
         )
+
+
+class ProcessFailedError(RefreshError):
+    """A class of `freshline.process` raised, or put out a row that its columns do not take.
+
+    A retry would meet the same rows, so a person has to correct the class.
+    """
+
+    code = "PROCESS_FAILED"
+    retry_helps = False
 
 
 class PatternError(RefreshError):

@@ -1,54 +1,361 @@
-"""A process is told from another one that got its number later, and ended for good."""
+"""A class that is given the rows of one key after the other makes tables that equal a replay of all rows, always."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import time
+import contextlib
+import random
+import shutil
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from textwrap import dedent
+from typing import Any
 
-from freshline.engine.process import ProcessId
+import pytest
 
+from freshline.engine.python_tables import PythonTables
+from freshline.engine.spark import connect_port
+from freshline.errors import DeclarationErrors
+from freshline.plan.project import open_project
+from freshline.testing import Crash, Lab
 
-def start(code: str) -> tuple[subprocess.Popen[str], ProcessId]:
-    child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
-    assert child.stdout is not None
-    child.stdout.readline()
-    process = ProcessId.of(child.pid)
-    assert process is not None
-    return child, process
+pytestmark = pytest.mark.slow
 
+Event = Mapping[str, object]
+Bag = Counter[tuple[object, ...]]
+START = datetime(2026, 3, 1, 12, tzinfo=UTC)
+MINUTE = timedelta(minutes=1)
+EVENTS = "id BIGINT, customer STRING, kind STRING, ts TIMESTAMP, WATERMARK FOR ts AS ts - INTERVAL '2' MINUTE"
 
-def test_a_number_that_belongs_to_another_process_by_now_is_not_alive():
-    own = ProcessId.own()
+TAKEOVER = """
+    from datetime import timedelta
 
-    assert own.alive
-    assert not ProcessId(own.pid, own.started - 3600).alive
-
-
-def test_a_clock_that_is_set_makes_no_other_process_of_it():
-    own = ProcessId.own()
-
-    # What psutil tells of the start moves with the clock; what the kernel counts since its boot does not.
-    assert ProcessId(own.pid, own.started - 3600, own.mark).alive
-    assert not ProcessId(own.pid, own.started, own.mark + "1").alive
-
-
-def test_what_a_process_leaves_behind_is_not_alive():
-    child, process = start("print()")
-
-    assert process.wait(10)
-    assert not process.alive  # a zombie until somebody asks for its code
-    child.wait()
+    import freshline
 
 
-def test_a_process_that_does_not_want_to_end_is_killed():
-    child, process = start(
-        "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(60)"
+    @freshline.process(
+        reads="act",
+        keys=["customer"],
+        order=["ts", "id"],
+        columns="customer STRING, at TIMESTAMP, fails INT",
+        outputs={"refused": "id BIGINT, why STRING"},
     )
-    began = time.monotonic()
+    class Takeover:
+        def __init__(self):
+            self.fails = 0
+            self.calm = False
 
-    assert process.end(grace_seconds=0.2)
-    assert not process.alive
-    assert time.monotonic() - began < 10
-    assert not process.end(grace_seconds=0.2)
-    child.wait()
+        def row(self, row, out):
+            if row.ts is None:
+                out.emit(row.id, "no time", to="refused")
+            elif row["kind"] == "fail":
+                self.fails += 1
+                out.timer(row.ts + timedelta(minutes=10))
+            elif row.kind == "transfer" and self.fails >= 2:
+                out.emit(row.customer, row.ts, fails=self.fails)
+            elif row.kind == "transfer":
+                out.emit(why="too early" if self.fails else None, id=row.id, to="refused")
+
+        def timer(self, at, out):
+            self.fails -= 1
+            if self.fails == 0 and not self.calm:
+                self.calm = True
+                out.emit(None, f"calm at {at:%H:%M}", to="refused")
+                out.timer(at - timedelta(days=1))
+                self.fails = 1
+"""
+
+
+@pytest.fixture
+def python_lab(lab: Lab, spark) -> Iterator[Lab]:
+    """A Lab with the engine's worker for code in Python."""
+
+    def tables() -> PythonTables:
+        return PythonTables(
+            lab.settings,
+            connect_port=connect_port(spark),
+            token="token-of-the-tests",
+            drop_view=spark.catalog.dropGlobalTempView,
+        )
+
+    lab.runtime.python_tables = tables()
+    yield lab
+    lab.runtime.python_tables.close()
+
+
+def declare(lab: Lab, name: str, text: str) -> None:
+    file = lab.settings.declarations / f"{name}.py"
+    file.write_text(dedent(text), encoding="utf-8")
+    try:
+        lab.runtime.graph = open_project(lab.settings)
+    except DeclarationErrors:
+        file.unlink()
+        raise
+
+
+def event(number: int, customer: str | None, kind: str, minutes: float | None) -> Event:
+    at = None if minutes is None else (START + minutes * MINUTE).isoformat()
+    return {"id": number, "customer": customer, "kind": kind, "ts": at}
+
+
+def takeovers(batches: Sequence[Sequence[Event]]) -> tuple[Bag, Bag]:
+    """By definition: timers and rows of each customer in one list, in order, timers up to the watermark only."""
+    found: tuple[Bag, Bag] = (Counter(), Counter())
+    rows = [row for batch in batches for row in batch]
+    times = [datetime.fromisoformat(str(row["ts"])) for row in rows if row["ts"] is not None]
+    watermark = max(times, default=START - timedelta(days=900)) - 2 * MINUTE
+    of: dict[object, list[Event]] = defaultdict(list)
+    for row in rows:
+        of[row["customer"]].append(row)
+    for customer, own in of.items():
+        fails, calm = 0, False
+        timers: list[datetime] = []
+        for row in (each for each in own if each["ts"] is None):
+            found[1][(row["id"], "no time")] += 1
+        timed = sorted(
+            (datetime.fromisoformat(str(row["ts"])), int(str(row["id"])), row) for row in own if row["ts"] is not None
+        )
+        for at, number, row in [*timed, (datetime.max.replace(tzinfo=UTC), 0, {"kind": "end"})]:
+            while timers and min(timers) < at and min(timers) <= watermark:
+                due = min(timers)
+                timers.remove(due)
+                fails -= 1
+                if fails == 0 and not calm:
+                    calm = True
+                    found[1][(None, f"calm at {due:%H:%M}")] += 1
+                    timers.append(due - timedelta(days=1))
+                    fails = 1
+            if row["kind"] == "fail":
+                fails += 1
+                timers.append(at + 10 * MINUTE)
+            elif row["kind"] == "transfer" and fails >= 2:
+                found[0][(customer, at, fails)] += 1
+            elif row["kind"] == "transfer":
+                found[1][(number, "too early" if fails else None)] += 1
+    return found
+
+
+def shown(lab: Lab, name: str) -> Bag:
+    rows = [tuple(row.values()) for row in lab.rows(name)]
+    return Counter(tuple(each.astimezone(UTC) if isinstance(each, datetime) else each for each in row) for row in rows)
+
+
+def land(lab: Lab, number: int, batch: Sequence[Event]) -> None:
+    lab.land("act", f"{number:03}.json", batch)
+    assert lab.refresh("act").error is None
+    lab.clock.advance(seconds=1)
+
+
+def drawn(seed: int, count: int) -> list[list[Event]]:
+    """Rows that go on in time, some late by much, some at one time, some exactly ten minutes behind another."""
+    chance, batches, number, now = random.Random(seed), [], 0, 0.0
+    for _ in range(count):
+        batch = []
+        for _ in range(chance.randint(1, 8)):
+            number += 1
+            now += chance.choice((0, 0, 1, 3))
+            back = chance.choice((0, 0, 0, 1, 10, 25))
+            minutes = None if chance.random() < 0.06 else now - back
+            kind = chance.choice(("fail", "fail", "transfer", "other"))
+            batch.append(event(number, chance.choice(("a", "b", None)), kind, minutes))
+        batches.append(batch)
+    return batches
+
+
+def test_every_version_equals_a_replay_of_all_rows(python_lab: Lab) -> None:
+    lab = python_lab
+    lab.files("act", EVENTS, primary_key=["id"])
+    declare(lab, "takeover", TAKEOVER)
+    batches = drawn(3, 9)
+    strategies = []
+    for number in range(len(batches)):
+        land(lab, number, batches[number])
+        for name, expected in zip(("takeover", "refused"), takeovers(batches[: number + 1]), strict=True):
+            if number == 5:
+                # Whatever is kept beside the tables may go.
+                shutil.rmtree(lab.settings.state / "timers")
+            result = lab.refresh(name)
+            assert result.error is None, result.error
+            assert shown(lab, name) == expected, (number, name)
+            strategies.append(result.strategy)
+    assert set(strategies[2:]) <= {"keys", "noop"}, strategies
+    assert lab.verify("takeover").equal
+    assert lab.verify("refused").equal
+
+
+def test_crashes_restarts_and_restores_give_the_same_tables(python_lab: Lab) -> None:
+    lab = python_lab
+    tables = lab.runtime.python_tables
+    lab.files("act", EVENTS, primary_key=["id"])
+    declare(lab, "takeover", TAKEOVER)
+    batches = drawn(11, 5)
+    for number, point in enumerate(("table-timers-kept", "table-writing", "table-after-commit", "table-before-commit")):
+        land(lab, number, batches[number])
+        for name in ("takeover", "refused"):
+            # A refresh that finds nothing to write passes some of the points.
+            with contextlib.suppress(Crash), lab.crash_at(point):
+                lab.refresh(name)
+            if number == 1:
+                lab.restart(lose_control_store=True)
+                lab.runtime.python_tables = tables
+        if number == 2:
+            lab.create_savepoint("calm")
+    expected = takeovers(batches[:4])
+    for name, rows in zip(("takeover", "refused"), expected, strict=True):
+        assert lab.refresh(name).error is None
+        assert shown(lab, name) == rows, name
+    lab.restore_savepoint("calm")
+    land(lab, 4, batches[4])
+    for name, rows in zip(("takeover", "refused"), takeovers(batches), strict=True):
+        assert lab.refresh(name).error is None
+        assert shown(lab, name) == rows, name
+        assert lab.verify(name).equal
+
+
+def test_only_the_keys_whose_timers_are_due_are_replayed(python_lab: Lab) -> None:
+    lab = python_lab
+    lab.files("act", EVENTS, primary_key=["id"])
+    declare(
+        lab,
+        "silence",
+        """
+        from datetime import timedelta
+
+        import freshline
+
+        LONG = timedelta(minutes=5)
+
+
+        @freshline.process(
+            reads="act", keys="customer", order=("ts", "id"), columns="customer STRING, since TIMESTAMP",
+            primary_key="customer",
+        )
+        class Silence:
+            def row(self, row, out):
+                self.last = row
+                out.timer(row.ts + LONG)
+
+            def timer(self, at, out):
+                if at - self.last.ts >= LONG:
+                    out.emit(self.last.customer, since=self.last.ts)
+        """,
+    )
+    land(lab, 0, [event(1, "a", "x", 0), event(2, "b", "x", 4)])
+    assert lab.refresh("silence").rows_out == 0
+    # The watermark comes to 5 minutes exactly: that of a is due, that of b is not.
+    land(lab, 1, [event(3, "c", "x", 7)])
+    result = lab.refresh("silence")
+    assert (result.strategy, result.error) == ("keys", None)
+    assert [row["customer"] for row in lab.rows("silence")] == ["a"]
+    assert lab.refresh("silence").strategy == "noop"
+    explained = lab.explain("silence")
+    assert explained.strategies == {"keys"}
+    assert "timers" in str(explained)
+    # A late row takes the silence back, and the watermark brings it again.
+    land(lab, 2, [event(4, "a", "x", 1)])
+    assert lab.refresh("silence").strategy == "keys"
+    assert lab.rows("silence") == []
+    land(lab, 3, [event(5, "c", "x", 8)])
+    assert lab.refresh("silence").strategy == "keys"
+    assert [row["since"].astimezone(UTC) for row in lab.rows("silence")] == [START + MINUTE]
+    assert lab.verify("silence").equal
+
+
+def test_updates_and_deletes_of_a_table_replay_their_keys(python_lab: Lab) -> None:
+    lab = python_lab
+    lab.source("visit", "id BIGINT, `who-is` STRING, Nr INT, price DECIMAL(6,2), tags MAP<STRING, INT>")
+    declare(
+        lab,
+        "rising",
+        """
+        import freshline
+
+
+        @freshline.process(
+            reads="visit", keys=["WHO-is"], order=["nr"], columns="id BIGINT, least DECIMAL(6,2), n DOUBLE",
+            constraints={"cheap": ("least < 100", "DROP ROW")},
+        )
+        class Rising:
+            least = None
+
+            def row(self, row, out):
+                if row.price is not None and (self.least is None or row.price > self.least):
+                    self.least = row.price
+                    out.emit(None if row.Nr is None else 7, self.least, float("nan"))
+        """,
+    )
+
+    def expected() -> Bag:
+        rows: dict[object, list[dict[str, Any]]] = defaultdict(list)
+        for row in lab.sql("SELECT id, `who-is` AS who, Nr AS nr, price FROM visit"):
+            rows[row["who"]].append(row)
+        found: Bag = Counter()
+        for own in rows.values():
+            least = None
+            for row in sorted(own, key=lambda each: (each["nr"] is not None, each["nr"] or 0, each["id"])):
+                if row["price"] is not None and (least is None or row["price"] > least):
+                    least = row["price"]
+                    if least < 100:
+                        found[(None if row["nr"] is None else 7, least)] += 1
+        return found
+
+    lab.sql(
+        "INSERT INTO visit VALUES (1, 'a', 1, 5, NULL), (2, 'a', 2, 7, map('x', 1)), (3, NULL, NULL, 5, NULL), "
+        "(4, 'b', 1, 5, NULL), (5, 'b', 2, 500, NULL)"
+    )
+    assert lab.refresh("rising").error is None
+    for statement in (
+        "UPDATE visit SET price = 6 WHERE id = 1",
+        "DELETE FROM visit WHERE id = 2",
+        "INSERT INTO visit VALUES (6, NULL, NULL, 9, NULL), (7, 'b', 1, 5, NULL)",
+        "UPDATE visit SET `who-is` = 'c' WHERE `who-is` IS NULL",
+        "DELETE FROM visit",
+    ):
+        lab.sql(statement)
+        result = lab.refresh("rising")
+        # Where rows only change their key, none of the table does.
+        assert (result.error, result.strategy) == (None, "noop" if "'c'" in statement else "keys"), result.reason
+        assert Counter((row["id"], row["least"]) for row in lab.rows("rising")) == expected(), statement
+        assert lab.verify("rising").equal
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "said"),
+    [
+        ("1 // row.n", "PROCESS_FAILED", "`row` raises ZeroDivisionError"),
+        ("out.emit(row.k, '5')", "PROCESS_FAILED", "puts out n = '5': it is a str, and has to be an int"),
+        ("out.emit(row.k)", "PROCESS_FAILED", "puts out 1 values"),
+        ("out.emit('other', 1)", "PROCESS_FAILED", "not that of the key"),
+        ("out.emit(row.k, 1, to=str(row.n))", "PROCESS_FAILED", "Outputs are: none"),
+        ("out.timer(row.n)", "PROCESS_FAILED", "no method `timer"),
+        ("raise SystemExit(row.k)", "PROCESS_FAILED", "raises SystemExit: c"),
+        ("[None for _ in iter(int, 1)]", "PYTHON_LIMIT", "takes longer than 2 seconds for the key {k: 'c'}"),
+        ("' ' * 10**12", "PYTHON_LIMIT", "takes more than"),
+    ],
+)
+def test_a_class_that_fails_fails_its_own_table_with_the_key(python_lab: Lab, body: str, code: str, said: str) -> None:
+    lab = python_lab
+    lab.source("ev", "k STRING, n INT")
+    lab.sql("INSERT INTO ev VALUES ('c', 0)")
+    declare(
+        lab,
+        "failing",
+        f"""
+        import freshline
+
+
+        @freshline.process(
+            reads="ev", keys=["k"], order=["n"], columns="k STRING, n INT", options={{"python.time-limit": "2 seconds"}}
+        )
+        class Failing:
+            def row(self, row, out):
+                {body}
+        """,
+    )
+    result = lab.refresh("failing")
+    assert result.error is not None
+    assert result.error.code == code, result.error
+    assert said in result.error.message
+    assert "'c'" in result.error.message
+    lab.declare("CREATE MATERIALIZED TABLE plain FRESHNESS = INTERVAL '1' HOUR AS SELECT k FROM ev")
+    assert lab.refresh("plain").error is None

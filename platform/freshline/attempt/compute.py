@@ -14,6 +14,7 @@ from freshline.declare.names import TableName
 from freshline.declare.query import LookupJoin, PythonQuery, SqlQuery
 from freshline.declare.spec import TableSpec
 from freshline.errors import DuplicateKeyError, LookupKeyError
+from freshline.keyed.batches import TIMER
 from freshline.plan.partition import Interval
 from freshline.query.query import read_query
 from freshline.query.select_list import groups_by
@@ -87,11 +88,19 @@ def compute_whole(
     if isinstance(spec.query, PythonQuery):
         assert runtime.python_tables is not None, "tables in Python need the engine's worker"
         view = runtime.python_tables.compute(spec, list(pins.values()), cancellation)
-        return checked(as_stored(spark.table(f"global_temp.{view}"), spec)), view
+        return checked(table_rows(spark.table(f"global_temp.{view}"), spec)), view
     shadow_inputs(whole_inputs(spark, spec, pins))
     if spec.merge is not None:
         return as_stored(fold_all(spark, spec), spec), None
     return checked(run_before_constraints(spark, spec, pins)), None
+
+
+def table_rows(made: DataFrame, spec: TableSpec) -> DataFrame:
+    """The rows of a table in Python among those that its code made; the others say when a key's next timer is due."""
+    process = spec.query.process if isinstance(spec.query, PythonQuery) else None
+    if process is not None:
+        made = made.where(F.col(TIMER).isNull()).select(*[F.col(quoted(name)) for name in process.names])
+    return as_stored(made, spec)
 
 
 def check_lookups(runtime: Runtime, spark: SparkSession, spec: TableSpec, pins: Mapping[TableName, Pinned]) -> None:

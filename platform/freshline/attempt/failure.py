@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import errno
+import json
 import re
 
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors import AnalysisException, ParseException, PySparkException
 
 from freshline.declare.as_of_joins import DUPLICATE
-from freshline.declare.query import SqlQuery
+from freshline.declare.query import PythonQuery, SqlQuery
 from freshline.declare.spec import Spec, TableSpec
 from freshline.errors import (
     AsOfDuplicateError,
@@ -22,12 +23,15 @@ from freshline.errors import (
     PatternError,
     PatternExpressionError,
     PatternSkipError,
+    ProcessFailedError,
+    PythonLimitError,
     QueryError,
     RefreshError,
     RequestError,
     SourceError,
     StorageError,
 )
+from freshline.keyed.batches import PROCESS_ERROR
 from freshline.refresh.cancellation import Cancellation
 from freshline.refresh.matching import MATCH_ERROR
 
@@ -53,6 +57,8 @@ CAUSE = re.compile(r"^Caused by: .*?(\[(?!DELTA_|INTERNAL_ERROR|TASK_)[A-Z][A-Z0
 TWO_VERSIONS = re.compile(rf"{DUPLICATE} (\d+) (\{{.*\}})")
 # What the function behind MATCH_RECOGNIZE says of the rows.
 MATCHED = re.compile(rf"MatchError: {MATCH_ERROR}(PATTERN_\w+) (.*)")
+# What a class of freshline.process did wrong, as JSON.
+PROCESSED = re.compile(rf"ProcessFailed: {PROCESS_ERROR}(\{{.*\}})")
 # All that py4j says of a call during which the JVM was killed.
 NO_ANSWER = re.compile(r"An error occurred while calling \S+\s*")
 
@@ -80,7 +86,12 @@ def translate(error: Exception, spec: Spec, cancellation: Cancellation) -> Fresh
     if isinstance(error, AnalysisException | ParseException):
         return QueryError(f"Spark refuses the query: {_sentence(text)}", where=_place(spec, text))
     if isinstance(error, PySparkException | Py4JError):
-        return _two_versions(spec, text) or _pattern(spec, text) or _failed_query(error, spec, text)
+        return (
+            _two_versions(spec, text)
+            or _pattern(spec, text)
+            or _process(spec, text)
+            or _failed_query(error, spec, text)
+        )
     return RefreshError(f"{type(error).__name__}: {_sentence(text)}", where=where)
 
 
@@ -128,6 +139,24 @@ def _pattern(spec: Spec, text: str) -> PatternError | None:
     return PatternExpressionError(
         f"a condition of DEFINE on the rows matched so far compares or adds what cannot be: {told}. Cast one of them.",
         where=where,
+    )
+
+
+def _process(spec: Spec, text: str) -> ProcessFailedError | PythonLimitError | None:
+    """The error for what a class of `freshline.process` did wrong for a key."""
+    found = PROCESSED.search(text)
+    if found is None or not isinstance(spec, TableSpec) or not isinstance(spec.query, PythonQuery):
+        return None
+    try:
+        told = json.loads(found[1])
+    except json.JSONDecodeError:
+        return None
+    query = spec.query
+    where = f"{query.path}:{told['line'] or spec.written_at.line}"
+    if told["code"] == PythonLimitError.code:
+        return PythonLimitError(str(spec.name), query.function, told["sentence"], where=where)
+    return ProcessFailedError(
+        f"the class {query.function} of {spec.name}: {told['sentence']}. Correct it.", where=where
     )
 
 

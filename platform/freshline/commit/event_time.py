@@ -112,9 +112,9 @@ def closing_of(
 ) -> Closing | None:
     """The windows of a table with EMIT FINAL that are closed at these positions of its inputs and not in its receipt.
 
-    None for a table without such windows.
+    For a table with timers, between which watermarks they run. None for a table with neither.
     """
-    if not spec.closes_windows:
+    if not spec.follows_watermark:
         return None
     inputs = []
     for name in spec.driving:
@@ -124,7 +124,7 @@ def closing_of(
     ends = spec.query.ends if isinstance(spec.query, SqlQuery) and spec.final is not None else None
     if ends is not None and spec.final is not None:
         ends = (ends[0] + spec.final.lateness, ends[1])
-    return Closing.between(None if receipt is None else receipt.closed_until, least_watermark(inputs).at, ends)
+    return Closing.between(None if receipt is None else receipt.watermark_read, least_watermark(inputs).at, ends)
 
 
 def _has_watermark(specs: Mapping[TableName, Spec], spec: Spec) -> bool:

@@ -25,6 +25,14 @@ class QueryText:
 
 
 @dataclass(frozen=True)
+class ProcessOutput:
+    """An output of a class as it was written: its table, and what makes the rows."""
+
+    name: TableName
+    query: PythonQuery
+
+
+@dataclass(frozen=True)
 class TableClauses:
     """A materialized table as its header says it; `mode` is the word after REFRESH_MODE, in upper case."""
 
@@ -42,6 +50,7 @@ class TableClauses:
     options: Mapping[str, Written[str]] = field(default_factory=dict)
     final: Written[Final] | None = None
     side_outputs: tuple[Written[SideOutput], ...] = ()
+    process_outputs: tuple[ProcessOutput, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -92,7 +92,8 @@ def own_modules(root: Path, file: Path, text: str) -> dict[str, str]:
 def code_hash(root: Path, file: Path, text: str) -> str:
     """The sum of what the table computes: the file and the project's modules that it imports.
 
-    Comments, blank lines and the arguments of `freshline.table` are left out: another freshness is not another table.
+    Comments, blank lines and the arguments of `freshline.table` and `freshline.process` are left out: another freshness
+    is not another table.
     """
     parts = {".": _without_comments(_without_decorators(text))}
     parts.update({path: _without_comments(source) for path, source in own_modules(root, file, text).items()})
@@ -232,7 +233,7 @@ def _files_of(root: Path, parts: list[str]) -> Iterator[Path]:
 
 
 def _without_decorators(text: str) -> str:
-    """The text without the decorators that are called `table`, as in `@freshline.table(..)`."""
+    """The text without the decorators that are called `table` or `process`, as in `@freshline.table(..)`."""
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError):
@@ -240,11 +241,11 @@ def _without_decorators(text: str) -> str:
     lines = io.BytesIO(text.encode()).readlines()
     spans: list[tuple[int, int, int, int]] = []
     for node in tree.body:
-        if isinstance(node, ast.FunctionDef):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
             for decorator in node.decorator_list:
                 called = decorator.func if isinstance(decorator, ast.Call) else decorator
                 name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
-                if name == "table":
+                if name == ("table" if isinstance(node, ast.FunctionDef) else "process"):
                     end_line, end = decorator.end_lineno or decorator.lineno, decorator.end_col_offset or 0
                     spans.append((decorator.lineno - 1, decorator.col_offset, end_line - 1, end))
     for first, start, last, end in reversed(spans):

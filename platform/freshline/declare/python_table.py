@@ -1,4 +1,4 @@
-"""Declarations in Python: the decorator `freshline.table`, and `freshline.source`.
+"""Declarations in Python: the decorators `freshline.table` and `freshline.process`, and `freshline.source`.
 
 A call only notes what it was given. The notes are read, and judged by the same rules as SQL, when the file is
 read as a declaration; a file that is imported by anything else declares nothing and changes nothing.
@@ -11,21 +11,23 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from types import FrameType, FunctionType
 from typing import Any, TypeVar, overload
 
-from freshline.declare.clauses import QueryText, SourceClauses, TableClauses
+from freshline.declare.clauses import ProcessOutput, QueryText, SourceClauses, TableClauses
 from freshline.declare.freshness import Freshness, parse_seconds
 from freshline.declare.location import Location, Written
 from freshline.declare.names import PART, TableName
+from freshline.declare.process import Process, clock_calls, named_outputs
 from freshline.declare.query import PythonInput, PythonQuery
 from freshline.declare.rules import Problems, declaration_error
 from freshline.declare.spec import Constraint, Downstream, OnViolation, Watermark
 from freshline.errors import DeclarationError
 
 F = TypeVar("F", bound=Callable[..., Any])
+C = TypeVar("C", bound=type)
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ class Input:
 
 @dataclass(frozen=True)
 class Note:
-    """What one call of `freshline.table` or `freshline.source` was given, and where."""
+    """What one call of `freshline.table`, `freshline.process` or `freshline.source` was given, and where."""
 
     kind: str
     line: int
@@ -165,6 +167,61 @@ def table(
     return decorate
 
 
+def process(
+    *,
+    reads: str,
+    keys: str | Sequence[str],
+    order: str | Sequence[str],
+    columns: str,
+    outputs: Mapping[str, str] | None = None,
+    name: str | None = None,
+    freshness: timedelta | str | None = None,
+    primary_key: str | Sequence[str] = (),
+    partitioned_by: str | Sequence[str] = (),
+    cluster_by: str | Sequence[str] = (),
+    watermark: tuple[str, timedelta | str] | None = None,
+    constraints: Mapping[str, str | tuple[str, str]] | None = None,
+    comment: str | None = None,
+    mode: str | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Callable[[C], C]:
+    """Declare a materialized table by a class that is given the rows of one key after the other, in an order.
+
+    An instance is made for each key. Its method `row(self, row, out)` is called for each row of `reads` with the key,
+    sorted by the columns in `order`, and `out.emit(..)` puts out a row of the table. With a method
+    `timer(self, at, out)`, `out.timer(at)` has it called at a time of events: behind the rows of that time, once the
+    watermark of the input has come to it.
+
+    `columns` are those of the table, as "customer STRING, at TIMESTAMP". `outputs` are further tables with their
+    columns, by name: `out.emit(.., to="refused")` puts a row out there. `name` is by default that of the file. The
+    other arguments are those of `freshline.table`.
+    """
+    given = {
+        "reads": reads,
+        "keys": keys,
+        "order": order,
+        "columns": columns,
+        "outputs": outputs,
+        "name": name,
+        "freshness": freshness,
+        "primary_key": primary_key,
+        "partitioned_by": partitioned_by,
+        "cluster_by": cluster_by,
+        "watermark": watermark,
+        "constraints": constraints or {},
+        "comment": comment,
+        "mode": mode,
+        "options": options or {},
+    }
+    line = _calling_line()
+
+    def decorate(decorated: C) -> C:
+        _note(Note("process", line, given, decorated))
+        return decorated
+
+    return decorate
+
+
 def source(
     *,
     columns: str,
@@ -236,7 +293,10 @@ class _NoteReader:
     def table(self, default_name: TableName, code_hash: str) -> TableClauses | None:
         given = self.note.given
         query: QueryText | PythonQuery | None
-        if self.note.function is None:
+        outputs: tuple[ProcessOutput, ...] = ()
+        if self.note.kind == "process":
+            query, outputs = self.process(code_hash)
+        elif self.note.function is None:
             query = self.query_text(given["query"])
         elif given["query"] is not None:
             self.refuse("freshline.table takes a query or decorates a function, not both.")
@@ -260,6 +320,7 @@ class _NoteReader:
             watermark=self.watermark(),
             constraints=self.constraints(),
             options=self.options(),
+            process_outputs=outputs,
         )
 
     def source(self, default_name: TableName) -> SourceClauses | None:
@@ -321,7 +382,8 @@ class _NoteReader:
     def name(self, default_name: TableName) -> TableName | None:
         given, function = self.note.given["name"], self.note.function
         if given is None:
-            return TableName(default_name.namespace, function.__name__) if function else default_name
+            is_function = function is not None and self.note.kind == "table"
+            return TableName(default_name.namespace, function.__name__) if is_function and function else default_name
         try:
             return TableName.parse(str(given))
         except ValueError as error:
@@ -344,6 +406,100 @@ class _NoteReader:
             if isinstance(node, ast.Constant) and node.value == text:
                 return node.lineno
         return self.note.line
+
+    def process(self, code_hash: str) -> tuple[PythonQuery | None, tuple[ProcessOutput, ...]]:
+        """How the class makes the rows of the table, and of each of its outputs."""
+        made, given = self.note.function, self.note.given
+        if not isinstance(made, type) or made.__qualname__ != made.__name__ or not callable(getattr(made, "row", None)):
+            self.refuse(
+                "freshline.process decorates a class at the top level of its file, with a method `row(self, row, out)`."
+            )
+            return None, ()
+        self.check_code(made.__name__)
+        keys, order = self.names("keys"), self.names("order")
+        try:
+            read = TableName.parse(str(given["reads"]))
+        except ValueError as error:
+            self.problems.add("NAME", f"reads: {error}", self.at)
+            return None, ()
+        if keys is None:
+            self.refuse("keys names no column. Name those by which rows belong together.")
+        if order is None:
+            self.problems.add("PROCESS_ORDER", "order names no column. Name those by which rows are sorted.", self.at)
+        columns = self.columns_of("columns", given["columns"])
+        outputs = self.outputs()
+        if keys is None or order is None or columns is None:
+            return None, ()
+        for name, called in named_outputs(self.text, made.__name__):
+            if called.lower() not in {each.lower() for each in outputs}:
+                known = ", ".join(outputs) or "none"
+                self.problems.add(
+                    "SIDE_OUTPUT",
+                    f"a row is put out to {called!r}. Outputs are: {known}. Declare it in `outputs`.",
+                    Location(self.at.path, name),
+                )
+        whole = Process(
+            keys.value, order.value, columns, tuple(outputs), has_timer=callable(getattr(made, "timer", None))
+        )
+        query = PythonQuery(
+            self.at.path, made.__name__, (PythonInput("rows", read),), code_hash, ((read, whole.keys),), process=whole
+        )
+        beside = tuple(
+            ProcessOutput(table, replace(query, process=replace(whole, columns=own, output=name)))
+            for name, (table, own) in outputs.items()
+        )
+        return query, beside
+
+    def check_code(self, name: str) -> None:
+        """That the class asks no clock and no chance."""
+        for line, called in clock_calls(self.text, name):
+            self.problems.add(
+                "PROCESS_CLOCK",
+                f"{called}() gives another value each time, and a late row replays its key. Take times from the rows, "
+                "as in `out.timer(row.at + timedelta(minutes=10))`: a timer runs when the watermark has come to it.",
+                Location(self.at.path, line),
+            )
+
+    def outputs(self) -> dict[str, tuple[TableName, tuple[tuple[str, str], ...]]]:
+        """The tables beside the main one, and their columns, by the names that `emit` calls them."""
+        given = self.note.given["outputs"] or {}
+        if not isinstance(given, Mapping):
+            self.refuse(
+                f"outputs is {given!r}. It is a mapping of names to columns, such as {{'refused': 'id BIGINT'}}."
+            )
+            return {}
+        found: dict[str, tuple[TableName, tuple[tuple[str, str], ...]]] = {}
+        for name, text in given.items():
+            columns = self.columns_of(f"outputs[{name!r}]", text)
+            try:
+                table = TableName.parse(str(name))
+            except ValueError as error:
+                self.problems.add("SIDE_OUTPUT", f"outputs: {error}", self.at)
+                continue
+            if str(name).lower() in {each.lower() for each in found}:
+                self.problems.add("SIDE_OUTPUT", f"outputs names {name} twice. Name it once.", self.at)
+            elif columns is not None:
+                found[str(name)] = (table, columns)
+        return found
+
+    def columns_of(self, what: str, text: object) -> tuple[tuple[str, str], ...] | None:
+        """Columns with their types, as in CREATE SOURCE but without everything else that may stand there."""
+        from freshline.declare.statement import read_columns
+        from freshline.declare.tokens import Text
+
+        written = self.query_text(text, what)
+        if written is None:
+            return None
+        try:
+            found = read_columns(Text(written.text, self.at.path, written.line))
+        except DeclarationError as error:
+            self.problems.extend(error)
+            return None
+        others = found.primary_key or found.watermark or found.constraints
+        if others or not found.columns or any(column.value.metadata is not None for column in found.columns):
+            self.refuse(f"{what} has columns with their types only, such as 'id BIGINT, at TIMESTAMP'.")
+            return None
+        return tuple((column.value.name, column.value.type) for column in found.columns)
 
     def function(self, function: Callable[..., Any], code_hash: str) -> PythonQuery | None:
         if not isinstance(function, FunctionType) or function.__qualname__ != function.__name__:
@@ -503,8 +659,8 @@ def one_note(notes: Sequence[Note], path: str) -> Note:
     if not notes:
         raise declaration_error(
             "NO_DECLARATION",
-            "the file declares nothing. Decorate a function with @freshline.table, call freshline.table(query=..) or "
-            "freshline.source(..), or begin the name of the file with an underscore.",
+            "the file declares nothing. Decorate a function with @freshline.table or a class with @freshline.process, "
+            "call freshline.table(query=..) or freshline.source(..), or begin the name of the file with an underscore.",
             Location(path, 1),
         )
     if len(notes) > 1:

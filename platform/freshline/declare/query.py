@@ -15,6 +15,7 @@ from freshline.declare.as_of_joins import AsOfJoin
 from freshline.declare.closing import Closing, moment
 from freshline.declare.location import Location
 from freshline.declare.names import TableName
+from freshline.declare.process import Process
 from freshline.declare.rules import declaration_error
 from freshline.errors import DeclarationError
 
@@ -217,6 +218,7 @@ class PythonQuery:
     the file and the project's own modules that it imports. `keys` are promised by the declaration: pairs of an input
     and its columns, such that rows of the result follow from the rows of inputs with the same values, and from nothing
     else; the result has the columns of the first pair. `append` is the input of which each row gives rows by itself.
+    `process` says how a class is given the rows of its one input, None for a function of DataFrames.
     """
 
     path: str
@@ -225,6 +227,7 @@ class PythonQuery:
     code_hash: str
     keys: tuple[tuple[TableName, tuple[str, ...]], ...] = ()
     append: TableName | None = None
+    process: Process | None = None
 
     @property
     def key_columns(self) -> tuple[str, ...]:
@@ -251,4 +254,5 @@ class PythonQuery:
 
     @property
     def meaning(self) -> object:
-        return [self.function, [(i.parameter, str(i.name).lower(), i.lookup) for i in self.inputs], self.code_hash]
+        meaning = [self.function, [(i.parameter, str(i.name).lower(), i.lookup) for i in self.inputs], self.code_hash]
+        return meaning if self.process is None else [*meaning, self.process.meaning]

@@ -57,9 +57,11 @@ RULES: dict[str, str] = {
     "PATTERN_EMPTY_SKIP": "AFTER MATCH SKIP TO names a row behind the one with which the match began.",
     "PATTERN_EXPRESSION": "Expressions of MATCH_RECOGNIZE are over the rows of one variable each.",
     "FINAL_INPUT": "EMIT FINAL is for rows, or windows, that the rows of log tables give and that never change.",
-    "WATERMARK_MISSING": "The windows of EMIT FINAL are made by the WATERMARK FOR column of a log table.",
+    "WATERMARK_MISSING": "Windows of EMIT FINAL, and timers, are by the WATERMARK FOR column of a log table.",
     "LATENESS": "ALLOWED LATENESS is an interval of whole seconds.",
-    "SIDE_OUTPUT": "A side output takes rows of a query in SQL whose rows are neither folded, looked up nor final.",
+    "SIDE_OUTPUT": "A side output is a declared one, of rows that are neither folded, looked up nor final.",
+    "PROCESS_ORDER": "The rows of a key come in an order of columns of the input, the time first where timers are set.",
+    "PROCESS_CLOCK": "A class of freshline.process asks no clock: its timers are times of events.",
     "DUPLICATE_ALIAS": "Inputs of one FROM have different aliases.",
     "LOOKUP": "A lookup join is an INNER or LEFT JOIN on equalities with columns of the dimension.",
     "DELTA_JOIN": "A join that is to be kept up by its changes has changes that can be followed.",
@@ -75,7 +77,7 @@ RULES: dict[str, str] = {
     "PYTHON_FILE": "A declaration in Python loads without an error.",
     "PYTHON_LIMIT": "A declaration in Python loads within the project's limits of time and memory.",
     "YAML_DECLARATION": "A table in YAML has a name, a query, and other fields only of the documented list.",
-    "PYTHON_DECLARATION": "freshline.table and freshline.source are called with the arguments that they document.",
+    "PYTHON_DECLARATION": "freshline.table, process and source are called with the arguments that they document.",
 }
 
 

@@ -245,11 +245,26 @@ class TableSpec:
         """Whether its rows are those of windows that the watermark has closed."""
         return self.final is not None and isinstance(self.query, SqlQuery) and self.query.arrived
 
+    @property
+    def has_timers(self) -> bool:
+        """Whether its rows depend on the watermark, by timers of its class."""
+        process = self.query.process if isinstance(self.query, PythonQuery) else None
+        return process is not None and process.has_timer
+
+    @property
+    def follows_watermark(self) -> bool:
+        """Whether a watermark that moves may give it other rows."""
+        return self.closes_windows or self.has_timers
+
     def at_closing(self, closing: Closing | None) -> TableSpec:
-        """The same table with a query that gives the windows between two watermarks only."""
-        if closing is None or not isinstance(self.query, SqlQuery):
+        """The same table with a query that gives the windows between two watermarks, or timers up to the second."""
+        if closing is None:
             return self
-        return replace(self, query=replace(self.query, closing=closing))
+        if isinstance(self.query, SqlQuery):
+            return replace(self, query=replace(self.query, closing=closing))
+        process = self.query.process
+        assert process is not None
+        return replace(self, query=replace(self.query, process=replace(process, until=closing.until)))
 
     @property
     def reads(self) -> tuple[TableName, ...]:

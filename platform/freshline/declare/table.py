@@ -123,7 +123,7 @@ def declare_table(clauses: TableClauses) -> Declaration:
         written_at=at,
         freshness=clauses.freshness.value if clauses.freshness else NOT_STATED,
         refresh_mode=mode,
-        columns=None,
+        columns=_declared_columns(query),
         primary_key=_value(clauses.primary_key),
         partitioned_by=_value(clauses.partitioned_by),
         cluster_by=_value(clauses.cluster_by),
@@ -155,7 +155,32 @@ def declare_table(clauses: TableClauses) -> Declaration:
     )
     lines = {**options.lines, **_lines(clauses), **_read_lines(query, at.path)}
     late = _late_rows(spec, clauses, lines)
-    return Declaration(spec, lines, (*_side_outputs(spec, clauses, lines), *([] if late is None else [late])))
+    outputs = (*_side_outputs(spec, clauses, lines), *_process_outputs(spec, clauses, lines))
+    return Declaration(spec, lines, (*outputs, *([] if late is None else [late])))
+
+
+def _process_outputs(spec: TableSpec, clauses: TableClauses, lines: Mapping[str, int]) -> Iterator[Declaration]:
+    """The tables of the outputs of a class, as fresh as the main one. Its key and constraints are not theirs."""
+    for output in clauses.process_outputs:
+        assert output.query.process is not None
+        own = {name: line for name, line in lines.items() if name in ("FRESHNESS", "REFRESH_MODE")}
+        side = replace(_bare(spec), name=output.name, query=output.query, columns=output.query.process.names)
+        comment = f"Rows that the class of {spec.name} puts out to {output.name}."
+        yield Declaration(replace(side, comment=comment, watermark=None, versions=None), own)
+
+
+def _bare(spec: TableSpec) -> TableSpec:
+    """A table that comes with another, without what is of the rows of that one."""
+    return replace(
+        spec,
+        primary_key=(),
+        partitioned_by=(),
+        cluster_by=(),
+        time_partitions=None,
+        partition_values=(),
+        constraints=(),
+        side_output_of=spec.name,
+    )
 
 
 def _side_outputs(spec: TableSpec, clauses: TableClauses, lines: Mapping[str, int]) -> Iterator[Declaration]:
@@ -168,18 +193,11 @@ def _side_outputs(spec: TableSpec, clauses: TableClauses, lines: Mapping[str, in
         output, at = written.value, Location(whole.path, written.line)
         query = parse_query(text.text, at.path, text.first_line, moved=text.moved)
         side = replace(
-            spec,
+            _bare(spec),
             name=output.name,
             query=query,
             written_at=at,
-            primary_key=(),
-            partitioned_by=(),
-            cluster_by=(),
-            time_partitions=None,
-            partition_values=(),
             comment=f"Rows that {spec.name} leaves out because {' '.join(output.condition.value.split())}.",
-            constraints=(),
-            side_output_of=spec.name,
         )
         own = {name: line for name, line in lines.items() if name in ("FRESHNESS", "REFRESH_MODE", "AS")}
         yield Declaration(side, {**own, **_read_lines(query, at.path)})
@@ -276,13 +294,23 @@ def resolve_table(
                 )
     if not isinstance(spec.query, SqlQuery):
         problems.raise_all()
-        return spec
+        return spec if spec.columns is None else _with_columns(spec, spec.columns, declaration, problems)
     try:
         columns = output_columns(spec.query, spec.written_at.path, _with_arrival(spec.query, inputs))
     except DeclarationError as error:
         problems.extend(error)
         problems.raise_all()
         raise AssertionError("an error was collected") from error
+    query = _with_versions(spec.query, spec.written_at.path, inputs, versions, problems)
+    resolved = _with_columns(replace(spec, query=query), columns, declaration, problems)
+    if spec.merge is not None:
+        _check_merge_columns(resolved, spec.query, inputs, declaration, problems)
+    problems.raise_all()
+    return resolved
+
+
+def _with_columns(spec: TableSpec, columns: tuple[str, ...], declaration: Declaration, problems: Problems) -> TableSpec:
+    """The spec with these columns of its rows, which its clauses name."""
     watermark, own_versions = spec.watermark, spec.versions
     if watermark is not None:
         (column,) = _of_query((watermark.column,), columns, "WATERMARK", "WATERMARK", declaration, problems) or ("",)
@@ -293,7 +321,6 @@ def resolve_table(
             problems.add("OPTION_VALUE", sentence, declaration.at(key))
     resolved = replace(
         spec,
-        query=_with_versions(spec.query, spec.written_at.path, inputs, versions, problems),
         columns=columns,
         watermark=watermark,
         versions=own_versions,
@@ -315,8 +342,6 @@ def resolve_table(
         spec.written_at.path,
         problems,
     )
-    if spec.merge is not None:
-        _check_merge_columns(resolved, spec.query, inputs, declaration, problems)
     problems.raise_all()
     return resolved
 
@@ -401,6 +426,12 @@ def _mode(clauses: TableClauses, problems: Problems) -> Mode | None:
             Location(clauses.written_at.path, clauses.mode.line),
         )
         return None
+
+
+def _declared_columns(query: SqlQuery | PythonQuery) -> tuple[str, ...] | None:
+    """The columns where the declaration names them; those of a query are known with its inputs."""
+    process = query.process if isinstance(query, PythonQuery) else None
+    return None if process is None else process.names
 
 
 def _value(written: Written[tuple[str, ...]] | None) -> tuple[str, ...]:

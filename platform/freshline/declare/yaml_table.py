@@ -158,6 +158,7 @@ class _Reader:
             options=options,
             final=None,
             side_outputs=(),
+            process_outputs=(),
         )
 
     def refuse(self, message: str, line: int) -> None:

@@ -21,14 +21,18 @@ from types import MappingProxyType
 from typing import Any
 from uuid import uuid4
 
+from pyspark.sql.types import StructType
+
 from freshline.declare.limited_process import EndedError, LimitedProcess, LimitError, Limits
 from freshline.declare.names import TableName
+from freshline.declare.process import Process
 from freshline.declare.query import PythonQuery
 from freshline.declare.settings import Settings
 from freshline.declare.spec import SourceSpec, TableSpec
 from freshline.errors import CancelledError, PythonLimitError, QueryError
 from freshline.refresh.cancellation import Cancellation
 from freshline.refresh.inputs import SEQ, Pinned
+from freshline.refresh.literal import quoted
 
 LOG = logging.getLogger(__name__)
 
@@ -93,9 +97,28 @@ class PythonTables:
                 else _input(item.parameter, by_name[item.name])
                 for item in query.inputs
             ],
+            **({} if query.process is None else {"process": self._process(spec, query.process)}),
         }
         with self._aside(), self._worker(query, cancellation) as worker:
             return self._compute(worker, spec, query, request, cancellation)
+
+    def _process(self, spec: TableSpec, process: Process) -> dict[str, Any]:
+        """How a class makes the rows of a table, as the worker is told."""
+        columns = StructType.fromDDL(", ".join(f"{quoted(name)} {kind}" for name, kind in process.columns))
+        return {
+            "keys": process.keys,
+            "order": process.order,
+            "columns": columns.jsonValue(),
+            "output": process.output,
+            "outputs": process.outputs,
+            "has_timer": process.has_timer,
+            "until": process.until,
+            "seconds": self._seconds(spec),
+            "memory": self._settings.python_memory,
+        }
+
+    def _seconds(self, spec: TableSpec) -> float:
+        return self._settings.python_seconds if spec.python_seconds is None else float(spec.python_seconds)
 
     def drop(self, view: str) -> None:
         """Let go of a result; one that is gone already is no mistake."""
@@ -209,7 +232,7 @@ class PythonTables:
         request: Mapping[str, Any],
         cancellation: Cancellation,
     ) -> str:
-        seconds = self._settings.python_seconds if spec.python_seconds is None else float(spec.python_seconds)
+        seconds = self._seconds(spec)
         look = _Interruption(worker.process, cancellation)
         worker.answered = False
         worker.process.send(request)

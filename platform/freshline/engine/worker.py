@@ -13,20 +13,24 @@ import queue
 import sys
 import threading
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from pyspark import cloudpickle
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame, functions
 from pyspark.sql.connect.session import SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructField, StructType, TimestampType
 
 from freshline.declare.limited_process import Channel
 from freshline.declare.python_file import load_function
 from freshline.declare.query import PythonQuery
 from freshline.errors import FreshlineError
+from freshline.keyed.batches import KEY, TIMER, replay_batches
+from freshline.keyed.batches import Process as KeyedProcess
 
 
 class Worker:
@@ -65,7 +69,11 @@ class Worker:
             )
             self._send_own_modules_by_value()
             frames = {item["parameter"]: read_input(session, item) for item in message["inputs"]}
-            result = function(**frames)
+            result: Any
+            if "process" in message:
+                result = replayed(function, frames["rows"], message["process"], str(self._root / message["path"]))
+            else:
+                result = function(**frames)
             self._send_own_modules_by_value()
             if not isinstance(result, DataFrame):
                 line = inspect.getsourcelines(function)[1]
@@ -139,6 +147,47 @@ class _ResultError(Exception):
     def __init__(self, message: str, where: str) -> None:
         self.where = where
         super().__init__(message)
+
+
+def replayed(made: Callable[[], Any], rows: DataFrame, told: Mapping[str, Any], file: str) -> DataFrame:
+    """The rows of a table that a class makes, key by key, as `freshline.keyed.batches` describes them."""
+    spelling = {name.lower(): name for name in rows.columns}
+    keys, order = ([spelling[name.lower()] for name in told[argument]] for argument in ("keys", "order"))
+    fields = {field.name: field for field in rows.schema.fields}
+    columns = StructType.fromJson(told["columns"])
+    process = KeyedProcess(
+        make=made,
+        keys=tuple(keys),
+        time=order[0],
+        columns=to_arrow_schema(columns, timezone="UTC"),
+        output=told["output"],
+        outputs=tuple(told["outputs"]),
+        has_timer=told["has_timer"],
+        until=told["until"],
+        seconds=told["seconds"],
+        memory=told["memory"],
+        file=file,
+    )
+    # Rows that are equal in the order are sorted by all columns, so that the order never follows from chance.
+    ties = [name for name in fields if name not in (*keys, *order)]
+    by = [_in_order(fields[name]) for name in (*keys, *order, *ties)]
+    sorted_rows = rows.repartition(*[functions.col(_quoted(name)) for name in keys]).sortWithinPartitions(*by)
+    made_of = StructType(
+        [
+            *(StructField(f"{KEY}{number}", fields[name].dataType) for number, name in enumerate(keys)),
+            StructField(TIMER, TimestampType()),
+            *(StructField(field.name, field.dataType) for field in columns.fields),
+        ]
+    )
+    return sorted_rows.mapInArrow(replay_batches(process), made_of)
+
+
+def _in_order(field: StructField) -> Column:
+    """A column to sort by: NULL first, and a text of what Spark does not sort."""
+    column = functions.col(_quoted(field.name))
+    if "map<" in field.dataType.simpleString() or "variant" in field.dataType.simpleString():
+        column = functions.to_json(functions.struct(column))
+    return column.asc_nulls_first()
 
 
 def read_input(session: SparkSession, item: Mapping[str, Any]) -> DataFrame:

@@ -105,6 +105,8 @@ def explain_table(
         cases.append(_case(spec, columns, f"rows added to {name}", {name: ChangeKind.APPEND}, types))
         if name not in logs:
             cases.append(_case(spec, columns, f"any change of {name}", {name: ChangeKind.MUTATE}, types))
+    if spec.has_timers:
+        cases.append(_case(spec, columns, f"the watermark of {_names(spec.driving)} passes timers", {}, types))
     if len(spec.driving) > 1:
         every = {name: ChangeKind.APPEND if name in logs else ChangeKind.MUTATE for name in spec.driving}
         cases.append(_case(spec, columns, "any change of all inputs", every, types))
@@ -127,7 +129,7 @@ def find_case(
         name: Changes(name, BEFORE, AFTER, kinds.get(name, ChangeKind.NOTHING), change_feed=True) for name in spec.reads
     }
     # Of FINAL windows the watermark decides, and in the end it passes them.
-    closing = Closing(None, 0) if spec.closes_windows else None
+    closing = Closing(None, 0) if spec.follows_watermark else None
     situation = Situation(spec, receipt, False, changes, RefreshRequest(), columns, types=types, closing=closing)
     return find_candidates(situation)
 

@@ -28,15 +28,15 @@ def check_final(spec: TableSpec, graph: Graph, problems: Problems) -> None:
             )
             return
     for name, column, at in found.read:
-        _check_time(graph, name, column, at, problems)
+        check_time(graph, name, column, at, problems)
 
 
 def _is_final(spec: SourceSpec | TableSpec) -> bool:
     return spec.is_log if isinstance(spec, SourceSpec) else spec.final is not None
 
 
-def _check_time(graph: Graph, name: TableName, column: str, at: Location, problems: Problems) -> None:
-    """That the watermark of an input is of the column by which its rows are put into windows."""
+def check_time(graph: Graph, name: TableName, column: str, at: Location, problems: Problems) -> None:
+    """That the watermark of an input is of the column by which its rows are put into windows, or timers run."""
     read = graph.spec(name)
     if isinstance(read, SourceSpec):
         own = frozenset() if read.watermark is None else frozenset({read.watermark.column.lower()})
@@ -50,8 +50,7 @@ def _check_time(graph: Graph, name: TableName, column: str, at: Location, proble
     elif column not in own:
         problems.add(
             "WATERMARK_MISSING",
-            f"rows of {name} are put into windows by {column}, and its watermark is of {' and '.join(sorted(own))}. "
-            "Put them into windows by that.",
+            f"time is {column} of {name}, and its watermark is of {' and '.join(sorted(own))}. Take that for the time.",
             at,
         )
 

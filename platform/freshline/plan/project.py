@@ -8,6 +8,7 @@ from pathlib import Path
 from freshline.declare.graph import Graph
 from freshline.declare.merge import Merge
 from freshline.declare.project import read_project
+from freshline.declare.query import PythonQuery
 from freshline.declare.registry import ExtensionError, find_strategy
 from freshline.declare.rules import Problems
 from freshline.declare.settings import Settings
@@ -45,6 +46,10 @@ def check_promises(graph: Graph) -> None:
             from freshline.plan.final import check_final
 
             check_final(spec, graph, problems)
+        if isinstance(spec.query, PythonQuery) and spec.query.process is not None:
+            from freshline.plan.process import check_process
+
+            check_process(spec, graph, problems)
         if spec.merge is not None and spec.merge.upstream_deletes == "ignore":
             _check_ignored(spec, spec.merge, problems)
     problems.raise_all()

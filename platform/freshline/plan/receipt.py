@@ -63,7 +63,8 @@ class Receipt:
     with a watermark knows of its events after this batch. `watermark` is read only: earlier commits wrote the watermark
     before the batch there, by the column that it is of. `closed_until` is the watermark up to which a table with EMIT
     FINAL has the rows of windows, None where it has none or no windows. `promise` is the promise of a function in
-    Python that was tried on its rows, empty for none.
+    Python that was tried on its rows, empty for none. `timers_until` is the watermark up to which a class of
+    `freshline.process` has had its timers, None where it has none or there was no watermark.
     """
 
     table: TableName
@@ -98,6 +99,12 @@ class Receipt:
     event_time: EventTime | None = None
     closed_until: datetime | None = None
     promise: str = ""
+    timers_until: datetime | None = None
+
+    @property
+    def watermark_read(self) -> datetime | None:
+        """The watermark that the rows follow from, of windows or of timers."""
+        return self.closed_until or self.timers_until
 
     @property
     def has_partition_positions(self) -> bool:

@@ -157,7 +157,8 @@ class Situation:
     they are known. `lookups_due` says that rows which missed their dimension are to be looked up again. `types` are
     those of the columns of inputs, in lower case, where they are known. `redefined` is what changed in the declaration,
     where that can be taken up. `gaps` are the stretches of time that the table should have by now and does not.
-    `closing` are the windows that are closed and not written, None for a table without FINAL windows.
+    `closing` are the windows that are closed and not written, or the watermarks between which timers run; None for a
+    table with neither.
     """
 
     spec: TableSpec
@@ -177,6 +178,12 @@ class Situation:
         """The inputs that drive the table and changed."""
         driving = {name: self.changes[name] for name in self.spec.driving}
         return {name: changes for name, changes in driving.items() if changes.kind is not ChangeKind.NOTHING}
+
+    @property
+    def timers_due(self) -> bool:
+        """Whether the watermark moved since the timers of the table ran."""
+        closing = self.closing
+        return self.spec.has_timers and closing is not None and closing.until not in (None, closing.after)
 
     @property
     def query(self) -> Query:

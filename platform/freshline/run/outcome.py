@@ -96,6 +96,7 @@ def receipt_of(attempt: Attempt, work: Work, step: Step, seconds: float, backfil
     `seconds` went by until the rows were computed.
     """
     spec, pins, previous = attempt.spec, attempt.pins, attempt.receipt
+    until = None if attempt.closing is None else attempt.closing.until_time
     moves = (
         not work.adopts_definition
         and work.whole
@@ -134,8 +135,9 @@ def receipt_of(attempt: Attempt, work: Work, step: Step, seconds: float, backfil
         planned=attempt.planned,
         # Rows of others stay beside what is only added or replaced. With FROM NOW all that is there is kept.
         foreign=attempt.foreign and work.strategy != Strategy.FULL and not work.adopts_definition,
-        closed_until=None if attempt.closing is None else attempt.closing.until_time,
+        closed_until=until if spec.closes_windows else None,
         promise=_promise(spec, previous, work),
+        timers_until=until if spec.has_timers else None,
     )
 
 

@@ -151,8 +151,8 @@ def _verify(
         newest = read_newest(path)
         if newest is None or newest.receipt is None:
             return Verification(name, False, 0, 0, 0, None, 0.0, error="NO_VERSION: the table has no version yet")
-        if spec.closes_windows:
-            spec = spec.at_closing(Closing.between(None, newest.receipt.closed_until))
+        if spec.follows_watermark:
+            spec = spec.at_closing(Closing.between(None, newest.receipt.watermark_read))
         try:
             read = [path, *(runtime.warehouse.location(runtime.graph.spec(each)) for each in spec.reads)]
             with (
@@ -239,7 +239,7 @@ def _expected(
         return _at_spans(runtime, spark, spec, receipt, only)
     pins = pin_at(runtime, spec, receipt.positions)
     rows, view = compute_whole(runtime, spark, spec, pins, cancellation)
-    if isinstance(query, PythonQuery) and query.promise:
+    if isinstance(query, PythonQuery) and query.promise and query.process is None:
         # Rows that constraints leave out are no matter of the promise.
         with ExitStack() as held:
             made = as_stored(spark.table(f"global_temp.{view}"), spec)

@@ -72,6 +72,8 @@ class AppendStrategy(RefreshStrategy):
 
 def _of_function(query: PythonQuery, situation: Situation) -> AppendOfFunction | Reason:
     """The step of a table in Python, by the promise of its declaration."""
+    if query.process is not None:
+        return Reason("UNSUPPORTED", "a key is replayed as a whole")
     if query.append is None:
         return Reason("UDF_NOT_DECLARED", "append")
     if situation.receipt is not None and situation.receipt.promise != query.promise:

@@ -19,12 +19,14 @@ from freshline.attempt.compute import check_key, check_lookups, compute_whole, i
 from freshline.attempt.functions import Function
 from freshline.attempt.pending_lookups import look_up
 from freshline.attempt.spans import wanted_end, within
+from freshline.attempt.timers import keep_waiting, waiting_of_all
 from freshline.commit.delta_log import count_rows, exists, newest_version, open_table
 from freshline.commit.write import apply_changes, create_table, overwrite_table
 from freshline.declare.names import TableName
 from freshline.declare.query import PythonQuery
 from freshline.plan.disk import history_seconds
 from freshline.plan.partition import Span, put_span
+from freshline.plan.receipt import Receipt
 from freshline.plan.result import Strategy
 from freshline.plan.step import Full
 from freshline.refresh.fold import as_stored, read_before_constraints, without_constraints
@@ -56,12 +58,17 @@ def full(attempt: Attempt, step: Full) -> Work:
     # With retries of lookups the rows are those that met their dimension, or gave up: they are judged below.
     constraint_check = None if spec.lookup_attempts else checked
     rows, view = compute_whole(runtime, spark, spec, inputs, attempt.cancellation, constraint_check=constraint_check)
+    waiting: DataFrame | None = None
     if view is not None and runtime.python_tables is not None:
         attempt.held.callback(runtime.python_tables.drop, view)
-        if isinstance(spec.query, PythonQuery) and spec.query.promise and _is_untried(attempt, spec.query):
+        made = spark.table(f"global_temp.{view}")
+        if spec.has_timers:
+            # It is read twice, for the rows and for the timers.
+            waiting = waiting_of_all(attempt, attempt.hold(made))
+        elif _is_untried(attempt):
             # Rows that constraints leave out are no matter of the promise.
-            made = as_stored(spark.table(f"global_temp.{view}"), spec)
-            Function(runtime, spark, spec, inputs, attempt.held, attempt.cancellation).try_promise(made)
+            function = Function(runtime, spark, spec, inputs, attempt.held, attempt.cancellation)
+            function.try_promise(as_stored(made, spec))
     check_lookups(runtime, spark, spec, inputs)
     rejected = 0
     looked_up = None
@@ -80,8 +87,14 @@ def full(attempt: Attempt, step: Full) -> Work:
     counts = {name: count_rows(pinned.path, pinned.position.version) for name, pinned in inputs.items()}
     rows_in = sum(counts[name] or 0 for name in spec.driving)
     write = _write_of_difference(attempt, rows) or _write_of_all(attempt, rows, counts)
+
+    def write_all(new: Receipt) -> None:
+        if waiting is not None:
+            keep_waiting(attempt, waiting, new)
+        write(receipt=new)
+
     return Work(
-        lambda new: write(receipt=new),
+        write_all,
         Strategy.FULL,
         step.reason,
         rows_in,
@@ -94,9 +107,11 @@ def full(attempt: Attempt, step: Full) -> Work:
     )
 
 
-def _is_untried(attempt: Attempt, query: PythonQuery) -> bool:
+def _is_untried(attempt: Attempt) -> bool:
     """Whether the promise of a function was not tried on rows of this declaration yet."""
-    receipt = attempt.receipt
+    receipt, query = attempt.receipt, attempt.spec.query
+    if not isinstance(query, PythonQuery) or not query.promise or query.process is not None:
+        return False
     return receipt is None or receipt.fingerprint != attempt.spec.fingerprint or receipt.promise != query.promise
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from freshline.declare.names import TableName
+from freshline.declare.process import Process
 from freshline.declare.query import PythonQuery
 from freshline.declare.spec import DeltaJoin, TableSpec
 from freshline.plan.changes import ChangeKind
@@ -77,16 +78,41 @@ class KeysOfFunction(Step):
         return self.columns
 
 
+@dataclass(frozen=True)
+class KeysOfProcess(Step):
+    """Replay the keys whose rows changed or whose timers are due, and write the rows that differ.
+
+    `input` is what the class is given, `columns` are the key's there.
+    """
+
+    input: TableName
+    columns: tuple[str, ...]
+    reason: Reason
+
+    computed_by = "freshline.strategies.keys.process:refresh_keys_of_process"
+    strategy = Strategy.KEYS
+    activity = "replaying affected keys"
+    reads_changes = True
+    is_priced = True
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return self.columns
+
+
 class KeysStrategy(RefreshStrategy):
     """The rows of affected keys are computed again, and those that differ are written."""
 
     name = Strategy.KEYS
 
-    def find_step(self, situation: Situation) -> RefreshKeys | RefoldKeys | KeysOfFunction | Reason:
+    def find_step(self, situation: Situation) -> RefreshKeys | RefoldKeys | KeysOfFunction | KeysOfProcess | Reason:
+        query = situation.spec.query
+        if isinstance(query, PythonQuery) and query.process is not None:
+            return _of_process(query, query.process, situation)
         if not situation.changed:
             return Reason("UNSUPPORTED", "rows wait for their dimension, and none of the table's rows changed")
-        if isinstance(situation.spec.query, PythonQuery):
-            return _of_function(situation.spec.query, situation)
+        if isinstance(query, PythonQuery):
+            return _of_function(query, situation)
         return _refresh(situation) if situation.spec.merge is None else _refold(situation)
 
 
@@ -164,6 +190,30 @@ def _of_function(query: PythonQuery, situation: Situation) -> KeysOfFunction | R
         return without
     reason = Reason("AFFECTED_KEYS", ", ".join(query.key_columns))
     return KeysOfFunction(frozenset(changed), query.key_columns, reason)
+
+
+def _of_process(query: PythonQuery, process: Process, situation: Situation) -> KeysOfProcess | Reason:
+    """The step of a class that is given the rows of each key; or why it is not right."""
+    receipt, closing, (name,) = situation.receipt, situation.closing, query.reads
+    assert receipt is not None
+    if receipt.has_partition_positions or receipt.valid_from_seq is not None:
+        return Reason("UNSUPPORTED", "rows of other positions, or of an earlier declaration, are kept")
+    if not process.has_own_key:
+        # Stored rows do not say of which key they are: a replay of the key as it was does, and a row is found by all of
+        # its values.
+        if situation.spec.primary_key:
+            return Reason("UNSUPPORTED", f"a PRIMARY KEY without the columns of the key: {', '.join(process.keys)}")
+        if any(part in kind for _, kind in process.columns for part in ("MAP<", "VARIANT")):
+            return Reason("UNSUPPORTED", "a MAP in rows that have no columns of the key")
+    if closing is not None and closing.after is not None and (closing.until is None or closing.until < closing.after):
+        return Reason("UNSUPPORTED", "the watermark of the input went back")
+    without = situation.without_change_feed
+    if without is not None:
+        return without
+    about = ", ".join(process.keys)
+    if closing is not None and situation.timers_due:
+        about += f"; timers by the watermark of {name}"
+    return KeysOfProcess(name, process.keys, Reason("AFFECTED_KEYS", about))
 
 
 def _algebra(spec: TableSpec, query: ResolvedQuery, changed: frozenset[str]) -> Algebra | None:

@@ -1,0 +1,231 @@
+"""One key's rows in order, and its timers between them.
+
+A replay is a function of the rows and of the watermark. A timer runs behind the rows of its time and before those of
+later times, once the watermark has come to it. Timers of one time run in the order in which they were set, each as
+often as it was set. A timer in the past is the next thing that runs. Timers that the watermark has not come to wait,
+and the least of them says when the key has to be replayed although none of its rows changed.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from heapq import heappop, heappush
+from typing import Any, NoReturn
+
+from freshline.keyed.values import Checker, UnfitValueError, comparable
+
+MOST_SHOWN = 300
+
+
+class ProcessError(Exception):
+    """What a class did wrong for a key: the sentence, and the line of its code where one is known."""
+
+    def __init__(self, sentence: str, line: int | None = None) -> None:
+        self.sentence = sentence
+        self.line = line
+        super().__init__(sentence)
+
+
+class OutOfTimeError(BaseException):
+    """Raised into code of the user that takes too long; it is no Exception, so that no usual handler there keeps it."""
+
+
+# What is no mistake of a class: the limits of its process.
+_PASSED_ON = (OutOfTimeError, MemoryError, GeneratorExit)
+
+
+class Row:
+    """One row of the input: `row.name`, or `row["any name"]`."""
+
+    def __init__(self, values: dict[str, Any]) -> None:
+        self.__dict__ = values
+
+    def __getitem__(self, name: str) -> Any:
+        return self.__dict__[name]
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"the rows have no column {name}; they have {', '.join(self.__dict__)}")
+
+    def __repr__(self) -> str:
+        return shortened(self.__dict__)
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a table takes of what a class puts out.
+
+    `output` is its name, empty for the main table. `columns` are names and what their values have to be. `outputs` are
+    all names that rows may be put out to. `own_key` are the places of columns that have the values of the key, in the
+    order of the key.
+    """
+
+    output: str
+    columns: tuple[tuple[str, Checker], ...]
+    outputs: frozenset[str]
+    own_key: tuple[int, ...] = ()
+
+
+class Out:
+    """What `row` and `timer` are given beside their first argument."""
+
+    def __init__(self, target: Target, key: tuple[Any, ...], timers: list[tuple[datetime, int]] | None) -> None:
+        self._target = target
+        self._key = key
+        self._timers = timers
+        self._set = 0
+        self.rows: list[tuple[Any, ...]] = []
+        # The first mistake: it counts although the class may catch what it raises.
+        self.unfit: UnfitValueError | None = None
+
+    def emit(self, *values: Any, to: str | None = None, **named: Any) -> None:
+        """Put a row out: values in the order of the columns, or by their names; with `to`, to that output."""
+        target = self._target
+        if to is not None and str(to).lower() not in target.outputs:
+            known = ", ".join(sorted(target.outputs)) or "none"
+            raise self._unfit(f"puts a row out to {to!r}. Outputs are: {known}")
+        if ("" if to is None else str(to).lower()) == target.output:
+            try:
+                self.rows.append(self._checked(values, named))
+            except UnfitValueError as error:
+                raise self._unfit(str(error)) from None
+
+    def timer(self, at: datetime) -> None:
+        """Have `timer` called for this time, once the watermark has come to it."""
+        if self._timers is None:
+            raise self._unfit("sets a timer, and the class has no method `timer(self, at, out)`")
+        if not isinstance(at, datetime) or at.tzinfo is None or at.utcoffset() is None:
+            raise self._unfit(
+                f"sets a timer at {shortened(at)}, which is no time with a time zone. A timer is a time of events, "
+                "such as `row.at + timedelta(minutes=10)`"
+            )
+        heappush(self._timers, (at, self._set))
+        self._set += 1
+
+    def _unfit(self, said: str) -> UnfitValueError:
+        self.unfit = self.unfit or UnfitValueError(said)
+        return self.unfit
+
+    def _checked(self, values: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Any, ...]:
+        columns = self._target.columns
+        if named:
+            values = self._in_order(values, named)
+        elif len(values) != len(columns):
+            raise UnfitValueError(
+                f"puts out {len(values)} values {shortened(values)}, and the columns are {_names(columns)}"
+            )
+        found = []
+        for (name, check), value in zip(columns, values, strict=True):
+            try:
+                found.append(None if value is None else check(value))
+            except UnfitValueError as error:
+                raise UnfitValueError(f"puts out {name} = {shortened(value)}: {error}") from None
+        for place, own in zip(self._target.own_key, self._key, strict=False):
+            if comparable(found[place]) != comparable(own):
+                name = columns[place][0]
+                raise UnfitValueError(
+                    f"puts out {name} = {shortened(found[place])}, which is not that of the key. A column with the "
+                    "name of a key has its value: give the column another name"
+                )
+        return tuple(found)
+
+    def _in_order(self, values: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Any, ...]:
+        columns = self._target.columns
+        rest = [name for name, _ in columns[len(values) :]]
+        if len(values) > len(columns) or set(rest) != set(named):
+            given = [*map(shortened, values), *(f"{name}=" for name in named)]
+            raise UnfitValueError(f"puts out ({', '.join(given)}), and the columns are {_names(columns)}")
+        return (*values, *(named[name] for name in rest))
+
+
+def _names(columns: Iterable[tuple[str, Checker]]) -> str:
+    return ", ".join(name for name, _ in columns)
+
+
+class Replay:
+    """The replay of one key. `make` makes an instance of the class; `until` is the watermark, None for none."""
+
+    def __init__(
+        self,
+        make: Callable[[], Any],
+        target: Target,
+        key: Mapping[str, Any],
+        until: datetime | None,
+        *,
+        has_timer: bool,
+        file: str,
+    ) -> None:
+        self._key = key
+        self._until = until
+        self._file = file
+        self._timers: list[tuple[datetime, int]] | None = [] if has_timer else None
+        self.out = Out(target, tuple(key.values()), self._timers)
+        try:
+            self._instance = make()
+        except _PASSED_ON:
+            raise
+        except BaseException as error:  # noqa: BLE001 - whatever the code of the user raises is told with its key
+            raise self._failed("__init__", None, error) from None
+
+    def row(self, row: Row, at: datetime | None) -> None:
+        """The next row, with its time; rows without a time come before all others."""
+        if at is not None and self._timers:
+            self._run_timers(at)
+        try:
+            self._instance.row(row, self.out)
+        except _PASSED_ON:
+            raise
+        except BaseException as error:  # noqa: BLE001
+            raise self._failed("row", row, error) from None
+        if self.out.unfit is not None:
+            raise self._failed("row", row, self.out.unfit)
+
+    def end(self) -> datetime | None:
+        """The timers behind the last row; the time of the first one that waits, None for none."""
+        if self._timers:
+            self._run_timers(None)
+        return self._timers[0][0] if self._timers else None
+
+    def _run_timers(self, before: datetime | None) -> None:
+        timers, until = self._timers, self._until
+        while timers and until is not None and timers[0][0] <= until and (before is None or timers[0][0] < before):
+            at, _ = heappop(timers)
+            try:
+                self._instance.timer(at, self.out)
+            except _PASSED_ON:
+                raise
+            except BaseException as error:  # noqa: BLE001
+                raise self._failed("timer", at, error) from None
+            if self.out.unfit is not None:
+                raise self._failed("timer", at, self.out.unfit)
+
+    def _failed(self, method: str, given: object, error: BaseException) -> ProcessError:
+        """What went wrong, with the key, and the row or the time that the class was given."""
+        error = self.out.unfit or error
+        at = "" if given is None else f", given {shortened(given)}"
+        said = str(error) if isinstance(error, UnfitValueError) else f"raises {_said(error)}"
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == self._file]
+        line = lines[-1] if lines else None
+        return ProcessError(f"`{method}` {said}, for the key {shortened(self._key)}{at}", line)
+
+
+def _said(error: BaseException) -> str:
+    text = next((line.strip() for line in str(error).split("\n") if line.strip()), "")
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def shortened(value: object) -> str:
+    """A value for people, on one line."""
+    if isinstance(value, datetime):
+        text = value.isoformat(sep=" ")
+    elif isinstance(value, dict):
+        text = f"{{{', '.join(f'{name}: {shortened(each)}' for name, each in list(value.items())[:20])}}}"
+    else:
+        try:
+            text = repr(value)
+        except Exception:  # noqa: BLE001 - a class of the user may fail to show itself
+            text = f"a {type(value).__name__}"
+    text = " ".join(text.split())
+    return text if len(text) <= MOST_SHOWN else f"{text[: MOST_SHOWN - 2]}.."

@@ -1,0 +1,33 @@
+"""What a class of `freshline.process` needs of its input: the columns of its key and order, a watermark for timers."""
+
+from __future__ import annotations
+
+from freshline.declare.graph import Graph
+from freshline.declare.process import require_columns
+from freshline.declare.query import PythonQuery
+from freshline.declare.rules import Problems
+from freshline.declare.spec import SourceSpec, TableSpec
+from freshline.plan.final import check_time
+
+
+def check_process(spec: TableSpec, graph: Graph, problems: Problems) -> None:
+    """Collect what stands against it: PROCESS_ORDER, UNKNOWN_COLUMN and WATERMARK_MISSING."""
+    process = spec.query.process if isinstance(spec.query, PythonQuery) else None
+    if process is None or spec.side_output_of is not None:
+        return  # what is wrong with an output is wrong with its table
+    (name,) = spec.reads
+    read = graph.spec(name)
+    types = {each.name.lower(): each.type for each in read.columns} if isinstance(read, SourceSpec) else {}
+    for rule, sentence in require_columns(process, graph.columns(name), types):
+        problems.add(rule, sentence, spec.written_at)
+    if not process.has_timer:
+        return
+    if isinstance(read, SourceSpec) and not read.is_log:
+        problems.add(
+            "WATERMARK_MISSING",
+            f"timers run by a watermark, and {name} is read in place and has none. Read a source with a log table and "
+            "WATERMARK FOR, or remove the method `timer`.",
+            spec.written_at,
+        )
+        return
+    check_time(graph, name, process.order[0].lower(), spec.written_at, problems)

@@ -1,0 +1,133 @@
+"""`freshline.process`: what is read from its declaration, and the mistakes that are told before any work."""
+
+from __future__ import annotations
+
+import pytest
+
+from freshline.declare import project
+from freshline.declare.names import TableName
+from freshline.declare.project_settings import read_settings
+from freshline.declare.query import PythonQuery
+from freshline.declare.spec import TableSpec
+from freshline.errors import DeclarationErrors
+from freshline.plan.project import open_project
+from tests.declare.conftest import Project
+from tests.declare.test_python_table import LoadedHere
+
+ACT = """\
+CREATE SOURCE act (id BIGINT, customer STRING, ts TIMESTAMP, WATERMARK FOR ts AS ts - INTERVAL '1' MINUTE)
+WITH ('connector' = 'files', 'path' = 'landing/act', 'format' = 'json')
+"""
+PLACE = """\
+CREATE SOURCE place (id BIGINT, customer STRING, ts TIMESTAMP)
+WITH ('connector' = 'delta', 'path' = 'place')
+"""
+TAKEOVER = """\
+import freshline
+
+
+@freshline.process(
+    reads="act",
+    keys=["customer"],
+    order=["ts", "id"],
+    columns="customer STRING, at TIMESTAMP",
+    outputs={"refused": "id BIGINT, why STRING"},
+    primary_key="customer",
+    freshness="5 minutes",
+)
+class Takeover:
+    \"\"\"Who lost an account.\"\"\"
+
+    def row(self, row, out):
+        out.emit(row.id, "late", to="refused")
+
+    def timer(self, at, out):
+        pass
+"""
+
+
+@pytest.fixture(autouse=True)
+def loaded_here(monkeypatch) -> None:
+    monkeypatch.setattr(project, "_python_loader", LoadedHere)
+
+
+@pytest.fixture
+def act(project: Project) -> Project:
+    """A project with a log, a table that is read in place, and a class over the log."""
+    project.declare("act.sql", ACT)
+    project.declare("place.sql", PLACE)
+    project.declare("takeover.py", TAKEOVER)
+    return project
+
+
+def table(act: Project, name: str) -> TableSpec:
+    return open_project(read_settings(act.root, act.environ)).table(TableName.parse(name))
+
+
+def errors(act: Project) -> list[tuple[str, str]]:
+    with pytest.raises(DeclarationErrors) as raised:
+        open_project(read_settings(act.root, act.environ))
+    return [(error.rule, str(error.where)) for error in raised.value.errors]
+
+
+def test_a_decorated_class_is_a_table_and_its_outputs_are_tables(act: Project) -> None:
+    spec = table(act, "takeover")
+    assert isinstance(spec.query, PythonQuery)
+    process = spec.query.process
+    assert process is not None
+    assert (process.keys, process.order, process.has_timer) == (("customer",), ("ts", "id"), True)
+    assert (spec.reads, spec.columns) == ((TableName.parse("act"),), ("customer", "at"))
+    assert (spec.primary_key, spec.comment, spec.has_timers) == (("customer",), "Who lost an account.", True)
+    side = table(act, "refused")
+    assert (side.columns, side.primary_key, side.side_output_of) == (("id", "why"), (), spec.name)
+    assert side.freshness == spec.freshness
+    assert side.fingerprint != spec.fingerprint
+
+
+def test_the_fingerprint_is_that_of_code_keys_order_and_columns(act: Project) -> None:
+    before = table(act, "takeover").fingerprint
+    for old, new, same in (
+        ('freshness="5 minutes"', 'freshness="6 minutes"', True),
+        ("# nothing\n", "", True),
+        ('order=["ts", "id"]', 'order="ts"', False),
+        ('keys=["customer"]', 'keys=["customer", "id"]', False),
+        ("at TIMESTAMP", "at TIMESTAMP, n INT", False),
+        ("row.id, ", "row.id + 1, ", False),
+    ):
+        act.declare("takeover.py", TAKEOVER.replace(old, new))
+        assert (table(act, "takeover").fingerprint == before) is same, new
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "rule", "line"),
+    [
+        ('order=["ts", "id"]', "order=[]", "PROCESS_ORDER", 4),
+        ('order=["ts", "id"]', 'order=["ts", "nr"]', "PROCESS_ORDER", 4),
+        ('order=["ts", "id"]', 'order=["id"]', "PROCESS_ORDER", 4),
+        ('keys=["customer"]', 'keys=["nobody"]', "UNKNOWN_COLUMN", 4),
+        ('keys=["customer"]', "keys=[]", "PYTHON_DECLARATION", 4),
+        ('reads="act"', 'reads="place"', "WATERMARK_MISSING", 4),
+        ('reads="act"', 'reads="nothing"', "UNKNOWN_UPSTREAM", 4),
+        ("at TIMESTAMP", "at WHEN", "COLUMN_TYPE", 8),
+        ("at TIMESTAMP", "at TIMESTAMP, PRIMARY KEY (at)", "PYTHON_DECLARATION", 4),
+        ('primary_key="customer"', 'primary_key="id"', "PRIMARY_KEY", 4),
+        ('to="refused"', 'to="declined"', "SIDE_OUTPUT", 17),
+        ('"refused": "id', '"not a name": "id', "SIDE_OUTPUT", 4),
+        ("outputs={", 'outputs={"takeover": "id INT", ', "DUPLICATE_NAME", 4),
+        ("        pass", "        out.timer(datetime.now())", "PROCESS_CLOCK", 20),
+        ("def row(", "def rows(", "PYTHON_DECLARATION", 4),
+        ("primary_key=", "options={'merge': 'first_row'}, primary_key=", "NOT_BUILT", 4),
+    ],
+)
+def test_a_mistake_is_told_at_its_line(act: Project, old: str, new: str, rule: str, line: int) -> None:
+    text = TAKEOVER.replace(old, new)
+    assert text != TAKEOVER
+    act.declare("takeover.py", text)
+    found = errors(act)
+    assert (rule, f"assets/takeover.py:{line}") in found, found
+
+
+def test_a_class_without_timers_needs_no_watermark(act: Project) -> None:
+    text = TAKEOVER.replace("def timer(", "def other(").replace('reads="act"', 'reads="place"')
+    act.declare("takeover.py", text)
+    assert not table(act, "takeover").has_timers
