@@ -95,7 +95,7 @@ def differing(seeds: range) -> Iterator[str]:
     """The random cases in which refreshes give something else than the definition has."""
     for seed in seeds:
         chance = random.Random(seed)
-        lateness, batches = chance.choice((0, 0, 1, 3, 30)), drawn_batches(seed, count=chance.randint(3, 9))
+        lateness, batches = chance.choice((0, 0, 1, 3, 30)), drawn_batches(seed, chance.randint(3, 9), held_back=0.2)
         if chance.random() < 0.2:
             call = chance.choice([*CALLS, *CALENDARS])
             right = expected(call, batches, lateness)

@@ -127,16 +127,20 @@ def by_places(batches: Sequence[Sequence[Event]], size: int, lateness: timedelta
     return found, late
 
 
-def drawn_batches(seed: int, count: int = 6) -> list[list[Event]]:
-    """Rows that go on in time, some late by much, some at bounds, some of one time, some without a time."""
+def drawn_batches(seed: int, count: int = 6, *, held_back: float = 0) -> list[list[Event]]:
+    """Rows that go on in time, some late by much, some at bounds, some of one time, some without a time.
+
+    `held_back` is the share of batches all of whose rows are late.
+    """
     chance = random.Random(seed)
     batches, number, now = [], 0, 0.0
     for _ in range(count):
         batch = []
+        all_back = 20 if held_back and chance.random() < held_back else 0
         for _ in range(chance.randint(1, 8)):
             number += 1
             now += chance.choice((0, 0.25, 1, 4))
-            back = chance.choice((0, 0, 0, 1, 5, 12, 60))
+            back = all_back + chance.choice((0, 0, 0, 1, 5, 12, 60))
             minutes = (
                 None if chance.random() < 0.06 else float(round(now - back)) if chance.random() < 0.4 else now - back
             )
@@ -258,7 +262,7 @@ def test_a_final_table_is_the_same_for_other_rows_and_windows_too(lab, seed: int
 def play_drawn(lab, seed: int) -> None:
     """Play a random case."""
     chance = random.Random(seed)
-    lateness, batches = chance.choice((0, 0, 1, 3, 30)), drawn_batches(seed, count=chance.randint(4, 10))
+    lateness, batches = chance.choice((0, 0, 1, 3, 30)), drawn_batches(seed, chance.randint(4, 10), held_back=0.2)
     if chance.random() < 0.2:
         call = chance.choice([*CALLS, *CALENDARS])
         play(lab, call, lateness, batches, lambda rows, _: expected(call, rows, lateness), seed=seed)
@@ -324,7 +328,8 @@ def test_a_watermark_that_goes_back_is_found(spark, monkeypatch) -> None:
     for seed in range(3):
         try:
             with Lab(spark) as lab:
-                play(lab, call, 0, drawn_batches(seed), lambda rows, _: expected(call, rows, 0), seed=seed)
+                batches = drawn_batches(seed, held_back=0.4)
+                play(lab, call, 0, batches, lambda rows, _: expected(call, rows, 0), seed=seed)
         except AssertionError:
             return
     pytest.fail("no case finds it")
@@ -560,6 +565,16 @@ def test_rows_without_windows_are_written_once(lab) -> None:
     assert "big__late" not in [str(name) for name in lab.runtime.graph.order]
 
 
+@pytest.fixture(scope="module")
+def inputs(shared_lab):
+    """What the refused tables read."""
+    shared_lab.files("ev", EVENTS)
+    shared_lab.files("none", "v INT, ts TIMESTAMP")
+    shared_lab.files("two", "v INT, ts TIMESTAMP, other TIMESTAMP, WATERMARK FOR ts AS ts")
+    shared_lab.source("plain", "v INT, ts TIMESTAMP")
+    return shared_lab
+
+
 W = "TUMBLE(TABLE ev, DESCRIPTOR(ts), INTERVAL '1' HOUR)"
 OVER = "DESCRIPTOR(ts), INTERVAL '1' HOUR)"
 
@@ -586,13 +601,9 @@ OVER = "DESCRIPTOR(ts), INTERVAL '1' HOUR)"
         ("WATERMARK_MISSING", f"SELECT v FROM TUMBLE((SELECT v, other AS ts FROM two), {OVER}", "of ts"),
     ],
 )
-def test_what_cannot_be_final_is_refused_before_any_work(lab, code: str, query: str, said: str) -> None:
-    lab.files("ev", EVENTS)
-    lab.files("none", "v INT, ts TIMESTAMP")
-    lab.files("two", "v INT, ts TIMESTAMP, other TIMESTAMP, WATERMARK FOR ts AS ts")
-    lab.source("plain", "v INT, ts TIMESTAMP")
+def test_what_cannot_be_final_is_refused_before_any_work(inputs, code: str, query: str, said: str) -> None:
     with pytest.raises(DeclarationErrors) as refused:
-        lab.declare(f"CREATE MATERIALIZED TABLE t\nEMIT FINAL AS\n{query}")
+        inputs.declare(f"CREATE MATERIALIZED TABLE t\nEMIT FINAL AS\n{query}")
     [error] = refused.value.errors
     assert error.rule == code
     assert said in error.message
