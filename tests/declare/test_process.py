@@ -131,3 +131,17 @@ def test_a_class_without_timers_needs_no_watermark(act: Project) -> None:
     text = TAKEOVER.replace("def timer(", "def other(").replace('reads="act"', 'reads="place"')
     act.declare("takeover.py", text)
     assert not table(act, "takeover").has_timers
+
+
+def test_timers_run_by_the_windows_of_a_final_table(act: Project) -> None:
+    act.table(
+        "per_hour",
+        "SELECT window_end, customer, count(*) AS acts FROM TUMBLE(TABLE act, DESCRIPTOR(ts), INTERVAL '1' HOUR)\n"
+        "GROUP BY window_end, customer",
+        header="FRESHNESS = INTERVAL '1' MINUTE EMIT FINAL",
+    )
+    text = TAKEOVER.replace('reads="act"', 'reads="per_hour"').replace('["ts", "id"]', '["window_end"]')
+    act.declare("takeover.py", text)
+    assert table(act, "takeover").has_timers
+    act.declare("takeover.py", text.replace('["window_end"]', '["acts"]'))
+    assert errors(act) == [("WATERMARK_MISSING", "assets/takeover.py:4")]

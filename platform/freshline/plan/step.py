@@ -183,7 +183,7 @@ class Situation:
     def timers_due(self) -> bool:
         """Whether the watermark moved since the timers of the table ran."""
         closing = self.closing
-        return self.spec.has_timers and closing is not None and closing.until not in (None, closing.after)
+        return self.spec.has_timers and closing is not None and closing.until != closing.after
 
     @property
     def query(self) -> Query:

@@ -1,0 +1,111 @@
+"""Sorted rows in batches become the rows of a table, within limits, and whatever the batches are."""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from freshline.keyed.batches import Process, ProcessFailed, replay_batches
+from freshline.keyed.replay import Out
+
+START = datetime(1969, 12, 31, 23, 59, tzinfo=UTC)
+NAN = float("nan")
+ROWS = [(NAN, 1), (NAN, 2), (None, 1), (None, 3), (0.0, 1), (1.5, 2)]
+
+
+class Counts:
+    """How many rows a key had before each."""
+
+    def __init__(self) -> None:
+        self.seen = 0
+
+    def row(self, row: Any, out: Out) -> None:
+        out.emit(self.seen, row.at)
+        out.timer(row.at + timedelta(minutes=1))
+        self.seen += 1
+
+    def timer(self, at: datetime, out: Out) -> None:
+        out.emit(-1, at)
+
+
+def process(make: Callable[[], Any], until: datetime | None = None, **other: Any) -> Process:
+    columns = pa.schema([("seen", pa.int32()), ("at", pa.timestamp("us", "UTC"))])
+    micros = None if until is None else (until - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+    given: dict[str, Any] = {"seconds": 60.0, "memory": 2**30, **other}
+    return Process(make, ("k",), "at", columns, "", (), True, micros, given["seconds"], given["memory"], __file__)
+
+
+def batch(rows: Sequence[tuple[float | None, int]]) -> pa.RecordBatch:
+    times = pa.array([START + timedelta(seconds=second) for _, second in rows], pa.timestamp("us", "Asia/Tokyo"))
+    return pa.record_batch({"k": pa.array([key for key, _ in rows], pa.float64()), "at": times})
+
+
+def made(of: Process, *batches: pa.RecordBatch) -> list[tuple[Any, ...]]:
+    found = pa.Table.from_batches(replay_batches(of)(iter(batches)))
+    return [tuple(str(value) for value in row.values()) for row in found.to_pylist()]
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 6])
+def test_keys_go_on_from_batch_to_batch(size: int) -> None:
+    batches = [batch(ROWS[start : start + size]) for start in range(0, len(ROWS), size)]
+    found = made(process(Counts), *batches)
+    assert [(row[0], row[2]) for row in found if row[1] == "None"] == [
+        ("nan", "0"),
+        ("nan", "1"),
+        ("None", "0"),
+        ("None", "1"),
+        ("0.0", "0"),
+        ("1.5", "0"),
+    ]
+    assert [row[1] for row in found if row[1] != "None"] == [f"1970-01-01 00:00:0{n}+00:00" for n in (1, 1, 1, 2)]
+
+
+def test_the_watermark_is_exact_before_1970() -> None:
+    at = START + timedelta(minutes=1, seconds=1)
+    for until, timers in ((at - timedelta(microseconds=1), 0), (at, 3), (datetime(1960, 1, 1, tzinfo=UTC), 0)):
+        assert len([row for row in made(process(Counts, until), batch(ROWS)) if row[2] == "-1"]) == timers
+
+
+def test_a_key_that_takes_too_long_or_too_much_is_told() -> None:
+    class Loops:
+        def row(self, row: Any, out: Out) -> None:
+            while True:
+                pass
+
+    class Hoards:
+        def row(self, row: Any, out: Out) -> None:
+            self.hoard = bytearray(2**31)
+
+    with pytest.raises(ProcessFailed, match=r"takes longer than 0.1 seconds for the key \{k: None\}"):
+        made(process(Loops, seconds=0.1), batch(ROWS[2:]))
+    with pytest.raises(ProcessFailed, match=r"takes more than 1024 MB of memory, at the key \{k: None\}"):
+        made(process(Hoards), batch(ROWS[2:]))
+
+
+class Catches:
+    """Never ends, whatever is raised."""
+
+    def row(self, row: Any, out: Out) -> None:
+        while True:
+            try:
+                while True:
+                    pass
+            except BaseException:  # noqa: BLE001, S110
+                pass
+
+
+def _never_ends() -> None:
+    made(process(Catches, seconds=0.05), batch(ROWS))
+
+
+def test_code_that_catches_the_end_of_its_time_ends_with_its_process() -> None:
+    child = multiprocessing.get_context("fork").Process(target=_never_ends)
+    child.start()
+    child.join(30)
+    assert child.exitcode == -signal.SIGKILL
