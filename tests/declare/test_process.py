@@ -138,10 +138,18 @@ def test_timers_run_by_the_windows_of_a_final_table(act: Project) -> None:
         "per_hour",
         "SELECT window_end, customer, count(*) AS acts FROM TUMBLE(TABLE act, DESCRIPTOR(ts), INTERVAL '1' HOUR)\n"
         "GROUP BY window_end, customer",
-        header="FRESHNESS = INTERVAL '1' MINUTE EMIT FINAL",
+        header="FRESHNESS = DOWNSTREAM EMIT FINAL",
     )
     text = TAKEOVER.replace('reads="act"', 'reads="per_hour"').replace('["ts", "id"]', '["window_end"]')
     act.declare("takeover.py", text)
     assert table(act, "takeover").has_timers
     act.declare("takeover.py", text.replace('["window_end"]', '["acts"]'))
     assert errors(act) == [("WATERMARK_MISSING", "assets/takeover.py:4")]
+
+
+def test_an_output_that_nobody_reads_is_as_fresh_as_its_table(act: Project) -> None:
+    act.declare("takeover.py", TAKEOVER.replace('freshness="5 minutes"', 'freshness="DOWNSTREAM"'))
+    assert errors(act) == [("FRESHNESS_DOWNSTREAM", "assets/takeover.py:4")] * 2
+    act.table("alarm", "SELECT customer FROM takeover", header="FRESHNESS = INTERVAL '3' MINUTE")
+    graph = open_project(read_settings(act.root, act.environ))
+    assert {graph.freshness(TableName.parse(name)).seconds for name in ("takeover", "refused", "act")} == {180}

@@ -416,7 +416,8 @@ def _inherit(
 ) -> dict[TableName, Freshness | None]:
     """The freshness of each, None where nothing is stated and no consumer has one.
 
-    From consumers to inputs, so that what is inherited is known.
+    From consumers to inputs, so that what is inherited is known. A table that comes with another and that nobody reads
+    is as fresh as that one, and reads the same.
     """
     asked: dict[TableName, list[tuple[bool, Freshness]]] = {}
     found: dict[TableName, Freshness | None] = {}
@@ -426,7 +427,12 @@ def _inherit(
         if isinstance(spec, TableSpec) and freshness is not None:
             for read in spec.reads:
                 asked.setdefault(read, []).append((read not in spec.non_driving, freshness))
-    return {name: found[name] for name in order}
+    return {name: found[name] or _of_main_table(specs[name], found) for name in order}
+
+
+def _of_main_table(spec: Spec, found: Mapping[TableName, Freshness | None]) -> Freshness | None:
+    main = spec.declared_with if isinstance(spec, TableSpec) else None
+    return None if main is None else found.get(main)
 
 
 def _stated(spec: Spec) -> Freshness | None:
