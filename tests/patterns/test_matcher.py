@@ -183,6 +183,30 @@ def test_ways_that_cannot_be_merged_are_counted():
         list(find_matches(compiled, Rows([1] * 2_000, range(2_000)), within=1_500, budget=100_000))
 
 
+def test_rows_that_are_searched_again_and_again_are_counted():
+    compiled = compile_pattern(parse_pattern("(A+ B) | A"), NUMBERS)
+
+    with pytest.raises(BudgetError):
+        list(find_matches(compiled, Rows([1] * 2_000), budget=100_000))
+    assert len(list(find_matches(compiled, Rows([1] * 200), budget=100_000))) == 200
+    # One pass over rows is never too much.
+    assert len(list(find_matches(compiled, Rows([1, 1, 2] * 50_000), budget=0))) == 50_000
+
+
+def test_a_core_matches_two_hundred_thousand_rows_a_second_and_more():
+    compiled = compile_pattern(parse_pattern("A B+ C+"), NUMBERS)
+    rng = random.Random(2)
+    rows = Rows([1 | rng.choice((0, 2, 4, 6)) for _ in range(100_000)], range(100_000))
+
+    def rate(within: int | None) -> float:
+        began = time.process_time()
+        assert sum(1 for _ in find_matches(compiled, rows, within=within)) > 1_000
+        return len(rows.masks) / (time.process_time() - began)
+
+    assert max(rate(None) for _ in range(3)) > 200_000
+    assert max(rate(50) for _ in range(3)) > 200_000
+
+
 def test_a_pattern_of_too_many_places_is_refused():
     with pytest.raises(PatternTooLargeError):
         compile_pattern(parse_pattern("((((A{100}){100}){100}){100})"), NUMBERS)

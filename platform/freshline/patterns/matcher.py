@@ -98,7 +98,7 @@ def find_matches(
     elif within is not None:
         search = _OneByOne(program, rows, within, budget)
     else:
-        search = _AllAtOnce(program, rows)
+        search = _AllAtOnce(program, rows, budget)
     begin = 0
     while (match := search.next(begin)) is not None:
         yield match
@@ -157,8 +157,11 @@ def _match(begin: int, history: _History) -> Match:
 
 
 class _AllAtOnce(_Search):
-    def __init__(self, program: Program, rows: Rows) -> None:
+    def __init__(self, program: Program, rows: Rows, budget: int) -> None:
         super().__init__(program, rows)
+        # One pass over the rows is always made. Behind a short match that was taken because a long one failed, the
+        # rows of the long one are searched again.
+        self.budget = budget + len(rows.masks) * len(self.bits)
         # For each place the row before which a thread came to it last.
         self.seen = [-1] * len(self.bits)
         # The variables one of which the first row of a match has; None where a match may have no row.
@@ -177,6 +180,9 @@ class _AllAtOnce(_Search):
                 if self._begin(threads, row):
                     found = (row, None)
             if threads:
+                self.budget -= len(threads)
+                if self.budget < 0:
+                    raise BudgetError
                 threads, complete = self._take(threads, row)
                 found = complete or found
             if found is not None and not threads:
