@@ -23,12 +23,14 @@ from freshline.declare.tokens import Kind, Text, Token
 from freshline.declare.window_functions import read_interval
 from freshline.errors import DeclarationError
 from freshline.patterns.pattern import Pattern, PatternError, parse_pattern, variables_of
-from freshline.patterns.program import PatternTooLargeError, compile_pattern
+from freshline.patterns.program import MATCH, PatternTooLargeError, Program, compile_pattern, depths_of
 
 # The function of Spark's SQL that the engine provides, see `freshline.refresh.matching`.
 MATCH_FUNCTION = "freshline_match"
 # The mark of each variable is a bit of a BIGINT.
 MOST_VARIABLES = 60
+# The column by which the rows of a partition are ordered where an array cannot.
+RANK = "freshline_rank"
 _ROWS, _GROUP, _FOUND = "freshline_rows", "freshline_partition", "freshline_found"
 _SHAPE = (
     "MATCH_RECOGNIZE (PARTITION BY k ORDER BY ts MEASURES LAST(B.v) AS v ONE ROW PER MATCH "
@@ -257,6 +259,8 @@ class _Lowering:
                 "within": within,
                 "show": show,
                 "conditions": conditions.of_history,
+                "time": order[0][0],
+                "began": None if within is None else self._began(clauses, order[0][0], pattern, conditions, measures),
             },
             separators=(",", ":"),
         )
@@ -380,6 +384,55 @@ class _Lowering:
             raise refuse("", "with WITHIN the first column of ORDER BY is the time, and ascends")
         return span
 
+    def _began(
+        self, clauses: _Clauses, time: str, pattern: Pattern, conditions: Conditions, measures: Measures
+    ) -> str | None:
+        """The measure with the time at which a match began, by which a refresh finds the old matches near a change.
+
+        None without one, and where matches follow from more than WITHIN says: from the number of matches before them,
+        from rows beside them, or from the first and the last row of the partition.
+        """
+        variables, program = conditions.variables, self._program(pattern, conditions.variables)
+        anchored = any(token.raw in ("^", "$") for token in self._of_pattern(clauses["PATTERN"]))
+        counted = any(self._is_call(index, "MATCH_NUMBER") for index in range(self.at, self._closing(self.at + 1)))
+        if anchored or counted or measures.offsets or measures.show == "unmatched":
+            return None
+        if MATCH in (*program.first, *program.start) or not self._looks_inside(clauses, program, conditions):
+            return None
+        begins = {variables.primary[program.variables[place]] for place in (*program.first, *program.start)}
+        for name, first, last in self._named(clauses, "MEASURES"):
+            first += self._word(first) in ("FINAL", "RUNNING")
+            plain = self._is_call(first, "FIRST") and self._closing(first + 1) == last - 1
+            of, column = (None, first + 2) if last - first == 4 else (first + 2, first + 4)
+            if not plain or last - first not in (4, 6) or (of is not None and self._word(of + 1) != "."):
+                continue
+            if self._column(column).lower() == time.lower() and (
+                of is None or begins <= set(variables.parts(self._name(of)))
+            ):
+                return name
+        return None
+
+    def _looks_inside(self, clauses: _Clauses, program: Program, conditions: Conditions) -> bool:
+        """Whether the conditions look at rows of the match alone, and the row that is asked about."""
+        depths = depths_of(program)
+        for name, first, last in self._definitions(clauses, conditions.variables):
+            for index in range(first, last):
+                if self._is_call(index, "NEXT"):
+                    return False
+                if self._is_call(index, "PREV"):
+                    number = self._word(self._closing(index + 1) - 1)
+                    step = int(number) if number.isdigit() and self._word(self._closing(index + 1) - 2) == "," else 1
+                    if name in conditions.of_history or step > depths[conditions.variables.primary.index(name)]:
+                        return False
+        return True
+
+    def _is_call(self, index: int, name: str) -> bool:
+        return self._words(index, 2) == (name, "(")
+
+    @staticmethod
+    def _program(pattern: Pattern, variables: Variables) -> Program:
+        return compile_pattern(pattern, {name: number for number, name in enumerate(variables.primary)})
+
     def _show(self, clauses: _Clauses) -> str:
         if "ROWS PER MATCH" not in clauses:
             return "one"
@@ -483,10 +536,10 @@ class _Rows:
             # An array is sorted upwards; `rank` of a total order is the same each time, of equal rows too.
             by = ", ".join(f"{_ROWS}.{column} {direction}".rstrip() for column, direction in self.order)
             over = f"PARTITION BY {', '.join(f'{_ROWS}.{key}' for key in self.keys)} " if self.keys else ""
-            ranked = f"rank() OVER ({over}ORDER BY {by}, struct({_ROWS}.*)) AS freshline_rank"
+            ranked = f"rank() OVER ({over}ORDER BY {by}, struct({_ROWS}.*)) AS {RANK}"
             source = f"(SELECT {_ROWS}.*, {ranked} FROM {source} AS {_ROWS})"
-            first = [f"{_ROWS}.freshline_rank AS o0"]
-        hidden = "" if source == self.source else " EXCEPT (freshline_rank)"
+            first = [f"{_ROWS}.{RANK} AS o0"]
+        hidden = "" if source == self.source else f" EXCEPT ({RANK})"
         row = f"struct({', '.join(first)}, struct({_ROWS}.*{hidden}) AS row)"
         return f"(SELECT {keys}array_sort(collect_list({row})) AS freshline_array FROM {source} AS {_ROWS}{group})"
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-_BEGINS, _SESSION = "freshline_begins", "freshline_session"
+BEGINS, _SESSION = "freshline_begins", "freshline_session"
 
 
 @dataclass(frozen=True)
@@ -35,12 +35,12 @@ class SessionCall:
         partition = f"PARTITION BY {by} " if by else ""
         near = f"OVER ({partition}ORDER BY {at} RANGE BETWEEN {self.gap} PRECEDING AND 1 PRECEDING)"
         begun = (
-            f"(SELECT {rows}.*, CASE WHEN count(*) {near} = 0 THEN 1 ELSE 0 END AS {_BEGINS} "
+            f"(SELECT {rows}.*, CASE WHEN count(*) {near} = 0 THEN 1 ELSE 0 END AS {BEGINS} "
             f"FROM {self.source} AS {rows} WHERE {self.time} IS NOT NULL)"
         )
         numbered = (
-            f"(SELECT {rows}.* EXCEPT ({_BEGINS}), "
-            f"sum({rows}.{_BEGINS}) OVER ({partition}ORDER BY {at}) AS {_SESSION} FROM {begun} AS {rows})"
+            f"(SELECT {rows}.* EXCEPT ({BEGINS}), "
+            f"sum({rows}.{BEGINS}) OVER ({partition}ORDER BY {at}) AS {_SESSION} FROM {begun} AS {rows})"
         )
         together = f"OVER (PARTITION BY {', '.join((*self.keys, f'{rows}.{_SESSION}'))})"
         end = f"max({at}) {together} + {self.gap}"

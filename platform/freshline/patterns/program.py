@@ -63,6 +63,20 @@ def compile_pattern(pattern: Pattern, numbers: Mapping[str, int]) -> Program:
     )
 
 
+def depths_of(program: Program) -> Mapping[int, int]:
+    """For each variable the least number of rows of a match before one of it."""
+    found: dict[int, int] = {}
+    seen: set[int] = set()
+    places, depth = {*program.first, *program.start}, 0
+    while places:
+        for place in places - {MATCH}:
+            found.setdefault(program.variables[place], depth)
+        seen |= places
+        places = {to for place in places - {MATCH} for to in program.following[place]} - seen
+        depth += 1
+    return found
+
+
 @dataclass
 class _Step:
     """One step: `row` takes a row, `fork` goes to `to` in order, `enter` and `again` are the ends of a loop's round."""

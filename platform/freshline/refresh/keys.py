@@ -209,6 +209,21 @@ def find_keys(
     return keys_of(stored(every).distinct())
 
 
+def reads_as_declared(
+    spark: SparkSession, affected: Affected, inputs: Readings, *, declared: str, stored: Stored
+) -> bool:
+    """Whether Spark finds the query as the analysis read it to be the declared one, without a look at changes.
+
+    `inputs`, `declared` and `stored` are as in `find_keys`, as are the views that are made.
+    """
+    for (reading, relation), rows in inputs.items():
+        if reading is Reading.NEW:
+            rows.createOrReplaceTempView(view_of(reading, relation))
+    for stage in affected.stages:
+        read_only(spark, stage.new).createOrReplaceTempView(view_of(Reading.NEW, stage.relation))
+    return is_as_declared(spark, affected, declared, stored)
+
+
 def keys_of(rows: DataFrame) -> Keys:
     """Distinct rows as keys; they are computed here."""
     settled, count = materialize_once(rows)

@@ -77,6 +77,36 @@ def origin_of(spec: TableSpec) -> Origin | None:
     return found if isinstance(found, Origin) else None
 
 
+def trace_to_input(source: exp.Expr, query: Query, column: str) -> tuple[TableName, str]:
+    """The input, and the expression over its columns, that a column of a source in FROM is. Raises NotDerivedError."""
+    name = query.input_of(source)
+    if name is None:
+        return _trace(source, query, column)
+    refuse_clauses(source)
+    return name, _name_of(exp.column(column))
+
+
+def trace_to_query(node: exp.Expr, query: Query, column: str, inner: exp.Expr) -> str:
+    """The column of a query inside of another one that an output column is. Raises NotDerivedError.
+
+    Every operator on the way keeps rows of one value of it apart from rows of another, as in `find_origin`.
+    """
+    if node is inner:
+        return column
+    if isinstance(node, exp.Subquery):
+        refuse_arguments(node, ("limit", "offset"))
+        return trace_to_query(node.this, query, column, inner)
+    if not isinstance(node, exp.Select):
+        raise unsupported(node.key.upper())
+    refuse_arguments(node, ("limit", "offset"))
+    expression = _projected(node, column)
+    if not isinstance(expression, exp.Column):
+        raise unsupported(f"{column} = {fragment(expression)}")
+    source = _preserved_source(node, expression, column)
+    _require_local(node, expression, column, query)
+    return trace_to_query(source, query, expression.name, inner)
+
+
 def _trace(node: exp.Expr, query: Query, column: str) -> tuple[TableName, str]:
     """The input, and the expression over its columns, that an output column is; every operator on the way keeps
     rows of one value of it apart from rows of another."""

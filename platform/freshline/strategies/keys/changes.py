@@ -23,12 +23,14 @@ from freshline.attempt.compute import (
     run_query,
 )
 from freshline.commit.delta_log import count_rows, is_never_null, newest_version
+from freshline.declare.names import TableName
 from freshline.declare.query import SqlQuery
 from freshline.declare.spec import DeltaJoin
 from freshline.query.query import read_query
 from freshline.query.reason import Reason
 from freshline.query.rules.algebra import Algebra
 from freshline.query.rules.partition import find_origin
+from freshline.query.rules.stretch import Sessions, Stretch
 from freshline.query.rules.time_range import find_time_range
 from freshline.query.tree import Reading
 from freshline.refresh.algebra import drop_views as drop_algebra_views
@@ -54,10 +56,12 @@ from freshline.refresh.keys import (
     is_as_declared,
     is_broken_plan,
     keys_of,
+    reads_as_declared,
     why_not,
 )
 from freshline.refresh.literal import quoted
 from freshline.refresh.materialize import materialize_once
+from freshline.refresh.near import Inputs, is_served, near_changes
 from freshline.refresh.stretches import time_condition
 from freshline.strategies.keys.rule import RefoldKeys, RefreshKeys
 
@@ -112,6 +116,8 @@ def find_changes(attempt: Attempt, step: RefreshKeys) -> tuple[Changed | Reason,
     try:
         if step.algebra is not None:
             found = _by_algebra(sides, step.algebra)
+        elif step.stretch is not None:
+            found = _by_stretch(sides, step.stretch)
         return (_by_keys(sides) if found is None else found), hits
     except (*REFUSED, *FAILED_BY_ROWS, Py4JJavaError) as error:
         if isinstance(error, Py4JJavaError) and not is_broken_plan(error):
@@ -188,12 +194,9 @@ def _by_keys(sides: _Sides) -> Changed | Reason:
     """The affected keys, and how their rows differ from what is stored; or why that is not told."""
     attempt, step, inputs, target = sides.attempt, sides.step, sides.inputs, sides.target
     runtime, spark, spec = attempt.runtime, attempt.spark, attempt.spec
-    pins, changes = attempt.inputs, attempt.changes
+    pins = attempt.inputs
     assert isinstance(spec.query, SqlQuery)
-    images = {}
-    for name in step.changed:
-        rows, count = materialize_once(read_net_images(spark, pins[name], changes[name]), expected=changes[name].rows)
-        images[Reading.CHANGED, name.view.lower()] = F.broadcast(rows) if count <= BROADCAST_ROWS else rows
+    images = {(Reading.CHANGED, name.view.lower()): _changed_rows(attempt, name) for name in step.changed}
     attempt.held.callback(drop_key_views, spark, step.affected, [name.view.lower() for name in pins])
     keys = find_keys(
         spark,
@@ -206,14 +209,61 @@ def _by_keys(sides: _Sides) -> Changed | Reason:
     if isinstance(keys, Reason):
         return keys
     runtime.note_understood(spec.fingerprint, step.changed)
-    reason, found_by = Reason("AFFECTED_KEYS", ", ".join(step.affected.columns)), spec.primary_key
+    reason = Reason("AFFECTED_KEYS", ", ".join(step.affected.columns))
     if keys.count == 0:
-        return Changed(keys, None, 0, reason, found_by)
+        return Changed(keys, None, 0, reason, spec.primary_key)
     _narrow(sides, keys)
     whole = run_before_constraints(spark, spec, pins, attempt.covered)
     computed = attempt.constraint_check.rows(keys.restrict(whole), again=True)
     rows = computed.select(*[F.col(quoted(name)) for name in target.columns])
     new, many = materialize_once(rows, expected=keys.count)
+    return _difference(sides, keys, new, many, reason)
+
+
+def _changed_rows(attempt: Attempt, name: TableName) -> DataFrame:
+    """The rows of an input as they were before or after their changes."""
+    change = attempt.changes[name]
+    rows, count = materialize_once(read_net_images(attempt.spark, attempt.inputs[name], change), expected=change.rows)
+    return F.broadcast(rows) if count <= BROADCAST_ROWS else rows
+
+
+def _by_stretch(sides: _Sides, stretch: Stretch) -> Changed | Reason | None:
+    """How the rows near the changes differ from what is stored; None where types are not served."""
+    attempt, step, inputs, target = sides.attempt, sides.step, sides.inputs, sides.target
+    runtime, spark, spec = attempt.runtime, attempt.spark, attempt.spec
+    pins, relation = attempt.inputs, stretch.input.view.lower()
+    assert isinstance(spec.query, SqlQuery)
+    rows, before = inputs[Reading.NEW, relation], inputs[Reading.OLD, relation]
+    if not is_served(stretch, rows.schema, target.schema, spec.partitioned_by):
+        return None
+    if not runtime.is_understood(spec.fingerprint, step.changed):
+        attempt.held.callback(drop_key_views, spark, step.affected, [name.view.lower() for name in pins])
+        stored = partial(as_stored, spec=spec)
+        if not reads_as_declared(spark, step.affected, inputs, declared=spec.query.render(), stored=stored):
+            return Reason("REWRITE_MISMATCH")
+        runtime.note_understood(spec.fingerprint, step.changed)
+    # Which sessions and matches there were is asked of the table where it has each of them.
+    complete = not (isinstance(stretch, Sessions) and not stretch.complete)
+    complete = complete and not spec.constraints and spec.time_partitions is None
+    changed = _changed_rows(attempt, stretch.input)
+    near = near_changes(stretch, changed, Inputs(before, rows), target if complete else None)
+    if near is None:
+        return None
+    columns = [quoted(name) for name in stretch.columns]
+    if near.count == 0:
+        return Changed(keys_of(target.select(*columns).limit(0)), None, 0, step.reason, spec.primary_key)
+    shadow_inputs({stretch.input: near.read(rows)})
+    whole = run_before_constraints(spark, spec, pins, attempt.covered)
+    computed = attempt.constraint_check.rows(whole, again=True)
+    new, many = materialize_once(computed.select(*[F.col(quoted(name)) for name in target.columns]))
+    touched = new.select(*columns).unionAll(near.stored(target).select(*columns)).distinct()
+    return _difference(sides, keys_of(touched), new, many, step.reason)
+
+
+def _difference(sides: _Sides, keys: Keys, new: DataFrame, many: int, reason: Reason) -> Changed:
+    """How the rows of keys, computed again as `new`, differ from what is stored."""
+    spec, target = sides.attempt.spec, sides.target
+    found_by = spec.primary_key
     old = keys.restrict(target)
     if spec.primary_key:
         if not is_unique_by_query(spec):

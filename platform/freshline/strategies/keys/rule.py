@@ -17,19 +17,22 @@ from freshline.query.resolved import ResolvedQuery
 from freshline.query.rules.algebra import Algebra, find_algebra
 from freshline.query.rules.append import find_branches
 from freshline.query.rules.keys import Affected, find_affected
+from freshline.query.rules.stretch import Matches, Stretch, find_stretch
 
 
 @dataclass(frozen=True)
 class RefreshKeys(Step):
     """Compute the rows of affected keys again, and write those that differ. `changed` are the inputs that changed.
 
-    `algebra` says how they follow from their old values and the changed rows, where they do.
+    `algebra` says how they follow from their old values and the changed rows, where they do; `stretch` which rows of
+    their keys alone are to be read, where these are not all.
     """
 
     affected: Affected
     changed: frozenset[TableName]
     reason: Reason
     algebra: Algebra | None = None
+    stretch: Stretch | None = None
 
     computed_by = "freshline.strategies.keys.write:refresh_keys"
     strategy = Strategy.KEYS
@@ -39,7 +42,7 @@ class RefreshKeys(Step):
 
     @property
     def keys(self) -> tuple[str, ...]:
-        return self.affected.columns
+        return self.affected.columns if self.stretch is None else self.stretch.columns
 
 
 @dataclass(frozen=True)
@@ -142,11 +145,26 @@ def _refresh(situation: Situation) -> RefreshKeys | Reason:
         return affected
     reason = Reason("AFFECTED_KEYS", ", ".join(affected.columns))
     if receipt.valid_from_seq is None:
+        stretch = _stretch(situation)
+        if stretch is not None:
+            reason = Reason("AFFECTED_KEYS", f"{', '.join(stretch.columns)}: {stretch}")
+            return RefreshKeys(affected, frozenset(changed), reason, stretch=stretch)
         return RefreshKeys(affected, frozenset(changed), reason, _algebra(spec, resolved, touched))
     # Of rows that follow an earlier declaration only the key is as in this one.
     if not {column.lower() for column in affected.columns} <= {column.lower() for column in spec.primary_key}:
         return Reason("UNSUPPORTED", "rows of an earlier declaration are kept, and are not found by a primary key")
     return RefreshKeys(affected, frozenset(changed), reason)
+
+
+def _stretch(situation: Situation) -> Stretch | None:
+    """The rows of the changed keys that are to be read alone; None for all of them."""
+    spec, found = situation.spec, find_stretch(situation.query)
+    if found is None or set(situation.changed) != {found.input}:
+        return None
+    if isinstance(found, Matches) and (spec.constraints or spec.time_partitions is not None):
+        # The old matches are asked of the table, which then has not all of them.
+        return None
+    return found
 
 
 def _refold(situation: Situation) -> RefoldKeys | Reason:

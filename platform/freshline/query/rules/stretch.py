@@ -1,0 +1,321 @@
+"""Stretch: where only the rows of a key near the times of its changed rows decide how the key's result changes.
+
+The sessions of a key are such: a changed row touches those within a gap of it, and no others. So are matches WITHIN an
+interval: those that began so long before a changed row stay. So a refresh reads these rows alone, and replaces what is
+stored of them. Here is said which columns that takes, read from the syntax alone; of a
+query that is not understood all rows of the keys are read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from sqlglot import exp
+
+from freshline.declare.expression import parse_expression
+from freshline.declare.match_recognize import MATCH_FUNCTION, RANK
+from freshline.declare.names import TableName
+from freshline.declare.rules import declaration_error
+from freshline.declare.session_windows import BEGINS
+from freshline.declare.tokens import Text
+from freshline.declare.window_functions import read_interval
+from freshline.errors import DeclarationError
+from freshline.query.functions import is_session_key, name_of
+from freshline.query.query import Query
+from freshline.query.rules.partition import trace_to_input, trace_to_query
+from freshline.query.tree import NotDerivedError, expression_nodes, item_expression, unsupported
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A column of the result that has the first or the last time of a session, and how far it is from it."""
+
+    column: str
+    moved: int = 0
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """The rows of a key that changed rows of `input` touch.
+
+    `keys` and `time` are columns of `input`, and `key_columns` those of the result that are the keys, in their order.
+    """
+
+    input: TableName
+    keys: tuple[str, ...]
+    time: str
+    key_columns: tuple[str, ...]
+
+    @property
+    def place(self) -> Bound:
+        """The column of the result by which rows of a key are found in time."""
+        raise NotImplementedError
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of the result by which the rows that may change are replaced."""
+        return (*self.key_columns, self.place.column)
+
+
+@dataclass(frozen=True)
+class Sessions(Stretch):
+    """The sessions of a key near a changed row.
+
+    `gap` is in microseconds. `first` and `last` are columns with the bounds of a session, at least one of them is
+    there. `complete` says that the result has each session of the input.
+    """
+
+    gap: int
+    first: Bound | None
+    last: Bound | None
+    complete: bool
+
+    @property
+    def place(self) -> Bound:
+        bound = self.first or self.last
+        assert bound is not None
+        return bound
+
+    def __str__(self) -> str:
+        return f"of these keys the sessions within {_shown(self.gap)} of a changed {self.time}"
+
+
+@dataclass(frozen=True)
+class Matches(Stretch):
+    """The matches of a key that began less than `within` microseconds before a changed row, and those after them.
+
+    `began` is a column with the time of a match's first row. The result has every match.
+    """
+
+    within: int
+    began: Bound
+
+    @property
+    def place(self) -> Bound:
+        return self.began
+
+    def __str__(self) -> str:
+        return f"of these keys the matches from {_shown(self.within)} before a changed {self.time} on"
+
+
+@dataclass(frozen=True)
+class _Inner:
+    """The query that has the rows of sessions: its source, and which of its columns are keys and bounds."""
+
+    query: exp.Select
+    source: exp.Expr
+    keys: Mapping[str, str]
+    time: str
+    gap: int
+    first: tuple[str, ...]
+    last: Mapping[str, int]
+
+
+@lru_cache(maxsize=1024)
+def find_stretch(query: Query) -> Sessions | Matches | None:
+    """The stretch of a query's keys that changes of one input affect; None where it is the whole key. Pure."""
+    if query.volatile is not None:
+        return None
+    try:
+        tree = query.expanded
+        found = [*_by_function(tree), *_by_spark(tree)]
+        if len(found) == 1 and not _patterns(tree):
+            return _sessions(query, tree, found[0])
+        return _matches(query, tree, _patterns(tree)[0]) if not found and len(_patterns(tree)) == 1 else None
+    except (NotDerivedError, DeclarationError, ValueError):
+        return None
+
+
+def _patterns(tree: exp.Expr) -> list[exp.Anonymous]:
+    return [call for call in tree.find_all(exp.Anonymous) if name_of(call) == MATCH_FUNCTION]
+
+
+def _matches(query: Query, tree: exp.Expr, call: exp.Anonymous) -> Matches | None:
+    """The matches of a MATCH_RECOGNIZE, as `freshline.declare.match_recognize` writes it."""
+    facts = json.loads(call.expressions[0].name)
+    selects = [call.parent_select]
+    while selects[-1] is not None:
+        selects.append(selects[-1].parent_select)
+    found, inner = selects[0], selects[2]
+    if facts["began"] is None or found is None or inner is None or not _keeps_rows(tree, inner):
+        return None
+    arrays = found.args["from_"].this.this
+    source = arrays.args["from_"].this
+    if any(item.alias == RANK for item in source.find_all(exp.Alias)):
+        source = source.this.args["from_"].this
+    group = arrays.args.get("group")
+    keys = {key.name: key.name for key in (group.expressions if group is not None else ())}
+    began = _bare(facts["began"])
+    traced = _Inner(inner, source, keys, _bare(facts["time"]), facts["within"], (began,), {})
+    sessions = _sessions(query, tree, traced)
+    if sessions is None or sessions.first is None:
+        return None
+    shared = (sessions.input, sessions.keys, sessions.time, sessions.key_columns)
+    return Matches(*shared, within=facts["within"], began=sessions.first)
+
+
+def _by_function(tree: exp.Expr) -> Iterable[_Inner]:
+    """The calls of SESSION, as `freshline.declare.session_windows` writes them."""
+    for item in tree.find_all(exp.Alias):
+        begun = item.parent
+        if item.alias != BEGINS or not isinstance(begun, exp.Select):
+            continue
+        numbered = begun.parent_select
+        query = numbered.parent_select if numbered is not None else None
+        window = next(item.find_all(exp.Window), None)
+        if query is None or window is None:
+            raise unsupported(BEGINS)
+        time = next(window.args["order"].find_all(exp.Column))
+        gap = int(window.args["spec"].args["start"].name)
+        keys = {key.name: key.name for key in window.args.get("partition_by") or ()}
+        source = begun.args["from_"].this
+        yield _Inner(
+            query, source, keys, time.name, gap, ("window_start",), {"window_end": gap, "window_time": gap - 1}
+        )
+
+
+def _by_spark(tree: exp.Expr) -> Iterable[_Inner]:
+    """The queries that group by `session_window(time, 'gap')`."""
+    for call in list(tree.find_all(exp.Anonymous)):
+        if not is_session_key(call) or not isinstance(call.parent, exp.Group):
+            continue
+        query = call.parent_select
+        time, length = call.expressions
+        if query is None or query.args.get("joins") or query.args.get("laterals") or query.args.get("qualify"):
+            raise unsupported("session_window")
+        if any(isinstance(node, exp.Window | exp.Query) for node in expression_nodes(query)):
+            raise unsupported("session_window")
+        grouping = call.parent
+        keys = [key for key in grouping.expressions if key is not call]
+        plain = all(isinstance(key, exp.Column) and not isinstance(key.this, exp.Star) for key in keys)
+        if not plain or not isinstance(time, exp.Column) or any(grouping.args.get(kind) for kind in _SETS):
+            raise unsupported("session_window")
+        columns = {
+            item.alias_or_name: column
+            for item in query.expressions
+            if isinstance(column := item_expression(item), exp.Column)
+        }
+        of_window = {
+            name: column.name.lower()
+            for name, column in columns.items()
+            if [part.name.lower() for part in column.parts][:-1] == [name_of(call)]
+        }
+        shown = {
+            name: column.name
+            for name, column in columns.items()
+            if name not in of_window and any(column.name.lower() == key.name.lower() for key in keys)
+        }
+        if {name.lower() for name in shown.values()} != {key.name.lower() for key in keys}:
+            raise unsupported("session_window")
+        gap = _length(length.name)
+        yield _Inner(
+            query,
+            query.args["from_"].this,
+            shown,
+            time.name,
+            gap,
+            tuple(name for name, bound in of_window.items() if bound == "start"),
+            {name: gap for name, bound in of_window.items() if bound == "end"},
+        )
+
+
+_SETS = ("grouping_sets", "cube", "rollup", "all", "totals")
+
+
+def _length(text: str) -> int:
+    """The microseconds of an interval such as '10 minutes'. Raises NotDerivedError and DeclarationError."""
+
+    written = Text(f"INTERVAL '{text}'", "")
+
+    def refuse(rule: str, sentence: str) -> DeclarationError:
+        return declaration_error(rule, sentence, written.at(0))
+
+    found = read_interval(written.tokens(), "session_window", refuse).microseconds
+    if found is None or found <= 0:
+        raise unsupported(text)
+    return found
+
+
+def _sessions(query: Query, tree: exp.Expr, inner: _Inner) -> Sessions | None:
+    # Of two columns with one key, the last one is taken.
+    by_column = {column.lower(): trace_to_input(inner.source, query, column) for column in inner.keys.values()}
+    at = trace_to_input(inner.source, query, inner.time)
+    inputs = {name for name, _ in (*by_column.values(), at)}
+    if len(inputs) != 1 or not by_column:
+        return None
+    (name,) = inputs
+    if sum(1 for table in tree.find_all(exp.Table) if query.input_of(table) == name) != 1:
+        return None
+    shown = _shown_columns(query, tree, inner)
+    keys: dict[str, str] = {}
+    for column, of in inner.keys.items():
+        if column.lower() in shown:
+            keys[of.lower()] = shown[column.lower()]
+    first = next((shown[each.lower()] for each in inner.first if each.lower() in shown), None)
+    last = next(((shown[each.lower()], by) for each, by in inner.last.items() if each.lower() in shown), None)
+    if keys.keys() != by_column.keys() or (first is None and last is None):
+        return None
+    return Sessions(
+        input=name,
+        keys=tuple(_bare(by_column[column][1]) for column in keys),
+        time=_bare(at[1]),
+        key_columns=tuple(keys.values()),
+        gap=inner.gap,
+        first=None if first is None else Bound(first),
+        last=None if last is None else Bound(*last),
+        complete=_keeps_rows(tree, inner.query),
+    )
+
+
+def _bare(expression: str) -> str:
+    """The column that an expression is. Raises NotDerivedError for another one."""
+    parsed = parse_expression(expression, several=False).unnest()
+    if not isinstance(parsed, exp.Column) or parsed.table:
+        raise unsupported(expression)
+    return str(parsed.name)
+
+
+def _shown_columns(query: Query, tree: exp.Expr, inner: _Inner) -> dict[str, str]:
+    """By the columns of the inner query, in lower case: the column of the result that each is."""
+    assert isinstance(tree, exp.Select)
+    wanted = [*inner.keys, *inner.first, *inner.last]
+    names = [item.alias_or_name for item in tree.expressions if not item.is_star]
+    if any(item.is_star for item in tree.expressions):
+        names += wanted
+    found: dict[str, str] = {}
+    for name in names:
+        try:
+            found.setdefault(trace_to_query(tree, query, name, inner.query).lower(), name.lower())
+        except NotDerivedError:
+            continue
+    return found
+
+
+def _keeps_rows(tree: exp.Expr, inner: exp.Select) -> bool:
+    """Whether each session of the inner query, whose own groups are sessions, has a row in the result."""
+    node: exp.Expr | None = tree
+    while isinstance(node, exp.Select):
+        if any(node.args.get(part) for part in ("having", "qualify", "limit", "offset", "joins", "laterals")):
+            return False
+        if node is inner:
+            return True
+        if node.args.get("where"):
+            return False
+        source = node.args["from_"].this
+        node = source.this if isinstance(source, exp.Subquery) else None
+    return False
+
+
+def _shown(microseconds: int) -> str:
+    """An interval for people.
+
+    >>> _shown(600_000_000), _shown(1)
+    ('10 minutes', '1 microseconds')
+    """
+    for unit, size in (("days", 86_400_000_000), ("hours", 3_600_000_000), ("minutes", 60_000_000), ("seconds", 10**6)):
+        if microseconds % size == 0:
+            return f"{microseconds // size} {unit}"
+    return f"{microseconds} microseconds"

@@ -1,0 +1,134 @@
+"""The claims behind reading a stretch of a key: what lies outside of it neither changes nor matters."""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+from typing import Any
+
+from freshline.patterns.matcher import Rows, Skip, SkipError, SkipTo, find_matches
+from freshline.patterns.pattern import parse_pattern
+from freshline.patterns.program import Program, compile_pattern
+
+GAP = 10
+Session = tuple[int, ...]
+
+
+def sessions_of(times: list[int]) -> list[Session]:
+    """The sessions of a key's times, a row each."""
+    rows = sorted(times)
+    begins = [place for place, at in enumerate(rows) if place == 0 or at - rows[place - 1] > GAP]
+    return [tuple(rows[begin:end]) for begin, end in pairwise([*begins, len(rows)])]
+
+
+def refreshed(old: list[int], new: list[int], changed: set[int], reach: int) -> list[Session]:
+    """The sessions after a refresh that reads again those within `reach` of a changed time, and keeps the others."""
+    stored = sessions_of(old)
+    near = [session for session in stored if any(session[0] - reach <= at <= session[-1] + reach for at in changed)]
+    stretches = [(session[0], session[-1]) for session in near] + [(at, at) for at in changed]
+    read = [at for at in new if any(low <= at <= high for low, high in stretches)]
+    return sorted([session for session in stored if session not in near] + sessions_of(read))
+
+
+def drawn(chance: random.Random) -> tuple[list[int], list[int], set[int]]:
+    """A key's times before and after some came, went or moved, close to a gap apart, and the times of the changes."""
+    old = [chance.randint(-8, 8) * GAP // 2 + chance.choice((-1, 0, 1)) for _ in range(chance.randint(0, 12))]
+    new, changed = list(old), set()
+    for _ in range(chance.randint(1, 4)):
+        if new and chance.random() < 0.5:
+            changed.add(new.pop(chance.randrange(len(new))))
+        if chance.random() < 0.6:
+            new.append(chance.randint(-8, 8) * GAP // 2 + chance.choice((-1, 0, 1)))
+            changed.add(new[-1])
+    return old, new, changed
+
+
+def wrong(reach: int, cases: int) -> int:
+    chance = random.Random(18)
+    drawn_cases = [drawn(chance) for _ in range(cases)]
+    return sum(refreshed(old, new, changed, reach) != sessions_of(new) for old, new, changed in drawn_cases)
+
+
+def test_sessions_within_a_gap_of_a_change_are_all_that_change():
+    assert wrong(GAP, 20_000) == 0
+
+
+def test_a_session_without_its_neighbour_is_found():
+    # Exactly a gap away is near.
+    assert wrong(GAP - 1, 2_000) > 0
+    assert wrong(0, 2_000) > 100
+
+
+# -- matches WITHIN an interval ------------------------------------------------------------------------------------
+
+WITHIN = 6
+PATTERNS = ("A B+", "A B{2,}?", "(A | B) B* C", "A (B | C)*? C", "A+ B?")
+SKIPS = (Skip(), Skip(SkipTo.NEXT_ROW), Skip(SkipTo.LAST, frozenset({1})))
+Row = tuple[int, int, int]
+"""A time, an identity that breaks ties, and the variables that it may be."""
+Found = tuple[int, tuple[tuple[int, int], ...]]
+
+
+def matches_of(rows: list[Row], program: Program, skip: Skip) -> list[Found]:
+    """The time at which each match begins, and its rows with their places. Raises SkipError."""
+    rows = sorted(rows)
+    asked = Rows([mask for _, _, mask in rows], [at for at, _, _ in rows])
+    return [
+        (rows[match.begin][0], tuple((rows[match.begin + n][1], place) for n, place in enumerate(match.places)))
+        for match in find_matches(program, asked, skip=skip, within=WITHIN)
+    ]
+
+
+def matched_again(
+    old: list[Row], new: list[Row], first: int, program: Program, skip: Skip, *, off: int = 0, ties: bool = True
+) -> list[Found]:
+    """The matches after a refresh that reads the rows from a time on.
+
+    `off` moves that time, and without `ties` rows of one time are taken for one, as mistakes would.
+    """
+    stored = matches_of(old, program, skip)
+    near = sorted({began for began, _ in stored if first - 2 * WITHIN < began <= first - WITHIN}, reverse=True)[:8]
+    alone = [began for began in near if not ties or sum(at == began for at, _, _ in new) == 1]
+    if near and not alone:
+        return matches_of(new, program, skip)
+    low = (alone[0] if alone else first - WITHIN + 1) + off
+    return [each for each in stored if each[0] < low] + matches_of([row for row in new if row[0] >= low], program, skip)
+
+
+def wrong_matches(cases: int, **mistake: Any) -> tuple[int, int]:
+    """In how many cases a refresh is wrong, and in how many it does not read all rows."""
+    chance = random.Random(6)
+    found = less = 0
+    for number in range(cases):
+        program = compile_pattern(parse_pattern(PATTERNS[number % 5]), {"A": 0, "B": 1, "C": 2})
+        skip = SKIPS[number // 5 % 3]
+
+        def row(at: int, identity: int) -> Row:
+            return at, identity, chance.choice((1, 2, 2, 3, 4, 6, 0))
+
+        step = chance.choice((1, 2, 3))
+        old = [row(step * chance.randint(-15, 15), each) for each in range(chance.randint(0, 40))]
+        gone = set(chance.sample(old, min(len(old), chance.randint(0, 2))))
+        come = {row(step * chance.randint(-15, 15), 100 + each) for each in range(chance.randint(0, 2))}
+        new = [each for each in old if each not in gone] + list(come)
+        if not gone | come:
+            continue
+        first = min(at for at, _, _ in gone | come)
+        try:
+            expected = matches_of(new, program, skip)
+            found += matched_again(old, new, first, program, skip, **mistake) != expected
+        except SkipError:
+            continue
+        less += any(at < first - 2 * WITHIN for at, _, _ in new)
+    return found, less
+
+
+def test_matches_that_began_so_long_before_a_change_stay():
+    wrong_cases, with_rows_before = wrong_matches(6_000)
+    assert wrong_cases == 0
+    assert with_rows_before > 1_000
+
+
+def test_a_search_that_goes_on_with_another_row_is_found():
+    assert wrong_matches(3_000, off=1)[0] > 0
+    assert wrong_matches(3_000, ties=False)[0] > 0

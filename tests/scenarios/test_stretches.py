@@ -1,0 +1,165 @@
+"""Of a key that changes, only the rows near the change are read again, and the table is what all rows give."""
+
+from __future__ import annotations
+
+import random
+from datetime import timedelta
+
+import pytest
+
+from tests.scenarios.test_windows import EPOCH, GAP, MINUTE, NOON, in_utc, sessions_of, sql_time
+
+EVENTS = "id BIGINT, k STRING, v INT, ts TIMESTAMP"
+HEAD = "FRESHNESS = INTERVAL '5' MINUTE AS SELECT"
+SESSION = "SESSION(TABLE ev PARTITION BY k, DESCRIPTOR(ts), INTERVAL '10' MINUTES)"
+
+SESSIONS = {
+    # The bounds of all sessions are in the table.
+    "visit": (
+        f"k, window_start, window_end, count(*) AS n, sum(v) AS s FROM {SESSION} GROUP BY k, window_start, window_end"
+    ),
+    "visited": f"id, window_time, k AS who, window_start FROM TABLE({SESSION}) AS w",
+    "by_spark": (
+        "session_window.start AS window_start, k, session_window.end AS window_end, count(*) AS n, sum(v) AS s FROM ev "
+        "GROUP BY k, session_window(ts, '10 minutes')"
+    ),
+    "through_a_query": (
+        "window_end, n + 1 AS m, k, window_start FROM (SELECT k, window_start, window_end, count(DISTINCT v) AS n FROM "
+        f"{SESSION} GROUP BY k, window_start, window_end) AS q"
+    ),
+    # They are not, so the rows of the key are read, and those of the sessions computed.
+    "long_visit": f"k, window_start, count(*) AS n FROM {SESSION} GROUP BY k, window_start HAVING count(*) > 1",
+    "large": f"id, k, window_end FROM {SESSION} WHERE v > 2",
+    "few": (
+        "k, window_start, window_end, sum(v) AS s FROM SESSION((SELECT k, ts, v FROM ev WHERE v <> 1) PARTITION BY k, "
+        "DESCRIPTOR(ts), INTERVAL '10' MINUTES) GROUP BY k, window_start, window_end"
+    ),
+    "named": (
+        f"w.k, w.window_start, w.window_end, n.name, count(*) AS n FROM {SESSION} AS w LEFT JOIN name AS n "
+        "ON n.k = w.k GROUP BY w.k, w.window_start, w.window_end, n.name"
+    ),
+}  # fmt: skip
+FOLLOWED = ("visit", "long_visit")
+# Rows of several sessions are in one row, so all rows of the key are computed.
+WHOLE = {
+    "visits": f"k, count(DISTINCT window_start) AS n FROM {SESSION} GROUP BY k",
+    "ranked": (
+        f"k, window_start, n, rank() OVER (PARTITION BY k ORDER BY n DESC, window_start) AS place FROM (SELECT k, "
+        f"window_start, count(*) AS n FROM {SESSION} GROUP BY k, window_start) AS q"
+    ),
+}
+
+
+@pytest.fixture
+def events(lab):
+    lab.source("ev", EVENTS)
+    lab.source("name", "k STRING, name STRING")
+    lab.sql("INSERT INTO name VALUES ('a', 'Ann'), ('b', 'Bob')")
+    return lab
+
+
+def drawn_rows(chance: random.Random, first: int, count: int) -> str:
+    """Rows at multiples of half a gap, and a microsecond beside them, so that many are exactly a gap apart."""
+    rows = []
+    for number in range(count):
+        at = NOON if chance.random() < 0.8 else EPOCH
+        at += GAP / 2 * chance.randint(-30, 30) + timedelta(microseconds=chance.choice((-1, 0, 0, 0, 1)))
+        key = chance.choice(("'a'", "'b'", "NULL"))
+        time = "NULL" if chance.random() < 0.05 else sql_time(at)
+        rows.append(f"({first + number}, {key}, {chance.randint(0, 4)}, CAST({time} AS TIMESTAMP))")
+    return ", ".join(rows)
+
+
+@pytest.mark.parametrize("rounds", [3, pytest.param(60, marks=pytest.mark.long)])
+def test_sessions_follow_random_changes(events, rounds):
+    chance = random.Random(23)
+    events.sql(f"INSERT INTO ev VALUES {drawn_rows(chance, 1, 30)}")
+    for name, query in {**SESSIONS, **WHOLE}.items():
+        events.declare(f"CREATE MATERIALIZED TABLE {name} {HEAD} {query}")
+    events.declare(
+        "CREATE MATERIALIZED TABLE keyed (PRIMARY KEY (k, window_start), CONSTRAINT c EXPECT (n > 1) ON VIOLATION DROP "
+        f"ROW) {HEAD} k, window_start, window_end, count(*) AS n FROM {SESSION} WHERE k IS NOT NULL "
+        "GROUP BY k, window_start, window_end"
+    )
+    events.refresh_all()
+    for number in range(rounds):
+        changes = [
+            f"DELETE FROM ev WHERE pmod(id, 11) = {number % 11}",
+            f"UPDATE ev SET ts = ts + INTERVAL '5' MINUTES WHERE pmod(id, 9) = {number % 9}",
+            f"UPDATE ev SET k = {chance.choice(('NULL', repr('a'), repr('b')))} WHERE pmod(id, 13) = {number % 13}",
+            "UPDATE ev SET v = v + 1 WHERE pmod(id, 4) = 0",
+        ]
+        events.sql(f"INSERT INTO ev VALUES {drawn_rows(chance, 100 * number + 100, chance.randint(1, 4))}")
+        events.sql(changes[(number + 1) % len(changes)])
+        # Each of the others follows the changes of all rounds at once.
+        names = FOLLOWED if number < rounds - 1 else (*SESSIONS, *WHOLE, "keyed")
+        for name in names:
+            outcome = events.refresh(name)
+            assert (outcome.error, outcome.strategy) == (None, "keys"), (name, outcome)
+            assert ("within 10 minutes" in outcome.reason) == (name not in WHOLE), outcome
+            assert events.diff(name) == [], (name, number)
+        expected = sessions_of([in_utc(row) for row in events.sql("SELECT id, k, ts FROM ev")])
+        visits = {in_utc(row)[:3] for row in events.rows("visit")}
+        assert visits == {row[1:] for row in expected}
+
+
+# -- patterns ------------------------------------------------------------------------------------------------------
+
+RISING = (
+    "MATCH_RECOGNIZE (PARTITION BY k ORDER BY ts, id DESC MEASURES {measures} {shown} AFTER MATCH {skip} "
+    "PATTERN (A B+ C?) WITHIN INTERVAL '30' MINUTES DEFINE B AS B.v > PREV(B.v), C AS C.v <= LAST(A.v))"
+)
+FIRST_TO_LAST = "FIRST(A.ts) AS began, LAST(ts) AS ended, LAST(B.v) AS top, count(*) AS n"
+# With whether only a stretch is read.
+MATCHES = {
+    "rising": ("*", RISING.format(measures=FIRST_TO_LAST, shown="", skip="SKIP PAST LAST ROW"), True),
+    "each_row": (
+        "k, start, id, n + 1 AS m",
+        RISING.format(
+            measures="FINAL FIRST(ts) AS start, count(*) AS n", shown="ALL ROWS PER MATCH", skip="SKIP TO NEXT ROW"
+        ),
+        True,
+    ),
+    "to_last": (
+        "k, began, n",
+        RISING.format(measures=FIRST_TO_LAST, shown="ONE ROW PER MATCH", skip="SKIP TO LAST B"),
+        True,
+    ),
+    "numbered": (
+        "k, began, number",
+        RISING.format(
+            measures="FIRST(ts) AS began, MATCH_NUMBER() AS number", shown="", skip="SKIP PAST LAST ROW"
+        ),
+        False,
+    ),
+    "best": ("k, max(top) AS top", RISING.format(measures=FIRST_TO_LAST, shown="", skip="SKIP PAST LAST ROW"), False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("rounds", [3, pytest.param(60, marks=pytest.mark.long)])
+def test_matches_within_an_interval_follow_random_changes(events, rounds):
+    chance = random.Random(41)
+    events.sql(f"INSERT INTO ev VALUES {drawn_rows(chance, 1, 60)}")
+    for name, (items, matches, _) in MATCHES.items():
+        group = " GROUP BY k" if name == "best" else ""
+        events.declare(f"CREATE MATERIALIZED TABLE {name} {HEAD} {items} FROM ev {matches}{group}")
+    events.refresh_all()
+    in_stretches: set[str] = set()
+    for number in range(rounds):
+        changes = [
+            f"DELETE FROM ev WHERE pmod(id, 11) = {number % 11} AND ts > TIMESTAMP'2026-01-01 12:40:00Z'",
+            f"UPDATE ev SET v = v + 1 WHERE pmod(id, 7) = {number % 7} AND ts IS NOT NULL",
+            "UPDATE ev SET ts = ts + INTERVAL '5' MINUTES WHERE k = 'a'",
+        ]
+        late = sql_time(NOON + GAP / 2 * (12 + number) + 3 * MINUTE)
+        events.sql(
+            f"INSERT INTO ev VALUES ({900 + number}, 'b', {number % 4}, {late}), ({950 + number}, NULL, 3, {late})"
+        )
+        events.sql(changes[number % len(changes)])
+        for name in (*MATCHES,) if number == rounds - 1 else ("rising", "each_row"):
+            outcome = events.refresh(name)
+            assert (outcome.error, outcome.strategy) == (None, "keys"), (name, outcome)
+            in_stretches |= {name} if "from 30 minutes before" in outcome.reason else set()
+            assert events.diff(name) == [], (name, number)
+    # Where matches begin at a time of several rows, all rows of the keys are read.
+    assert {"rising", "each_row"} <= in_stretches <= {name for name, (_, _, less) in MATCHES.items() if less}
