@@ -315,6 +315,13 @@ class PatternExpressionError(PatternError):
     code = "PATTERN_EXPRESSION"
 
 
+class GraphError(RefreshError):
+    """A graph function cannot be computed over the edges that there are."""
+
+    code = "GRAPH"
+    retry_helps = False
+
+
 class PartitionError(RefreshError):
     """The table does not have the named partition, or the partition cannot be refreshed."""
 

@@ -198,7 +198,9 @@ def test_metadata_is_described(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "page", [ROOT / "README.md", DOCS / "declarations.md", DOCS / "event_time.md"], ids=lambda page: page.name
+    "page",
+    [ROOT / "README.md", DOCS / "declarations.md", DOCS / "event_time.md", DOCS / "graphs_and_models.md"],
+    ids=lambda page: page.name,
 )
 def test_the_declarations_of_a_page_are_a_project(page: Path, tmp_path: Path) -> None:
     """All of a page's together, so that what one reads must be declared beside it."""

@@ -21,6 +21,7 @@ from freshline.query.select_list import groups_by
 from freshline.refresh.cancellation import Cancellation
 from freshline.refresh.constraints import leave_out
 from freshline.refresh.fold import as_stored, fold_all
+from freshline.refresh.graph import Graph
 from freshline.refresh.inputs import Pinned, read_whole, shadow_inputs
 from freshline.refresh.literal import quoted
 from freshline.refresh.read_only import read_declared
@@ -57,13 +58,21 @@ def run_query(spark: SparkSession, spec: TableSpec, pins: Mapping[TableName, Pin
 
 
 def run_before_constraints(
-    spark: SparkSession, spec: TableSpec, pins: Mapping[TableName, Pinned], intervals: Sequence[Interval] | None = None
+    spark: SparkSession,
+    spec: TableSpec,
+    pins: Mapping[TableName, Pinned],
+    intervals: Sequence[Interval] | None = None,
+    check: Callable[[], None] = lambda: None,
 ) -> DataFrame:
     """The query over the views of the session; `version_of` gives the pinned versions.
 
-    With `intervals`, only those of its rows that belong to these time partitions.
+    With `intervals`, only those of its rows that belong to these time partitions. `check` raises where the request was
+    cancelled, and is called while a graph function is computed here.
     """
     assert isinstance(spec.query, SqlQuery)
+    if spec.query.graph is not None:
+        graph = Graph(spark, spec.query.graph, str(spec.written_at), check)
+        return as_stored(graph.rows(graph.values(graph.edges())), spec)
     versions = {join.alias.lower(): pins[join.table].position.version for join in spec.query.lookup_joins}
     views = [name.view for name in spec.query.reads]
     rows = as_stored(read_declared(spark, spec.query.render(versions=versions), views), spec)
@@ -92,7 +101,7 @@ def compute_whole(
     shadow_inputs(whole_inputs(spark, spec, pins))
     if spec.merge is not None:
         return as_stored(fold_all(spark, spec), spec), None
-    return checked(run_before_constraints(spark, spec, pins)), None
+    return checked(run_before_constraints(spark, spec, pins, check=cancellation.check)), None
 
 
 def table_rows(made: DataFrame, spec: TableSpec) -> DataFrame:

@@ -370,6 +370,7 @@ def _graph(
             versions = {read: settled[read].spec.versions for read in spec.reads}
             settled[spec.name] = replace(declaration, spec=resolve(declaration, inputs, logs, versions))
             _check_window_times(spec, settled, problems)
+            _check_nodes(spec, settled, problems)
         except DeclarationError as error:
             problems.extend(error)
     thresholds = Thresholds(settings.default_freshness, settings.continuous_below, settings.incremental_below)
@@ -386,6 +387,15 @@ def _check_window_times(spec: TableSpec, settled: Mapping[TableName, Declaration
     inputs = {read: _window_input(settled[read].spec) for read in spec.reads}
     for time in spec.query.window_times:
         error = time.check(inputs, spec.written_at.path)
+        if error is not None:
+            problems.extend(error)
+
+
+def _check_nodes(spec: TableSpec, settled: Mapping[TableName, Declaration], problems: Problems) -> None:
+    """That both ends of edges are nodes, of sources whose columns are declared; of others the refresh looks at it."""
+    if isinstance(spec.query, SqlQuery) and spec.query.graph is not None:
+        types = {read: _window_input(settled[read].spec).types for read in spec.reads}
+        error = spec.query.graph.check(types, spec.written_at.path)
         if error is not None:
             problems.extend(error)
 

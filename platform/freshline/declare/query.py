@@ -8,8 +8,10 @@ outermost select list. Nothing is printed back from a syntax tree, so nothing of
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 
 from freshline.declare.as_of_joins import AsOfJoin
 from freshline.declare.closing import Closing, moment
@@ -115,6 +117,74 @@ class WindowInput:
     primary_key: Sequence[str] = ()
 
 
+class GraphFunction(Enum):
+    """A graph function; the value is the name of the column that it gives beside `node`."""
+
+    CONNECTED_COMPONENTS = "component"
+    PAGERANK = "rank"
+    COMMUNITIES = "community"
+
+
+# Types whose values have one order and one spelling, in Spark and outside of it.
+_NODES = re.compile(
+    r"TINYINT|SMALLINT|INT|BIGINT|DECIMAL(\(.*\))?|STRING|BINARY|BOOLEAN|DATE|TIMESTAMP(_NTZ|_LTZ)?|(VAR)?CHAR\(.*\)"
+)
+
+
+@dataclass(frozen=True)
+class GraphCall:
+    """A graph function that a query reads, and nothing else beside it.
+
+    `ends` are the columns of the edges in `table` (None for a query in parentheses). `edges` is the query of these two
+    columns, `rows` the text of the query over what the function gives, as a view. Of the table, `node` is the column
+    that has the node, and `value` the one that has what the function gives for it, None where none has just that.
+    `filtered` says that the query leaves nodes out. `tolerance` is of PAGERANK, `rounds` of COMMUNITIES.
+    """
+
+    function: GraphFunction
+    table: TableName | None
+    ends: tuple[str, str]
+    edges: SqlQuery
+    rows: str
+    node: str
+    value: str | None
+    filtered: bool
+    tolerance: float
+    rounds: int
+    line: int
+
+    def check(self, types: Mapping[TableName, Mapping[str, str]], path: str) -> DeclarationError | None:
+        """The error for ends of edges that are no nodes of one kind; `types` are in upper case, `path` is the file."""
+        known = {} if self.table is None else types.get(self.table, {})
+        found = [known.get(column.lower()) for column in self.ends]
+        first, second = (None if kind is None else _as_text(kind.upper()) for kind in found)
+        said = node_types_problem(self.function, self.ends, first, second)
+        return None if said is None else declaration_error("GRAPH", said, Location(path, self.line))
+
+
+def node_types_problem(
+    function: GraphFunction, ends: tuple[str, str], first: str | None, second: str | None
+) -> str | None:
+    """Why the ends of edges are no nodes, by their types as Spark calls them (None: not known); None where they are."""
+    for column, kind in zip(ends, (first, second), strict=True):
+        if kind is not None and not _NODES.fullmatch(kind):
+            return (
+                f"{function.name}: the end {column} is {kind}, and nodes are integers, decimals, texts, bytes, "
+                "booleans, dates or timestamps. Read the edges in a query in parentheses that casts it, such as to "
+                "STRING."
+            )
+    if first is not None and second is not None and first != second:
+        return (
+            f"{function.name}: the ends {ends[0]} and {ends[1]} are {first} and {second}, and both are nodes of one "
+            "type. Read the edges in a query in parentheses that casts one of them."
+        )
+    return None
+
+
+def _as_text(kind: str) -> str:
+    return "STRING" if kind.startswith(("VARCHAR", "CHAR")) else kind
+
+
 @dataclass(frozen=True)
 class SqlQuery:
     """One SELECT in Spark SQL, and the places in it that freshline works on.
@@ -126,8 +196,8 @@ class SqlQuery:
     line the same. `window_times` are the columns by which these put rows into windows. `as_of_joins` are in the order
     of the text. `moments` are the places of the bounds of FINAL windows, with the name of each and what it is less;
     `closing` has them for one refresh, None for all windows; `ends` is as in `LoweredQuery`, `moved` as in
-    `Text`. With `arrived`, logs are read with what their rows have beside the declared columns
-    (`freshline.declare.closing`).
+    `Text`. `graph` is the graph function that it reads, in whose place `text` has another query. With `arrived`,
+    logs are read with what their rows have beside the declared columns (`freshline.declare.closing`).
     """
 
     text: str
@@ -147,6 +217,7 @@ class SqlQuery:
     arrived: bool = False
     ends: tuple[int, int] | None = None
     moved: tuple[tuple[int, int], ...] = ()
+    graph: GraphCall | None = None
 
     @property
     def reads(self) -> tuple[TableName, ...]:

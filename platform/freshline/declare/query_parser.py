@@ -25,10 +25,11 @@ from sqlglot.parsers.spark import SparkParser
 
 from freshline.declare.closing import AFTER, UNTIL, Final, written_moment
 from freshline.declare.functions import REFUSED_FUNCTIONS, TABLE_FUNCTIONS
+from freshline.declare.graph_functions import find_graph_call, lower_graph
 from freshline.declare.location import Location
 from freshline.declare.match_recognize import lower_patterns
 from freshline.declare.names import PART, TableName
-from freshline.declare.query import Reference, Span, SqlQuery, WindowTime
+from freshline.declare.query import GraphCall, Reference, Span, SqlQuery, WindowTime
 from freshline.declare.rules import Problems, declaration_error
 from freshline.declare.system_time_joins import AsOfTime, SystemTimeJoins, is_name, offset_of
 from freshline.declare.tokens import Kind, Text, Token
@@ -214,6 +215,16 @@ class _Parser:
         patterns = written.lowered(lower_patterns(written, final))
         self.lowered = lower_windows(patterns, final)
         self.text = written.lowered(self.lowered.text)
+        self.graph = lower_graph(self.text)
+        if self.graph is not None:
+            if final is not None:
+                raise declaration_error(
+                    "GRAPH",
+                    f"{self.graph.function.name}: a new edge changes rows of nodes that were there, and rows of EMIT "
+                    "FINAL never change. Remove EMIT FINAL.",
+                    self.text.at(self.graph.offset),
+                )
+            self.text = written.lowered(self.graph.text)
         self.problems = Problems()
         self.tokens: list[Token] = []
 
@@ -252,7 +263,15 @@ class _Parser:
             moments=moments,
             arrived=self.lowered.late is not None,
             ends=self.lowered.ends,
+            graph=self._graph_call(tree),
         )
+
+    def _graph_call(self, tree: exp.Expr) -> GraphCall | None:
+        """The graph function, whose edges are a query of their own."""
+        if self.graph is None:
+            return None
+        edges = parse_query(self.graph.edges, self.text.path, self.graph.line)
+        return find_graph_call(self.graph, tree, edges, self.text)
 
     def _moments(self) -> tuple[tuple[Span, str, int], ...]:
         """Where the bounds of FINAL windows stand; lowering has written them."""
@@ -585,7 +604,7 @@ class _Parser:
         return None
 
     def _meaning(self) -> str:
-        tokens = self.written.tokens() if self.lowered.times else self.tokens
+        tokens = self.written.tokens() if self.lowered.times or self.graph is not None else self.tokens
         return " ".join(_token_meaning(token) for token in tokens if token.word != ";")
 
     def _window_times(self, references: Sequence[Reference]) -> tuple[WindowTime, ...]:

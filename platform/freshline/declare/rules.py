@@ -56,6 +56,7 @@ RULES: dict[str, str] = {
     "PATTERN_VARIABLE": "The variables of MATCH_RECOGNIZE are those of PATTERN, and of SUBSET.",
     "PATTERN_EMPTY_SKIP": "AFTER MATCH SKIP TO names a row behind the one with which the match began.",
     "PATTERN_EXPRESSION": "Expressions of MATCH_RECOGNIZE are over the rows of one variable each.",
+    "GRAPH": "A graph function is read by one plain SELECT, over edges whose ends are nodes of one type.",
     "FINAL_INPUT": "EMIT FINAL is for rows, or windows, that the rows of log tables give and that never change.",
     "WATERMARK_MISSING": "Windows of EMIT FINAL, and timers, are by the WATERMARK FOR column of a log table.",
     "LATENESS": "ALLOWED LATENESS is an interval of whole seconds.",

@@ -6,6 +6,7 @@ A table is judged in two steps. `declare_table` judges what its file alone can t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
@@ -22,7 +23,7 @@ from freshline.declare.location import Location, Written
 from freshline.declare.merge import Merge
 from freshline.declare.names import TableName, late_name
 from freshline.declare.options import TABLE_OPTIONS, TABLE_OPTIONS_NOT_BUILT, Options, join_words
-from freshline.declare.query import PythonQuery, SqlQuery
+from freshline.declare.query import GraphFunction, PythonQuery, SqlQuery
 from freshline.declare.query_parser import parse_late_rows, parse_query, parse_structure
 from freshline.declare.registry import (
     MERGE_GROUP,
@@ -115,6 +116,7 @@ def declare_table(clauses: TableClauses) -> Declaration:
         _check_final(clauses, options, problems)
     if clauses.side_outputs:
         _check_side_outputs(clauses, query, merge, problems)
+    _check_graph(clauses, query, problems)
     problems.raise_all()
     assert query is not None, "a query that cannot be read has raised"
     spec = TableSpec(
@@ -227,6 +229,33 @@ def _check_side_outputs(
             )
         if output.value.name == clauses.name:
             problems.add("SIDE_OUTPUT", "a side output has the name of its table. Give it one of its own.", at)
+
+
+def _check_graph(clauses: TableClauses, query: SqlQuery | PythonQuery | None, problems: Problems) -> None:
+    """That nothing asks for some of the rows apart from the others, or depends on the last digits of a rank."""
+    graph = query.graph if isinstance(query, SqlQuery) else None
+    if graph is None:
+        return
+    path, name = clauses.written_at.path, graph.function.name
+    if clauses.partitioned_by is not None:
+        problems.add(
+            "GRAPH",
+            f"{name}: a table of a graph has no partitions, because a new edge may move nodes from any to any other. "
+            "Remove PARTITIONED BY, or declare the partitions on a table that reads this one.",
+            Location(path, clauses.partitioned_by.line),
+        )
+    if graph.function is not GraphFunction.PAGERANK or graph.value is None:
+        return
+    for written in clauses.constraints:
+        constraint = written.value
+        read = re.search(rf"\b{re.escape(graph.value)}\b", constraint.condition, re.IGNORECASE)
+        if constraint.on_violation.leaves_out and read is not None:
+            problems.add(
+                "GRAPH",
+                f"{name}: CONSTRAINT {constraint.name} would leave rows out by a rank, which is right within TOLERANCE "
+                "only. Declare it on a table that reads this one.",
+                Location(path, written.line),
+            )
 
 
 def _late_rows(spec: TableSpec, clauses: TableClauses, lines: Mapping[str, int]) -> Declaration | None:

@@ -17,11 +17,12 @@ from decimal import Decimal
 from functools import lru_cache
 from itertools import pairwise
 
+from freshline.declare.call_reader import CallReader
 from freshline.declare.closing import Final, FinalRows, by_time, by_window, with_arrival
 from freshline.declare.count_windows import NUMBER, CountCall
 from freshline.declare.names import TableName
 from freshline.declare.query import WindowTime
-from freshline.declare.rules import declaration_error, nearest
+from freshline.declare.rules import nearest
 from freshline.declare.session_windows import SessionCall
 from freshline.declare.tokens import Kind, Text, Token
 from freshline.errors import DeclarationError
@@ -101,10 +102,9 @@ def lower_windows(text: Text, final: Final | None = None) -> LoweredQuery:
     return LoweredQuery(lowered, tuple(lowering.times), lowering.late, lowering.ends)
 
 
-class _Lowering:
+class _Lowering(CallReader):
     def __init__(self, text: Text, tokens: Sequence[Token], final: Final | None = None) -> None:
-        self.text = text
-        self.tokens = tokens
+        super().__init__(text, tokens)
         self.final = final
         self.times: list[WindowTime] = []
         self.late: str | None = None
@@ -170,26 +170,11 @@ class _Lowering:
         by = ", ".join((*call.keys, f"{WINDOWED}.{NUMBER}"))
         return by_time(lower, call.source, call.time, lateness=lateness, filled=(by, call.size))
 
-    def _word(self, index: int) -> str:
-        return self.tokens[index].word if 0 <= index < len(self.tokens) else ""
-
     def _begins(self, index: int) -> bool:
         if self._word(index) not in _PARAMETERS or self._word(index + 1) != "(":
             return False
         # A function of that name is called by nobody: Spark has none.
         return self._word(index + 2) in ("TABLE", "DATA", "TIMECOL", "(") or self._word(index - 1) in ("FROM", "JOIN")
-
-    def _closing(self, opening: int) -> int:
-        """The place of the token that closes a parenthesis."""
-        depth = 0
-        for index in range(opening, len(self.tokens)):
-            depth += (self._word(index) == "(") - (self._word(index) == ")")
-            if depth == 0:
-                return index
-        raise self._refuse("QUERY_SYNTAX", opening - 1, f"{self.tokens[opening - 1].raw}( is not closed by )")
-
-    def _refuse(self, rule: str, index: int, sentence: str) -> DeclarationError:
-        return declaration_error(rule, sentence + ".", self.text.at(self.tokens[index].start))
 
     def _call(self, index: int, closing: int) -> _Call | SessionCall | CountCall:
         function = self._word(index)
@@ -235,45 +220,10 @@ class _Lowering:
         return _Call(function, source, column, _grid(function, sizes, zone, refuse), zone)
 
     def _arguments(self, function: str, index: int, closing: int) -> Mapping[str, tuple[int, int]]:
-        """For each parameter the tokens [first, last) that are given for it."""
-        found: dict[str, tuple[int, int]] = {}
-        names = _PARAMETERS[function]
-        by_name = False
         items = list(self._items(index + 2, closing))
         if function in _BY_KEY:
             items = self._with_columns(items)
-        for place, (first, last) in enumerate(items):
-            name = names[place] if place < len(names) else ""
-            if self._word(first + 1) == "=>":
-                by_name = True
-                name = self._word(first)
-                if name not in names:
-                    raise self._refuse(
-                        "QUERY_SYNTAX",
-                        index,
-                        f"{function} has no argument {self.tokens[first].raw}.{nearest(name, names)} Arguments are "
-                        f"{', '.join(names)}",
-                    )
-                first += 2
-            elif by_name or not name:
-                what = "an argument without a name stands behind one with a name" if by_name else "too many arguments"
-                raise self._refuse("QUERY_SYNTAX", index, f"{function}: {what}. Write {_SHAPES[function]}")
-            if name in found or first >= last:
-                what = f"{name} is given twice" if name in found else f"{name} is empty"
-                raise self._refuse("QUERY_SYNTAX", index, f"{function}: {what}. Write {_SHAPES[function]}")
-            found[name] = (first, last)
-        return found
-
-    def _items(self, first: int, last: int) -> Iterator[tuple[int, int]]:
-        depth = 0
-        begin = first
-        for index in range(first, last):
-            depth += (self._word(index) == "(") - (self._word(index) == ")")
-            if depth == 0 and self._word(index) == ",":
-                yield begin, index
-                begin = index + 1
-        if first < last:
-            yield begin, last
+        return self._named(function, index, items, _PARAMETERS[function], _SHAPES[function])
 
     def _with_columns(self, items: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
         """The items, where names that follow a PARTITION BY or ORDER BY belong to it."""
@@ -370,13 +320,7 @@ class _Lowering:
             if self.final is not None:
                 return None, self._arrived(first, last, refuse)
             return None, self.between(start, end, first, last)
-        if self._word(first - 1) != "TABLE" or not all(self._is_of_name(index) for index in range(first, last)):
-            raise refuse("QUERY_SYNTAX", "the input is TABLE and a name, or a query in parentheses")
-        try:
-            table = TableName.parse("".join(token.value for token in self.tokens[first:last]))
-        except ValueError as error:
-            raise declaration_error("NAME", str(error), self.text.at(start)) from error
-        return table, self.text.text[start:end]
+        return self._table(first, last, refuse), self.text.text[start:end]
 
     def _arrived(self, first: int, last: int, refuse: Callable[[str, str], DeclarationError]) -> str:
         """A query in parentheses with what its rows have beside their columns, because they are of log tables."""
@@ -436,10 +380,6 @@ class _Lowering:
             depth += (self._word(index) == "(") - (self._word(index) == ")")
             if depth == 0 and self._word(index) in words:
                 yield index
-
-    def _is_of_name(self, index: int) -> bool:
-        token = self.tokens[index]
-        return token.kind is Kind.NAME or token.word == "." or bool(re.fullmatch(r"\w+", token.word))
 
     def _zone(self, first: int, last: int, refuse: Callable[[str, str], DeclarationError]) -> str:
         token = self.tokens[first]

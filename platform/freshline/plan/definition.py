@@ -105,6 +105,8 @@ def definition_of(spec: TableSpec) -> Definition:
     """What the declaration of a table means."""
     query, merge = spec.query, spec.merge
     calls = [alias for _, alias in query.version_calls] if isinstance(query, SqlQuery) else []
+    graph = query.graph if isinstance(query, SqlQuery) else None
+    numbers = () if graph is None else ((graph.function.name, graph.tolerance, graph.rounds),)
     return Definition(
         fingerprint=spec.fingerprint,
         query=query.render() if isinstance(query, SqlQuery) else None,
@@ -117,7 +119,7 @@ def definition_of(spec: TableSpec) -> Definition:
             merge is not None
             and (merge.is_by_arrival or merge.depends_on_refreshes or merge.upstream_deletes == "ignore")
         ),
-        rest=repr((_rest(spec), sorted(map(str, spec.lookups)), calls)),
+        rest=repr((_rest(spec), sorted(map(str, spec.lookups)), calls, *numbers)),
     )
 
 

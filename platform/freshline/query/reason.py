@@ -15,6 +15,7 @@ CODES: dict[str, str] = {
     "MERGE_TYPE": "the merge folds new rows into the stored row of their key",
     "PARTITION_OF_SOURCE": "the changed rows of one input determine which partitions change",
     "AFFECTED_KEYS": "these columns identify the rows that may change, and only those rows are computed again",
+    "AFFECTED_COMPONENTS": "only the components of edges that came or went are computed again",
     "ALGEBRAIC": "the aggregates of these groups follow from their stored values and the changed rows",
     "EXTENSION": "a strategy of another package follows these changes",
     "PARKED_ROWS": "rows that found no dimension row are looked up again",

@@ -118,7 +118,7 @@ def decide(runtime: Runtime, spec: TableSpec, request: RefreshRequest, instead: 
     # A refresh that finds nothing new needs no types, and is to be quick.
     moved = any(change.kind is not ChangeKind.NOTHING for change in changes.values())
     types = input_types(runtime.graph, runtime.warehouse, spec) if moved else {}
-    _require_window_times(runtime, spec, types)
+    _require_types(runtime, spec, types)
     redefined = redefined or (_gained_columns(spec, receipt, path) if moved else "")
     gaps = _missing_partitions(runtime, spec, receipt) if not (request.partitions or instead) else ()
     closing = closing_of(runtime.graph.specs, runtime.warehouse, spec, pins.positions, receipt)
@@ -205,12 +205,17 @@ def _redefinition(runtime: Runtime, spec: TableSpec, receipt: Receipt | None, re
     )
 
 
-def _require_window_times(runtime: Runtime, spec: TableSpec, types: Mapping[TableName, Mapping[str, str]]) -> None:
-    """Raises DeclarationError where rows would be put into windows by a column that is no time.
+def _require_types(runtime: Runtime, spec: TableSpec, types: Mapping[TableName, Mapping[str, str]]) -> None:
+    """Raises DeclarationError where rows would be put into windows by a column that is no time, or ends are no nodes.
 
     Spark would take a text or a date for a time in silence.
     """
-    if not isinstance(spec.query, SqlQuery) or not spec.query.window_times:
+    if not isinstance(spec.query, SqlQuery):
+        return
+    error = None if spec.query.graph is None else spec.query.graph.check(types, spec.written_at.path)
+    if error is not None:
+        raise error
+    if not spec.query.window_times:
         return
     inputs = {name: WindowInput(types.get(name, {}), runtime.graph.spec(name).primary_key) for name in spec.reads}
     for time in spec.query.window_times:

@@ -62,6 +62,8 @@ class AppendStrategy(RefreshStrategy):
             return Reason("UNSUPPORTED", "updates or deletes of an input")
         if isinstance(spec.query, PythonQuery):
             return _of_function(spec.query, situation)
+        if spec.query.graph is not None:
+            return Reason("UNSUPPORTED", spec.query.graph.function.name)
         branches = find_branches(situation.query)
         inputs = branches if isinstance(branches, Reason) else branches.delta_inputs(frozenset(changed))
         if isinstance(inputs, Reason):

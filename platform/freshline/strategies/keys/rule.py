@@ -18,6 +18,7 @@ from freshline.query.rules.algebra import Algebra, find_algebra
 from freshline.query.rules.append import find_branches
 from freshline.query.rules.keys import Affected, find_affected
 from freshline.query.rules.stretch import Matches, Stretch, find_stretch
+from freshline.strategies.keys.components import RefreshComponents, find_components
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,9 @@ class KeysStrategy(RefreshStrategy):
 
     name = Strategy.KEYS
 
-    def find_step(self, situation: Situation) -> RefreshKeys | RefoldKeys | KeysOfFunction | KeysOfProcess | Reason:
+    def find_step(
+        self, situation: Situation
+    ) -> RefreshKeys | RefoldKeys | KeysOfFunction | KeysOfProcess | RefreshComponents | Reason:
         query = situation.spec.query
         if isinstance(query, PythonQuery) and query.process is not None:
             return _of_process(query, query.process, situation)
@@ -116,6 +119,8 @@ class KeysStrategy(RefreshStrategy):
             return Reason("UNSUPPORTED", "rows wait for their dimension, and none of the table's rows changed")
         if isinstance(query, PythonQuery):
             return _of_function(query, situation)
+        if query.graph is not None:
+            return find_components(query.graph, situation)
         return _refresh(situation) if situation.spec.merge is None else _refold(situation)
 
 

@@ -1,0 +1,45 @@
+"""When the components of edges that came or went can be computed again, for a table of a graph function."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from freshline.declare.names import TableName
+from freshline.declare.query import GraphCall
+from freshline.plan.result import Strategy
+from freshline.plan.step import Situation, Step
+from freshline.query.reason import Reason
+
+
+@dataclass(frozen=True)
+class RefreshComponents(Step):
+    """Compute the components of edges that came or went again, and write the rows that differ.
+
+    `changed` are the inputs that changed, `node` is the column of the table by which rows are found.
+    """
+
+    changed: frozenset[TableName]
+    node: str
+    reason: Reason
+
+    computed_by = "freshline.strategies.keys.graph:refresh_components"
+    strategy = Strategy.KEYS
+    activity = "computing the components of changed edges again"
+    reads_changes = True
+    is_priced = True
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return (self.node,)
+
+
+def find_components(graph: GraphCall, situation: Situation) -> RefreshComponents | Reason:
+    """The step of a table of a graph, or why it is not right."""
+    receipt = situation.receipt
+    assert receipt is not None
+    if receipt.valid_from_seq is not None and graph.node not in situation.spec.primary_key:
+        return Reason("UNSUPPORTED", "rows of an earlier declaration are kept, and are not found by a primary key")
+    without = situation.without_change_feed
+    if without is not None:
+        return without
+    return RefreshComponents(frozenset(situation.changed), graph.node, Reason("AFFECTED_COMPONENTS", graph.node))
