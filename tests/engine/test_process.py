@@ -319,6 +319,48 @@ def test_updates_and_deletes_of_a_table_replay_their_keys(python_lab: Lab) -> No
         assert lab.verify("rising").equal
 
 
+def test_an_empty_text_and_null_are_two_keys_in_a_partition_too(python_lab: Lab) -> None:
+    lab = python_lab
+    lab.source("ev", "k STRING, n INT")
+    lab.sql("INSERT INTO ev VALUES ('', 1), ('a', 1), (NULL, 5)")
+    declare(
+        lab,
+        "total",
+        """
+        import freshline
+
+
+        @freshline.process(
+            reads="ev", keys="k", order="n", columns="k STRING, n INT", partitioned_by="k", outputs={"last": "n INT"}
+        )
+        class Total:
+            def row(self, row, out):
+                out.emit(row.k, row.n)
+                out.emit(row.n, to="last")
+        """,
+    )
+    declare(
+        lab,
+        "summed",
+        """
+        import freshline
+        from pyspark.sql import functions as F
+
+
+        @freshline.table(keys={"ev": "k"}, partitioned_by="k")
+        def summed(ev):
+            return ev.groupBy("k").agg(F.sum("n").alias("n"))
+        """,
+    )
+    names = ("total", "last", "summed")
+    assert [lab.refresh(name).error for name in names] == [None] * 3
+    for statement, strategy in (("('a', 3)", "keys"), ("(NULL, 2)", "full"), ("('', 2)", "full")):
+        lab.sql(f"INSERT INTO ev VALUES {statement}")
+        found = [lab.refresh(name) for name in names]
+        assert [each.strategy for each in found] == [strategy, "keys", strategy], [each.reason for each in found]
+        assert all(lab.verify(name).equal for name in names)
+
+
 @pytest.mark.parametrize(
     ("body", "code", "said"),
     [

@@ -10,17 +10,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import reduce
 from uuid import uuid4
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StringType
 
+from freshline.attempt.attempt import NotIncremental
 from freshline.attempt.compute import table_rows
 from freshline.attempt.runtime import Runtime
 from freshline.declare.names import TableName
 from freshline.declare.query import PythonQuery
 from freshline.declare.spec import TableSpec
 from freshline.errors import PromiseBrokenError, QueryError
+from freshline.query.reason import Reason
 from freshline.refresh.cancellation import Cancellation
 from freshline.refresh.inputs import Pinned, read_whole
 from freshline.refresh.keys import Keys, is_compared, keys_of
@@ -140,6 +144,20 @@ class Function:
             return
         first, second = self.rows({name: rows.where(_half(by))}), self.rows({name: rows.where(~_half(by))})
         self._require_same(first.unionByName(second), whole, "for two halves of the rows it gives others than for all")
+
+    def require_stored_keys(self, keys: Keys) -> None:
+        """Raises NotIncremental for an empty text, or NULL, in a key that is a partition too.
+
+        Delta stores NULL for both, so that stored rows do not tell of which of the two keys they are.
+        """
+        partitions = {column.lower() for column in self.spec.partitioned_by}
+        texts = [
+            F.coalesce(F.col(quoted(field.name)), F.lit("")) == ""
+            for field in keys.rows.schema.fields
+            if field.name.lower() in partitions and isinstance(field.dataType, StringType)
+        ]
+        if texts and keys.rows.where(reduce(lambda one, other: one | other, texts)).limit(1).count():
+            raise NotIncremental(Reason("UNSUPPORTED", "an empty text or NULL in a key that is a partition"))
 
     def require_own_keys(self, rows: DataFrame, keys: Keys) -> None:
         """Raises PromiseBrokenError where a row has a key that none of the rows had from which it was made."""

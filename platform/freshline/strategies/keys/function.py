@@ -39,6 +39,7 @@ def refresh_keys_of_function(attempt: Attempt, step: KeysOfFunction) -> Work:
     rows_in = sum(attempt.changes[name].rows for name in step.changed)
     if keys.count == 0:
         return attempt.nothing(rows_in)
+    function.require_stored_keys(keys)
     made = attempt.constraint_check.rows(function.rows_of_keys(keys), again=True)
     new, _ = materialize_once(made.select(*[F.col(quoted(name)) for name in target.columns]))
     function.require_own_keys(new, keys)

@@ -109,6 +109,8 @@ def _affected(attempt: Attempt, step: KeysOfProcess, *, has_own_key: bool) -> _A
         else:
             found.append(waiting.where(_due(attempt.closing)).select(*[F.col(quoted(name)) for name in like.columns]))
     keys = keys_of(reduce(DataFrame.unionAll, found).distinct())
+    if has_own_key:
+        function.require_stored_keys(keys)
     return _Affected(
         function, keys, function.with_keys(step.input, step.columns, keys), target, waiting, changed or waiting is None
     )
