@@ -357,7 +357,8 @@ def test_an_empty_text_and_null_are_two_keys_in_a_partition_too(python_lab: Lab)
     for statement, strategy in (("('a', 3)", "keys"), ("(NULL, 2)", "full"), ("('', 2)", "full")):
         lab.sql(f"INSERT INTO ev VALUES {statement}")
         found = [lab.refresh(name) for name in names]
-        assert [each.strategy for each in found] == [strategy, "keys", strategy], [each.reason for each in found]
+        # A refresh of the main table refreshes its output too.
+        assert [each.strategy for each in found] == [strategy, "noop", strategy], [each.reason for each in found]
         assert all(lab.verify(name).equal for name in names)
 
 

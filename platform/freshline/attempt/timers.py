@@ -79,14 +79,16 @@ def waiting_of_all(attempt: Attempt, made: DataFrame) -> DataFrame:
     return made.where(F.col(TIMER).isNotNull()).select(*_kept(len(attempt.spec.query.key_columns)))
 
 
-def keep_waiting(attempt: Attempt, waiting: DataFrame, receipt: Receipt) -> None:
-    """Keep it for the rows that a receipt stands for, at the positions of the attempt."""
+def keep_waiting(
+    attempt: Attempt, waiting: DataFrame, receipt: Receipt, positions: Mapping[TableName, Position]
+) -> None:
+    """Keep it for the rows that a receipt stands for, at these positions of the input."""
     folder = _folder(attempt.runtime, attempt.spec.name)
     made = folder.with_name(f"{folder.name}.{uuid4().hex}")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         waiting.coalesce(1).write.parquet(str(made / "rows"))
-        belongs = json.dumps(_belongs_to(attempt, receipt, attempt.pins.positions))
+        belongs = json.dumps(_belongs_to(attempt, receipt, positions))
         (made / "of.json").write_text(belongs, encoding="utf-8")
         shutil.rmtree(folder, ignore_errors=True)
         made.replace(folder)

@@ -90,7 +90,7 @@ def full(attempt: Attempt, step: Full) -> Work:
 
     def write_all(new: Receipt) -> None:
         if waiting is not None:
-            keep_waiting(attempt, waiting, new)
+            keep_waiting(attempt, waiting, new, attempt.pins.positions)
         write(receipt=new)
 
     return Work(

@@ -6,7 +6,7 @@ replayed at the positions and the watermark of the receipt too: the difference o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import reduce
@@ -21,9 +21,13 @@ from freshline.attempt.pin import pin_at
 from freshline.attempt.timers import keep_waiting, read_waiting, waiting_after
 from freshline.commit.delta_log import newest_version
 from freshline.declare.closing import Closing
+from freshline.declare.names import TableName
 from freshline.declare.query import PythonQuery
 from freshline.keyed.batches import TIMER
+from freshline.plan.changes import ChangeKind
+from freshline.plan.position import Position
 from freshline.plan.receipt import Receipt
+from freshline.plan.step import Noop
 from freshline.refresh.constraints import leave_out
 from freshline.refresh.inputs import read_net_images, read_version, read_whole
 from freshline.refresh.keys import Keys, difference_by_bag, difference_by_key, keys_of
@@ -32,6 +36,7 @@ from freshline.refresh.materialize import materialize_once
 from freshline.strategies.keys.changes import Changed
 from freshline.strategies.keys.rule import KeysOfProcess
 from freshline.strategies.keys.write import write_of_changes
+from freshline.strategies.noop.write import carry_position
 
 NET = "_freshline_net"
 
@@ -54,17 +59,24 @@ def refresh_keys_of_process(attempt: Attempt, step: KeysOfProcess) -> Work:
     else:
         changed = _by_values(attempt, found, new, step, receipt)
     work = write_of_changes(attempt, changed, rows_in)
+    positions: Mapping[TableName, Position] = attempt.pins.positions
+    if work.write is None and not query.process.has_own_key:
+        if attempt.changes[step.input].kind is ChangeKind.NOTHING:
+            positions = receipt.positions
+        else:
+            # The next replay of rows as they were begins here.
+            work = replace(carry_position(attempt, Noop(work.reason)), rows_in=rows_in)
     if not attempt.spec.has_timers:
         return work
     waiting, _ = materialize_once(waiting_after(found.keys, found.waiting, made))
     write = work.write
     if write is None:
         # The rows are those of the newest receipt, and what waits is known of the positions that were looked at.
-        keep_waiting(attempt, waiting, receipt)
+        keep_waiting(attempt, waiting, receipt, positions)
         return work
 
     def keep_and_write(new_receipt: Receipt) -> None:
-        keep_waiting(attempt, waiting, new_receipt)
+        keep_waiting(attempt, waiting, new_receipt, positions)
         write(new_receipt)
 
     return replace(work, write=keep_and_write)
