@@ -6,22 +6,35 @@ that grows with the number of ways.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from freshline.patterns.pattern import Alternation, Anchor, Exclusion, Pattern, Repetition, Variable
 from freshline.patterns.pattern import Sequence as Parts
 
 Way = tuple[tuple[str, bool], ...]
 Row = frozenset[str]
+# Whether a row may be taken as a variable, by the variables of the rows from the first one of the match up to it.
+Condition = Callable[[Sequence[str], int], bool]
 
 
 class Definition:
-    """Rows as the sets of the variables that they may be taken as, with times in microseconds."""
+    """Rows as the sets of the variables that they may be taken as, with times in microseconds.
 
-    def __init__(self, rows: Sequence[Row], times: Sequence[int | None] = (), within: int | None = None) -> None:
+    `conditions` are of variables whose rows depend on those matched before. They get the variables so far, the one of
+    the row at the end, and the number of the first row.
+    """
+
+    def __init__(
+        self,
+        rows: Sequence[Row],
+        times: Sequence[int | None] = (),
+        within: int | None = None,
+        conditions: Mapping[str, Condition] | None = None,
+    ) -> None:
         self.rows = rows
         self.times = times
         self.within = within
+        self.conditions = conditions or {}
 
     def matches(self, pattern: Pattern, skip: str) -> list[tuple[int, Way]]:
         """Each match as its first row, and the variable of each of its rows with whether it is excluded.
@@ -51,8 +64,11 @@ class Definition:
                 begin += place
         return found
 
-    def _may_take(self, name: str, start: int, row: int) -> bool:
+    def _may_take(self, name: str, start: int, row: int, way: Way) -> bool:
         if row >= len(self.rows) or name not in self.rows[row]:
+            return False
+        condition = self.conditions.get(name)
+        if condition is not None and not condition([*(label for label, _ in way), name], start):
             return False
         if self.within is None or row == start:
             return True
@@ -61,7 +77,7 @@ class Definition:
 
     def _ways(self, pattern: Pattern, start: int, row: int, way: Way, *, excluded: bool) -> Iterator[tuple[int, Way]]:
         if isinstance(pattern, Variable):
-            if self._may_take(pattern.name, start, row):
+            if self._may_take(pattern.name, start, row, way):
                 yield row + 1, (*way, (pattern.name, excluded))
         elif isinstance(pattern, Anchor):
             if row == (0 if pattern.is_start else len(self.rows)):

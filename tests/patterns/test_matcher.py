@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import pytest
 
@@ -13,7 +14,7 @@ from freshline.patterns import matcher, program
 from freshline.patterns.matcher import BudgetError, Match, Rows, Skip, SkipError, SkipTo, find_matches
 from freshline.patterns.pattern import Pattern, parse_pattern, variables_of
 from freshline.patterns.program import PatternTooLargeError, compile_pattern
-from tests.patterns.by_definition import Definition, Row, Way
+from tests.patterns.by_definition import Condition, Definition, Row, Way
 
 NAMES = ("A", "B", "C")
 NUMBERS = {name: number for number, name in enumerate(NAMES)}
@@ -34,18 +35,25 @@ def found(
     within: int | None = None,
     *,
     backtracking: bool = False,
+    conditions: Mapping[str, Condition] = MappingProxyType({}),
 ) -> list[tuple[int, Way]]:
     """The matches in the words of the definition."""
     compiled = compile_pattern(pattern, NUMBERS)
     masks = [sum(1 << NUMBERS[name] for name in row) for row in rows]
     always = {0: lambda labels, start, row: True} if backtracking else None
-    searched = find_matches(compiled, Rows(masks, times), skip=skip_of(skip), within=within, conditions=always)
+    asked = {NUMBERS[name]: with_numbers(name, condition) for name, condition in conditions.items()}
+    searched = find_matches(compiled, Rows(masks, times), skip=skip_of(skip), within=within, conditions=asked or always)
     matches: list[tuple[int, Way]] = []
     try:
         matches.extend((match.begin, way_of(match, compiled)) for match in searched)
     except SkipError as error:
         matches.append((error.row, (("began" if error.began else "missing", True),)))
     return matches
+
+
+def with_numbers(name: str, condition: Condition) -> matcher.Condition:
+    """A condition of the definition as the matcher asks it: without the row's own variable, and by numbers."""
+    return lambda labels, start, row: condition([*(NAMES[label] for label in labels), name], start)
 
 
 def way_of(match: Match, compiled: program.Program) -> Way:
@@ -82,6 +90,23 @@ def random_rows(rng: random.Random) -> list[Row]:
 SKIPS = ("past", "next", "first A", "last A", "first B", "last B", "last C")
 
 
+def random_conditions(rng: random.Random) -> dict[str, Condition]:
+    """Conditions on the rows matched so far: how many there are of a variable, which came last, where they began."""
+
+    def drawn() -> Condition:
+        other, most = rng.choice(NAMES), rng.randint(1, 3)
+        return rng.choice(
+            (
+                lambda labels, start: labels.count(other) <= most,
+                lambda labels, start: labels[-2:-1] != [other],
+                lambda labels, start: (len(labels) + start) % 3 != most % 3,
+                lambda labels, start: labels[0] == other or len(labels) > most,
+            )
+        )
+
+    return {name: drawn() for name in rng.sample(NAMES, rng.randint(1, 3))}
+
+
 def differing(seeds: range) -> list[str]:
     """The random cases in which the matcher finds something else than the definition has."""
     wrong = []
@@ -93,11 +118,14 @@ def differing(seeds: range) -> list[str]:
         nulls = [None if rng.random() < 0.1 else at for at in times]
         expected = Definition(rows).matches(pattern, skip)
         expected_within = Definition(rows, nulls, 4).matches(pattern, skip)
+        asked = random_conditions(rng)
+        expected_asked = Definition(rows, nulls, 4, asked).matches(pattern, skip)
         for way, got, want in (
             ("all at once", found(pattern, rows, skip), expected),
             ("backtracking", found(pattern, rows, skip, backtracking=True), expected),
             ("within", found(pattern, rows, skip, nulls, 4), expected_within),
             ("backtracking within", found(pattern, rows, skip, nulls, 4, backtracking=True), expected_within),
+            ("of the match so far", found(pattern, rows, skip, nulls, 4, conditions=asked), expected_asked),
         ):
             if got != want:
                 wrong.append(f"{seed} {way}: {text} over {rows} {nulls} skip {skip}: {got} for {want}")
