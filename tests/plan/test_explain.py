@@ -10,7 +10,7 @@ import pytest
 
 from freshline.declare.names import TableName
 from freshline.errors import DeclarationErrors
-from freshline.plan.explain import explain_table
+from freshline.plan.explain import NO_TYPES, explain_table
 from freshline.plan.price import BUDGET_SECONDS, Price, budget_of, counts, price_of
 from freshline.plan.project import open_project
 from freshline.plan.result import RefreshResult, State
@@ -29,14 +29,30 @@ def declared(settings):
     for name, text in SOURCES.items():
         (settings.declarations / f"{name}.sql").write_text(text)
 
-    def declare(query: str, header: str = ""):
+    def declare(query: str, header: str = "", types=NO_TYPES):
         text = f"CREATE MATERIALIZED TABLE t {header} FRESHNESS = INTERVAL '1' HOUR AS {query};"
         Path(settings.declarations / "t.sql").write_text(text)
         graph = open_project(settings)
         spec = graph.table(TableName.parse("t"))
-        return explain_table(spec, {name: graph.columns(name) or () for name in spec.reads}, frozenset())
+        return explain_table(spec, {name: graph.columns(name) or () for name in spec.reads}, frozenset(), types)
 
     return declare
+
+
+def test_the_span_of_time_that_is_read_is_shown(declared):
+    types = {TableName.parse("visits"): {"id": "INT", "ts": "TIMESTAMP", "amount": "INT"}}
+    frame = "OVER (PARTITION BY id ORDER BY ts RANGE BETWEEN INTERVAL '90' MINUTES PRECEDING AND CURRENT ROW)"
+    found = declared(f"SELECT id, ts, sum(amount) {frame} AS s FROM visits", types=types)
+
+    assert found.cases[0].keys == ("id", "ts")
+    assert "    reads: visits.ts from 1 hour 30 minutes before ts to ts of affected keys\n" in str(found)
+    assert found.as_json()["cases"][0]["reads"] == [
+        {"input": "visits", "column": "ts", "key": "ts", "before_seconds": 5400.0, "after_seconds": 0.0}
+    ]
+    by_interval = "v.ts BETWEEN w.ts - INTERVAL '1' HOUR AND w.ts + INTERVAL '1' HOUR"
+    found = declared(f"SELECT w.id, w.ts FROM visits v JOIN visits w ON v.id = w.id AND {by_interval}", types=types)
+    assert "reads: visits.ts within 1 hour of ts of affected keys" in str(found)
+    assert declared("SELECT id, count(*) AS n FROM visits GROUP BY id", types=types).cases[0].reads == ()
 
 
 def test_each_kind_of_change_has_its_strategy_and_the_rest_its_reason(declared):

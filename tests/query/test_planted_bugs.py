@@ -207,10 +207,10 @@ BUGS = [
     (touched_rows.Touched, "select", without_totals),
     (key_columns, "set_operation", without_right_side),
     (key_columns, "_in_partition", with_plain_equality),
-    (key_columns, "_windows", with_one_partition),
+    (key_columns, "windows_in", with_one_partition),
     (touched_rows, "_reads", with_every_condition),
     (key_columns, "touched_rows", with_one_value),
-    (key_columns, "_windows", with_selected_columns),
+    (key_columns, "windows_in", with_selected_columns),
 ]
 
 

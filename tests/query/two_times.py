@@ -50,7 +50,7 @@ class TwoTimes:
         relations: Mapping[str, Sequence[str]],
         types: Mapping[str, Mapping[str, str]] | None = None,
     ) -> None:
-        self._connection = connection
+        self.connection = connection
         self._relations = relations
         self._types = {relation: tuple(kinds.items()) for relation, kinds in (types or {}).items()}
 
@@ -66,17 +66,17 @@ class TwoTimes:
         for stage in affected.stages:
             self._provide(stage)
         for guard, reason in affected.guards:
-            if self._connection.execute(_translated(guard)).fetchone():
+            if self.connection.execute(translated(guard)).fetchone():
                 return reason
         results = {}
         for reading in (Reading.OLD, Reading.NEW):
             for name in read:
                 self._name(name, f"{reading.value}_{name}")
-            results[reading] = self._make(f"result_{reading.value}", _translated(query))
-        alike = self._make("read", _translated(affected.whole))
+            results[reading] = self._make(f"result_{reading.value}", translated(query))
+        alike = self._make("read", translated(affected.whole))
         return Found(
             affected.columns,
-            self._rows(_all_of(affected.queries)),
+            self._rows(self._all_of(affected.queries)),
             self._rows(_different(results[Reading.OLD], results[Reading.NEW], affected.columns)),
             alike=not self._rows(_different(alike, results[Reading.NEW], affected.columns)),
         )
@@ -87,33 +87,40 @@ class TwoTimes:
         self._name(view_of(Reading.NEW, name), new)
         self._name(view_of(Reading.OLD, name), old)
         images = self._make(view_of(Reading.CHANGED, name), f"SELECT DISTINCT * FROM ({_difference(old, new)})")
-        return bool(self._connection.execute(f"FROM {images} LIMIT 1").fetchone())
+        return bool(self.connection.execute(f"FROM {images} LIMIT 1").fetchone())
 
     def _provide(self, stage: Stage) -> None:
-        new = self._make(view_of(Reading.NEW, stage.relation), _translated(stage.new))
+        new = self._make(view_of(Reading.NEW, stage.relation), translated(stage.new))
         if stage.old is None:
             return
-        old = self._make(view_of(Reading.OLD, stage.relation), _translated(stage.old))
+        old = self._make(view_of(Reading.OLD, stage.relation), translated(stage.old))
         if stage.changed:
-            self._make(view_of(Reading.CHANGED, stage.relation), _all_of(stage.changed, also="ALL"))
+            self._make(view_of(Reading.CHANGED, stage.relation), self._all_of(stage.changed, also="ALL"))
             return
         names = [f"k{number}" for number in range(len(stage.key_columns))]
-        keys = f"(SELECT * FROM ({_all_of(stage.keys)}) AS named ({', '.join(names)}))"
+        keys = f"(SELECT * FROM ({self._all_of(stage.keys)}) AS named ({', '.join(names)}))"
         on = " AND ".join(
             f'r."{column}" IS NOT DISTINCT FROM k.{name}' for column, name in zip(stage.key_columns, names, strict=True)
         )
         rows = (f"(SELECT r.* FROM {relation} r SEMI JOIN {keys} k ON {on})" for relation in (new, old))
         self._make(view_of(Reading.CHANGED, stage.relation), " UNION ALL ".join(rows))
 
+    def searched(self, query: str) -> str:
+        """A search for affected keys as it is run."""
+        return query
+
+    def _all_of(self, queries: Iterable[str], also: str = "") -> str:
+        return f" UNION {also} ".join(f"({translated(self.searched(query))})" for query in queries)
+
     def _make(self, name: str, query: str) -> str:
-        self._connection.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS {query}")
+        self.connection.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS {query}")
         return name
 
     def _name(self, name: str, table: str) -> None:
-        self._connection.execute(f"CREATE OR REPLACE TEMP VIEW {name} AS FROM {table}")
+        self.connection.execute(f"CREATE OR REPLACE TEMP VIEW {name} AS FROM {table}")
 
     def _rows(self, query: str) -> frozenset[Row]:
-        return frozenset(self._connection.execute(query).fetchall())
+        return frozenset(self.connection.execute(query).fetchall())
 
 
 @cache
@@ -133,12 +140,9 @@ def _reads(query: str, name: str) -> bool:
 
 
 @cache
-def _translated(text: str) -> str:
+def translated(text: str) -> str:
+    """Spark's SQL as that of DuckDB."""
     return sqlglot.transpile(text, read="spark", write="duckdb")[0]
-
-
-def _all_of(queries: Iterable[str], also: str = "") -> str:
-    return f" UNION {also} ".join(f"({_translated(query)})" for query in queries)
 
 
 def _difference(left: str, right: str) -> str:

@@ -18,6 +18,7 @@ from freshline.declare.query import PythonQuery
 from freshline.declare.spec import SourceSpec, TableSpec
 from freshline.plan.changes import ChangeKind, Changes
 from freshline.plan.choose import Candidates, find_candidates
+from freshline.plan.near import NearRead, near_reads
 from freshline.plan.position import TablePosition
 from freshline.plan.receipt import Receipt
 from freshline.plan.request import RefreshRequest
@@ -42,7 +43,8 @@ class Case:
     """What a refresh does after one kind of change.
 
     `strategy` is the preferred one, with its `reason`; `others` are right too. `refused` says why the rest is not.
-    `keys` are the columns by which affected rows are found, empty where the strategy keys is not right.
+    `keys` are the columns by which affected rows are found, empty where the strategy keys is not right. `reads` are the
+    inputs of which only a span of time around these keys is read.
     """
 
     change: str
@@ -51,6 +53,7 @@ class Case:
     others: tuple[str, ...]
     refused: Mapping[str, Reason]
     keys: tuple[str, ...]
+    reads: tuple[NearRead, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -60,6 +63,7 @@ class Case:
             "others": list(self.others),
             "refused": {strategy: str(reason) for strategy, reason in self.refused.items()},
             "keys": list(self.keys),
+            "reads": [read.as_json() for read in self.reads],
         }
 
 
@@ -85,6 +89,7 @@ class Explanation:
             others = f" (or {', '.join(case.others)})" if case.others else ""
             lines.append(f"  {case.change}: {case.strategy}{others}")
             lines.append(f"    {case.reason}")
+            lines += [f"    reads: {read} of affected keys" for read in case.reads]
             lines += [f"    not {strategy}: {reason}" for strategy, reason in case.refused.items()]
         return "\n".join(lines)
 
@@ -144,7 +149,10 @@ def _case(
     found = find_case(spec, columns, kinds, types)
     first, *rest = found.steps
     keys = next((step.keys for step in found.steps if step.keys), ())
-    return Case(change, first.strategy, first.reason, tuple(step.strategy for step in rest), found.refused, keys)
+    inputs = {name.view.lower(): name for name in spec.reads}
+    reads = next((near_reads(step.reaches, inputs) for step in found.steps if step.reaches), ())
+    others = tuple(step.strategy for step in rest)
+    return Case(change, first.strategy, first.reason, others, found.refused, keys, reads)
 
 
 def _names(names: Iterable[TableName]) -> str:

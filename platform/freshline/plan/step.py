@@ -26,6 +26,7 @@ from freshline.plan.request import RefreshRequest
 from freshline.plan.result import Strategy
 from freshline.query.query import Query, read_query
 from freshline.query.reason import Reason
+from freshline.query.rules.reaches import Reach
 
 
 class Step(ABC):
@@ -57,6 +58,11 @@ class Step(ABC):
     @property
     def keys(self) -> tuple[str, ...]:
         """The columns by which affected rows are found; empty where they are not found by columns."""
+        return ()
+
+    @property
+    def reaches(self) -> tuple[Reach, ...]:
+        """How far around the times of affected keys inputs are read; empty where that is not known to be less."""
         return ()
 
     @property

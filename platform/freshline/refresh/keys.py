@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from functools import reduce
 from typing import Any
 
@@ -45,6 +46,8 @@ from freshline.refresh.literal import for_literal, from_spark, partition_predica
 from freshline.refresh.materialize import FEW_ROWS, materialize_once
 from freshline.refresh.netting import NOT_COMPARED, net
 from freshline.refresh.read_only import read_only
+from freshline.refresh.searches import Searches
+from freshline.refresh.stretches import near_values, time_condition
 
 # Up to this many values of a column are written into conditions, where scans can use them; of more it is the least and
 # the greatest. For a few hundred that is cheaper than a join with them, which plans and sends more.
@@ -98,7 +101,12 @@ class Span:
             if not self.values and not self.null:
                 return "(false)"
             values = [(value,) for value in (*self.values, *([None] if self.null else []))]
-            return f"({partition_predicate([column], values)})"
+            text = f"({partition_predicate([column], values)})"
+            if len(self.values) > 1 and all(isinstance(value, datetime) for value in self.values):
+                # Delta takes a list of values for all that lies between the least and the greatest.
+                near = time_condition(column, near_values(self.values, 0, 0, whole=True), nulls=self.null)
+                text = f"({text} AND ({near}))"
+            return text
         least, greatest = (sql_literal(value) for value in self.values)
         null = f" OR {column} IS NULL" if self.null else ""
         return f"({column} BETWEEN {least} AND {greatest}{null})"
@@ -131,9 +139,10 @@ class Keys:
         named, condition = _on(self.rows, self.columns)
         return rows.join(F.broadcast(named) if self.count <= BROADCAST_KEYS else named, condition, "left_anti")
 
-    def near(self, alias: str) -> str | None:
+    def near(self, alias: str | None) -> str | None:
         """A condition in SQL that all rows of the keys meet; None where no column has values of a plain type."""
-        parts = [span.text(f"{alias}.{quoted(column)}") for column, span in self.spans.items() if span is not None]
+        prefix = "" if alias is None else f"{alias}."
+        parts = [span.text(f"{prefix}{quoted(column)}") for column, span in self.spans.items() if span is not None]
         return " AND ".join(parts) or None
 
 
@@ -186,8 +195,9 @@ def find_keys(
     """
     for (reading, relation), rows in inputs.items():
         rows.createOrReplaceTempView(view_of(reading, relation))
+    searches = Searches(spark)
     for stage in affected.stages:
-        _provide(spark, stage)
+        _provide(spark, stage, searches)
     if declared is not None and not is_as_declared(spark, affected, declared, stored):
         return Reason("REWRITE_MISMATCH")
     for query, reason in affected.guards:
@@ -202,7 +212,7 @@ def find_keys(
         return Reason("NO_KEY", f"{', '.join(affected.columns)} cannot be compared")
     wanted = StructType(asked)
     found = [
-        typed(read_only(spark, query).toDF(*affected.columns).select(*[field.name.lower() for field in asked]), wanted)
+        typed(searches.read(query).toDF(*affected.columns).select(*[field.name.lower() for field in asked]), wanted)
         for query in affected.queries
     ]
     every = reduce(DataFrame.unionAll, found or [spark.createDataFrame([], wanted)])
@@ -287,7 +297,7 @@ def _comes_back(column: Column, kind: DataType) -> Column:
     return F.lit(True)
 
 
-def _provide(spark: SparkSession, stage: Stage) -> None:
+def _provide(spark: SparkSession, stage: Stage, searches: Searches) -> None:
     """Make the views of one query inside the query."""
     new = read_only(spark, stage.new)
     new.createOrReplaceTempView(view_of(Reading.NEW, stage.relation))
@@ -297,12 +307,12 @@ def _provide(spark: SparkSession, stage: Stage) -> None:
     old.createOrReplaceTempView(view_of(Reading.OLD, stage.relation))
     # Of some sides of a UNION alone the types may be narrower than those of the whole.
     if stage.changed:
-        changed = reduce(DataFrame.unionAll, [typed(read_only(spark, query), new.schema) for query in stage.changed])
+        changed = reduce(DataFrame.unionAll, [typed(searches.read(query), new.schema) for query in stage.changed])
     else:
         columns = stage.key_columns
         fields = {field.name.lower(): field for field in new.schema.fields}
         wanted = StructType([fields[name] for name in columns])
-        found = [typed(read_only(spark, query), wanted) for query in stage.keys]
+        found = [typed(searches.read(query), wanted) for query in stage.keys]
         keys, count = materialize_once(reduce(DataFrame.unionAll, found).distinct())
         after, before = (_with_keys(rows, keys, columns, count) for rows in (new, old))
         changed = _netted(after, before) if stage.exact else after.unionAll(before)

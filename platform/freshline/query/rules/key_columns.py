@@ -6,10 +6,11 @@ can be told apart and where their values come from; or it raises NotDerivedError
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from sqlglot import exp
+from sqlglot import exp, parse_one
 
 from freshline.query.exactness import Exactness, inexact
 from freshline.query.functions import (
@@ -23,6 +24,7 @@ from freshline.query.functions import (
 )
 from freshline.query.reason import Reason
 from freshline.query.resolved import Lifted, columns_of
+from freshline.query.rules.frames import Frame, frame_of, windows_in
 from freshline.query.rules.touched_rows import Touched, kept_sources, touched_rows
 from freshline.query.tree import (
     DIALECT,
@@ -55,7 +57,7 @@ SETS = (exp.Rollup, exp.Cube, exp.GroupingSets)
 class Context:
     """The situation that rules are asked about. `changed` are the relations whose rows changed; `guards` are collected.
 
-    `types` are those of the columns of inputs, where they are known.
+    `types` are those of the columns of inputs, where they are known. `inner` says that rules are asked about a stage.
     """
 
     changed: frozenset[str]
@@ -64,6 +66,7 @@ class Context:
     key_columns: dict[str, tuple[str, ...]] = field(default_factory=dict)
     guards: list[tuple[exp.Select, Reason]] = field(default_factory=list)
     types: Types = field(default_factory=dict)
+    inner: bool = False
 
 
 @dataclass(frozen=True)
@@ -175,7 +178,7 @@ def grouped(query: exp.Query, context: Context) -> Found | None:
     keys = [key for item in group.expressions for key in _grouping(item)]
     items = items_by_name(query)
     columns = [name for name, item in items.items() if any(_tells(item, key) for key in keys)]
-    for window in _windows(query):
+    for window in windows_in(query):
         partition = _partition(window)
         columns = [name for name in columns if any(same(items[name], part) for part in partition)]
     if not columns:
@@ -212,7 +215,7 @@ def _grouping(item: exp.Expr) -> list[exp.Expr]:
 def windowed(query: exp.Query, context: Context) -> Found | None:
     """Window functions and QUALIFY: the columns by which every window is partitioned tell changes apart."""
     assert isinstance(query, exp.Select)
-    windows = _windows(query)
+    windows = windows_in(query)
     if not windows:
         return None
     items = items_by_name(query)
@@ -222,6 +225,9 @@ def windowed(query: exp.Query, context: Context) -> Found | None:
             raise inexact(window)
     partitions = _widest(every_partition)
     rows = touched_rows(query, context.changed, context.guards, context.exactness)
+    framed = _framed(query, windows, partitions, rows, context)
+    if framed is not None:
+        return framed
     columns = [
         name
         for name, item in items.items()
@@ -251,6 +257,102 @@ def windowed(query: exp.Query, context: Context) -> Found | None:
     return Found(tuple(every), select)
 
 
+def _framed(
+    query: exp.Select,
+    windows: Sequence[exp.Window],
+    partitions: Sequence[Sequence[exp.Expr]],
+    rows: list[Touched],
+    context: Context,
+) -> Found | None:
+    """The rows whose frames hold a changed time, where all frames are ranges of one time; else None.
+
+    By the columns of the partition and the time. A changed row itself is in the partition at its own time, as it is and
+    as it was, so the rows around it are looked for among those that are there now.
+    """
+    frame = _widest_frame(windows)
+    if frame is None or len(partitions) != 1 or query.args.get("laterals"):
+        return None
+    if context.inner and frame.is_open:
+        # The rows of a stage are netted by value. To look for those that see a changed one would cost more.
+        return None
+    (partition,), items = partitions, items_by_name(query)
+    time = frame.order.this.unnest() if isinstance(frame.order, exp.UnixMicros) else frame.order
+    named = next((name for name, item in items.items() if same(item, time)), None)
+    columns = {
+        name: place
+        for name, item in items.items()
+        for place, part in enumerate(partition)
+        if same(item, part) and name != named
+    }
+    if named is None or not columns or not context.exactness.is_exact(time, query):
+        return None
+    places = {**columns, named: len(partition)}
+
+    def select(asked: tuple[str, ...]) -> list[str]:
+        parts = [*partition, time]
+        chosen = [_named(part, f"freshline_k{number}") for number, part in enumerate(parts)]
+        found = []
+        for text in _texts(rows, chosen, context):
+            own = ", ".join(f"k.`freshline_k{places[name]}` AS `{name}`" for name in asked)
+            found.append(f"SELECT {own} FROM ({text}) k")
+            found += [_around_changed(query, asked, parts, text, on, context) for on in _seeing(frame, time, parts)]
+            if frame.is_open:
+                # A row without a time sees all rows, or is seen by them.
+                nulls = ", ".join("NULL" if name == named else f"k.`freshline_k{places[name]}`" for name in asked)
+                found.append(f"SELECT {nulls} FROM ({text}) k")
+        return found
+
+    return Found((*columns, named), select)
+
+
+def _widest_frame(windows: Sequence[exp.Window]) -> Frame | None:
+    """One frame that holds the frames of all windows; None where one is no range of time, or without any end."""
+    frames = [frame for window in windows if (frame := frame_of(window)) is not None]
+    if len(frames) < len(windows) or any(not same(frame.order, frames[0].order) for frame in frames):
+        return None
+    before, after = max(frame.before for frame in frames), max(frame.after for frame in frames)
+    return None if before == after == math.inf else replace(frames[0], before=before, after=after)
+
+
+def _seeing(frame: Frame, time: exp.Expr, parts: Sequence[exp.Expr]) -> list[str]:
+    """The conditions, in SQL, that a row at `time` sees a changed one; of rows of one partition."""
+    own, changed = (
+        f"unix_micros(CAST({each} AS TIMESTAMP))" for each in (sql(time), f"k.`freshline_k{len(parts) - 1}`")
+    )
+    ends = []
+    if frame.after < math.inf:
+        ends.append(f"{own} >= {changed} - {int(frame.after)}")
+    if frame.before < math.inf:
+        ends.append(f"{own} <= {changed} + {int(frame.before)}")
+    found = [" AND ".join(ends)]
+    if frame.is_open:
+        found.append(f"k.`freshline_k{len(parts) - 1}` IS NULL")
+    return found
+
+
+def _around_changed(
+    query: exp.Select, asked: tuple[str, ...], parts: Sequence[exp.Expr], keys: str, on: str, context: Context
+) -> str:
+    """The rows that are there now beside changed ones of their partition."""
+    rows = _rows_of(query, asked, context)
+    text = sql(read_as(rows, Reading.NEW, context.changed), copy=False)
+    equal = [f"{sql(part)} <=> k.`freshline_k{number}`" for number, part in enumerate(parts[:-1])]
+    made = parse_one(text, dialect=DIALECT)
+    joined = parse_one(f"SELECT 1 LEFT SEMI JOIN ({keys}) k ON {' AND '.join([*equal, on])}", dialect=DIALECT)
+    made.set("joins", [*(made.args.get("joins") or ()), *joined.args["joins"]])
+    return sql(made, copy=False)
+
+
+def _rows_of(query: exp.Select, asked: tuple[str, ...], context: Context) -> exp.Select:
+    """The rows that windows are over, by some columns."""
+    rows = context.exactness.wide(query).copy()
+    assert isinstance(rows, exp.Select)
+    for argument in ("qualify", "order", "distinct", "windows"):
+        rows.set(argument, None)
+    rows.set("expressions", [_named(item, name) for name, item in items_by_name(query).items() if name in asked])
+    return rows
+
+
 def _widest(partitions: Sequence[Sequence[exp.Expr]]) -> list[list[exp.Expr]]:
     """The partitions without those that lie inside another: by fewer expressions, a partition is wider."""
     found: list[list[exp.Expr]] = []
@@ -269,12 +371,9 @@ def _in_partition(
     reading: Reading,
     context: Context,
 ) -> str:
-    rows = context.exactness.wide(query).copy()
-    for argument in ("qualify", "order", "distinct", "windows"):
-        rows.set(argument, None)
-    chosen = {name: item for name, item in items_by_name(query).items() if name in asked}
+    rows = _rows_of(query, asked, context)
     parts = [_named(part, f"freshline_p{number}") for number, part in enumerate(partition)]
-    rows.set("expressions", [*(_named(item, name) for name, item in chosen.items()), *parts])
+    rows.set("expressions", [*rows.expressions, *parts])
     text = sql(read_as(rows, reading, context.changed), copy=False)
     on = " AND ".join(f"r.`freshline_p{number}` <=> k.`{name}`" for number, name in enumerate(names))
     columns = ", ".join(f"r.`{name}`" for name in asked)
@@ -296,21 +395,6 @@ def _partition(window: exp.Window) -> list[exp.Expr]:
     if not partition:
         raise NotDerivedError(Reason("WINDOW_WITHOUT_PARTITION", fragment(window)))
     return partition
-
-
-def _windows(query: exp.Select) -> list[exp.Window]:
-    found = []
-    named = {window.this.name.lower(): window for window in query.args.get("windows") or () if window.this}
-    for part in (*query.expressions, query.args.get("qualify")):
-        for node in own_nodes(part) if part is not None else ():
-            if isinstance(node, exp.Window):
-                alias = node.args.get("alias")
-                if alias is not None:
-                    if alias.name.lower() not in named:
-                        raise unsupported(fragment(node))
-                    node = named[alias.name.lower()]
-                found.append(node)
-    return found
 
 
 RULES = (set_operation, grouped, windowed, plain)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from sqlglot import exp
@@ -12,13 +12,16 @@ from freshline.query.exactness import Exactness, read_exactness
 from freshline.query.reason import Reason
 from freshline.query.resolved import Lifted, ResolvedQuery
 from freshline.query.rules.key_columns import Context, choose_columns, find_keys, refuse_disorder
+from freshline.query.rules.reaches import Reach, find_reaches
 from freshline.query.tree import (
     NotDerivedError,
     Reading,
+    Types,
     is_view,
     read_as,
     relations_in,
     rename,
+    sources_of,
     sql,
     unsupported,
     view_of,
@@ -53,7 +56,8 @@ class Affected:
     A row of the table whose values of `columns` (names of the table, in lower case) come from none of `queries` is the
     same before and after; without queries no row changes. `stages` are made first, in order. Each of `guards` is a
     query that must give no row, with the reason for a full refresh where it does. `whole` is the query itself over
-    views of the new rows, as it was understood here: Spark must find it to be the query that was declared.
+    views of the new rows, as it was understood here: Spark must find it to be the query that was declared. `reaches`
+    say how far from the times of a key the rows of an input lie that its rows follow from.
     """
 
     columns: tuple[str, ...]
@@ -61,16 +65,18 @@ class Affected:
     stages: tuple[Stage, ...]
     queries: tuple[str, ...]
     guards: tuple[tuple[str, Reason], ...] = ()
+    reaches: tuple[Reach, ...] = ()
 
 
 @lru_cache(maxsize=1024)
 def find_affected(
-    query: ResolvedQuery, changed: frozenset[str], *, primary_key: tuple[str, ...] = ()
+    query: ResolvedQuery, changed: frozenset[str], *, primary_key: tuple[str, ...] = (), by_time: bool = True
 ) -> Affected | Reason:
     """The keys of a query's result that changes of some inputs may affect, or the reason why they are not known.
 
     `changed` are the relations, in lower case, that gained, lost or altered rows. `primary_key` are columns that are
-    unique in the result, which are preferred where the changed rows themselves are known. Pure.
+    unique in the result, which are preferred where the changed rows themselves are known. With `by_time` the time of
+    a join by intervals is put beside them. Pure.
     """
     try:
         _require_free_names(relation for relation, _ in query.relations)
@@ -84,6 +90,8 @@ def find_affected(
         columns = found.columns or choose_columns(
             lifted.top.query, context, tuple(column.lower() for column in primary_key)
         )
+        if by_time and found.columns is None and primary_key:
+            columns += _time_of_joins(query, lifted.top, columns, exactness)
         queries = found.select(columns)
         guards = {
             sql(read_as(guard, reading, context.changed), copy=False): reason
@@ -93,7 +101,35 @@ def find_affected(
     except NotDerivedError as error:
         return error.reason
     written, whole = _as_written(exactness, context.changed)
-    return Affected(columns, whole, (*stages, *written), tuple(queries), tuple(guards.items()))
+    reaches = tuple(reach for column in columns for reach in _of_times(find_reaches(query, column), query.known_types))
+    return Affected(columns, whole, (*stages, *written), tuple(queries), tuple(guards.items()), reaches)
+
+
+def _time_of_joins(
+    query: ResolvedQuery, top: Lifted, columns: tuple[str, ...], exactness: Exactness
+) -> tuple[str, ...]:
+    """A column with the time by which several inputs are joined, so that less of them is read; empty without one."""
+    if not isinstance(top.query, exp.Select) or len(sources_of(top.query)) < 2:
+        return ()
+    known = [find_reaches(query, name) for name in columns]
+    if any(len({reach.relation for reach in _of_times(found, query.known_types)}) > 1 for found in known):
+        return ()
+    for name in exactness.exact_columns(top.query):
+        if name not in columns:
+            found = _of_times(find_reaches(query, name), query.known_types)
+            if len({reach.relation for reach in found}) > 1:
+                return (name,)
+    return ()
+
+
+def _of_times(reaches: tuple[Reach, ...], types: Types) -> tuple[Reach, ...]:
+    """Those of inputs whose columns are known to have timestamps in all readings."""
+    others = {
+        reach.relation
+        for reach in reaches
+        if types.get(reach.relation, {}).get(reach.column, "").upper() != "TIMESTAMP"
+    }
+    return tuple(reach for reach in reaches if reach.relation not in others)
 
 
 def _as_written(exactness: Exactness, changed: frozenset[str]) -> tuple[list[Stage], str]:
@@ -128,7 +164,7 @@ def _stage(item: Lifted, context: Context) -> Stage:
     if not relations_in(item.query) & context.changed:
         return Stage(item.relation, new)
     old = sql(read_as(wide, Reading.OLD, context.changed), copy=False)
-    found = find_keys(item.query, context)
+    found = find_keys(item.query, replace(context, inner=True))
     # From here on the stage is a relation that changed.
     if found.columns is None:
         stage = Stage(item.relation, new, old, changed=tuple(found.select(item.columns)))

@@ -12,7 +12,7 @@ from functools import partial
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import DateType, StringType, TimestampType
+from pyspark.sql.types import StringType
 
 from freshline.attempt.attempt import Attempt
 from freshline.attempt.compute import (
@@ -26,12 +26,9 @@ from freshline.commit.delta_log import count_rows, is_never_null, newest_version
 from freshline.declare.names import TableName
 from freshline.declare.query import SqlQuery
 from freshline.declare.spec import DeltaJoin
-from freshline.query.query import read_query
 from freshline.query.reason import Reason
 from freshline.query.rules.algebra import Algebra
-from freshline.query.rules.partition import find_origin
 from freshline.query.rules.stretch import Sessions, Stretch
-from freshline.query.rules.time_range import find_time_range
 from freshline.query.tree import Reading
 from freshline.refresh.algebra import drop_views as drop_algebra_views
 from freshline.refresh.algebra import follow
@@ -61,8 +58,9 @@ from freshline.refresh.keys import (
 )
 from freshline.refresh.literal import quoted
 from freshline.refresh.materialize import materialize_once
+from freshline.refresh.narrowing import narrow
 from freshline.refresh.near import Inputs, is_served, near_changes
-from freshline.refresh.stretches import time_condition
+from freshline.refresh.searches import is_in_utc
 from freshline.strategies.keys.rule import RefoldKeys, RefreshKeys
 
 # Change sets up to this size are sent to every task that they are joined in.
@@ -269,7 +267,10 @@ def _difference(sides: _Sides, keys: Keys, new: DataFrame, many: int, reason: Re
         if not is_unique_by_query(spec):
             check_key(new, spec)
         if not {column.lower() for column in keys.columns} <= {key.lower() for key in spec.primary_key}:
-            check_key_against(new, keys.leave(target), spec)
+            # Only files with such values of the primary key are read, where that can be asked for.
+            near = keys_of(new.select(*[F.col(quoted(key)) for key in spec.primary_key]).distinct()).near(None)
+            stored = target if near is None else target.where(near)
+            check_key_against(new, keys.leave(stored), spec)
         changed = difference_by_key(new, old, spec.primary_key)
     else:
         changed = difference_by_bag(new, old, keys)
@@ -279,30 +280,14 @@ def _difference(sides: _Sides, keys: Keys, new: DataFrame, many: int, reason: Re
 
 
 def _narrow(sides: _Sides, keys: Keys) -> None:
-    """Let the query read an input only where its times can give one of the keys, so that files are skipped.
-
-    That the rest gives no row of them is what `find_origin` says of a partition: each value of the column comes from
-    rows of one input that give this value, and from no others.
-    """
-    spec, pins = sides.attempt.spec, sides.attempt.inputs
-    assert isinstance(spec.query, SqlQuery)
-    if sides.attempt.spark.conf.get("spark.sql.session.timeZone") != "UTC":
+    """Let the query read an input only where its times can give one of the keys, so that files are skipped."""
+    pins = sides.attempt.inputs
+    if not is_in_utc(sides.attempt.spark):
         return  # the session of somebody else, where a day begins at another time
-    for column, span in keys.spans.items():
-        if span is None or span.null or not isinstance(keys.rows.schema[column].dataType, TimestampType | DateType):
-            continue
-        origin = find_origin(read_query(spec.query), (column,))
-        near = None if isinstance(origin, Reason) else find_time_range(origin.expressions[0])
-        if isinstance(origin, Reason) or near is None or origin.input not in pins:
-            continue
-        rows = sides.inputs[Reading.NEW, origin.input.view.lower()]
-        name = next((field.name for field in rows.schema.fields if field.name.lower() == near.column.lower()), None)
-        if name is None or not isinstance(rows.schema[name].dataType, TimestampType):
-            continue
-        condition = time_condition(quoted(name), span.values, near, whole=span.whole)
-        if condition is not None:
-            shadow_inputs({origin.input: rows.where(condition)})
-        return
+    names = {name.view.lower(): name for name in pins}
+    whole = {relation: sides.inputs[Reading.NEW, relation] for relation in names}
+    near = narrow(keys, sides.step.affected.reaches, whole)
+    shadow_inputs({names[relation]: rows for relation, rows in near.items()})
 
 
 def refold(attempt: Attempt, step: RefoldKeys) -> Changed:

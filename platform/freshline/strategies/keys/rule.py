@@ -17,6 +17,7 @@ from freshline.query.resolved import ResolvedQuery
 from freshline.query.rules.algebra import Algebra, find_algebra
 from freshline.query.rules.append import find_branches
 from freshline.query.rules.keys import Affected, find_affected
+from freshline.query.rules.reaches import Reach
 from freshline.query.rules.stretch import Matches, Stretch, find_stretch
 from freshline.strategies.keys.components import RefreshComponents, find_components
 
@@ -44,6 +45,11 @@ class RefreshKeys(Step):
     @property
     def keys(self) -> tuple[str, ...]:
         return self.affected.columns if self.stretch is None else self.stretch.columns
+
+    @property
+    def reaches(self) -> tuple[Reach, ...]:
+        # By algebra inputs are not read but for their changes, and a stretch of a key has bounds of its own.
+        return self.affected.reaches if self.algebra is None and self.stretch is None else ()
 
 
 @dataclass(frozen=True)
@@ -145,17 +151,18 @@ def _refresh(situation: Situation) -> RefreshKeys | Reason:
     types = {name.view.lower(): types for name, types in situation.types.items()}
     resolved = ResolvedQuery.of(situation.query.text, schema, types)
     touched = frozenset(name.view.lower() for name in changed)
-    affected = find_affected(resolved, touched, primary_key=spec.primary_key)
+    # Of rows that follow an earlier declaration only the key is as in this one.
+    as_declared = receipt.valid_from_seq is None
+    affected = find_affected(resolved, touched, primary_key=spec.primary_key, by_time=as_declared)
     if isinstance(affected, Reason):
         return affected
     reason = Reason("AFFECTED_KEYS", ", ".join(affected.columns))
-    if receipt.valid_from_seq is None:
+    if as_declared:
         stretch = _stretch(situation)
         if stretch is not None:
             reason = Reason("AFFECTED_KEYS", f"{', '.join(stretch.columns)}: {stretch}")
             return RefreshKeys(affected, frozenset(changed), reason, stretch=stretch)
         return RefreshKeys(affected, frozenset(changed), reason, _algebra(spec, resolved, touched))
-    # Of rows that follow an earlier declaration only the key is as in this one.
     if not {column.lower() for column in affected.columns} <= {column.lower() for column in spec.primary_key}:
         return Reason("UNSUPPORTED", "rows of an earlier declaration are kept, and are not found by a primary key")
     return RefreshKeys(affected, frozenset(changed), reason)

@@ -1,0 +1,174 @@
+"""Between which times a search for affected keys needs the rows beside the changed ones.
+
+Such a search joins the few changed rows of one relation with all rows of others. Where the join is by an interval of
+time, the changed rows say which times can meet them. Spark asks that only of rows that it has read, so the bounds are
+computed first, and written into the search as literals, by which files are skipped.
+
+More keys than are affected do no harm, so only rows that a changed row meets must stay. Those are the rows for which
+the comparison holds wherever both are there, whichever kind of join it stands in. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from sqlglot import exp, parse_one
+from sqlglot.errors import SqlglotError
+
+from freshline.query.functions import is_aggregate
+from freshline.query.rules.reaches import Comparison, comparisons, laterals_of
+from freshline.query.rules.time_range import Scale, TimeRange, range_of
+from freshline.query.tree import DIALECT, KINDS, TOUCHED, Reading, conjuncts, sources_of, sql, view_of
+
+# The ends of a side without a bound: no timestamp is further out.
+OPEN = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What a query can leave out of one relation that it reads.
+
+    Of the table with this number among those of the query, only the rows are needed whose `column` lies between
+    `least` and `greatest` of one row of the query `asked`, in microseconds since 1970. A row of `asked` with a NULL
+    meets none. Whether the column is one of times is not known here: of several bounds of a table any will do.
+    """
+
+    table: int
+    view: str
+    column: str
+    asked: str
+
+
+@lru_cache(maxsize=512)
+def find_bounds(query: str) -> tuple[Bounds, ...]:
+    """The bounds of the relations in a search for affected keys; none where it says nothing of their times."""
+    if view_of(Reading.CHANGED, "") not in query:
+        return ()
+    try:
+        tree = parse_one(query, dialect=DIALECT)
+    except SqlglotError:
+        return ()
+    numbers = {id(table): number for number, table in enumerate(tree.find_all(exp.Table))}
+    found = []
+    for select in tree.find_all(exp.Select):
+        kinds = [_kind(join) for join in select.args.get("joins") or ()]
+        exact = all(kind in ("INNER", "SEMI") for kind in kinds)
+        if None in kinds or not (exact or select is tree):
+            continue
+        if len(kinds) > 1 and any(kind in ("RIGHT", "FULL") for kind in kinds):
+            # A row that lost its partner may take that of another one.
+            continue
+        anchors, conditions = _anchors(select), _conditions(select)
+        for source in sources_of(select):
+            if _is_whole(source):
+                made = _bounds_of(source.alias_or_name, conditions, anchors, select)
+                found += [Bounds(numbers[id(source)], source.name, *each) for each in made]
+    return tuple(found)
+
+
+def with_conditions(query: str, conditions: Mapping[int, str]) -> str:
+    """The query with conditions on the rows that it reads of some of its tables, by their number."""
+    tree = parse_one(query, dialect=DIALECT)
+    for number, table in enumerate(list(tree.find_all(exp.Table))):
+        if number in conditions:
+            text = f"SELECT * FROM `{table.name}` WHERE {conditions[number]}"
+            alias = exp.TableAlias(this=exp.to_identifier(table.alias_or_name, quoted=True))
+            table.replace(exp.Subquery(this=parse_one(text, dialect=DIALECT), alias=alias))
+    return sql(tree, copy=False)
+
+
+def _kind(join: exp.Join) -> str | None:
+    return KINDS.get(((join.side or "").upper(), (join.kind or "").upper()))
+
+
+def _is_whole(source: exp.Expr) -> bool:
+    whole = (view_of(Reading.NEW, ""), view_of(Reading.OLD, ""))
+    return isinstance(source, exp.Table) and source.name.startswith(whole)
+
+
+def _anchors(select: exp.Select) -> dict[str, exp.Expr]:
+    """The sources that have changed rows alone and are there in each row that counts, by alias."""
+    joins = {join.this.alias_or_name: _kind(join) for join in select.args.get("joins") or ()}
+    where = select.args.get("where")
+    marked = {
+        node.table
+        for node in (conjuncts(where.this) if where is not None else ())
+        if isinstance(node, exp.Column) and node.name == TOUCHED
+    }
+    padding = any(kind in ("RIGHT", "FULL") for kind in joins.values())
+    found = {}
+    for source in sources_of(select):
+        tables = list(source.find_all(exp.Table))
+        alias = source.alias_or_name
+        there = alias in marked or (not padding and joins.get(alias, "INNER") in ("INNER", "SEMI"))
+        if there and tables and all(table.name.startswith(view_of(Reading.CHANGED, "")) for table in tables):
+            found[alias] = source
+    where = select.args.get("where")
+    for node in conjuncts(where.this) if where is not None else ():
+        if isinstance(node, exp.Exists) and isinstance(node.this, exp.Select):
+            found |= _anchors(node.this)
+    return found
+
+
+def _conditions(select: exp.Select) -> list[exp.Expr]:
+    """The conditions that rows of the FROM meet wherever both of their sources are there."""
+    where = select.args.get("where")
+    found = []
+    for node in conjuncts(where.this) if where is not None else ():
+        if isinstance(node, exp.Exists) and isinstance(node.this, exp.Select):
+            found += _conditions(node.this)
+        else:
+            found.append(node)
+    for join in select.args.get("joins") or ():
+        found += conjuncts(join.args.get("on"))
+    return found
+
+
+def _bounds_of(
+    alias: str, conditions: list[exp.Expr], anchors: Mapping[str, exp.Expr], select: exp.Select
+) -> Iterator[tuple[str, str]]:
+    """Columns of one source, each with the query of its bounds; those with two ends before those with one."""
+    ends: dict[tuple[str, str], tuple[list[str], list[str]]] = {}
+    for condition in conditions:
+        for compared in comparisons(condition):
+            for column, anchor, side, text in _ends(compared, alias, anchors, select):
+                texts = ends.setdefault((column, anchor), ([], []))[side]
+                if text not in texts:
+                    texts.append(text)
+    for (column, anchor), (least, greatest) in sorted(ends.items(), key=lambda item: -sum(map(bool, item[1]))):
+        lower = f"greatest({', '.join(least)}, {-OPEN})" if least else str(-OPEN)
+        upper = f"least({', '.join(greatest)}, {OPEN})" if greatest else str(OPEN)
+        missing = " OR ".join(f"({text}) IS NULL" for text in (*least, *greatest))
+        source = sql(anchors[anchor])
+        yield column, f"SELECT {lower} AS least, {upper} AS greatest FROM {source} WHERE NOT ({missing})"
+
+
+def _ends(
+    compared: Comparison, alias: str, anchors: Mapping[str, exp.Expr], select: exp.Select
+) -> Iterator[tuple[str, str, int, str]]:
+    """Column, source of the changed rows, which end (0: the least), and its value in SQL."""
+    for own, other, side in ((compared.right, compared.left, 0), (compared.left, compared.right, 1)):
+        found = _range(own, select)
+        if found is None or found.table != alias or (compared.or_null and side == 0):
+            continue
+        tables = {column.table for column in other.find_all(exp.Column)}
+        if len(tables) != 1 or not tables <= anchors.keys() or not _is_plain(other):
+            continue
+        text = sql(other)
+        if isinstance(own.unnest(), exp.Column) or range_of(own) is not None:
+            text = f"unix_micros(TRY_CAST({text} AS TIMESTAMP))"
+        text = f"{text} - {found.greatest if side == 0 else found.least}".replace("- -", "+ ")
+        if compared.or_null:
+            text = f"coalesce({text}, {OPEN})"
+        yield found.column, next(iter(tables)), side, text
+
+
+def _range(node: exp.Expr, select: exp.Select) -> TimeRange | None:
+    found = range_of(node, Scale.TIME, laterals_of(select))
+    return range_of(node, Scale.MICROSECONDS, laterals_of(select)) if found is None else found
+
+
+def _is_plain(node: exp.Expr) -> bool:
+    return not any(isinstance(inner, exp.Query | exp.Window) or is_aggregate(inner) for inner in node.walk())

@@ -1,0 +1,67 @@
+"""Searches for affected keys, that read only the span of time in which a row can meet a changed one.
+
+Conditions with literals make scans skip files, and give no other keys: see `freshline.query.rules.literal_bounds`.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import TimestampType
+
+from freshline.query.rules.literal_bounds import OPEN, find_bounds, with_conditions
+from freshline.refresh.literal import quoted
+from freshline.refresh.read_only import read_only
+from freshline.refresh.stretches import time_condition
+
+# Up to this many changed rows are asked for their times one by one, of more it is the least and the greatest.
+FEW_TIMES = 1_000
+
+
+def is_in_utc(spark: SparkSession) -> bool:
+    """Whether days and literals of a session are those of UTC; a session of somebody else may have another zone."""
+    return spark.conf.get("spark.sql.session.timeZone") == "UTC"
+
+
+class Searches:
+    """Searches for affected keys, each over only the rows that can meet a changed one.
+
+    The views that they read must be there. Bounds of one refresh are computed once.
+    """
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self._asked: dict[str, list[tuple[float, float]]] = {}
+        self._in_utc = is_in_utc(spark)
+
+    def read(self, query: str) -> DataFrame:
+        """The rows of a search, or more than these by rows that meet no changed one."""
+        conditions: dict[int, str] = {}
+        for bounds in find_bounds(query) if self._in_utc else ():
+            if bounds.table in conditions:
+                continue
+            field = timestamp_field(self._spark.table(bounds.view), bounds.column)
+            if field is not None:
+                conditions[bounds.table] = time_condition(quoted(field), self._stretches(bounds.asked))
+        return read_only(self._spark, with_conditions(query, conditions) if conditions else query)
+
+    def _stretches(self, asked: str) -> list[tuple[float, float]]:
+        if asked not in self._asked:
+            rows = read_only(self._spark, asked)
+            found = rows.limit(FEW_TIMES + 1).collect()
+            if len(found) > FEW_TIMES:
+                found = rows.agg(F.min("least"), F.max("greatest")).collect()
+            self._asked[asked] = [
+                (-float("inf") if least <= -OPEN else least, float("inf") if greatest >= OPEN else greatest)
+                for least, greatest in found
+                if least <= greatest
+            ]
+        return self._asked[asked]
+
+
+def timestamp_field(rows: DataFrame, column: str) -> str | None:
+    """The name of a column as the rows have it, None where it has no timestamps."""
+    for field in rows.schema.fields:
+        if field.name.lower() == column and isinstance(field.dataType, TimestampType):
+            return field.name
+    return None

@@ -1,0 +1,190 @@
+"""A change is read, computed and written only within the span of time that it can touch."""
+
+from __future__ import annotations
+
+import random
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.scenarios.test_windows import A_MICROSECOND, NOON, skipping, sql_time
+
+__all__ = ["skipping"]
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+HEAD = "FRESHNESS = INTERVAL '5' MINUTE AS SELECT"
+NEAR = "s.k = e.k AND s.at BETWEEN e.ts - INTERVAL '2' HOURS AND e.ts + INTERVAL '2' HOURS"
+FRAME = "OVER (PARTITION BY k ORDER BY ts RANGE BETWEEN INTERVAL '10' HOURS PRECEDING AND INTERVAL '1' HOUR FOLLOWING)"
+# Tables of which each change needs the rows around its time alone, of both inputs.
+SPANS = {
+    "framed": f"k, ts, id, sum(v) {FRAME} AS s FROM ev",
+    "widest": f"k, ts, id, sum(v) {FRAME} AS s, count(*) OVER (PARTITION BY k ORDER BY unix_micros(ts) DESC "
+    "RANGE BETWEEN 3600000000 FOLLOWING AND 7200000000 FOLLOWING) AS n FROM (SELECT * FROM ev WHERE v >= 0)",
+    "inner_joined": f"e.id, e.ts, s.w FROM ev e JOIN seen s ON {NEAR}",
+    "left_joined": f"e.id, e.ts, s.w FROM ev e LEFT JOIN seen s ON {NEAR}",
+    "right_joined": "e.id, s.at, s.w FROM ev e RIGHT JOIN seen s ON e.k = s.k "
+    "AND e.ts > s.at - INTERVAL '2' HOURS AND e.ts - INTERVAL '1' HOUR <= s.at",
+    "full_joined": f"e.id, e.ts, s.w, s.at FROM ev e FULL JOIN seen s ON {NEAR}",
+    "with_some": f"e.id, e.ts FROM ev e LEFT SEMI JOIN seen s ON {NEAR}",
+    "without": f"e.id, e.ts FROM ev e LEFT ANTI JOIN seen s ON {NEAR}",
+    "itself": "e.id, e.ts, count(s.id) AS n FROM ev e LEFT JOIN ev s ON s.k = e.k "
+    "AND s.ts BETWEEN e.ts - INTERVAL '2' HOURS AND e.ts GROUP BY e.id, e.ts",
+    "hopped": "window_start, count(DISTINCT v) AS n FROM HOP(TABLE ev, DESCRIPTOR(ts), INTERVAL '1' HOUR, "
+    "INTERVAL '3' HOURS) GROUP BY window_start",
+    "by_spark": "window.end AS until, count(DISTINCT v) AS n FROM ev GROUP BY window(ts, '3 hours', '1 hour')",
+    "days": "window_start, k, count(DISTINCT v) AS n FROM TUMBLE(TABLE ev, DESCRIPTOR(ts), INTERVAL '1' DAY, "
+    "TIME_ZONE => 'America/New_York') GROUP BY window_start, k",
+    "keyed": f"e.id, s.id AS other, e.ts, s.w FROM ev e JOIN seen s ON {NEAR}",
+}
+MET = "e.id, e.ts, r.w FROM ev e LEFT JOIN seen FOR SYSTEM_TIME AS OF e.ts AS r ON r.k = e.k"
+
+
+def declare(lab, name: str, query: str) -> None:
+    key = "(PRIMARY KEY (id, other)) " if name == "keyed" else ""
+    lab.declare(f"CREATE MATERIALIZED TABLE {name} {key}{HEAD} {query}")
+
+
+@pytest.fixture
+def inputs(lab):
+    lab.source("ev", "id BIGINT, k STRING, v INT, ts TIMESTAMP")
+    lab.source("seen", "id BIGINT, k STRING, w INT, at TIMESTAMP", watermark="at")
+    return lab
+
+
+def add(lab, table: str, rows) -> None:
+    values = ", ".join(f"({number}, {key}, {value}, {sql_time(at)})" for number, key, value, at in rows)
+    lab.sql(f"INSERT INTO {table} VALUES {values}")
+
+
+class Away:
+    """Files of some days of both inputs, of which one that a refresh opens without need is missed."""
+
+    def __init__(self, lab, folder: Path, days: range) -> None:
+        self.folders = {str(source.name): Path(source.options["path"]) for source in lab.runtime.graph.sources}
+        self.files: dict[tuple[str, int], set[Path]] = {}
+        self.aside, self.days = folder, days
+        self.moved: dict[Path, Path] = {}
+
+    def note(self, table: str, day: int) -> None:
+        known = set().union(*self.files.values())
+        self.files[table, day] = set(self.folders[table].glob("*.parquet")) - known
+
+    def take(self, *tables: str) -> None:
+        for (table, day), files in self.files.items():
+            for file in files if table in tables and day in self.days else ():
+                self.moved[file] = self.aside / f"{table}-{file.name}"
+        assert len(self.moved) >= len(tables) * len(self.days)
+        for file, place in self.moved.items():
+            file.rename(place)
+
+    def bring_back(self) -> None:
+        for file, place in self.moved.items():
+            place.rename(file)
+        self.moved = {}
+
+
+@pytest.mark.usefixtures("skipping")
+def test_a_late_row_skips_the_files_between_its_time_and_now(inputs, tmp_path):
+    away = Away(inputs, tmp_path, range(2, 7))
+    for day in range(9):
+        rows = [(10 * day + n, f"'k{n}'", n, NOON + day * DAY + HOUR * (9 * n - 9)) for n in range(3)]
+        for table in ("ev", "seen"):
+            add(inputs, table, rows)
+            away.note(table, day)
+    for name, query in {**SPANS, "met": MET}.items():
+        declare(inputs, name, query)
+    inputs.refresh_all()
+
+    away.take("ev", "seen")
+    late = [(200, "'k1'", 99, NOON), (201, "'k1'", 99, NOON + 8 * DAY)]
+    add(inputs, "ev", late)
+    written = {}
+    for name in SPANS:
+        outcome = inputs.refresh(name)
+        assert (outcome.strategy, outcome.error) == ("keys", None), (name, outcome)
+        written[name] = outcome.rows_out
+    add(inputs, "seen", late)
+    for name in SPANS:
+        outcome = inputs.refresh(name)
+        assert outcome.error is None, (name, outcome)
+    away.bring_back()
+    assert [name for name in SPANS if inputs.diff(name)] == []
+    # Of two late rows and the two at their own time.
+    assert written["framed"] <= 6, written
+
+    # A version that arrives late holds until the next one of its key.
+    inputs.refresh("met")
+    away.take("ev")
+    add(inputs, "seen", [(300, "'k1'", 7, NOON + HOUR), (301, "'k1'", 8, NOON + 8 * DAY + HOUR)])
+    outcome = inputs.refresh("met")
+    away.bring_back()
+    assert (outcome.strategy, outcome.error) == ("keys", None)
+    assert inputs.diff("met") == []
+
+
+RANDOM = {
+    name: SPANS[name] for name in ("framed", "widest", "left_joined", "right_joined", "full_joined", "itself")
+} | {
+    "running": "k, id, ts, v, sum(v) OVER (PARTITION BY k ORDER BY ts RANGE BETWEEN UNBOUNDED PRECEDING AND "
+    "INTERVAL '1' HOUR PRECEDING) AS s FROM ev",
+    "open_behind": "k, id, ts, v, count(v) OVER w AS n, max(v) OVER (PARTITION BY k, v ORDER BY ts DESC RANGE "
+    "BETWEEN CURRENT ROW AND INTERVAL '1' HOUR FOLLOWING) AS g FROM ev WINDOW w AS (PARTITION BY k ORDER BY ts DESC "
+    "NULLS FIRST RANGE BETWEEN INTERVAL '1' HOUR PRECEDING AND UNBOUNDED FOLLOWING)",
+    "later": "k, ts, s, v + 1 AS v FROM (SELECT k, ts, v, sum(v) OVER (PARTITION BY k ORDER BY ts RANGE BETWEEN "
+    "INTERVAL '1' HOUR PRECEDING AND CURRENT ROW) AS s FROM ev) WHERE s > 1",
+    "keyed": SPANS["keyed"],
+    "both": "a.window_start, a.n, b.m FROM (SELECT window_start, count(DISTINCT v) AS n FROM TUMBLE(TABLE ev, "
+    "DESCRIPTOR(ts), INTERVAL '1' HOUR) GROUP BY window_start) a JOIN (SELECT window_start, max(w) AS m FROM "
+    "TUMBLE(TABLE seen, DESCRIPTOR(at), INTERVAL '1' HOUR) GROUP BY window_start) b ON a.window_start = b.window_start",
+    "months": "window_start, sum(v) AS s, max(v) AS g FROM HOP(TABLE ev, DESCRIPTOR(ts), INTERVAL '1' MONTH, "
+    "INTERVAL '2' MONTHS, TIME_ZONE => 'Europe/Berlin') GROUP BY window_start",
+    "shifted": "CAST(ts AS DATE) + 1 AS day, max(v) AS g FROM ev GROUP BY CAST(ts AS DATE) + 1",
+    "met": MET,
+}
+
+
+def drawn_time(chance: random.Random) -> datetime | None:
+    """Times at the ends of frames and intervals, a microsecond beside them, months ago, before 1970, and none."""
+    if chance.random() < 0.1:
+        return None
+    base = chance.choice((NOON, NOON, NOON, NOON - 31 * DAY, datetime(1969, 12, 31, 23, tzinfo=UTC)))
+    return base + HOUR * chance.randint(-12, 12) + A_MICROSECOND * chance.choice((-1, 0, 0, 0, 1))
+
+
+@pytest.mark.parametrize("rounds", [4, pytest.param(40, marks=pytest.mark.long)])
+def test_random_changes_at_the_ends_of_spans(inputs, rounds):
+    """Versions of one key have times of their own, so that an as-of join has one to meet."""
+    chance = random.Random(rounds)
+    for name, query in RANDOM.items():
+        declare(inputs, name, query)
+    number = 0
+    taken: set[object] = set()
+    for turn in range(rounds):
+        for table in ("ev", "seen"):
+            rows = []
+            for _ in range(12 if turn == 0 else chance.randint(1, 3)):
+                number += 1
+                key, at = chance.choice(("'a'", "'b'", "NULL")), drawn_time(chance)
+                if table == "seen" and (key, at) in taken:
+                    continue
+                taken.add((key, at) if table == "seen" else number)
+                rows.append((number, key, chance.randint(0, 3), at))
+            if rows and (turn == 0 or chance.random() < 0.7):
+                add(inputs, table, rows)
+        if turn:
+            for statement in chance.sample(
+                [
+                    f"DELETE FROM ev WHERE pmod(id, 9) = {turn % 9}",
+                    f"UPDATE ev SET v = v + 1 WHERE pmod(id, 7) = {turn % 7}",
+                    f"UPDATE ev SET ts = ts - INTERVAL '1' HOUR WHERE pmod(id, 8) = {turn % 8}",
+                    f"UPDATE ev SET ts = NULL WHERE pmod(id, 11) = {turn % 11}",
+                    f"DELETE FROM seen WHERE pmod(id, 9) = {turn % 9}",
+                    f"UPDATE seen SET w = w + 1 WHERE pmod(id, 5) = {turn % 5}",
+                ],
+                2,
+            ):
+                inputs.sql(statement)
+        for name in RANDOM:
+            outcome = inputs.refresh(name, strategy="keys" if turn else None)
+            assert outcome.error is None, (name, outcome)
+            assert inputs.diff(name) == [], (name, turn)
