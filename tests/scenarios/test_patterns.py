@@ -258,30 +258,19 @@ def fill(lab, rows: Sequence[tuple[Any, ...]] = SMALL) -> None:
     lab.sql(f"INSERT INTO departure VALUES {values}")
 
 
-@pytest.fixture(scope="module")
-def small(shared_lab):
-    """A table of each variant that has read half of the rows, while all of them are there."""
-    shared_lab.source("departure", FLIGHTS)
-    for number, (shown, clauses, _) in enumerate(VARIANTS.values()):
-        shared_lab.declare(
-            f"CREATE MATERIALIZED TABLE found{number} {HEAD} {shown} "
-            f"FROM departure MATCH_RECOGNIZE (PARTITION BY tail {clauses})"
-        )
-    fill(shared_lab, SMALL[1::2])
-    assert all(outcome.error is None for outcome in shared_lab.refresh_all())
-    fill(shared_lab, SMALL[0::2])
-    return shared_lab
-
-
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_a_clause_says(small, variant):
-    name, expected = f"found{list(VARIANTS).index(variant)}", VARIANTS[variant][2]
+def test_a_clause_says(lab, variant):
+    shown, clauses, expected = VARIANTS[variant]
+    declare_small(lab, clauses, shown)
+    fill(lab, SMALL[1::2])
+    assert lab.refresh("found").error is None
+    fill(lab, SMALL[0::2])
 
-    outcome = small.refresh(name)
+    outcome = lab.refresh("found")
 
     assert (outcome.error, outcome.strategy) == (None, "keys"), outcome.reason
-    assert stored(small, name) == sorted(expected, key=str)
-    assert small.diff(name) == []
+    assert stored(lab, "found") == sorted(expected, key=str)
+    assert lab.diff("found") == []
 
 
 def test_without_a_partition_all_rows_are_one(lab):
@@ -357,9 +346,11 @@ def test_matches_are_rows_like_any_other(lab):
         ("ORDER BY id PATTERN (A) WITHIN INTERVAL '1' MONTH DEFINE A AS id > 1", "PATTERN_SYNTAX", "WITHIN"),
     ],
 )
-def test_a_mistake_is_told_before_any_work(small, clauses, code, said):
+def test_a_mistake_is_told_before_any_work(lab, clauses, code, said):
+    lab.source("departure", FLIGHTS)
+
     with pytest.raises(DeclarationErrors) as raised:
-        small.declare(
+        lab.declare(
             f"CREATE MATERIALIZED TABLE found {HEAD}\n*\nFROM departure MATCH_RECOGNIZE (PARTITION BY tail {clauses})"
         )
 

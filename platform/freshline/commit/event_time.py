@@ -112,7 +112,8 @@ def closing_of(
 ) -> Closing | None:
     """The windows of a table with EMIT FINAL that are closed at these positions of its inputs and not in its receipt.
 
-    For a table with timers, between which watermarks they run. None for a table with neither.
+    For WHEN, how far the watermark is, and for a table with timers, between which watermarks they run. None for any
+    other table.
     """
     if not spec.follows_watermark:
         return None
@@ -121,7 +122,8 @@ def closing_of(
         position = positions[name]
         found = watermark_of(specs, warehouse, name, position) if isinstance(position, TablePosition) else None
         inputs.append(found or TableWatermark(None))
-    ends = spec.query.ends if isinstance(spec.query, SqlQuery) and spec.final is not None else None
+    # The condition of WHEN may ask for any watermark.
+    ends = spec.query.ends if isinstance(spec.query, SqlQuery) and spec.closes_windows else None
     if ends is not None and spec.final is not None:
         ends = (ends[0] + spec.final.lateness, ends[1])
     return Closing.between(None if receipt is None else receipt.watermark_read, least_watermark(inputs).at, ends)

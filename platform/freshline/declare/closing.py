@@ -7,6 +7,9 @@ windows is the same however often it was refreshed.
 The watermark up to which windows were written and the one up to which they are closed are known to a refresh only. They
 stand in the query as calls without a function, `freshline_closed_after(n)` and `freshline_closed_until(n)`, which
 become whole microseconds since 1970, less n.
+
+With WHEN a condition takes the place of closing. The query then gives the rows for which it is true, and
+`freshline_watermark(0)` stands in it for the watermark of the refresh.
 """
 
 from __future__ import annotations
@@ -17,9 +20,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from freshline.declare.connector import SEQ, WATERMARK
+from freshline.declare.location import Written
 from freshline.errors import DeclarationError
 
-AFTER, UNTIL = "freshline_closed_after", "freshline_closed_until"
+AFTER, UNTIL, NOW = "freshline_closed_after", "freshline_closed_until", "freshline_watermark"
 # What the rows of a log table have beside their columns, which a query of FINAL rows is given and never yields.
 ARRIVED = (WATERMARK, SEQ)
 _LEAST, _GREATEST = -(2**63), 2**63 - 1
@@ -33,12 +37,14 @@ Refuse = Callable[[str, str], DeclarationError]
 
 @dataclass(frozen=True)
 class Final:
-    """`EMIT FINAL [ALLOWED LATENESS ..]`: each row is written once and never changes.
+    """`EMIT FINAL [ALLOWED LATENESS .. | WHEN (..)]`: each row is written once and never changes.
 
-    `lateness_seconds` is how long after its end a window still takes rows in.
+    `lateness_seconds` is how long after its end a window still takes rows in. `condition` is that of WHEN, which says
+    of a row whether it is written, None where windows are closed.
     """
 
     lateness_seconds: int = 0
+    condition: Written[str] | None = None
 
     @property
     def lateness(self) -> int:
@@ -103,6 +109,9 @@ def _microseconds(time: datetime | None) -> int | None:
 
 def moment(closing: Closing | None, name: str, less: int) -> str:
     """What takes the place of a call in the text that Spark runs."""
+    if name == NOW:
+        until = None if closing is None else closing.until
+        return "CAST(NULL AS TIMESTAMP)" if until is None else f"timestamp_micros(CAST('{until}' AS BIGINT))"
     bound = _BOUNDS[name] if closing is None else closing.bound(name)
     # Less than the least stays the least: what it stands for has no end.
     number = bound if bound in (_LEAST, _GREATEST) else max(_LEAST, min(_GREATEST, bound - less))

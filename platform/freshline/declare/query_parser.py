@@ -23,7 +23,7 @@ from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError, SqlglotError
 from sqlglot.parsers.spark import SparkParser
 
-from freshline.declare.closing import AFTER, UNTIL, Final, written_moment
+from freshline.declare.closing import AFTER, NOW, UNTIL, Final, written_moment
 from freshline.declare.functions import REFUSED_FUNCTIONS, TABLE_FUNCTIONS
 from freshline.declare.graph_functions import find_graph_call, lower_graph
 from freshline.declare.location import Location
@@ -82,7 +82,8 @@ def parse_query(
 ) -> SqlQuery:
     """Read one SELECT; `line` is the line of the file on which the text begins. With `final` its rows are final.
 
-    `moved` has the parts that stand elsewhere, see `Text`.
+    With a condition of WHEN the text has it already (`freshline.declare.triggers.rows_when`). `moved` has the parts
+    that stand elsewhere, see `Text`.
 
     Raises DeclarationErrors with everything that can be told at once.
     """
@@ -212,8 +213,10 @@ class _VersionCall:
 class _Parser:
     def __init__(self, written: Text, final: Final | None = None) -> None:
         self.written = written
-        patterns = written.lowered(lower_patterns(written, final))
-        self.lowered = lower_windows(patterns, final)
+        self.is_triggered = final is not None and final.condition is not None
+        closing = None if self.is_triggered else final
+        patterns = written.lowered(lower_patterns(written, closing))
+        self.lowered = lower_windows(patterns, closing)
         self.text = written.lowered(self.lowered.text)
         self.graph = lower_graph(self.text)
         if self.graph is not None:
@@ -274,10 +277,11 @@ class _Parser:
         return find_graph_call(self.graph, tree, edges, self.text)
 
     def _moments(self) -> tuple[tuple[Span, str, int], ...]:
-        """Where the bounds of FINAL windows stand; lowering has written them."""
-        if self.lowered.late is None:
+        """Where the bounds of FINAL windows stand, or the watermark of WHEN; lowering has written them."""
+        if self.lowered.late is None and not self.is_triggered:
             return ()
-        found = re.finditer(rf"\b(?:{AFTER}|{UNTIL})\(-?\d+\)", self.text.text)
+        names = NOW if self.is_triggered else f"{AFTER}|{UNTIL}"
+        found = re.finditer(rf"\b(?:{names})\(-?\d+\)", self.text.text)
         return tuple((Span(*match.span()), *written_moment(match[0])) for match in found)
 
     def _fail(self, rule: str, message: str, offset: int) -> DeclarationError:

@@ -246,6 +246,11 @@ class TableSpec:
         return self.final is not None and isinstance(self.query, SqlQuery) and self.query.arrived
 
     @property
+    def is_triggered(self) -> bool:
+        """Whether its rows are written when the condition of EMIT FINAL .. WHEN is true for the first time."""
+        return self.final is not None and self.final.condition is not None
+
+    @property
     def has_timers(self) -> bool:
         """Whether its rows depend on the watermark, by timers of its class."""
         process = self.query.process if isinstance(self.query, PythonQuery) else None
@@ -254,10 +259,10 @@ class TableSpec:
     @property
     def follows_watermark(self) -> bool:
         """Whether a watermark that moves may give it other rows."""
-        return self.closes_windows or self.has_timers
+        return self.closes_windows or self.is_triggered or self.has_timers
 
     def at_closing(self, closing: Closing | None) -> TableSpec:
-        """The same table with a query that gives the windows between two watermarks, or timers up to the second."""
+        """The same table with the windows between two watermarks, or with what there is up to the second."""
         if closing is None:
             return self
         if isinstance(self.query, SqlQuery):

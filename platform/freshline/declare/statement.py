@@ -174,7 +174,7 @@ class _Header:
         )
 
     def _emit(self) -> Written[Final] | None:
-        """EMIT CHANGES, which is the default, or EMIT FINAL [ALLOWED LATENESS INTERVAL '1' MINUTE]."""
+        """EMIT CHANGES, which is the default, or EMIT FINAL [ALLOWED LATENESS INTERVAL '1' MINUTE | WHEN (..)]."""
         tokens = self.tokens
         self._once("EMIT")
         line = tokens.line
@@ -183,7 +183,7 @@ class _Header:
             return None
         if not tokens.accept("FINAL"):
             raise tokens.refuse("CHANGES or FINAL is expected")
-        lateness = 0
+        lateness, is_stated = 0, tokens.at("ALLOWED")
         if tokens.accept("ALLOWED"):
             tokens.expect("LATENESS")
             at, words = tokens.here, []
@@ -195,11 +195,18 @@ class _Header:
                 lateness = parse_seconds(self.text.text[words[0].start : words[-1].end], "lateness", least=0)
             except ValueError as error:
                 self.problems.add("LATENESS", f"ALLOWED LATENESS {error}", at)
-        if tokens.at("WHEN"):
-            raise declaration_error(
-                "NOT_BUILT", "EMIT FINAL .. WHEN (condition) is not built yet. Remove WHEN.", tokens.here
+        if not tokens.at("WHEN"):
+            return Written(Final(lateness), line)
+        if is_stated:
+            self.problems.add(
+                "LATENESS",
+                "ALLOWED LATENESS is how long a window stays open, and with WHEN the condition alone decides when a "
+                "row is written. Remove one of them. The condition can wait longer: WHEN (watermark() >= window_end + "
+                "INTERVAL '1' MINUTE).",
+                tokens.here,
             )
-        return Written(Final(lateness), line)
+        tokens.expect("WHEN")
+        return Written(Final(condition=self._condition()), line)
 
     def _table_list(self) -> None:
         tokens = self.tokens

@@ -40,6 +40,7 @@ from freshline.declare.side_outputs import check_conditions, main_query, side_qu
 from freshline.declare.spec import DeltaJoin, Mode, TableSpec
 from freshline.declare.time_partition import PartitionUnit, TimePartitions, read_time_partitions
 from freshline.declare.tokens import Text
+from freshline.declare.triggers import check_condition, rows_when
 from freshline.declare.versions import check_version_columns, read_versions
 from freshline.declare.volatile import find_volatile
 from freshline.errors import DeclarationError
@@ -260,7 +261,7 @@ def _check_graph(clauses: TableClauses, query: SqlQuery | PythonQuery | None, pr
 
 def _late_rows(spec: TableSpec, clauses: TableClauses, lines: Mapping[str, int]) -> Declaration | None:
     """The table `<name>__late` beside one with closed windows: what came too late for them, which it is as fresh as."""
-    if not isinstance(clauses.query, QueryText) or spec.final is None:
+    if not isinstance(clauses.query, QueryText) or spec.final is None or spec.is_triggered:
         return None
     query = parse_late_rows(clauses.query.text, spec.written_at.path, clauses.query.line, spec.final)
     if query is None:
@@ -434,8 +435,10 @@ def _query(clauses: TableClauses, problems: Problems) -> SqlQuery | PythonQuery 
     if not check_conditions(clauses.side_outputs, path, problems):
         outputs = []  # what is wrong is told; what is wrong in the query is told too
     text = main_query(Text(query.text, path, query.line), clauses.name, outputs)
+    final = None if clauses.final is None else clauses.final.value
+    if final is not None and final.condition is not None and check_condition(final.condition, path, problems):
+        text = rows_when(text, clauses.name.name, final.condition)
     try:
-        final = None if clauses.final is None else clauses.final.value
         return parse_query(text.text, path, query.line, final, text.moved)
     except DeclarationError as error:
         problems.extend(error)

@@ -21,7 +21,7 @@ from uuid import uuid4
 
 from py4j.protocol import Py4JError
 
-from freshline.commit.delta_log import newest_version, read_newest
+from freshline.commit.delta_log import exists, newest_version, read_newest
 from freshline.commit.purge import purge_table
 from freshline.declare.graph import Graph
 from freshline.declare.managing import NOW
@@ -285,6 +285,7 @@ class Requests:
         # A refresh that runs ends before; none begins, since it is declared no more.
         newest = read_newest(runtime.warehouse.path(name))
         is_final = newest is not None and newest.receipt is not None and newest.receipt.closed_until is not None
+        is_final = is_final and exists(runtime.warehouse.path(late_name(name)))  # with WHEN there are no late rows
         folders = []
         # Its late rows go first: while it is there, a purge that was stopped half way knows of them.
         for each in (late_name(name), name) if is_final and late_name(name) not in graph else (name,):

@@ -15,6 +15,7 @@ from freshline.plan.changes import ChangeKind
 from freshline.plan.partition import Interval
 from freshline.plan.result import Strategy
 from freshline.plan.step import (
+    AddTriggered,
     AdoptDefinition,
     CloseWindows,
     FillPartitions,
@@ -91,6 +92,9 @@ def _without_changes(situation: Situation) -> Candidates | None:
     whole = _whole(situation)
     if whole is not None or receipt is None:
         return _only(whole or Full(Reason("NO_RECEIPT")))
+    if spec.is_triggered and (situation.changed or _has_watermark_moved(situation)):
+        # Its query is computed as a whole, whatever happened to the inputs.
+        return _only(AddTriggered(Reason("TRIGGERED")))
     driving = {name: situation.changes[name] for name in spec.driving}
     for kind, code in (
         (ChangeKind.SOURCE_REPLACED, "SOURCE_REPLACED"),
@@ -110,6 +114,12 @@ def _without_changes(situation: Situation) -> Candidates | None:
     if query.volatile is not None:
         return _only(Full(Reason("NONDETERMINISTIC", query.volatile)))
     return None
+
+
+def _has_watermark_moved(situation: Situation) -> bool:
+    """Whether the condition of WHEN asks for the watermark, and that is another one than when it was evaluated."""
+    query, closing = situation.spec.query, situation.closing
+    return isinstance(query, SqlQuery) and bool(query.moments) and closing is not None and closing.closes
 
 
 def _closed(closing: Closing) -> Step:

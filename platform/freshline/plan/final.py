@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from freshline.declare.graph import Graph
 from freshline.declare.location import Location
+from freshline.declare.mode import driving_inputs
 from freshline.declare.names import TableName
 from freshline.declare.query import SqlQuery
 from freshline.declare.rules import Problems
 from freshline.declare.spec import SourceSpec, TableSpec
 from freshline.errors import DeclarationError
-from freshline.query.final import FinalQuery, read_final
+from freshline.query.final import FinalQuery, read_final, why_unrepeatable, written_once_by
 
 
 def check_final(spec: TableSpec, graph: Graph, problems: Problems) -> None:
     """Collect what stands against rows that never change: FINAL_INPUT and WATERMARK_MISSING."""
+    if spec.is_triggered:
+        _check_triggered(spec, graph, problems)
+        return
     found = _final_query(spec, problems)
     if found is None:
         return
@@ -31,6 +35,41 @@ def check_final(spec: TableSpec, graph: Graph, problems: Problems) -> None:
         check_time(graph, name, column, at, problems)
 
 
+def _check_triggered(spec: TableSpec, graph: Graph, problems: Problems) -> None:
+    """WHEN asks for a key, for rows that follow from the inputs, and for a watermark where it names that."""
+    if not isinstance(spec.query, SqlQuery):
+        return
+    unrepeatable = why_unrepeatable(spec.query, spec.written_at.path)
+    if unrepeatable is not None:
+        problems.extend(unrepeatable)
+    assert spec.final is not None
+    assert spec.final.condition is not None
+    at = Location(spec.written_at.path, spec.final.condition.line)
+    if not written_once_by(spec):
+        problems.add(
+            "FINAL_INPUT",
+            "EMIT FINAL .. WHEN writes the row of a key once, and nothing says which columns are the key. Declare "
+            "PRIMARY KEY (..), or group by columns that the query selects.",
+            at,
+        )
+    without = next((name for name in spec.driving if spec.query.moments and not _may_have_watermark(name, graph)), None)
+    if without is not None:
+        problems.add(
+            "WATERMARK_MISSING",
+            f"watermark() is the least watermark of the inputs, and {without} has none: it would stay NULL. Declare "
+            "WATERMARK FOR in its source, or leave watermark() out.",
+            at,
+        )
+
+
+def _may_have_watermark(name: TableName, graph: Graph) -> bool:
+    spec = graph.spec(name)
+    if isinstance(spec, SourceSpec):
+        return spec.is_log and spec.watermark is not None
+    driving = driving_inputs(spec)
+    return bool(driving) and all(_may_have_watermark(each, graph) for each in driving)
+
+
 def _is_final(spec: SourceSpec | TableSpec) -> bool:
     return spec.is_log if isinstance(spec, SourceSpec) else spec.final is not None
 
@@ -42,7 +81,7 @@ def check_time(graph: Graph, name: TableName, column: str, at: Location, problem
         own = frozenset() if read.watermark is None else frozenset({read.watermark.column.lower()})
         missing = f"{name} has no watermark. Declare one there: WATERMARK FOR {column} AS {column}."
     else:
-        found = _final_query(read, Problems())
+        found = None if read.is_triggered else _final_query(read, Problems())
         own = frozenset() if found is None else found.times
         missing = f"{name} has no windows, so nothing tells when its rows are all there. Read its inputs instead."
     if not own:

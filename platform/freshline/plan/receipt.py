@@ -62,9 +62,9 @@ class Receipt:
     on, None where that says nothing; `foreign`: the table has rows that others wrote. `event_time` is what a log table
     with a watermark knows of its events after this batch. `watermark` is read only: earlier commits wrote the watermark
     before the batch there, by the column that it is of. `closed_until` is the watermark up to which a table with EMIT
-    FINAL has the rows of windows, None where it has none or no windows. `promise` is the promise of a function in
-    Python that was tried on its rows, empty for none. `timers_until` is the watermark up to which a class of
-    `freshline.process` has had its timers, None where it has none or there was no watermark.
+    FINAL has the rows of windows, and with WHEN that of the refresh, None where it has none or no windows. `promise` is
+    the promise of a function in Python that was tried on its rows, empty for none. `timers_until` is the watermark up
+    to which a class of `freshline.process` has had its timers, None where it has none or there was no watermark.
     """
 
     table: TableName

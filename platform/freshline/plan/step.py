@@ -66,6 +66,11 @@ class Step(ABC):
         return ()
 
     @property
+    def uses_stored_values(self) -> bool:
+        """Whether stored aggregates and the changed rows may be enough, without reading earlier rows of the inputs."""
+        return False
+
+    @property
     def partition_input(self) -> TableName | None:
         """The input whose rows decide which partitions are computed; None where partitions play no part."""
         return None
@@ -138,6 +143,17 @@ class CloseWindows(Step):
 
 
 @dataclass(frozen=True)
+class AddTriggered(Step):
+    """Add the rows of keys that are not there yet and for which the condition of WHEN is true now."""
+
+    reason: Reason
+
+    computed_by = "freshline.strategies.append.write:add_triggered"
+    strategy = Strategy.APPEND
+    activity = "adding rows whose condition is true for the first time"
+
+
+@dataclass(frozen=True)
 class AdoptDefinition(Step):
     """Let a changed declaration hold from here on: from `now`, or for the partitions from a date on."""
 
@@ -163,8 +179,8 @@ class Situation:
     they are known. `lookups_due` says that rows which missed their dimension are to be looked up again. `types` are
     those of the columns of inputs, in lower case, where they are known. `redefined` is what changed in the declaration,
     where that can be taken up. `gaps` are the stretches of time that the table should have by now and does not.
-    `closing` are the windows that are closed and not written, or the watermarks between which timers run; None for a
-    table with neither.
+    `closing` are the windows that are closed and not written, the watermarks between which timers run, and for WHEN
+    those between which its condition was not evaluated; None for any other table.
     """
 
     spec: TableSpec

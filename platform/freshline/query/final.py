@@ -18,11 +18,14 @@ from freshline.declare.names import TableName
 from freshline.declare.query import SqlQuery
 from freshline.declare.query_parser import declared_tables, parse_structure
 from freshline.declare.rules import declaration_error
+from freshline.declare.spec import TableSpec
 from freshline.declare.tokens import Text
 from freshline.declare.volatile import find_volatile
 from freshline.declare.window_functions import WINDOWED
 from freshline.errors import DeclarationError
 from freshline.query.functions import is_aggregate, is_unordered
+from freshline.query.query import read_query
+from freshline.query.select_list import groups_within
 
 # Where all windows of one start have one end, the start tells a window too.
 _BY_START = ("TUMBLE", "HOP")
@@ -54,6 +57,23 @@ class FinalQuery:
     read: tuple[tuple[TableName, str, Location], ...] = ()
 
 
+def written_once_by(spec: TableSpec) -> tuple[str, ...]:
+    """The columns of a table with WHEN of whose values one row is written: its key, or what its query groups by.
+
+    Empty where it has neither.
+    """
+    if spec.primary_key:
+        return spec.primary_key
+    groups = groups_within(read_query(spec.query)) if isinstance(spec.query, SqlQuery) else None
+    return tuple(column for column in spec.columns or () if column.lower() in (groups or ()))
+
+
+def why_unrepeatable(query: SqlQuery, path: str) -> DeclarationError | None:
+    """The error for a query that may give other rows each time; None for one that does not."""
+    checker = _Checker(query, path)
+    return checker.unrepeatable(parse_structure(query))
+
+
 def read_final(query: SqlQuery, path: str) -> FinalQuery:
     """What a query of FINAL rows is. Raises DeclarationError FINAL_INPUT with the part that stands in the way."""
     return _Checker(query, path).read()
@@ -71,22 +91,28 @@ class _Checker:
         tree = parse_structure(self.query)
         if self.query.lookup_joins or self.query.as_of_joins:
             raise self._refuse("FOR SYSTEM_TIME AS OF", tree)
-        volatile = find_volatile(tree)
-        if volatile is not None:
-            raise self._refuse(f"{volatile}, which gives another value each time", tree)
+        unrepeatable = self.unrepeatable(tree)
+        if unrepeatable is not None:
+            raise unrepeatable
         for table in declared_tables(tree):
             if not isinstance(table.parent, exp.From):
                 raise self._refuse("JOIN", table)
         for select in tree.find_all(exp.Select):
             self._check_place(select)
-        unordered = next((node for node in tree.walk() if is_unordered(node)), None)
-        if unordered is not None:
-            raise self._refuse(f"{unordered.sql(dialect='spark')}, which follows the order of reading", unordered)
         if not self.query.arrived:
             self._check_rows(tree)
             return FinalQuery()
         bounds = self._bounds_of(tree)
         return FinalQuery(frozenset(name for name, bound in bounds.items() if bound != _START), tuple(self.times))
+
+    def unrepeatable(self, tree: exp.Expr) -> DeclarationError | None:
+        volatile = find_volatile(tree)
+        if volatile is not None:
+            return self._refuse(f"{volatile}, which gives another value each time", tree)
+        unordered = next((node for node in tree.walk() if is_unordered(node)), None)
+        if unordered is not None:
+            return self._refuse(f"{unordered.sql(dialect='spark')}, which follows the order of reading", unordered)
+        return None
 
     def _check_place(self, select: exp.Select) -> None:
         """That a SELECT stands in FROM, and is no value or condition."""

@@ -24,6 +24,7 @@ CODES: dict[str, str] = {
     "WATERMARK_MOVED": "no record was new, and time that passed moved the watermark",
     "WINDOWS_CLOSED": "the watermark has passed the end of windows, whose rows are final",
     "NO_WINDOW_CLOSED": "the watermark has not passed the end of another window",
+    "TRIGGERED": "rows for which the condition of WHEN is true for the first time are added",
     "PARTITIONS_MISSING": "partitions that have begun are not in the table yet, or follow an older declaration",
     "REQUESTED": "a full refresh or these partitions were requested",
     "NO_RECEIPT": "the table has no version yet, or its newest receipt is no longer in its log",

@@ -22,7 +22,18 @@ def groups_by(query: Query) -> frozenset[str] | None:
 
     None where the outermost query is no plain grouping.
     """
-    tree = query.tree
+    return _grouped(query, query.tree)
+
+
+@lru_cache(maxsize=2048)
+def groups_within(query: Query) -> frozenset[str] | None:
+    """The same of the query in parentheses of which the outermost one, `SELECT * FROM (..)`, leaves rows out."""
+    source = query.tree.args.get("from_")
+    below = None if source is None else source.this
+    return _grouped(query, below.unnest()) if isinstance(below, exp.Subquery) else None
+
+
+def _grouped(query: Query, tree: exp.Expr) -> frozenset[str] | None:
     if not isinstance(tree, exp.Select) or any(isinstance(node, exp.UDTF) for node in expression_nodes(tree)):
         return None
     if any(name_of(node) in GENERATORS for item in tree.expressions for node in item.walk()):

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 from py4j.protocol import Py4JJavaError
 
@@ -51,7 +52,16 @@ from freshline.plan.price import Price, budget_of, counts, price_of
 from freshline.plan.receipt import Receipt
 from freshline.plan.request import RefreshRequest
 from freshline.plan.result import RefreshResult
-from freshline.plan.step import CloseWindows, FillPartitions, Full, Noop, ReplaceNamedPartitions, Situation, Step
+from freshline.plan.step import (
+    AddTriggered,
+    CloseWindows,
+    FillPartitions,
+    Full,
+    Noop,
+    ReplaceNamedPartitions,
+    Situation,
+    Step,
+)
 from freshline.query.reason import Reason
 from freshline.refresh.cancellation import Cancellation, Limited
 from freshline.refresh.keys import FAILED_BY_ROWS, why_not
@@ -99,7 +109,7 @@ def decide(runtime: Runtime, spec: TableSpec, request: RefreshRequest, instead: 
     DefinitionChangedError, HistoryRequiredError, IncrementalError, UpstreamChangedError and the errors of sources.
     """
     path = runtime.warehouse.path(spec.name)
-    if request.partitions and spec.closes_windows:
+    if request.partitions and (spec.closes_windows or spec.is_triggered):
         raise PartitionError(
             "rows of EMIT FINAL are written once, and no partition is put in the place of another. Compute all of it "
             f"anew: `freshline refresh {spec.name} --full`.",
@@ -122,6 +132,8 @@ def decide(runtime: Runtime, spec: TableSpec, request: RefreshRequest, instead: 
     redefined = redefined or (_gained_columns(spec, receipt, path) if moved else "")
     gaps = _missing_partitions(runtime, spec, receipt) if not (request.partitions or instead) else ()
     closing = closing_of(runtime.graph.specs, runtime.warehouse, spec, pins.positions, receipt)
+    if closing is not None and spec.is_triggered:
+        closing = replace(closing, after=_evaluated_at(runtime, spec, receipt, closing.after))
     situation = Situation(spec, receipt, foreign, changes, request, columns, due, types, redefined, gaps, closing)
     step = choose_step(situation)
     price, budget = None, None
@@ -142,7 +154,7 @@ def decide(runtime: Runtime, spec: TableSpec, request: RefreshRequest, instead: 
     if instead is not None and (step.reads_changes or step.fills_gaps):
         step, budget = Full(instead), None
     _require_allowed(spec, step, changes, receipt)
-    if closing is not None and not isinstance(step, CloseWindows | Noop):
+    if closing is not None and not isinstance(step, CloseWindows | AddTriggered | Noop):
         closing = replace(closing, after=None)
     return Decision(newest, pins, changes, step, closing, price, budget)
 
@@ -176,6 +188,12 @@ def _redefinition(runtime: Runtime, spec: TableSpec, receipt: Receipt | None, re
         raise DefinitionChangedError(
             f"a table with time partitions is taken over partition by partition: {change.text}. Replace them with "
             f"`freshline backfill {spec.name} --from .. --to ..`, or all at once with `--from beginning`.",
+            where=str(spec.written_at),
+        )
+    if request.start is not None and spec.is_triggered:
+        raise DefinitionChangedError(
+            f"EMIT FINAL .. WHEN writes the row of a key once, by one declaration: {change.text}. Begin it at the "
+            f"beginning: `freshline apply {spec.name} --from beginning`.",
             where=str(spec.written_at),
         )
     if request.start is not None and receipt.pending_lookups is not None and not takes_pending_lookups(spec, receipt):
@@ -255,13 +273,25 @@ def _base_positions(runtime: Runtime, spec: TableSpec, receipt: Receipt | None) 
     if process is not None and not process.has_own_key:
         # Its stored rows are compared with a replay at the positions of the receipt, and of no check.
         return receipt.positions
-    check = runtime.control.checks().get(spec.name)
-    if check is None:
-        return receipt.positions
-    known = json.loads(check.position or "{}")
-    if known.get("seq") != receipt.seq or "positions" not in known:
+    known = _last_check(runtime, spec, receipt)
+    if "positions" not in known:
         return receipt.positions
     return {TableName.parse(key): position_from_json(value) for key, value in known["positions"].items()}
+
+
+def _last_check(runtime: Runtime, spec: TableSpec, receipt: Receipt) -> dict[str, Any]:
+    """What a refresh kept in the control store that found nothing to write; empty where none has since the receipt."""
+    check = runtime.control.checks().get(spec.name)
+    known: dict[str, Any] = json.loads((None if check is None else check.position) or "{}")
+    return known if known.get("seq") == receipt.seq else {}
+
+
+def _evaluated_at(runtime: Runtime, spec: TableSpec, receipt: Receipt | None, committed: int | None) -> int | None:
+    """The watermark, in microseconds, at which the condition of WHEN was evaluated last; without one, None."""
+    if receipt is None:
+        return None
+    checked: int | None = _last_check(runtime, spec, receipt).get("watermark")
+    return max((each for each in (checked, committed) if each is not None), default=None)
 
 
 def _classify_inputs(pins: Pins, base: Mapping[TableName, Position]) -> dict[TableName, Changes]:

@@ -35,12 +35,11 @@ def report_nothing(
     receipt = None if newest is None else newest.receipt
     if receipt is not None:
         # Lookup tables keep the dimension versions that their rows met; only what drives is moved.
-        positions = {name: position.as_json() for name, position in pins.positions.items()}
-        runtime.control.record_check(
-            spec.name,
-            pins.data_timestamp,
-            json.dumps({"seq": receipt.seq, "positions": {str(name): value for name, value in positions.items()}}),
-        )
+        positions = {str(name): position.as_json() for name, position in pins.positions.items()}
+        checked: dict[str, object] = {"seq": receipt.seq, "positions": positions}
+        if spec.is_triggered and decision.closing is not None:
+            checked["watermark"] = decision.closing.until
+        runtime.control.record_check(spec.name, pins.data_timestamp, json.dumps(checked))
     return RefreshResult(
         table=spec.name,
         at=runtime.clock(),
@@ -135,7 +134,7 @@ def receipt_of(attempt: Attempt, work: Work, step: Step, seconds: float, backfil
         planned=attempt.planned,
         # Rows of others stay beside what is only added or replaced. With FROM NOW all that is there is kept.
         foreign=attempt.foreign and work.strategy != Strategy.FULL and not work.adopts_definition,
-        closed_until=until if spec.closes_windows else None,
+        closed_until=until if spec.closes_windows or spec.is_triggered else None,
         promise=_promise(spec, previous, work),
         timers_until=until if spec.has_timers else None,
     )

@@ -40,6 +40,7 @@ from freshline.plan.partition import Interval, partition_name
 from freshline.plan.position import Position, TablePosition
 from freshline.plan.receipt import Receipt
 from freshline.plan.request import MANUAL
+from freshline.query.final import written_once_by
 from freshline.query.query import read_query
 from freshline.refresh.cancellation import Cancellation
 from freshline.refresh.execution import suited_to
@@ -230,12 +231,9 @@ def _expected(
         volatile = read_query(query).volatile
         if volatile is not None:
             return _Expected(None, detail=f"the query has {volatile}, which gives another value each time")
-        if spec.lookups:
-            return _replay_lookups(runtime, spark, spec, receipt)
-        if spec.merge is not None and spec.merge.depends_on_refreshes:
-            return _replay_late(runtime, spark, spec, receipt)
-        if spec.merge is not None and spec.merge.upstream_deletes == "ignore":
-            return _replay_ignored(runtime, spark, spec, receipt)
+        replayed = _replay_arrival(runtime, spark, spec, receipt)
+        if replayed is not None:
+            return replayed
     if spec.time_partitions is not None:
         return _at_spans(runtime, spark, spec, receipt, only)
     pins = pin_at(runtime, spec, receipt.positions)
@@ -256,6 +254,19 @@ def _expected(
             _rows_at(runtime, spark, spec, keys[0][1]).where(condition)
         )
     return _Expected(rows)
+
+
+def _replay_arrival(runtime: Runtime, spark: SparkSession, spec: TableSpec, receipt: Receipt) -> _Expected | None:
+    """The rows of a declaration that is about arrival, refresh by refresh; None for any other."""
+    if spec.is_triggered:
+        return _replay_triggers(runtime, spark, spec, receipt)
+    if spec.lookups:
+        return _replay_lookups(runtime, spark, spec, receipt)
+    if spec.merge is not None and spec.merge.depends_on_refreshes:
+        return _replay_late(runtime, spark, spec, receipt)
+    if spec.merge is not None and spec.merge.upstream_deletes == "ignore":
+        return _replay_ignored(runtime, spark, spec, receipt)
+    return None
 
 
 def _key_of(positions: Mapping[TableName, Position]) -> str:
@@ -345,6 +356,38 @@ def _replay_lookups(runtime: Runtime, spark: SparkSession, spec: TableSpec, rece
         total = count_rows(runtime.warehouse.path(spec.name)) or 0
         unverified = max(unverified, total - rows.count())
     return _Expected(rows, unverified, "" if complete and not unverified else "some versions are gone")
+
+
+def _replay_triggers(runtime: Runtime, spark: SparkSession, spec: TableSpec, receipt: Receipt) -> _Expected:
+    """Of each key the row of the first refresh at which the condition of WHEN was true.
+
+    A refresh is replayed at the positions and the watermark in its receipt. From one that cannot be replayed on, the
+    first refresh of a key is not known.
+    """
+    chain = _chain(runtime, spec, receipt)
+    if not chain or chain[0].seq != receipt.replayed_from:
+        return _Expected(None, detail="receipts since the last full refresh are gone")
+    rows: DataFrame | None = None
+    gone = False
+    for number, item in enumerate(chain):
+        if item.strategy in ("noop", "restore"):
+            continue
+        try:
+            then = spec.at_closing(Closing.between(None, item.closed_until))
+            found = _rows_at(runtime, spark, then, item.positions).withColumn(NET, F.lit(number))
+        except RefreshError:
+            gone = True
+            break
+        rows = found if rows is None else rows.unionByName(found)
+    if rows is None:
+        return _Expected(None, detail="no refresh since the last full one can be replayed")
+    key = Window.partitionBy(*[F.col(quoted(column)) for column in written_once_by(spec)])
+    rows = rows.withColumn("_freshline_first", F.min(NET).over(key)).where(F.col("_freshline_first") == F.col(NET))
+    rows = rows.drop(NET, "_freshline_first")
+    if not gone:
+        return _Expected(rows)
+    total = count_rows(runtime.warehouse.path(spec.name)) or 0
+    return _Expected(rows, max(1, total - rows.count()), "some versions are gone")
 
 
 def _replayed(

@@ -7,14 +7,20 @@ the declaration still had retries give up at once.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from pyspark.sql import functions as F
+
 from freshline.attempt.attempt import Attempt, Work
 from freshline.attempt.compute import check_key, check_key_against, check_lookups, run_before_constraints, whole_inputs
 from freshline.attempt.pending_lookups import look_up, takes_pending_lookups
 from freshline.commit.write import append_rows
 from freshline.declare.query import SqlQuery
 from freshline.plan.result import Strategy
-from freshline.plan.step import CloseWindows
+from freshline.plan.step import AddTriggered, CloseWindows
+from freshline.query.final import written_once_by
 from freshline.refresh.inputs import read_inserted, shadow_inputs
+from freshline.refresh.literal import quoted
 from freshline.refresh.materialize import FEW_ROWS, LIKELY_MANY, collect_if_small
 from freshline.strategies.append.rule import Append
 
@@ -38,6 +44,32 @@ def close_windows(attempt: Attempt, step: CloseWindows) -> Work:
     if spec.primary_key:
         check_key(rows, spec)
         check_key_against(rows, attempt.stored(), spec)
+    return attempt.work(
+        step, lambda new: append_rows(rows, path, new, count=None if few is None else few[1]), rows_in=rows_in
+    )
+
+
+def add_triggered(attempt: Attempt, step: AddTriggered) -> Work:
+    """The append of the rows for which the condition of WHEN is true, of keys that have no row yet.
+
+    The rows that are there are those of the newest receipt: a commit between would be in the way of this one.
+    """
+    spark, spec, path = attempt.spark, attempt.spec, attempt.path
+    shadow_inputs(whole_inputs(spark, spec, attempt.inputs))
+    check_lookups(attempt.runtime, spark, spec, attempt.inputs)
+    rows = run_before_constraints(spark, spec, attempt.inputs)
+    key = written_once_by(spec)
+    there = attempt.stored().select(*[F.col(quoted(column)) for column in key]).alias("there")
+    same = [F.col(f"new.{quoted(column)}").eqNullSafe(F.col(f"there.{quoted(column)}")) for column in key]
+    rows = rows.alias("new").join(there, same, "left_anti")
+    # A row that a constraint leaves out is computed again at the next refresh.
+    rows = attempt.constraint_check.rows(rows, again=True)
+    rows_in = sum(changes.rows for changes in attempt.changes.values())
+    few = collect_if_small(rows) if rows_in <= LIKELY_MANY else None
+    rows = attempt.hold(rows) if few is None else few[0]
+    if few[1] == 0 if few is not None else rows.isEmpty():
+        return attempt.nothing(rows_in)
+    check_key(rows, replace(spec, primary_key=key))
     return attempt.work(
         step, lambda new: append_rows(rows, path, new, count=None if few is None else few[1]), rows_in=rows_in
     )
