@@ -17,6 +17,8 @@ from freshline.errors import RequestError
 
 if TYPE_CHECKING:
     from freshline.declare.graph import Graph
+    from freshline.declare.spec import TableSpec
+    from freshline.plan.explain import Explanation
     from freshline.plan.freshness_cost import Measured
 
 # As many as the control store keeps of a table: looks, commits, full refreshes and decisions.
@@ -42,15 +44,10 @@ def command(tables: Sequence[str], freshness: bool, project: Path | None, as_jso
 
 def explain(settings: Settings, tables: Sequence[str]) -> list[tuple[str, object]]:
     """The explanation of each table as a text and as a JSON object. Raises RequestError for what is no table."""
-    from freshline.commit.columns import input_columns, input_types
-    from freshline.commit.warehouse import Warehouse
     from freshline.declare.rules import nearest
-    from freshline.declare.spec import SourceSpec, TableSpec
-    from freshline.plan.explain import declared_types, explain_table
     from freshline.plan.project import open_project
 
     graph = open_project(settings)
-    logs = frozenset(name for name, spec in graph.specs.items() if isinstance(spec, SourceSpec) and spec.is_log)
     specs = {str(spec.name).lower(): spec for spec in graph.tables}
     chosen: list[TableSpec] = []
     for text in tables or [str(spec.name) for spec in graph.tables]:
@@ -60,12 +57,24 @@ def explain(settings: Settings, tables: Sequence[str]) -> list[tuple[str, object
             what = "is a source; tables are explained" if is_source else "is not declared."
             raise RequestError(f"{text} {what}{'' if is_source else nearest(text, specs)}", where=text)
         chosen.append(spec)
+    return [(str(item), item.as_json()) for item in explanations(graph, settings, chosen)]
+
+
+def explanations(graph: Graph, settings: Settings, specs: Sequence[TableSpec]) -> list[Explanation]:
+    """How each table is kept up, by its declaration, the columns of its inputs and where its watermark stands."""
+    from freshline.commit.columns import input_columns, input_types
+    from freshline.commit.event_time import watermark_of
+    from freshline.commit.warehouse import Warehouse
+    from freshline.plan.explain import declared_types, explain_table, with_event_time
+
+    logs = frozenset(source.name for source in graph.sources if source.is_log)
     warehouse = Warehouse(settings.warehouse)
     found = []
-    for spec in chosen:
+    for spec in specs:
         types = {**declared_types(spec, graph), **input_types(graph, warehouse, spec)}
-        found.append(explain_table(spec, input_columns(graph, warehouse, spec), logs, types))
-    return [(str(item), item.as_json()) for item in found]
+        explained = explain_table(spec, input_columns(graph, warehouse, spec), logs, types)
+        found.append(with_event_time(explained, graph, lambda name: watermark_of(graph.specs, warehouse, name)))
+    return found
 
 
 def explain_promises(settings: Settings, tables: Sequence[str]) -> list[tuple[str, object]]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from freshline.cli.explain import explanations
 from freshline.cli.options import json_option, open_settings, project_option
 from freshline.commit.warehouse import Warehouse
 from freshline.declare.graph import Graph
@@ -30,6 +31,7 @@ from freshline.report.table_text import bytes_text, freshness_text, table_text
 
 if TYPE_CHECKING:
     from freshline.plan.definition import DefinitionChange
+    from freshline.plan.event_time import EventTimeFacts
     from freshline.plan.record import Heartbeat
     from freshline.plan.result import RefreshResult
 
@@ -60,10 +62,13 @@ class Known:
 
 @dataclass(frozen=True)
 class Found:
-    """What the tables' logs tell: what changed in their declarations, and what they will take on disk."""
+    """What the tables' logs tell: what changed in their declarations, what they will take on disk, and how far the
+    events of those over event time are.
+    """
 
     changes: Mapping[TableName, DefinitionChange]
     disk: Mapping[TableName, DiskForecast]
+    event_time: Mapping[TableName, EventTimeFacts] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -94,6 +99,7 @@ class PlanLine:
     change: str | None = None
     change_about: tuple[str, ...] = ()
     disk: DiskForecast | None = None
+    event_time: EventTimeFacts | None = None
 
     def as_json(self) -> dict[str, Any]:
         """The object that `freshline plan --json` prints."""
@@ -116,6 +122,7 @@ class PlanLine:
             "change": self.change,
             "change_about": list(self.change_about),
             "disk": None if self.disk is None else self.disk.as_json(),
+            "event_time": None if self.event_time is None else self.event_time.as_json(),
         }
 
 
@@ -132,7 +139,7 @@ def command(project: Path | None, as_json: bool) -> None:
     graph = open_project(settings)
     known = _known(settings)
     refreshed = refreshed_fingerprints(graph, settings, known.refreshes)
-    found = Found(_changes(graph, settings, refreshed), _disk(graph, settings, known))
+    found = Found(_changes(graph, settings, refreshed), _disk(graph, settings, known), _event_time(graph, settings))
     lines = plan_lines(graph, refreshed, known, datetime.now(UTC), found)
     click.echo(json.dumps([line.as_json() for line in lines], indent=2) if as_json else plan_text(lines))
 
@@ -148,7 +155,8 @@ def plan_lines(
 
     `found` is what the tables' logs tell beside it.
     """
-    changes, disk = ({}, {}) if found is None else (found.changes, found.disk)
+    found = found or Found({}, {})
+    changes, disk = found.changes, found.disk
     intentions = known.intentions.at(now)
     graph = apply_overrides(graph, intentions)
     held = held_tables(graph, intentions, known.scheduler)
@@ -178,6 +186,7 @@ def plan_lines(
                 change=str(changes[name].kind) if name in changes else None,
                 change_about=changes[name].about if name in changes else (),
                 disk=disk.get(name),
+                event_time=found.event_time.get(name),
             )
         )
     return lines
@@ -203,7 +212,12 @@ def plan_text(lines: list[PlanLine]) -> str:
     ]
     text = table_text(HEADERS, rows)
     told = [_change_text(line) for line in lines if line.change is not None]
-    return "\n".join([text, *told, *(told for line in lines for told in intention_lines(line))])
+    times = [
+        f"{line.table}: watermark {line.event_time.watermark_text}; rows are {line.event_time.rows_text}"
+        for line in lines
+        if line.event_time is not None
+    ]
+    return "\n".join([text, *times, *told, *(told for line in lines for told in intention_lines(line))])
 
 
 def _change_text(line: PlanLine) -> str:
@@ -274,6 +288,15 @@ def _disk(graph: Graph, settings: Settings, known: Known) -> dict[TableName, Dis
         if forecast is not None:
             found[name] = forecast
     return found
+
+
+def _event_time(graph: Graph, settings: Settings) -> dict[TableName, EventTimeFacts]:
+    """What holds for tables over event time. Others are not looked into, because that needs sqlglot's optimizer."""
+    from freshline.plan.event_time import is_over_event_time
+
+    chosen = [spec for spec in graph.tables if is_over_event_time(spec, graph)]
+    found = explanations(graph, settings, chosen) if chosen else []
+    return {item.table: item.event_time for item in found if item.event_time is not None}
 
 
 def _receipt_fingerprint(path: Path) -> str | None:

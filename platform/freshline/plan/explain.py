@@ -6,8 +6,8 @@ input, any change of all. Nothing is read but the declaration and the columns of
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -18,11 +18,13 @@ from freshline.declare.query import PythonQuery
 from freshline.declare.spec import SourceSpec, TableSpec
 from freshline.plan.changes import ChangeKind, Changes
 from freshline.plan.choose import Candidates, find_candidates
+from freshline.plan.event_time import EventTimeFacts, event_time_facts, is_over_event_time
 from freshline.plan.near import NearRead, near_reads
 from freshline.plan.position import TablePosition
 from freshline.plan.receipt import Receipt
 from freshline.plan.request import RefreshRequest
 from freshline.plan.step import Situation
+from freshline.plan.watermark import TableWatermark
 from freshline.query.reason import Reason
 
 BEFORE, AFTER = TablePosition("made up", 1, 1), TablePosition("made up", 2, 2)
@@ -45,6 +47,7 @@ class Case:
     `strategy` is the preferred one, with its `reason`; `others` are right too. `refused` says why the rest is not.
     `keys` are the columns by which affected rows are found, empty where the strategy keys is not right. `reads` are the
     inputs of which only a span of time around these keys is read.
+    `uses_stored_values` says that stored aggregates and the changed rows may be enough (ALGEBRAIC).
     """
 
     change: str
@@ -54,6 +57,7 @@ class Case:
     refused: Mapping[str, Reason]
     keys: tuple[str, ...]
     reads: tuple[NearRead, ...] = ()
+    uses_stored_values: bool = False
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -64,15 +68,17 @@ class Case:
             "refused": {strategy: str(reason) for strategy, reason in self.refused.items()},
             "keys": list(self.keys),
             "reads": [read.as_json() for read in self.reads],
+            "uses_stored_values": self.uses_stored_values,
         }
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """How a table is kept up, case by case."""
+    """How a table is kept up, case by case. `event_time` is None where nothing follows from times of events."""
 
     table: TableName
     cases: tuple[Case, ...]
+    event_time: EventTimeFacts | None = None
 
     @property
     def strategies(self) -> frozenset[str]:
@@ -81,7 +87,8 @@ class Explanation:
 
     def as_json(self) -> dict[str, Any]:
         """The object that `freshline explain --json` prints."""
-        return {"table": str(self.table), "cases": [case.as_json() for case in self.cases]}
+        facts = {} if self.event_time is None else {"event_time": self.event_time.as_json()}
+        return {"table": str(self.table), "cases": [case.as_json() for case in self.cases], **facts}
 
     def __str__(self) -> str:
         lines = [str(self.table)]
@@ -91,6 +98,7 @@ class Explanation:
             lines.append(f"    {case.reason}")
             lines += [f"    reads: {read} of affected keys" for read in case.reads]
             lines += [f"    not {strategy}: {reason}" for strategy, reason in case.refused.items()]
+        lines += [] if self.event_time is None else [str(self.event_time)]
         return "\n".join(lines)
 
 
@@ -119,6 +127,20 @@ def explain_table(
         lookups = dict.fromkeys(sorted(spec.lookups, key=str), ChangeKind.MUTATE)
         cases.append(_case(spec, columns, f"any change of {_names(lookups)}", lookups, types))
     return Explanation(spec.name, tuple(cases))
+
+
+def with_event_time(
+    explanation: Explanation, graph: Graph, watermark_of: Callable[[TableName], TableWatermark | None]
+) -> Explanation:
+    """The same with what holds for tables over event time; `watermark_of` reads where the watermark of one stands."""
+    spec = graph.table(explanation.table)
+    if not explanation.cases or not is_over_event_time(spec, graph):
+        return explanation
+    added = explanation.cases[0]
+    facts = event_time_facts(
+        spec, graph, watermark_of(spec.name), added.strategy, uses_stored_values=added.uses_stored_values
+    )
+    return replace(explanation, event_time=facts)
 
 
 def find_case(
@@ -152,7 +174,7 @@ def _case(
     inputs = {name.view.lower(): name for name in spec.reads}
     reads = next((near_reads(step.reaches, inputs) for step in found.steps if step.reaches), ())
     others = tuple(step.strategy for step in rest)
-    return Case(change, first.strategy, first.reason, others, found.refused, keys, reads)
+    return Case(change, first.strategy, first.reason, others, found.refused, keys, reads, first.uses_stored_values)
 
 
 def _names(names: Iterable[TableName]) -> str:

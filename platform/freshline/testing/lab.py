@@ -30,7 +30,7 @@ from freshline.declare.tokens import Text
 from freshline.engine.connector_jars import provide_connector_jars
 from freshline.errors import FreshlineError, RequestError
 from freshline.plan.due import due_tables, with_driving
-from freshline.plan.explain import Explanation, declared_types, explain_table
+from freshline.plan.explain import Explanation, declared_types, explain_table, with_event_time
 from freshline.plan.hold import held_tables, intended_holds
 from freshline.plan.intentions import apply_overrides
 from freshline.plan.partition import partition_texts
@@ -360,7 +360,8 @@ class Lab:
         spec = graph.table(TableName.parse(name))
         warehouse = self.runtime.warehouse
         types = {**declared_types(spec, graph), **input_types(graph, warehouse, spec)}
-        return explain_table(spec, input_columns(graph, warehouse, spec), logs, types)
+        found = explain_table(spec, input_columns(graph, warehouse, spec), logs, types)
+        return with_event_time(found, graph, lambda name: watermark_of(graph.specs, warehouse, name))
 
     def verify(self, name: str, *, partitions: Sequence[Mapping[str, object]] = ()) -> Verification:
         """The comparison behind `diff`, as `freshline verify` makes it; of these partitions, each a value by column."""

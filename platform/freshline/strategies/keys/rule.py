@@ -51,6 +51,10 @@ class RefreshKeys(Step):
         # By algebra inputs are not read but for their changes, and a stretch of a key has bounds of its own.
         return self.affected.reaches if self.algebra is None and self.stretch is None else ()
 
+    @property
+    def uses_stored_values(self) -> bool:
+        return self.algebra is not None
+
 
 @dataclass(frozen=True)
 class RefoldKeys(Step):
