@@ -141,9 +141,11 @@ def test_the_materialization_shows_version_rows_strategy_and_reason(asset):
 
 
 def test_rows_behind_a_watermark_are_shown_as_numbers_of_the_event():
-    shown = outcome_metadata(outcome(late_rows=2, ahead_rows=0)["outcome"], datetime(2026, 11, 1, 12, tzinfo=UTC))
+    shown = outcome_metadata(
+        outcome(late_rows=2, ahead_rows=0, late_by_seconds=7.5)["outcome"], datetime(2026, 11, 1, 12, tzinfo=UTC)
+    )
 
-    assert (shown["late_rows"], shown["ahead_rows"]) == (2, 0)
+    assert (shown["late_rows"], shown["ahead_rows"], shown["late_by_seconds"]) == (2, 0, 7.5)
 
 
 def test_lag_is_measured_to_the_data_and_not_to_the_refresh():

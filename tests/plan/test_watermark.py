@@ -133,7 +133,20 @@ def test_times_too_far_ahead_and_before_the_year_1_are_counted_and_move_nothing(
 
     seen = count_times(rows, before=at(0), now=at(0), rules=rules)
 
-    assert seen == SeenTimes({"0": at(1)}, late=1, ahead=1)
+    late_by = (as_microseconds(at(0)) + 10**17) / 1_000_000
+    assert seen == SeenTimes({"0": at(1)}, late=1, ahead=1, late_by_seconds=late_by)
+
+
+def test_the_receipt_says_when_the_watermark_moved_last():
+    def batch(before, time, now):
+        seen = SeenTimes({"0": at(time)})
+        return after_batch(before, seen, {"0": False}, now=at(now), rules=WatermarkRules(), column="ts")
+
+    first = batch(None, 1, 10)
+    assert first.moved_at == at(10)
+    still = batch(first, 0, 20)
+    assert (still.watermark, still.moved_at) == (first.watermark, at(10))
+    assert batch(still, 2, 30).moved_at == at(30)
 
 
 def test_a_delay_longer_than_all_time_gives_the_first_moment():
@@ -145,7 +158,7 @@ def test_a_delay_longer_than_all_time_gives_the_first_moment():
 
 
 def test_the_value_is_the_same_after_a_receipt():
-    value = EventTime("ts", at(1), None, {"0": PartitionTime(None, at(3), idle=True)}, MovedBy.CLOCK, 2, 1)
+    value = EventTime("ts", at(1), None, {"0": PartitionTime(None, at(3), idle=True)}, MovedBy.CLOCK, 2, 1, 0.5, at(2))
 
     assert from_json(to_compact_json(value), EventTime) == value
 

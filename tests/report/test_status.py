@@ -314,7 +314,8 @@ def test_the_json_has_the_documented_keys(project: Project) -> None:
             "table", "kind", "mode", "mode_reason", "freshness_seconds", "data_timestamp", "lag_seconds", "state",
             "version", "rows", "quarantined", "last_refresh", "error", "problems", "declared_freshness_seconds",
             "override", "suspended", "blocked_by", "paused", "feasible", "feasible_reason", "event_timestamp",
-            "event_lag_seconds", "watermark", "watermark_held_by", "files", "size_bytes",
+            "event_lag_seconds", "watermark", "watermark_held_by", "watermark_moved_at",
+            "late_rows", "ahead_rows", "late_by_seconds", "open_windows", "files", "size_bytes",
         ]  # fmt: skip
         assert value["last_refresh"] is None or list(value["last_refresh"]) == ["strategy", "reason", "seconds", "at"]
 

@@ -8,9 +8,6 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
-import pytest
-
-from freshline.errors import DefinitionChangedError
 from freshline.testing import Crash
 
 EVENTS = "id BIGINT, k STRING, v INT, ts TIMESTAMP, WATERMARK FOR ts AS ts - INTERVAL '1' MINUTE"
@@ -92,7 +89,7 @@ def test_the_row_of_a_key_is_written_once_when_its_condition_is_true(lab) -> Non
     lab.declare(EARLY)
     model, written = Model(), Counter[tuple[object, ...]]()
     points = ["", "table-pinned", "", "table-before-commit", "table-writing", "table-after-commit", ""]
-    for number, (batch, point) in enumerate(zip(drawn_batches(4, len(points)), points, strict=True), 1):
+    for number, (batch, point) in enumerate(zip(drawn_batches(24, len(points)), points, strict=True), 1):
         lab.land("ev", f"{number}.json", batch)
         model.arrive(batch)
         assert lab.refresh("ev").error is None
@@ -107,7 +104,7 @@ def test_the_row_of_a_key_is_written_once_when_its_condition_is_true(lab) -> Non
         assert written <= shown(lab, "t")
         written = shown(lab, "t")
     assert len(written) > 5
-    assert any(row[3] == 3 for row in written), "a window that was full before it had passed"
+    assert any(int(str(row[3])) >= 3 for row in written), "a window that was full before it had passed"
     verified = lab.verify("t")
     assert verified.equal, verified
     seq = lab.receipt("t").seq
@@ -199,8 +196,7 @@ def test_a_restored_table_and_a_changed_condition(lab) -> None:
     assert lab.verify("t").equal
     lab.declare(EARLY.replace("n >= 3", "n >= 4"))
     for start in (None, "now"):
-        with pytest.raises(DefinitionChangedError):
-            lab.refresh("t", start=start)
+        assert lab.refresh("t", start=start).error.code == "DEFINITION_CHANGED"
     assert lab.refresh("t", full=True).error is None
     assert lab.verify("t").equal
     assert [case.strategy for case in lab.explain("t").cases] == ["append"]

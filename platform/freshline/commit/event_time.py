@@ -129,6 +129,35 @@ def closing_of(
     return Closing.between(None if receipt is None else receipt.watermark_read, least_watermark(inputs).at, ends)
 
 
+def open_windows(specs: Mapping[TableName, Spec], warehouse: Warehouse, spec: TableSpec) -> int | None:
+    """How many windows have begun by the newest event that the inputs have, and are not closed in the table.
+
+    Windows without rows count too. None for a table without such windows, before the first is closed, and where windows
+    have several sizes or follow a calendar. Reads receipts only.
+    """
+    query = spec.query
+    if not isinstance(query, SqlQuery) or query.ends is None or query.reach is None or spec.final is None:
+        return None
+    receipt = _receipt(warehouse.location(spec), None)
+    newest = [_newest_recorded(specs[name], warehouse) for name in spec.driving]
+    closing = Closing.between(
+        None if receipt is None else receipt.closed_until, max(filter(None, newest), default=None)
+    )
+    if closing.after is None or closing.until is None or None in newest:
+        return None
+    first, step = query.ends
+    begun = (closing.until + query.reach - first) // step
+    return max(0, begun - (closing.after - spec.final.lateness - first) // step)
+
+
+def _newest_recorded(spec: Spec, warehouse: Warehouse) -> datetime | None:
+    """The greatest time that counted so far in a log, by its newest receipt."""
+    if not isinstance(spec, SourceSpec):
+        return None
+    recorded = recorded_event_time(spec, _receipt(warehouse.location(spec), None))
+    return None if recorded is None else recorded.greatest
+
+
 def _has_watermark(specs: Mapping[TableName, Spec], spec: Spec) -> bool:
     if isinstance(spec, SourceSpec):
         return spec.is_log and spec.watermark is not None

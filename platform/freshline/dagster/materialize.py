@@ -29,7 +29,7 @@ from dagster import (
 )
 
 from freshline.commit import delta_log
-from freshline.commit.event_time import watermark_of
+from freshline.commit.event_time import open_windows, watermark_of
 from freshline.commit.warehouse import Warehouse
 from freshline.dagster.asset import step_name
 from freshline.dagster.columns import column_schema
@@ -351,15 +351,23 @@ def version_metadata(asked: Materialization, version: int) -> dict[str, Any]:
     watermark = watermark_of(asked.specs, asked.warehouse, asked.name) if asked.name in asked.specs else None
     if watermark is not None and watermark.at is not None:
         metadata["watermark"] = MetadataValue.timestamp(watermark.at)
+        # A number beside the time, because Dagster plots numbers only.
+        metadata["watermark_lag_seconds"] = MetadataValue.float(
+            round((datetime.now(UTC) - watermark.at).total_seconds(), 3)
+        )
     if watermark is not None:
         metadata["watermark_held_by"] = ", ".join(watermark.held_by)
+    if isinstance(asked.spec, TableSpec):
+        windows = open_windows(asked.specs, asked.warehouse, asked.spec)
+        if windows is not None:
+            metadata["open_windows"] = MetadataValue.int(windows)
     return metadata
 
 
 # What of an outcome is shown as it is.
 OUTCOME = (
     *("version", "strategy", "reason", "mode", "refreshes"),
-    *("rows_in", "rows_out", "rejected", "late_rows", "ahead_rows"),
+    *("rows_in", "rows_out", "rejected", "late_rows", "ahead_rows", "late_by_seconds"),
 )
 
 

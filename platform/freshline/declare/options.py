@@ -112,6 +112,8 @@ LOG_OPTIONS = (
         Kind.CHOICE,
         choices=("stand", "advance"),
     ),
+    Option("alert.watermark-after", "how long the watermark may stand still before an alert warns", Kind.SECONDS),
+    Option("alert.late-rows-above", "the share of late rows within an hour above which an alert warns"),
     Option("history", "how long old versions are kept", Kind.SECONDS),
 )
 SOURCE_OPTIONS = (
@@ -283,6 +285,16 @@ class Options:
         if warn is not None and fail is not None and fail < warn:
             self.reject("alert.fail-after", "a length of time that is not below 'alert.warn-after'")
         return warn, fail
+
+    def share(self, key: str) -> float | None:
+        written = self._options.get(key)
+        if written is None:
+            return None
+        value = written.value.strip()
+        if not re.fullmatch(r"0(\.[0-9]{1,9})?|1(\.0{1,9})?", value):
+            self.reject(key, "a share from 0 to 1, such as 0.05")
+            return None
+        return float(value)
 
     def whole(self, key: str, least: int, greatest: int) -> int | None:
         written = self._options.get(key)

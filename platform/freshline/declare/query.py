@@ -195,7 +195,7 @@ class SqlQuery:
     `written` is the query of the file: `text` differs from it where window table functions are written out, line by
     line the same. `window_times` are the columns by which these put rows into windows. `as_of_joins` are in the order
     of the text. `moments` are the places of the bounds of FINAL windows, with the name of each and what it is less;
-    `closing` has them for one refresh, None for all windows; `ends` is as in `LoweredQuery`, `moved` as in
+    `closing` has them for one refresh, None for all windows; `ends` and `reach` are as in `LoweredQuery`, `moved` as in
     `Text`. `graph` is the graph function that it reads, in whose place `text` has another query. With `arrived`,
     logs are read with what their rows have beside the declared columns (`freshline.declare.closing`).
     """
@@ -216,6 +216,7 @@ class SqlQuery:
     closing: Closing | None = None
     arrived: bool = False
     ends: tuple[int, int] | None = None
+    reach: int | None = None
     moved: tuple[tuple[int, int], ...] = ()
     graph: GraphCall | None = None
 

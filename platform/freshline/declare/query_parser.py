@@ -266,6 +266,7 @@ class _Parser:
             moments=moments,
             arrived=self.lowered.late is not None,
             ends=self.lowered.ends,
+            reach=self.lowered.reach,
             graph=self._graph_call(tree),
         )
 

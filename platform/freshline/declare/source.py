@@ -92,6 +92,8 @@ def declare_source(clauses: SourceClauses) -> Declaration:
         history_seconds=history,
         warn_after_seconds=warn_after,
         fail_after_seconds=fail_after,
+        watermark_after_seconds=options.seconds("alert.watermark-after"),
+        late_share=options.share("alert.late-rows-above"),
         versions=versions,
         owner=owner,
         group=group,
@@ -240,7 +242,10 @@ def _watermark(clauses: SourceClauses, problems: Problems) -> Watermark | None:
 
 def _watermark_options(clauses: SourceClauses, options: Options) -> tuple[float, float, bool]:
     """How far times may be ahead, when a partition is idle, both in seconds, and whether the clock is followed then."""
-    for key in ("watermark.max-ahead", "watermark.idle", "watermark.when-idle"):
+    for key in (
+        *("watermark.max-ahead", "watermark.idle", "watermark.when-idle"),
+        *("alert.watermark-after", "alert.late-rows-above"),
+    ):
         options.require(key, "a WATERMARK, which names the column", clauses.watermark is not None)
     ahead, idle = options.seconds("watermark.max-ahead", least=0), options.seconds("watermark.idle")
     when_idle = options.choice("watermark.when-idle", ("stand", "advance"))

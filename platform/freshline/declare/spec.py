@@ -115,8 +115,9 @@ class SourceSpec:
     place; otherwise the rows arrive in the log table of this name. `max_ahead_seconds`, `idle_seconds` and
     `follows_clock` are of its watermark (see `freshline.plan.watermark`). `options` are the texts of WITH as written
     (defaults not filled in), the typed ones stand beside them. `warn_after_seconds` and `fail_after_seconds` are the
-    lags above which there is an alert, None for those of its freshness. `versions` say how its rows are met by as-of
-    joins, None without a watermark.
+    lags above which there is an alert, None for those of its freshness. `watermark_after_seconds` is how long its
+    watermark may stand still, and `late_share` the share of late rows, above which there is one, None for never.
+    `versions` say how its rows are met by as-of joins, None without a watermark.
     """
 
     name: TableName
@@ -137,6 +138,8 @@ class SourceSpec:
     history_seconds: int | None = None
     warn_after_seconds: int | None = None
     fail_after_seconds: int | None = None
+    watermark_after_seconds: int | None = None
+    late_share: float | None = None
     versions: Versions | None = None
     owner: str | None = None
     group: str | None = None

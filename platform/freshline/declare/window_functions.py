@@ -81,12 +81,14 @@ class LoweredQuery:
 
     Of FINAL rows, `late` is the query of those that came too late for their window, None where there is no window, and
     `ends` says where windows end, in microseconds: at a first place and every so many from there, None for others.
+    `reach` is how long each of them is, None where they differ.
     """
 
     text: str
     times: tuple[WindowTime, ...] = ()
     late: str | None = None
     ends: tuple[int, int] | None = None
+    reach: int | None = None
 
 
 def lower_windows(text: Text, final: Final | None = None) -> LoweredQuery:
@@ -99,7 +101,7 @@ def lower_windows(text: Text, final: Final | None = None) -> LoweredQuery:
         return LoweredQuery(text.text)
     lowering = _Lowering(text, text.tokens(), final)
     lowered = lowering.between(0, len(text.text), 0, len(lowering.tokens))
-    return LoweredQuery(lowered, tuple(lowering.times), lowering.late, lowering.ends)
+    return LoweredQuery(lowered, tuple(lowering.times), lowering.late, lowering.ends, lowering.reach)
 
 
 class _Lowering(CallReader):
@@ -109,6 +111,7 @@ class _Lowering(CallReader):
         self.times: list[WindowTime] = []
         self.late: str | None = None
         self.ends: tuple[int, int] | None = None
+        self.reach: int | None = None
 
     def between(self, start: int, end: int, first: int, last: int) -> str:
         """The characters [start, end), lowered; the tokens [first, last) stand in them."""
@@ -157,6 +160,7 @@ class _Lowering(CallReader):
 
         if isinstance(call, _Call):
             self.ends = (call.grid.origin, call.grid.step) if call.zone is None else None
+            self.reach = call.reach if self.ends is not None and call.function != "CUMULATE" else None
             return by_window(lower, call.source, call.time, lateness=lateness, reach=call.reach)
         if isinstance(call, SessionCall):
             return by_time(lower, call.source, call.time, lateness=lateness)

@@ -14,6 +14,8 @@ class AlertKind(StrEnum):
     LATE = "late"  # the data lag is above what was promised
     FAILING = "failing"  # its refreshes fail
     QUARANTINE = "quarantine"  # more of what arrives is rejected than was allowed
+    WATERMARK = "watermark"  # the watermark stands still
+    LATE_ROWS = "late_rows"  # more of what arrives is behind the watermark than was allowed
     SUSPENDED = "suspended"  # a person, or failures in a row, left it as it is
     ENGINE_SILENT = "engine_silent"
     SCHEDULER_SILENT = "scheduler_silent"

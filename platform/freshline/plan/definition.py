@@ -115,6 +115,7 @@ def definition_of(spec: TableSpec) -> Definition:
         partitioned_by=tuple(column.lower() for column in spec.partitioned_by),
         # What was met or came first cannot be asked again.
         arrival=bool(spec.lookups)
+        or spec.is_triggered
         or (
             merge is not None
             and (merge.is_by_arrival or merge.depends_on_refreshes or merge.upstream_deletes == "ignore")

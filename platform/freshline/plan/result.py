@@ -67,7 +67,8 @@ class RefreshResult:
     `version` is the Delta version that holds the rows (the newest one where nothing was written), None before the first
     commit; `committed` says whether this refresh wrote it. `rows_in` counts the changed rows that were read, `rows_out`
     the rows written, `rejected` those that went to quarantine. `late_rows` are those behind the watermark of a log
-    table and `ahead_rows` those too far ahead of it; both are in the log, and None without a watermark. `violations`
+    table and `ahead_rows` those too far ahead of it; both are in the log, and None without a watermark, as is
+    `late_by_seconds`, the most that one of them is late by. `violations`
     are counted by constraint. `partitions` are the keys of the time partitions that were written. `problems` did not
     stop the refresh and need a person. `cache_hits` counts the inputs that were still cached from an earlier refresh.
 
@@ -91,6 +92,7 @@ class RefreshResult:
     rejected: int = 0
     late_rows: int | None = None
     ahead_rows: int | None = None
+    late_by_seconds: float | None = None
     seconds: float = 0.0
     cpu_seconds: float | None = None
     predicted_seconds: float | None = None

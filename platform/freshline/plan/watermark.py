@@ -75,12 +75,14 @@ class SeenTimes:
     """The times of the accepted rows of one batch.
 
     `greatest` are the greatest times that count, by partition. `late` is how many rows are before the watermark before
-    the batch, `ahead` how many are too far ahead of their arrival to count.
+    the batch, `ahead` how many are too far ahead of their arrival to count. `late_by_seconds` is how far the earliest
+    late one is behind that watermark.
     """
 
     greatest: Mapping[str, datetime] = field(default_factory=dict)
     late: int = 0
     ahead: int = 0
+    late_by_seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,9 @@ class EventTime:
     `column` is the stored column of the times. `watermark` is the watermark after the batch and `before` the one before
     it, None where there is none yet. `partitions` are those of the source, by their text; none where rows came that
     were not looked at, because no watermark was declared then. `moved_by` says what the
-    watermark follows from. `late` and `ahead` count rows of this batch.
+    watermark follows from. `late` and `ahead` count rows of this batch, and `late_by_seconds` is the most that one of
+    them is late by. `moved_at` is when, by the engine's clock, the watermark moved last, None in receipts of earlier
+    commits.
     """
 
     column: str
@@ -100,6 +104,8 @@ class EventTime:
     moved_by: MovedBy = MovedBy.NOTHING
     late: int = 0
     ahead: int = 0
+    late_by_seconds: float = 0.0
+    moved_at: datetime | None = None
 
     @property
     def greatest(self) -> datetime | None:
@@ -200,7 +206,8 @@ def after_batch(
     target, moved_by = _target(partitions, now, rules)
     if target is None or (was is not None and target <= was):
         target, moved_by = was, MovedBy.NOTHING
-    return EventTime(column, target, was, partitions, moved_by, seen.late, seen.ahead)
+    moved_at = before.moved_at if before is not None and moved_by is MovedBy.NOTHING else now
+    return EventTime(column, target, was, partitions, moved_by, seen.late, seen.ahead, seen.late_by_seconds, moved_at)
 
 
 def _partition(
@@ -267,21 +274,24 @@ def count_times(
     >>> at = as_microseconds(now)
     >>> rows = [("", at), ("", at - 1), ("", None), ("", at + 86_400_000_001)]
     >>> seen = count_times(rows, before=now, now=now, rules=WatermarkRules())
-    >>> print(seen.greatest[""], seen.late, seen.ahead)
-    2026-01-01 00:00:00+00:00 1 1
+    >>> print(seen.greatest[""], seen.late, seen.ahead, seen.late_by_seconds)
+    2026-01-01 00:00:00+00:00 1 1 1e-06
     """
     limit, edge = last_microsecond(now, rules), None if before is None else as_microseconds(before)
     greatest: dict[str, int] = {}
-    late = ahead = 0
+    late = ahead = late_by = 0
     for partition, time in rows:
         if time is None:
             continue
-        late += edge is not None and time < edge
+        if edge is not None and time < edge:
+            late += 1
+            late_by = max(late_by, edge - time)
         if time > limit:
             ahead += 1
         elif time >= FIRST_MICROSECOND:
             greatest[partition] = max(time, greatest.get(partition, time))
-    return SeenTimes({name: from_microseconds(time) for name, time in greatest.items()}, late, ahead)
+    times = {name: from_microseconds(time) for name, time in greatest.items()}
+    return SeenTimes(times, late, ahead, late_by / 1_000_000)
 
 
 def last_microsecond(now: datetime, rules: WatermarkRules) -> int:

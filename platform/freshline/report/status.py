@@ -17,7 +17,7 @@ from typing import Any
 
 from freshline.commit import delta_log
 from freshline.commit.control_store import ControlStore
-from freshline.commit.event_time import newest_event, watermark_of
+from freshline.commit.event_time import newest_event, open_windows, recorded_event_time, watermark_of
 from freshline.commit.warehouse import Warehouse
 from freshline.declare.graph import Graph
 from freshline.declare.names import TableName
@@ -30,7 +30,7 @@ from freshline.plan.lag import Held, data_timestamps, lag_seconds, newest_stamp
 from freshline.plan.position import TablePosition, position_from_json
 from freshline.plan.record import Check
 from freshline.plan.result import Kind, RefreshResult, State
-from freshline.plan.watermark import TableWatermark
+from freshline.plan.watermark import EventTime, TableWatermark, source_watermark
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,9 @@ class TableStatus:
     `mode` are those in force: of `override` where there is one. `feasible` says whether the promise can be kept, None
     without a measurement. `event_timestamp` is the newest time of an event, by the column of the watermark, and
     `event_lag_seconds` how long ago that is; None without a watermark. `watermark` is that of the version, the least of
-    its inputs', and `watermark_held_by` names the sources that hold it up, with their partitions. `rows` and
+    its inputs', and `watermark_held_by` names the sources that hold it up, with their partitions.
+    `watermark_moved_at` is when that of a log moved last; `late_rows`, `ahead_rows` and `late_by_seconds` are of its
+    newest batch. `open_windows` are those of a FINAL table that have begun and are not closed. `rows` and
     `quarantined` are counted by the statistics in the logs, None where those do not tell; `files` and `size_bytes` are
     those of the version. `error` is that of the newest refresh when it failed, or of reading this status, which
     `unreadable` then says; `problems` are what needs a person though the newest refresh went on.
@@ -93,6 +95,11 @@ class TableStatus:
     event_lag_seconds: float | None = None
     watermark: datetime | None = None
     watermark_held_by: tuple[str, ...] = ()
+    watermark_moved_at: datetime | None = None
+    late_rows: int | None = None
+    ahead_rows: int | None = None
+    late_by_seconds: float | None = None
+    open_windows: int | None = None
     files: int | None = None
     size_bytes: int | None = None
 
@@ -129,6 +136,11 @@ class TableStatus:
             "event_lag_seconds": None if self.event_lag_seconds is None else round(self.event_lag_seconds, 3),
             "watermark": None if self.watermark is None else self.watermark.isoformat(),
             "watermark_held_by": list(self.watermark_held_by),
+            "watermark_moved_at": None if self.watermark_moved_at is None else self.watermark_moved_at.isoformat(),
+            "late_rows": self.late_rows,
+            "ahead_rows": self.ahead_rows,
+            "late_by_seconds": self.late_by_seconds,
+            "open_windows": self.open_windows,
             "files": self.files,
             "size_bytes": self.size_bytes,
         }
@@ -178,7 +190,10 @@ def read_status(
     }
     records = control.last_refreshes()
     stamps = data_timestamps({name: inspection.held for name, inspection in found.items()})
-    watermarks = {name: _watermark(graph, warehouse, name) if counted else TableWatermark(None) for name in graph.order}
+    watermarks = {
+        name: _watermark(graph, warehouse, name) if counted else _log_watermark(name, found[name])
+        for name in graph.order
+    }
     statuses = []
     for name in graph.order:
         inspection, record = found[name], records.get(name)
@@ -212,6 +227,8 @@ def read_status(
                 event_lag_seconds=lag_seconds(inspection.event_timestamp, now),
                 watermark=watermarks[name].at,
                 watermark_held_by=watermarks[name].held_by,
+                open_windows=_open_windows(graph, warehouse, name) if counted else None,
+                **_newest_times(inspection.event_time),
                 files=inspection.files[0],
                 size_bytes=inspection.files[1],
             )
@@ -225,6 +242,32 @@ def _watermark(graph: Graph, warehouse: Warehouse, name: TableName) -> TableWate
     except FreshlineError:
         # The line of the input whose log cannot be read says so.
         return TableWatermark(None)
+
+
+def _log_watermark(name: TableName, inspection: _Inspection) -> TableWatermark:
+    """That of a log table by its newest receipt, which is read anyway; none for anything else."""
+    found = inspection.event_time
+    return TableWatermark(None) if found is None else source_watermark(str(name), found)
+
+
+def _newest_times(found: EventTime | None) -> dict[str, Any]:
+    """What the newest batch of a log with a watermark says of the times of its rows."""
+    if found is None:
+        return {}
+    return {
+        "watermark_moved_at": found.moved_at,
+        "late_rows": found.late,
+        "ahead_rows": found.ahead,
+        "late_by_seconds": found.late_by_seconds,
+    }
+
+
+def _open_windows(graph: Graph, warehouse: Warehouse, name: TableName) -> int | None:
+    spec = graph.specs[name]
+    try:
+        return open_windows(graph.specs, warehouse, spec) if isinstance(spec, TableSpec) else None
+    except FreshlineError:
+        return None  # the line of the input whose log cannot be read says so
 
 
 def _state_of(hold: Hold | None) -> str | None:
@@ -264,6 +307,7 @@ class _Inspection:
     carried: bool = False  # the newest receipt was written again by a commit without new rows
     error: Mapping[str, Any] | None = None
     event_timestamp: datetime | None = None  # the greatest of the watermark's column
+    event_time: EventTime | None = None  # what the newest batch of a log knows of its events
     files: tuple[int | None, int | None] = (None, None)  # how many, and their bytes
 
 
@@ -322,6 +366,7 @@ def _inspect(
             committed=_committed(path, newest),
             committed_version=newest.receipt_version,
             carried=receipt is not None and receipt.maintenance,
+            event_time=recorded_event_time(spec, receipt) if isinstance(spec, SourceSpec) else None,
             event_timestamp=count.event_time(spec, path, newest.version, now),
             files=count.files(path, newest.version),
         )

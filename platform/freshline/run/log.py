@@ -98,6 +98,7 @@ class _Totals:
     left_out: int = 0
     late: int = 0
     ahead: int = 0
+    late_by_seconds: float = 0.0
     pieces: int = 0
     violations: dict[str, Violation] = field(default_factory=dict)
 
@@ -114,6 +115,7 @@ class _Totals:
         if event_time is not None:
             self.late += event_time.late
             self.ahead += event_time.ahead
+            self.late_by_seconds = max(self.late_by_seconds, event_time.late_by_seconds)
         self.violations = added_up(self.violations, batch.violations)
 
 
@@ -177,6 +179,7 @@ def refresh_log(
         rejected=totals.rejected,
         late_rows=None if spec.watermark is None else totals.late,
         ahead_rows=None if spec.watermark is None else totals.ahead,
+        late_by_seconds=None if spec.watermark is None else totals.late_by_seconds,
         seconds=time.monotonic() - started,
         mode=mode,
         data_timestamp=inspection.at if not left else None if receipt is None else receipt.data_timestamp,
@@ -386,7 +389,9 @@ def _ingest(
         if spec.watermark is None:
             # Declared again, it does not go back; what came meanwhile is then read from the rows.
             kept = None if newest is None else newest.event_time
-            return None if kept is None else replace(kept, partitions={}, moved_by=MovedBy.NOTHING, late=0, ahead=0)
+            if kept is None:
+                return None
+            return replace(kept, partitions={}, moved_by=MovedBy.NOTHING, late=0, ahead=0, late_by_seconds=0.0)
         unread = reader.partitions(inspection, portion.after, portion.left)
         column = spec.stored_column(spec.watermark.column)
         return after_batch(before, seen, unread, now=now, rules=rules_of(spec), column=column)

@@ -341,8 +341,15 @@ def seen_times(rows: DataFrame, spec: SourceSpec, now: datetime, watermark: date
     found = (
         rows.select(*event_columns(spec, now))
         .groupBy(part)
-        .agg(F.max(F.when(counts, time)), F.count_if(late), F.count_if(time > last_microsecond(now, rules)))
+        .agg(
+            F.max(F.when(counts, time)),
+            F.count_if(late),
+            F.count_if(time > last_microsecond(now, rules)),
+            F.min(F.when(late, time)),
+        )
         .collect()
     )
     greatest = {row[0]: from_microseconds(row[1]) for row in found if row[1] is not None}
-    return SeenTimes(greatest, sum(row[2] for row in found), sum(row[3] for row in found))
+    earliest = min((row[4] for row in found if row[4] is not None), default=None)
+    late_by = 0 if earliest is None or watermark is None else as_microseconds(watermark) - earliest
+    return SeenTimes(greatest, sum(row[2] for row in found), sum(row[3] for row in found), late_by / 1_000_000)

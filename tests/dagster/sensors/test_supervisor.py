@@ -290,7 +290,8 @@ def test_a_turn_counts_the_rows_behind_a_watermark_where_there_is_one(bench):
     [record] = [each for each in bench.control.last_refreshes().values() if each.table == status.table]
     record = replace(record, committed=True)
 
-    outcome = turn_outcome(status, [replace(record, late_rows=2, ahead_rows=0), replace(record, late_rows=3)])
+    first = replace(record, late_rows=2, ahead_rows=0, late_by_seconds=9.5)
+    outcome = turn_outcome(status, [first, replace(record, late_rows=3, late_by_seconds=1.0)])
 
-    assert (outcome["late_rows"], outcome["ahead_rows"]) == (5, 0)
+    assert (outcome["late_rows"], outcome["ahead_rows"], outcome["late_by_seconds"]) == (5, 0, 9.5)
     assert "late_rows" not in turn_outcome(status, [record])

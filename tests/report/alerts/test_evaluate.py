@@ -14,12 +14,12 @@ from freshline.declare.settings import AlertSettings
 from freshline.plan.alert import AlertEvent, AlertKind, AlertLevel
 from freshline.report.alerts.evaluate import calm_seconds, compare
 from freshline.report.alerts.history import Arrivals
-from freshline.report.alerts.standing import Standing
+from freshline.report.alerts.standing import Situation, Standing, moment_text
 from freshline.report.alerts.trouble import Trouble
 from tests.report.alerts.situations import NOW, Ledger, failing, silent, situation, suspension, table
 
 RAISED, WORSENED, REMINDER, RECOVERED = AlertEvent
-LATE, FAILING, QUARANTINE, SUSPENDED, ENGINE_SILENT, SCHEDULER_SILENT = AlertKind
+LATE, FAILING, QUARANTINE, WATERMARK, LATE_ROWS, SUSPENDED, ENGINE_SILENT, SCHEDULER_SILENT = AlertKind
 
 
 def at(seconds: float) -> datetime:
@@ -164,6 +164,45 @@ def test_more_rejected_rows_than_allowed_are_told(rows: int, rejected: int, told
     news = Ledger().check(situation(orders(0, 1.0, arrivals=Arrivals(rows, rejected))), NOW)
 
     assert news == ([(RAISED, "orders", QUARANTINE)] if told else [])
+
+
+@pytest.mark.parametrize(
+    ("share", "rows", "late", "told"),
+    [(0.05, 100, 5, False), (0.05, 100, 6, True), (0.05, 19, 19, False), (0.0, 20, 1, True), (None, 100, 100, False)],
+)
+def test_more_late_rows_than_declared_are_told(share: float | None, rows: int, late: int, told: bool) -> None:
+    news = Ledger().check(situation(orders(0, 1.0, arrivals=Arrivals(rows, 0, late), late_share=share)), NOW)
+
+    assert news == ([(RAISED, "orders", AlertKind.LATE_ROWS)] if told else [])
+
+
+def test_a_watermark_that_stands_still_is_told_once_again_and_when_it_moves() -> None:
+    ledger = Ledger(AlertSettings(remind_after_seconds=3600))
+
+    def standing(second: float, moved: float) -> Situation:
+        held = {
+            "watermark_moved_at": at(moved),
+            "watermark": at(moved - 300),
+            "watermark_held_by": ("orders (partition 3)",),
+        }
+        return situation(orders(second, 1.0, watermark_after=600, **held))
+
+    assert ledger.check(standing(600, 0), at(600)) == []
+    assert ledger.check(standing(601, 0), at(601)) == [(RAISED, "orders", AlertKind.WATERMARK)]
+    assert ledger.open[0].cause == (
+        f"the watermark stands at {moment_text(at(-300))} since {moment_text(NOW)}, held up by orders (partition 3)"
+    )
+    assert ledger.check(standing(700, 0), at(700)) == []
+    assert ledger.check(standing(4300, 0), at(4300)) == [(REMINDER, "orders", AlertKind.WATERMARK)]
+    ledger.check(standing(4310, 4305), at(4310))
+    ledger.check(standing(4320, 4305), at(4320))
+    assert ledger.told[-1] == (RECOVERED, "orders", AlertKind.WATERMARK)
+
+
+def test_without_the_option_or_a_watermark_nothing_is_told_of_it() -> None:
+    moved = at(-1_000_000)
+    assert Ledger().check(situation(orders(0, 1.0, watermark_moved_at=moved)), NOW) == []
+    assert Ledger().check(situation(orders(0, 1.0, watermark_after=1)), NOW) == []
 
 
 def test_a_silent_engine_is_told_and_its_return() -> None:

@@ -19,7 +19,7 @@ from tests.report.alerts.shop import ORDERS, SPEND, Shop, make_shop
 from tests.report.alerts.situations import NOW
 
 RAISED, WORSENED, REMINDER, RECOVERED = AlertEvent
-LATE, FAILING, QUARANTINE, SUSPENDED, ENGINE_SILENT, SCHEDULER_SILENT = AlertKind
+LATE, FAILING, QUARANTINE, WATERMARK, LATE_ROWS, SUSPENDED, ENGINE_SILENT, SCHEDULER_SILENT = AlertKind
 
 
 @dataclass

@@ -276,6 +276,7 @@ def turn_outcome(status: TableStatus, records: Sequence[RefreshResult]) -> dict[
         if any(record.late_rows is not None for record in wrote):
             outcome["late_rows"] = sum(record.late_rows or 0 for record in wrote)
             outcome["ahead_rows"] = sum(record.ahead_rows or 0 for record in wrote)
+            outcome["late_by_seconds"] = max(record.late_by_seconds or 0.0 for record in wrote)
         measured = [record.cpu_seconds for record in wrote or ended]
         # A refresh beside which other work ran has no CPU of its own: a sum without it would be too small.
         if all(each is not None for each in measured):

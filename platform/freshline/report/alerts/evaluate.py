@@ -20,6 +20,8 @@ from freshline.report.alerts.trouble import Trouble, find_troubles
 CALM_SECONDS: Mapping[AlertKind, float] = {
     AlertKind.FAILING: 30.0,
     AlertKind.QUARANTINE: 300.0,
+    AlertKind.WATERMARK: 0.0,
+    AlertKind.LATE_ROWS: 300.0,
     AlertKind.SUSPENDED: 0.0,
     AlertKind.ENGINE_SILENT: 10.0,
     AlertKind.SCHEDULER_SILENT: 10.0,

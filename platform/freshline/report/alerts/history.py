@@ -34,13 +34,14 @@ class Failing:
 
 @dataclass(frozen=True)
 class Arrivals:
-    """Rows that arrived within the window, and those of them that were rejected."""
+    """Rows that arrived within the window, those of them that were rejected, and those that were late."""
 
     rows: int = 0
     rejected: int = 0
+    late: int = 0
 
     def __add__(self, other: Arrivals) -> Arrivals:
-        return Arrivals(self.rows + other.rows, self.rejected + other.rejected)
+        return Arrivals(self.rows + other.rows, self.rejected + other.rejected, self.late + other.late)
 
 
 NOTHING = Arrivals()
@@ -65,7 +66,7 @@ class History:
 def add_record(history: History, record: RefreshResult) -> History:
     """The history with one more record, which is newer than all before."""
     history = replace(history, failing=_failing(history.failing, record))
-    arrived = Arrivals(record.rows_in or 0, record.rejected)
+    arrived = Arrivals(record.rows_in or 0, record.rejected, record.late_rows or 0)
     if not record.committed or arrived == NOTHING:
         return history
     minute = record.at.replace(second=0, microsecond=0)

@@ -15,6 +15,8 @@ _WORDS = {
     AlertKind.LATE: "late",
     AlertKind.FAILING: "failing",
     AlertKind.QUARANTINE: "quarantining rows",
+    AlertKind.WATERMARK: "standing still in event time",
+    AlertKind.LATE_ROWS: "receiving late rows",
     AlertKind.SUSPENDED: "suspended",
     AlertKind.ENGINE_SILENT: "silent",
     AlertKind.SCHEDULER_SILENT: "silent",

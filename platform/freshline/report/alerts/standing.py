@@ -27,7 +27,9 @@ class Standing:
     `warn_after` and `fail_after` are lags in seconds. `first_seen` is when it was first looked at without having
     data; None where it has. `promised_at` is when its freshness became as short as it is, None where it always was.
     `driving` are the inputs that count in its lag. `unreadable` is the error of reading its log, as a JSON object.
-    `infeasible` says why its freshness cannot be kept, None where it can or nobody knows.
+    `infeasible` says why its freshness cannot be kept, None where it can or nobody knows. `late_share` and
+    `watermark_after` are those declared of a source. Its `watermark` moved last at `watermark_moved_at`, and
+    `watermark_held_by` holds it up.
     """
 
     name: TableName
@@ -46,6 +48,11 @@ class Standing:
     refresh_seconds: float | None = None
     failing: Failing | None = None
     arrivals: Arrivals = NOTHING
+    late_share: float | None = None
+    watermark_after: int | None = None
+    watermark: datetime | None = None
+    watermark_moved_at: datetime | None = None
+    watermark_held_by: tuple[str, ...] = ()
 
     @property
     def reported_from(self) -> datetime | None:
@@ -131,6 +138,11 @@ def table_standing(graph: Graph, status: TableStatus) -> Standing:
         unreadable=status.error if status.unreadable else None,
         infeasible=status.feasible_reason if status.feasible is False else None,
         refresh_seconds=None if status.last_refresh is None else status.last_refresh.seconds,
+        late_share=spec.late_share if isinstance(spec, SourceSpec) else None,
+        watermark_after=spec.watermark_after_seconds if isinstance(spec, SourceSpec) else None,
+        watermark=status.watermark,
+        watermark_moved_at=status.watermark_moved_at,
+        watermark_held_by=status.watermark_held_by,
     )
 
 

@@ -15,7 +15,15 @@ from datetime import datetime, timedelta
 from freshline.declare.settings import AlertSettings
 from freshline.plan.alert import AlertKind, AlertLevel
 from freshline.report.alerts.cause import failing_cause, late_cause, suspended_above, suspended_cause
-from freshline.report.alerts.standing import ENGINE, SCHEDULER, Process, Situation, Standing, Voice
+from freshline.report.alerts.standing import (
+    ENGINE,
+    SCHEDULER,
+    Process,
+    Situation,
+    Standing,
+    Voice,
+    moment_text,
+)
 
 HOLD = timedelta(seconds=5)
 # A broker or a disk that is away for a moment fails one refresh, and the next goes well.
@@ -44,6 +52,8 @@ def find_troubles(situation: Situation, settings: AlertSettings, now: datetime) 
         found += _lag(standing, situation, now)
         found += _failures(standing)
         found += _quarantine(standing, settings, now)
+        found += _late_rows(standing, settings, now)
+        found += _watermark(standing, now)
     return found
 
 
@@ -92,3 +102,26 @@ def _quarantine(standing: Standing, settings: AlertSettings, now: datetime) -> I
             f"{standing.name}__quarantine has them, with the reason of each"
         )
         yield Trouble(str(standing.name), AlertKind.QUARANTINE, AlertLevel.WARN, now, cause)
+
+
+def _late_rows(standing: Standing, settings: AlertSettings, now: datetime) -> Iterator[Trouble]:
+    rows, late = standing.arrivals.rows, standing.arrivals.late
+    if standing.late_share is not None and rows >= settings.quarantine_rows and late > standing.late_share * rows:
+        cause = (
+            f"more than {standing.late_share:.3g} of the rows that arrived within an hour were behind the watermark; "
+            "a longer delay in WATERMARK FOR makes fewer rows late"
+        )
+        yield Trouble(str(standing.name), AlertKind.LATE_ROWS, AlertLevel.WARN, now, cause)
+
+
+def _watermark(standing: Standing, now: datetime) -> Iterator[Trouble]:
+    moved_at = standing.watermark_moved_at
+    if standing.watermark_after is None or moved_at is None:
+        return
+    since = moved_at + timedelta(seconds=standing.watermark_after)
+    if now <= since:
+        return
+    stands = "has none yet" if standing.watermark is None else f"stands at {moment_text(standing.watermark)}"
+    held = f", held up by {', '.join(standing.watermark_held_by)}" if standing.watermark_held_by else ""
+    cause = f"the watermark {stands} since {moment_text(moved_at)}{held}"
+    yield Trouble(str(standing.name), AlertKind.WATERMARK, AlertLevel.WARN, since, cause)
