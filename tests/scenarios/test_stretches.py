@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +14,8 @@ from tests.scenarios.test_windows import EPOCH, GAP, MINUTE, NOON, in_utc, sessi
 EVENTS = "id BIGINT, k STRING, v INT, ts TIMESTAMP"
 HEAD = "FRESHNESS = INTERVAL '5' MINUTE AS SELECT"
 SESSION = "SESSION(TABLE ev PARTITION BY k, DESCRIPTOR(ts), INTERVAL '10' MINUTES)"
+# Where Delta reads no statistics, it skips no files.
+SKIPPING = "spark.databricks.delta.stats.skipping"
 
 SESSIONS = {
     # The bounds of all sessions are in the table.
@@ -48,6 +52,15 @@ WHOLE = {
         f"window_start, count(*) AS n FROM {SESSION} GROUP BY k, window_start) AS q"
     ),
 }
+
+
+@pytest.fixture
+def skipping(spark) -> Iterator[None]:
+    conf = spark.sparkContext._jsc.sc().conf()
+    before = conf.get(SKIPPING)
+    conf.set(SKIPPING, "true")
+    yield
+    conf.set(SKIPPING, before)
 
 
 @pytest.fixture
@@ -101,6 +114,32 @@ def test_sessions_follow_random_changes(events, rounds):
         expected = sessions_of([in_utc(row) for row in events.sql("SELECT id, k, ts FROM ev")])
         visits = {in_utc(row)[:3] for row in events.rows("visit")}
         assert visits == {row[1:] for row in expected}
+
+
+@pytest.mark.usefixtures("skipping")
+def test_a_late_row_of_a_session_reads_the_files_beside_it(events, tmp_path):
+    folder = Path(next(s for s in events.runtime.graph.sources if str(s.name) == "ev").options["path"])
+    files: dict[int, set[Path]] = {}
+    for day in range(9):
+        rows = [f"({10 * day + n}, 'a', 1, {sql_time(NOON + timedelta(days=day) + 7 * n * MINUTE)})" for n in range(5)]
+        events.sql(f"INSERT INTO ev VALUES {', '.join(rows)}")
+        files[day] = set(folder.glob("*.parquet")) - set().union(*files.values())
+    names = ("visit", "visited", "by_spark")
+    for name in names:
+        events.declare(f"CREATE MATERIALIZED TABLE {name} {HEAD} {SESSIONS[name]}")
+    events.refresh_all()
+    away = {file: tmp_path / file.name for day in (0, 1, 2, 4, 5, 6, 7) for file in files[day]}
+    assert len(away) >= 7
+    for file, place in away.items():
+        file.rename(place)
+    late = NOON + timedelta(days=3, minutes=38)
+    events.sql(f"INSERT INTO ev VALUES (200, 'a', 5, {sql_time(late)}), (201, 'a', 5, {sql_time(late + 90 * MINUTE)})")
+    for name in names:
+        outcome = events.refresh(name)
+        assert (outcome.strategy, outcome.error) == ("keys", None), (name, outcome)
+    for file, place in away.items():
+        place.rename(file)
+    assert [name for name in names if events.diff(name)] == []
 
 
 # -- patterns ------------------------------------------------------------------------------------------------------
@@ -163,3 +202,27 @@ def test_matches_within_an_interval_follow_random_changes(events, rounds):
             assert events.diff(name) == [], (name, number)
     # Where matches begin at a time of several rows, all rows of the keys are read.
     assert {"rising", "each_row"} <= in_stretches <= {name for name, (_, _, less) in MATCHES.items() if less}
+
+
+@pytest.mark.usefixtures("skipping")
+def test_a_row_of_a_pattern_reads_the_files_from_its_interval_on(events, tmp_path):
+    folder = Path(next(s for s in events.runtime.graph.sources if str(s.name) == "ev").options["path"])
+    files: dict[int, set[Path]] = {}
+    for day in range(6):
+        rows = [
+            f"({10 * day + n}, 'a', {n % 4}, {sql_time(NOON + timedelta(days=day) + 7 * n * MINUTE)})" for n in range(9)
+        ]
+        events.sql(f"INSERT INTO ev VALUES {', '.join(rows)}")
+        files[day] = set(folder.glob("*.parquet")) - set().union(*files.values())
+    events.declare(f"CREATE MATERIALIZED TABLE rising {HEAD} {MATCHES['rising'][0]} FROM ev {MATCHES['rising'][1]}")
+    events.refresh("rising")
+    assert len(events.rows("rising")) >= 10
+    away = {file: tmp_path / file.name for day in range(4) for file in files[day]}
+    for file, place in away.items():
+        file.rename(place)
+    events.sql(f"INSERT INTO ev VALUES (200, 'a', 9, {sql_time(NOON + timedelta(days=4, minutes=50))})")
+    outcome = events.refresh("rising")
+    assert (outcome.strategy, outcome.error) == ("keys", None), outcome
+    for file, place in away.items():
+        place.rename(file)
+    assert events.diff("rising") == []
