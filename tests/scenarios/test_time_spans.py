@@ -1,16 +1,14 @@
-"""A change is read, computed and written only within the span of time that it can touch."""
+"""Tables whose refreshes read and write only a span of time are as their queries after any change."""
 
 from __future__ import annotations
 
 import random
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 
-from tests.scenarios.test_windows import A_MICROSECOND, NOON, skipping, sql_time
+from tests.scenarios.test_windows import A_MICROSECOND, NOON, sql_time
 
-__all__ = ["skipping"]
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 HEAD = "FRESHNESS = INTERVAL '5' MINUTE AS SELECT"
 NEAR = "s.k = e.k AND s.at BETWEEN e.ts - INTERVAL '2' HOURS AND e.ts + INTERVAL '2' HOURS"
@@ -54,72 +52,6 @@ def inputs(lab):
 def add(lab, table: str, rows) -> None:
     values = ", ".join(f"({number}, {key}, {value}, {sql_time(at)})" for number, key, value, at in rows)
     lab.sql(f"INSERT INTO {table} VALUES {values}")
-
-
-class Away:
-    """Files of some days of both inputs, of which one that a refresh opens without need is missed."""
-
-    def __init__(self, lab, folder: Path, days: range) -> None:
-        self.folders = {str(source.name): Path(source.options["path"]) for source in lab.runtime.graph.sources}
-        self.files: dict[tuple[str, int], set[Path]] = {}
-        self.aside, self.days = folder, days
-        self.moved: dict[Path, Path] = {}
-
-    def note(self, table: str, day: int) -> None:
-        known = set().union(*self.files.values())
-        self.files[table, day] = set(self.folders[table].glob("*.parquet")) - known
-
-    def take(self, *tables: str) -> None:
-        for (table, day), files in self.files.items():
-            for file in files if table in tables and day in self.days else ():
-                self.moved[file] = self.aside / f"{table}-{file.name}"
-        assert len(self.moved) >= len(tables) * len(self.days)
-        for file, place in self.moved.items():
-            file.rename(place)
-
-    def bring_back(self) -> None:
-        for file, place in self.moved.items():
-            place.rename(file)
-        self.moved = {}
-
-
-@pytest.mark.usefixtures("skipping")
-def test_a_late_row_skips_the_files_between_its_time_and_now(inputs, tmp_path):
-    away = Away(inputs, tmp_path, range(2, 7))
-    for day in range(9):
-        rows = [(10 * day + n, f"'k{n}'", n, NOON + day * DAY + HOUR * (9 * n - 9)) for n in range(3)]
-        for table in ("ev", "seen"):
-            add(inputs, table, rows)
-            away.note(table, day)
-    for name, query in {**SPANS, "met": MET}.items():
-        declare(inputs, name, query)
-    inputs.refresh_all()
-
-    away.take("ev", "seen")
-    late = [(200, "'k1'", 99, NOON), (201, "'k1'", 99, NOON + 8 * DAY)]
-    add(inputs, "ev", late)
-    written = {}
-    for name in SPANS:
-        outcome = inputs.refresh(name)
-        assert (outcome.strategy, outcome.error) == ("keys", None), (name, outcome)
-        written[name] = outcome.rows_out
-    add(inputs, "seen", late)
-    for name in SPANS:
-        outcome = inputs.refresh(name)
-        assert outcome.error is None, (name, outcome)
-    away.bring_back()
-    assert [name for name in SPANS if inputs.diff(name)] == []
-    # Of two late rows and the two at their own time.
-    assert written["framed"] <= 6, written
-
-    # A version that arrives late holds until the next one of its key.
-    inputs.refresh("met")
-    away.take("ev")
-    add(inputs, "seen", [(300, "'k1'", 7, NOON + HOUR), (301, "'k1'", 8, NOON + 8 * DAY + HOUR)])
-    outcome = inputs.refresh("met")
-    away.bring_back()
-    assert (outcome.strategy, outcome.error) == ("keys", None)
-    assert inputs.diff("met") == []
 
 
 RANDOM = {
