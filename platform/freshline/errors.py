@@ -18,6 +18,9 @@ FreshlineError                      code, retry_helps, where
 │   │   └── ForbiddenQueryError     the query does more than compute rows from declared tables
 │   ├── PythonLimitError            a function in Python took too long or too much memory
 │   ├── ProcessFailedError          a class of freshline.process raised, or put out something else than declared
+│   ├── ModelError                  a model cannot be asked with what it is given
+│   │   ├── ModelChangedError       its file changed while it was read
+│   │   └── ModelRuntimeError       ONNX Runtime is not installed
 │   ├── PatternError                rows show that a MATCH_RECOGNIZE cannot be computed
 │   │   ├── PatternBudgetError      its conditions leave more ways to match than are tried
 │   │   ├── PatternSkipError        it skips to a row that a match has not, or began with
@@ -289,6 +292,25 @@ class ProcessFailedError(RefreshError):
 
     code = "PROCESS_FAILED"
     retry_helps = False
+
+
+class ModelError(RefreshError):
+    """A model cannot be computed, or not with the values that ml_predict gives it."""
+
+    code = "MODEL"
+
+
+class ModelChangedError(ModelError):
+    """The file of a model changed between the reading of the declarations and the refresh."""
+
+    code = "MODEL_FILE_CHANGED"
+    retry_helps = True
+
+
+class ModelRuntimeError(ModelError):
+    """ONNX Runtime is not installed, which the extra `freshline[onnx]` brings."""
+
+    code = "MODEL_RUNTIME"
 
 
 class PatternError(RefreshError):

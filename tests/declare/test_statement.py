@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from freshline.declare.clauses import QueryText, SourceClauses, TableClauses
+from freshline.declare.clauses import ModelClauses, QueryText, SourceClauses, TableClauses
 from freshline.declare.freshness import Freshness
 from freshline.declare.location import Written
 from freshline.declare.spec import Constraint, Downstream, OnViolation, Watermark
@@ -14,7 +14,9 @@ from freshline.errors import DeclarationError, DeclarationErrors
 
 
 def read(text: str) -> TableClauses | SourceClauses:
-    return read_statement(Text(text, "assets/t.sql"))
+    found = read_statement(Text(text, "assets/t.sql"))
+    assert not isinstance(found, ModelClauses)
+    return found
 
 
 def table(text: str) -> TableClauses:
@@ -192,7 +194,12 @@ def test_a_clause_that_is_not_built_is_refused_with_a_sentence(text, said):
         ("", "NO_DECLARATION", 1, "declares nothing"),
         ("-- only a comment\n", "NO_DECLARATION", 1, "declares nothing"),
         ("SELECT 1", "SYNTAX", 1, "CREATE MATERIALIZED TABLE or CREATE SOURCE is expected"),
-        ("CREATE TABLE t AS SELECT 1", "SYNTAX", 1, "MATERIALIZED TABLE or SOURCE is expected where TABLE stands"),
+        (
+            "CREATE TABLE t AS SELECT 1",
+            "SYNTAX",
+            1,
+            "MATERIALIZED TABLE, SOURCE or MODEL is expected where TABLE stands",
+        ),
         ("ALTER MATERIALIZED TABLE t SUSPEND", "SYNTAX", 1, "where ALTER stands"),
         ("CREATE OR REPLACE MATERIALIZED TABLE t AS SELECT 1", "SYNTAX", 1, "OR ALTER is expected"),
         ("CREATE MATERIALIZED TABLE IF NOT EXISTS t AS SELECT 1", "SYNTAX", 1, "IF NOT EXISTS"),

@@ -36,6 +36,7 @@ from freshline.declare.rules import RULES
 from freshline.errors import FreshlineError
 from freshline.plan.receipt import Receipt
 from freshline.query.reason import CODES
+from freshline.testing.models import linear_model
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "platform" / "docs"
@@ -207,8 +208,10 @@ def test_the_declarations_of_a_page_are_a_project(page: Path, tmp_path: Path) ->
     folder = tmp_path / "assets"
     folder.mkdir()
     (tmp_path / "pyproject.toml").write_text("[tool.freshline]\n", encoding="utf-8")
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "delay.onnx").write_bytes(linear_model([1.0, 1.0], 0.0))
     for code in examples(page, "sql"):
-        named = re.search(r"CREATE (?:MATERIALIZED TABLE|SOURCE) (\w+)", code)
+        named = re.search(r"CREATE (?:MATERIALIZED TABLE|SOURCE|MODEL) (\w+)", code)
         assert named, code
         (folder / f"{named[1]}.sql").write_text(code, encoding="utf-8")
     for code in examples(page, "python"):
@@ -220,7 +223,8 @@ def test_the_declarations_of_a_page_are_a_project(page: Path, tmp_path: Path) ->
     graph = read_project(read_settings(tmp_path, {}), {})
 
     declared = {str(spec.name) for spec in graph.specs.values() if getattr(spec, "declared_with", None) is None}
-    assert declared == {file.stem for file in folder.iterdir() if file.is_file()}
+    models = {str(name) for name in graph.models}
+    assert declared | models == {file.stem for file in folder.iterdir() if file.is_file()}
 
 
 def test_the_quick_start_shows_what_init_makes() -> None:

@@ -14,6 +14,7 @@ from freshline.declare.names import TableName
 from freshline.declare.settings import Settings
 from freshline.engine.declarations import Declarations
 from freshline.errors import CancelledError, DeclarationError
+from freshline.testing.models import linear_model
 
 ORDERS = (
     "CREATE SOURCE orders (id BIGINT) FRESHNESS = INTERVAL '10' SECOND "
@@ -48,6 +49,27 @@ def test_a_changed_file_is_taken_up_and_told(settings, assets):
     big = TableName.parse("big")
     assert after.spec(big).fingerprint != before.spec(big).fingerprint
     assert on_outcome == [after]
+
+
+def test_another_file_of_a_model_is_another_table_and_a_missing_one_is_awaited(settings, assets):
+    file = settings.root / "least.onnx"
+    file.write_bytes(linear_model([1.0], 0.0))
+    (assets / "least.sql").write_text("CREATE MODEL least WITH ('path' = 'least.onnx')")
+    (assets / "big.sql").write_text(TABLE.format(least="ml_predict(least, id)"))
+    declarations = Declarations(settings)
+    big = TableName.parse("big")
+    before = declarations.graph.spec(big).fingerprint
+
+    file.write_bytes(linear_model([100.0, 1.0], 0.0))
+    with pytest.raises(DeclarationError, match="is given 1 values of a row, and the model takes 2"):
+        declarations.check_strictly()
+    file.unlink()
+    with pytest.raises(DeclarationError, match=r"least\.onnx cannot be read"):
+        declarations.check_strictly()
+    assert declarations.check().spec(big).fingerprint == before
+    file.write_bytes(linear_model([100.0], 0.0))
+    assert declarations.check_strictly().spec(big).fingerprint != before
+    assert declarations.check() is declarations.check()
 
 
 def test_a_new_and_a_removed_file_are_taken_up(settings, assets):

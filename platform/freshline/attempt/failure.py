@@ -19,6 +19,7 @@ from freshline.errors import (
     ForbiddenQueryError,
     ForbiddenStatementError,
     FreshlineError,
+    ModelError,
     PatternBudgetError,
     PatternError,
     PatternExpressionError,
@@ -34,6 +35,7 @@ from freshline.errors import (
 from freshline.keyed.batches import PROCESS_ERROR
 from freshline.refresh.cancellation import Cancellation
 from freshline.refresh.matching import MATCH_ERROR
+from freshline.refresh.predicting import PREDICT_ERROR
 
 FULL = ("No space left on device", "Disk quota exceeded")
 READ_ONLY = (
@@ -59,6 +61,8 @@ TWO_VERSIONS = re.compile(rf"{DUPLICATE} (\d+) (\{{.*\}})")
 MATCHED = re.compile(rf"MatchError: {MATCH_ERROR}(PATTERN_\w+) (.*)")
 # What a class of freshline.process did wrong, as JSON.
 PROCESSED = re.compile(rf"ProcessFailed: {PROCESS_ERROR}(\{{.*\}})")
+# What the function behind ml_predict says.
+PREDICTED = re.compile(rf"PredictError: {PREDICT_ERROR} (.*)")
 # All that py4j says of a call during which the JVM was killed.
 NO_ANSWER = re.compile(r"An error occurred while calling \S+\s*")
 
@@ -90,6 +94,7 @@ def translate(error: Exception, spec: Spec, cancellation: Cancellation) -> Fresh
             _two_versions(spec, text)
             or _pattern(spec, text)
             or _process(spec, text)
+            or _model(spec, text)
             or _failed_query(error, spec, text)
         )
     return RefreshError(f"{type(error).__name__}: {_sentence(text)}", where=where)
@@ -157,6 +162,18 @@ def _process(spec: Spec, text: str) -> ProcessFailedError | PythonLimitError | N
         return PythonLimitError(str(spec.name), query.function, told["sentence"], where=where)
     return ProcessFailedError(
         f"the class {query.function} of {spec.name}: {told['sentence']}. Correct it.", where=where
+    )
+
+
+def _model(spec: Spec, text: str) -> ModelError | None:
+    """The error for what ml_predict found in the rows or in the model."""
+    found = PREDICTED.search(text)
+    if found is None:
+        return None
+    told = found[1].strip().rstrip(".")
+    return ModelError(
+        f"ml_predict cannot give these values to the model: {told}. Cast them, or name another model.",
+        where=f"{spec.name} ({_place(spec, '')})",
     )
 
 

@@ -19,6 +19,7 @@ from freshline.attempt.cpu import CpuMeter
 from freshline.commit.control_store import ControlStore
 from freshline.commit.definitions import keep_definition
 from freshline.commit.delta_log import newest_epoch
+from freshline.commit.models import keep_model
 from freshline.commit.refresh_log import RefreshLog
 from freshline.commit.warehouse import Warehouse
 from freshline.declare.graph import Graph
@@ -27,9 +28,11 @@ from freshline.declare.settings import Settings
 from freshline.declare.spec import SourceSpec, TableSpec
 from freshline.errors import SourceError
 from freshline.plan.definition import definition_of
+from freshline.plan.models import models_of
 from freshline.refresh.cancellation import Cancellation
 from freshline.refresh.inputs import Pinned
 from freshline.refresh.kept import KeptRows
+from freshline.refresh.predicting import note_file
 from freshline.sources.reader import Reader
 
 LOG = logging.getLogger(__name__)
@@ -180,6 +183,14 @@ class Runtime:
         if spec.fingerprint not in self._kept_definitions:
             keep_definition(self.warehouse.root, definition_of(spec))
             self._kept_definitions.add(spec.fingerprint)
+
+    def keep_models(self, spec: TableSpec) -> None:
+        """Keep the files of the models that a query asks, for the refresh and for whoever verifies it later.
+
+        Raises ModelError and StorageError.
+        """
+        for model in models_of(spec):
+            note_file(model.sha256, keep_model(self.warehouse.root, model))
 
     def is_understood(self, fingerprint: str, changed: frozenset[TableName]) -> bool:
         """Whether the analysis of affected keys was compared with Spark's own reading of the query."""

@@ -10,6 +10,7 @@ from freshline.declare.graph import Graph
 from freshline.declare.names import TableName
 from freshline.declare.settings import Settings
 from freshline.declare.spec import SourceSpec, TableSpec
+from freshline.plan.models import models_text
 from freshline.report.intention_text import intention_lines
 from freshline.report.table_text import duration_text, freshness_text, table_text
 
@@ -50,6 +51,7 @@ def describe(settings: Settings, graph: Graph, name: TableName, *, extended: boo
         "location": location,
         "comment": spec.comment,
         "fingerprint": spec.fingerprint,
+        "models": models_text(spec) if isinstance(spec, TableSpec) else "",
     }
     facts = {
         "kind": status.kind,
@@ -64,6 +66,7 @@ def describe(settings: Settings, graph: Graph, name: TableName, *, extended: boo
         "constraints": "; ".join(value["constraints"]),
         "reads": ", ".join(value["reads"]),
         "read by": ", ".join(value["read_by"]),
+        "models": value["models"],
         "declared in": value["written_at"],
         "location": location,
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import shutil
@@ -35,7 +36,8 @@ from freshline.declare.registry import (
 from freshline.declare.secret import read_dagster_token
 from freshline.declare.settings import Settings, provide_state
 from freshline.engine.state_file import read_state, remove_state, state_file
-from freshline.errors import EngineError, FreshlineError, SettingsError, StorageError
+from freshline.errors import EngineError, FreshlineError, ModelRuntimeError, SettingsError, StorageError
+from freshline.plan.models import SHOWN
 from freshline.plan.project import open_project
 from freshline.report.table_text import padded
 
@@ -164,7 +166,14 @@ def _jars(settings: Settings) -> str:
 
 def _declarations(settings: Settings) -> str:
     graph = open_project(settings)
-    return f"{len(graph.order)} in {settings.declarations}"
+    models = [f"{name} {model.known.sha256[:SHOWN]}" for name, model in sorted(graph.models.items())]
+    if models and importlib.util.find_spec("onnxruntime") is None:
+        raise ModelRuntimeError(
+            f"models are declared ({', '.join(models)}), and ONNX Runtime is not installed. Install the extra: "
+            "pip install 'freshline[onnx]'."
+        )
+    asked = f", models {', '.join(models)}" if models else ""
+    return f"{len(graph.order)} in {settings.declarations}{asked}"
 
 
 def _state(settings: Settings) -> str:

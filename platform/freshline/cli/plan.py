@@ -20,11 +20,12 @@ from freshline.commit.warehouse import Warehouse
 from freshline.declare.graph import Graph
 from freshline.declare.names import TableName
 from freshline.declare.settings import Settings
-from freshline.declare.spec import SourceSpec
+from freshline.declare.spec import SourceSpec, TableSpec
 from freshline.plan.disk import DiskForecast, forecast_disk, history_seconds
 from freshline.plan.feasible import judge_promises
 from freshline.plan.hold import HeldBy, held_tables
 from freshline.plan.intentions import FreshnessOverride, Intentions, Suspension, apply_overrides
+from freshline.plan.models import models_text
 from freshline.plan.project import open_project
 from freshline.report.intention_text import intention_lines
 from freshline.report.table_text import bytes_text, freshness_text, table_text
@@ -76,7 +77,7 @@ class PlanLine:
     """One source or table as it is declared; `declaration` is new, unchanged, or changed since the newest refresh.
 
     `change` is how much a changed one changes what is stored (additive, breaking, destructive), None where that is not
-    told; `change_about` says what changed.
+    told; `change_about` says what changed. `models` are those that its query asks, with their versions.
 
     Freshness and mode are those in force: of `override` where there is one.
     """
@@ -100,6 +101,7 @@ class PlanLine:
     change_about: tuple[str, ...] = ()
     disk: DiskForecast | None = None
     event_time: EventTimeFacts | None = None
+    models: str = ""
 
     def as_json(self) -> dict[str, Any]:
         """The object that `freshline plan --json` prints."""
@@ -123,6 +125,7 @@ class PlanLine:
             "change_about": list(self.change_about),
             "disk": None if self.disk is None else self.disk.as_json(),
             "event_time": None if self.event_time is None else self.event_time.as_json(),
+            "models": self.models,
         }
 
 
@@ -187,6 +190,7 @@ def plan_lines(
                 change_about=changes[name].about if name in changes else (),
                 disk=disk.get(name),
                 event_time=found.event_time.get(name),
+                models=models_text(spec) if isinstance(spec, TableSpec) else "",
             )
         )
     return lines
@@ -211,7 +215,8 @@ def plan_text(lines: list[PlanLine]) -> str:
         for line in lines
     ]
     text = table_text(HEADERS, rows)
-    told = [_change_text(line) for line in lines if line.change is not None]
+    told = [f"{line.table}: asks {line.models}" for line in lines if line.models]
+    told += [_change_text(line) for line in lines if line.change is not None]
     times = [
         f"{line.table}: watermark {line.event_time.watermark_text}; rows are {line.event_time.rows_text}"
         for line in lines

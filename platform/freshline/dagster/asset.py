@@ -36,6 +36,7 @@ from freshline.declare.settings import Settings
 from freshline.declare.spec import SourceSpec, Spec, TableSpec
 from freshline.declare.yaml_table import declared_text
 from freshline.errors import SourceError
+from freshline.plan.models import models_text
 from freshline.report.notices import silence_seconds
 
 # What Dagster forbids as the name of a step, an input or an output, beside Python's keywords.
@@ -170,6 +171,7 @@ def _table_metadata(spec: TableSpec) -> Mapping[str, Any]:
         "partitioned_by": ", ".join(spec.partitioned_by) or None,
         "merge": None if spec.merge is None else spec.merge.name,
         "lookups": ", ".join(str(name) for name in sorted(spec.lookups)) or None,
+        "models": models_text(spec) or None,
     }
 
 

@@ -69,6 +69,16 @@ class SourceClauses:
 
 
 @dataclass(frozen=True)
+class ModelClauses:
+    """A model as its header says it."""
+
+    name: TableName
+    written_at: Location
+    comment: str | None = None
+    options: Mapping[str, Written[str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Declaration:
     """A judged declaration: its spec, and the lines of its clauses for what only the graph can judge.
 

@@ -13,6 +13,7 @@ from functools import cached_property
 from freshline.declare.clauses import Declaration
 from freshline.declare.freshness import Freshness
 from freshline.declare.mode import driving_inputs, resolve_mode
+from freshline.declare.model import ModelSpec
 from freshline.declare.names import TableName
 from freshline.declare.rules import Problems, nearest
 from freshline.declare.spec import Downstream, Mode, SourceSpec, Spec, TableSpec
@@ -41,7 +42,8 @@ class Graph:
     """All declarations by name; `order` has sources first, and every table behind what it reads.
 
     `freshnesses` and `modes` are those in force. `overrides` are freshnesses that win over the declared ones (see
-    `with_freshness`); `declared` is what would hold without them, empty where there are none.
+    `with_freshness`); `declared` is what would hold without them, empty where there are none. `models` are no part of
+    `specs`: nothing is refreshed for them.
     """
 
     specs: Mapping[TableName, Spec]
@@ -51,6 +53,7 @@ class Graph:
     thresholds: Thresholds = DEFAULT_THRESHOLDS
     overrides: Mapping[TableName, Freshness] = field(default_factory=dict)
     declared: Mapping[TableName, Freshness] = field(default_factory=dict)
+    models: Mapping[TableName, ModelSpec] = field(default_factory=dict)
 
     def __contains__(self, name: object) -> bool:
         return name in self.specs

@@ -10,7 +10,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache as once
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +21,7 @@ from freshline.declare.clauses import Declaration
 from freshline.declare.connector import Place
 from freshline.declare.graph import Graph, Thresholds, arrange, build_graph, columns_of
 from freshline.declare.location import Location
+from freshline.declare.model import ModelFile, ModelSpec, check_calls, check_kept_models, read_model
 from freshline.declare.names import PART, TableName
 from freshline.declare.project_settings import find_project, read_settings
 from freshline.declare.query import SqlQuery, WindowInput
@@ -53,6 +54,16 @@ COMPONENTS = "defs"
 COMPONENT_FILE = "defs.yaml"
 
 
+@dataclass(frozen=True)
+class _Caches:
+    """What was read last time: declarations, models, what the files of models had, and tables with their columns."""
+
+    declarations: DeclarationCache[Declaration]
+    models: DeclarationCache[ModelSpec]
+    model_files: DeclarationCache[ModelFile]
+    resolved: DeclarationCache[TableSpec]
+
+
 def read_project(
     settings: Settings,
     environ: Mapping[str, str] | None = None,
@@ -66,17 +77,21 @@ def read_project(
     nothing but a cache in the state directory.
     """
     folder = settings.state / "cache"
-    cache: DeclarationCache[Declaration] = DeclarationCache(folder / "declarations", Declaration)
-    resolved: DeclarationCache[TableSpec] = DeclarationCache(folder / "resolved", TableSpec)
+    caches = _Caches(
+        DeclarationCache(folder / "declarations", Declaration),
+        DeclarationCache(folder / "models", ModelSpec),
+        DeclarationCache(folder / "model_files", ModelFile),
+        DeclarationCache(folder / "resolved", TableSpec),
+    )
     with ExitStack() as stack:
         # A process is started for a Python file that is not in the cache, and only then.
         loader = once(lambda: stack.enter_context(_python_loader(settings)))
-        graph = _read(settings, os.environ if environ is None else environ, cache, resolved, loader, instead or {})
+        graph = _read(settings, os.environ if environ is None else environ, caches, loader, instead or {})
     # Reading a project must work on a read-only disk: it is then only slower.
     with suppress(OSError):
         provide_state(settings)
-    cache.save()
-    resolved.save()
+    for cache in (caches.declarations, caches.models, caches.model_files, caches.resolved):
+        cache.save()
     return graph
 
 
@@ -86,28 +101,32 @@ def read_declarations(files: Mapping[str, str], settings: Settings) -> Graph:
     For tests and for judging a declaration before it is written. Raises DeclarationErrors.
     """
     problems = Problems()
-    declarations, broken = [], set()
+    declarations, models, broken = list[Declaration](), list[ModelSpec](), set[TableName]()
     for path, text in sorted(files.items()):
         shown = _shown(settings, settings.declarations / path)
         name = _name_of(Path(path), Location(shown, 1))
         try:
-            declarations.append(_declare_sql(text, shown, name))
+            found = _declare_sql(text, shown, name)
+            if isinstance(found, ModelSpec):
+                models.append(found)
+            else:
+                declarations.append(found)
         except DeclarationError as error:
             problems.extend(error)
             broken.add(name)
-    return _graph(declarations, frozenset(broken), settings, os.environ, _resolve, problems)
+    return _graph(declarations, models, frozenset(broken), settings, os.environ, _resolve, problems)
 
 
 def _read(
     settings: Settings,
     environ: Mapping[str, str],
-    cache: DeclarationCache[Declaration],
-    resolved: DeclarationCache[TableSpec],
+    caches: _Caches,
     loader: Callable[[], PythonLoader],
     instead: Mapping[Path, str | None],
 ) -> Graph:
     problems = Problems()
     declarations: list[Declaration] = []
+    models: list[ModelSpec] = []
     broken: set[TableName] = set()
     keys: dict[TableName, str] = {}
     new = sorted(file for file, text in instead.items() if text is not None and not file.is_file())
@@ -121,14 +140,17 @@ def _read(
             problems.extend(error)
             continue
         try:
-            declaration, key = _declaration(settings, file, name, cache, loader, instead.get(file))
+            declaration, key = _declaration(settings, file, name, caches, loader, instead.get(file))
         except DeclarationError as error:
             problems.extend(error)
             broken.add(name)
             continue
+        if isinstance(declaration, ModelSpec):
+            models.append(declaration)
+            continue
         declarations.append(declaration)
         keys[declaration.spec.name] = key
-    for declaration, key in _yaml_declarations(settings, instead, cache, problems, broken):
+    for declaration, key in _yaml_declarations(settings, instead, caches.declarations, problems, broken):
         declarations.append(declaration)
         keys[declaration.spec.name] = key
 
@@ -141,14 +163,16 @@ def _read(
         spec = declaration.spec
         declared = (spec.declared_with if isinstance(spec, TableSpec) else None) or spec.name
         facts = json.dumps([[str(n), c, n in logs, repr(versions[n])] for n, c in inputs.items()])
-        key = resolved.key(keys[declared], facts, str(spec.name))
-        found = resolved.get(key)
+        key = caches.resolved.key(keys[declared], facts, str(spec.name))
+        found = caches.resolved.get(key)
         if found is None:
             found = _resolve(declaration, inputs, logs, versions)
-            resolved.put(key, found)
+            caches.resolved.put(key, found)
         return found
 
-    return _graph(declarations, frozenset(broken), settings, environ, resolve, problems)
+    return _graph(
+        declarations, models, frozenset(broken), settings, environ, resolve, problems, files=caches.model_files
+    )
 
 
 # -- files
@@ -252,25 +276,28 @@ def _declaration(
     settings: Settings,
     file: Path,
     name: TableName,
-    cache: DeclarationCache[Declaration],
+    caches: _Caches,
     loader: Callable[[], PythonLoader],
     instead: str | None,
-) -> tuple[Declaration, str]:
+) -> tuple[Declaration | ModelSpec, str]:
     path = _shown(settings, file)
     text = _text(file, path) if instead is None else instead
     if file.suffix == ".sql":
-        key = cache.key("sql", path, text)
-        read: Callable[[], Declaration] = lambda: _declare_sql(text, path, name)  # noqa: E731
+        key = caches.declarations.key("sql", path, text)
+        read: Callable[[], Declaration | ModelSpec] = lambda: _declare_sql(text, path, name)  # noqa: E731
     else:
         from freshline.declare.python_file import own_modules
 
         modules = own_modules(settings.root, file, text)
-        key = cache.key("python", path, text, json.dumps(modules, sort_keys=True))
+        key = caches.declarations.key("python", path, text, json.dumps(modules, sort_keys=True))
         read = lambda: loader().read(file, text, path, name)  # noqa: E731
-    found = cache.get(key)
+    found = caches.declarations.get(key) or caches.models.get(key)
     if found is None:
         found = read()
-        cache.put(key, found)
+        if isinstance(found, ModelSpec):
+            caches.models.put(key, found)
+        else:
+            caches.declarations.put(key, found)
     return found, key
 
 
@@ -297,11 +324,27 @@ def _python_loader(settings: Settings) -> PythonLoader:
 # -- declarations; sqlglot is loaded below, and so only for what is not in the cache
 
 
-def _declare_sql(text: str, path: str, name: TableName) -> Declaration:
+def _declare_sql(text: str, path: str, name: TableName) -> Declaration | ModelSpec:
+    from freshline.declare.clauses import ModelClauses
+    from freshline.declare.model import declare_model
     from freshline.declare.statement import read_statement
     from freshline.declare.tokens import Text
 
-    return _declare(read_statement(Text(text, path)), name)
+    clauses = read_statement(Text(text, path))
+    if not isinstance(clauses, ModelClauses):
+        return _declare(clauses, name)
+    problems = Problems()
+    if clauses.name != name:
+        problems.add("FILE_NAME", _misplaced("model", clauses.name, name, clauses.written_at), clauses.written_at)
+    problems.raise_all()
+    return declare_model(clauses)
+
+
+def _misplaced(kind: str, declared: TableName, name: TableName, at: Location) -> str:
+    return (
+        f"the file is that of {name}, and declares {declared}. Rename the {kind}, or move the file to "
+        f"{'/'.join(declared.parts)}{Path(at.path).suffix}."
+    )
 
 
 def declare_python(root: Path, file: Path, text: str, path: str, name: TableName) -> Declaration:
@@ -319,12 +362,7 @@ def _declare(clauses: object, name: TableName) -> Declaration:
     assert isinstance(clauses, (SourceClauses, TableClauses))
     problems = Problems()
     if clauses.name != name:
-        problems.add(
-            "FILE_NAME",
-            f"the file is that of {name}, and declares {clauses.name}. Rename the table, or move the file to "
-            f"{'/'.join(clauses.name.parts)}{Path(clauses.written_at.path).suffix}.",
-            clauses.written_at,
-        )
+        problems.add("FILE_NAME", _misplaced("table", clauses.name, name, clauses.written_at), clauses.written_at)
     try:
         declaration = declare_source(clauses) if isinstance(clauses, SourceClauses) else declare_table(clauses)
     except DeclarationError as error:
@@ -348,12 +386,18 @@ def _resolve(
 
 def _graph(
     declarations: list[Declaration],
+    models: list[ModelSpec],
     broken: frozenset[TableName],
     settings: Settings,
     environ: Mapping[str, str],
     resolve: Resolve,
     problems: Problems,
+    *,
+    files: DeclarationCache[ModelFile] | None = None,
 ) -> Graph:
+    known = _models(models, declarations, settings, environ, problems, files)
+    broken |= {model.name for model in models if model.name not in known}
+    predicting = {name: model.known for name, model in known.items()}
     beside = [each for declaration in declarations for each in declaration.beside]
     ordered = arrange([*declarations, *beside], broken, problems)
     settled: dict[TableName, Declaration] = {}
@@ -368,7 +412,12 @@ def _graph(
         logs = frozenset(read for read in spec.reads if _is_log(settled[read].spec))
         try:
             versions = {read: settled[read].spec.versions for read in spec.reads}
-            settled[spec.name] = replace(declaration, spec=resolve(declaration, inputs, logs, versions))
+            resolved = resolve(declaration, inputs, logs, versions)
+            if isinstance(resolved.query, SqlQuery) and resolved.query.model_calls:
+                called = check_calls(resolved.query.model_calls, predicting, spec.written_at.path, broken)
+                resolved = replace(resolved, query=replace(resolved.query, models=called))
+                check_kept_models(resolved, problems)
+            settled[spec.name] = replace(declaration, spec=resolved)
             _check_window_times(spec, settled, problems)
             _check_nodes(spec, settled, problems)
         except DeclarationError as error:
@@ -377,7 +426,35 @@ def _graph(
     judged = [settled.get(d.spec.name, d) for d in ordered]
     graph = build_graph(judged, thresholds, problems)
     problems.raise_all()
-    return graph
+    return replace(graph, models=known)
+
+
+def _models(
+    models: list[ModelSpec],
+    declarations: list[Declaration],
+    settings: Settings,
+    environ: Mapping[str, str],
+    problems: Problems,
+    files: DeclarationCache[ModelFile] | None,
+) -> dict[TableName, ModelSpec]:
+    """The models with what their files have, by name; those with errors are left out."""
+    others = {each.spec.name: each.spec for one in declarations for each in (one, *one.beside)}
+    found: dict[TableName, ModelSpec] = {}
+    for model in sorted(models, key=lambda each: (each.name, each.written_at)):
+        other = others.get(model.name) or found.get(model.name)
+        if other is not None:
+            problems.add(
+                "DUPLICATE_NAME",
+                f"{model.name} is also declared in {other.written_at}. Names are equal in any letter case: rename or "
+                "remove one.",
+                model.written_at,
+            )
+        place = Place(settings.root, settings.environment, environ, settings.warehouse, model.at)
+        try:
+            found[model.name] = read_model(model, place, files)
+        except DeclarationError as error:
+            problems.extend(error)
+    return found
 
 
 def _check_window_times(spec: TableSpec, settled: Mapping[TableName, Declaration], problems: Problems) -> None:

@@ -17,9 +17,14 @@ from freshline.declare.as_of_joins import AsOfJoin
 from freshline.declare.closing import Closing, moment
 from freshline.declare.location import Location
 from freshline.declare.names import TableName
+from freshline.declare.onnx_file import Signature
 from freshline.declare.process import Process
 from freshline.declare.rules import declaration_error
 from freshline.errors import DeclarationError
+
+# What Spark calls for `ml_predict`: a function for each model, by the SHA-256 of its file.
+PREDICT_FUNCTION = "freshline_predict_"
+PREDICT_CALL = re.compile(rf"\b{PREDICT_FUNCTION}([0-9a-f]{{64}})\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -57,6 +62,55 @@ class LookupJoin:
     alias: str
     keys: tuple[tuple[str, str], ...]
     outer: bool
+
+
+@dataclass(frozen=True)
+class KnownModel:
+    """A declared model as a query uses it: the file at `path`, and what it takes and gives.
+
+    `keeps_rows` says that rows keep the prediction of the file that was there when they were computed.
+    """
+
+    name: TableName
+    sha256: str
+    path: str
+    signature: Signature
+    keeps_rows: bool
+
+    @property
+    def function(self) -> str:
+        """What Spark calls for it."""
+        return PREDICT_FUNCTION + self.sha256
+
+
+@dataclass(frozen=True)
+class ModelCall:
+    """`ml_predict(m, a, b)` or `model_version_of(m)`.
+
+    `name` is the place of the function's name, and `argument` that of the model's, with the comma behind it. `whole` is
+    the call from its first character to its last.
+    """
+
+    function: str
+    model: TableName
+    name: Span
+    argument: Span
+    whole: Span
+    arguments: int
+    line: int
+
+    @property
+    def predicts(self) -> bool:
+        return self.function == "ml_predict"
+
+    def edits(self, sha256: str) -> list[tuple[int, int, str]]:
+        """What takes the place of parts of the text."""
+        if not self.predicts:
+            return [(self.whole.start, self.whole.end, f"'{sha256}'")]
+        return [
+            (self.name.start, self.name.end, PREDICT_FUNCTION + sha256),
+            (self.argument.start, self.argument.end, " "),
+        ]
 
 
 @dataclass(frozen=True)
@@ -198,6 +252,7 @@ class SqlQuery:
     `closing` has them for one refresh, None for all windows; `ends` and `reach` are as in `LoweredQuery`, `moved` as in
     `Text`. `graph` is the graph function that it reads, in whose place `text` has another query. With `arrived`,
     logs are read with what their rows have beside the declared columns (`freshline.declare.closing`).
+    `models` are those of `model_calls`, once the project is read.
     """
 
     text: str
@@ -219,11 +274,27 @@ class SqlQuery:
     reach: int | None = None
     moved: tuple[tuple[int, int], ...] = ()
     graph: GraphCall | None = None
+    model_calls: tuple[ModelCall, ...] = ()
+    models: tuple[KnownModel, ...] = ()
 
     @property
     def reads(self) -> tuple[TableName, ...]:
         """Every table that is read, each once, in the order of the query."""
         return tuple(dict.fromkeys(reference.name for reference in self.references))
+
+    @property
+    def kept_models(self) -> tuple[KnownModel, ...]:
+        """The models whose predictions rows keep when the file changes."""
+        return tuple(model for model in self.models if model.keeps_rows)
+
+    @property
+    def covered(self) -> tuple[tuple[Span, str], ...]:
+        """Places that only freshline understands, with the text that stands there for a parser."""
+        return (
+            *((span, "0") for span, _ in self.version_calls),
+            *((span, "0") for span, _, _ in self.moments),
+            *cover_models(self.model_calls),
+        )
 
     @property
     def lookups(self) -> frozenset[TableName]:
@@ -261,6 +332,9 @@ class SqlQuery:
         for span, alias in self.version_calls:
             version = (versions or {}).get(alias.lower(), 0)
             edits.append((span.start, span.end, f"CAST({version} AS BIGINT)"))
+        versions_of = {model.name: model.sha256 for model in self.models}
+        for call in self.model_calls:
+            edits += call.edits(versions_of.get(call.model, "0" * 64))
         for span, bound, less in self.moments:
             edits.append((span.start, span.end, moment(self.closing, bound, less)))
         if select_also:
@@ -271,6 +345,11 @@ class SqlQuery:
         for start, end, replacement in sorted(edits, reverse=True):
             text = text[:start] + replacement + text[end:]
         return text
+
+
+def cover_models(calls: Sequence[ModelCall]) -> list[tuple[Span, str]]:
+    """The names of models, which are no columns, and calls that stand for a text."""
+    return [(call.argument, "") if call.predicts else (call.whole, "''") for call in calls]
 
 
 @dataclass(frozen=True)

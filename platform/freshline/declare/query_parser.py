@@ -29,7 +29,16 @@ from freshline.declare.graph_functions import find_graph_call, lower_graph
 from freshline.declare.location import Location
 from freshline.declare.match_recognize import lower_patterns
 from freshline.declare.names import PART, TableName
-from freshline.declare.query import GraphCall, Reference, Span, SqlQuery, WindowTime
+from freshline.declare.query import (
+    PREDICT_FUNCTION,
+    GraphCall,
+    ModelCall,
+    Reference,
+    Span,
+    SqlQuery,
+    WindowTime,
+    cover_models,
+)
 from freshline.declare.rules import Problems, declaration_error
 from freshline.declare.system_time_joins import AsOfTime, SystemTimeJoins, is_name, offset_of
 from freshline.declare.tokens import Kind, Text, Token
@@ -41,6 +50,7 @@ KEPT_TREES = 64
 FILE_FORMATS = frozenset("delta parquet json csv text orc avro xml binaryfile iceberg hudi".split())
 
 _NOT_A_QUERY = (exp.Command, exp.Insert, exp.Update, exp.Delete, exp.Merge, exp.Create, exp.Drop, exp.Into, exp.Block)
+_MODEL_FUNCTIONS = ("ML_PREDICT", "MODEL_VERSION_OF")
 _AS_OF = ("FOR", "SYSTEM_TIME", "AS", "OF")
 _PROCTIME = (*_AS_OF, "PROCTIME", "(", ")")
 _KEYWORDS = frozenset(Spark.Tokenizer.KEYWORDS)
@@ -108,12 +118,12 @@ def parse_late_rows(text: str, path: str, line: int, final: Final) -> SqlQuery |
 
 
 def parse_structure(query: SqlQuery) -> exp.Query:
-    """The tree of a query that was read before; `version_of(d)` stands in it as the number 0.
+    """The tree of a query that was read before; `version_of(d)` stands in it as the number 0, and `ml_predict(m, a)`
+    without its model.
 
     It is the one that `parse_query` looked at, as long as that is kept, so nobody may change it.
     """
-    calls = [*(span for span, _ in query.version_calls), *(span for span, _, _ in query.moments)]
-    return cast(exp.Query, _kept_trees(_covered(query.text, query.removed, calls))[0])
+    return cast(exp.Query, _kept_trees(_covered(query.text, query.removed, query.covered))[0])
 
 
 def parse_sql(text: str) -> exp.Query:
@@ -195,10 +205,10 @@ def span_of(first: exp.Expr, last: exp.Expr | None = None) -> Span:
     return Span(int(first.meta["start"]), int((last or first).meta["end"]) + 1)
 
 
-def _covered(text: str, removed: Sequence[Span], calls: Sequence[Span]) -> str:
+def _covered(text: str, removed: Sequence[Span], instead: Sequence[tuple[Span, str]]) -> str:
     """The text for sqlglot: text that it would not understand is covered by as many characters."""
     covers = [(span.start, " " * (span.end - span.start)) for span in removed]
-    covers += [(span.start, "0".ljust(span.end - span.start)) for span in calls]
+    covers += [(span.start, cover.ljust(span.end - span.start)) for span, cover in instead]
     for start, cover in covers:
         text = text[:start] + cover + text[start + len(cover) :]
     return text
@@ -236,8 +246,9 @@ class _Parser:
         self._check_words()
         proctimes, times = self._system_times()
         removed = [*proctimes, *(time.span for time in times)]
-        calls, moments = self._version_calls(), self._moments()
-        covered = [*(call.span for call in calls), *(span for span, _, _ in moments)]
+        calls, moments, model_calls = self._version_calls(), self._moments(), self._model_calls()
+        covered = [(span, "0") for span in (*(call.span for call in calls), *(span for span, _, _ in moments))]
+        covered += cover_models(model_calls)
         tree = self._tree(_covered(self.text.text, removed, covered))
         self._check_kind(tree)
         references = self._references(tree, proctimes, [time.span for time in times])
@@ -264,6 +275,7 @@ class _Parser:
             window_times=self._window_times(references),
             as_of_joins=as_of_joins,
             moments=moments,
+            model_calls=model_calls,
             arrived=self.lowered.late is not None,
             ends=self.lowered.ends,
             reach=self.lowered.reach,
@@ -275,6 +287,12 @@ class _Parser:
         if self.graph is None:
             return None
         edges = parse_query(self.graph.edges, self.text.path, self.graph.line)
+        if edges.model_calls:
+            raise declaration_error(
+                "MODEL",
+                "the edges of a graph function ask a model. Declare them as a table, and read that.",
+                Location(self.text.path, edges.model_calls[0].line),
+            )
         return find_graph_call(self.graph, tree, edges, self.text)
 
     def _moments(self) -> tuple[tuple[Span, str, int], ...]:
@@ -360,6 +378,73 @@ class _Parser:
                 )
             calls.append(_VersionCall(Span(token.start, self.tokens[index + 3].end), argument.value))
         return calls
+
+    def _model_calls(self) -> tuple[ModelCall, ...]:
+        """Where a model is asked: ml_predict(m, a, b) and model_version_of(m)."""
+        calls: list[ModelCall] = []
+        for index, token in enumerate(self.tokens):
+            if token.value.lower().startswith(PREDICT_FUNCTION) and self._words(index + 1, 1) == ("(",):
+                raise declaration_error(
+                    "QUERY_FUNCTION",
+                    f"{token.value}(..) is for freshline alone. Write ml_predict(model, ..).",
+                    self.text.at(token.start),
+                )
+            if token.word in _MODEL_FUNCTIONS and self._words(index + 1, 1) == ("(",):
+                calls.append(self._model_call(index))
+        return tuple(calls)
+
+    def _model_call(self, index: int) -> ModelCall:
+        token, name, place = self.tokens[index], list[str](), index + 2
+        while place < len(self.tokens) and is_name(self.tokens[place]):
+            name.append(self.tokens[place].value)
+            place += 1
+            if self._words(place, 1) != (".",):
+                break
+            place += 1
+        after = self._words(place, 1)
+        expected = (",", ")") if token.word == "ML_PREDICT" else (")",)
+        last = self._closing(index + 1)
+        if not 1 <= len(name) <= 2 or not after or after[0] not in expected or last is None:
+            example = "ml_predict(model, a, b)" if token.word == "ML_PREDICT" else "model_version_of(model)"
+            raise declaration_error(
+                "MODEL",
+                f"{token.value}(..) begins with the name of a declared model, without quotes. Write it as {example}.",
+                self.text.at(token.start),
+            )
+        commas = self._commas(index + 1, last)
+        end = self.tokens[place].end if after[0] == "," else self.tokens[place].start
+        return ModelCall(
+            function=token.word.lower(),
+            model=self._model_name(name, token),
+            name=Span(token.start, token.end),
+            argument=Span(self.tokens[index + 2].start, end),
+            whole=Span(token.start, self.tokens[last].end),
+            arguments=commas,
+            line=self.text.line(token.start),
+        )
+
+    def _model_name(self, parts: Sequence[str], token: Token) -> TableName:
+        try:
+            return TableName.parse(".".join(parts))
+        except ValueError as error:
+            raise declaration_error("NAME", str(error), self.text.at(token.start)) from error
+
+    def _closing(self, opening: int) -> int | None:
+        """The place of the parenthesis that closes one; None where there is none."""
+        depth = 0
+        for index in range(opening, len(self.tokens)):
+            depth += (self.tokens[index].word == "(") - (self.tokens[index].word == ")")
+            if depth == 0:
+                return index
+        return None
+
+    def _commas(self, opening: int, closing: int) -> int:
+        """How many commas separate the arguments of a call."""
+        depth, found = 0, 0
+        for token in self.tokens[opening + 1 : closing]:
+            depth += (token.word in ("(", "[")) - (token.word in (")", "]"))
+            found += depth == 0 and token.word == ","
+        return found
 
     def _tree(self, text: str) -> exp.Expr:
         try:

@@ -13,7 +13,7 @@ from freshline.errors import DeclarationError, DeclarationErrors
 RULES: dict[str, str] = {
     "SEVERAL": "Several declarations break rules; each is listed with its own code.",
     "FILE": "A declaration file is readable and UTF-8, and lies in the folder of declarations or one folder below it.",
-    "SYNTAX": "A declaration must follow the grammar of CREATE MATERIALIZED TABLE or CREATE SOURCE.",
+    "SYNTAX": "A declaration must follow the grammar of CREATE MATERIALIZED TABLE, CREATE SOURCE or CREATE MODEL.",
     "NO_DECLARATION": "A file in the folder of declarations must declare one table or source.",
     "TWO_DECLARATIONS": "A file declares exactly one table or source.",
     "NAME": "A name is `name` or `namespace.name`, of letters, digits and underscores, up to 128 each.",
@@ -64,6 +64,7 @@ RULES: dict[str, str] = {
     "SIDE_OUTPUT": "A side output is a declared one, of rows that are neither folded, looked up nor final.",
     "PROCESS_ORDER": "The rows of a key come in an order of columns of the input, the time first where timers are set.",
     "PROCESS_CLOCK": "A class of freshline.process asks no clock: its timers are times of events.",
+    "MODEL": "A model is an ONNX file that is there, and ml_predict gives it one value for each of its inputs.",
     "DUPLICATE_ALIAS": "Inputs of one FROM have different aliases.",
     "LOOKUP": "A lookup join is an INNER or LEFT JOIN on equalities with columns of the dimension.",
     "DELTA_JOIN": "A join that is to be kept up by its changes has changes that can be followed.",

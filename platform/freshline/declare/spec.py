@@ -306,7 +306,15 @@ class TableSpec:
             # Where the first partition begins decides what is missing, not what the rows of one are.
             *([] if times is None else [(times.unit, times.time_zone)]),
             *([] if self.final is None else [("final", self.final.lateness_seconds)]),
+            *self._model_meaning,
         )
+
+    @property
+    def _model_meaning(self) -> list[object]:
+        """The models of the query: their files, but for those of which rows keep the prediction."""
+        models = self.query.models if isinstance(self.query, SqlQuery) else ()
+        facts = sorted([str(m.name).lower(), "" if m.keeps_rows else m.sha256] for m in models)
+        return [("models", facts)] if facts else []
 
 
 Spec = SourceSpec | TableSpec

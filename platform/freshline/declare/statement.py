@@ -1,4 +1,4 @@
-"""The header of a declaration: CREATE MATERIALIZED TABLE and CREATE SOURCE.
+"""The header of a declaration: CREATE MATERIALIZED TABLE, CREATE SOURCE and CREATE MODEL.
 
 The header is read here, word by word; the query behind AS is cut out as it was written and read by
 `query_parser`. A clause that the grammar knows and this version does not have is refused with a sentence,
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from freshline.declare.clauses import QueryText, SourceClauses, TableClauses
+from freshline.declare.clauses import ModelClauses, QueryText, SourceClauses, TableClauses
 from freshline.declare.closing import Final
 from freshline.declare.column_types import normalise_type
 from freshline.declare.freshness import Freshness, parse_seconds
@@ -22,6 +22,7 @@ from freshline.errors import DeclarationError
 
 TABLE_CLAUSES = ("COMMENT", "PARTITIONED", "CLUSTER", "WITH", "FRESHNESS", "REFRESH_MODE", "EMIT", "SIDE", "AS")
 SOURCE_CLAUSES = ("COMMENT", "WITH", "FRESHNESS")
+MODEL_CLAUSES = ("COMMENT", "WITH")
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class ColumnList:
     constraints: tuple[Written[Constraint], ...]
 
 
-def read_statement(text: Text) -> TableClauses | SourceClauses:
+def read_statement(text: Text) -> TableClauses | SourceClauses | ModelClauses:
     """The one declaration of a SQL file.
 
     Raises DeclarationError, or DeclarationErrors with all that can be told at once.
@@ -92,7 +93,7 @@ class _Header:
         self._freshness: Written[Freshness | Downstream] | None = None
         self._options: dict[str, Written[str]] = {}
 
-    def read(self) -> TableClauses | SourceClauses:
+    def read(self) -> TableClauses | SourceClauses | ModelClauses:
         try:
             clauses = self._statement()
         except DeclarationError as error:
@@ -102,7 +103,7 @@ class _Header:
         self.problems.raise_all()
         return clauses
 
-    def _statement(self) -> TableClauses | SourceClauses:
+    def _statement(self) -> TableClauses | SourceClauses | ModelClauses:
         tokens = self.tokens
         at = tokens.here
         if not tokens.accept("CREATE"):
@@ -114,8 +115,10 @@ class _Header:
         tokens.accept("OR", "ALTER")
         if tokens.accept("SOURCE"):
             return self._source(at)
+        if tokens.accept("MODEL"):
+            return self._model(at)
         if not tokens.accept("MATERIALIZED", "TABLE"):
-            raise tokens.refuse("MATERIALIZED TABLE or SOURCE is expected")
+            raise tokens.refuse("MATERIALIZED TABLE, SOURCE or MODEL is expected")
         return self._table(at)
 
     # -- tables
@@ -336,7 +339,19 @@ class _Header:
             self.problems.add("COLUMN_TYPE", f"column {column}: {error}", at)
             return None
 
-    # -- both
+    # -- models
+
+    def _model(self, at: Location) -> ModelClauses:
+        tokens = self.tokens
+        self._refuse_if_not_exists()
+        name = tokens.table_name()
+        while tokens.token is not None:
+            if tokens.word() in ("FRESHNESS", "WATERMARK", "CONSTRAINT"):
+                raise tokens.refuse(f"one of {', '.join(MODEL_CLAUSES)} is expected")
+            self._common_clause(MODEL_CLAUSES)
+        return ModelClauses(name, at, self._comment, self._options)
+
+    # -- all
 
     def _constraint(self) -> bool:
         """Read PRIMARY KEY, WATERMARK and CONSTRAINT .. EXPECT, refuse others; False where a column stands."""

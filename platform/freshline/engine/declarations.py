@@ -114,7 +114,20 @@ class Declarations:
         if any(isinstance(table.query, PythonQuery) for table in self._graph.tables):
             # Tables in Python may import any module of the project.
             files.update(_files(self._settings.root, (".py",)))
+        files.update(_known(Path(model.path)) for model in self._graph.models.values())
+        if self._error is not None:
+            # The file of a model that is not in force yet may be what was missing.
+            files.update(_files(self._settings.root, (".onnx",)))
         return frozenset(files)
+
+
+def _known(file: Path) -> tuple[str, int, int]:
+    """What is known of one file, whether it is there or not."""
+    try:
+        status = file.stat()
+    except OSError:
+        return str(file), 0, -1
+    return str(file), status.st_mtime_ns, status.st_size
 
 
 def _files(folder: Path, suffixes: tuple[str, ...]) -> Iterator[tuple[str, int, int]]:

@@ -12,6 +12,7 @@ from freshline.declare.closing import Closing
 from freshline.declare.query import PythonQuery, SqlQuery
 from freshline.errors import IncrementalError
 from freshline.plan.changes import ChangeKind
+from freshline.plan.models import changed_models
 from freshline.plan.partition import Interval
 from freshline.plan.result import Strategy
 from freshline.plan.step import (
@@ -141,6 +142,9 @@ def _whole(situation: Situation) -> Full | AdoptDefinition | None:
         return AdoptDefinition(request.start, Reason("STARTED", situation.redefined))
     if situation.foreign_write:
         return Full(Reason("FOREIGN_WRITE"))
+    models = changed_models(spec, receipt) if changed else ""
+    if models:
+        return Full(Reason("MODEL_CHANGED", models))
     redefined = changed or bool(situation.redefined)
     return Full(Reason("DEFINITION_CHANGED", situation.redefined)) if redefined else None
 

@@ -10,7 +10,7 @@ comes from the arguments.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -26,6 +26,8 @@ from freshline.query.functions import is_aggregate, name_of
 from freshline.query.query import Query
 
 FORMAT = 1
+# Stands for the SHA-256 of whichever file a model has.
+_ANY_FILE = "0" * 64
 # They make several rows of one.
 _GENERATORS = frozenset(
     {"explode", "explode_outer", "posexplode", "posexplode_outer", "inline", "inline_outer", "stack"}
@@ -58,7 +60,8 @@ class Definition:
     """What a table's fingerprint stands for.
 
     `query` is SQL, None for a table in Python. `arrival`: rows of the past cannot be computed again as they were.
-    `rest` is whatever else counts, as a text.
+    `rest` is whatever else counts, as a text. `models` are the files of models, by SHA-256, that all rows follow;
+    neither `query` nor `rest` has them.
     """
 
     fingerprint: str
@@ -68,6 +71,7 @@ class Definition:
     partitioned_by: tuple[str, ...]
     arrival: bool
     rest: str
+    models: Mapping[str, str] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """The object that is kept beside the tables."""
@@ -80,6 +84,7 @@ class Definition:
             "partitioned_by": list(self.partitioned_by),
             "arrival": self.arrival,
             "rest": self.rest,
+            **({"models": dict(self.models)} if self.models else {}),
         }
 
     @classmethod
@@ -98,17 +103,24 @@ class Definition:
             tuple(value["partitioned_by"]),
             bool(value["arrival"]),
             value["rest"],
+            dict(value.get("models", {})),
         )
 
 
 def definition_of(spec: TableSpec) -> Definition:
     """What the declaration of a table means."""
+    fingerprint, models = spec.fingerprint, dict[str, str]()
+    if isinstance(spec.query, SqlQuery) and spec.query.models:
+        models = {str(m.name).lower(): m.sha256 for m in spec.query.models if not m.keeps_rows}
+        alike = tuple(replace(model, sha256=_ANY_FILE) for model in spec.query.models)
+        spec = replace(spec, query=replace(spec.query, models=alike))
     query, merge = spec.query, spec.merge
     calls = [alias for _, alias in query.version_calls] if isinstance(query, SqlQuery) else []
     graph = query.graph if isinstance(query, SqlQuery) else None
     numbers = () if graph is None else ((graph.function.name, graph.tolerance, graph.rounds),)
+    asked = [str(call.model).lower() for call in query.model_calls] if isinstance(query, SqlQuery) else []
     return Definition(
-        fingerprint=spec.fingerprint,
+        fingerprint=fingerprint,
         query=query.render() if isinstance(query, SqlQuery) else None,
         columns=tuple(column.lower() for column in spec.columns or ()),
         primary_key=tuple(column.lower() for column in spec.primary_key),
@@ -120,7 +132,8 @@ def definition_of(spec: TableSpec) -> Definition:
             merge is not None
             and (merge.is_by_arrival or merge.depends_on_refreshes or merge.upstream_deletes == "ignore")
         ),
-        rest=repr((_rest(spec), sorted(map(str, spec.lookups)), calls, *numbers)),
+        rest=repr((_rest(spec), sorted(map(str, spec.lookups)), calls, *numbers, *([asked] if asked else []))),
+        models=models,
     )
 
 
@@ -156,6 +169,12 @@ def classify_change(before: Definition | None, after: Definition) -> DefinitionC
         broken.append(other)
     new = [column for column in after.columns if column not in before.columns]
     about = tuple(f"new column {column}" for column in new)
+    files = tuple(
+        f"model {name} has another file"
+        for name in sorted(after.models)
+        if before.models.get(name) != after.models[name]
+    )
+    about = (*files, *about)
     if not broken and after.arrival:
         broken.append("rows of the past follow from when they arrived, and cannot be computed again as they were")
     if broken:

@@ -19,6 +19,7 @@ from freshline.declare.spec import SourceSpec, TableSpec
 from freshline.plan.changes import ChangeKind, Changes
 from freshline.plan.choose import Candidates, find_candidates
 from freshline.plan.event_time import EventTimeFacts, event_time_facts, is_over_event_time
+from freshline.plan.models import model_key, models_of, models_text
 from freshline.plan.near import NearRead, near_reads
 from freshline.plan.position import TablePosition
 from freshline.plan.receipt import Receipt
@@ -74,11 +75,15 @@ class Case:
 
 @dataclass(frozen=True)
 class Explanation:
-    """How a table is kept up, case by case. `event_time` is None where nothing follows from times of events."""
+    """How a table is kept up, case by case. `event_time` is None where nothing follows from times of events.
+
+    `models` are those that its query asks, with their versions.
+    """
 
     table: TableName
     cases: tuple[Case, ...]
     event_time: EventTimeFacts | None = None
+    models: str = ""
 
     @property
     def strategies(self) -> frozenset[str]:
@@ -87,11 +92,13 @@ class Explanation:
 
     def as_json(self) -> dict[str, Any]:
         """The object that `freshline explain --json` prints."""
-        facts = {} if self.event_time is None else {"event_time": self.event_time.as_json()}
+        facts: dict[str, Any] = {} if self.event_time is None else {"event_time": self.event_time.as_json()}
+        if self.models:
+            facts["models"] = self.models
         return {"table": str(self.table), "cases": [case.as_json() for case in self.cases], **facts}
 
     def __str__(self) -> str:
-        lines = [str(self.table)]
+        lines = [str(self.table), *([f"  models: {self.models}"] if self.models else [])]
         for case in self.cases:
             others = f" (or {', '.join(case.others)})" if case.others else ""
             lines.append(f"  {case.change}: {case.strategy}{others}")
@@ -126,7 +133,7 @@ def explain_table(
     if spec.lookups:
         lookups = dict.fromkeys(sorted(spec.lookups, key=str), ChangeKind.MUTATE)
         cases.append(_case(spec, columns, f"any change of {_names(lookups)}", lookups, types))
-    return Explanation(spec.name, tuple(cases))
+    return Explanation(spec.name, tuple(cases), models=models_text(spec))
 
 
 def with_event_time(
@@ -151,7 +158,8 @@ def find_case(
 ) -> Candidates:
     """What could be done after these changes; the other inputs stand still."""
     promise = spec.query.promise if isinstance(spec.query, PythonQuery) else ""
-    receipt = Receipt(spec.name, spec.fingerprint, 1, 1, "", "", "", None, {}, 0, 0, "", promise=promise)
+    models = {model_key(model): (model.sha256,) for model in models_of(spec)}
+    receipt = Receipt(spec.name, spec.fingerprint, 1, 1, "", "", "", None, {}, 0, 0, "", promise=promise, models=models)
     changes = {
         name: Changes(name, BEFORE, AFTER, kinds.get(name, ChangeKind.NOTHING), change_feed=True) for name in spec.reads
     }

@@ -65,6 +65,7 @@ class Receipt:
     FINAL has the rows of windows, and with WHEN that of the refresh, None where it has none or no windows. `promise` is
     the promise of a function in Python that was tried on its rows, empty for none. `timers_until` is the watermark up
     to which a class of `freshline.process` has had its timers, None where it has none or there was no watermark.
+    `models` are the files of models that rows may follow, by SHA-256, the newest last.
     """
 
     table: TableName
@@ -100,6 +101,7 @@ class Receipt:
     closed_until: datetime | None = None
     promise: str = ""
     timers_until: datetime | None = None
+    models: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def watermark_read(self) -> datetime | None:

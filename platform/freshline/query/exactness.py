@@ -21,6 +21,7 @@ from functools import lru_cache
 from sqlglot import exp
 from sqlglot.dialects.spark import Spark
 
+from freshline.declare.query import PREDICT_FUNCTION
 from freshline.query.functions import AGGREGATES, is_aggregate, name_of
 from freshline.query.reason import Reason
 from freshline.query.resolved import KEPT_TREES, Lifted, LiftedQuery, ResolvedQuery, lift
@@ -318,6 +319,9 @@ class Exactness:
         if is_aggregate(node):
             kind, orderless = _aggregated(node, parts)
             return Value(kind, exact and orderless and place.groups)
+        if name_of(node).startswith(PREDICT_FUNCTION):
+            # Another processor may round it in another way.
+            return UNKNOWN
         if isinstance(node, exp.Case | exp.If | exp.Nullif):
             chosen = _branches(node)
             given = [part.kind for child, part in zip(children, parts, strict=True) if any(child is b for b in chosen)]

@@ -29,6 +29,7 @@ CODES: dict[str, str] = {
     "REQUESTED": "a full refresh or these partitions were requested",
     "NO_RECEIPT": "the table has no version yet, or its newest receipt is no longer in its log",
     "DEFINITION_CHANGED": "the declaration differs from the one in the newest receipt",
+    "MODEL_CHANGED": "the file of a model that the query asks is another one than in the newest receipt",
     "STARTED": "the changed declaration applies from here on, and older rows stay as they are",
     "FOREIGN_WRITE": "another writer changed the table, and a full refresh repairs it",
     "SOURCE_REPLACED": "an input is another table than before, or was rolled back",

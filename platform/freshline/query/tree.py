@@ -15,6 +15,7 @@ from sqlglot import exp
 from sqlglot.dialects.spark import Spark
 from sqlglot.generators.spark import SparkGenerator
 
+from freshline.declare.query import PREDICT_CALL
 from freshline.query.reason import Reason
 
 # By relation and column, in lower case: the type as Spark SQL spells it.
@@ -98,6 +99,7 @@ def sql(node: exp.Expr, *, copy: bool = True) -> str:
 def fragment(node: exp.Expr) -> str:
     """The node as a text short enough for a reason, without the names that are given here."""
     text = re.sub(r" AS `freshline_a\d+`|`freshline_a\d+`\.| AS `_col_\d+`|`", "", sql(node))
+    text = PREDICT_CALL.sub("ml_predict", text)
     return text if len(text) <= 60 else text[:57] + "..."
 
 

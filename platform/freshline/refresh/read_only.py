@@ -37,6 +37,7 @@ from freshline.declare.match_recognize import MATCH_FUNCTION
 from freshline.declare.rules import nearest
 from freshline.errors import ForbiddenQueryError
 from freshline.refresh.matching import provide_matching
+from freshline.refresh.predicting import is_predicting, provide_predicting
 
 _CATALYST = "org.apache.spark.sql.catalyst."
 # What the parser makes of a query, by the last part of its class. Under a name stand its fields that Spark leaves out
@@ -195,6 +196,7 @@ def _provide(spark: SparkSession, text: str) -> None:
     # What the analysis renders has its functions in upper case.
     if MATCH_FUNCTION in text.lower():
         provide_matching(spark)
+    provide_predicting(spark, text)
 
 
 def _require_reads(reading: Reading, views: Collection[str]) -> None:
@@ -350,7 +352,7 @@ def _joined(printed: str) -> str:
 
 def _check_function(name: str, allowed: Collection[str]) -> None:
     lowered = name.lower()
-    if lowered in allowed:
+    if lowered in allowed or (allowed is LOWERED_FUNCTIONS and is_predicting(lowered)):
         return
     why = REFUSED_FUNCTIONS.get(lowered)
     if why is not None:
@@ -383,8 +385,12 @@ def inspect(rows: DataFrame, views: Collection[str]) -> None:
         is_leaf = not node.children and not node.name.startswith(f"{_CATALYST}expressions.")
         if is_leaf and node.kind not in _LEAVES and not _is_view(node, views):
             raise ForbiddenQueryError(f"Spark reads {node.words}, which is no declared table. {_ADVICE}")
-        if _RUNS_CODE.search(node.kind) and node.facts.get("name") != MATCH_FUNCTION:
+        if _RUNS_CODE.search(node.kind) and not _is_ours(str(node.facts.get("name"))):
             raise ForbiddenQueryError(f"Spark finds {node.words} in it, which runs code. {_ADVICE}")
+
+
+def _is_ours(function: str) -> bool:
+    return function == MATCH_FUNCTION or is_predicting(function)
 
 
 def _is_view(node: Node, views: Collection[str]) -> bool:

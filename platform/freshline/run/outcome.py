@@ -18,6 +18,7 @@ from freshline.commit.write import (
 from freshline.declare.query import PythonQuery
 from freshline.declare.spec import TableSpec
 from freshline.plan.history import inputs_short_after
+from freshline.plan.models import models_after
 from freshline.plan.partition import Span, settle_spans
 from freshline.plan.price import Price
 from freshline.plan.receipt import Receipt
@@ -137,6 +138,7 @@ def receipt_of(attempt: Attempt, work: Work, step: Step, seconds: float, backfil
         closed_until=until if spec.closes_windows or spec.is_triggered else None,
         promise=_promise(spec, previous, work),
         timers_until=until if spec.has_timers else None,
+        models=models_after(spec, previous, whole=work.strategy == Strategy.FULL, adds=work.strategy != Strategy.NOOP),
     )
 
 

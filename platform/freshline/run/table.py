@@ -111,6 +111,7 @@ def _attempt(refresh: Refresh, decision: Decision, again: PlanAgainError) -> Ite
     runtime, pins, newest = refresh.runtime, decision.pins, decision.newest
     spec = refresh.spec.at_closing(decision.closing)
     path = runtime.warehouse.path(spec.name)
+    runtime.keep_models(spec)
     limited = Limited(refresh.cancellation, decision.budget)
     try:
         with (

@@ -104,6 +104,7 @@ def read_union(
     if isinstance(spec, SourceSpec):
         stored = read_log(spark, pinned).where(F.col(SEQ) <= (token.log.seq or 0))
         return UnionRead(declared_columns(_together(stored, tail), pinned, arrival=False), token)
+    runtime.keep_models(spec)
     return UnionRead(_folded(runtime, spark, spec, pinned, tail, token), token)
 
 

@@ -33,9 +33,10 @@ from freshline.declare.closing import Closing
 from freshline.declare.names import TableName
 from freshline.declare.query import GraphFunction, PythonQuery, SqlQuery
 from freshline.declare.spec import TableSpec
-from freshline.errors import PartitionError, RefreshError, RequestError
+from freshline.errors import ModelError, PartitionError, RefreshError, RequestError
 from freshline.merges.one_row import ORDER
 from freshline.plan.changes import ChangeKind, Changes
+from freshline.plan.models import at_models, is_mixed
 from freshline.plan.partition import Interval, partition_name
 from freshline.plan.position import Position, TablePosition
 from freshline.plan.receipt import Receipt
@@ -154,6 +155,8 @@ def _verify(
             return Verification(name, False, 0, 0, 0, None, 0.0, error="NO_VERSION: the table has no version yet")
         if spec.follows_watermark:
             spec = spec.at_closing(Closing.between(None, newest.receipt.watermark_read))
+        # Of rows that keep their prediction: as the newest of them were computed.
+        spec = at_models(spec, newest.receipt)
         try:
             read = [path, *(runtime.warehouse.location(runtime.graph.spec(each)) for each in spec.reads)]
             with (
@@ -226,6 +229,10 @@ def _expected(
         return _Expected(None, detail="the declaration changed since this version")
     if receipt.valid_from_seq is not None:
         return _Expected(None, detail="rows from before the start of the declaration follow an earlier one")
+    try:
+        runtime.keep_models(spec)
+    except ModelError as error:
+        return _Expected(None, detail=error.message)
     query = spec.query
     if isinstance(query, SqlQuery):
         volatile = read_query(query).volatile
@@ -262,6 +269,8 @@ def _replay_arrival(runtime: Runtime, spark: SparkSession, spec: TableSpec, rece
         return _replay_triggers(runtime, spark, spec, receipt)
     if spec.lookups:
         return _replay_lookups(runtime, spark, spec, receipt)
+    if is_mixed(receipt):
+        return _replay_models(runtime, spark, spec, receipt)
     if spec.merge is not None and spec.merge.depends_on_refreshes:
         return _replay_late(runtime, spark, spec, receipt)
     if spec.merge is not None and spec.merge.upstream_deletes == "ignore":
@@ -333,6 +342,7 @@ def _replay_lookups(runtime: Runtime, spark: SparkSession, spec: TableSpec, rece
             previous = item
             continue
         try:
+            spec = _asking(runtime, spec, item)
             if item.strategy == "partition":
                 assert rows is not None
                 changed = {
@@ -388,6 +398,32 @@ def _replay_triggers(runtime: Runtime, spark: SparkSession, spec: TableSpec, rec
         return _Expected(rows)
     total = count_rows(runtime.warehouse.path(spec.name)) or 0
     return _Expected(rows, max(1, total - rows.count()), "some versions are gone")
+
+
+def _asking(runtime: Runtime, spec: TableSpec, item: Receipt) -> TableSpec:
+    """The table as a refresh computed it, with the models that it asked. Raises ModelError."""
+    asked = at_models(spec, item)
+    runtime.keep_models(asked)
+    return asked
+
+
+def _replay_models(runtime: Runtime, spark: SparkSession, spec: TableSpec, receipt: Receipt) -> _Expected:
+    """The rows of the last refresh at which all followed one file of each model, and what each one since has added."""
+    chain = _chain(runtime, spec, receipt)
+    alike = [number for number, item in enumerate(chain) if not is_mixed(item)]
+    if not alike:
+        return _Expected(None, detail="the receipts of rows that keep an earlier model are gone")
+    rows: DataFrame | None = None
+    previous: Receipt | None = None
+    for item in chain[alike[-1] :]:
+        if rows is None or item.strategy == "append":
+            try:
+                added = _replayed(runtime, spark, _asking(runtime, spec, item), item, previous)
+            except RefreshError as error:
+                return _Expected(None, detail=error.message)
+            rows = added if rows is None else rows.unionByName(added)
+        previous = item
+    return _Expected(rows)
 
 
 def _replayed(

@@ -226,6 +226,22 @@ class Lab:
         given = {"connector": "kafka", "format": "json", "topic": topic, "bootstrap.servers": servers}
         return self._declare_source(name, columns, primary_key, {**given, **written})
 
+    def model(self, name: str, content: bytes, **options: str) -> Path:
+        """Write the file of a model and declare it; one that is there is replaced. The file is returned.
+
+        `options` are those of the declaration, with `_` for `-`: `on_change="new-rows"`. The module
+        `freshline.testing.models` makes small files.
+        """
+        file = self._folder.joinpath("models", *TableName.parse(name).parts).with_suffix(".onnx")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        partial = file.with_name(f".{uuid4().hex}")
+        partial.write_bytes(content)
+        partial.replace(file)
+        given = {"path": str(file.relative_to(self._folder)), **{k.replace("_", "-"): v for k, v in options.items()}}
+        pairs = ", ".join(f"{_text(option)} = {_text(value)}" for option, value in given.items())
+        self.declare(f"CREATE MODEL {name} WITH ({pairs})")
+        return file
+
     def _declare_source(
         self, name: str, columns: str, primary_key: Sequence[str], options: Mapping[str, str]
     ) -> TableName:

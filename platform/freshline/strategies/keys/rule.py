@@ -9,6 +9,7 @@ from freshline.declare.process import Process
 from freshline.declare.query import PythonQuery
 from freshline.declare.spec import DeltaJoin, TableSpec
 from freshline.plan.changes import ChangeKind
+from freshline.plan.models import has_rows_of_other_models
 from freshline.plan.result import Strategy
 from freshline.plan.step import Situation, Step
 from freshline.plan.strategy import RefreshStrategy
@@ -141,6 +142,8 @@ def _refresh(situation: Situation) -> RefreshKeys | Reason:
     if spec.lookups:
         # A row keeps the dimension that it met, so it cannot be computed again from what is there now.
         return Reason("UNSUPPORTED", "updates or deletes below a lookup join")
+    if has_rows_of_other_models(spec, receipt):
+        return Reason("UNSUPPORTED", "rows keep the prediction of an earlier model, and cannot be computed again")
     if receipt.has_partition_positions:
         return Reason("UNSUPPORTED", "partitions were refreshed apart from the rest")
     if spec.delta_join is DeltaJoin.NONE:

@@ -36,6 +36,10 @@ def replace_named(attempt: Attempt, step: ReplaceNamedPartitions) -> Work:
             "a table with a merge type, with retries of lookups, or written in Python, is refreshed as a whole",
             where=str(spec.name),
         )
+    if spec.query.kept_models:
+        raise PartitionError(
+            "a table whose rows keep the prediction of an earlier model is refreshed as a whole", where=str(spec.name)
+        )
     schema = attempt.stored().schema
     named = [read_partition(spark, spec, schema, partition) for partition in step.partitions]
     origin = origin_of(spec)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from freshline.declare.names import TableName
 from freshline.declare.query import SqlQuery
 from freshline.declare.spec import TableSpec
+from freshline.plan.models import has_rows_of_other_models
 from freshline.plan.result import Strategy
 from freshline.plan.step import Situation, Step
 from freshline.plan.strategy import RefreshStrategy
@@ -49,6 +50,8 @@ class PartitionStrategy(RefreshStrategy):
         assert receipt is not None
         if receipt.valid_from_seq is not None:
             return Reason("UNSUPPORTED", "rows of an earlier declaration are kept, and a partition may have such")
+        if has_rows_of_other_models(spec, receipt):
+            return Reason("UNSUPPORTED", "rows keep the prediction of an earlier model, and cannot be computed again")
         if spec.lookups:
             return Reason("UNSUPPORTED", "partitions of a lookup join are computed only where they are named")
         origin = find_origin(situation.query, spec.partitioned_by)

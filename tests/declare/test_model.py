@@ -1,0 +1,141 @@
+"""CREATE MODEL and the calls of models, as far as declarations are judged; a file that changes is another table."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from freshline.declare.graph import Graph
+from freshline.declare.names import TableName
+from freshline.declare.project import read_project, read_settings
+from freshline.errors import DeclarationError
+from freshline.plan.definition import ChangeClass, classify_change, definition_of
+from freshline.testing.models import linear_model
+
+TRIP = "CREATE SOURCE trip (id BIGINT, miles DOUBLE, wind INT, at TIMESTAMP) WITH ('connector' = 'delta', 'path' = 'x')"
+TABLE = "CREATE MATERIALIZED TABLE t{} FRESHNESS = INTERVAL '5' MINUTE AS\nSELECT id, {} AS p FROM trip"
+
+
+class Project:
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        (root / "assets").mkdir()
+        (root / "pyproject.toml").write_text("[tool.freshline]\n")
+        (root / "delay.onnx").write_bytes(linear_model([2.0, 0.5], 1.0))
+        self.declare("trip", TRIP)
+        self.declare("delay", "CREATE MODEL delay WITH ('path' = 'delay.onnx')")
+
+    def declare(self, name: str, text: str) -> None:
+        (self.root / "assets" / f"{name}.sql").write_text(text)
+
+    def read(self) -> Graph:
+        return read_project(replace(read_settings(self.root, {}), state=self.root / "state"), {})
+
+    def refusal(self, name: str, text: str) -> str:
+        self.declare(name, text)
+        with pytest.raises(DeclarationError) as raised:
+            self.read()
+        (self.root / "assets" / f"{name}.sql").unlink()
+        return str(raised.value)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return Project(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (
+            "ml_predict(delay, miles)",
+            "t.sql:2: ml_predict(delay, ..) is given 1 values of a row, and the model takes 2",
+        ),
+        ("ml_predict(delay)", "is given 0 values"),
+        ("ml_predict('delay', miles, wind)", "t.sql:2: ml_predict(..) begins with the name of a declared model"),
+        ("ml_predict(a.b.c, miles, wind)", "begins with the name of a declared model"),
+        ("ml_predict(dealy, miles, wind)", "ml_predict names dealy, which is no declared model. Did you mean delay?"),
+        ("ml_predict(delay, miles, gust)", "gust"),
+        ("model_version_of(delay, 1)", "Write it as model_version_of(model)"),
+        ("freshline_predict_00(miles)", "is for freshline alone"),
+    ],
+)
+def test_a_call_that_does_not_fit_is_told_at_its_line(project: Project, call: str, said: str) -> None:
+    assert said in project.refusal("t", TABLE.format("", call))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("'path' = 'pickled.onnx'", "other.sql:2: model other: {root}/pickled.onnx is a pickle, which runs code"),
+        ("'path' = 'assets'", "Is a directory"),
+        ("'path' = '/dev/null'", "is no file"),
+        ("'path' = 'gone.onnx'", "gone.onnx cannot be read: No such file"),
+        ("'path' = '${env:NOBODY}/a.onnx'", "there is no environment variable NOBODY"),
+        ("'on-change' = 'new-rows'", "a model needs WITH ('path' = '..onnx')"),
+        ("'path' = 'delay.onnx', 'on-change' = 'never'", "Accepted is recompute"),
+        ("'path' = 'delay.onnx', 'on-chance' = 'recompute'", "Did you mean on-change?"),
+    ],
+)
+def test_a_model_that_cannot_be_read_is_told_at_its_line(project: Project, options: str, said: str) -> None:
+    (project.root / "pickled.onnx").write_bytes(b"\x80\x04K\x01.")
+
+    assert said.format(root=project.root) in project.refusal("other", f"CREATE MODEL other\nWITH ({options})")
+
+
+def test_a_name_is_that_of_a_table_or_of_a_model(project: Project) -> None:
+    (project.root / "assets" / "trip.py").write_text("")
+    said = project.refusal("trip", "CREATE MODEL trip WITH ('path' = 'delay.onnx') FRESHNESS = INTERVAL '1' DAY")
+    assert "one of COMMENT, WITH is expected where FRESHNESS stands" in said
+    (project.root / "assets" / "trip.py").unlink()
+    project.declare("trip", TRIP)
+    assert "declares model2. Rename the model" in project.refusal(
+        "m", "CREATE MODEL model2 WITH ('path' = 'delay.onnx')"
+    )
+
+
+@pytest.mark.parametrize(
+    "clauses", [" (PRIMARY KEY (id)) WITH ('merge' = 'first_row', 'merge.order' = 'at', 'merge.tie-breaker' = 'id')"]
+)
+def test_rows_that_keep_their_prediction_are_only_added(project: Project, clauses: str) -> None:
+    project.declare("kept", "CREATE MODEL kept WITH ('path' = 'delay.onnx', 'on-change' = 'new-rows')")
+
+    said = project.refusal("t", TABLE.format(clauses, "at, ml_predict(kept, miles, wind)"))
+
+    assert "t has a merge, and model kept has 'on-change' = 'new-rows'" in said
+
+
+def test_another_file_is_another_table_that_asks_nobody(project: Project) -> None:
+    name = TableName.parse("t")
+    project.declare("t", TABLE.format("", "ml_predict(delay, miles, wind)"))
+    before = project.read().table(name)
+    (project.root / "moved.onnx").write_bytes((project.root / "delay.onnx").read_bytes())
+    project.declare("delay", "CREATE MODEL delay COMMENT 'moved' WITH ('path' = 'moved.onnx')")
+    assert project.read().table(name).fingerprint == before.fingerprint
+
+    (project.root / "moved.onnx").write_bytes(linear_model([3.0, 0.5], 1.0))
+    after = project.read().table(name)
+    assert after.fingerprint != before.fingerprint
+    change = classify_change(definition_of(before), definition_of(after))
+    assert (change.kind, change.text) == (ChangeClass.ADDITIVE, "model delay has another file")
+
+    # Rows that keep their prediction follow any file, and that they do is part of what they mean.
+    project.declare("delay", "CREATE MODEL delay WITH ('path' = 'moved.onnx', 'on-change' = 'new-rows')")
+    kept = project.read().table(name)
+    (project.root / "moved.onnx").write_bytes(linear_model([4.0, 0.5], 1.0))
+    assert project.read().table(name).fingerprint == kept.fingerprint
+    assert project.read().table(name) != kept
+    assert classify_change(definition_of(after), definition_of(kept)).kind is ChangeClass.BREAKING
+
+
+def test_another_model_is_another_query(project: Project) -> None:
+    name = TableName.parse("t")
+    project.declare("t", TABLE.format("", "ml_predict(delay, miles, wind)"))
+    before = project.read().table(name)
+    project.declare("twin", "CREATE MODEL twin WITH ('path' = 'delay.onnx')")
+    project.declare("t", TABLE.format("", "ml_predict(twin, miles, wind)"))
+    after = project.read().table(name)
+
+    assert classify_change(definition_of(before), definition_of(after)).kind is ChangeClass.BREAKING
