@@ -3,7 +3,7 @@
 #   make demo             the reference deployment, live, until Ctrl-C;  ARGS=--once: a fixed amount, then verify
 #   make test             lint, format, types, and all tests but the long lane
 #   make test-fast        the tests without Spark, under a minute;  make test-long: the ones that take minutes
-#   make example          a month of real flights, compared with DuckDB; also NAME=analytics, alerting, etl
+#   make example          a month of real flights, compared with DuckDB; also NAME=analytics, alerting, enrichment, etl
 #   make bench            speed and memory, beside hand-written Spark
 #   make docs             the documentation as a site, in build/docs
 #

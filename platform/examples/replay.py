@@ -28,6 +28,8 @@ from deltalake import DeltaTable
 FIRST_DAY = date(2013, 1, 1)
 NEW_YORK = ZoneInfo("America/New_York")
 COLUMNS = ("id", "carrier", "flight", "tail", "origin", "destination", "left_at", "delay", "distance")
+# Those of DuckDB that it would not guess.
+TYPES = {"left_at": "TIMESTAMPTZ", "at": "TIMESTAMPTZ", "delay": "INTEGER", "distance": "INTEGER", "id": "BIGINT"}
 
 Record = dict[str, str]
 
@@ -91,12 +93,12 @@ class Project:
             self.run("engine", "stop")
             shutil.rmtree(self.state)
 
-    def land(self, source: str, name: str, records: Sequence[Record]) -> None:
+    def land(self, source: str, name: str, records: Sequence[Record], columns: Sequence[str] = COLUMNS) -> None:
         """Write a file under a hidden name and rename it, so that a reader never sees a part of it."""
         hidden = self.state / "landing" / source / f".{name}"
         hidden.parent.mkdir(parents=True, exist_ok=True)
         with hidden.open("w", encoding="utf-8", newline="") as text:
-            writer = csv.DictWriter(text, fieldnames=COLUMNS, lineterminator="\n", extrasaction="ignore")
+            writer = csv.DictWriter(text, fieldnames=columns, lineterminator="\n", extrasaction="ignore")
             writer.writeheader()
             writer.writerows(records)
         hidden.rename(hidden.with_name(name))
@@ -122,10 +124,14 @@ class Project:
         """Let the deliveries arrive one after the other, and refresh all tables after each."""
         for number, records in enumerate(deliveries, 1):
             self.land(source, f"delivery-{number:03}.csv", records)
-            started = time.monotonic()
-            outcomes = json.loads(self.run("refresh", "--json"))
-            done = ", ".join(f"{one['table']} {one['strategy']} {one['rows_out']:,}" for one in outcomes)
-            print(f"{len(records):,} records ({time.monotonic() - started:.1f} s): {done}", flush=True)
+            self.refresh(len(records))
+
+    def refresh(self, arrived: int) -> None:
+        """Refresh all tables after so many records have arrived."""
+        started = time.monotonic()
+        outcomes = json.loads(self.run("refresh", "--json"))
+        done = ", ".join(f"{one['table']} {one['strategy']} {one['rows_out']:,}" for one in outcomes)
+        print(f"{arrived:,} records ({time.monotonic() - started:.1f} s): {done}", flush=True)
 
     def verify(self, tables: Sequence[str]) -> bool:
         """Whether `freshline verify` finds nothing different, and nothing that it cannot tell."""
@@ -157,11 +163,9 @@ def as_table(connection: duckdb.DuckDBPyConnection, name: str, path: Path, recor
         writer.writeheader()
         writer.writerow(first)
         writer.writerows(records)
+    types = {name: kind for name, kind in TYPES.items() if name in first}
     connection.execute("SET TimeZone = 'UTC'")
-    connection.execute(
-        f"CREATE TABLE {name} AS SELECT * FROM read_csv('{path}', nullstr = 'NA', types = "
-        "{'left_at': 'TIMESTAMPTZ', 'delay': 'INTEGER', 'distance': 'INTEGER', 'id': 'BIGINT'})"
-    )
+    connection.execute(f"CREATE TABLE {name} AS SELECT * FROM read_csv('{path}', nullstr = 'NA', types = {types})")
 
 
 def main(example: Callable[[int, int], bool], arguments: Sequence[str] | None = None) -> int:

@@ -86,7 +86,9 @@ def path_of(connection: Connector) -> str:
     return connection.path
 
 
-@pytest.mark.parametrize("root", [ROOT, FLIGHTS, EXAMPLES / "alerting", EXAMPLES / "analytics", EXAMPLES / "etl"])
+@pytest.mark.parametrize(
+    "root", [ROOT, FLIGHTS, *(EXAMPLES / name for name in ("alerting", "analytics", "enrichment", "etl"))]
+)
 def test_environments_share_no_landing_directory(root: Path, tmp_path: Path) -> None:
     settings = settings_of(root, tmp_path)
     local = read_project(settings, {})
