@@ -16,6 +16,8 @@ from pathlib import Path
 
 from ageing import ageing, savepoint
 from evaluation import evaluate, load
+from event_time import State, event_time
+from event_time_growth import Late, late_row
 from joins import Kept, delta_join, lookup_join
 from kafka import kafka_ingest, union_read
 from measure import Comparison, Cost, compare, cost_of, middle
@@ -315,7 +317,7 @@ def evaluation(spark: SparkSession, folder: Path) -> str:
     return "\n".join(found.line() for found in [*evaluate(folder), load(folder)])
 
 
-Figure = Comparison | Share | Kept | str
+Figure = Comparison | Share | Kept | State | Late | str
 BENCHMARKS: dict[str, Callable[[SparkSession, Path], Figure | Iterator[Figure]]] = {
     "plan": plan,
     "evaluation": evaluation,
@@ -333,14 +335,17 @@ BENCHMARKS: dict[str, Callable[[SparkSession, Path], Figure | Iterator[Figure]]]
     "savepoint": savepoint,
 }
 # These grow with a scale that is given on the command line.
-SCALED = ("tpch",)
+SCALED = ("tpch", "event_time", "late_row")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", choices=[*BENCHMARKS, *SCALED], help="which ones; all without")
     parser.add_argument("--scale", type=float, default=0.1, help="of tpch, 1 is a gigabyte; default %(default)s")
-    parser.add_argument("--shapes", nargs="*", default=[], help="of tpch: only these")
+    parser.add_argument("--shapes", nargs="*", default=[], help="of tpch, event_time and late_row: only these")
+    parser.add_argument("--batches", type=int, default=100, help="of event_time: how many; default %(default)s")
+    parser.add_argument("--size", type=int, default=10_000, help="of event_time: rows a batch; default %(default)s")
+    parser.add_argument("--millions", nargs="*", type=float, default=(1, 30), help="of late_row: rows of history")
     parser.add_argument("--shares", nargs="*", type=float, default=SHARES, help="of tpch: of its rows that change")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     arguments = parser.parse_args()
@@ -351,10 +356,13 @@ def main() -> int:
         (base / "session" / "pyproject.toml").write_text('[tool.freshline]\ndriver-memory = "6g"\n')
         spark = build_session(read_settings(base / "session", {}), app_name="benchmarks")
         for name in arguments.names or [*BENCHMARKS, *SCALED]:
-            if name in SCALED:
-                found: Figure | Iterator[Figure] = tpch(
-                    spark, base / name, arguments.scale, shapes=arguments.shapes, shares=arguments.shares
-                )
+            found: Figure | Iterator[Figure]
+            if name == "tpch":
+                found = tpch(spark, base / name, arguments.scale, shapes=arguments.shapes, shares=arguments.shares)
+            elif name == "event_time":
+                found = event_time(spark, base / name, tuple(arguments.shapes), arguments.batches, arguments.size)
+            elif name == "late_row":
+                found = late_row(spark, base / name, tuple(arguments.millions), tuple(arguments.shapes))
             else:
                 found = BENCHMARKS[name](spark, base / name)
             several = [found] if isinstance(found, Figure) else found
