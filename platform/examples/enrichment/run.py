@@ -1,8 +1,9 @@
-"""Replay a month of departures and weather, predict delays with a model, and compare each table with DuckDB's.
+"""Replay departures and weather, predict delays with a model, and compare each table with DuckDB and networkx.
 
 The model is trained first, by least squares over January, and written as ONNX. Its weights are multiples of 1/64 and
-its values whole numbers, so that DuckDB computes the same predictions to the last digit. Exit code 0 only if every
-table equals DuckDB's, and `freshline verify` finds no difference.
+its values whole numbers, so that DuckDB computes the same predictions to the last digit. Groups of airports are
+compared with networkx, and their ranks with the equations that define them. Exit code 0 only if every table is equal,
+and `freshline verify` finds no difference.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from itertools import zip_longest
 from pathlib import Path
 
 import duckdb
+import networkx
 import numpy as np
+from deltalake import DeltaTable
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -29,6 +32,8 @@ from freshline.testing.models import linear_model
 FOLDER = Path(__file__).resolve().parent
 MODEL = FOLDER / "models" / "delay.onnx"
 TRAINED_DAYS = 31
+# That of the ranks, as they are declared.
+TOLERANCE = 1e-6
 WEATHER = ("origin", "at", "wind", "visibility")
 
 
@@ -89,8 +94,48 @@ def expected(weights: Sequence[float], constant: float, version: str) -> dict[st
     }
 
 
+def groups(flights: Sequence[Record]) -> dict[str, str]:
+    """The first airport of the group of each airport, by networkx."""
+    graph = networkx.Graph((flight["origin"], flight["destination"]) for flight in flights)
+    return {airport: min(group) for group in networkx.connected_components(graph) for airport in group}
+
+
+def ranks(flights: Sequence[Record]) -> dict[str, float]:
+    """The rank of each airport, as the solution of the equations: 0.15 + 0.85 x what departures bring."""
+    airports = sorted({flight[end] for flight in flights for end in ("origin", "destination")})
+    places = {airport: place for place, airport in enumerate(airports)}
+    brings = np.zeros((len(airports), len(airports)))
+    for flight in flights:
+        brings[places[flight["destination"]], places[flight["origin"]]] += 1
+    leaving = brings.sum(axis=0)
+    brings /= np.where(leaving == 0, 1, leaving)
+    solved = np.linalg.solve(np.eye(len(airports)) - 0.85 * brings, np.full(len(airports), 0.15))
+    return dict(zip(airports, map(float, solved), strict=True))
+
+
+def same_graph(project: Project, flights: Sequence[Record]) -> bool:
+    """Whether the two tables over the graph of airports have these groups and ranks."""
+
+    def stored(table: str, column: str) -> dict[str, object]:
+        rows = DeltaTable(project.state / "warehouse" / table).to_pyarrow_table().to_pylist()
+        return {row["airport"]: row[column] for row in rows}
+
+    of_groups, of_ranks = stored("airport_group", "first_airport"), stored("airport_rank", "rank")
+    expected_ranks = ranks(flights)
+    equal = {
+        "airport_group": of_groups == groups(flights),
+        "airport_rank": of_ranks.keys() == expected_ranks.keys()
+        and all(abs(float(str(of_ranks[each])) - expected_ranks[each]) <= TOLERANCE for each in expected_ranks),
+    }
+    for table, is_equal in equal.items():
+        print(
+            f"{table:20}{len(of_groups):>9,} rows  {'equal' if is_equal else 'NOT equal'} to its definition", flush=True
+        )
+    return all(equal.values())
+
+
 def enrichment(days: int, days_per_refresh: int) -> bool:
-    """Replay New York's departures and weather of 2013, predict delays, and compare with DuckDB."""
+    """Replay New York's departures and weather of 2013, predict delays, and compare with DuckDB and networkx."""
     project = Project(FOLDER)
     flights, observed = departures(days), weather(days)
     weights, constant = train(departures(TRAINED_DAYS), weather(TRAINED_DAYS))
@@ -104,7 +149,7 @@ def enrichment(days: int, days_per_refresh: int) -> bool:
             project.land("departure", f"delivery-{number:03}.csv", left)
             project.land("weather", f"delivery-{number:03}.csv", seen, WEATHER)
             project.refresh(len(left) + len(seen))
-        verified = project.verify(["departure_weather", "expected_delay", "surprise"])
+        verified = project.verify(["departure_weather", "expected_delay", "surprise", "airport_group", "airport_rank"])
     finally:
         project.run("engine", "stop")
     queries = expected(weights, constant, hashlib.sha256(MODEL.read_bytes()).hexdigest())
@@ -117,7 +162,7 @@ def enrichment(days: int, days_per_refresh: int) -> bool:
             FROM departure AS d ASOF LEFT JOIN weather AS w ON w.origin = d.origin AND d.left_at >= w.at""")
         connection.execute(f"CREATE VIEW predicted AS {queries['expected_delay']}")
         equal = [project.equals(connection, name, query) for name, query in queries.items()]
-        return verified and all(equal)
+        return all([verified, *equal, same_graph(project, flights)])
 
 
 if __name__ == "__main__":
