@@ -197,7 +197,9 @@ def test_matches_within_an_interval_follow_random_changes(events, rounds):
         events.sql(changes[number % len(changes)])
         for name in (*MATCHES,) if number == rounds - 1 else ("rising", "each_row"):
             outcome = events.refresh(name)
-            assert (outcome.error, outcome.strategy) == (None, "keys"), (name, outcome)
+            assert outcome.error is None, (name, outcome)
+            # The greatest of the measures of a key often stays what it was, and then nothing is written.
+            assert outcome.strategy in ({"keys", "noop"} if name == "best" else {"keys"}), (name, outcome)
             in_stretches |= {name} if "from 30 minutes before" in outcome.reason else set()
             assert events.diff(name) == [], (name, number)
     # Where matches begin at a time of several rows, all rows of the keys are read.
