@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -96,15 +97,30 @@ def test_a_name_is_that_of_a_table_or_of_a_model(project: Project) -> None:
     )
 
 
+MERGE = " (PRIMARY KEY (id)) WITH ('merge' = 'first_row', 'merge.order' = 'at', 'merge.tie-breaker' = 'id')"
+
+
 @pytest.mark.parametrize(
-    "clauses", [" (PRIMARY KEY (id)) WITH ('merge' = 'first_row', 'merge.order' = 'at', 'merge.tie-breaker' = 'id')"]
+    ("clauses", "condition", "what"),
+    [(MERGE, "", "a merge"), ("", " WHERE at > now() - INTERVAL '7' DAYS", "a temporal filter")],
 )
-def test_rows_that_keep_their_prediction_are_only_added(project: Project, clauses: str) -> None:
+def test_rows_that_keep_their_prediction_are_only_added(
+    project: Project, clauses: str, condition: str, what: str
+) -> None:
     project.declare("kept", "CREATE MODEL kept WITH ('path' = 'delay.onnx', 'on-change' = 'new-rows')")
 
-    said = project.refusal("t", TABLE.format(clauses, "at, ml_predict(kept, miles, wind)"))
+    said = project.refusal("t", TABLE.format(clauses, "at, ml_predict(kept, miles, wind)") + condition)
 
-    assert "t has a merge, and model kept has 'on-change' = 'new-rows'" in said
+    assert f"t has {what}, and model kept has 'on-change' = 'new-rows'" in said
+
+
+def test_a_model_whose_rows_are_computed_again_goes_with_temporal_filters(project: Project) -> None:
+    project.declare("t", TABLE.format("", "ml_predict(delay, miles, wind)") + " WHERE at > now() - INTERVAL '7' DAYS")
+
+    spec = project.read().table(TableName.parse("t"))
+    assert spec.is_temporal
+    # What is kept of the declaration has not the time of the refresh that kept it.
+    assert definition_of(spec.at_clock(datetime(2026, 1, 1, tzinfo=UTC))) == definition_of(spec)
 
 
 def test_another_file_is_another_table_that_asks_nobody(project: Project) -> None:

@@ -46,6 +46,7 @@ GROUPED = "SELECT k, count(*) AS n FROM ev GROUP BY k"
         ("FINAL_INPUT", 2, "WHEN (n > 3)", "SELECT k, v AS n FROM ev", "PRIMARY KEY"),
         ("FINAL_INPUT", 2, "WHEN (n > 3)", "SELECT count(*) AS n FROM ev GROUP BY k", "PRIMARY KEY"),
         ("FINAL_INPUT", 4, "WHEN (n > 3)", GROUPED.replace("count(*)", "count(*) + first(v)"), "order of reading"),
+        ("FINAL_INPUT", 4, "WHEN (n > 3)", GROUPED.replace("GROUP", "WHERE ts > now() GROUP"), "this query has now"),
         ("WATERMARK_MISSING", 2, "WHEN (watermark() > ts)", "SELECT v, max(ts) AS ts FROM plain GROUP BY v", "plain"),
         ("SYNTAX", 2, "WHEN n > 3", GROUPED, "( is expected"),
     ],

@@ -49,6 +49,8 @@ QUERIES = {
     "PATTERN (A B+) DEFINE B AS B.v > PREV(B.v))",
     "within": "SELECT k, began FROM ev MATCH_RECOGNIZE (PARTITION BY k ORDER BY ts, id MEASURES FIRST(A.ts) AS began "
     f"PATTERN (A B+) WITHIN {HOUR} DEFINE B AS B.v > PREV(B.v))",
+    "recent": "SELECT k, count(*) AS n, max(v) AS v FROM ev WHERE ts > now() - INTERVAL '7' DAYS GROUP BY k",
+    "recent_predicted": "SELECT id, ml_predict(m, v) AS p FROM ev WHERE ts > now() - INTERVAL '7' DAYS",
     "predicted": "SELECT id, ml_predict(m, v) AS p FROM ev",
     "components": "SELECT node, component FROM CONNECTED_COMPONENTS(TABLE ev, DESCRIPTOR(k, other))",
     "ranks": "SELECT node, rank FROM PAGERANK(TABLE ev, DESCRIPTOR(k, other))",

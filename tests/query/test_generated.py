@@ -19,10 +19,18 @@ TABLES = 4
 SMALLER = 300
 
 
-def look_at(seeds, *, doubles=False, subqueries=False, windows=False):
+def look_at(seeds, *, doubles=False, subqueries=False, windows=False, timed=0.0):
     counts = Counts()
     for seed in seeds:
-        case = draw(seed, tables=TABLES, doubles=doubles, thresholds=doubles, subqueries=subqueries, windows=windows)
+        case = draw(
+            seed,
+            tables=TABLES,
+            doubles=doubles,
+            thresholds=doubles,
+            subqueries=subqueries,
+            windows=windows,
+            timed=timed,
+        )
         failure = judge_analysis(case, counts, orders=doubles)
         if failure is not None:
             again = partial(judge_analysis, counts=Counts(), orders=doubles)
@@ -53,6 +61,14 @@ def test_no_affected_key_is_missed_where_rows_are_in_windows():
     # What windows become is read by DuckDB too, and so are their definitions.
     assert counts.left_out["not read by DuckDB"] < counts.refreshes / 10, counts
     assert counts.by_definition > 50, counts
+
+
+@pytest.mark.slow
+def test_no_affected_key_is_missed_where_rows_enter_and_leave_as_time_passes():
+    counts = look_at(range(110_000, 110_012), timed=1.0)
+
+    assert counts.refreshes > 60, counts
+    assert counts.left_out["not read by DuckDB"] < counts.refreshes / 10, counts
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from freshline.declare.count_windows import CountCall
 from freshline.declare.session_windows import SessionCall
 from freshline.query import exactness
 from freshline.query.rules import key_columns, keys, touched_rows
-from freshline.query.tree import Reading
+from freshline.query.tree import Reading, read_as
 from tests.scenarios.generator import case as cases_of
 from tests.scenarios.generator.case import draw
 from tests.scenarios.generator.judge import Counts, judge_analysis, judge_meaning
@@ -219,6 +219,31 @@ OF_SUBQUERIES = (with_every_condition, with_one_value)
 
 
 @pytest.mark.slow
+def without_time(real):
+    """Rows that enter or leave as time passes are overlooked."""
+    return lambda timed, select, changed, exactness: [exp.false()]
+
+
+def at_new_time_only(real):
+    """A row that went away counts only if temporal filters would let it through now."""
+    return lambda condition, changed: read_as(condition, Reading.NEW, changed)
+
+
+OF_TIME = [
+    (touched_rows, "_crossing", without_time),
+    (touched_rows, "_at_either", at_new_time_only),
+]
+
+
+@pytest.mark.parametrize(("place", "name", "plant"), OF_TIME, ids=[plant.__name__ for _, _, plant in OF_TIME])
+def test_a_row_that_crosses_unseen_is_found(monkeypatch, place, name, plant):
+    monkeypatch.setattr(place, name, plant(getattr(place, name)))
+
+    cases = (draw(seed, tables=6, timed=1.0) for seed in range(9000, 9000 + MOST_CASES))
+
+    assert any(judge_analysis(case, Counts()) is not None for case in cases), plant.__doc__
+
+
 def test_a_key_by_a_sum_of_doubles_is_found(monkeypatch):
     monkeypatch.setattr(exactness, "_aggregated", by_a_sum(exactness._aggregated))
 

@@ -3,7 +3,8 @@
 The changes are random and the seed is printed; a failure is replayed by its seed. Queries are random too: those that
 `generator` draws are refreshed by every strategy in turn, and some are compared with DuckDB. FRESHLINE_GENERATED is
 how many refreshes the long lane makes, FRESHLINE_GENERATED_DOUBLES how many of them over sums of DOUBLE,
-FRESHLINE_GENERATED_WINDOWS how many over window functions, FRESHLINE_SEED where it begins.
+FRESHLINE_GENERATED_WINDOWS how many over window functions, FRESHLINE_GENERATED_TIMED how many that compare rows with
+the time, FRESHLINE_SEED where it begins.
 """
 
 from __future__ import annotations
@@ -194,7 +195,7 @@ def test_tables_equal_their_queries_without_what_constraints_leave_out(lab, seed
     assert any(lab.quarantine(name) for name in EXPECTED)
 
 
-def refresh_random_queries(spark, wanted, first, *, tables, rounds, doubles=False, windows=False):
+def refresh_random_queries(spark, wanted, first, *, tables, rounds, doubles=False, windows=False, timed=0.0):
     """Refresh tables of random queries that many times; a wrong one is made smaller and told.
 
     Over sums of DOUBLE only those count that had something to do.
@@ -205,7 +206,7 @@ def refresh_random_queries(spark, wanted, first, *, tables, rounds, doubles=Fals
         return judge_refreshes(case, lambda start: Lab(spark, start=start), counts)
 
     for seed in count(first):
-        case = draw(seed, tables=tables, rounds=rounds, doubles=doubles, windows=windows)
+        case = draw(seed, tables=tables, rounds=rounds, doubles=doubles, windows=windows, timed=timed)
         failure = judged(case)
         if failure is not None:
             pytest.fail(told(case, failure, judged, most=60))
@@ -222,6 +223,25 @@ def test_tables_of_random_queries_equal_them_after_random_changes(spark):
     incremental = counts.refreshes - counts.strategies["full"] - counts.strategies["noop"]
     assert incremental >= 8, counts
     assert counts.by_hand >= 5, counts
+
+
+@pytest.mark.slow
+def test_tables_of_random_queries_that_compare_rows_with_the_time_equal_them(spark):
+    counts = refresh_random_queries(spark, 12, 4002, tables=4, rounds=3, timed=1.0)
+
+    assert counts.strategies["keys"] >= 2, counts
+
+
+@pytest.mark.long
+def test_tables_of_many_random_queries_that_compare_rows_with_the_time_equal_them(spark):
+    wanted = int(os.environ.get("FRESHLINE_GENERATED_TIMED", "500"))
+
+    counts = refresh_random_queries(
+        spark, wanted, int(os.environ.get("FRESHLINE_SEED", "400000")), tables=6, rounds=4, timed=1.0
+    )
+
+    print(counts)
+    assert counts.strategies["keys"] > wanted // 5, counts
 
 
 @pytest.mark.long

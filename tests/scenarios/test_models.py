@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from datetime import timedelta
 
 import pytest
 
@@ -163,3 +164,30 @@ def test_values_of_another_type_fail_the_refresh(lab):
     error = lab.refresh("t").error
     assert isinstance(error, ModelError)
     assert "input values takes FLOAT, and is given TIMESTAMP" in str(error)
+
+
+def test_predicted_rows_enter_and_leave_as_time_passes(lab):
+    lab.source("trip", TRIPS)
+    lab.model("delay", model(FIRST))
+    lab.declare(PREDICTED.format(header="") + " WHERE at > now() - INTERVAL '1' HOUR AND at <= now()")
+    start = lab.clock()
+    times = [f"TIMESTAMP '{start + timedelta(minutes=minute):%Y-%m-%d %H:%M:%SZ}'" for minute in (-50, -10, 20)]
+    lab.sql(f"INSERT INTO trip VALUES (1, 10.5, 3, {times[0]}), (2, 3.0, 1, {times[1]}), (3, 5.0, 2, {times[2]})")
+    assert lab.refresh("predicted").strategy == "full"
+    assert stored(lab).keys() == {1, 2}
+
+    lab.clock.advance(minutes=30)
+    found = lab.refresh("predicted")
+    assert (found.strategy, found.rows_out) == ("keys", 2), found.reason
+    assert lab.diff("predicted") == []
+    assert {number: given for number, (given, _) in stored(lab).items()} == {
+        2: minutes(FIRST, 3.0, 1),
+        3: minutes(FIRST, 5.0, 2),
+    }
+
+    lab.model("delay", model(SECOND))
+    lab.clock.advance(minutes=30)
+    assert lab.refresh("predicted").reason.startswith("MODEL_CHANGED")
+    assert lab.diff("predicted") == []
+    assert stored(lab)[3][0] == minutes(SECOND, 5.0, 2)
+    assert stored(lab).keys() == {3}

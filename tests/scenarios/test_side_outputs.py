@@ -125,6 +125,7 @@ def test_they_are_refreshed_restored_and_read_like_any_table(lab):
         ("SIDE OUTPUT bad WHERE (rand() < 0.5)", "SELECT * FROM orders", "SIDE_OUTPUT", 2),
         ("SIDE OUTPUT bad WHERE (id IN (SELECT 1))", "SELECT * FROM orders", "SIDE_OUTPUT", 2),
         ("SIDE OUTPUT bad WHERE (id < 0)", "SELECT id, rand() AS r FROM orders", "SIDE_OUTPUT", 2),
+        ("SIDE OUTPUT bad WHERE (id < 0)", "SELECT * FROM ev WHERE ts > now()", "SIDE_OUTPUT", 2),
         ("SIDE OUTPUT bad WHERE (id < 0) SIDE OUTPUT bad WHERE (id < 0)", "SELECT * FROM orders", "DUPLICATE_NAME", 2),
         (
             "WITH ('merge' = 'first_row', 'merge.order' = 'id')\nSIDE OUTPUT bad WHERE (id < 0)",

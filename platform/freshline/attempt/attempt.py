@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 
 from pyspark import StorageLevel
@@ -19,7 +20,7 @@ from freshline.attempt.runtime import Runtime
 from freshline.declare.closing import Closing
 from freshline.declare.names import TableName
 from freshline.declare.spec import TableSpec
-from freshline.plan.changes import Changes
+from freshline.plan.changes import ChangeKind, Changes
 from freshline.plan.partition import Interval, Span
 from freshline.plan.position import Position
 from freshline.plan.receipt import Receipt, Violation
@@ -47,7 +48,8 @@ class Attempt:
     `held` lets go of caches when the attempt is over. With `push_down` the condition for a partition is put into the
     input that decides it, where rows that the query leaves out are computed too. `planned` is the version of the table
     that all of it stands on, None before the first; `foreign`: others than freshline wrote to that one. `closing` are
-    the windows that are written, None for a table without EMIT FINAL; the query of `spec` gives these.
+    the windows that are written, None for a table without EMIT FINAL; the query of `spec` gives these. `clock` is the
+    time for which the query of `spec` gives rows, None for a table without temporal filters.
     """
 
     runtime: Runtime
@@ -65,6 +67,7 @@ class Attempt:
     planned: int | None = None
     foreign: bool = False
     closing: Closing | None = None
+    clock: datetime | None = None
 
     @property
     def inputs(self) -> Mapping[TableName, Pinned]:
@@ -94,7 +97,9 @@ class Attempt:
 
     def nothing(self, rows_in: int, *, rejected: int = 0) -> Work:
         """Nothing to write: what changed in the inputs changes no row of the table."""
-        return Work(None, Strategy.NOOP, Reason("NO_NET_CHANGE"), rows_in, self.pins.positions, {}, rejected)
+        still = self.clock is not None and all(each.kind is ChangeKind.NOTHING for each in self.changes.values())
+        reason = Reason("NO_ROW_CROSSED" if still else "NO_NET_CHANGE")
+        return Work(None, Strategy.NOOP, reason, rows_in, self.pins.positions, {}, rejected)
 
 
 @dataclass(frozen=True)

@@ -63,6 +63,7 @@ def explain(settings: Settings, tables: Sequence[str]) -> list[tuple[str, object
 def explanations(graph: Graph, settings: Settings, specs: Sequence[TableSpec]) -> list[Explanation]:
     """How each table is kept up, by its declaration, the columns of its inputs and where its watermark stands."""
     from freshline.commit.columns import input_columns, input_types
+    from freshline.commit.delta_log import read_newest
     from freshline.commit.event_time import watermark_of
     from freshline.commit.warehouse import Warehouse
     from freshline.plan.explain import declared_types, explain_table, with_event_time
@@ -72,7 +73,9 @@ def explanations(graph: Graph, settings: Settings, specs: Sequence[TableSpec]) -
     found = []
     for spec in specs:
         types = {**declared_types(spec, graph), **input_types(graph, warehouse, spec)}
-        explained = explain_table(spec, input_columns(graph, warehouse, spec), logs, types)
+        newest = read_newest(warehouse.path(spec.name)) if spec.is_temporal else None
+        clock = None if newest is None or newest.receipt is None else newest.receipt.clock
+        explained = explain_table(spec, input_columns(graph, warehouse, spec), logs, types, clock=clock)
         found.append(with_event_time(explained, graph, lambda name: watermark_of(graph.specs, warehouse, name)))
     return found
 

@@ -384,6 +384,8 @@ def outcome_metadata(outcome: Mapping[str, Any], now: datetime) -> dict[str, Any
         lag = lag_seconds(stamp, now)
         metadata["data_timestamp"] = MetadataValue.timestamp(stamp)
         metadata["lag_seconds"] = None if lag is None else round(lag, 3)
+    if outcome.get("clock"):
+        metadata["clock"] = MetadataValue.timestamp(datetime.fromisoformat(outcome["clock"]))
     if outcome.get("problems"):
         metadata["problems"] = MetadataValue.md("\n".join(f"- {_sentence(each)}" for each in outcome["problems"]))
     return metadata

@@ -180,6 +180,7 @@ def check_kept_models(spec: TableSpec, problems: Problems) -> None:
             "a merge": spec.merge,
             "EMIT FINAL": spec.final or spec.late_rows_of,
             "time partitions": spec.time_partitions,
+            "a temporal filter": spec.is_temporal or None,
         }
         named = [name for name, value in others.items() if value is not None]
         if named:

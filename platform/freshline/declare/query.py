@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from freshline.declare.as_of_joins import AsOfJoin
+from freshline.declare.clock import ClockCall
 from freshline.declare.closing import Closing, moment
 from freshline.declare.location import Location
 from freshline.declare.names import TableName
@@ -252,7 +253,8 @@ class SqlQuery:
     `closing` has them for one refresh, None for all windows; `ends` and `reach` are as in `LoweredQuery`, `moved` as in
     `Text`. `graph` is the graph function that it reads, in whose place `text` has another query. With `arrived`,
     logs are read with what their rows have beside the declared columns (`freshline.declare.closing`).
-    `models` are those of `model_calls`, once the project is read.
+    `models` are those of `model_calls`, once the project is read. `clock_calls` are the functions of the time in a
+    query that has them in temporal filters only, and `clock` is the instant of one refresh, in microseconds since 1970.
     """
 
     text: str
@@ -276,6 +278,8 @@ class SqlQuery:
     graph: GraphCall | None = None
     model_calls: tuple[ModelCall, ...] = ()
     models: tuple[KnownModel, ...] = ()
+    clock_calls: tuple[ClockCall, ...] = ()
+    clock: int | None = None
 
     @property
     def reads(self) -> tuple[TableName, ...]:
@@ -308,12 +312,14 @@ class SqlQuery:
         views: Mapping[TableName, str] | None = None,
         versions: Mapping[str, int] | None = None,
         select_also: Sequence[str] = (),
+        analysed: bool = False,
     ) -> str:
         """The text for Spark.
 
         `views` names the view to read for a table (default: `TableName.view`), `versions` gives the pinned version for
         each lookup alias that `version_of` names, `select_also` are select items to add at the end of the outermost
-        list.
+        list. Without a clock the functions of the time stay as they were written; where the text is `analysed`, the
+        call that rules know takes their place.
         """
         views = views or {}
         edits: list[tuple[int, int, str]] = [(span.start, span.end, " ") for span in self.removed]
@@ -337,6 +343,8 @@ class SqlQuery:
             edits += call.edits(versions_of.get(call.model, "0" * 64))
         for span, bound, less in self.moments:
             edits.append((span.start, span.end, moment(self.closing, bound, less)))
+        if analysed or self.clock is not None:
+            edits += [(call.start, call.end, call.value(self.clock)) for call in self.clock_calls]
         if select_also:
             if self.select_end is None:
                 raise ValueError("columns can only be added to a query that is one SELECT with a FROM")

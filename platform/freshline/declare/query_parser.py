@@ -41,6 +41,7 @@ from freshline.declare.query import (
 )
 from freshline.declare.rules import Problems, declaration_error
 from freshline.declare.system_time_joins import AsOfTime, SystemTimeJoins, is_name, offset_of
+from freshline.declare.temporal_filters import find_clock_calls
 from freshline.declare.tokens import Kind, Text, Token
 from freshline.declare.window_functions import WINDOWED, lower_windows
 from freshline.errors import DeclarationError
@@ -150,6 +151,14 @@ def parse_trees(text: str) -> list[exp.Expr]:
 def _kept_trees(text: str) -> tuple[exp.Expr, ...]:
     """The trees of a declared text, of which places, columns and options are checked one after another."""
     return tuple(parse_trees(text))
+
+
+def _tree_or_none(text: str) -> exp.Expr | None:
+    try:
+        [tree] = _kept_trees(text)
+    except (SqlglotError, ValueError):
+        return None
+    return tree
 
 
 def is_refused_call(token: Token, following: Sequence[str]) -> bool:
@@ -280,6 +289,10 @@ class _Parser:
             ends=self.lowered.ends,
             reach=self.lowered.reach,
             graph=self._graph_call(tree),
+            # A row of a lookup join keeps the dimension that it met, and a graph is read as a whole.
+            clock_calls=()
+            if lookup_joins or self.graph is not None
+            else find_clock_calls(_covered(self.text.text, removed, covered), self.tokens, _tree_or_none),
         )
 
     def _graph_call(self, tree: exp.Expr) -> GraphCall | None:

@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
 from freshline.declare.as_of_joins import Versions
@@ -22,6 +23,8 @@ from freshline.declare.merge import Merge
 from freshline.declare.names import TableName
 from freshline.declare.query import PythonQuery, SqlQuery
 from freshline.declare.time_partition import TimePartitions
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Mode(StrEnum):
@@ -273,6 +276,17 @@ class TableSpec:
         process = self.query.process
         assert process is not None
         return replace(self, query=replace(self.query, process=replace(process, until=closing.until)))
+
+    @property
+    def is_temporal(self) -> bool:
+        """Whether its rows follow from the time too: its query has temporal filters."""
+        return isinstance(self.query, SqlQuery) and bool(self.query.clock_calls)
+
+    def at_clock(self, clock: datetime | None) -> TableSpec:
+        """The same table with a query for which it is one time; of a table without temporal filters, itself."""
+        if clock is None or not self.is_temporal or not isinstance(self.query, SqlQuery):
+            return self
+        return replace(self, query=replace(self.query, clock=(clock - _EPOCH) // timedelta(microseconds=1)))
 
     @property
     def reads(self) -> tuple[TableName, ...]:

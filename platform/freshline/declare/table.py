@@ -122,7 +122,7 @@ def declare_table(clauses: TableClauses) -> Declaration:
     assert query is not None, "a query that cannot be read has raised"
     spec = TableSpec(
         name=clauses.name,
-        query=query,
+        query=_without_clock(query) if merge or final or times else query,
         written_at=at,
         freshness=clauses.freshness.value if clauses.freshness else NOT_STATED,
         refresh_mode=mode,
@@ -204,6 +204,11 @@ def _side_outputs(spec: TableSpec, clauses: TableClauses, lines: Mapping[str, in
         )
         own = {name: line for name, line in lines.items() if name in ("FRESHNESS", "REFRESH_MODE", "AS")}
         yield Declaration(side, {**own, **_read_lines(query, at.path)})
+
+
+def _without_clock(query: SqlQuery | PythonQuery) -> SqlQuery | PythonQuery:
+    """The query of a table that does not follow the time: a function of the time gives another value each time."""
+    return replace(query, clock_calls=()) if isinstance(query, SqlQuery) else query
 
 
 def _check_side_outputs(
@@ -331,7 +336,8 @@ def resolve_table(
         problems.extend(error)
         problems.raise_all()
         raise AssertionError("an error was collected") from error
-    query = _with_versions(spec.query, spec.written_at.path, inputs, versions, problems)
+    known = _with_known_clock(spec.query, inputs)
+    query = _with_versions(known, spec.written_at.path, inputs, versions, problems)
     resolved = _with_columns(replace(spec, query=query), columns, declaration, problems)
     if spec.merge is not None:
         _check_merge_columns(resolved, spec.query, inputs, declaration, problems)
@@ -383,6 +389,14 @@ def _with_arrival(
     if not query.arrived:
         return inputs
     return {name: None if columns is None else (*columns, *ARRIVED) for name, columns in inputs.items()}
+
+
+def _with_known_clock(query: SqlQuery, inputs: Mapping[TableName, tuple[str, ...] | None]) -> SqlQuery:
+    """The query; without a clock where `current_date` without parentheses may be a column, which Spark would take."""
+    bare = {query.text[call.start : call.end].lower() for call in query.clock_calls if call.bare}
+    known = [inputs.get(name) for name in query.reads]
+    columns = {column.lower() for found in known for column in found or ()}
+    return replace(query, clock_calls=()) if bare and (None in known or bare & columns) else query
 
 
 def _with_versions(

@@ -107,7 +107,9 @@ def _without_changes(situation: Situation) -> Candidates | None:
             return _only(Full(Reason(code, "; ".join(f"{item.name}: {item.detail or kind}" for item in hit))))
     if situation.closing is not None and spec.closes_windows:
         return _only(_closed(situation.closing))
-    if situation.gaps or not (situation.changed or situation.timers_due):
+    if situation.clock is not None and situation.clock.before is None:
+        return _only(Full(Reason("NO_CLOCK")))
+    if situation.gaps or not (situation.changed or situation.timers_due or situation.time_passed):
         return _gaps_or_nothing(situation)
     if isinstance(spec.query, PythonQuery):
         return None if spec.query.promise else _only(Full(Reason("UDF_NOT_DECLARED")))

@@ -110,6 +110,9 @@ class Definition:
 def definition_of(spec: TableSpec) -> Definition:
     """What the declaration of a table means."""
     fingerprint, models = spec.fingerprint, dict[str, str]()
+    if isinstance(spec.query, SqlQuery) and spec.query.clock is not None:
+        # The time of one refresh is not part of what was declared.
+        spec = replace(spec, query=replace(spec.query, clock=None))
     if isinstance(spec.query, SqlQuery) and spec.query.models:
         models = {str(m.name).lower(): m.sha256 for m in spec.query.models if not m.keeps_rows}
         alike = tuple(replace(model, sha256=_ANY_FILE) for model in spec.query.models)

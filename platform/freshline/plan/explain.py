@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any
 
@@ -26,8 +27,10 @@ from freshline.plan.receipt import Receipt
 from freshline.plan.request import RefreshRequest
 from freshline.plan.step import Situation
 from freshline.plan.watermark import TableWatermark
+from freshline.query.clock import ClockSpan
 from freshline.query.reason import Reason
 
+SOME_TIME = ClockSpan(datetime(2000, 1, 1, tzinfo=UTC), datetime(2000, 1, 1, 0, 1, tzinfo=UTC))
 BEFORE, AFTER = TablePosition("made up", 1, 1), TablePosition("made up", 2, 2)
 
 # The types of the columns of inputs, in lower case, as Spark SQL spells them.
@@ -75,15 +78,18 @@ class Case:
 
 @dataclass(frozen=True)
 class Explanation:
-    """How a table is kept up, case by case. `event_time` is None where nothing follows from times of events.
+    """How a table is kept up, case by case.
 
-    `models` are those that its query asks, with their versions.
+    `event_time` is None where nothing follows from times of events. `models` are those that its query asks, with their
+    versions. `clock` is the time for which its rows passed the temporal filters of its query, None where there is none
+    yet.
     """
 
     table: TableName
     cases: tuple[Case, ...]
     event_time: EventTimeFacts | None = None
     models: str = ""
+    clock: datetime | None = None
 
     @property
     def strategies(self) -> frozenset[str]:
@@ -95,6 +101,8 @@ class Explanation:
         facts: dict[str, Any] = {} if self.event_time is None else {"event_time": self.event_time.as_json()}
         if self.models:
             facts["models"] = self.models
+        if self.clock is not None:
+            facts["clock"] = self.clock.isoformat()
         return {"table": str(self.table), "cases": [case.as_json() for case in self.cases], **facts}
 
     def __str__(self) -> str:
@@ -106,6 +114,8 @@ class Explanation:
             lines += [f"    reads: {read} of affected keys" for read in case.reads]
             lines += [f"    not {strategy}: {reason}" for strategy, reason in case.refused.items()]
         lines += [] if self.event_time is None else [str(self.event_time)]
+        if self.clock is not None:
+            lines.append(f"  the clock of its rows: {self.clock:%Y-%m-%d %H:%M:%S} UTC")
         return "\n".join(lines)
 
 
@@ -114,11 +124,13 @@ def explain_table(
     columns: Mapping[TableName, tuple[str, ...]],
     logs: frozenset[TableName],
     types: InputTypes = NO_TYPES,
+    *,
+    clock: datetime | None = None,
 ) -> Explanation:
     """Every kind of change that the table can meet, with the step that a refresh would take.
 
     `columns` are those of every input, `types` their types where they are known; `logs` are the inputs that are log
-    tables, which only ever gain rows.
+    tables, which only ever gain rows. `clock` is that of the newest receipt.
     """
     cases = []
     for name in spec.driving:
@@ -133,7 +145,9 @@ def explain_table(
     if spec.lookups:
         lookups = dict.fromkeys(sorted(spec.lookups, key=str), ChangeKind.MUTATE)
         cases.append(_case(spec, columns, f"any change of {_names(lookups)}", lookups, types))
-    return Explanation(spec.name, tuple(cases), models=models_text(spec))
+    if spec.is_temporal:
+        cases.append(_case(spec, columns, "time passes", {}, types))
+    return Explanation(spec.name, tuple(cases), models=models_text(spec), clock=clock)
 
 
 def with_event_time(
@@ -165,7 +179,10 @@ def find_case(
     }
     # Of FINAL windows the watermark decides, and in the end it passes them.
     closing = Closing(None, 0) if spec.follows_watermark else None
-    situation = Situation(spec, receipt, False, changes, RefreshRequest(), columns, types=types, closing=closing)
+    clock = SOME_TIME if spec.is_temporal else None
+    situation = Situation(
+        spec, receipt, False, changes, RefreshRequest(), columns, types=types, closing=closing, clock=clock
+    )
     return find_candidates(situation)
 
 

@@ -65,7 +65,8 @@ class Receipt:
     FINAL has the rows of windows, and with WHEN that of the refresh, None where it has none or no windows. `promise` is
     the promise of a function in Python that was tried on its rows, empty for none. `timers_until` is the watermark up
     to which a class of `freshline.process` has had its timers, None where it has none or there was no watermark.
-    `models` are the files of models that rows may follow, by SHA-256, the newest last.
+    `models` are the files of models that rows may follow, by SHA-256, the newest last. `clock` is the time
+    that was compared with rows in the temporal filters of the query, None for a query without such.
     """
 
     table: TableName
@@ -102,6 +103,7 @@ class Receipt:
     promise: str = ""
     timers_until: datetime | None = None
     models: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    clock: datetime | None = None
 
     @property
     def watermark_read(self) -> datetime | None:

@@ -72,6 +72,8 @@ class RefreshResult:
     are counted by constraint. `partitions` are the keys of the time partitions that were written. `problems` did not
     stop the refresh and need a person. `cache_hits` counts the inputs that were still cached from an earlier refresh.
 
+    `clock` is the time that temporal filters compared rows with, None for a table without such.
+
     `mode` is the table's mode then, `cause` who asked: manual, live or backfill. `seconds` is the duration.
     `cpu_seconds` are those of the engine's process tree, None where other work ran beside it. `predicted_seconds` and
     `full_seconds` are what the strategy and a full refresh were expected to take, None where no price was compared.
@@ -99,6 +101,7 @@ class RefreshResult:
     full_seconds: float | None = None
     lag_seconds: float | None = None
     data_timestamp: datetime | None = None
+    clock: datetime | None = None
     mode: str | None = None
     cause: str | None = None
     cache_hits: int = 0

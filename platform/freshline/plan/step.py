@@ -24,6 +24,7 @@ from freshline.plan.partition import Interval
 from freshline.plan.receipt import Receipt
 from freshline.plan.request import RefreshRequest
 from freshline.plan.result import Strategy
+from freshline.query.clock import ClockSpan
 from freshline.query.query import Query, read_query
 from freshline.query.reason import Reason
 from freshline.query.rules.reaches import Reach
@@ -180,7 +181,8 @@ class Situation:
     those of the columns of inputs, in lower case, where they are known. `redefined` is what changed in the declaration,
     where that can be taken up. `gaps` are the stretches of time that the table should have by now and does not.
     `closing` are the windows that are closed and not written, the watermarks between which timers run, and for WHEN
-    those between which its condition was not evaluated; None for any other table.
+    those between which its condition was not evaluated; None for any other table. `clock` are the instant of the stored
+    rows and that of the refresh, None for a table without temporal filters.
     """
 
     spec: TableSpec
@@ -194,6 +196,12 @@ class Situation:
     redefined: str = ""
     gaps: tuple[Interval, ...] = ()
     closing: Closing | None = None
+    clock: ClockSpan | None = None
+
+    @property
+    def time_passed(self) -> bool:
+        """Whether rows may enter or leave although no input changed."""
+        return self.clock is not None and self.clock.before != self.clock.after
 
     @property
     def changed(self) -> Mapping[TableName, Changes]:

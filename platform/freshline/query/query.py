@@ -119,7 +119,7 @@ class Query:
 @lru_cache(maxsize=2048)
 def read_query(query: SqlQuery) -> Query:
     """A declared query as Spark runs it: over the views of what it reads."""
-    return Query(query.render(), tuple((name.view.lower(), name) for name in query.reads), query.lookups)
+    return Query(query.render(analysed=True), tuple((name.view.lower(), name) for name in query.reads), query.lookups)
 
 
 def _column_spans(expression: exp.Expr) -> list[tuple[Span, exp.Column]]:

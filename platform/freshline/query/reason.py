@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 CODES: dict[str, str] = {
     "NOTHING_NEW": "no input has changed since the newest receipt",
+    "NO_ROW_CROSSED": "no input has changed, and no row entered or left the table as time passed",
     "NO_NET_CHANGE": "inputs changed, but no row of the table changes",
     "DIMENSIONS_ONLY": "only dimensions of lookup joins changed, and rows keep the values of their own lookup",
     "INSERTS_ONLY": "inputs only gained rows, and each new row gives new rows of the table",
@@ -26,6 +27,7 @@ CODES: dict[str, str] = {
     "NO_WINDOW_CLOSED": "the watermark has not passed the end of another window",
     "TRIGGERED": "rows for which the condition of WHEN is true for the first time are added",
     "PARTITIONS_MISSING": "partitions that have begun are not in the table yet, or follow an older declaration",
+    "NO_CLOCK": "the newest receipt does not have the time for which its rows passed temporal filters",
     "REQUESTED": "a full refresh or these partitions were requested",
     "NO_RECEIPT": "the table has no version yet, or its newest receipt is no longer in its log",
     "DEFINITION_CHANGED": "the declaration differs from the one in the newest receipt",

@@ -15,7 +15,9 @@ from sqlglot import exp
 from sqlglot.dialects.spark import Spark
 from sqlglot.generators.spark import SparkGenerator
 
+from freshline.declare.clock import CLOCK
 from freshline.declare.query import PREDICT_CALL
+from freshline.query.clock import as_written, clock_as, reads_clock
 from freshline.query.reason import Reason
 
 # By relation and column, in lower case: the type as Spark SQL spells it.
@@ -98,7 +100,7 @@ def sql(node: exp.Expr, *, copy: bool = True) -> str:
 
 def fragment(node: exp.Expr) -> str:
     """The node as a text short enough for a reason, without the names that are given here."""
-    text = re.sub(r" AS `freshline_a\d+`|`freshline_a\d+`\.| AS `_col_\d+`|`", "", sql(node))
+    text = re.sub(r" AS `freshline_a\d+`|`freshline_a\d+`\.| AS `_col_\d+`|`", "", as_written(sql(node)))
     text = PREDICT_CALL.sub("ml_predict", text)
     return text if len(text) <= 60 else text[:57] + "..."
 
@@ -198,8 +200,9 @@ def kind_of(join: exp.Join) -> str:
 
 
 def relations_in(node: exp.Expr) -> frozenset[str]:
-    """The relations that a lifted query reads, at any depth."""
-    return frozenset(table.name for table in node.find_all(exp.Table))
+    """The relations that a lifted query reads, at any depth; the time is one, see `freshline.query.clock`."""
+    found = frozenset(table.name for table in node.find_all(exp.Table))
+    return found | {CLOCK} if reads_clock(node) else found
 
 
 def aliases_in(node: exp.Expr) -> frozenset[str]:
@@ -216,6 +219,7 @@ def read_as(node: exp.Expr, reading: Reading, changed: frozenset[str]) -> exp.Ex
         if not table.args.get("freshline_done"):
             at = reading if table.name in changed else Reading.NEW
             rename(table, view_of(at, table.name))
+    clock_as(copied, reading if CLOCK in changed else Reading.NEW)
     return copied
 
 

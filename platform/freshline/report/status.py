@@ -355,7 +355,8 @@ def _inspect(
             ),
             # What either says, stays true: later versions have at least what was there.
             newest_stamp(stamps, now),
-            driving,
+            # With temporal filters a table is as old as the time that it was compared with, whatever its inputs are.
+            () if isinstance(spec, TableSpec) and spec.is_temporal else driving,
             {} if receipt is None or receipt.is_partial else receipt.positions,
         )
         return _Inspection(

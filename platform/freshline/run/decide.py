@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +62,7 @@ from freshline.plan.step import (
     Situation,
     Step,
 )
+from freshline.query.clock import ClockSpan
 from freshline.query.reason import Reason
 from freshline.refresh.cancellation import Cancellation, Limited
 from freshline.refresh.keys import FAILED_BY_ROWS, why_not
@@ -79,7 +80,8 @@ CARRY_AFTER_VERSIONS = 1000
 class Decision:
     """What one refresh is to do, and what that rests on.
 
-    `newest` is the table as it is found, `changes` what happened to each input since, `budget` the CPU-seconds
+    `clock` are the time for which the rows are stored and that of this refresh, None for a table without temporal
+    filters. `newest` is the table as it is found, `changes` what happened to each input since, `budget` the CPU-seconds
     after which the step is given up for a full refresh. `closing` are the windows of a table with EMIT FINAL that the
     step writes, None for any other table.
     """
@@ -89,6 +91,7 @@ class Decision:
     changes: Mapping[TableName, Changes]
     step: Step
     closing: Closing | None = None
+    clock: ClockSpan | None = None
     price: Price | None = None
     budget: float | None = None
 
@@ -100,6 +103,10 @@ class Decision:
     def writes_nothing(self, spec: TableSpec) -> bool:
         """Whether not even a position has to be written to the table's log."""
         return isinstance(self.step, Noop) and not is_far_ahead(self.receipt, self.pins, spec.lookups)
+
+    def carries_position(self, spec: TableSpec) -> bool:
+        """Whether the position of a table with temporal filters is written although none of its rows change."""
+        return spec.is_temporal and is_far_ahead(self.receipt, self.pins, spec.lookups)
 
 
 def decide(runtime: Runtime, spec: TableSpec, request: RefreshRequest, instead: Reason | None) -> Decision:
@@ -115,26 +122,36 @@ def decide(runtime: Runtime, spec: TableSpec, request: RefreshRequest, instead: 
             f"anew: `freshline refresh {spec.name} --full`.",
             where=str(spec.name),
         )
+    if request.partitions and spec.is_temporal:
+        raise PartitionError(
+            "the query compares rows with the time, and partitions of two times must not stand beside each other. "
+            f"Compute all of it anew: `freshline refresh {spec.name} --full`.",
+            where=str(spec.name),
+        )
     newest = read_newest(path)
     receipt = None if newest is None else newest.receipt
     redefined = _redefinition(runtime, spec, receipt, request)
-    base = _base_positions(runtime, spec, receipt)
+    checked = _last_check(runtime, spec, receipt)
+    base = _base_positions(receipt, checked)
     pins = pin_inputs(runtime, spec, base)
     runtime.failpoint("table-pinned")
     changes = _classify_inputs(pins, base)
+    clock = _clock(runtime, spec, receipt, checked)
     foreign = newest is not None and newest.foreign
     columns = input_columns(runtime.graph, runtime.warehouse, spec)
     due = is_due(runtime, spec, receipt)
     # A refresh that finds nothing new needs no types, and is to be quick.
-    moved = any(change.kind is not ChangeKind.NOTHING for change in changes.values())
+    moved = clock is not None or any(change.kind is not ChangeKind.NOTHING for change in changes.values())
     types = input_types(runtime.graph, runtime.warehouse, spec) if moved else {}
     _require_types(runtime, spec, types)
     redefined = redefined or (_gained_columns(spec, receipt, path) if moved else "")
     gaps = _missing_partitions(runtime, spec, receipt) if not (request.partitions or instead) else ()
     closing = closing_of(runtime.graph.specs, runtime.warehouse, spec, pins.positions, receipt)
     if closing is not None and spec.is_triggered:
-        closing = replace(closing, after=_evaluated_at(runtime, spec, receipt, closing.after))
-    situation = Situation(spec, receipt, foreign, changes, request, columns, due, types, redefined, gaps, closing)
+        closing = replace(closing, after=_evaluated_at(checked, closing.after))
+    situation = Situation(
+        spec, receipt, foreign, changes, request, columns, due, types, redefined, gaps, closing, clock
+    )
     step = choose_step(situation)
     price, budget = None, None
     # Rows that computing everything would not give again are no matter of its price.
@@ -156,7 +173,7 @@ def decide(runtime: Runtime, spec: TableSpec, request: RefreshRequest, instead: 
     _require_allowed(spec, step, changes, receipt)
     if closing is not None and not isinstance(step, CloseWindows | AddTriggered | Noop):
         closing = replace(closing, after=None)
-    return Decision(newest, pins, changes, step, closing, price, budget)
+    return Decision(newest, pins, changes, step, closing, clock, price, budget)
 
 
 def _redefinition(runtime: Runtime, spec: TableSpec, receipt: Receipt | None, request: RefreshRequest) -> str:
@@ -265,33 +282,43 @@ def _missing_partitions(runtime: Runtime, spec: TableSpec, receipt: Receipt | No
     return find_gaps(receipt.spans or (), spec.fingerprint, first, wanted_end(runtime, spec))
 
 
-def _base_positions(runtime: Runtime, spec: TableSpec, receipt: Receipt | None) -> Mapping[TableName, Position]:
-    """Up to where the table is known to have read: its receipt, or a later check that found nothing to write."""
-    if receipt is None:
-        return {}
+def _last_check(runtime: Runtime, spec: TableSpec, receipt: Receipt | None) -> Mapping[str, Any]:
+    """What a check after the newest receipt noted that found nothing to write; empty where there is none."""
     process = spec.query.process if isinstance(spec.query, PythonQuery) else None
     if process is not None and not process.has_own_key:
         # Its stored rows are compared with a replay at the positions of the receipt, and of no check.
-        return receipt.positions
-    known = _last_check(runtime, spec, receipt)
-    if "positions" not in known:
-        return receipt.positions
-    return {TableName.parse(key): position_from_json(value) for key, value in known["positions"].items()}
+        return {}
+    check = None if receipt is None else runtime.control.checks().get(spec.name)
+    known: Mapping[str, Any] = {} if check is None else json.loads(check.position or "{}")
+    if receipt is None or known.get("seq") != receipt.seq or "positions" not in known:
+        return {}
+    # Positions and clock belong together: rows are those of both.
+    return {} if spec.is_temporal and "clock" not in known else known
 
 
-def _last_check(runtime: Runtime, spec: TableSpec, receipt: Receipt) -> dict[str, Any]:
-    """What a refresh kept in the control store that found nothing to write; empty where none has since the receipt."""
-    check = runtime.control.checks().get(spec.name)
-    known: dict[str, Any] = json.loads((None if check is None else check.position) or "{}")
-    return known if known.get("seq") == receipt.seq else {}
-
-
-def _evaluated_at(runtime: Runtime, spec: TableSpec, receipt: Receipt | None, committed: int | None) -> int | None:
-    """The watermark, in microseconds, at which the condition of WHEN was evaluated last; without one, None."""
+def _base_positions(receipt: Receipt | None, checked: Mapping[str, Any]) -> Mapping[TableName, Position]:
+    """Up to where the table is known to have read: its receipt, or a later check that found nothing to write."""
     if receipt is None:
+        return {}
+    if not checked:
+        return receipt.positions
+    return {TableName.parse(key): position_from_json(value) for key, value in checked["positions"].items()}
+
+
+def _clock(runtime: Runtime, spec: TableSpec, receipt: Receipt | None, checked: Mapping[str, Any]) -> ClockSpan | None:
+    """The time for which the rows are stored, and the one that this refresh compares rows with."""
+    if not spec.is_temporal:
         return None
-    checked: int | None = _last_check(runtime, spec, receipt).get("watermark")
-    return max((each for each in (checked, committed) if each is not None), default=None)
+    known = None if receipt is None else receipt.clock
+    if known is not None and checked:
+        known = datetime.fromisoformat(checked["clock"])
+    return ClockSpan.until(known, runtime.clock())
+
+
+def _evaluated_at(checked: Mapping[str, Any], committed: int | None) -> int | None:
+    """The watermark, in microseconds, at which the condition of WHEN was evaluated last; without one, None."""
+    at: int | None = checked.get("watermark")
+    return max((each for each in (at, committed) if each is not None), default=None)
 
 
 def _classify_inputs(pins: Pins, base: Mapping[TableName, Position]) -> dict[TableName, Changes]:

@@ -33,6 +33,7 @@ def report_nothing(
 ) -> RefreshResult:
     """The result of a refresh that commits nothing; that it checked is kept in the control store, for the lag."""
     newest, pins = decision.newest, decision.pins
+    clock = None if decision.clock is None else decision.clock.after
     receipt = None if newest is None else newest.receipt
     if receipt is not None:
         # Lookup tables keep the dimension versions that their rows met; only what drives is moved.
@@ -40,6 +41,8 @@ def report_nothing(
         checked: dict[str, object] = {"seq": receipt.seq, "positions": positions}
         if spec.is_triggered and decision.closing is not None:
             checked["watermark"] = decision.closing.until
+        if clock is not None:
+            checked["clock"] = clock.isoformat()
         runtime.control.record_check(spec.name, pins.data_timestamp, json.dumps(checked))
     return RefreshResult(
         table=spec.name,
@@ -55,6 +58,7 @@ def report_nothing(
         seconds=0.0,
         mode=str(runtime.graph.mode(spec.name)),
         data_timestamp=pins.data_timestamp,
+        clock=clock,
     )
 
 
@@ -79,6 +83,7 @@ def report_commit(attempt: Attempt, committed: Committed, work: Work, price: Pri
         seconds=0.0,
         mode=attempt.mode,
         data_timestamp=committed.receipt.data_timestamp,
+        clock=committed.receipt.clock,
         committed=True,
         cache_hits=work.cache_hits,
         violations=work.violations,
@@ -139,6 +144,7 @@ def receipt_of(attempt: Attempt, work: Work, step: Step, seconds: float, backfil
         promise=_promise(spec, previous, work),
         timers_until=until if spec.has_timers else None,
         models=models_after(spec, previous, whole=work.strategy == Strategy.FULL, adds=work.strategy != Strategy.NOOP),
+        clock=attempt.clock,
     )
 
 

@@ -22,6 +22,7 @@ from freshline.errors import FencedError
 from freshline.plan.receipt import Receipt
 from freshline.plan.request import RefreshRequest
 from freshline.plan.result import RefreshResult
+from freshline.plan.step import Noop
 from freshline.query.reason import Reason
 from freshline.refresh.cancellation import Cancellation, Limited
 from freshline.refresh.execution import suited_to
@@ -71,6 +72,9 @@ def refresh_once(refresh: Refresh, again: PlanAgainError) -> tuple[RefreshResult
     refresh.progress(decision.step.activity)
     with _attempt(refresh, decision, again) as attempt:
         work = prepare(attempt, decision.step)  # refresh
+        if work.write is None and decision.carries_position(refresh.spec):
+            # With temporal filters no refresh finds that without such work, so the next one would not carry it either.
+            work = prepare(attempt, Noop(work.reason))
         if work.write is None:
             return report_nothing(refresh.runtime, refresh.spec, decision, work.reason, work), False
         if work.looked_up is not None and work.looked_up.waiting:
@@ -109,7 +113,8 @@ def _refresh_until_committed(refresh: Refresh) -> tuple[RefreshResult, bool]:
 def _attempt(refresh: Refresh, decision: Decision, again: PlanAgainError) -> Iterator[Attempt]:
     """What an attempt stands on, in a session of its own; what ends it may be a reason to plan again."""
     runtime, pins, newest = refresh.runtime, decision.pins, decision.newest
-    spec = refresh.spec.at_closing(decision.closing)
+    clock = None if decision.clock is None else decision.clock.after
+    spec = refresh.spec.at_closing(decision.closing).at_clock(clock)
     path = runtime.warehouse.path(spec.name)
     runtime.keep_models(spec)
     limited = Limited(refresh.cancellation, decision.budget)
@@ -138,6 +143,7 @@ def _attempt(refresh: Refresh, decision: Decision, again: PlanAgainError) -> Ite
                 planned=None if newest is None else newest.version,
                 foreign=newest is not None and newest.foreign,
                 closing=decision.closing,
+                clock=clock,
             )
     except Exception as error:
         if again.push_down and may_do_without_push_down(error, decision.step):

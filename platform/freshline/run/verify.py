@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
@@ -28,7 +29,7 @@ from freshline.attempt.pending_lookups import read_pending_lookups
 from freshline.attempt.pin import pin_at
 from freshline.attempt.runtime import Progress, Runtime
 from freshline.attempt.spans import read_time_partition, within
-from freshline.commit.delta_log import count_all, count_rows, newest_version, read_newest, read_receipts
+from freshline.commit.delta_log import Newest, count_all, count_rows, newest_version, read_newest, read_receipts
 from freshline.declare.closing import Closing
 from freshline.declare.names import TableName
 from freshline.declare.query import GraphFunction, PythonQuery, SqlQuery
@@ -157,6 +158,9 @@ def _verify(
             spec = spec.at_closing(Closing.between(None, newest.receipt.watermark_read))
         # Of rows that keep their prediction: as the newest of them were computed.
         spec = at_models(spec, newest.receipt)
+        if spec.is_temporal and newest.receipt.clock is None:
+            return _without_clock(path, newest, name)
+        spec = spec.at_clock(newest.receipt.clock)
         try:
             read = [path, *(runtime.warehouse.location(runtime.graph.spec(each)) for each in spec.reads)]
             with (
@@ -198,6 +202,13 @@ def _verify(
         differences=differences,
         detail=expected.detail,
     )
+
+
+def _without_clock(path: Path, newest: Newest, name: TableName) -> Verification:
+    """What is known of a table whose receipt does not say for which time its rows passed temporal filters."""
+    rows = count_rows(path, newest.version) or 0
+    detail = "the receipt does not have the time for which rows passed the temporal filters"
+    return Verification(name, False, 0, 0, rows, newest.version, 0.0, detail=detail)
 
 
 def _condition_of(

@@ -376,7 +376,9 @@ class Lab:
         spec = graph.table(TableName.parse(name))
         warehouse = self.runtime.warehouse
         types = {**declared_types(spec, graph), **input_types(graph, warehouse, spec)}
-        found = explain_table(spec, input_columns(graph, warehouse, spec), logs, types)
+        receipt = self.receipt(name)
+        clock = None if receipt is None else receipt.clock
+        found = explain_table(spec, input_columns(graph, warehouse, spec), logs, types, clock=clock)
         return with_event_time(found, graph, lambda name: watermark_of(graph.specs, warehouse, name))
 
     def verify(self, name: str, *, partitions: Sequence[Mapping[str, object]] = ()) -> Verification:

@@ -11,6 +11,7 @@ from functools import lru_cache
 from random import Random
 
 from freshline.declare.as_of_joins import Versions
+from freshline.declare.clock import CLOCK
 from freshline.declare.query_parser import parse_query
 from freshline.declare.tokens import Text
 from freshline.declare.window_functions import lower_windows
@@ -70,6 +71,11 @@ class Table:
         return _lowered(self.query, self.name, self.versions)
 
     @property
+    def analysed(self) -> str:
+        """The query in Spark's SQL as the rules read it: with the call that stands for the time."""
+        return self.lowered.replace("now()", f"{CLOCK}()").replace("current_date()", f"CAST({CLOCK}() AS DATE)")
+
+    @property
     def declaration(self) -> str:
         """The statement that declares it."""
         clauses = [f"CONSTRAINT good EXPECT ({self.expected}) ON VIOLATION QUARANTINE"] if self.expected else []
@@ -81,7 +87,10 @@ class Table:
 
     def query_at(self, now: datetime, *, by_definition: bool = False) -> str:
         """What the table is to hold after a refresh, where that is not the whole query."""
-        query = self.defined if by_definition else self.lowered
+        query = (self.defined if by_definition else self.lowered).replace(
+            "now()", f"TIMESTAMP '{now:%Y-%m-%d %H:%M:%S}'"
+        )
+        query = query.replace("current_date()", f"DATE '{now:%Y-%m-%d}'")
         conditions = [f"coalesce({self.expected}, false)"] if self.expected else []
         if self.daily:
             (column,) = self.partitioned_by
@@ -151,6 +160,7 @@ def draw(
     growing: bool = False,
     subqueries: bool = False,
     windows: bool = False,
+    timed: float = 0.0,
 ) -> Case:
     """The case of a seed.
 
@@ -159,7 +169,8 @@ def draw(
     from stored and changed rows alone, beside the ones that come by themselves. With `doubles`, sources have columns of
     DOUBLE, and queries add them up; with `thresholds`, rows are there or not by what such sums come out as. With
     `growing`, rows only come; with `subqueries`, more rows show one, and many are there by one that all rows see. With
-    `windows`, sources have times, many at bounds and gaps, and many are read by window functions.
+    `windows`, sources have times, many at bounds and gaps, and many are read by window functions. `timed` is the share
+    of tables whose rows enter and leave as time passes.
     """
     random = Random(seed)
     relations = sources(random)
@@ -192,6 +203,11 @@ def draw(
                 query, time = found
                 table = _table(apart, table.name, query, 0)
                 table = replace(table, partitioned_by=(time,), daily=True)
+        if timed and Random(f"{seed} {table.name} timed").random() < timed:
+            filtered = _of_clock(Queries(Random(f"{seed} {table.name} clock"), relations, deep))
+            if filtered is not None:
+                made.append(_table(apart, table.name, filtered, partitioned))
+                continue
         if apart.random() < judged:
             terms = [Term(f"`{column.name}`", column.kind, True) for column in query.columns]
             table = replace(table, expected=Queries(apart, relations, 1).condition(terms))
@@ -221,6 +237,31 @@ def _of_times(queries: Queries) -> tuple[Query, str] | None:
         if times and len(query.columns) > 1:
             return query, queries.random.choice(times)
     return None
+
+
+def _of_clock(queries: Queries) -> Query | None:
+    """A query that compares a time in its result with that of the refresh, often just at one of the drawn times."""
+    found = _of_times(queries)
+    if found is None:
+        return None
+    (query, name), random = found, queries.random
+    is_date = next(column for column in query.columns if column.name == name).kind == "date"
+
+    def moment() -> str:
+        if is_date:
+            return f"current_date() - {random.choice((-1, 0, 1, 2))}"
+        return f"now() - INTERVAL '{random.choice((-9, 0, 6, 9, 15, 21, 30))}' HOURS"
+
+    column, compared = f"q.`{name}`", random.choice((">", ">=", "<", "<=", "="))
+    condition = random.choice(
+        (
+            f"{column} {compared} {moment()}",
+            f"{moment()} {compared} {column}",
+            f"{column} BETWEEN {moment()} AND {moment()}",
+            f"{column} > {moment()} AND {column} <= {moment()}",
+        )
+    )
+    return replace(query, text=f"SELECT q.* FROM ({query.text}) AS q WHERE {condition}")
 
 
 def _of_sums(queries: Queries) -> Query | None:

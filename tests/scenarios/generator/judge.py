@@ -10,10 +10,12 @@ from datetime import UTC, datetime
 from random import Random
 from typing import Any
 
+from freshline.declare.clock import CLOCK
 from freshline.declare.names import TableName
 from freshline.errors import DeclarationErrors, IncrementalError, RequestError
 from freshline.plan.request import RefreshRequest
 from freshline.plan.result import RefreshResult
+from freshline.query.clock import ClockSpan
 from freshline.query.reason import Reason
 from freshline.query.resolved import ResolvedQuery
 from freshline.query.rules.keys import Affected, find_affected
@@ -113,13 +115,18 @@ def _judge_keys(
         for relation in case.relations
     }
     found: list[tuple[Table, Affected, set[Row] | None]] = []
+    clock = ClockSpan(BEGINNING + (number - 1) * ROUND, BEGINNING + number * ROUND)
     for table in case.tables:
-        affected = find_affected(ResolvedQuery.of(table.lowered, schema, types), changed, primary_key=table.primary_key)
+        text = table.analysed
+        moved = changed | {CLOCK} if text != table.lowered else changed
+        affected = find_affected(ResolvedQuery.of(text, schema, types), moved, primary_key=table.primary_key)
         if isinstance(affected, Reason):
             counts.reasons[affected.code] += 1
             continue
         try:
-            wrong = engine.wrong_rows(table.lowered, table.names, affected, summed=table.summed)
+            affected = affected.at(clock)
+            before = clock.fill(text.replace(f"{CLOCK}()", f"{CLOCK}_old()"))
+            wrong = engine.wrong_rows(clock.fill(text), table.names, affected, summed=table.summed, before=before)
             found.append((table, affected, engine.keys(affected)))
         except NotReadError:
             counts.left_out["not read by DuckDB"] += 1

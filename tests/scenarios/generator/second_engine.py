@@ -141,23 +141,31 @@ class SecondEngine:
         return keys
 
     def wrong_rows(
-        self, spark_sql: str, names: Sequence[str], affected: Affected, *, summed: Sequence[str] = ()
+        self,
+        spark_sql: str,
+        names: Sequence[str],
+        affected: Affected,
+        *,
+        summed: Sequence[str] = (),
+        before: str | None = None,
     ) -> Counter[Row] | None:
         """Rows that differ between before and after and have none of the affected keys; None behind a guard.
 
-        `names` are the columns of the query, in lower case. What is in those of `summed` is not compared.
+        `names` are the columns of the query, in lower case. What is in those of `summed` is not compared. `before` is
+        the query of the time before, where it is another one.
         """
         keys = self.keys(affected)
         if keys is None:
             return None
         blurred = [names.index(name) for name in summed]
-        before, after = (_blur(self.at(spark_sql, reading), blurred) for reading in (Reading.OLD, Reading.NEW))
+        old = _blur(self.at(before or spark_sql, Reading.OLD), blurred)
+        after = _blur(self.at(spark_sql, Reading.NEW), blurred)
         read = _blur(self.rows(affected.whole), blurred)
         if read != after:
             raise AssertionError(f"the query as it was read gives {read - after} more and {after - read} less")
         places = [names.index(column) for column in affected.columns]
         found: Counter[Row] = Counter()
-        for row in (before - after) + (after - before):
+        for row in (old - after) + (after - old):
             if tuple(row[place] for place in places) not in keys:
                 found[row] += 1
         return found

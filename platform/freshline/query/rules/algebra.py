@@ -5,6 +5,9 @@ the signed rows of its inputs (for a join: dA with B as it was, A as it is with 
 the old one plus the signed sum of the changed rows; a least or greatest value is the old one unless it went away. So a
 group needs its stored row and its changed rows, and no other row of its inputs.
 
+The time of temporal filters stands behind the inputs of a join. Their changed rows pass the filters as of before. Of
+all rows as they are now, those count that the filters let through at one of the two instants and not at the other.
+
 Source of the rule: Gupta, Mumick, Subrahmanian, "Maintaining Views Incrementally" (SIGMOD 1993), counting algorithm.
 What the stored row does not tell surely (whether a group whose rows went away is empty now, a least value that was
 deleted) is told apart when it runs, and computed again from the inputs.
@@ -13,18 +16,22 @@ deleted) is told apart when it runs, and computed again from the inputs.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
 
 from sqlglot import exp
 
+from freshline.declare.clock import CLOCK
+from freshline.query.clock import ClockSpan, clock_as, reads_clock
 from freshline.query.exactness import read_exactness
 from freshline.query.functions import is_aggregate, is_session_key
 from freshline.query.resolved import Lifted, ResolvedQuery
 from freshline.query.tree import (
     NotDerivedError,
     Reading,
+    all_of,
+    conjuncts,
     item_expression,
     own_nodes,
     read_as,
@@ -81,6 +88,11 @@ class SignedStage:
     old: str | None
     signed: tuple[str, ...]
 
+    def at(self, clock: ClockSpan) -> SignedStage:
+        """The stage for two instants."""
+        old = None if self.old is None else clock.fill(self.old)
+        return replace(self, new=clock.fill(self.new), old=old, signed=tuple(map(clock.fill, self.signed)))
+
 
 @dataclass(frozen=True)
 class Algebra:
@@ -100,6 +112,11 @@ class Algebra:
     def of_kind(self, kind: AggregateKind, argument: int | None = None) -> Aggregate | None:
         """The first aggregate of a kind over an argument."""
         return next((one for one in self.aggregates if (one.kind, one.argument) == (kind, argument)), None)
+
+    def at(self, clock: ClockSpan) -> Algebra:
+        """The same for two instants, of a query with temporal filters."""
+        stages = tuple(stage.at(clock) for stage in self.stages)
+        return replace(self, stages=stages, terms=tuple(map(clock.fill, self.terms)))
 
 
 @lru_cache(maxsize=1024)
@@ -220,11 +237,41 @@ def _terms(query: exp.Select, items: Sequence[exp.Expr], changed: frozenset[str]
                 reading = Reading.SIGNED if place == number else Reading.OLD
             rename(other, view_of(reading, other.name))
         sign = exp.alias_(exp.column(SIGN, table=source.alias_or_name, quoted=True), SIGN, quoted=True)
-        term.set("expressions", [*(item.copy() for item in items), sign])
-        for argument in (*ORDERS, "group"):
-            term.set(argument, None)
-        terms.append(sql(read_as(term, Reading.NEW, changed), copy=False))
+        if CLOCK in changed:
+            clock_as(term, Reading.OLD)
+        terms.append(_term(term, items, sign, changed))
+    timed = [part for part in conjuncts(_condition(query)) if CLOCK in changed and reads_clock(part)]
+    if timed:
+        terms.append(_term_of_time(query, items, timed, changed))
     return terms
+
+
+def _term(term: exp.Select, items: Sequence[exp.Expr], sign: exp.Expr, changed: frozenset[str]) -> str:
+    term.set("expressions", [*(item.copy() for item in items), sign])
+    for argument in (*ORDERS, "group"):
+        term.set(argument, None)
+    return sql(read_as(term, Reading.NEW, changed), copy=False)
+
+
+def _condition(query: exp.Select) -> exp.Expr | None:
+    where = query.args.get("where")
+    return None if where is None else where.this
+
+
+def _term_of_time(
+    query: exp.Select, items: Sequence[exp.Expr], timed: Sequence[exp.Expr], changed: frozenset[str]
+) -> str:
+    """The rows that temporal filters let through now and not before (1), or the reverse (-1)."""
+    new, old = (all_of(read_as(part, at, changed) for part in timed) for at in (Reading.NEW, Reading.OLD))
+    assert new is not None
+    assert old is not None
+    others = [part for part in conjuncts(_condition(query)) if not any(part is each for each in timed)]
+    either = [exp.or_(*(read_as(part, at, changed) for at in (Reading.NEW, Reading.OLD))) for part in timed]
+    crossing = exp.Not(this=exp.paren(exp.and_(new.copy(), old)))
+    term = query.copy()
+    term.set("where", exp.Where(this=all_of([*either, crossing, *others])))
+    came = exp.Case(ifs=[exp.If(this=new, true=exp.Literal.number(1))], default=exp.Literal.number(-1))
+    return _term(term, items, exp.alias_(came, SIGN, quoted=True), changed)
 
 
 def _keys(query: exp.Select) -> Mapping[str, exp.Expr] | None:

@@ -8,6 +8,7 @@ from functools import lru_cache
 
 from sqlglot import exp
 
+from freshline.query.clock import ClockSpan
 from freshline.query.exactness import Exactness, read_exactness
 from freshline.query.reason import Reason
 from freshline.query.resolved import Lifted, ResolvedQuery
@@ -48,6 +49,12 @@ class Stage:
     keys: tuple[str, ...] = ()
     exact: bool = False
 
+    def at(self, clock: ClockSpan) -> Stage:
+        """The stage for two instants."""
+        old = None if self.old is None else clock.fill(self.old)
+        changed, keys = (tuple(map(clock.fill, texts)) for texts in (self.changed, self.keys))
+        return replace(self, new=clock.fill(self.new), old=old, changed=changed, keys=keys)
+
 
 @dataclass(frozen=True)
 class Affected:
@@ -67,6 +74,16 @@ class Affected:
     guards: tuple[tuple[str, Reason], ...] = ()
     reaches: tuple[Reach, ...] = ()
 
+    def at(self, clock: ClockSpan) -> Affected:
+        """The same for two instants, of a query with temporal filters."""
+        return replace(
+            self,
+            whole=clock.fill(self.whole),
+            stages=tuple(stage.at(clock) for stage in self.stages),
+            queries=tuple(map(clock.fill, self.queries)),
+            guards=tuple((clock.fill(guard), reason) for guard, reason in self.guards),
+        )
+
 
 @lru_cache(maxsize=1024)
 def find_affected(
@@ -74,9 +91,9 @@ def find_affected(
 ) -> Affected | Reason:
     """The keys of a query's result that changes of some inputs may affect, or the reason why they are not known.
 
-    `changed` are the relations, in lower case, that gained, lost or altered rows. `primary_key` are columns that are
-    unique in the result, which are preferred where the changed rows themselves are known. With `by_time` the time of
-    a join by intervals is put beside them. Pure.
+    `changed` are the relations, in lower case, that gained, lost or altered rows, and the time where it moved.
+    `primary_key` are columns that are unique in the result, which are preferred where the changed rows themselves are
+    known. With `by_time` the time of a join by intervals is put beside them. Pure.
     """
     try:
         _require_free_names(relation for relation, _ in query.relations)

@@ -4,7 +4,8 @@ For each relation that changed, the SELECT is looked at with the changed rows in
 as it is now, and as it was. Where an outer join has the relation on its optional side, the rows that are kept without
 a partner are affected too: they are those that a changed row would match. A relation inside EXISTS, IN or a scalar
 subquery affects the rows for which the subquery would see a changed row. A subquery that is the same for every row
-affects those for which its condition in WHERE or HAVING was true and is not, or the reverse.
+affects those for which its condition in WHERE or HAVING was true and is not, or the reverse. So does the time, for the
+rows that a temporal filter lets through at one instant and not at the other.
 
 Derived from the product rule for joins, d(L x R) = dL x R_new + L_old x dR, in the form that works for sets of
 touched rows: dL with R at both times, and dR with L at both times, hold every row of the difference.
@@ -17,6 +18,8 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
+from freshline.declare.clock import CLOCK
+from freshline.query.clock import reads_clock
 from freshline.query.exactness import Exactness, inexact
 from freshline.query.functions import is_aggregate
 from freshline.query.reason import Reason
@@ -161,7 +164,11 @@ def touched_rows(
         return []
     joins: list[exp.Join] = list(select.args.get("joins") or ())
     laterals = tuple(exactness.exact_only(select.args.get("laterals") or (), select))
-    kept = tuple(exactness.exact_only((part for part in _where(select) if not _reads(part, changed)), select))
+    timed = [part for part in _where(select) if CLOCK in changed and reads_clock(part)]
+    still = (part for part in _where(select) if part not in timed and not _reads(part, changed))
+    steady = tuple(exactness.exact_only(still, select))
+    # A row that came or went counts if it was let through before, or is now.
+    kept = (*steady, *(_at_either(part, changed) for part in exactness.exact_only(timed, select)))
     sources = sources_of(select)
     moved = [index for index, source in enumerate(sources) if isinstance(source, exp.Table) and source.name in changed]
     inner = _changed_subqueries(select, changed)
@@ -172,6 +179,9 @@ def touched_rows(
         for rows in _changed_at(sources[0], joins, index)
     ]
     everything = Touched(start.this, tuple(joins), laterals, kept, both)
+    if timed:
+        crossing = _crossing(timed, select, changed, exactness)
+        found.append(replace(everything, where=(*crossing, *steady), both=False))
     for inside in inner:
         conditions = _seen_by(inside, changed, guards, select, exactness)
         if conditions is None:
@@ -393,6 +403,27 @@ def _decided_by(
         return replace(everything, where=(differs, *everything.where), both=False)
     kept = exactness.exact_only((part for part in _conditions(select, "having") if not _reads(part, changed)), select)
     return replace(everything, both=False, group=select.args.get("group"), having=all_of([differs, *kept]))
+
+
+def _at_either(condition: exp.Expr, changed: frozenset[str]) -> exp.Expr:
+    """The condition that a temporal filter lets a row through at one of the two instants."""
+    new, old = (read_as(condition, reading, changed) for reading in (Reading.NEW, Reading.OLD))
+    return exp.or_(new, old, copy=False)
+
+
+def _crossing(
+    timed: Sequence[exp.Expr], select: exp.Select, changed: frozenset[str], exactness: Exactness
+) -> list[exp.Expr]:
+    """Conditions for the rows that all of the temporal filters let through at one instant and not at the other.
+
+    They are comparisons with literals, so that scans can skip files by them.
+    """
+    for part in timed:
+        if not exactness.is_exact(part, select):
+            raise inexact(part)
+    at_both = all_of(read_as(part, reading, changed) for part in timed for reading in (Reading.NEW, Reading.OLD))
+    assert at_both is not None
+    return [*(_at_either(part, changed) for part in timed), exp.Not(this=exp.paren(at_both))]
 
 
 def _require_plain_in(node: exp.In, query: exp.Select) -> None:

@@ -52,6 +52,8 @@ class AppendStrategy(RefreshStrategy):
     def find_step(self, situation: Situation) -> Append | AppendOfFunction | Reason:
         spec, receipt, changed = situation.spec, situation.receipt, situation.changed
         assert receipt is not None
+        if situation.clock is not None:
+            return Reason("UNSUPPORTED", "rows enter and leave as time passes")
         if not changed and situation.lookups_due:
             return Append(frozenset(spec.driving), Reason("PARKED_ROWS"))
         # Partitions that were refreshed apart from the rest hold rows beyond the receipt's positions: an append of what

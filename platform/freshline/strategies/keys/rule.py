@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from freshline.declare.clock import CLOCK
 from freshline.declare.names import TableName
 from freshline.declare.process import Process
 from freshline.declare.query import PythonQuery
@@ -126,7 +127,7 @@ class KeysStrategy(RefreshStrategy):
         query = situation.spec.query
         if isinstance(query, PythonQuery) and query.process is not None:
             return _of_process(query, query.process, situation)
-        if not situation.changed:
+        if not (situation.changed or situation.time_passed):
             return Reason("UNSUPPORTED", "rows wait for their dimension, and none of the table's rows changed")
         if isinstance(query, PythonQuery):
             return _of_function(query, situation)
@@ -158,18 +159,24 @@ def _refresh(situation: Situation) -> RefreshKeys | Reason:
     types = {name.view.lower(): types for name, types in situation.types.items()}
     resolved = ResolvedQuery.of(situation.query.text, schema, types)
     touched = frozenset(name.view.lower() for name in changed)
+    clock = situation.clock
+    touched |= frozenset() if clock is None else {CLOCK}
     # Of rows that follow an earlier declaration only the key is as in this one.
     as_declared = receipt.valid_from_seq is None
     affected = find_affected(resolved, touched, primary_key=spec.primary_key, by_time=as_declared)
     if isinstance(affected, Reason):
         return affected
     reason = Reason("AFFECTED_KEYS", ", ".join(affected.columns))
+    affected = affected if clock is None else affected.at(clock)
     if as_declared:
-        stretch = _stretch(situation)
+        # Rows that enter or leave as time passes are not among the changed ones that a stretch is found by.
+        stretch = _stretch(situation) if clock is None else None
         if stretch is not None:
             reason = Reason("AFFECTED_KEYS", f"{', '.join(stretch.columns)}: {stretch}")
             return RefreshKeys(affected, frozenset(changed), reason, stretch=stretch)
-        return RefreshKeys(affected, frozenset(changed), reason, _algebra(spec, resolved, touched))
+        algebra = _algebra(spec, resolved, touched)
+        algebra = algebra.at(clock) if algebra is not None and clock is not None else algebra
+        return RefreshKeys(affected, frozenset(changed), reason, algebra)
     if not {column.lower() for column in affected.columns} <= {column.lower() for column in spec.primary_key}:
         return Reason("UNSUPPORTED", "rows of an earlier declaration are kept, and are not found by a primary key")
     return RefreshKeys(affected, frozenset(changed), reason)

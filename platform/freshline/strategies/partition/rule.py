@@ -52,6 +52,8 @@ class PartitionStrategy(RefreshStrategy):
             return Reason("UNSUPPORTED", "rows of an earlier declaration are kept, and a partition may have such")
         if has_rows_of_other_models(spec, receipt):
             return Reason("UNSUPPORTED", "rows keep the prediction of an earlier model, and cannot be computed again")
+        if situation.clock is not None:
+            return Reason("UNSUPPORTED", "rows of every partition enter and leave as time passes")
         if spec.lookups:
             return Reason("UNSUPPORTED", "partitions of a lookup join are computed only where they are named")
         origin = find_origin(situation.query, spec.partitioned_by)
