@@ -107,6 +107,34 @@ def test_ranks_are_those_of_networkx_where_every_node_has_an_edge_that_leaves_it
     assert abs(found.sum() - 40) < 1e-7
 
 
+def plain_rounds(edges, start, tolerance):
+    """After how many rounds ranks are right where each one begins with those of the last."""
+    out = np.maximum(np.bincount(edges.source, minlength=edges.count), 1)
+    before = start
+    for number in range(1, MOST_RANK_ROUNDS + 1):
+        given = (before / out)[edges.source]
+        after = 0.15 + 0.85 * np.bincount(edges.target, weights=given, minlength=edges.count)
+        if abs(after - before).sum() * 0.85 / 0.15 <= tolerance:
+            return number
+        before = after
+    raise AssertionError("too many rounds")
+
+
+def test_ranks_in_a_large_component_take_half_of_the_rounds_of_plain_ones():
+    chance = random.Random(8)
+    anywhere = drawn(chance, 3_000, 9_000)
+    ring = [(node, (node + chance.randrange(-5, 6)) % 3_000) for node in range(3_000) for _ in range(3)]
+    for pairs in (anywhere, ring):
+        stored, many = ranked(edges_of(pairs), np.ones(edges_of(pairs).count), 2.5e-7)
+        new = [(chance.choice(pairs)[0], chance.choice(pairs)[1]) for _ in range(20)]
+        edges = edges_of([*pairs, *new])
+        plain = plain_rounds(edges, np.ones(edges.count), 2.5e-7)
+        again, few = ranked(edges, stored, 2.5e-7)
+        assert many <= 0.6 * plain
+        assert few <= 0.5 * plain
+        assert max(abs(again - ranked(edges, np.ones(edges.count), 1e-9)[0])) <= 2.5e-7
+
+
 def test_ranks_from_stored_ones_take_fewer_rounds():
     chance = random.Random(5)
     pairs = drawn(chance, 3_000, 9_000)

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from freshline.refresh.ranks import DAMPING, Step, remaining_error
+from freshline.refresh.ranks import DAMPING, MIXED, Mixing, Step, remaining_error
 
 Numbers = NDArray[np.int64]
 Ranks = NDArray[np.floating[Any]]
@@ -78,21 +78,30 @@ def ranks(edges: Edges, start: Ranks, tolerance: float, most: int, check: Check)
     """The rank of each node, and after how many rounds; None where it is not right within the tolerance by then."""
     out = np.bincount(edges.source, minlength=edges.count).astype(np.float64)
     before: Ranks = start
+    # What the last rounds came to, and how much that changed what they began with; the newest first.
+    last: list[tuple[Ranks, Ranks]] = []
+    mixing = Mixing()
     share = 1.0 / np.maximum(out, 1.0)
     for number in range(1, most + 1):
         check()
         given = (before * share)[edges.source]
         after: Ranks = (1.0 - DAMPING) + DAMPING * np.bincount(edges.target, weights=given, minlength=edges.count)
-        moved = np.abs(after - before)
+        change = after - before
+        moved = np.abs(change)
         step = Step(
             moved=float(moved.sum()),
-            moved_part=float((moved / before).max(initial=0.0)),
-            growth=float(((after - (1.0 - DAMPING)) / before).max(initial=0.0)),
-            greatest=float(before.max(initial=0.0)),
+            most_moved=float(moved.max(initial=0.0)),
+            greatest=float(after.max(initial=0.0)),
         )
-        before = after
         if remaining_error(step) <= tolerance:
-            return before, number
+            return after, number
+        last = [(after, change), *last][:MIXED]
+        weights = mixing.weights(step.moved, [[float(one @ other) for _, other in last] for _, one in last])
+        last = last[: len(weights)]
+        # No rank is less than one without edges, so this brings a mixture closer.
+        before = np.maximum(
+            sum(weight * found for weight, (found, _) in zip(weights, last, strict=True)), 1.0 - DAMPING
+        )
     return None
 
 

@@ -11,7 +11,7 @@ from functools import reduce
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from freshline.refresh.ranks import DAMPING, MOST_RANK_ROUNDS, Step, remaining_error
+from freshline.refresh.ranks import DAMPING, MIXED, MOST_RANK_ROUNDS, Mixing, Step, remaining_error
 
 SOURCE, TARGET, NODE = "source", "target", "node"
 # So many rounds of edges are followed from few nodes before all components are computed.
@@ -93,31 +93,56 @@ def ranks(edges: DataFrame, start: DataFrame | None, tolerance: float) -> tuple[
     if start is not None:
         nodes = nodes.join(start.select(NODE, F.col("rank").alias("begin")), NODE, "left")
     first = F.lit(1.0) if start is None else F.coalesce("begin", F.lit(1.0))
-    state = checkpoint(nodes.select(NODE, first.alias("rank")))
+    held = state = checkpoint(nodes.select(NODE, first.alias("before")))
+    mixing = Mixing()
     for number in range(1, MOST_RANK_ROUNDS + 1):
-        given = sent.join(state.select(F.col(NODE).alias(SOURCE), "rank"), SOURCE)
-        got = given.groupBy(F.col(TARGET).alias(NODE)).agg(F.sum(F.col("rank") * F.col("share")).alias("got"))
+        given = sent.join(state.select(F.col(NODE).alias(SOURCE), "before"), SOURCE)
+        got = given.groupBy(F.col(TARGET).alias(NODE)).agg(F.sum(F.col("before") * F.col("share")).alias("got"))
         rank = F.lit(1.0 - DAMPING) + F.lit(DAMPING) * F.coalesce("got", F.lit(0.0))
+        kept = [name for name in state.columns if name != NODE]
         after = checkpoint(
-            state.select(NODE, "rank")
-            .join(got, NODE, "left")
-            .select(NODE, rank.alias("rank"), F.col("rank").alias("before"))
+            state.join(got, NODE, "left")
+            .select(NODE, *kept, rank.alias("rank"))
+            .withColumn("change", F.col("rank") - F.col("before"))
         )
-        let_go(state)
-        state = after
-        if remaining_error(_step(after)) <= tolerance:
+        let_go(held)
+        held = after
+        step, products = _step(after)
+        if remaining_error(step) <= tolerance:
             let_go(sent)
-            return state.select(NODE, "rank"), number
+            return after.select(NODE, "rank"), number
+        state = _mixed(after, mixing.weights(step.moved, products))
     return None
 
 
-def _step(after: DataFrame) -> Step:
-    moved = F.abs(F.col("rank") - F.col("before"))
-    got = F.col("rank") - F.lit(1.0 - DAMPING)
-    row = after.agg(
-        F.sum(moved), F.max(moved / F.col("before")), F.max(got / F.col("before")), F.max("before")
-    ).collect()[0]
-    return Step(*(float(value or 0.0) for value in row))
+def _mixed(after: DataFrame, weights: list[float]) -> DataFrame:
+    """What the next round begins with, and what the last rounds came to and changed: `rank1` is the newest."""
+    ranks = ["rank", *(f"rank{place}" for place in range(1, len(weights)))]
+    changes = ["change", *(f"change{place}" for place in range(1, len(weights)))]
+    mixed = reduce(
+        lambda total, part: total + part,
+        [F.lit(weight) * F.col(name) for weight, name in zip(weights, ranks, strict=True)],
+    )
+    # No rank is less than one without edges, so this brings a mixture closer.
+    before = F.greatest(mixed, F.lit(1.0 - DAMPING)).alias("before")
+    older = [
+        F.col(name).alias(f"{kind}{place}")
+        for kind, names in (("rank", ranks), ("change", changes))
+        for place, name in enumerate(names[: MIXED - 1], start=1)
+    ]
+    return after.select(NODE, before, *older)
+
+
+def _step(after: DataFrame) -> tuple[Step, list[list[float]]]:
+    """How ranks changed in a round, and the products of the changes of each two of the last rounds."""
+    names = ("change", *(f"change{place}" for place in range(1, MIXED)))
+    changes = [name for name in names if name in after.columns]
+    moved = F.abs(F.col("change"))
+    pairs = [F.sum(F.col(one) * F.col(other)) for one in changes for other in changes]
+    row = after.agg(F.sum(moved), F.max(moved), F.max("rank"), *pairs).collect()[0]
+    values = [float(value or 0.0) for value in row]
+    products = [values[3 + len(changes) * place :][: len(changes)] for place in range(len(changes))]
+    return Step(*values[:3]), products
 
 
 def communities(edges: DataFrame, rounds: int) -> DataFrame:
