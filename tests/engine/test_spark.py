@@ -68,6 +68,11 @@ def test_a_conf_of_the_settings_wins_and_lists_are_added_to(settings):
     assert confs["spark.sql.extensions"] == "io.delta.sql.DeltaSparkSessionExtension,a.B"
 
 
+def test_plans_are_kept_as_texts_only_for_a_ui_that_is_on(settings):
+    assert confs_of(settings)["spark.sql.ui.explainMode"] == "simple"
+    assert "spark.sql.ui.explainMode" not in confs_of(settings, spark_confs={"spark.ui.enabled": "true"})
+
+
 def test_scratch_is_never_at_a_path_that_spark_would_split(tmp_path):
     for state in (tmp_path / "plain", tmp_path / "a, b"):
         folders = SessionFolders(state)

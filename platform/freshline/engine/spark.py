@@ -319,6 +319,8 @@ def _java_options(folders: SessionFolders, archive: _ClassArchive, quick_start: 
         # What Spark and its native libraries leave in the temporary folder of a killed JVM is then found and removed.
         shlex.quote(f"-Djava.io.tmpdir={folders.scratch}"),
         *archive.options(),
+        # Spark's classes take more than the first bound, and each time it is reached the whole heap is collected.
+        "-XX:MetaspaceSize=256m",
     ]
     if quick_start:
         # The first tier alone comes with a code cache of 48 MB. Spark fills it within minutes; from then on the JVM

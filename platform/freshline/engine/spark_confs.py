@@ -89,6 +89,8 @@ def session_confs(
         # that touch many rows turn it on for themselves (`refresh.execution`), for what it does about skew.
         confs["spark.sql.shuffle.partitions"] = str(max(2, os.cpu_count() or 2))
         confs["spark.sql.adaptive.enabled"] = "false"
+    if settings.spark_confs.get("spark.ui.enabled", "false") == "false":
+        confs.update(_UNSEEN)
     if connect_port is not None:
         confs["spark.plugins"] = "org.apache.spark.sql.connect.SparkConnectPlugin"
         confs["spark.connect.grpc.binding.address"] = "127.0.0.1"
@@ -101,6 +103,16 @@ def session_confs(
     return confs
 
 
+# While its UI is off, Spark still writes the plan of each query as a text for it, and keeps the texts and metrics of a
+# thousand queries. These are its shortest texts. They are not cut, which would cut the plans that clients ask for too.
+# Jobs and stages are kept longer than queries: the limits on CPU-seconds read them (`attempt.cpu`).
+_UNSEEN = {
+    "spark.sql.ui.explainMode": "simple",
+    "spark.sql.ui.retainedExecutions": "10",
+    "spark.ui.retainedJobs": "200",
+    "spark.ui.retainedStages": "200",
+    "spark.ui.retainedTasks": "2000",
+}
 _LISTS = frozenset({"spark.jars", "spark.plugins", "spark.sql.extensions"})
 
 

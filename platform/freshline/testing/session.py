@@ -25,6 +25,8 @@ SMALL_TABLES = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.databricks.delta.snapshotPartitions": "1",
     "spark.databricks.delta.stats.skipping": "false",
+    # Each test makes its own tables, of which Delta would keep the state in memory for an hour.
+    "spark.databricks.delta.delta.log.cacheRetentionMinutes": "5",
 }
 DELTA = "io.delta.sql.DeltaSparkSessionExtension"
 
