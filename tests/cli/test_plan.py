@@ -86,6 +86,27 @@ def test_a_person_reads_one_line_a_table(shop: Path, capsys: pytest.CaptureFixtu
     assert TableName.parse(spend.split()[0]) == TableName.parse("spend")
 
 
+def test_a_table_with_temporal_filters_shows_where_rows_cross(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (shop / "assets" / "heard.sql").write_text(
+        "CREATE SOURCE heard (id BIGINT, ts TIMESTAMP) WITH ('connector' = 'files', 'path' = 'landing/heard', "
+        "'format' = 'json');"
+    )
+    (shop / "assets" / "recent.sql").write_text(
+        "CREATE MATERIALIZED TABLE recent FRESHNESS = INTERVAL '1' MINUTE AS SELECT id FROM heard "
+        "WHERE ts > now() - INTERVAL '7' DAYS;"
+    )
+    plan = planned(capsys)
+    assert (plan["recent"]["crossings"], plan["recent"]["clock"]) == (
+        ["heard.ts passes now() - INTERVAL '7' DAYS"],
+        None,
+    )
+    assert plan["spend"]["crossings"] == []
+
+    assert run(["plan"]) == 0
+    line = "recent: no clock yet; a row enters or leaves when heard.ts passes now() - INTERVAL '7' DAYS"
+    assert line in capsys.readouterr().out.splitlines()
+
+
 def test_a_project_without_declarations_says_so(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for file in (shop / "assets").glob("*.sql"):
         file.unlink()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -63,13 +63,15 @@ class Known:
 
 @dataclass(frozen=True)
 class Found:
-    """What the tables' logs tell: what changed in their declarations, what they will take on disk, and how far the
-    events of those over event time are.
+    """What the tables' logs tell: what changed in their declarations, what they will take on disk, how far the events
+    of those over event time are, and where the clock of those with temporal filters stands.
     """
 
     changes: Mapping[TableName, DefinitionChange]
     disk: Mapping[TableName, DiskForecast]
     event_time: Mapping[TableName, EventTimeFacts] = field(default_factory=dict)
+    crossings: Mapping[TableName, tuple[str, ...]] = field(default_factory=dict)
+    clocks: Mapping[TableName, datetime] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,8 @@ class PlanLine:
     """One source or table as it is declared; `declaration` is new, unchanged, or changed since the newest refresh.
 
     `change` is how much a changed one changes what is stored (additive, breaking, destructive), None where that is not
-    told; `change_about` says what changed. `models` are those that its query asks, with their versions.
+    told; `change_about` says what changed. `models` are those that its query asks, with their versions. `crossings` say
+    where its rows enter or leave as time passes, and `clock` is the time for which they are stored.
 
     Freshness and mode are those in force: of `override` where there is one.
     """
@@ -102,6 +105,8 @@ class PlanLine:
     disk: DiskForecast | None = None
     event_time: EventTimeFacts | None = None
     models: str = ""
+    crossings: tuple[str, ...] = ()
+    clock: datetime | None = None
 
     def as_json(self) -> dict[str, Any]:
         """The object that `freshline plan --json` prints."""
@@ -126,6 +131,8 @@ class PlanLine:
             "disk": None if self.disk is None else self.disk.as_json(),
             "event_time": None if self.event_time is None else self.event_time.as_json(),
             "models": self.models,
+            "crossings": list(self.crossings),
+            "clock": None if self.clock is None else self.clock.isoformat(),
         }
 
 
@@ -142,7 +149,7 @@ def command(project: Path | None, as_json: bool) -> None:
     graph = open_project(settings)
     known = _known(settings)
     refreshed = refreshed_fingerprints(graph, settings, known.refreshes)
-    found = Found(_changes(graph, settings, refreshed), _disk(graph, settings, known), _event_time(graph, settings))
+    found = _over_time(graph, settings, Found(_changes(graph, settings, refreshed), _disk(graph, settings, known)))
     lines = plan_lines(graph, refreshed, known, datetime.now(UTC), found)
     click.echo(json.dumps([line.as_json() for line in lines], indent=2) if as_json else plan_text(lines))
 
@@ -191,6 +198,8 @@ def plan_lines(
                 disk=disk.get(name),
                 event_time=found.event_time.get(name),
                 models=models_text(spec) if isinstance(spec, TableSpec) else "",
+                crossings=found.crossings.get(name, ()),
+                clock=found.clocks.get(name),
             )
         )
     return lines
@@ -222,7 +231,14 @@ def plan_text(lines: list[PlanLine]) -> str:
         for line in lines
         if line.event_time is not None
     ]
+    times += [_filter_text(line) for line in lines if line.crossings or line.clock is not None]
     return "\n".join([text, *times, *told, *(told for line in lines for told in intention_lines(line))])
+
+
+def _filter_text(line: PlanLine) -> str:
+    clock = "no clock yet" if line.clock is None else f"clock {line.clock:%Y-%m-%d %H:%M:%S} UTC"
+    about = ", or ".join(line.crossings) or "time passes"
+    return f"{line.table}: {clock}; a row enters or leaves when {about}"
 
 
 def _change_text(line: PlanLine) -> str:
@@ -295,13 +311,21 @@ def _disk(graph: Graph, settings: Settings, known: Known) -> dict[TableName, Dis
     return found
 
 
-def _event_time(graph: Graph, settings: Settings) -> dict[TableName, EventTimeFacts]:
-    """What holds for tables over event time. Others are not looked into, because that needs sqlglot's optimizer."""
+def _over_time(graph: Graph, settings: Settings, found: Found) -> Found:
+    """The same with what holds for tables over event time, and for those with temporal filters.
+
+    Others are not looked into, because that needs sqlglot's optimizer.
+    """
     from freshline.plan.event_time import is_over_event_time
 
-    chosen = [spec for spec in graph.tables if is_over_event_time(spec, graph)]
-    found = explanations(graph, settings, chosen) if chosen else []
-    return {item.table: item.event_time for item in found if item.event_time is not None}
+    chosen = [spec for spec in graph.tables if spec.is_temporal or is_over_event_time(spec, graph)]
+    explained = explanations(graph, settings, chosen) if chosen else []
+    return replace(
+        found,
+        event_time={item.table: item.event_time for item in explained if item.event_time is not None},
+        crossings={item.table: item.crossings for item in explained if item.crossings},
+        clocks={item.table: item.clock for item in explained if item.clock is not None},
+    )
 
 
 def _receipt_fingerprint(path: Path) -> str | None:

@@ -11,7 +11,8 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -395,6 +396,50 @@ def greatest_time(path: Path, version: int, column: str) -> datetime | None:
         elif none is None or none != rows:
             return None
     return max(found, default=None)
+
+
+def may_have_times(path: Path, position: TablePosition, column: str, least: int, greatest: int) -> bool:
+    """Whether a version may have rows with a time in a stretch, of a TIMESTAMP column, by its statistics.
+
+    Both ends are included, in microseconds since 1970.
+    """
+    found = _file_times(path, position.table_id, position.version, column.lower())
+    return found is None or any(low <= greatest and high >= least for low, high in found)
+
+
+@lru_cache(maxsize=128)
+def _file_times(path: Path, identity: str, version: int, column: str) -> tuple[tuple[int, int], ...] | None:
+    """The least and the greatest time of each file that has one, None where a file has no statistics of the column.
+
+    They are in microseconds, and wider than the rows by a millisecond, to which statistics are cut.
+    """
+    del identity  # versions of a table that was made anew are others
+    actions = deltalake.DeltaTable(str(path), version=version).get_add_actions(flatten=True)
+    if actions.num_rows == 0:
+        return ()
+    names = {name.lower(): name for name in actions.schema.names}
+    asked = [names.get(f"{part}.{column}") for part in ("min", "max", "null_count")]
+    if asked[0] is None or asked[1] is None or "num_records" not in actions.schema.names:
+        return None
+    try:
+        lows, highs = (actions[name].to_pylist() for name in asked[:2] if name is not None)
+    except (OverflowError, ValueError):
+        # A year that Python does not know.
+        return None
+    empty = actions[asked[2]].to_pylist() if asked[2] is not None else [None] * actions.num_rows
+    found = []
+    for low, high, none, rows in zip(lows, highs, empty, actions["num_records"].to_pylist(), strict=True):
+        if isinstance(low, datetime) and isinstance(high, datetime):
+            found.append((_micros(low) - 1_000, _micros(high) + 1_000))
+        elif none is None or none != rows:
+            return None
+    return tuple(found)
+
+
+def _micros(time: datetime) -> int:
+    # A TIMESTAMP_NTZ has no zone: it is taken as UTC, as everywhere here.
+    aware = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
+    return (aware - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
 
 
 def is_never_null(path: Path, version: int, column: str) -> bool:
