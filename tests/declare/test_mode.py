@@ -76,14 +76,27 @@ PYTHON = """import freshline
 def t(orders):
     return orders
 """
+PROCESS = """import freshline
+
+@freshline.process(reads="orders", keys="id", order="id", columns="id BIGINT", freshness="10 seconds")
+class T:
+    def row(self, row, out):
+        out.emit(row.id)
+"""
 
 
-def test_a_python_table_is_not_kept_continuously(shop):
+def test_a_python_table_that_follows_changes_is_kept_continuously(shop):
+    for text in (PROCESS, PYTHON.format(mode=', keys={"orders": "id"}'), PYTHON.format(mode=', append="orders"')):
+        shop.declare("t.py", text)
+        assert shop.read().mode(T) is Mode.CONTINUOUS
+
+
+def test_a_python_table_without_a_promise_is_not_kept_continuously(shop):
     shop.declare("t.py", PYTHON.format(mode=""))
     graph = shop.read()
 
     assert graph.mode(T) is Mode.INCREMENTAL
-    assert "written in Python" in graph.mode_reason(T)
+    assert "promises neither keys nor append" in graph.mode_reason(T)
 
     shop.declare("t.py", PYTHON.format(mode=', mode="continuous"'))
     rule, where, message = shop.error()

@@ -173,7 +173,7 @@ def test_every_version_equals_a_replay_of_all_rows(python_lab: Lab) -> None:
         for name, expected in zip(("takeover", "refused"), takeovers(batches[: number + 1]), strict=True):
             if number == 5:
                 # Whatever is kept beside the tables may go.
-                shutil.rmtree(lab.settings.state / "timers")
+                shutil.rmtree(lab.settings.state / "keys")
             result = lab.refresh(name)
             assert result.error is None, result.error
             assert shown(lab, name) == expected, (number, name)
@@ -189,7 +189,7 @@ def test_crashes_restarts_and_restores_give_the_same_tables(python_lab: Lab) -> 
     lab.files("act", EVENTS, primary_key=["id"])
     declare(lab, "takeover", TAKEOVER)
     batches = drawn(11, 5)
-    for number, point in enumerate(("table-timers-kept", "table-writing", "table-after-commit", "table-before-commit")):
+    for number, point in enumerate(("table-keys-kept", "table-writing", "table-after-commit", "table-before-commit")):
         land(lab, number, batches[number])
         for name in ("takeover", "refused"):
             # A refresh that finds nothing to write passes some of the points.
@@ -354,11 +354,16 @@ def test_an_empty_text_and_null_are_two_keys_in_a_partition_too(python_lab: Lab)
     )
     names = ("total", "last", "summed")
     assert [lab.refresh(name).error for name in names] == [None] * 3
-    for statement, strategy in (("('a', 3)", "keys"), ("(NULL, 2)", "full"), ("('', 2)", "full")):
+    # A late row of NULL replays its key, which is that of the empty text too. A row at the end is only added.
+    for statement, strategy, of_function in (
+        ("('a', 3)", "keys", "keys"),
+        ("(NULL, 2)", "full", "full"),
+        ("('', 2)", "keys", "full"),
+    ):
         lab.sql(f"INSERT INTO ev VALUES {statement}")
         found = [lab.refresh(name) for name in names]
         # A refresh of the main table refreshes its output too.
-        assert [each.strategy for each in found] == [strategy, "noop", strategy], [each.reason for each in found]
+        assert [each.strategy for each in found] == [strategy, "noop", of_function], [each.reason for each in found]
         assert all(lab.verify(name).equal for name in names)
 
 

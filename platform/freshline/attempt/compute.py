@@ -14,7 +14,7 @@ from freshline.declare.names import TableName
 from freshline.declare.query import LookupJoin, PythonQuery, SqlQuery
 from freshline.declare.spec import TableSpec
 from freshline.errors import DuplicateKeyError, LookupKeyError
-from freshline.keyed.batches import TIMER
+from freshline.keyed.batches import KIND
 from freshline.plan.partition import Interval
 from freshline.query.query import read_query
 from freshline.query.select_list import groups_by
@@ -105,10 +105,10 @@ def compute_whole(
 
 
 def table_rows(made: DataFrame, spec: TableSpec) -> DataFrame:
-    """The rows of a table in Python among those that its code made; the others say when a key's next timer is due."""
+    """The rows of a table in Python among those that its code made; the others are entries of keys."""
     process = spec.query.process if isinstance(spec.query, PythonQuery) else None
     if process is not None:
-        made = made.where(F.col(TIMER).isNull()).select(*[F.col(quoted(name)) for name in process.names])
+        made = made.where(F.col(KIND).isNull()).select(*[F.col(quoted(name)) for name in process.names])
     return as_stored(made, spec)
 
 

@@ -59,7 +59,7 @@ class Function:
         return table_rows(self.made(frames), self.spec)
 
     def made(self, frames: Mapping[TableName, DataFrame]) -> DataFrame:
-        """As `rows`, with what a class says of its timers (`freshline.keyed.batches`)."""
+        """As `rows`, with what a class says of its keys (`freshline.keyed.batches`)."""
         tables = self.runtime.python_tables
         assert tables is not None, "tables in Python need the engine's worker"
         with ExitStack() as views:

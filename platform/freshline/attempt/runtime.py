@@ -117,6 +117,8 @@ class Runtime:
     cpu: CpuMeter = field(default_factory=CpuMeter)
     # From which version on everything was kept of a table when files that nobody needs were looked for last.
     cleaned_up_to: dict[Path, int] = field(default_factory=dict)
+    # Files of which the sum was checked, with their size and time then.
+    checked_files: dict[Path, tuple[int, int]] = field(default_factory=dict)
     # Held by what concerns all tables at once, before the lock of any of them.
     whole: threading.RLock = field(default_factory=threading.RLock)
     # Queries that Spark was found to read as the analysis of affected keys does, for these changed inputs.

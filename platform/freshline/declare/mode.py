@@ -3,8 +3,8 @@
 A pure function of freshness, the two thresholds, an explicit REFRESH_MODE and what the declaration can serve:
 
 - below `continuous_below` continuous, below `incremental_below` incremental, else batch;
-- CONTINUOUS is started by commits of an input that drives, and keeps the query in the engine: a table written in
-  Python runs in a worker of its own, so it cannot be kept continuously;
+- CONTINUOUS is started by commits of an input that drives: a function in Python that promises nothing would compute
+  everything at each of them, so it cannot be kept continuously;
 - CONTINUOUS and INCREMENTAL bring in changes of inputs: a query that no input drives has none, so it is BATCH.
 
 What AUTO cannot have it does without, and says so. What is asked for and cannot be had is refused.
@@ -37,8 +37,8 @@ def obstacles(spec: Spec) -> Mapping[Mode, str]:
             Mode.CONTINUOUS: "no input drives its query, so no commit could start a refresh",
             Mode.INCREMENTAL: "no input drives its query, so there are no changes to bring in",
         }
-    if isinstance(spec.query, PythonQuery):
-        return {Mode.CONTINUOUS: "it is written in Python, which runs in a worker outside of the engine"}
+    if isinstance(spec.query, PythonQuery) and not spec.query.promise:
+        return {Mode.CONTINUOUS: "its function promises neither keys nor append, so each commit would compute it all"}
     return {}
 
 

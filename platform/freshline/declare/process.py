@@ -29,7 +29,8 @@ class Process:
 
     `keys` and `order` are columns of the input. `columns` are names and types of this table, `output` is its name among
     `outputs`, empty for the main table. `has_timer`: the class has a method `timer`, which runs by the watermark of the
-    first column of `order`. `until` is that watermark for one refresh, in microseconds since 1970.
+    first column of `order`. `until` is that watermark for one refresh, in microseconds since 1970. `keeps_state` asks
+    for the state of each key beside the rows, and `knows_all` says that keys of which none is known had no rows before.
     """
 
     keys: tuple[str, ...]
@@ -39,6 +40,8 @@ class Process:
     output: str = ""
     has_timer: bool = False
     until: int | None = None
+    keeps_state: bool = False
+    knows_all: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -113,6 +113,8 @@ class PythonTables:
             "outputs": process.outputs,
             "has_timer": process.has_timer,
             "until": process.until,
+            "keeps_state": process.keeps_state,
+            "knows_all": process.knows_all,
             "seconds": self._seconds(spec),
             "memory": self._settings.python_memory,
         }

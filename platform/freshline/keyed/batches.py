@@ -1,7 +1,11 @@
 """Sorted rows in Arrow batches, replayed key by key; Spark calls this once a partition.
 
-Each result row has the values of its key, the time of the first waiting timer (of the one row of a key that tells it)
-and the columns of the table (of all other rows).
+Each result row has the values of its key. Rows without KIND have the columns of the table. One row of a key is its
+entry: the time of its first waiting timer, and its state (`freshline.keyed.state`) where that is asked for.
+
+Rows may come with FROM, sorted by it within their key: first an ENTRY with the timer and the state of an earlier time,
+the newest LAYER first, then rows that are GONE from the input, and those that CAME. The class then goes on from the
+state with the rows that came. Where that is not what a replay of all rows gives, the key has one row of the kind AGAIN.
 """
 
 from __future__ import annotations
@@ -23,11 +27,16 @@ from typing import Any
 import pyarrow as pa
 
 from freshline.keyed.replay import OutOfTimeError, ProcessError, Replay, Row, Target, shortened
+from freshline.keyed.state import Shared, instance_of, keep, read
 from freshline.keyed.values import checker, comparable
 
 # Before what is wrong, as JSON, in what Spark raises: see `freshline.attempt.failure`.
 PROCESS_ERROR = "freshline:process "
-KEY, TIMER = "_freshline_key_", "_freshline_timer"
+KEY, KIND, TIMER, STATE = "_freshline_key_", "_freshline_kind", "_freshline_timer", "_freshline_state"
+FROM, LAYER = "_freshline_from", "_freshline_layer"
+# Kinds of result rows, and of rows that come with FROM.
+ENTRY, AGAIN = 1, 2
+GONE, CAME = 2, 3
 _BATCH = 10_000
 # So often code may catch that its time is over.
 _MOST_CAUGHT = 5
@@ -44,14 +53,16 @@ class ProcessFailed(Exception):
 class Process:
     """How the rows of a table are made, as Spark's processes are handed it.
 
-    `make` makes an instance of the class. `keys` and `time` are names of columns of the input. `columns` is the schema
+    `make` makes an instance of the class. `keys` and `order` are names of columns of the input. `columns` is the schema
     of the table. `until` is the watermark in microseconds since 1970. `seconds` is what one key may take, `memory` what
-    the process may take beside what it has, in bytes. `file` is that of the class.
+    the process may take beside what it has, in bytes. `file` is that of the class. With `keeps_state` every key has an
+    entry with its state. With `knows_all` a key without one had no rows before. `is_sorted` says that Python
+    sorts the values of `order` as Spark does; without, no state is kept.
     """
 
     make: Callable[[], Any]
     keys: tuple[str, ...]
-    time: str
+    order: tuple[str, ...]
     columns: pa.Schema
     output: str
     outputs: tuple[str, ...]
@@ -60,6 +71,9 @@ class Process:
     seconds: float
     memory: int
     file: str
+    keeps_state: bool = False
+    knows_all: bool = False
+    is_sorted: bool = True
 
     @property
     def target(self) -> Target:
@@ -115,8 +129,12 @@ class _Partition:
         self.key: dict[str, Any] = {}
         self.rows: list[tuple[Any, ...]] = []
         self._target, self._until = process.target, process.watermark
+        self._shared = Shared(process.make) if process.keeps_state else None
         self._replay: Replay | None = None
+        self._earlier: _Earlier | None = None
+        self._begun = self._again = False
         self._known: tuple[Any, ...] = ()
+        self._last: tuple[Any, ...] = ()
         self._left = 0.0
         self._types: list[pa.DataType] = []
 
@@ -126,65 +144,147 @@ class _Partition:
 
     def take(self, batch: pa.RecordBatch) -> None:
         """Replay more rows. The time of a key does not run while Spark is waited for."""
-        if self._replay is not None:
+        if self._begun:
             _set_time(self._left)
         self._take(batch)
         self._left = _set_time(0)
 
     def _take(self, batch: pa.RecordBatch) -> None:
         process = self.process
-        names, columns = batch.schema.names, [_values(batch, name) for name in batch.schema.names]
-        places = [names.index(name) for name in process.keys]
-        time = names.index(process.time)
-        self._types = [batch.schema.field(place).type for place in places]
-        for values in zip(*columns, strict=True):
+        names = batch.schema.names
+        goes_on = FROM in names
+        shown = [name for name in names if name not in (FROM, LAYER, TIMER, STATE)]
+        columns = [_values(batch, name) for name in shown]
+        places, order = ([shown.index(name) for name in some] for some in (process.keys, process.order))
+        kinds, timers, states = [_values(batch, name) for name in (FROM, TIMER, STATE)] if goes_on else [()] * 3
+        self._types = [batch.schema.field(shown[place]).type for place in places]
+        for number, values in enumerate(zip(*columns, strict=True)):
             known = tuple(comparable(values[place]) for place in places)
-            if self._replay is None or known != self._known:
+            if not self._begun or known != self._known:
                 self._end()
-                self._known = known
-                self.key = {name: values[place] for name, place in zip(process.keys, places, strict=True)}
-                self._begin()
-            assert self._replay is not None
-            at = values[time]
-            self._replay.row(Row(dict(zip(names, values, strict=True))), at if isinstance(at, datetime) else None)
+                self._begin(known, {name: values[place] for name, place in zip(process.keys, places, strict=True)})
+            if goes_on and kinds[number] == ENTRY:
+                # The first one is the newest.
+                self._earlier = self._earlier or _Earlier(timers[number], states[number])
+            elif goes_on and kinds[number] == GONE:
+                self._again = True
+            elif not self._again:
+                self._row(Row(dict(zip(shown, values, strict=True))), tuple(values[place] for place in order), goes_on)
 
-    def _begin(self) -> None:
+    def _begin(self, known: tuple[Any, ...], key: dict[str, Any]) -> None:
+        self._known, self.key = known, key
+        self._begun, self._again, self._earlier = True, False, None
+        _set_time(self.process.seconds)
+
+    def _row(self, row: Row, order: tuple[Any, ...], goes_on: bool) -> None:
+        at = order[0] if isinstance(order[0], datetime) else None
+        if self._replay is None:
+            self._replay = self._going_on(order, at) if goes_on else self._beginning()
+        if self._replay is None:
+            self._again = True
+            return
+        self._last = order
+        self._replay.row(row, at)
+
+    def _beginning(self) -> Replay:
         process = self.process
-        _set_time(process.seconds)
-        self._replay = Replay(
-            process.make, self._target, self.key, self._until, has_timer=process.has_timer, file=process.file
+        return Replay(process.make, self._target, self.key, self._until, has_timer=process.has_timer, file=process.file)
+
+    def _going_on(self, order: tuple[Any, ...] | None, at: datetime | None) -> Replay | None:
+        """The replay of before, for a first row with this order, or for none; None where all rows are needed."""
+        process, earlier = self.process, self._earlier
+        if earlier is None:
+            return self._beginning() if process.knows_all else None
+        kept = None if earlier.state is None else read(earlier.state)
+        if kept is None or tuple(map(comparable, kept.key)) != self._known:
+            return None
+        if kept.until is not None and (self._until is None or self._until < kept.until):
+            return None
+        if not kept.progress.goes_on(self._until):
+            return None
+        if order is not None and not (_place(order) > _place(kept.last) and kept.progress.goes_on_with(at)):
+            return None
+        self._last = kept.last
+        return Replay(
+            lambda: instance_of(process.make, kept),
+            self._target,
+            self.key,
+            self._until,
+            has_timer=process.has_timer,
+            file=process.file,
+            progress=kept.progress,
         )
 
     def finish(self) -> None:
         """There are no more rows."""
-        if self._replay is not None:
+        if self._begun:
             _set_time(self._left)
         self._end()
         _set_time(0)
 
     def _end(self) -> None:
-        if self._replay is None:
+        if not self._begun:
             return
-        waiting = self._replay.end()
+        self._begun = False
         own = tuple(self.key.values())
-        self.rows += [(*own, None, *row) for row in self._replay.out.rows]
-        if waiting is not None:
-            self.rows.append((*own, waiting, *[None] * len(self.process.columns)))
-        self._replay = None
+        nothing = [None] * len(self.process.columns)
+        if self._replay is None and not self._again:
+            if self._earlier is None or not self._earlier.is_due(self._until):
+                return  # an entry whose rows did not change
+            self._replay = self._going_on(None, None)
+            self._again = self._replay is None
+        if self._again:
+            self._replay = None
+            self.rows.append((*own, AGAIN, None, None, *nothing))
+            return
+        replay, self._replay = self._replay, None
+        assert replay is not None
+        waiting = replay.end()
+        self.rows += [(*own, None, None, None, *row) for row in replay.out.rows]
+        if self._shared is not None:
+            state = keep(replay, own, self._last, self._shared) if self.process.is_sorted else None
+            self.rows.append((*own, ENTRY, waiting, state, *nothing))
+        elif waiting is not None:
+            self.rows.append((*own, ENTRY, waiting, None, *nothing))
 
     def made(self) -> pa.RecordBatch:
         """Some of the result rows, which are not held any longer."""
         some, self.rows = self.rows[:_BATCH], self.rows[_BATCH:]
         fields = [
             *(pa.field(f"{KEY}{number}", kind) for number, kind in enumerate(self._types)),
+            pa.field(KIND, pa.int8()),
             pa.field(TIMER, pa.timestamp("us", "UTC")),
+            pa.field(STATE, pa.binary()),
             *self.process.columns,
         ]
-        columns = zip(*some, strict=True)
+        columns = list(zip(*some, strict=True))
+        if self._shared is not None and self._shared.changed:
+            # Of which key, and before which others, is not known.
+            columns[len(self._types) + 2] = (None,) * len(some)
         return pa.RecordBatch.from_arrays(
             [pa.array(column, field.type) for column, field in zip(columns, fields, strict=True)],
             schema=pa.schema(fields),
         )
+
+
+@dataclass(frozen=True)
+class _Earlier:
+    """The entry of a key from an earlier time."""
+
+    timer: datetime | None
+    state: bytes | None
+
+    def is_due(self, until: datetime | None) -> bool:
+        return self.timer is not None and until is not None and self.timer <= until
+
+
+def _place(order: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What compares as Spark sorts the values of a row's order: None first, NaN last.
+
+    >>> _place((float("nan"), 1)) > _place((float("inf"), 2)) > _place((None, 3))
+    True
+    """
+    return tuple((0, 0) if value is None else (2, 0) if value != value else (1, value) for value in order)
 
 
 def _values(batch: pa.RecordBatch, name: str) -> Sequence[Any]:

@@ -34,7 +34,7 @@ class OutOfTimeError(BaseException):
 
 
 # What is no mistake of a class: the limits of its process.
-_PASSED_ON = (OutOfTimeError, MemoryError, GeneratorExit)
+PASSED_ON = (OutOfTimeError, MemoryError, GeneratorExit)
 
 
 class Row:
@@ -71,11 +71,14 @@ class Target:
 class Out:
     """What `row` and `timer` are given beside their first argument."""
 
-    def __init__(self, target: Target, key: tuple[Any, ...], timers: list[tuple[datetime, int]] | None) -> None:
+    def __init__(
+        self, target: Target, key: tuple[Any, ...], timers: list[tuple[datetime, int]] | None, number: int = 0
+    ) -> None:
+        """`number` is that of the next timer."""
         self._target = target
         self._key = key
         self._timers = timers
-        self._set = 0
+        self.number = number
         self.rows: list[tuple[Any, ...]] = []
         # The first mistake: it counts although the class may catch what it raises.
         self.unfit: UnfitValueError | None = None
@@ -101,8 +104,8 @@ class Out:
                 f"sets a timer at {shortened(at)}, which is no time with a time zone. A timer is a time of events, "
                 "such as `row.at + timedelta(minutes=10)`"
             )
-        heappush(self._timers, (at, self._set))
-        self._set += 1
+        heappush(self._timers, (at, self.number))
+        self.number += 1
 
     def _unfit(self, said: str) -> UnfitValueError:
         self.unfit = self.unfit or UnfitValueError(said)
@@ -144,8 +147,36 @@ def _names(columns: Iterable[tuple[str, Checker]]) -> str:
     return ", ".join(name for name, _ in columns)
 
 
+@dataclass(frozen=True)
+class Progress:
+    """How far a replay has come: the timers that wait, and the number of the next one.
+
+    `last` is the time of the last row. `ran` is the latest time of those timers that ran behind the last row.
+    """
+
+    timers: list[tuple[datetime, int]] | None
+    number: int
+    last: datetime | None
+    ran: datetime | None
+
+    def is_due(self, until: datetime | None) -> bool:
+        """Whether the watermark has come to a timer that waits."""
+        return bool(self.timers) and until is not None and self.timers[0][0] <= until  # type: ignore[index]
+
+    def goes_on(self, until: datetime | None) -> bool:
+        """Whether a replay up to this watermark comes to the same: no timer would have run before the last row."""
+        return not self.is_due(until) or self.last is None or self.timers[0][0] >= self.last  # type: ignore[index]
+
+    def goes_on_with(self, at: datetime | None) -> bool:
+        """Whether a row of this time, behind the last one, is behind the timers that ran there too."""
+        return self.ran is None or (at is not None and self.ran < at)
+
+
 class Replay:
-    """The replay of one key. `make` makes an instance of the class; `until` is the watermark, None for none."""
+    """The replay of one key. `make` makes an instance of the class; `until` is the watermark, None for none.
+
+    With `progress` it goes on from there. `make` gives the instance as it was then.
+    """
 
     def __init__(
         self,
@@ -156,15 +187,18 @@ class Replay:
         *,
         has_timer: bool,
         file: str,
+        progress: Progress | None = None,
     ) -> None:
         self._key = key
-        self._until = until
+        self.until = until
         self._file = file
-        self._timers: list[tuple[datetime, int]] | None = [] if has_timer else None
-        self.out = Out(target, tuple(key.values()), self._timers)
+        before = Progress([] if has_timer else None, 0, None, None) if progress is None else progress
+        self._timers = before.timers
+        self._last, self._ran = before.last, before.ran
+        self.out = Out(target, tuple(key.values()), self._timers, before.number)
         try:
-            self._instance = make()
-        except _PASSED_ON:
+            self.instance = make()
+        except PASSED_ON:
             raise
         except BaseException as error:  # noqa: BLE001 - whatever the code of the user raises is told with its key
             raise self._failed("__init__", None, error) from None
@@ -173,9 +207,10 @@ class Replay:
         """The next row, with its time; rows without a time come before all others."""
         if at is not None and self._timers:
             self._run_timers(at)
+        self._last, self._ran = at, None
         try:
-            self._instance.row(row, self.out)
-        except _PASSED_ON:
+            self.instance.row(row, self.out)
+        except PASSED_ON:
             raise
         except BaseException as error:  # noqa: BLE001
             raise self._failed("row", row, error) from None
@@ -188,13 +223,19 @@ class Replay:
             self._run_timers(None)
         return self._timers[0][0] if self._timers else None
 
+    @property
+    def progress(self) -> Progress:
+        """How far it has come, after its end."""
+        return Progress(self._timers, self.out.number, self._last, self._ran)
+
     def _run_timers(self, before: datetime | None) -> None:
-        timers, until = self._timers, self._until
+        timers, until = self._timers, self.until
         while timers and until is not None and timers[0][0] <= until and (before is None or timers[0][0] < before):
             at, _ = heappop(timers)
+            self._ran = at if self._ran is None else max(self._ran, at)
             try:
-                self._instance.timer(at, self.out)
-            except _PASSED_ON:
+                self.instance.timer(at, self.out)
+            except PASSED_ON:
                 raise
             except BaseException as error:  # noqa: BLE001
                 raise self._failed("timer", at, error) from None

@@ -1,7 +1,9 @@
-"""The keys of a class of `freshline.process` are replayed whose rows changed or whose timers are due.
+"""The keys of a class of `freshline.process` go on from their state, or are replayed.
 
-A table that has the columns of the key is compared with the new rows of these keys. For one that has not, the keys are
-replayed at the positions and the watermark of the receipt too: the difference of the two is that of the table.
+A key goes on whose changed rows are all behind those that it had (`freshline.keyed.batches`): its new rows are added.
+All others whose rows changed, or whose timers are due, are replayed. A table that has the columns of the key is
+compared with the new rows of these keys. For one that has not, the keys are replayed at the positions and the watermark
+of the receipt too: the difference of the two is that of the table.
 """
 
 from __future__ import annotations
@@ -9,28 +11,42 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import reduce
+from functools import partial, reduce
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from freshline.attempt.attempt import Attempt, Work
 from freshline.attempt.compute import check_key, check_key_against, table_rows
 from freshline.attempt.functions import Function
+from freshline.attempt.kept_keys import (
+    Kept,
+    again_of,
+    entries_of,
+    is_still_whole,
+    keep,
+    keeping_state,
+    named_keys,
+    read_kept,
+)
 from freshline.attempt.pin import pin_at
-from freshline.attempt.timers import keep_waiting, read_waiting, waiting_after
 from freshline.commit.delta_log import newest_version
+from freshline.commit.write import append_rows
 from freshline.declare.closing import Closing
 from freshline.declare.names import TableName
 from freshline.declare.query import PythonQuery
-from freshline.keyed.batches import TIMER
-from freshline.plan.changes import ChangeKind
+from freshline.keyed.batches import CAME, ENTRY, FROM, GONE, LAYER, STATE, TIMER
 from freshline.plan.position import Position
 from freshline.plan.receipt import Receipt
+from freshline.plan.result import Strategy
 from freshline.plan.step import Noop
+from freshline.query.rules.algebra import SIGN
 from freshline.refresh.constraints import leave_out
-from freshline.refresh.inputs import read_net_images, read_version, read_whole
-from freshline.refresh.keys import Keys, difference_by_bag, difference_by_key, keys_of
+from freshline.refresh.inputs import Pinned, read_net_images, read_net_signed, read_version, read_whole
+from freshline.refresh.keys import INSERT, OP, Keys, difference_by_bag, difference_by_key, keys_of
 from freshline.refresh.literal import quoted, sql_literal
 from freshline.refresh.materialize import materialize_once
 from freshline.strategies.keys.changes import Changed
@@ -39,122 +55,259 @@ from freshline.strategies.keys.write import write_of_changes
 from freshline.strategies.noop.write import carry_position
 
 NET = "_freshline_net"
+ADDED = "_freshline_added"
+# Of so many times more entries than changed rows, those of other keys are left out before they come to Python.
+MANY = 4
+FEW_ENTRIES = 10_000
 
 
 def refresh_keys_of_process(attempt: Attempt, step: KeysOfProcess) -> Work:
     """The write of how the rows of affected keys change."""
-    query = attempt.spec.query
-    assert isinstance(query, PythonQuery)
-    assert query.process is not None
-    found = _affected(attempt, step, has_own_key=query.process.has_own_key)
+    process = _Process.of(attempt, step)
     rows_in = attempt.changes[step.input].rows
-    receipt = attempt.receipt
-    assert receipt is not None
-    if found.keys.count == 0 and not found.moved:
+    kept = read_kept(attempt, process.schema)
+    if kept is not None and not process.changed and not _has_due(process, kept):
         return attempt.nothing(rows_in)
-    made, _ = materialize_once(found.function.made({step.input: found.rows}))
-    new = attempt.constraint_check.rows(table_rows(made, attempt.spec), again=True)
-    if query.process.has_own_key:
-        changed = _by_own_key(attempt, found, new, step)
-    else:
-        changed = _by_values(attempt, found, new, step, receipt)
-    work = write_of_changes(attempt, changed, rows_in)
+    went_on = None if kept is None else _go_on(process, kept)
+    kept = kept if went_on is not None else None
+    keys = keys_of(_to_replay(process, went_on).distinct())
+    made = [] if went_on is None else [went_on]
+    if keys.count:
+        if process.has_own_key:
+            process.function.require_stored_keys(keys)
+        made.append(_replay(process, keys))
+    work = _work(process, made, keys, rows_in)
+    complete = kept.complete if kept is not None else attempt.spec.has_timers
     positions: Mapping[TableName, Position] = attempt.pins.positions
-    if work.write is None and not query.process.has_own_key:
-        if attempt.changes[step.input].kind is ChangeKind.NOTHING:
+    receipt = process.receipt
+    if work.write is None and not process.has_own_key:
+        if not process.changed:
             positions = receipt.positions
         else:
             # The next replay of rows as they were begins here.
             work = replace(carry_position(attempt, Noop(work.reason)), rows_in=rows_in)
-    if not attempt.spec.has_timers:
+    entries, _ = materialize_once(entries_of(made)) if made else (None, 0)
+    if entries is None:
         return work
-    waiting, _ = materialize_once(waiting_after(found.keys, found.waiting, made))
+
+    def keep_entries(of: Receipt) -> None:
+        keep(attempt, entries, kept, of, positions, process.schema, complete=complete)
+
     write = work.write
     if write is None:
-        # The rows are those of the newest receipt, and what waits is known of the positions that were looked at.
-        keep_waiting(attempt, waiting, receipt, positions)
+        # The rows are those of the newest receipt, and what is kept is known of the positions that were looked at.
+        keep_entries(receipt)
         return work
 
     def keep_and_write(new_receipt: Receipt) -> None:
-        keep_waiting(attempt, waiting, new_receipt, positions)
+        keep_entries(new_receipt)
         write(new_receipt)
 
     return replace(work, write=keep_and_write)
 
 
 @dataclass(frozen=True)
-class _Affected:
-    """The keys that are replayed, with the rows of the input that they have now.
-
-    `waiting` are the timers before, None where all keys are replayed. `moved`: the positions are others than those
-    that the timers are of.
+class _Process:
+    """What all steps of one refresh look at. `whole` are all rows of the input, `like` has the columns of keys in the
+    types of the rows among which they are looked for.
     """
 
+    attempt: Attempt
+    step: KeysOfProcess
     function: Function
-    keys: Keys
-    rows: DataFrame
+    pinned: Pinned
+    whole: DataFrame
     target: DataFrame
-    waiting: DataFrame | None
-    moved: bool
+    like: DataFrame
+    has_own_key: bool
+
+    @classmethod
+    def of(cls, attempt: Attempt, step: KeysOfProcess) -> _Process:
+        spark, pinned, query = attempt.spark, attempt.inputs[step.input], attempt.spec.query
+        assert isinstance(query, PythonQuery)
+        assert query.process is not None
+        own = query.process.has_own_key
+        spec = keeping_state(attempt.spec)
+        function = Function(attempt.runtime, spark, spec, attempt.inputs, attempt.held, attempt.cancellation)
+        version = newest_version(attempt.path)
+        assert version is not None
+        target = read_version(spark, attempt.path, version)
+        whole = read_whole(spark, pinned)
+        of = target if own else whole
+        like = of.select(*[F.col(quoted(name)) for name in function.key_names(of)])
+        return cls(attempt, step, function, pinned, whole, target, like, own)
+
+    @property
+    def schema(self) -> StructType:
+        """The columns of the input."""
+        return self.whole.schema
+
+    @property
+    def receipt(self) -> Receipt:
+        assert self.attempt.receipt is not None
+        return self.attempt.receipt
+
+    @property
+    def changed(self) -> bool:
+        """Whether the input has other positions than those that the table has read."""
+        changes = self.attempt.changes[self.step.input]
+        return changes.before is None or changes.before != changes.after
+
+    @property
+    def due(self) -> str:
+        """The condition of entries whose first timer is due."""
+        closing = self.attempt.closing
+        until: datetime | None = None if closing is None else closing.until_time
+        return "false" if until is None else f"{TIMER} <= {sql_literal(until)}"
 
 
-def _affected(attempt: Attempt, step: KeysOfProcess, *, has_own_key: bool) -> _Affected:
-    spark, spec, pinned = attempt.spark, attempt.spec, attempt.inputs[step.input]
-    function = Function(attempt.runtime, spark, spec, attempt.inputs, attempt.held, attempt.cancellation)
-    version = newest_version(attempt.path)
-    assert version is not None
-    target = read_version(spark, attempt.path, version)
-    whole = read_whole(spark, pinned)
+def _has_due(process: _Process, kept: Kept) -> bool:
+    """Whether a timer may be due; older entries of a key are looked at too."""
+    return bool(process.attempt.spec.has_timers and kept.entries(process.attempt.spark).where(process.due).take(1))
+
+
+def _go_on(process: _Process, kept: Kept) -> DataFrame | None:
+    """What the class makes of changed rows and due timers alone, and which keys are to be replayed.
+
+    None where what is kept turned out to be damaged.
+    """
+    attempt, step = process.attempt, process.step
+    spec = keeping_state(attempt.spec, knows_all=kept.complete)
+    columns = [F.col(quoted(name)) for name in process.schema.names]
+    nothing = [F.lit(None).cast("timestamp").alias(TIMER), F.lit(None).cast("binary").alias(STATE)]
     changes = attempt.changes[step.input]
-    # Keys have the names and types of the rows among which they are looked for.
-    of = target if has_own_key else whole
-    like = of.select(*[F.col(quoted(name)) for name in function.key_names(of)])
-    found = []
-    changed = changes.before is None or changes.before != changes.after
-    if changed:
-        found.append(function.as_keys(read_net_images(spark, pinned, changes), step.columns, like))
-    waiting = None
-    if spec.has_timers:
-        waiting = read_waiting(attempt, like.schema)
-        if waiting is None:
-            found.append(function.as_keys(whole, step.columns, like))
-        else:
-            found.append(waiting.where(_due(attempt.closing)).select(*[F.col(quoted(name)) for name in like.columns]))
-    keys = keys_of(reduce(DataFrame.unionAll, found).distinct())
-    if has_own_key:
-        function.require_stored_keys(keys)
-    return _Affected(
-        function, keys, function.with_keys(step.input, step.columns, keys), target, waiting, changed or waiting is None
-    )
+    parts = []
+    if process.changed:
+        came = F.when(F.col(SIGN) > 0, CAME).otherwise(GONE).alias(FROM)
+        signed = read_net_signed(attempt.spark, process.pinned, changes)
+        parts.append(signed.select(*columns, came, F.lit(None).cast("int").alias(LAYER), *nothing))
+    try:
+        entries = _entries(process, kept, changes.rows)
+        keys = {name.lower() for name in entries.columns}
+        others = [
+            F.col(quoted(field.name))
+            if field.name.lower() in keys
+            else F.lit(None).cast(field.dataType).alias(field.name)
+            for field in process.schema.fields
+        ]
+        parts.append(entries.select(*others, F.lit(ENTRY).alias(FROM), LAYER, TIMER, STATE))
+        fed = reduce(DataFrame.unionAll, parts)
+        function = replace(process.function, spec=spec)
+        return materialize_once(function.made({step.input: fed}), expected=changes.rows)[0]
+    except (PySparkException, Py4JError):
+        if is_still_whole(attempt, kept):
+            raise
+        return None
 
 
-def _due(closing: Closing | None) -> str:
-    until: datetime | None = None if closing is None else closing.until_time
-    return "false" if until is None else f"{TIMER} <= {sql_literal(until)}"
+def _entries(process: _Process, kept: Kept, rows: int) -> DataFrame:
+    """Entries under the names of the input: all, or those of keys whose rows changed or whose timers are due."""
+    entries = kept.entries(process.attempt.spark)
+    named = named_keys(process.attempt.spec, process.schema)
+    shown = entries.select(*named, LAYER, TIMER, STATE)
+    if kept.rows <= max(FEW_ENTRIES, MANY * rows):
+        return shown
+    wanted = [entries.where(process.due).select(*named)]
+    if process.changed:
+        images = read_net_images(process.attempt.spark, process.pinned, process.attempt.changes[process.step.input])
+        wanted.append(images.select(*[F.col(quoted(name)) for name in wanted[0].columns]))
+    return keys_of(reduce(DataFrame.unionAll, wanted).distinct()).restrict(shown)
 
 
-def _by_own_key(attempt: Attempt, found: _Affected, new: DataFrame, step: KeysOfProcess) -> Changed:
-    """How the rows change that are found by the columns of the key."""
-    spec, keys, target = attempt.spec, found.keys, found.target
-    new, _ = materialize_once(new.select(*[F.col(quoted(name)) for name in target.columns]))
+def _to_replay(process: _Process, went_on: DataFrame | None) -> DataFrame:
+    """The keys that are to be replayed: those that could not go on, or, where nothing is kept, all that may differ."""
+    attempt, step, function, like = process.attempt, process.step, process.function, process.like
+    if went_on is not None:
+        return function.as_keys(again_of(went_on).toDF(*_spelled(step.columns, process.schema)), step.columns, like)
+    if attempt.spec.has_timers:
+        return function.as_keys(process.whole, step.columns, like)
+    images = read_net_images(attempt.spark, process.pinned, attempt.changes[step.input])
+    return function.as_keys(images, step.columns, like)
+
+
+def _spelled(names: Sequence[str], schema: StructType) -> list[str]:
+    spelling = {name.lower(): name for name in schema.names}
+    return [spelling[name.lower()] for name in names]
+
+
+def _replay(process: _Process, keys: Keys) -> DataFrame:
+    """What the class makes of all rows of some keys."""
+    step, function = process.step, process.function
+    return materialize_once(function.made({step.input: function.with_keys(step.input, step.columns, keys)}))[0]
+
+
+def _work(process: _Process, made: Sequence[DataFrame], keys: Keys, rows_in: int) -> Work:
+    """The write of the rows that are added, and of how those of replayed keys differ. `made` has the latter last."""
+    attempt, target = process.attempt, process.target
+    if not made:
+        return attempt.nothing(rows_in)
+    spec, names = attempt.spec, [F.col(quoted(name)) for name in target.columns]
+    replayed = len(made) - 1 if keys.count else len(made)
+    parts = [
+        table_rows(rows, spec).select(*names, F.lit(number != replayed).alias(ADDED))
+        for number, rows in enumerate(made)
+    ]
+    checked = attempt.constraint_check.rows(reduce(DataFrame.unionAll, parts), again=True)
+    new, _ = materialize_once(checked)
+    added = new.where(ADDED).select(F.lit(INSERT).alias(OP), *names)
     if spec.primary_key:
-        check_key(new, spec)
-        if not {column.lower() for column in keys.columns} <= {key.lower() for key in spec.primary_key}:
-            check_key_against(new, keys.leave(target), spec)
+        _check_key(process, new, keys)
+    if keys.count == 0:
+        count = added.count()
+        if count == 0:
+            return attempt.nothing(rows_in)
+        write = partial(append_rows, added.drop(OP), attempt.path, count=count)
+        positions = attempt.pins.positions
+        return Work(lambda new: write(receipt=new), Strategy.KEYS, process.step.reason, rows_in, positions, {})
+    if process.has_own_key:
+        found = _by_own_key(process, new.where(~F.col(ADDED)).select(*names), keys)
+        changed = _rows(found).unionByName(added)
+    else:
+        # Rows that are added may be those of which a replayed key has fewer.
+        found = _by_values(process, new.select(*names), keys)
+        changed = _rows(found)
+    changed, count = materialize_once(changed)
+    return write_of_changes(attempt, replace(found, rows=changed if count else None, count=count), rows_in)
+
+
+def _rows(found: Changed) -> DataFrame:
+    assert found.rows is not None
+    return found.rows
+
+
+def _check_key(process: _Process, new: DataFrame, keys: Keys) -> None:
+    """Refuse two rows with one primary key, among new ones and those of other keys, or of keys that go on."""
+    spec, target = process.attempt.spec, process.target
+    check_key(new, spec)
+    is_part = {column.lower() for column in keys.columns} <= {key.lower() for key in spec.primary_key}
+    if keys.count and is_part and not new.where(ADDED).take(1):
+        return  # all rows that may have such a primary key are computed again
+    near = keys_of(new.select(*[F.col(quoted(key)) for key in spec.primary_key]).distinct()).near(None)
+    stored = target if near is None else target.where(near)
+    check_key_against(new, keys.leave(stored) if keys.count else stored, spec)
+
+
+def _by_own_key(process: _Process, new: DataFrame, keys: Keys) -> Changed:
+    """How the rows change that are found by the columns of the key."""
+    spec, target = process.attempt.spec, process.target
+    if spec.primary_key:
         changed = difference_by_key(new, keys.restrict(target), spec.primary_key)
     else:
         changed = difference_by_bag(new, keys.restrict(target), keys)
-    changed, count = materialize_once(changed)
-    return Changed(keys, changed if count else None, count, step.reason, spec.primary_key)
+    return Changed(keys, changed, 0, process.step.reason, spec.primary_key)
 
 
-def _by_values(attempt: Attempt, found: _Affected, new: DataFrame, step: KeysOfProcess, receipt: Receipt) -> Changed:
-    """How the rows change of which only their values tell: by a replay of the same keys as they were."""
-    spark, target = attempt.spark, found.target
+def _by_values(process: _Process, new: DataFrame, keys: Keys) -> Changed:
+    """How the rows change of which only their values tell: by a replay of the same keys as they were.
+
+    `new` are the rows of these keys, and those that keys which go on have more.
+    """
+    attempt, step, target, receipt = process.attempt, process.step, process.target, process.receipt
+    spark = attempt.spark
     spec = attempt.spec.at_closing(Closing.between(None, receipt.timers_until) if attempt.spec.has_timers else None)
     pins = pin_at(attempt.runtime, spec, receipt.positions)
     before = Function(attempt.runtime, spark, spec, pins, attempt.held, attempt.cancellation)
-    old = leave_out(before.rows({step.input: before.with_keys(step.input, step.columns, found.keys)}), spec.constraints)
+    old = leave_out(before.rows({step.input: before.with_keys(step.input, step.columns, keys)}), spec.constraints)
     names = [F.col(quoted(name)) for name in target.columns]
     net = _net(
         new.select(*names, F.lit(1).alias(NET)).unionAll(old.select(*names, F.lit(-1).alias(NET))), target.columns
@@ -165,8 +318,7 @@ def _by_values(attempt: Attempt, found: _Affected, new: DataFrame, step: KeysOfP
     after = _net(stored.select(*names, F.lit(1).alias(NET)).unionAll(net.select(*names, NET)), target.columns)
     copies = F.explode(F.sequence(F.lit(1), F.col(NET).cast("int"))).alias("_freshline_copy")
     after = after.where(F.col(NET) > 0).select(*names, copies).select(*names)
-    changed, count = materialize_once(difference_by_bag(after, stored, values))
-    return Changed(values, changed if count else None, count, step.reason, ())
+    return Changed(values, difference_by_bag(after, stored, values), 0, step.reason, ())
 
 
 def _net(counted: DataFrame, columns: Sequence[str]) -> DataFrame:
