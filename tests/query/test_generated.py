@@ -13,24 +13,17 @@ import pytest
 
 from tests.scenarios.generator.case import draw
 from tests.scenarios.generator.judge import Counts, judge_analysis
+from tests.scenarios.generator.second_engine import SecondEngine
 from tests.scenarios.generator.shrink import told
 
 TABLES = 4
 SMALLER = 300
 
 
-def look_at(seeds, *, doubles=False, subqueries=False, windows=False, timed=0.0):
+def look_at(seeds, *, doubles=False, **shape):
     counts = Counts()
     for seed in seeds:
-        case = draw(
-            seed,
-            tables=TABLES,
-            doubles=doubles,
-            thresholds=doubles,
-            subqueries=subqueries,
-            windows=windows,
-            timed=timed,
-        )
+        case = draw(seed, tables=TABLES, doubles=doubles, thresholds=doubles, **shape)
         failure = judge_analysis(case, counts, orders=doubles)
         if failure is not None:
             again = partial(judge_analysis, counts=Counts(), orders=doubles)
@@ -61,6 +54,31 @@ def test_no_affected_key_is_missed_where_rows_are_in_windows():
     # What windows become is read by DuckDB too, and so are their definitions.
     assert counts.left_out["not read by DuckDB"] < counts.refreshes / 10, counts
     assert counts.by_definition > 50, counts
+
+
+@pytest.mark.slow
+def test_no_affected_key_is_missed_where_rows_meet_in_an_interval_of_time():
+    counts = look_at(range(120_000, 120_008), intervals=True)
+
+    assert counts.refreshes > 40, counts
+    assert counts.left_out["not read by DuckDB"] < counts.refreshes / 10, counts
+
+
+@pytest.mark.slow
+def test_matches_by_definition_are_those_that_python_finds():
+    """Where each row is of one variable only, they are looked for by `re` too."""
+    matched, lettered = 0, 0
+    for seed in range(130_000, 130_020):
+        case = draw(seed, tables=TABLES, deep=2, patterns=True)
+        engine = SecondEngine(case.relations)
+        engine.apply(case.first)
+        meanings = {each.written: each.matching for table in case.tables for each in table.meanings if each.matching}
+        matched += engine.match(meanings.values())
+        lettered += sum(each.lettered for each in meanings.values())
+        engine.close()
+
+    assert matched > 50
+    assert lettered > 5
 
 
 @pytest.mark.slow
@@ -109,6 +127,17 @@ def test_no_affected_key_of_many_queries_is_missed_where_rows_are_there_by_what_
 
     print(counts)
     assert counts.refreshes > wanted
+
+
+@pytest.mark.long
+def test_no_affected_key_of_many_queries_is_missed_where_rows_meet_in_an_interval_of_time():
+    wanted = int(os.environ.get("FRESHLINE_GENERATED_QUERIES", "10000"))
+
+    counts = look_at(range(12_000_000, 12_000_000 + wanted // TABLES), intervals=True)
+
+    print(counts)
+    assert counts.refreshes > wanted
+    assert counts.left_out["not read by DuckDB"] < counts.refreshes / 10, counts
 
 
 @pytest.mark.long

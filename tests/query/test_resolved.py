@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from sqlglot import exp
 
+from freshline.query.resolved import ResolvedQuery
 from tests.query.compact import affected, shown
 
 # Each: the query, the inputs that changed, the columns, and what is asked for.
@@ -185,6 +187,15 @@ CASES = {
         ],
     ),
 }
+
+
+@pytest.mark.parametrize("source", ["o", "(SELECT * FROM o WHERE K > 1)"])
+def test_a_struct_of_all_columns_has_their_letter_case(source):
+    """Spark takes a struct with a field `k` for another type than one with a field `K`."""
+    query = ResolvedQuery.of(f"SELECT x.k, struct(x.*) AS r FROM {source} AS x", {"o": ["id", "K"]})
+
+    (found,) = query.tree.selects[1].find_all(exp.Struct)
+    assert [item.alias_or_name for item in found.expressions] == ["id", "K"]
 
 
 @pytest.mark.parametrize("name", CASES)

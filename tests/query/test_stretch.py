@@ -11,15 +11,15 @@ from freshline.declare.names import TableName
 from freshline.declare.tokens import Text
 from freshline.declare.window_functions import lower_windows
 from freshline.query.query import Query
-from freshline.query.rules.stretch import Bound, Matches, Sessions, find_stretch
+from freshline.query.rules.stretch import Bound, Counted, Matches, Sessions, Stretch, find_stretch
 
 EV, NAME = TableName.parse("ev"), TableName.parse("name")
 SESSION = "SESSION(TABLE ev PARTITION BY k, DESCRIPTOR(ts), INTERVAL '10' MINUTES)"
 MINUTES = 60_000_000
 
 
-def stretch(query: str) -> Sessions | Matches | None:
-    text = lower_windows(Text(lower_patterns(Text(query, "")), "")).text
+def stretch(query: str) -> Stretch | None:
+    text = lower_windows(Text(lower_patterns(Text(query, "")).text, "")).text
     return find_stretch(Query(text, (("ev", EV), ("name", NAME))))
 
 
@@ -43,14 +43,16 @@ UNDERSTOOD = {
     f"SELECT w.k, w.window_start, n.name FROM {SESSION} AS w JOIN name AS n ON n.k = w.k": sessions(complete=False),
     "SELECT `a b`, window_start FROM SESSION((SELECT x AS `a b`, at AS ts FROM ev WHERE x > 1) PARTITION BY `a b`, "
     "DESCRIPTOR(ts), INTERVAL '10' MINUTES)": replace(sessions(columns="x", time="at"), key_columns=("a b",)),
+    # All rows are of one key.
+    "SELECT window_start, count(*) AS n FROM SESSION(TABLE ev, DESCRIPTOR(ts), INTERVAL '10' MINUTES) GROUP BY "
+    "window_start": sessions(""),
     "SELECT session_window.start AS s, session_window.end AS e, k, count(*) AS n FROM ev WHERE v > 1 GROUP BY k, "
     "session_window(ts, '10 minutes')": sessions(first="s", last="e"),
     "SELECT k, session_window.start AS s FROM ev AS e GROUP BY session_window(e.ts, '600 seconds'), e.k "
     "HAVING count(*) > 1": sessions(first="s", complete=False),
 }
 NOT = (
-    # All rows are one key, or the result does not say which.
-    "SELECT window_start FROM SESSION(TABLE ev, DESCRIPTOR(ts), INTERVAL '1' HOUR) GROUP BY window_start",
+    # The result does not say which key.
     f"SELECT window_start, count(*) AS n FROM {SESSION} GROUP BY window_start",
     f"SELECT k, count(*) AS n FROM {SESSION} GROUP BY k, window_start",
     f"SELECT k, date_trunc('DAY', window_start) AS day FROM {SESSION}",
@@ -105,7 +107,7 @@ def matched(
     rows: str = "",
     within: str = "WITHIN INTERVAL '1' HOUR",
     order: str = "ts, id DESC",
-) -> Sessions | Matches | None:
+) -> Stretch | None:
     return stretch(
         f"SELECT {items} FROM ev MATCH_RECOGNIZE (PARTITION BY tail ORDER BY {order} MEASURES {measures} {rows} "
         f"AFTER MATCH {skip} PATTERN ({pattern}) {within} DEFINE {define})"
@@ -126,6 +128,15 @@ def matched(
 )
 def test_a_refresh_searches_from_an_interval_before_a_change_on(clauses):
     assert matched(**clauses) == Matches(EV, ("tail",), "ts", ("tail",), 60 * MINUTES, Bound("began"))
+
+
+def test_without_a_partition_all_rows_are_of_one_key():
+    found = stretch(
+        "SELECT began FROM ev MATCH_RECOGNIZE (ORDER BY ts MEASURES FIRST(ts) AS began PATTERN (A B) "
+        "WITHIN INTERVAL '1' HOUR DEFINE B AS B.v > 1)"
+    )
+    assert found == Matches(EV, (), "ts", (), 60 * MINUTES, Bound("began"))
+    assert str(found) == "the matches from 1 hours before a changed ts on"
 
 
 @pytest.mark.parametrize(
@@ -155,3 +166,60 @@ def test_a_refresh_searches_from_an_interval_before_a_change_on(clauses):
 )
 def test_a_refresh_searches_the_whole_partition(clauses):
     assert matched(**clauses) is None
+
+
+COUNT = "COUNT_WINDOW(TABLE ev PARTITION BY k ORDER BY ts, id DESC, SIZE => 20, SLIDE => 10)"
+BOUNDS = "k, window_number, window_start, window_end"
+
+
+def counted(**facts) -> Counted:
+    first, last = Bound("window_start"), Bound("window_end")
+    found = Counted(EV, ("k",), "ts", ("k",), ("ts", "id"), "window_number", first, last, 2)
+    return replace(found, **facts)
+
+
+COUNTED = {
+    f"SELECT * FROM {COUNT}": counted(),
+    f"SELECT {BOUNDS}, count(*) AS n FROM {COUNT} GROUP BY 1, 2, window_start, window_end": counted(),
+    f"SELECT window_number AS n, k, window_start AS s, window_time AS e FROM TABLE({COUNT})": counted(
+        number="n", first=Bound("s"), last=Bound("e")
+    ),
+    "SELECT a, n, s, e, max(v) OVER (PARTITION BY a, n, s, e) AS g FROM (SELECT k AS a, v, window_number AS n, "
+    f"window_start AS s, window_end AS e FROM {COUNT}) AS q": counted(
+        key_columns=("a",), number="n", first=Bound("s"), last=Bound("e")
+    ),
+    "SELECT window_number, window_start, window_end, id FROM COUNT_WINDOW(TABLE ev ORDER BY ts ASC, id, SIZE => 20)": (
+        counted(keys=(), key_columns=(), overlap=1)
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("query", COUNTED)
+def test_a_refresh_reads_the_windows_from_the_first_changed_row_on(query):
+    assert stretch(query) == COUNTED[query]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        # A place is counted from the last time on, so a late row moves nearly all.
+        f"SELECT * FROM {COUNT.replace('BY ts', 'BY ts DESC')}",
+        # The table does not have each window, or not what tells it.
+        f"SELECT {BOUNDS} FROM {COUNT} WHERE v > 1",
+        f"SELECT {BOUNDS} FROM {COUNT} GROUP BY {BOUNDS} HAVING count(*) > 1",
+        f"SELECT k, window_start, window_end FROM {COUNT}",
+        f"SELECT k, window_number, window_start FROM {COUNT}",
+        f"SELECT window_number, window_start, window_end FROM {COUNT}",
+        # The number has another meaning than that of a name.
+        f"SELECT {BOUNDS}, window_number + 1 AS n FROM {COUNT}",
+        f"SELECT {BOUNDS}, max(window_number) AS n FROM {COUNT} GROUP BY {BOUNDS}",
+        f"SELECT {BOUNDS}, struct(q.*) AS r FROM (SELECT {BOUNDS}, id FROM {COUNT}) AS q",
+        (
+            f"SELECT {BOUNDS}, sum(n) OVER (PARTITION BY {BOUNDS} ORDER BY n) AS s FROM (SELECT {BOUNDS}, "
+            f"window_number AS n FROM {COUNT}) AS q"
+        ),
+        f"SELECT {BOUNDS}, (SELECT max(name) FROM name WHERE name.k = window_number) AS n FROM {COUNT}",
+    ],
+)  # fmt: skip
+def test_a_refresh_reads_all_windows_of_the_keys(query):
+    assert stretch(query) is None

@@ -80,19 +80,45 @@ def matches_of(rows: list[Row], program: Program, skip: Skip) -> list[Found]:
 
 
 def matched_again(
-    old: list[Row], new: list[Row], first: int, program: Program, skip: Skip, *, off: int = 0, ties: bool = True
+    old: list[Row],
+    new: list[Row],
+    changed: set[int],
+    program: Program,
+    skip: Skip,
+    *,
+    off: int = 0,
+    ties: bool = True,
+    ahead: int | None = 3 * WITHIN,
+    decided: bool = True,
+    unchanged: bool = True,
 ) -> list[Found]:
-    """The matches after a refresh that reads the rows from a time on.
+    """The matches after a refresh that reads the rows from a time on, up to `ahead` behind the last changed one.
 
-    `off` moves that time, and without `ties` rows of one time are taken for one, as mistakes would.
+    `off` moves the first time, and without `ties` rows of one time are taken for one, as mistakes would. So would be to
+    believe a match that rows behind those that are read may alter, or one that begins with a changed row.
     """
+    first, last = min(changed), max(changed)
     stored = matches_of(old, program, skip)
     near = sorted({began for began, _ in stored if first - 2 * WITHIN < began <= first - WITHIN}, reverse=True)[:8]
     alone = [began for began in near if not ties or sum(at == began for at, _, _ in new) == 1]
     if near and not alone:
         return matches_of(new, program, skip)
     low = (alone[0] if alone else first - WITHIN + 1) + off
-    return [each for each in stored if each[0] < low] + matches_of([row for row in new if row[0] >= low], program, skip)
+    kept = [each for each in stored if each[0] < low]
+    if ahead is not None:
+        # Where an old match and a new one begin with one row, all that follow are the same.
+        high = last + ahead
+        found = matches_of([row for row in new if low <= row[0] <= high], program, skip)
+        begun = {began for began, _ in found if not decided or began <= high - WITHIN}
+        begun &= {began for began, _ in stored if began > last or not unchanged}
+        again = [began for began in sorted(begun) if not ties or sum(at == began for at, _, _ in new) == 1]
+        if again:
+            return [
+                *kept,
+                *(each for each in found if each[0] < again[0]),
+                *(each for each in stored if each[0] >= again[0]),
+            ]
+    return kept + matches_of([row for row in new if row[0] >= low], program, skip)
 
 
 def wrong_matches(cases: int, **mistake: Any) -> tuple[int, int]:
@@ -113,13 +139,13 @@ def wrong_matches(cases: int, **mistake: Any) -> tuple[int, int]:
         new = [each for each in old if each not in gone] + list(come)
         if not gone | come:
             continue
-        first = min(at for at, _, _ in gone | come)
+        changed = {at for at, _, _ in gone | come}
         try:
             expected = matches_of(new, program, skip)
-            found += matched_again(old, new, first, program, skip, **mistake) != expected
+            found += matched_again(old, new, changed, program, skip, **mistake) != expected
         except SkipError:
             continue
-        less += any(at < first - 2 * WITHIN for at, _, _ in new)
+        less += any(at < min(changed) - 2 * WITHIN for at, _, _ in new)
     return found, less
 
 
@@ -132,3 +158,85 @@ def test_matches_that_began_so_long_before_a_change_stay():
 def test_a_search_that_goes_on_with_another_row_is_found():
     assert wrong_matches(3_000, off=1)[0] > 0
     assert wrong_matches(3_000, ties=False)[0] > 0
+
+
+def test_matches_behind_one_that_begins_again_stay():
+    assert all(wrong_matches(6_000, ahead=ahead)[0] == 0 for ahead in (None, WITHIN, 2 * WITHIN, 5 * WITHIN))
+    assert wrong_matches(4_000, decided=False, ahead=WITHIN // 2)[0] > 0
+    assert wrong_matches(3_000, unchanged=False)[0] > 0
+
+
+# -- windows of so many rows ---------------------------------------------------------------------------------------
+
+Placed = tuple[int, int]
+"""A time, and what breaks ties. Where the promise of a key is broken, two rows are equal."""
+Counted = dict[int, tuple[Placed, ...]]
+
+
+def counted(rows: list[Placed], size: int, slide: int) -> Counted:
+    """The rows of each window: a row's place is the number of rows before it."""
+    found: dict[int, list[Placed]] = {}
+    for row in sorted(rows):
+        place = sum(other < row for other in rows)
+        for number in range(max(place // slide - size // slide + 1, 0), place // slide + 1):
+            found.setdefault(number, []).append(row)
+    return {number: tuple(window) for number, window in found.items()}
+
+
+def counted_again(
+    old: list[Placed],
+    new: list[Placed],
+    first: int,
+    size: int,
+    slide: int,
+    *,
+    full: bool = True,
+    ties: bool = True,
+    alone: bool = True,
+) -> Counted:
+    """The windows after a refresh that reads the rows behind a window that ends before `first`.
+
+    Mistakes would take an unfilled window for a full one, part rows of one time, or rely on the key of the input.
+    """
+    stored, by = counted(old, size, slide), size // slide
+    hit = min((number for number, window in stored.items() if window[-1][0] >= first), default=None)
+    last = max(stored, default=0) - (by - 1 if full else -1) if hit is None else hit
+    begins = [
+        number
+        for number, window in stored.items()
+        if number <= last and number - by in stored and (not ties or stored[number - by][-1][0] < window[0][0])
+    ]
+    begin = max(begins, default=0)
+    end = stored[begin - by][-1][0] if begin else None
+    at_end = [row for row in new if row[0] == end]
+    if alone and len(set(at_end)) < len(at_end):
+        begin, end = 0, None
+    read = counted([row for row in new if end is None or row[0] > end], size, slide)
+    kept = {number: window for number, window in stored.items() if number < begin}
+    return kept | {number + begin: window for number, window in read.items()}
+
+
+def wrong_counts(cases: int, **mistake: bool) -> int:
+    chance = random.Random(12)
+    found = 0
+    for _ in range(cases):
+        slide = chance.randint(1, 3)
+        size = slide * chance.randint(1, 3)
+        old = [(chance.randint(0, 25), chance.randint(0, 40)) for _ in range(chance.randint(0, 30))]
+        gone = chance.sample(old, min(len(old), chance.randint(0, 2)))
+        came = [(chance.randint(0, 30), chance.randint(0, 40)) for _ in range(chance.randint(0, 2))]
+        new = [row for row in old if row not in gone] + came
+        changed = {at for at, _ in (*gone, *came)}
+        if changed:
+            found += counted_again(old, new, min(changed), size, slide, **mistake) != counted(new, size, slide)
+    return found
+
+
+def test_windows_that_were_full_before_a_change_stay():
+    assert wrong_counts(20_000) == 0
+
+
+def test_a_window_that_begins_with_another_row_is_found():
+    assert wrong_counts(3_000, full=False) > 0
+    assert wrong_counts(3_000, ties=False) > 0
+    assert wrong_counts(3_000, alone=False) > 0

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from freshline.refresh import near
 from tests.scenarios.test_windows import EPOCH, GAP, MINUTE, NOON, in_utc, sessions_of, sql_time
 
 EVENTS = "id BIGINT, k STRING, v INT, ts TIMESTAMP"
@@ -31,6 +32,11 @@ SESSIONS = {
         "window_end, n + 1 AS m, k, window_start FROM (SELECT k, window_start, window_end, count(DISTINCT v) AS n FROM "
         f"{SESSION} GROUP BY k, window_start, window_end) AS q"
     ),
+    # All rows are of one key.
+    "of_all": (
+        "window_start, window_end, count(*) AS n, sum(v) AS s FROM SESSION(TABLE ev, DESCRIPTOR(ts), "
+        "INTERVAL '10' MINUTES) GROUP BY window_start, window_end"
+    ),
     # They are not, so the rows of the key are read, and those of the sessions computed.
     "long_visit": f"k, window_start, count(*) AS n FROM {SESSION} GROUP BY k, window_start HAVING count(*) > 1",
     "large": f"id, k, window_end FROM {SESSION} WHERE v > 2",
@@ -43,7 +49,7 @@ SESSIONS = {
         "ON n.k = w.k GROUP BY w.k, w.window_start, w.window_end, n.name"
     ),
 }  # fmt: skip
-FOLLOWED = ("visit", "long_visit")
+FOLLOWED = ("visit", "of_all", "long_visit")
 # Rows of several sessions are in one row, so all rows of the key are computed.
 WHOLE = {
     "visits": f"k, count(DISTINCT window_start) AS n FROM {SESSION} GROUP BY k",
@@ -124,7 +130,7 @@ def test_a_late_row_of_a_session_reads_the_files_beside_it(events, tmp_path):
         rows = [f"({10 * day + n}, 'a', 1, {sql_time(NOON + timedelta(days=day) + 7 * n * MINUTE)})" for n in range(5)]
         events.sql(f"INSERT INTO ev VALUES {', '.join(rows)}")
         files[day] = set(folder.glob("*.parquet")) - set().union(*files.values())
-    names = ("visit", "visited", "by_spark")
+    names = ("visit", "visited", "by_spark", "of_all")
     for name in names:
         events.declare(f"CREATE MATERIALIZED TABLE {name} {HEAD} {SESSIONS[name]}")
     events.refresh_all()
@@ -140,6 +146,78 @@ def test_a_late_row_of_a_session_reads_the_files_beside_it(events, tmp_path):
     for file, place in away.items():
         place.rename(file)
     assert [name for name in names if events.diff(name)] == []
+
+
+# -- windows of so many rows ---------------------------------------------------------------------------------------
+
+BOUNDS = "k, window_number, window_start, window_end"
+COUNTS = {
+    "threes": f"{BOUNDS}, count(*) AS n, sum(v) AS s FROM COUNT_WINDOW(TABLE act PARTITION BY k ORDER BY ts, id, "
+    f"SIZE => 3) GROUP BY {BOUNDS}",
+    "sliding": f"{BOUNDS}, id FROM COUNT_WINDOW(TABLE act PARTITION BY k ORDER BY ts, id DESC, SIZE => 4, SLIDE => 2)",
+    "of_everyone": "window_number AS n, window_start, window_time, id FROM COUNT_WINDOW(TABLE act ORDER BY ts, id, "
+    "SIZE => 5)",
+}
+OF_WHOLE_KEYS = {
+    "newest": f"{BOUNDS}, id FROM COUNT_WINDOW(TABLE act PARTITION BY k ORDER BY ts DESC, id, SIZE => 2)",
+    "later": f"{BOUNDS}, window_number + 1 AS n, id FROM COUNT_WINDOW(TABLE act PARTITION BY k ORDER BY ts, id, "
+    "SIZE => 2)",
+}
+
+
+@pytest.mark.parametrize("rounds", [4, pytest.param(60, marks=pytest.mark.long)])
+def test_windows_of_so_many_rows_follow_random_changes(lab, rounds):
+    """The key of the input is promised and not checked: in the end two rows are one another's equal."""
+    chance = random.Random(rounds)
+    lab.source("act", EVENTS, primary_key=["id"])
+    lab.sql(f"INSERT INTO act VALUES {drawn_rows(chance, 1, 50)}")
+    for name, query in {**COUNTS, **OF_WHOLE_KEYS}.items():
+        lab.declare(f"CREATE MATERIALIZED TABLE {name} {HEAD} {query}")
+    lab.refresh_all()
+    for number in range(rounds):
+        changes = [
+            f"DELETE FROM act WHERE pmod(id, 11) = {number % 11} AND ts > TIMESTAMP'2026-01-01 13:00:00Z'",
+            f"UPDATE act SET v = v + 1, ts = coalesce(ts, {sql_time(NOON)}) WHERE pmod(id, 7) = {number % 7}",
+            "UPDATE act SET k = 'new' WHERE ts > TIMESTAMP'2026-01-01 13:30:00Z'",
+            "DELETE FROM act WHERE k = 'a' AND ts IS NOT NULL",
+            f"INSERT INTO act VALUES (3, 'b', 1, {sql_time(NOON)}), (3, 'b', 1, {sql_time(NOON)})",
+        ]
+        late = sql_time(NOON + 200 * MINUTE + GAP * number)
+        lab.sql(
+            f"INSERT INTO act VALUES ({900 + number}, 'b', {number % 4}, {late}), ({950 + number}, NULL, 3, {late})"
+        )
+        if number:
+            lab.sql(f"INSERT INTO act VALUES {drawn_rows(chance, 100 * number + 1_000, chance.randint(1, 3))}")
+            lab.sql(changes[4 if number == rounds - 1 else chance.randrange(4)])
+        for name in COUNTS if 0 < number < rounds - 2 else {**COUNTS, **OF_WHOLE_KEYS}:
+            outcome = lab.refresh(name)
+            assert (outcome.error, outcome.strategy) == (None, "keys"), (name, outcome)
+            assert ("from the first changed ts on" in outcome.reason) == (name in COUNTS), outcome
+            assert lab.diff(name) == [], (name, number)
+
+
+@pytest.mark.usefixtures("skipping")
+def test_a_row_of_a_counted_window_reads_the_files_from_it_on(lab, tmp_path):
+    lab.source("act", EVENTS, primary_key=["id"])
+    folder = Path(next(s for s in lab.runtime.graph.sources if str(s.name) == "act").options["path"])
+    files: dict[int, set[Path]] = {}
+    for day in range(6):
+        rows = [f"({10 * day + n}, 'a', 1, {sql_time(NOON + timedelta(days=day) + n * MINUTE)})" for n in range(7)]
+        lab.sql(f"INSERT INTO act VALUES {', '.join(rows)}")
+        files[day] = set(folder.glob("*.parquet")) - set().union(*files.values())
+    for name, query in COUNTS.items():
+        lab.declare(f"CREATE MATERIALIZED TABLE {name} {HEAD} {query}")
+    lab.refresh_all()
+    away = {file: tmp_path / file.name for day in range(3) for file in files[day]}
+    for file, place in away.items():
+        file.rename(place)
+    lab.sql(f"INSERT INTO act VALUES (200, 'a', 9, {sql_time(NOON + timedelta(days=4, minutes=3))})")
+    for name in COUNTS:
+        outcome = lab.refresh(name)
+        assert (outcome.strategy, outcome.error) == ("keys", None), (name, outcome)
+    for file, place in away.items():
+        place.rename(file)
+    assert [name for name in COUNTS if lab.diff(name)] == []
 
 
 # -- patterns ------------------------------------------------------------------------------------------------------
@@ -175,6 +253,22 @@ MATCHES = {
 }  # fmt: skip
 
 
+@pytest.fixture
+def met(monkeypatch) -> list[int]:
+    """Of how many keys a match was found that begins as before, for each refresh that looks for such. It looks near."""
+    found: list[int] = []
+    there = near.NearMatches.met
+
+    def noted(*given):
+        keys, count = there(*given)
+        found.append(count)
+        return keys, count
+
+    monkeypatch.setattr(near.NearMatches, "met", noted)
+    monkeypatch.setattr(near, "AHEAD", 2)
+    return found
+
+
 @pytest.mark.parametrize("rounds", [3, pytest.param(60, marks=pytest.mark.long)])
 def test_matches_within_an_interval_follow_random_changes(events, rounds):
     chance = random.Random(41)
@@ -206,8 +300,62 @@ def test_matches_within_an_interval_follow_random_changes(events, rounds):
     assert {"rising", "each_row"} <= in_stretches <= {name for name, (_, _, less) in MATCHES.items() if less}
 
 
+ALL_TOGETHER = {
+    name: (items, matches.replace("PARTITION BY k ", ""))
+    for name, (items, matches, _) in MATCHES.items()
+    if name in ("rising", "each_row")
+}
+
+
+@pytest.mark.parametrize("rounds", [4, pytest.param(60, marks=pytest.mark.long)])
+def test_matches_among_all_rows_follow_random_changes(events, rounds, met):
+    """Without PARTITION BY all rows are of one key, and a refresh reads those from before the first changed one on."""
+    chance = random.Random(rounds)
+    hour = timedelta(hours=1)
+
+    def add(first: int, count: int, base: datetime, after: int = 120) -> None:
+        times = [base + MINUTE * chance.randint(-120, after) for _ in range(count)]
+        rows = [f"({first + n}, 'a', {chance.randint(0, 4)}, {sql_time(at)})" for n, at in enumerate(times)]
+        events.sql(f"INSERT INTO ev VALUES {', '.join(rows)}")
+
+    for number, base in enumerate((EPOCH, NOON - 12 * hour, NOON)):
+        add(100 * number, 40, base)
+    for name, (items, matches) in ALL_TOGETHER.items():
+        events.declare(f"CREATE MATERIALIZED TABLE {name} {HEAD} {items.removeprefix('k, ')} FROM ev {matches}")
+    events.refresh_all()
+    assert all(events.rows(name) for name in ALL_TOGETHER)
+    close = 0
+    for number in range(rounds):
+        base = chance.choice((NOON, NOON - 12 * hour, EPOCH))
+        later = f"ts BETWEEN {sql_time(base - 2 * hour)} AND {sql_time(base)}"
+        statement = chance.choice(
+            [
+                f"DELETE FROM ev WHERE pmod(id, 11) = {number % 11} AND {later}",
+                f"UPDATE ev SET v = v + 1 WHERE pmod(id, 7) = {number % 7} AND {later}",
+                f"UPDATE ev SET ts = ts + INTERVAL '5' MINUTES WHERE pmod(id, 8) = {number % 8} AND {later}",
+                f"DELETE FROM ev WHERE {later} AND ts > {sql_time(base - hour / 2)}",
+            ]
+        )
+        events.sql(statement)
+        add(1_000 + 10 * number, chance.randint(1, 3), base, after=0)
+        for name in ALL_TOGETHER:
+            outcome = events.refresh(name)
+            assert outcome.error is None, (name, outcome)
+            assert events.diff(name) == [], (name, number)
+            close += outcome.strategy == "keys" and "from 30 minutes before" in outcome.reason
+    assert close > rounds
+    # Some searches end with a match that begins as before.
+    assert any(met)
+    # A row without a time stands before all others.
+    events.sql("INSERT INTO ev VALUES (9000, 'a', 0, NULL)")
+    outcome = events.refresh("rising")
+    assert (outcome.error, outcome.strategy, outcome.reason[:6]) == (None, "full", "WINDOW"), outcome
+    assert events.diff("rising") == []
+
+
+@pytest.mark.parametrize("partition", ["PARTITION BY k ", ""])
 @pytest.mark.usefixtures("skipping")
-def test_a_row_of_a_pattern_reads_the_files_from_its_interval_on(events, tmp_path):
+def test_a_row_of_a_pattern_reads_the_files_from_its_interval_on(events, tmp_path, partition):
     folder = Path(next(s for s in events.runtime.graph.sources if str(s.name) == "ev").options["path"])
     files: dict[int, set[Path]] = {}
     for day in range(6):
@@ -216,7 +364,8 @@ def test_a_row_of_a_pattern_reads_the_files_from_its_interval_on(events, tmp_pat
         ]
         events.sql(f"INSERT INTO ev VALUES {', '.join(rows)}")
         files[day] = set(folder.glob("*.parquet")) - set().union(*files.values())
-    events.declare(f"CREATE MATERIALIZED TABLE rising {HEAD} {MATCHES['rising'][0]} FROM ev {MATCHES['rising'][1]}")
+    matches = MATCHES["rising"][1].replace("PARTITION BY k ", partition)
+    events.declare(f"CREATE MATERIALIZED TABLE rising {HEAD} {MATCHES['rising'][0]} FROM ev {matches}")
     events.refresh("rising")
     assert len(events.rows("rising")) >= 10
     away = {file: tmp_path / file.name for day in range(4) for file in files[day]}
@@ -228,3 +377,40 @@ def test_a_row_of_a_pattern_reads_the_files_from_its_interval_on(events, tmp_pat
     for file, place in away.items():
         place.rename(file)
     assert events.diff("rising") == []
+
+
+@pytest.mark.usefixtures("skipping")
+def test_a_late_row_of_a_pattern_reads_the_files_up_to_a_match_that_begins_as_before(events, tmp_path):
+    """Of one key: of the other one, nothing lies behind the late row, and it is read to its end."""
+    folder = Path(next(s for s in events.runtime.graph.sources if str(s.name) == "ev").options["path"])
+    files: dict[int, set[Path]] = {}
+    for day in range(6):
+        rows = [
+            f"({20 * day + n}, {key}, {n % 4}, {sql_time(NOON + timedelta(days=day) + 7 * n * MINUTE)})"
+            for n in range(9)
+            for key in (("NULL", "'a'") if day < 3 else ("NULL",))
+        ]
+        events.sql(f"INSERT INTO ev VALUES {', '.join(rows)}")
+        files[day] = set(folder.glob("*.parquet")) - set().union(*files.values())
+    names = ("rising", "each_row", "to_last")
+    for name in names:
+        events.declare(f"CREATE MATERIALIZED TABLE {name} {HEAD} {MATCHES[name][0]} FROM ev {MATCHES[name][1]}")
+    events.refresh_all()
+    for late, kept in (("NULL", (2,)), ("'a'", (2,))):
+        away = {file: tmp_path / file.name for day in range(6) if day not in kept for file in files[day]}
+        for file, place in away.items():
+            file.rename(place)
+        at = NOON + timedelta(days=2, minutes=10 if late == "NULL" else 11)
+        events.sql(f"INSERT INTO ev VALUES ({len(late) + 200}, {late}, 9, {sql_time(at)})")
+        for name in names:
+            outcome = events.refresh(name)
+            assert (outcome.strategy, outcome.error) == ("keys", None), (name, outcome)
+        for file, place in away.items():
+            place.rename(file)
+        assert [name for name in names if events.diff(name)] == []
+    events.sql(
+        f"INSERT INTO ev VALUES (300, NULL, 9, {sql_time(NOON + timedelta(days=1, minutes=9))}), "
+        f"(301, 'a', 8, {sql_time(NOON + timedelta(days=2, minutes=50))})"
+    )
+    assert {events.refresh(name).strategy for name in names} == {"keys"}
+    assert [name for name in names if events.diff(name)] == []

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-_PLACE, _COUNTED = "freshline_place", "freshline_counted"
+PLACE, _COUNTED = "freshline_place", "freshline_counted"
 NUMBER = "window_number"
 
 
@@ -34,11 +34,11 @@ class CountCall:
 
     def lower(self) -> str:
         """The query in parentheses that has the input's rows, once for each of their windows, with its bounds."""
-        rows, place, at = self.rows, f"{self.rows}.{_PLACE}", f"unix_micros({self.time})"
+        rows, place, at = self.rows, f"{self.rows}.{PLACE}", f"unix_micros({self.time})"
         partition = f"PARTITION BY {', '.join(self.keys)} " if self.keys else ""
         placed = (
             f"(SELECT {rows}.*, "
-            f"CAST(rank() OVER ({partition}ORDER BY {', '.join(self.order)}) AS BIGINT) - 1 AS {_PLACE} "
+            f"CAST(rank() OVER ({partition}ORDER BY {', '.join(self.order)}) AS BIGINT) - 1 AS {PLACE} "
             f"FROM {self.source} AS {rows} WHERE {self.time} IS NOT NULL)"
         )
         last, view = f"{place} div {self.slide}", ""
@@ -48,7 +48,7 @@ class CountCall:
             first = f"greatest({last} - {self.size // self.slide - 1}, 0L)"
             number = f"{_COUNTED}.{NUMBER}"
             view = f" LATERAL VIEW explode(sequence({first}, {last}, 1L)) {_COUNTED} AS {NUMBER}"
-        numbered = f"(SELECT {rows}.* EXCEPT ({_PLACE}), {number} AS {NUMBER} FROM {placed} AS {rows}{view})"
+        numbered = f"(SELECT {rows}.* EXCEPT ({PLACE}), {number} AS {NUMBER} FROM {placed} AS {rows}{view})"
         together = f"OVER (PARTITION BY {', '.join((*self.keys, f'{rows}.{NUMBER}'))})"
         end = f"timestamp_micros(max({at}) {together})"
         return (

@@ -18,7 +18,7 @@ from functools import lru_cache
 from itertools import pairwise
 
 from freshline.declare.call_reader import CallReader
-from freshline.declare.closing import Final, FinalRows, by_time, by_window, with_arrival
+from freshline.declare.closing import Final, FinalRows, TimedRows, by_time, by_window, with_arrival
 from freshline.declare.count_windows import NUMBER, CountCall
 from freshline.declare.names import TableName
 from freshline.declare.query import WindowTime
@@ -81,7 +81,8 @@ class LoweredQuery:
 
     Of FINAL rows, `late` is the query of those that came too late for their window, None where there is no window, and
     `ends` says where windows end, in microseconds: at a first place and every so many from there, None for others.
-    `reach` is how long each of them is, None where they differ.
+    `reach` is how long each of them is, None where they differ. `timed` says of rows that are final by their time what
+    they are, None for windows.
     """
 
     text: str
@@ -89,6 +90,7 @@ class LoweredQuery:
     late: str | None = None
     ends: tuple[int, int] | None = None
     reach: int | None = None
+    timed: TimedRows | None = None
 
 
 def lower_windows(text: Text, final: Final | None = None) -> LoweredQuery:
@@ -102,6 +104,16 @@ def lower_windows(text: Text, final: Final | None = None) -> LoweredQuery:
     lowering = _Lowering(text, text.tokens(), final)
     lowered = lowering.between(0, len(text.text), 0, len(lowering.tokens))
     return LoweredQuery(lowered, tuple(lowering.times), lowering.late, lowering.ends, lowering.reach)
+
+
+def rows_of_logs(
+    text: Text, tokens: Sequence[Token], first: int, last: int, refuse: Callable[[str, str], DeclarationError]
+) -> str:
+    """A query in parentheses, the tokens [first, last), with what rows of log tables have beside their columns.
+
+    Raises DeclarationError FINAL_INPUT for one whose rows are none of these.
+    """
+    return _Lowering(text, tokens)._arrived(first, last, refuse)
 
 
 class _Lowering(CallReader):

@@ -171,11 +171,8 @@ def _write_out_rows(tree: exp.Query, schema: dict[str, object]) -> None:
     for select in reversed(list(tree.find_all(exp.Select))):
         for struct in [node for node in own_nodes(select) if isinstance(node, exp.Struct)]:
             if len(struct.expressions) == 1 and (star := _star_of(struct.expressions[0])) is not None:
-                columns = [
-                    exp.column(exp.to_identifier(name, quoted=True), star.args["table"].copy())
-                    for name in _columns_of_source(select, star, schema)
-                ]
-                struct.set("expressions", columns)
+                found = _columns_of_source(select, star, schema)
+                struct.set("expressions", [_as_named(name, star.args["table"]) for name in found])
         for item in list(select.expressions):
             star = _star_of(item)
             if star is not None and star.args.get("db") is not None:
@@ -188,6 +185,20 @@ def _write_out_rows(tree: exp.Query, schema: dict[str, object]) -> None:
                     for name in _columns_of_row(select)
                 ]
                 select.set("expressions", select.expressions)
+
+
+def _as_named(name: str, table: exp.Expr) -> exp.Expr:
+    """A column as an item of a struct, whose field keeps the letter case of the name, as that of `struct(t.*)` does.
+
+    Spark takes structs whose fields differ in letter case for different types.
+    """
+    column = exp.Column(this=exp.to_identifier(name, quoted=True), table=table.copy())
+    if name == name.lower():
+        return column
+    field = exp.to_identifier(name, quoted=True)
+    # `qualify` writes all other names in lower case.
+    field.meta["case_sensitive"] = True
+    return exp.Alias(this=column, alias=field)
 
 
 def _field(struct: exp.Expr, name: str) -> exp.Expr:
@@ -206,6 +217,11 @@ def _columns_of_source(select: exp.Select, star: exp.Column, schema: dict[str, o
             continue
         if isinstance(source, exp.Subquery):
             query = source.this.copy()
+            every = _only_star(query)
+            if every is not None:
+                # Names that a star passes on keep their letter case.
+                found = _columns_of_source(query, every, schema)
+                return [name for name in found if name.lower() not in left_out]
             _write_out_time_windows(query)
             qualified = qualify(query, schema=schema, dialect=DIALECT, quote_identifiers=True)
             assert isinstance(qualified, exp.Query)
@@ -216,12 +232,22 @@ def _columns_of_source(select: exp.Select, star: exp.Column, schema: dict[str, o
     raise unsupported(fragment(star))
 
 
+def _only_star(query: exp.Expr) -> exp.Column | None:
+    """The star of `SELECT * FROM t`, as a column of t; None for any other query."""
+    if not isinstance(query, exp.Select) or [type(item) for item in query.expressions] != [exp.Star]:
+        return None
+    sources = list(sources_of(query))
+    if len(sources) != 1 or query.args.get("laterals"):
+        return None
+    return exp.Column(this=query.expressions[0].copy(), table=exp.to_identifier(sources[0].alias_or_name))
+
+
 def _columns_of_row(select: exp.Select) -> list[str]:
     """The fields of the rows that were collected in the FROM of a SELECT. Raises NotDerivedError."""
     for source in sources_of(select):
         for struct in source.find_all(exp.Struct):
             if isinstance(struct.parent, exp.PropertyEQ | exp.Alias) and struct.parent.alias_or_name.lower() == "row":
-                return [column.name for column in struct.expressions]
+                return [column.alias_or_name for column in struct.expressions]
     raise unsupported(fragment(select))
 
 

@@ -29,7 +29,7 @@ from freshline.plan.changes import ChangeKind, Changes
 from freshline.plan.position import TablePosition
 from freshline.query.rules.algebra import SIGN
 from freshline.refresh.literal import quoted
-from freshline.refresh.netting import net
+from freshline.refresh.netting import net, net_signed
 from freshline.refresh.small_tables import read_small
 
 ARRIVAL = (SEQ, FILE, RECORD)
@@ -148,6 +148,15 @@ def read_net_images(spark: SparkSession, pinned: Pinned, changes: Changes) -> Da
     assert changes.before is not None
     images = _change_feed(spark, pinned, changes.before)
     return net(images.withColumn(SIGN, _sign()), column_names(pinned.spec, images))
+
+
+def read_net_signed(spark: SparkSession, pinned: Pinned, changes: Changes) -> DataFrame:
+    """As `read_net_images`, each row as often as it came (SIGN 1) or went away (-1) on balance."""
+    if pinned.is_log or changes.kind is ChangeKind.APPEND:
+        return read_inserted(spark, pinned, changes).withColumn(SIGN, F.lit(1))
+    assert changes.before is not None
+    images = _change_feed(spark, pinned, changes.before)
+    return net_signed(images.withColumn(SIGN, _sign()), column_names(pinned.spec, images))
 
 
 def _change_feed(spark: SparkSession, pinned: Pinned, before: TablePosition) -> DataFrame:

@@ -9,9 +9,11 @@ from __future__ import annotations
 import json
 import os
 import sys
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import islice
 from typing import Any
 
 import pyarrow as pa
@@ -21,7 +23,7 @@ from pyspark.sql.pandas.functions import arrow_udf
 from freshline.declare.match_recognize import MATCH_FUNCTION
 from freshline.errors import PatternBudgetError, PatternExpressionError, PatternSkipError
 from freshline.patterns.conditions import read_condition
-from freshline.patterns.matcher import BudgetError, Condition, Rows, Skip, SkipError, SkipTo, find_matches
+from freshline.patterns.matcher import BudgetError, Condition, Match, Rows, Skip, SkipError, SkipTo, find_matches
 from freshline.patterns.pattern import parse_pattern
 from freshline.patterns.program import Program, compile_pattern
 
@@ -44,7 +46,11 @@ class MatchError(Exception):
 
 @dataclass(frozen=True)
 class Search:
-    """What a declaration says of the matches, as `freshline_match` is handed it."""
+    """What a declaration says of the matches, as `freshline_match` is handed it.
+
+    With `decided`, only matches are wanted that rows behind the second of two times cannot change, and rows behind the
+    first could; in microseconds since 1970.
+    """
 
     program: Program
     names: tuple[str, ...]
@@ -52,6 +58,7 @@ class Search:
     within: int | None
     show: str
     conditions: Mapping[str, Sequence[Any]]
+    decided: tuple[int, int] | None = None
 
     @classmethod
     @lru_cache(maxsize=64)
@@ -63,7 +70,8 @@ class Search:
         to, *variables = facts["skip"]
         ways = {"past": SkipTo.PAST_LAST_ROW, "next": SkipTo.NEXT_ROW, "first": SkipTo.FIRST, "last": SkipTo.LAST}
         skip = Skip(ways[to], frozenset(variables))
-        return cls(program, names, skip, facts["within"], facts["show"], facts["conditions"])
+        decided = (facts["after"], facts["until"]) if "until" in facts else None
+        return cls(program, names, skip, facts["within"], facts["show"], facts["conditions"], decided)
 
     def conditions_on(self, values: Sequence[Mapping[str, Any]] | None) -> dict[int, Condition]:
         """The conditions on the match so far, by the number of their variable, over a partition's values."""
@@ -107,13 +115,33 @@ def match_rows(searches: pa.Array, masks: pa.Array, times: pa.Array, values: pa.
     return pa.array(found, _TYPE)
 
 
+def _numbered(search: Search, rows: Rows, conditions: Mapping[int, Condition]) -> Iterator[tuple[int, Match]]:
+    """The matches with their numbers; of those that are decided only the ones that were not before."""
+
+    def found(among: Rows) -> Iterator[Match]:
+        return find_matches(search.program, among, skip=search.skip, within=search.within, conditions=conditions)
+
+    known = 0
+    if search.decided is not None:
+        after, until = search.decided
+        # Those of before are found again as they were, because nothing that came since changes them.
+        earlier = bisect_right(rows.times, after, key=_known)
+        known = sum(1 for _ in found(Rows(rows.masks[:earlier], rows.times[:earlier], after + 1)))
+        rows = replace(rows, more_from=until + 1)
+    return islice(enumerate(found(rows), start=1), known, None)
+
+
+def _known(time: int | None) -> int:
+    assert time is not None, "rows without a time are in no partition of FINAL matches"
+    return time
+
+
 def _shown(search: Search, rows: Rows, conditions: Mapping[int, Condition]) -> Iterator[Shown]:
     program, names = search.program, search.names
     seen: set[int] = set()
-    matches = find_matches(program, rows, skip=search.skip, within=search.within, conditions=conditions)
     number = 0
     try:
-        for number, match in enumerate(matches, start=1):
+        for number, match in _numbered(search, rows, conditions):
             if not match.places:
                 seen.add(match.begin)
                 if search.show != "omit":

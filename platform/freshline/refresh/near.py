@@ -8,12 +8,20 @@ For matches WITHIN an interval w these are the times from c - w on, where c is t
 began at or before c - w had no row at c or behind it, and stays, as does a beginning that led to none. A match that
 began there may have rows behind c - w, and the next one begins where it skips to. Then the times from its first row on
 are read, where no other row has the time of that one: so the search begins with the same row.
+
+Where matches begin far behind the last changed row, the times up to a little behind it are read first. Among these a
+match may begin with an unchanged row with which an old match begins. From that row on the search goes on as it did, so
+the old matches behind it stay. Only the other keys are read to their end.
+
+For windows of so many rows these are the times behind the last row of a window that ends before the first changed time.
+A window that begins with the next row then has its old number, and the query, which counts from 0, is told by how much
+the numbers that it gives are to grow. The table says which window that is, and how many rows are before it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from pyspark.sql import Column, DataFrame, Window
@@ -25,12 +33,13 @@ from pyspark.sql.types import (
     DateType,
     DecimalType,
     IntegralType,
+    LongType,
     StringType,
     StructType,
     TimestampType,
 )
 
-from freshline.query.rules.stretch import Bound, Matches, Sessions, Stretch
+from freshline.query.rules.stretch import Bound, Counted, Matches, Sessions, Stretch
 from freshline.refresh.keys import BROADCAST_KEYS, Keys, keys_of
 from freshline.refresh.literal import EPOCH, quoted, sql_literal
 from freshline.refresh.materialize import FEW_ROWS, materialize_once
@@ -42,9 +51,13 @@ _IDENTICAL = (BinaryType, BooleanType, DateType, DecimalType, IntegralType, Stri
 MOST = 10_000
 # Of so many old matches of a key, the last ones, one has to begin at a time of its own.
 MOST_MATCHES = 8
+# So many intervals behind the last changed row an old match is looked for that begins as before, of so many keys.
+AHEAD = 8
+MOST_AHEAD = 1_000
 # The end of a stretch that has none.
 OPEN = 2**63 - 1
-_AT, _LOW, _HIGH = "freshline_at", "freshline_low", "freshline_high"
+_AT, _LOW, _HIGH, _NUMBER = "freshline_at", "freshline_low", "freshline_high", "freshline_number"
+_LAST, _MET = "freshline_last", "freshline_met"
 
 
 @dataclass(frozen=True)
@@ -80,14 +93,111 @@ class Near:
         text = _within([(low + place.moved, high + place.moved) for low, high in self.ends], quoted(place.column))
         return self._in(rows if text is None else rows.where(text), self.stretch.key_columns, place)
 
-    def _in(self, rows: DataFrame, columns: Sequence[str], place: Bound) -> DataFrame:
-        for column, name in zip(columns, self.keys.columns, strict=True):
+    def placed(self, rows: DataFrame) -> DataFrame:
+        """The rows that the query gives of what was read, as it gives them of all rows."""
+        return rows
+
+    def _of_keys(self, rows: DataFrame, columns: Sequence[str]) -> DataFrame:
+        for column, name in zip(columns, self.keys.columns if columns else (), strict=True):
             span = self.keys.spans[name]
             if span is not None:
                 rows = rows.where(span.text(quoted(column)))
+        return rows
+
+    def _in(self, rows: DataFrame, columns: Sequence[str], place: Bound) -> DataFrame:
+        rows = self._of_keys(rows, columns)
         at = F.unix_micros(F.col(quoted(place.column))) - place.moved
-        on = [*_same(columns), at >= F.col(_LOW), at <= F.col(_HIGH)]
+        on = [*_same(_key(columns)), at >= F.col(_LOW), at <= F.col(_HIGH)]
         return rows.join(_sent(self.rows, self.count), on, "left_semi")
+
+
+@dataclass(frozen=True)
+class NearCounted(Near):
+    """Stretches of which `rows` also have the number of the first window."""
+
+    def stored(self, rows: DataFrame) -> DataFrame:
+        columns, number = self.stretch.key_columns, quoted(self.stretch.place.column)
+        on = [*_same(_key(columns)), F.col(number) >= F.col(_NUMBER)]
+        return self._of_keys(rows, columns).join(_sent(self.rows, self.count), on, "left_semi")
+
+    def placed(self, rows: DataFrame) -> DataFrame:
+        number = self.stretch.place.column
+        named = _sent(self.rows.drop(_LOW, _HIGH), self.count)
+        joined = rows.join(named, _same(_key(self.stretch.key_columns)))
+        moved = (F.col(quoted(number)) + F.col(_NUMBER)).alias(number)
+        return joined.select(*[moved if name == number else F.col(quoted(name)) for name in rows.columns])
+
+
+@dataclass(frozen=True)
+class NearMatches(Near):
+    """Stretches of which `rows` also have the last changed time."""
+
+    def ahead(self, table: DataFrame) -> NearMatches | None:
+        """The same stretches with an end; None where no match of the table begins behind it."""
+        stretch = self.stretch
+        assert isinstance(stretch, Matches)
+        if self.count > MOST_AHEAD:
+            return None
+        high = (F.col(_LAST) + AHEAD * stretch.within).alias(_HIGH)
+        ended, count = materialize_once(self.rows.select(*_numbered(stretch), _LOW, high, _LAST))
+        began, (least, _) = quoted(stretch.began.column), min(_ends(ended, count, _HIGH, _HIGH))
+        text = _text(began, ">", least, began, "<=", OPEN)
+        on = [*_same(_key(stretch.key_columns)), F.unix_micros(F.col(began)) > F.col(_HIGH)]
+        behind = table if text is None else table.where(text)
+        if not behind.join(_sent(ended, count), on, "left_semi").take(1):
+            return None
+        return replace(self, rows=ended, count=count, ends=_ends(ended, count, _LOW, _HIGH))
+
+    def met(self, new: DataFrame, table: DataFrame, rows: DataFrame) -> tuple[DataFrame, int]:
+        """Keys, with the first time behind the changes at which a match of `new` begins as an old one does."""
+        stretch = self.stretch
+        assert isinstance(stretch, Matches)
+        names, numbered = _names(stretch), _numbered(stretch)
+        shown = [column.alias(name) for column, name in zip(_key(stretch.key_columns), names, strict=True)]
+        at = F.unix_micros(F.col(quoted(stretch.began.column))).alias(_AT)
+        # A match is decided by the rows of one interval from its first one on.
+        decided = (F.col(_AT) > F.col(_LAST)) & (F.col(_AT) <= F.col(_HIGH) - stretch.within)
+        of_key = [*_same(_named(names)), decided]
+        again = new.select(*shown, at).join(_sent(self.rows, self.count), of_key, "left_semi").distinct()
+        old = self.stored(table).select(*shown, at).distinct().toDF(*numbered, _LOW)
+        again = again.join(old, [*_same(_named(names)), F.col(_AT) == F.col(_LOW)], "left_semi")
+        place = F.row_number().over(Window.partitionBy(*names).orderBy(_AT))
+        first, count = materialize_once(
+            again.withColumn("place", place).where(F.col("place") <= MOST_MATCHES).drop("place")
+        )
+        alone = _alone(stretch, rows, first, count)
+        return materialize_once(alone.groupBy(*names).agg(F.min(_AT).alias(_MET)))
+
+
+def compute_near(
+    near: Near, rows: DataFrame, table: DataFrame, compute: Callable[[Near], tuple[DataFrame, int]]
+) -> tuple[Near, DataFrame, int]:
+    """The rows of the result in the stretches, computed again, and how many; with the stretches that these are of.
+
+    `rows` are the input's, `table` the stored ones. `compute` gives the rows of the result in some stretches.
+    """
+    ahead = near.ahead(table) if isinstance(near, NearMatches) else None
+    if ahead is None:
+        return near, *compute(near)
+    stretch = near.stretch
+    found, _ = compute(ahead)
+    met, count = ahead.met(found, table, rows)
+    if count == 0:
+        return near, *compute(near)
+    names, numbered = _names(stretch), _numbered(stretch)
+    sent = _sent(met.toDF(*names, _MET), count)
+    of_key = [F.col(name).eqNullSafe(F.col(number)) for name, number in zip(names, numbered, strict=True)]
+    at = F.unix_micros(F.col(quoted(stretch.place.column)))
+    before = [column.eqNullSafe(F.col(name)) for column, name in zip(_key(stretch.key_columns), names, strict=True)]
+    kept = found.join(sent, [*before, at < F.col(_MET)], "left_semi")
+    if count < near.count:
+        others, some = materialize_once(near.rows.join(sent, of_key, "left_anti"))
+        more, _ = compute(replace(near, rows=others, count=some, ends=_ends(others, some, _LOW, _HIGH)))
+        kept = kept.unionAll(more)
+    high = F.coalesce(F.col(_MET) - 1, F.lit(OPEN)).alias(_HIGH)
+    ended, every = materialize_once(near.rows.join(sent, of_key, "left").select(*numbered, _LOW, high))
+    new, many = materialize_once(kept)
+    return Near(stretch, near.keys, ended, every, _ends(ended, every, _LOW, _HIGH)), new, many
 
 
 def is_served(stretch: Stretch, input_: StructType, table: StructType, partitioned_by: Sequence[str]) -> bool:
@@ -104,9 +214,15 @@ def is_served(stretch: Stretch, input_: StructType, table: StructType, partition
         as_text = isinstance(kind, StringType) and shown.lower() in partitions
         return same and kept.get(shown.lower()) == kind and not as_text
 
-    bounds = [stretch.place]
-    if isinstance(stretch, Sessions) and stretch.last is not None:
-        bounds.append(stretch.last)
+    match stretch:
+        case Counted():
+            if kept.get(stretch.number.lower()) != LongType():
+                return False
+            bounds = [stretch.first, stretch.last]
+        case Sessions() if stretch.last is not None:
+            bounds = [stretch.place, stretch.last]
+        case _:
+            bounds = [stretch.place]
     times: list[DataType | None] = [read.get(stretch.time.lower())]
     times += [kept.get(bound.column.lower()) for bound in bounds]
     return all(isinstance(kind, TimestampType) for kind in times) and all(
@@ -121,10 +237,15 @@ def near_changes(stretch: Stretch, changed: DataFrame, inputs: Inputs, table: Da
     rows of the keys are to be read.
     """
     match stretch:
+        case Sessions() if table is None and not stretch.keys:
+            # The times of all rows would be read in one partition.
+            return None
         case Sessions():
             return _near_sessions(stretch, changed, inputs.before, table)
         case Matches() if table is not None:
             return _near_matches(stretch, changed, inputs.after, table)
+        case Counted() if table is not None:
+            return _near_counted(stretch, changed, inputs.after, table)
         case _:
             return None
 
@@ -139,7 +260,7 @@ def _near_sessions(sessions: Sessions, changed: DataFrame, before: DataFrame, ta
         old = _sessions_of(sessions, before, keys)
     touched = F.col(_AT).between(F.col(_LOW) - sessions.gap, F.col(_HIGH) + sessions.gap)
     named = _sent(times.toDF(*numbered, _AT), many)
-    rows = old.join(named, [*_same(names), touched], "left_semi")
+    rows = old.join(named, [*_same(_named(names)), touched], "left_semi")
     rows = rows.unionAll(times.select(*names, F.col(_AT).alias(_LOW), F.col(_AT).alias(_HIGH))).distinct()
     found, count = materialize_once(rows)
     if count > MOST:
@@ -151,58 +272,124 @@ def _near_matches(matches: Matches, changed: DataFrame, after: DataFrame, table:
     names, numbered, within = _names(matches), _numbered(matches), matches.within
     times = _times(matches, changed)
     lone = F.bool_or(F.col(_AT).isNull()).alias("lone")
-    first, many = materialize_once(times.groupBy(*names).agg(F.min(_AT).alias(_AT), lone))
-    if first.where("lone").take(1):
+    bounds, many = materialize_once(times.groupBy(*names).agg(F.min(_AT).alias(_AT), lone, F.max(_AT).alias(_LAST)))
+    if bounds.where("lone").take(1):
         # A row without a time stands before all others.
         return None
-    first = first.drop("lone")
+    first = bounds.select(*names, _AT)
     keys = keys_of(first.select(*names))
     began = [(low - 2 * within + 1, high - within) for low, high in _ends(first, many, _AT, _AT)]
     text = _within(began, quoted(matches.began.column))
-    shown = [F.col(quoted(c)).alias(name) for c, name in zip(matches.key_columns, names, strict=True)]
+    shown = [column.alias(name) for column, name in zip(_key(matches.key_columns), names, strict=True)]
     stored = table if text is None else table.where(text)
     stored = stored.select(*shown, F.unix_micros(F.col(quoted(matches.began.column))).alias(_LOW))
     named = _sent(first.toDF(*numbered, _AT), many)
     before = F.col(_LOW).between(F.col(_AT) - (2 * within - 1), F.col(_AT) - within)
-    old = stored.join(named, [*_same(names), before], "left_semi").distinct()
+    old = stored.join(named, [*_same(_named(names)), before], "left_semi").distinct()
     place = F.row_number().over(Window.partitionBy(*names).orderBy(F.desc(_LOW)))
     last, count = materialize_once(old.withColumn("place", place).where(F.col("place") <= MOST_MATCHES).drop("place"))
-    # The rows at the times with which these matches begin: one each, or it is not known which of them began.
-    text = _within(_ends(last, count, _LOW, _LOW), quoted(matches.time)) if count else None
-    at_begin = _times(matches, after if text is None else after.where(text))
-    at_begin = at_begin.join(
-        _sent(last.toDF(*numbered, _LOW), count), [*_same(names), F.col(_AT) == F.col(_LOW)], "left_semi"
-    )
-    alone = at_begin.groupBy(*names, _AT).count().where("count = 1").groupBy(*names).agg(F.max(_AT).alias(_LOW))
+    # One row has the time with which one of these matches begins, or it is not known which of them began.
+    alone = _alone(matches, after, last, count).groupBy(*names).agg(F.max(_AT).alias(_LOW))
     some = last.groupBy(*names).agg(F.count("*").alias("matches"))
-    begun = some.join(_sent(alone.toDF(*numbered, _LOW), count), _same(names), "left").select(*names, "matches", _LOW)
+    begun = some.join(_sent(alone.toDF(*numbered, _LOW), count), _same(_named(names)), "left").select(
+        *names, "matches", _LOW
+    )
     begun = begun.toDF(*numbered, "matches", _LOW)
-    rows = first.join(_sent(begun, count), _same(names), "left")
+    rows = bounds.drop("lone").join(_sent(begun, count), _same(_named(names)), "left")
     low = F.coalesce(_LOW, F.col(_AT) - within + 1).alias(_LOW)
     unknown = (F.col("matches").isNotNull() & F.col(_LOW).isNull()).alias("unknown")
-    found, count = materialize_once(rows.select(*names, low, F.lit(OPEN).alias(_HIGH), unknown))
+    found, count = materialize_once(rows.select(*names, low, F.lit(OPEN).alias(_HIGH), _LAST, unknown))
     if found.where("unknown").take(1):
         return None
     found = found.drop("unknown")
-    return Near(matches, keys, found.toDF(*numbered, _LOW, _HIGH), count, _ends(found, count, _LOW, _HIGH))
+    named = found.toDF(*numbered, _LOW, _HIGH, _LAST)
+    return NearMatches(matches, keys, named, count, _ends(found, count, _LOW, _HIGH))
+
+
+def _alone(stretch: Stretch, rows: DataFrame, times: DataFrame, count: int) -> DataFrame:
+    """Those of some keys and times that one row has, and no other."""
+    names, numbered = _names(stretch), _numbered(stretch)
+    named = times.toDF(*numbered, _LOW)
+    text = _within(_ends(named, count, _LOW, _LOW), quoted(stretch.time)) if count else "false"
+    there = _times(stretch, rows if text is None else rows.where(text))
+    on = [*_same(_named(names)), F.col(_AT) == F.col(_LOW)]
+    there = there.join(_sent(named, count), on, "left_semi")
+    return there.groupBy(*names, _AT).count().where("count = 1").drop("count")
+
+
+def _near_counted(counted: Counted, changed: DataFrame, after: DataFrame, table: DataFrame) -> Near:
+    names, numbered, by = _names(counted), _numbered(counted), counted.overlap
+    times = _times(counted, changed).where(F.col(_AT).isNotNull())
+    first, many = materialize_once(times.groupBy(*names).agg(F.min(_AT).alias(_AT)))
+    keys = keys_of(first.select(*names))
+    bounds = [F.unix_micros(F.col(quoted(each.column))) - each.moved for each in (counted.first, counted.last)]
+    shown = [column.alias(name) for column, name in zip(_key(counted.key_columns), names, strict=True)]
+    number = F.col(quoted(counted.number)).alias(_NUMBER)
+    windows = keys.restrict(table.select(*shown, number, bounds[0].alias(_LOW), bounds[1].alias(_HIGH)).distinct())
+    windows = windows.join(_sent(first.toDF(*numbered, _AT), many), _same(_named(names)))
+    of_key = Window.partitionBy(*names)
+    in_order = of_key.orderBy(_NUMBER)
+    # Windows before the first one with a row at or behind the change are full; without such, the last one with which
+    # the others share no row is.
+    hit = F.min(F.when(F.col(_HIGH) >= F.col(_AT), F.col(_NUMBER))).over(of_key)
+    last = F.coalesce(hit, F.max(_NUMBER).over(of_key) - (by - 1))
+    end = F.lag(_HIGH, by).over(in_order)
+    follows = (F.lag(_NUMBER, by).over(in_order) == F.col(_NUMBER) - by) & (end < F.col(_LOW))
+    choice = F.when(follows & (F.col(_NUMBER) <= last), F.struct(F.col(_NUMBER), end.alias(_HIGH))).alias("choice")
+    chosen = (
+        windows.select(*names, _LOW, choice).groupBy(*names).agg(F.min(_LOW).alias(_LOW), F.max("choice").alias("c"))
+    )
+    begun, count = materialize_once(chosen.select(*names, _LOW, F.col(f"c.{_NUMBER}"), F.col(f"c.{_HIGH}")))
+    # Equal rows have one place, and the next row another one than the number of rows tells: then the key is read whole.
+    ended, some = materialize_once(begun.where(F.col(_HIGH).isNotNull()).select(*names, _HIGH))
+    text = _within(_ends(ended, some, _HIGH, _HIGH), quoted(counted.time)) if some else "false"
+    order = [F.col(quoted(column)).alias(f"freshline_o{place}") for place, column in enumerate(counted.order)]
+    at_end = after if text is None else after.where(text)
+    shown = [column.alias(name) for column, name in zip(_key(counted.keys), names, strict=True)]
+    at_end = at_end.select(*shown, F.unix_micros(F.col(quoted(counted.time))).alias(_AT), *order)
+    ends = _sent(ended.toDF(*numbered, _HIGH), some)
+    at_end = at_end.join(ends, [*_same(_named(names)), F.col(_AT) == F.col(_HIGH)], "left_semi")
+    places = [f"freshline_o{place}" for place in range(len(order))]
+    twice = at_end.groupBy(*names, *places).count().where("count > 1").select(*names).distinct()
+    doubtful = twice.withColumn("twice", F.lit(True)).toDF(*numbered, "twice")
+    begun = begun.join(_sent(doubtful, count), _same(_named(names)), "left").select(*begun.columns, "twice")
+    sure = F.col("twice").isNull() & F.col(_NUMBER).isNotNull()
+    low = F.when(sure, F.col(_HIGH) + 1).otherwise(F.col(_LOW)).alias(_LOW)
+    begun = begun.select(*names, low, F.when(sure, F.col(_NUMBER)).alias(_NUMBER)).toDF(*numbered, _LOW, _NUMBER)
+    rows = first.join(_sent(begun, count), _same(_named(names)), "left")
+    # Of a key that begins, or is read whole, rows may come before those that it had.
+    low = F.least(F.coalesce(_LOW, _AT), F.when(F.col(_NUMBER).isNull(), F.col(_AT))).alias(_LOW)
+    rows = rows.select(*names, low, F.lit(OPEN).alias(_HIGH), F.coalesce(_NUMBER, F.lit(0)).alias(_NUMBER))
+    found, count = materialize_once(rows)
+    named = found.toDF(*numbered, _LOW, _HIGH, _NUMBER)
+    return NearCounted(counted, keys, named, count, _ends(found, count, _LOW, _HIGH))
 
 
 def _times(stretch: Stretch, rows: DataFrame) -> DataFrame:
     """The keys and times of rows of the input."""
-    shown = [F.col(quoted(column)).alias(name) for column, name in zip(stretch.keys, _names(stretch), strict=True)]
+    shown = [column.alias(name) for column, name in zip(_key(stretch.keys), _names(stretch), strict=True)]
     return rows.select(*shown, F.unix_micros(F.col(quoted(stretch.time))).alias(_AT))
 
 
+def _key(columns: Sequence[str]) -> list[Column]:
+    """The columns of the key; where all rows are of one key, it has one value."""
+    return _named(columns) or [F.lit(True)]
+
+
+def _named(columns: Sequence[str]) -> list[Column]:
+    return [F.col(quoted(column)) for column in columns]
+
+
 def _numbered(stretch: Stretch) -> list[str]:
-    return [f"freshline_k{number}" for number in range(len(stretch.keys))]
+    return [f"freshline_k{number}" for number, _ in enumerate(_key(stretch.keys))]
 
 
 def _names(stretch: Stretch) -> list[str]:
-    return [f"freshline_s{number}" for number in range(len(stretch.keys))]
+    return [f"freshline_s{number}" for number, _ in enumerate(_key(stretch.keys))]
 
 
-def _same(columns: Sequence[str]) -> list[Column]:
-    return [F.col(quoted(column)).eqNullSafe(F.col(f"freshline_k{number}")) for number, column in enumerate(columns)]
+def _same(columns: Sequence[Column]) -> list[Column]:
+    return [column.eqNullSafe(F.col(f"freshline_k{number}")) for number, column in enumerate(columns)]
 
 
 def _sent(rows: DataFrame, count: int) -> DataFrame:
@@ -219,9 +406,7 @@ def _stored_sessions(sessions: Sessions, table: DataFrame, ends: Sequence[tuple[
     texts = [_text(last, ">=", least - gap + moved, first, "<=", greatest + gap) for least, greatest in ends]
     if texts and all(texts):
         table = table.where(" OR ".join(f"({text})" for text in texts))
-    shown = [
-        F.col(quoted(column)).alias(name) for column, name in zip(sessions.key_columns, _names(sessions), strict=True)
-    ]
+    shown = [column.alias(name) for column, name in zip(_key(sessions.key_columns), _names(sessions), strict=True)]
     return table.select(*shown, low.alias(_LOW), high.alias(_HIGH))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from freshline.query.rules.algebra import SIGN
@@ -23,14 +23,31 @@ def net(rows: DataFrame, columns: Sequence[str]) -> DataFrame:
 
     All rows where values cannot be compared, as maps: then more is computed again than need be, never less.
     """
+    counted = _counted(rows, columns)
+    return (rows if counted is None else counted).select(*_named(columns))
+
+
+def net_signed(rows: DataFrame, columns: Sequence[str]) -> DataFrame:
+    """As `net`, with SIGN, and each row as often as it came or went on balance."""
+    counted = _counted(rows, columns)
+    if counted is None:
+        return rows.select(*_named(columns), SIGN)
+    again = F.explode(F.array_repeat(F.lit(1), F.abs(_NET).cast("int"))).alias("_freshline_again")
+    return counted.select("*", again).select(*_named(columns), F.signum(_NET).cast("int").alias(SIGN))
+
+
+def _named(columns: Sequence[str]) -> list[Column]:
+    return [F.col(quoted(column)) for column in columns]
+
+
+def _counted(rows: DataFrame, columns: Sequence[str]) -> DataFrame | None:
+    """The rows with _NET, their SIGN added up, where that is not nothing; None where values cannot be compared."""
     kinds = {field.name.lower(): field.dataType.simpleString() for field in rows.schema.fields}
-    wanted = [F.col(quoted(column)) for column in columns]
     if any(part in kinds[column.lower()] for column in columns for part in NOT_COMPARED):
-        return rows.select(*wanted)
+        return None
     texts = [
         F.col(quoted(column)).cast("string").alias(f"_freshline_text{number}")
         for number, column in enumerate(columns)
         if any(part in kinds[column.lower()] for part in LOOSELY_EQUAL)
     ]
-    grouped = rows.groupBy(*wanted, *texts).agg(F.sum(SIGN).alias(_NET))
-    return grouped.where(F.col(_NET) != 0).select(*wanted)
+    return rows.groupBy(*_named(columns), *texts).agg(F.sum(SIGN).alias(_NET)).where(F.col(_NET) != 0)

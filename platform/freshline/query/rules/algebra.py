@@ -302,6 +302,9 @@ def _aggregate(name: str, item: exp.Expr, arguments: list[exp.Expr]) -> Aggregat
     if kind is None or item.args.get("expressions"):
         return None
     argument = item.this
+    if argument is None:
+        # Spark refuses `count()`, which sqlglot reads.
+        return None
     if kind is AggregateKind.COUNT and isinstance(argument, exp.Star | exp.Literal):
         return Aggregate(name, AggregateKind.COUNT_ROWS, None)
     if isinstance(argument, exp.Distinct | exp.Star) or not _without_queries([argument]):

@@ -122,6 +122,25 @@ def find_affected(
     return Affected(columns, whole, (*stages, *written), tuple(queries), tuple(guards.items()), reaches)
 
 
+def understood(query: ResolvedQuery, changed: frozenset[str]) -> Affected | Reason:
+    """A query as it is understood, without a search for keys; or the reason why it is not understood.
+
+    For a result of which a part is known without keys. `changed` are as for `find_affected`. Pure.
+    """
+    try:
+        _require_free_names(relation for relation, _ in query.relations)
+        refuse_disorder(query.tree)
+        exactness = read_exactness(query)
+        stages = tuple(
+            Stage(item.relation, sql(read_as(exactness.wide(item.query), Reading.NEW, changed), copy=False))
+            for item in exactness.lifted.stages
+        )
+    except NotDerivedError as error:
+        return error.reason
+    written, whole = _as_written(exactness, changed)
+    return Affected((), whole, (*stages, *written), ())
+
+
 def _time_of_joins(
     query: ResolvedQuery, top: Lifted, columns: tuple[str, ...], exactness: Exactness
 ) -> tuple[str, ...]:

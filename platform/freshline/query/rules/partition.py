@@ -12,6 +12,7 @@ from functools import lru_cache
 
 from sqlglot import exp
 
+from freshline.declare.expression import parse_expression
 from freshline.declare.names import TableName
 from freshline.declare.query import SqlQuery
 from freshline.declare.spec import TableSpec
@@ -84,6 +85,14 @@ def trace_to_input(source: exp.Expr, query: Query, column: str) -> tuple[TableNa
         return _trace(source, query, column)
     refuse_clauses(source)
     return name, _name_of(exp.column(column))
+
+
+def column_of(expression: str) -> str:
+    """The column that an expression of `trace_to_input` is. Raises NotDerivedError for another one."""
+    parsed = parse_expression(expression, several=False).unnest()
+    if not isinstance(parsed, exp.Column) or parsed.table:
+        raise unsupported(expression)
+    return str(parsed.name)
 
 
 def trace_to_query(node: exp.Expr, query: Query, column: str, inner: exp.Expr) -> str:

@@ -1,21 +1,21 @@
 """Stretch: where only the rows of a key near the times of its changed rows decide how the key's result changes.
 
 The sessions of a key are such: a changed row touches those within a gap of it, and no others. So are matches WITHIN an
-interval: those that began so long before a changed row stay. So a refresh reads these rows alone, and replaces what is
-stored of them. Here is said which columns that takes, read from the syntax alone; of a
-query that is not understood all rows of the keys are read.
+interval: those that began so long before a changed row stay. So are windows of so many rows: those that were full
+before a changed row stay. So a refresh reads these rows alone, and replaces what is stored of them. Here is said which
+columns that takes, read from the syntax alone; of a query that is not understood all rows of the keys are read.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 from sqlglot import exp
 
-from freshline.declare.expression import parse_expression
+from freshline.declare.count_windows import NUMBER, PLACE
 from freshline.declare.match_recognize import MATCH_FUNCTION, RANK
 from freshline.declare.names import TableName
 from freshline.declare.rules import declaration_error
@@ -25,7 +25,7 @@ from freshline.declare.window_functions import read_interval
 from freshline.errors import DeclarationError
 from freshline.query.functions import is_session_key, name_of
 from freshline.query.query import Query
-from freshline.query.rules.partition import trace_to_input, trace_to_query
+from freshline.query.rules.partition import column_of, trace_to_input, trace_to_query
 from freshline.query.tree import NotDerivedError, expression_nodes, item_expression, unsupported
 
 
@@ -42,6 +42,7 @@ class Stretch:
     """The rows of a key that changed rows of `input` touch.
 
     `keys` and `time` are columns of `input`, and `key_columns` those of the result that are the keys, in their order.
+    Without keys, all rows are of one.
     """
 
     input: TableName
@@ -58,6 +59,10 @@ class Stretch:
     def columns(self) -> tuple[str, ...]:
         """The columns of the result by which the rows that may change are replaced."""
         return (*self.key_columns, self.place.column)
+
+    @property
+    def whose(self) -> str:
+        return "of these keys " if self.keys else ""
 
 
 @dataclass(frozen=True)
@@ -80,7 +85,7 @@ class Sessions(Stretch):
         return bound
 
     def __str__(self) -> str:
-        return f"of these keys the sessions within {_shown(self.gap)} of a changed {self.time}"
+        return f"{self.whose}the sessions within {_shown(self.gap)} of a changed {self.time}"
 
 
 @dataclass(frozen=True)
@@ -98,7 +103,30 @@ class Matches(Stretch):
         return self.began
 
     def __str__(self) -> str:
-        return f"of these keys the matches from {_shown(self.within)} before a changed {self.time} on"
+        return f"{self.whose}the matches from {_shown(self.within)} before a changed {self.time} on"
+
+
+@dataclass(frozen=True)
+class Counted(Stretch):
+    """The windows of so many rows of a key, from the first one on that has not all of its rows before a changed row.
+
+    `order` are the columns of `input` that the rows of a key are ordered by, `time` the first of them. `number`,
+    `first` and `last` are the columns of the result with the number of a window and its bounds. Rows of window n do
+    not lie in window n + `overlap`. The result has every window.
+    """
+
+    order: tuple[str, ...]
+    number: str
+    first: Bound
+    last: Bound
+    overlap: int
+
+    @property
+    def place(self) -> Bound:
+        return Bound(self.number)
+
+    def __str__(self) -> str:
+        return f"{self.whose}the windows from the first changed {self.time} on"
 
 
 @dataclass(frozen=True)
@@ -115,16 +143,18 @@ class _Inner:
 
 
 @lru_cache(maxsize=1024)
-def find_stretch(query: Query) -> Sessions | Matches | None:
+def find_stretch(query: Query) -> Sessions | Matches | Counted | None:
     """The stretch of a query's keys that changes of one input affect; None where it is the whole key. Pure."""
     if query.volatile is not None:
         return None
     try:
         tree = query.expanded
-        found = [*_by_function(tree), *_by_spark(tree)]
-        if len(found) == 1 and not _patterns(tree):
-            return _sessions(query, tree, found[0])
-        return _matches(query, tree, _patterns(tree)[0]) if not found and len(_patterns(tree)) == 1 else None
+        sessions, patterns, places = [*_by_function(tree), *_by_spark(tree)], _patterns(tree), _places(tree)
+        if len(sessions) + len(patterns) + len(places) != 1:
+            return None
+        if sessions:
+            return _sessions(query, tree, sessions[0])
+        return _matches(query, tree, patterns[0]) if patterns else _counted(query, tree, places[0])
     except (NotDerivedError, DeclarationError, ValueError):
         return None
 
@@ -148,13 +178,85 @@ def _matches(query: Query, tree: exp.Expr, call: exp.Anonymous) -> Matches | Non
         source = source.this.args["from_"].this
     group = arrays.args.get("group")
     keys = {key.name: key.name for key in (group.expressions if group is not None else ())}
-    began = _bare(facts["began"])
-    traced = _Inner(inner, source, keys, _bare(facts["time"]), facts["within"], (began,), {})
+    began = column_of(facts["began"])
+    traced = _Inner(inner, source, keys, column_of(facts["time"]), facts["within"], (began,), {})
     sessions = _sessions(query, tree, traced)
     if sessions is None or sessions.first is None:
         return None
     shared = (sessions.input, sessions.keys, sessions.time, sessions.key_columns)
     return Matches(*shared, within=facts["within"], began=sessions.first)
+
+
+def _places(tree: exp.Expr) -> list[exp.Alias]:
+    return [item for item in tree.find_all(exp.Alias) if item.alias == PLACE]
+
+
+def _counted(query: Query, tree: exp.Expr, item: exp.Alias) -> Counted | None:
+    """The windows of a COUNT_WINDOW, as `freshline.declare.count_windows` writes it."""
+    placed = item.parent_select
+    numbered = placed.parent_select if placed is not None else None
+    inner = numbered.parent_select if numbered is not None else None
+    window = next(item.find_all(exp.Window), None)
+    if placed is None or numbered is None or inner is None or window is None:
+        raise unsupported(PLACE)
+    order = window.args["order"].expressions
+    # What comes first by time is changed last where time descends.
+    if order[0].args.get("desc") or not _keeps_rows(tree, inner) or not _is_only_shown(tree, inner, NUMBER):
+        return None
+    view = next(numbered.find_all(exp.Greatest), None)
+    overlap = 1 if view is None else int(view.this.expression.name) + 1
+    keys = {key.name: key.name for key in window.args.get("partition_by") or ()}
+    source = placed.args["from_"].this
+    columns = tuple(each.this.name for each in order)
+    traced = _Inner(inner, source, keys, columns[0], 0, ("window_start",), {"window_end": 0, "window_time": 0})
+    sessions, number = _sessions(query, tree, traced), _shown_columns(query, tree, inner, [NUMBER]).get(NUMBER)
+    if sessions is None or sessions.first is None or sessions.last is None or number is None:
+        return None
+    return Counted(
+        sessions.input,
+        sessions.keys,
+        sessions.time,
+        sessions.key_columns,
+        order=tuple(column_of(trace_to_input(source, query, column)[1]) for column in columns),
+        number=number,
+        first=sessions.first,
+        last=sessions.last,
+        overlap=overlap,
+    )
+
+
+def _is_only_shown(tree: exp.Expr, inner: exp.Select, column: str) -> bool:
+    """Whether the queries around the inner one only show a column of it, or group by it: its value means nothing else.
+
+    They are those of `_keeps_rows`.
+    """
+    around: list[exp.Select] = []
+    node = tree
+    while node is not inner:
+        assert isinstance(node, exp.Select)
+        around.insert(0, node)
+        node = node.args["from_"].this.this
+    names = {column.lower()}
+    for select in around:
+        for part in expression_nodes(select):
+            parent = part.parent
+            if isinstance(part, exp.Query):
+                return False
+            if isinstance(part, exp.Star):
+                whole = parent is select or (isinstance(parent, exp.Column) and parent.parent is select)
+                if not whole and not isinstance(parent, exp.Count):
+                    return False
+            elif isinstance(part, exp.Column) and part.name.lower() in names:
+                shown = parent is select or (isinstance(parent, exp.Alias) and parent.parent is select)
+                grouped = isinstance(parent, exp.Group) or part.arg_key == "partition_by"
+                if not shown and not grouped:
+                    return False
+        names |= {
+            item.alias_or_name.lower()
+            for item in select.expressions
+            if isinstance(item_expression(item), exp.Column) and item_expression(item).name.lower() in names
+        }
+    return True
 
 
 def _by_function(tree: exp.Expr) -> Iterable[_Inner]:
@@ -244,12 +346,12 @@ def _sessions(query: Query, tree: exp.Expr, inner: _Inner) -> Sessions | None:
     by_column = {column.lower(): trace_to_input(inner.source, query, column) for column in inner.keys.values()}
     at = trace_to_input(inner.source, query, inner.time)
     inputs = {name for name, _ in (*by_column.values(), at)}
-    if len(inputs) != 1 or not by_column:
+    if len(inputs) != 1:
         return None
     (name,) = inputs
     if sum(1 for table in tree.find_all(exp.Table) if query.input_of(table) == name) != 1:
         return None
-    shown = _shown_columns(query, tree, inner)
+    shown = _shown_columns(query, tree, inner.query, [*inner.keys, *inner.first, *inner.last])
     keys: dict[str, str] = {}
     for column, of in inner.keys.items():
         if column.lower() in shown:
@@ -260,8 +362,8 @@ def _sessions(query: Query, tree: exp.Expr, inner: _Inner) -> Sessions | None:
         return None
     return Sessions(
         input=name,
-        keys=tuple(_bare(by_column[column][1]) for column in keys),
-        time=_bare(at[1]),
+        keys=tuple(column_of(by_column[column][1]) for column in keys),
+        time=column_of(at[1]),
         key_columns=tuple(keys.values()),
         gap=inner.gap,
         first=None if first is None else Bound(first),
@@ -270,25 +372,16 @@ def _sessions(query: Query, tree: exp.Expr, inner: _Inner) -> Sessions | None:
     )
 
 
-def _bare(expression: str) -> str:
-    """The column that an expression is. Raises NotDerivedError for another one."""
-    parsed = parse_expression(expression, several=False).unnest()
-    if not isinstance(parsed, exp.Column) or parsed.table:
-        raise unsupported(expression)
-    return str(parsed.name)
-
-
-def _shown_columns(query: Query, tree: exp.Expr, inner: _Inner) -> dict[str, str]:
+def _shown_columns(query: Query, tree: exp.Expr, inner: exp.Select, wanted: Sequence[str]) -> dict[str, str]:
     """By the columns of the inner query, in lower case: the column of the result that each is."""
     assert isinstance(tree, exp.Select)
-    wanted = [*inner.keys, *inner.first, *inner.last]
     names = [item.alias_or_name for item in tree.expressions if not item.is_star]
     if any(item.is_star for item in tree.expressions):
         names += wanted
     found: dict[str, str] = {}
     for name in names:
         try:
-            found.setdefault(trace_to_query(tree, query, name, inner.query).lower(), name.lower())
+            found.setdefault(trace_to_query(tree, query, name, inner).lower(), name.lower())
         except NotDerivedError:
             continue
     return found

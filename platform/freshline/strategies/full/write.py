@@ -17,9 +17,9 @@ from pyspark.sql.types import StructType
 from freshline.attempt.attempt import Attempt, Work
 from freshline.attempt.compute import check_key, check_lookups, compute_whole, is_unique_by_query, whole_inputs
 from freshline.attempt.functions import Function
+from freshline.attempt.kept_keys import entries_of, keep, keeping_state
 from freshline.attempt.pending_lookups import look_up
 from freshline.attempt.spans import wanted_end, within
-from freshline.attempt.timers import keep_waiting, waiting_of_all
 from freshline.commit.delta_log import count_rows, exists, newest_version, open_table
 from freshline.commit.write import apply_changes, create_table, overwrite_table
 from freshline.declare.names import TableName
@@ -30,7 +30,7 @@ from freshline.plan.receipt import Receipt
 from freshline.plan.result import Strategy
 from freshline.plan.step import Full
 from freshline.refresh.fold import as_stored, read_before_constraints, without_constraints
-from freshline.refresh.inputs import read_version
+from freshline.refresh.inputs import read_version, read_whole
 from freshline.refresh.keys import OP, difference_by_key
 from freshline.refresh.literal import quoted
 from freshline.refresh.materialize import FEW_ROWS, collect_if_small, materialize_once
@@ -57,14 +57,18 @@ def full(attempt: Attempt, step: Full) -> Work:
 
     # With retries of lookups the rows are those that met their dimension, or gave up: they are judged below.
     constraint_check = None if spec.lookup_attempts else checked
-    rows, view = compute_whole(runtime, spark, spec, inputs, attempt.cancellation, constraint_check=constraint_check)
-    waiting: DataFrame | None = None
+    is_process = isinstance(spec.query, PythonQuery) and spec.query.process is not None
+    computed = keeping_state(spec) if is_process else spec
+    rows, view = compute_whole(
+        runtime, spark, computed, inputs, attempt.cancellation, constraint_check=constraint_check
+    )
+    entries: DataFrame | None = None
     if view is not None and runtime.python_tables is not None:
         attempt.held.callback(runtime.python_tables.drop, view)
         made = spark.table(f"global_temp.{view}")
-        if spec.has_timers:
-            # It is read twice, for the rows and for the timers.
-            waiting = waiting_of_all(attempt, attempt.hold(made))
+        if is_process:
+            # It is read twice, for the rows and for the entries of keys.
+            entries = entries_of([attempt.hold(made)])
         elif _is_untried(attempt):
             # Rows that constraints leave out are no matter of the promise.
             function = Function(runtime, spark, spec, inputs, attempt.held, attempt.cancellation)
@@ -89,8 +93,10 @@ def full(attempt: Attempt, step: Full) -> Work:
     write = _write_of_difference(attempt, rows) or _write_of_all(attempt, rows, counts)
 
     def write_all(new: Receipt) -> None:
-        if waiting is not None:
-            keep_waiting(attempt, waiting, new, attempt.pins.positions)
+        if entries is not None:
+            (pinned,) = inputs.values()
+            schema = read_whole(spark, pinned).schema
+            keep(attempt, entries, None, new, attempt.pins.positions, schema, complete=True)
         write(receipt=new)
 
     return Work(

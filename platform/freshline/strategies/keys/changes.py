@@ -59,7 +59,7 @@ from freshline.refresh.keys import (
 from freshline.refresh.literal import quoted
 from freshline.refresh.materialize import materialize_once
 from freshline.refresh.narrowing import narrow
-from freshline.refresh.near import Inputs, is_served, near_changes
+from freshline.refresh.near import Inputs, Near, compute_near, is_served, near_changes
 from freshline.refresh.searches import is_in_utc
 from freshline.strategies.keys.rule import RefoldKeys, RefreshKeys
 
@@ -115,7 +115,7 @@ def find_changes(attempt: Attempt, step: RefreshKeys) -> tuple[Changed | Reason,
         if step.algebra is not None:
             found = _by_algebra(sides, step.algebra)
         elif step.stretch is not None:
-            found = _by_stretch(sides, step.stretch)
+            found = _by_stretch(sides, step.stretch) or step.otherwise
         return (_by_keys(sides) if found is None else found), hits
     except (*REFUSED, *FAILED_BY_ROWS, Py4JJavaError) as error:
         if isinstance(error, Py4JJavaError) and not is_broken_plan(error):
@@ -250,10 +250,14 @@ def _by_stretch(sides: _Sides, stretch: Stretch) -> Changed | Reason | None:
     columns = [quoted(name) for name in stretch.columns]
     if near.count == 0:
         return Changed(keys_of(target.select(*columns).limit(0)), None, 0, step.reason, spec.primary_key)
-    shadow_inputs({stretch.input: near.read(rows)})
-    whole = run_before_constraints(spark, spec, pins, attempt.covered)
-    computed = attempt.constraint_check.rows(whole, again=True)
-    new, many = materialize_once(computed.select(*[F.col(quoted(name)) for name in target.columns]))
+
+    def compute(some: Near) -> tuple[DataFrame, int]:
+        shadow_inputs({stretch.input: some.read(rows)})
+        whole = run_before_constraints(spark, spec, pins, attempt.covered)
+        computed = attempt.constraint_check.rows(whole, again=True)
+        return materialize_once(some.placed(computed.select(*[F.col(quoted(name)) for name in target.columns])))
+
+    near, new, many = compute_near(near, rows, target, compute)
     touched = new.select(*columns).unionAll(near.stored(target).select(*columns)).distinct()
     return _difference(sides, keys_of(touched), new, many, step.reason)
 

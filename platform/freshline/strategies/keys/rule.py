@@ -18,9 +18,9 @@ from freshline.query.reason import Reason
 from freshline.query.resolved import ResolvedQuery
 from freshline.query.rules.algebra import Algebra, find_algebra
 from freshline.query.rules.append import find_branches
-from freshline.query.rules.keys import Affected, find_affected
+from freshline.query.rules.keys import Affected, find_affected, understood
 from freshline.query.rules.reaches import Reach
-from freshline.query.rules.stretch import Matches, Stretch, find_stretch
+from freshline.query.rules.stretch import Sessions, Stretch, find_stretch
 from freshline.strategies.keys.components import RefreshComponents, find_components
 
 
@@ -29,7 +29,8 @@ class RefreshKeys(Step):
     """Compute the rows of affected keys again, and write those that differ. `changed` are the inputs that changed.
 
     `algebra` says how they follow from their old values and the changed rows, where they do; `stretch` which rows of
-    their keys alone are to be read, where these are not all.
+    their keys alone are to be read, where these are not all. Where all rows are of one key there are no keys to find,
+    and `otherwise` is why the table is computed in full where a stretch of it is not known.
     """
 
     affected: Affected
@@ -37,6 +38,7 @@ class RefreshKeys(Step):
     reason: Reason
     algebra: Algebra | None = None
     stretch: Stretch | None = None
+    otherwise: Reason | None = None
 
     computed_by = "freshline.strategies.keys.write:refresh_keys"
     strategy = Strategy.KEYS
@@ -164,16 +166,17 @@ def _refresh(situation: Situation) -> RefreshKeys | Reason:
     # Of rows that follow an earlier declaration only the key is as in this one.
     as_declared = receipt.valid_from_seq is None
     affected = find_affected(resolved, touched, primary_key=spec.primary_key, by_time=as_declared)
+    # Rows that enter or leave as time passes are not among the changed ones that a stretch is found by.
+    stretch = _stretch(situation) if as_declared and clock is None else None
     if isinstance(affected, Reason):
-        return affected
+        if stretch is None or stretch.keys or isinstance(whole := understood(resolved, touched), Reason):
+            return affected
+        return RefreshKeys(whole, frozenset(changed), _near(stretch), stretch=stretch, otherwise=affected)
     reason = Reason("AFFECTED_KEYS", ", ".join(affected.columns))
     affected = affected if clock is None else affected.at(clock)
     if as_declared:
-        # Rows that enter or leave as time passes are not among the changed ones that a stretch is found by.
-        stretch = _stretch(situation) if clock is None else None
         if stretch is not None:
-            reason = Reason("AFFECTED_KEYS", f"{', '.join(stretch.columns)}: {stretch}")
-            return RefreshKeys(affected, frozenset(changed), reason, stretch=stretch)
+            return RefreshKeys(affected, frozenset(changed), _near(stretch), stretch=stretch)
         algebra = _algebra(spec, resolved, touched)
         algebra = algebra.at(clock) if algebra is not None and clock is not None else algebra
         return RefreshKeys(affected, frozenset(changed), reason, algebra)
@@ -182,13 +185,17 @@ def _refresh(situation: Situation) -> RefreshKeys | Reason:
     return RefreshKeys(affected, frozenset(changed), reason)
 
 
+def _near(stretch: Stretch) -> Reason:
+    return Reason("AFFECTED_KEYS", f"{', '.join(stretch.columns)}: {stretch}")
+
+
 def _stretch(situation: Situation) -> Stretch | None:
     """The rows of the changed keys that are to be read alone; None for all of them."""
     spec, found = situation.spec, find_stretch(situation.query)
     if found is None or set(situation.changed) != {found.input}:
         return None
-    if isinstance(found, Matches) and (spec.constraints or spec.time_partitions is not None):
-        # The old matches are asked of the table, which then has not all of them.
+    if not isinstance(found, Sessions) and (spec.constraints or spec.time_partitions is not None):
+        # The old matches and windows are asked of the table, which then has not all of them.
         return None
     return found
 
