@@ -148,6 +148,14 @@ def test_rows_behind_a_watermark_are_shown_as_numbers_of_the_event():
     assert (shown["late_rows"], shown["ahead_rows"], shown["late_by_seconds"]) == (2, 0, 7.5)
 
 
+def test_a_materialization_names_the_versions_of_its_models():
+    shown = outcome_metadata(
+        outcome(models={"delay": "ab" * 32, "air.speed": "01" * 32})["outcome"], datetime(2026, 11, 1, 12, tzinfo=UTC)
+    )
+
+    assert shown["models"] == "delay abababababab, air.speed 010101010101"
+
+
 def test_lag_is_measured_to_the_data_and_not_to_the_refresh():
     shown = outcome_metadata(outcome()["outcome"], datetime(2026, 11, 1, 12, 0, 7, tzinfo=UTC))
 

@@ -8,6 +8,7 @@ import pytest
 
 from freshline.declare.freshness import Freshness
 from freshline.declare.names import TableName
+from freshline.declare.query import SqlQuery
 from freshline.declare.spec import Mode, TableSpec
 from freshline.declare.time_partition import PartitionUnit, TimePartitions
 from freshline.merges.first_row import FirstRow
@@ -337,6 +338,20 @@ def test_the_sides_of_a_join_are_kept_up_to_their_sizes(shop, options, sizes):
     spec = shop.read().table(TableName.parse("t"))
 
     assert (spec.left_cache_rows, spec.right_cache_rows) == sizes
+
+
+@pytest.mark.parametrize(("by", "fingerprint"), [("at", "f968815dffa9a63e"), ("at DESC, id", "3a5e105a474b6868")])
+def test_the_fingerprint_of_a_pattern_stays_as_it_was(shop, by, fingerprint):
+    shop.table(
+        "t",
+        f"SELECT * FROM orders MATCH_RECOGNIZE (PARTITION BY customer ORDER BY {by} "
+        "MEASURES LAST(B.id, 1) AS last PATTERN (A B+) DEFINE B AS B.amount > PREV(B.amount))",
+    )
+
+    query = spec(shop).query
+    assert isinstance(query, SqlQuery)
+    assert "sort_array(" in query.text
+    assert spec(shop).fingerprint == fingerprint
 
 
 DAYS = "'partition.unit' = 'day', 'partition.start' = '2026-01-01'"

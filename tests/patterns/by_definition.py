@@ -1,11 +1,12 @@
 """Matching as the standard defines it: all ways in the order of preference, and the first of them that is one.
 
 It shares no code with the matcher: it walks the pattern itself, row by row, with Python's own calls, and takes a time
-that grows with the number of ways.
+that grows with the number of ways. For patterns whose rows are letters, Python's `re` is another judge.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from freshline.patterns.pattern import Alternation, Anchor, Exclusion, Pattern, Repetition, Variable
@@ -116,3 +117,16 @@ class Definition:
                     yield from self._times(loop, count + 1, start, reached, longer, excluded=excluded)
         if enough and not loop.reluctant:
             yield row, way
+
+
+def by_expression(expression: str, letters: str) -> list[tuple[int, str]]:
+    """The matches from each letter on, where the one before ended; `finditer` has a rule of its own for empty ones."""
+    compiled = re.compile(expression)
+    matches = []
+    begin = 0
+    while begin < len(letters):
+        match = compiled.match(letters, begin)
+        if match is not None:
+            matches.append((begin, match[0]))
+        begin += max(1, len(match[0]) if match else 0)
+    return matches

@@ -14,7 +14,7 @@ from freshline.patterns import matcher, program
 from freshline.patterns.matcher import BudgetError, Match, Rows, Skip, SkipError, SkipTo, find_matches
 from freshline.patterns.pattern import Pattern, parse_pattern, variables_of
 from freshline.patterns.program import PatternTooLargeError, compile_pattern
-from tests.patterns.by_definition import Condition, Definition, Row, Way
+from tests.patterns.by_definition import Condition, Definition, Row, Way, by_expression
 
 NAMES = ("A", "B", "C")
 NUMBERS = {name: number for number, name in enumerate(NAMES)}
@@ -152,19 +152,6 @@ def test_where_each_row_is_of_one_variable_python_finds_the_same():
         got = found(parse_pattern(text), [frozenset(letter) for letter in letters])
         got_letters = [(begin, "".join(name for name, _ in way)) for begin, way in got]
         assert got_letters == by_expression(re.sub(r"\s", "", text), letters), (seed, text, letters)
-
-
-def by_expression(expression: str, letters: str) -> list[tuple[int, str]]:
-    """The matches from each letter on, where the one before ended; `finditer` has a rule of its own for empty ones."""
-    compiled = re.compile(expression)
-    matches = []
-    begin = 0
-    while begin < len(letters):
-        match = compiled.match(letters, begin)
-        if match is not None:
-            matches.append((begin, match[0]))
-        begin += max(1, len(match[0]) if match else 0)
-    return matches
 
 
 @pytest.mark.parametrize(

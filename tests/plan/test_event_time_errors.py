@@ -123,7 +123,7 @@ def test_mistakes_in_queries_over_time_are_told_at_their_line(settings, code, li
     [
         ("FINAL_INPUT", "(PRIMARY KEY (id)) WITH ('merge' = 'first_row')\n", "SELECT id, v FROM ev", "'merge'"),
         ("FINAL_INPUT", "\n", "SELECT id, v FROM ev WHERE ts > now() - INTERVAL '7' DAYS", "this query has now"),
-        ("FINAL_INPUT", "\n", SOURCES_OF_PATTERNS.format("PATTERN (A) DEFINE A AS v > 1"), "MATCH_RECOGNIZE"),
+        ("FINAL_INPUT", "\n", SOURCES_OF_PATTERNS.format("PATTERN (A $) DEFINE A AS v > 1"), "this query has $"),
         ("FINAL_INPUT", "\n", "SELECT v FROM plain", "plain"),
         ("WATERMARK_MISSING", "\n", f"SELECT v FROM TUMBLE(TABLE two, DESCRIPTOR(at), {HOUR})", "watermark is of ts"),
     ],

@@ -19,6 +19,11 @@ SOURCES = {
 }
 TUMBLE = "TUMBLE(TABLE ev, DESCRIPTOR(ts), INTERVAL '1' HOUR)"
 SUMS = f"SELECT window_start, window_end, count(*) AS n FROM {TUMBLE} GROUP BY window_start, window_end"
+FRAME = "SELECT id, sum(v) OVER (PARTITION BY k ORDER BY ts) AS s FROM ev"
+PAIRS = (
+    "SELECT a.id, b.v FROM ev AS a LEFT JOIN ev AS b ON b.ts BETWEEN a.ts - INTERVAL '1' HOUR AND a.ts AND a.k = b.k"
+)
+MATCHES = "SELECT n FROM ev MATCH_RECOGNIZE (ORDER BY ts, id MEASURES count(*) AS n PATTERN (A B+) DEFINE B AS B.v > 1)"
 STANDING = TableWatermark(datetime(2026, 3, 1, 12, tzinfo=UTC), ("ev (partition 3)",))
 
 
@@ -38,6 +43,9 @@ def explained(settings, query: str, header: str = "") -> Explanation:
         ("", f"SELECT window_end, v FROM {TUMBLE}", "append", None, "no stored row is read"),
         ("", "SELECT max(ts) AS newest FROM ev", "full", None, "reads all rows"),
         ("EMIT FINAL ALLOWED LATENESS INTERVAL '1' MINUTE", SUMS, "append", "windows", "one row of t__late"),
+        ("EMIT FINAL ALLOWED LATENESS INTERVAL '1' MINUTE", FRAME, "append", "time", "one row of t__late"),
+        ("EMIT FINAL ALLOWED LATENESS INTERVAL '1' MINUTE", PAIRS, "append", "pairs", "one row of t__late"),
+        ("EMIT FINAL ALLOWED LATENESS INTERVAL '1' MINUTE", MATCHES, "append", "matches", "one row of t__late"),
         ("EMIT FINAL WHEN (n > 3)", SUMS, "append", "when", "not written yet"),
         ("EMIT FINAL", "SELECT v FROM ev", "append", "rows", "no stored row is read"),
     ],
@@ -47,8 +55,9 @@ def test_what_a_late_row_costs_follows_from_the_strategy(settings, header, query
 
     assert found.cases[0].strategy == strategy
     facts = found.as_json()["event_time"]
-    assert (facts["final"], facts["lateness_seconds"]) == (final, 60 if final == "windows" else None)
+    assert (facts["final"], facts["lateness_seconds"]) == (final, 60 if "LATENESS" in header else None)
     assert said in facts["late_row"]
+    assert ("allowed lateness 0:01:00" in str(found)) == ("LATENESS" in header)
     assert facts["sources"] == [{"name": "ev", "column": "ts", "delay_seconds": 300}]
     assert (facts["watermark"], facts["watermark_held_by"]) == ("2026-03-01T12:00:00+00:00", ["ev (partition 3)"])
     assert "watermark: 2026-03-01 12:00:00 UTC of ev.ts - 0:05:00, held up by ev (partition 3)" in str(found)

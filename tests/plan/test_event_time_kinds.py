@@ -20,6 +20,8 @@ SOURCES = {
     "WITH ('connector' = 'delta', 'path' = 'rate');",
     "log": "CREATE SOURCE log (id BIGINT, k STRING, ts TIMESTAMP, v BIGINT, WATERMARK FOR ts AS ts) "
     "WITH ('connector' = 'files', 'format' = 'json', 'path' = 'log');",
+    "log2": "CREATE SOURCE log2 (id BIGINT, k STRING, ts TIMESTAMP, v BIGINT, WATERMARK FOR ts AS ts) "
+    "WITH ('connector' = 'files', 'format' = 'json', 'path' = 'log2');",
     "m": "CREATE MODEL m WITH ('path' = 'm.onnx');",
 }
 HOUR, PER_WINDOW = "INTERVAL '1' HOUR", "SELECT window_start, k, count(*) AS n, max(v) AS v FROM"
@@ -118,3 +120,21 @@ def test_a_final_table_is_only_appended_to(explained, call):
         f"CREATE MATERIALIZED TABLE w {HEADER} EMIT FINAL WHEN (n >= 3) AS SELECT k, count(*) AS n FROM log GROUP BY k"
     )
     assert explained("w", by_hand).strategies == {"append"}
+
+
+FINAL = {
+    "frame": f"SELECT id, sum(v) OVER (PARTITION BY k ORDER BY ts RANGE BETWEEN {HOUR} PRECEDING AND CURRENT ROW) AS s "
+    "FROM log",
+    "interval_join": f"SELECT a.id, b.id AS other FROM log AS a LEFT JOIN log2 AS b ON b.ts BETWEEN a.ts - {HOUR} "
+    "AND a.ts",
+    "as_of": "SELECT a.id, b.v FROM log AS a LEFT JOIN log2 FOR SYSTEM_TIME AS OF a.ts AS b ON b.k = a.k",
+    "pattern": "SELECT k, n FROM log MATCH_RECOGNIZE (PARTITION BY k ORDER BY ts, id MEASURES count(*) AS n "
+    "PATTERN (A B+) DEFINE B AS B.v > PREV(B.v))",
+}
+
+
+@pytest.mark.parametrize("name", FINAL)
+def test_a_final_table_without_windows_is_only_appended_to(explained, name):
+    found = explained(name, f"CREATE MATERIALIZED TABLE {name} {HEADER} EMIT FINAL AS {FINAL[name]};")
+
+    assert found.strategies == {"append"}

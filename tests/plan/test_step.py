@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -20,6 +21,7 @@ from freshline.plan.position import TablePosition
 from freshline.plan.receipt import Receipt
 from freshline.plan.request import RefreshRequest
 from freshline.plan.step import Full, Noop, ReplaceNamedPartitions, Situation
+from freshline.query.clock import ClockSpan
 from freshline.query.reason import CODES
 from freshline.strategies.append import rule as append_rule
 from freshline.strategies.append.rule import Append
@@ -74,6 +76,16 @@ def step_of(spec, *found, **parts):
 def test_nothing_new_is_a_step_with_a_reason():
     assert step_of(table()).reason.code == "NOTHING_NEW"
     assert isinstance(step_of(table()), Noop)
+
+
+@pytest.mark.parametrize("query", ["SELECT a FROM s WHERE n > now()", "SELECT count(*) AS c FROM s WHERE n > now()"])
+def test_where_no_row_crosses_a_temporal_filter_nothing_is_computed(query):
+    noon = datetime(2026, 1, 1, 12, tzinfo=UTC)
+    passed = replace(situation(table(query)), clock=ClockSpan(noon, noon + timedelta(hours=1)))
+    assert not isinstance(choose_step(passed), Noop)
+
+    step = choose_step(replace(passed, stands_still=True))
+    assert (type(step), step.reason.code) == (Noop, "NO_ROW_CROSSED")
 
 
 def test_changed_dimensions_alone_change_nothing():

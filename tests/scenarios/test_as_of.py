@@ -193,13 +193,19 @@ REFUSED = {
 }
 
 
+@pytest.fixture(scope="module")
+def inputs(shared_lab):
+    """What the refused joins read."""
+    declare_inputs(shared_lab)
+    return shared_lab
+
+
 @pytest.mark.parametrize("join", REFUSED)
-def test_what_is_no_as_of_join_is_told_before_any_work(lab, join):
-    declare_inputs(lab)
+def test_what_is_no_as_of_join_is_told_before_any_work(inputs, join):
     rule, said = REFUSED[join]
 
     with pytest.raises(DeclarationErrors) as caught:
-        lab.declare(f"CREATE MATERIALIZED TABLE euros\n{HEAD} o.id\nFROM o LEFT JOIN {join}")
+        inputs.declare(f"CREATE MATERIALIZED TABLE euros\n{HEAD} o.id\nFROM o LEFT JOIN {join}")
 
     (error,) = caught.value.errors
     assert (error.rule, error.where) == (rule, "assets/euros.sql:3")

@@ -69,6 +69,7 @@ def test_rows_follow_the_model_through_every_change(lab):
     lab.model("delay", model(SECOND))
     found = lab.refresh("predicted")
     assert (found.strategy, found.reason.split("(")[0]) == ("full", "MODEL_CHANGED")
+    assert {"delay": lab.receipt("predicted").models["delay"][-1]} == found.models
     check(lab, dict.fromkeys(numbers, SECOND))
     assert lab.diff("predicted") == []
     assert lab.receipt("predicted").models["delay"] != before
@@ -175,6 +176,7 @@ def test_predicted_rows_enter_and_leave_as_time_passes(lab):
     lab.sql(f"INSERT INTO trip VALUES (1, 10.5, 3, {times[0]}), (2, 3.0, 1, {times[1]}), (3, 5.0, 2, {times[2]})")
     assert lab.refresh("predicted").strategy == "full"
     assert stored(lab).keys() == {1, 2}
+    assert [*lab.refresh("predicted").models] == ["delay"], "also where nothing was computed"
 
     lab.clock.advance(minutes=30)
     found = lab.refresh("predicted")

@@ -107,6 +107,14 @@ def test_they_are_refreshed_restored_and_read_like_any_table(lab):
     assert stored(lab) == taken(lab)
 
 
+@pytest.fixture(scope="module")
+def inputs(shared_lab):
+    """What the refused tables read."""
+    shared_lab.source("orders", ORDERS)
+    shared_lab.source("ev", "id BIGINT, ts TIMESTAMP", watermark="ts")
+    return shared_lab
+
+
 @pytest.mark.parametrize(
     ("clauses", "query", "rule", "line"),
     [
@@ -144,12 +152,9 @@ def test_they_are_refreshed_restored_and_read_like_any_table(lab):
         ("SIDE OUTPUT bad (id < 0)", "SELECT * FROM orders", "SYNTAX", 2),
     ],
 )
-def test_a_mistake_is_told(lab, clauses, query, rule, line):
-    lab.source("orders", ORDERS)
-    lab.source("ev", "id BIGINT, ts TIMESTAMP", watermark="ts")
-
+def test_a_mistake_is_told(inputs, clauses, query, rule, line):
     with pytest.raises(DeclarationErrors) as raised:
-        lab.declare(f"CREATE MATERIALIZED TABLE t FRESHNESS = INTERVAL '1' HOUR\n{clauses}\nAS {query}")
+        inputs.declare(f"CREATE MATERIALIZED TABLE t FRESHNESS = INTERVAL '1' HOUR\n{clauses}\nAS {query}")
 
     found = [(error.rule, error.where) for error in raised.value.errors]
     # What cannot be read has no name to give its file one.

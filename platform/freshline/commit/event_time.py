@@ -7,6 +7,7 @@ of an earlier commit, or its watermark was declared after the batch.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -92,9 +93,9 @@ def watermark_of(
     if spec.closes_windows and spec.final is not None:
         # Rows are there up to where windows are closed, and windows are closed so much later.
         until = None if receipt is None else receipt.closed_until
-        return TableWatermark(
-            None if until is None else until - timedelta(seconds=spec.final.lateness_seconds), (str(name),)
-        )
+        timed = spec.query.timed if isinstance(spec.query, SqlQuery) else None
+        behind = timedelta(microseconds=spec.final.lateness + (0 if timed is None else timed.behind))
+        return TableWatermark(None if until is None else until - behind, (str(name),))
     inputs = []
     for each in driving_inputs(spec):
         read = None if receipt is None else receipt.table_position(each)
@@ -126,7 +127,17 @@ def closing_of(
     ends = spec.query.ends if isinstance(spec.query, SqlQuery) and spec.closes_windows else None
     if ends is not None and spec.final is not None:
         ends = (ends[0] + spec.final.lateness, ends[1])
-    return Closing.between(None if receipt is None else receipt.watermark_read, least_watermark(inputs).at, ends)
+    closing = Closing.between(None if receipt is None else receipt.watermark_read, least_watermark(inputs).at, ends)
+    return replace(closing, read=_batches_read(spec, receipt))
+
+
+def _batches_read(spec: TableSpec, receipt: Receipt | None) -> tuple[int, ...]:
+    """The numbers of the batches of a join's inputs that a receipt has read; empty without one, and for no join."""
+    timed = spec.query.timed if isinstance(spec.query, SqlQuery) else None
+    if timed is None or receipt is None:
+        return ()
+    read = [receipt.table_position(name) for name in timed.inputs]
+    return tuple(0 if position is None or position.seq is None else position.seq for position in read)
 
 
 def open_windows(specs: Mapping[TableName, Spec], warehouse: Warehouse, spec: TableSpec) -> int | None:

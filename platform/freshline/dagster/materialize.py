@@ -50,6 +50,7 @@ from freshline.engine.client import run_resumed
 from freshline.engine.process import ProcessId
 from freshline.errors import EngineError, FreshlineError
 from freshline.plan.lag import lag_seconds
+from freshline.plan.models import versions_text
 from freshline.plan.request import BACKFILL, LIVE, MANUAL
 from freshline.plan.result import Strategy
 
@@ -386,6 +387,8 @@ def outcome_metadata(outcome: Mapping[str, Any], now: datetime) -> dict[str, Any
         metadata["lag_seconds"] = None if lag is None else round(lag, 3)
     if outcome.get("clock"):
         metadata["clock"] = MetadataValue.timestamp(datetime.fromisoformat(outcome["clock"]))
+    if outcome.get("models"):
+        metadata["models"] = versions_text(outcome["models"])
     if outcome.get("problems"):
         metadata["problems"] = MetadataValue.md("\n".join(f"- {_sentence(each)}" for each in outcome["problems"]))
     return metadata

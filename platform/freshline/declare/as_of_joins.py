@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from freshline.declare.closing import ARRIVED, FINAL_TIME, came_in_time
 from freshline.declare.names import TableName
 
 # So begins the message with which a query fails where two versions of one key have one time.
@@ -35,7 +36,9 @@ class AsOfJoin:
     `keys` are columns of `table`, the versions, and `time` is the row's time: alias and column. `start` is where the
     name of the table stands in the text, `end` where its ON ends, and `stars` where edits go that keep a column of ours
     out of `*`, each with whether an EXCEPT is there. `number` counts the joins of a query, from 1. `versions` is None
-    until the declaration of the table is known.
+    until the declaration of the table is known. With `lateness`, in microseconds, only versions that came in time are
+    met. `late` says that nothing is joined: the query is of the rows that came too late, and reads all versions, each
+    with its time.
     """
 
     table: TableName
@@ -48,6 +51,12 @@ class AsOfJoin:
     number: int
     line: int
     versions: Versions | None = None
+    lateness: int | None = None
+    late: bool = False
+
+    def columns(self, declared: tuple[str, ...]) -> tuple[str, ...]:
+        """The columns of the table as a query of FINAL rows sees them."""
+        return (*declared, *ARRIVED, FINAL_TIME) if self.late else declared
 
     def rows(self, view: str) -> str:
         """The query in parentheses that has the versions, each with the time of the next."""
@@ -55,6 +64,11 @@ class AsOfJoin:
         rows, at = _VERSIONS, f"{_VERSIONS}.{_quoted(known.column)}"
         by = ", ".join(f"{rows}.{_quoted(key)}" for key in self.keys)
         source = f"`{view}`"
+        if self.late:
+            return f"(SELECT {rows}.*, {at} AS {FINAL_TIME} FROM {source} AS {rows})"
+        if self.lateness is not None:
+            in_time = came_in_time(rows, at, self.lateness)
+            source = f"(SELECT {rows}.* EXCEPT ({', '.join(ARRIVED)}) FROM {source} AS {rows} WHERE {in_time})"
         if known.tie_breaker:
             order = ", ".join(f"{rows}.{_quoted(column)} DESC" for column in known.tie_breaker)
             winner = f"rank() OVER (PARTITION BY {by}, {at} ORDER BY {order}) = 1"
@@ -81,6 +95,8 @@ class AsOfJoin:
 
     def edits(self) -> list[tuple[int, int, str]]:
         """What to put into the text of the query: start and end of what is replaced, and what comes there."""
+        if self.late:
+            return []
         hidden = [
             (place, place, f"{self._until}, " if excepting else f" EXCEPT ({self._until})")
             for place, excepting in self.stars

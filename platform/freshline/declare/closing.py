@@ -21,14 +21,19 @@ from datetime import UTC, datetime, timedelta
 
 from freshline.declare.connector import SEQ, WATERMARK
 from freshline.declare.location import Written
+from freshline.declare.names import TableName
 from freshline.errors import DeclarationError
 
 AFTER, UNTIL, NOW = "freshline_closed_after", "freshline_closed_until", "freshline_watermark"
+# The number of the newest batch of an input, by its place among those of a join, that the newest receipt has read.
+READ = "freshline_batch_read"
 # What the rows of a log table have beside their columns, which a query of FINAL rows is given and never yields.
 ARRIVED = (WATERMARK, SEQ)
 _LEAST, _GREATEST = -(2**63), 2**63 - 1
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ROWS = "freshline_rows"
+# The alias of rows that are final by time, and their column with it.
+TIMED, FINAL_TIME = "freshline_timed", "freshline_time"
 # For whoever reads the query without a refresh: all windows are closed.
 _BOUNDS = {AFTER: _LEAST, UNTIL: _GREATEST}
 
@@ -58,12 +63,14 @@ class Closing:
     had not.
 
     `after` None stands for the beginning, `until` None for a watermark that is not there yet, which closes nothing.
+    `read` are the numbers of the batches of a join's inputs that the newest receipt has read, empty for none.
     `ends` are the watermarks that close windows, where it is known: a first one, and every so many microseconds.
     """
 
     after: int | None
     until: int | None
     ends: tuple[int, int] | None = None
+    read: tuple[int, ...] = ()
 
     @property
     def closes(self) -> bool:
@@ -112,6 +119,9 @@ def moment(closing: Closing | None, name: str, less: int) -> str:
     if name == NOW:
         until = None if closing is None else closing.until
         return "CAST(NULL AS TIMESTAMP)" if until is None else f"timestamp_micros(CAST('{until}' AS BIGINT))"
+    if name == READ:
+        number = closing.read[less] if closing is not None and closing.read else _LEAST
+        return f"CAST('{number}' AS BIGINT)"
     bound = _BOUNDS[name] if closing is None else closing.bound(name)
     # Less than the least stays the least: what it stands for has no end.
     number = bound if bound in (_LEAST, _GREATEST) else max(_LEAST, min(_GREATEST, bound - less))
@@ -132,6 +142,21 @@ class FinalRows:
     late: str
 
 
+@dataclass(frozen=True)
+class TimedRows:
+    """What a query is whose rows are final by time, and not by the end of a window.
+
+    `kind` is what `freshline.plan.event_time` calls it. `times` are the columns of its result, in lower case, up to
+    whose value all rows are there once the watermark is behind them. They are there `behind`
+    microseconds after that. `inputs` are those of a join, whose pairs are final at once.
+    """
+
+    kind: str
+    times: tuple[str, ...] = ()
+    inputs: tuple[TableName, ...] = ()
+    behind: int = 0
+
+
 def by_window(lower: Callable[[str], str], source: str, time: str, *, lateness: int, reach: int) -> FinalRows:
     """For windows whose bounds follow from one row: a row is late for each of its windows that was closed before it.
 
@@ -139,12 +164,12 @@ def by_window(lower: Callable[[str], str], source: str, time: str, *, lateness: 
     window's end from it, in microseconds.
     """
     spanned = _spanned(source, time, lateness, reach)
-    before = f"unix_micros({_ROWS}.{WATERMARK}) - {lateness}"
+    before = _before(_ROWS, lateness)
     end = f"unix_micros({_ROWS}.window_end)"
     in_time = f"({_ROWS}.{WATERMARK} IS NULL OR {end} > {before})"
     closed = (
         f"(SELECT {_ROWS}.* EXCEPT ({', '.join(ARRIVED)}) FROM {lower(spanned)} AS {_ROWS} "
-        f"WHERE {in_time} AND {_is_closed(end, lateness)})"
+        f"WHERE {in_time} AND {is_closed(end, lateness)})"
     )
     late = (
         f"SELECT {_ROWS}.* EXCEPT ({', '.join(ARRIVED)}, window_time), {_seconds(f'{before} - {end}')} AS late_by, "
@@ -160,14 +185,12 @@ def by_time(
 
     With `filled`, pairs of the columns that tell windows apart and a number, only windows of that many rows are closed.
     """
-    before = f"unix_micros({_ROWS}.{WATERMARK}) - {lateness}"
-    at = f"unix_micros({time})"
     # A row at the watermark keeps the session of one that is a gap before it from being closed.
     in_time = (
-        f"(SELECT {_ROWS}.* FROM {source} AS {_ROWS} WHERE ({_ROWS}.{WATERMARK} IS NULL OR {at} > {before}) "
-        f"AND {time} <= timestamp_micros({UNTIL}({lateness})))"
+        f"(SELECT {_ROWS}.* FROM {source} AS {_ROWS} WHERE {came_in_time(_ROWS, time, lateness)} "
+        f"AND {until_time(time, lateness)})"
     )
-    rows, hidden, condition = lower(in_time), list(ARRIVED), _is_closed(f"unix_micros({_ROWS}.window_end)", lateness)
+    rows, hidden, condition = lower(in_time), list(ARRIVED), is_closed(f"unix_micros({_ROWS}.window_end)", lateness)
     if filled is not None:
         by, size = filled
         rows = f"(SELECT {_ROWS}.*, count(*) OVER (PARTITION BY {by}) AS freshline_filled FROM {rows} AS {_ROWS})"
@@ -175,16 +198,47 @@ def by_time(
         condition += f" AND {_ROWS}.freshline_filled = {size}"
     closed = f"(SELECT {_ROWS}.* EXCEPT ({', '.join(hidden)}) FROM {rows} AS {_ROWS} WHERE {condition})"
     none = "CAST(NULL AS TIMESTAMP)"
+    by, is_late = late_by(_ROWS, f"unix_micros({time})", lateness)
     late = (
         f"SELECT {_ROWS}.* EXCEPT ({', '.join(ARRIVED)}), {none} AS window_start, {none} AS window_end, "
-        f"{_seconds(f'{before} - {at}')} AS late_by, {_ROWS}.{SEQ} AS position FROM {source} AS {_ROWS} "
-        f"WHERE {at} <= {before}"
+        f"{by} AS late_by, {_ROWS}.{SEQ} AS position FROM {source} AS {_ROWS} WHERE {is_late}"
     )
     return FinalRows(closed, late)
 
 
-def _is_closed(end: str, lateness: int) -> str:
-    return f"{end} > {AFTER}({lateness}) AND {end} <= {UNTIL}({lateness})"
+def _before(alias: str, lateness: int) -> str:
+    return f"unix_micros({alias}.{WATERMARK}) - {lateness}"
+
+
+def came_in_time(alias: str, time: str, lateness: int) -> str:
+    """Whether a row of a log table, under an alias, was not late by its own time."""
+    return f"({alias}.{WATERMARK} IS NULL OR unix_micros({time}) > {_before(alias, lateness)})"
+
+
+def late_by(alias: str, at: str, lateness: int) -> tuple[str, str]:
+    """By how many seconds a row is late, and whether it is; `at` are the microseconds of its time."""
+    before = _before(alias, lateness)
+    return _seconds(f"{before} - {at}"), f"{at} <= {before}"
+
+
+def until_time(time: str, less: int) -> str:
+    """Whether a time is at or before the watermark of the refresh, less so many microseconds; a NULL is not."""
+    return f"{time} <= timestamp_micros({UNTIL}({less}))"
+
+
+def from_time(time: str, less: int) -> str:
+    """Whether a time is behind the watermark of the newest receipt, less so many microseconds."""
+    return f"{time} > timestamp_micros({AFTER}({less}))"
+
+
+def is_new(alias: str, number: int) -> str:
+    """Whether a row of the input with a number is of a batch that the newest receipt has not read."""
+    return f"coalesce({alias}.{SEQ}, 0) > {READ}({number})"
+
+
+def is_closed(end: str, less: int) -> str:
+    """Whether microseconds are between the watermark of the newest receipt and that of the refresh."""
+    return f"{end} > {AFTER}({less}) AND {end} <= {UNTIL}({less})"
 
 
 def _spanned(source: str, time: str, lateness: int, reach: int) -> str:

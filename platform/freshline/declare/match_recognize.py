@@ -14,13 +14,25 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from freshline.declare.closing import Final
+from freshline.declare.closing import (
+    AFTER,
+    ARRIVED,
+    TIMED,
+    UNTIL,
+    Final,
+    TimedRows,
+    came_in_time,
+    late_by,
+    until_time,
+)
 from freshline.declare.match_expressions import Conditions, Measures, Variables, quoted_text
+from freshline.declare.names import TableName
+from freshline.declare.query import WindowTime
 from freshline.declare.rules import declaration_error, nearest
 from freshline.declare.tokens import Kind, Text, Token
-from freshline.declare.window_functions import read_interval
+from freshline.declare.window_functions import WINDOWED, LoweredQuery, read_interval, rows_of_logs
 from freshline.errors import DeclarationError
 from freshline.patterns.pattern import Pattern, PatternError, parse_pattern, variables_of
 from freshline.patterns.program import MATCH, PatternTooLargeError, Program, compile_pattern, depths_of
@@ -32,6 +44,11 @@ MOST_VARIABLES = 60
 # The column by which the rows of a partition are ordered where an array cannot.
 RANK = "freshline_rank"
 _ROWS, _GROUP, _FOUND = "freshline_rows", "freshline_partition", "freshline_found"
+# How the rows of a partition are put in their order, as in the meaning of a query. The fingerprints of tables that are
+# there already have the first way, which gives the same order.
+SORTED_ROWS, FIRST_SORTED_ROWS = (
+    f"{name} ( collect_list ( struct ( {_ROWS} ." for name in ("sort_array", "array_sort")
+)
 _SHAPE = (
     "MATCH_RECOGNIZE (PARTITION BY k ORDER BY ts MEASURES LAST(B.v) AS v ONE ROW PER MATCH "
     "AFTER MATCH SKIP PAST LAST ROW PATTERN (A B+) DEFINE B AS B.v > PREV(B.v))"
@@ -56,11 +73,11 @@ _SHOWS = {
 }
 
 
-def lower_patterns(text: Text, final: Final | None = None) -> str:
-    """The query with each MATCH_RECOGNIZE as a query in parentheses.
+def lower_patterns(text: Text, final: Final | None = None) -> LoweredQuery:
+    """The query with each MATCH_RECOGNIZE as a query in parentheses; with `final`, of matches that no row changes.
 
     Raises DeclarationError: PATTERN_SYNTAX, PATTERN_VARIABLE, PATTERN_EMPTY_SKIP and PATTERN_EXPRESSION; FINAL_INPUT
-    for one in a query whose rows are final; QUERY_FUNCTION.
+    for matches that are never final; QUERY_FUNCTION.
     """
     written = text.text
     called = re.search(rf"\b{MATCH_FUNCTION}\b", written, re.IGNORECASE)
@@ -70,13 +87,16 @@ def lower_patterns(text: Text, final: Final | None = None) -> str:
             f"{MATCH_FUNCTION}(..) is for freshline alone. Write MATCH_RECOGNIZE (..).",
             text.at(called.start()),
         )
-    while re.search(r"\bMATCH_RECOGNIZE\b", written, re.IGNORECASE):
-        lowering = _Lowering(text.lowered(written))
-        lowered = lowering.first(final)
+    found = LoweredQuery(written)
+    while re.search(r"\bMATCH_RECOGNIZE\b", found.text, re.IGNORECASE):
+        lowering = _Lowering(text.lowered(found.text), final)
+        lowered = lowering.first()
         if lowered is None:
             break
-        written = lowered
-    return written
+        if found.late is not None:
+            raise lowering.refuse_final("several MATCH_RECOGNIZE")
+        found = replace(found, text=lowered, times=lowering.times, late=lowering.late, timed=lowering.timed)
+    return found
 
 
 @dataclass(frozen=True)
@@ -95,13 +115,17 @@ class _Clauses:
 @dataclass
 class _Lowering:
     text: Text
+    final: Final | None = None
     tokens: list[Token] = field(init=False)
     at: int = 0
+    times: tuple[WindowTime, ...] = ()
+    late: str | None = None
+    timed: TimedRows | None = None
 
     def __post_init__(self) -> None:
         self.tokens = self.text.tokens()
 
-    def first(self, final: Final | None) -> str | None:
+    def first(self) -> str | None:
         """The text with the first MATCH_RECOGNIZE lowered; None without one. In an input of another it comes first."""
         for index in range(len(self.tokens)):
             if self._word(index) == "MATCH_RECOGNIZE" and self._word(index + 1) == "(":
@@ -109,19 +133,62 @@ class _Lowering:
                 break
         else:
             return None
-        if final is not None:
-            raise self._refuse(
-                "FINAL_INPUT",
-                "MATCH_RECOGNIZE is not for EMIT FINAL: which rows match may change with every late one. Leave EMIT "
-                "FINAL out, and a late row corrects the matches that it changes",
-            )
         closing = self._closing(self.at + 1)
         begin, source = self._input()
         clauses = self._clauses(self.at + 2, closing)
+        if self.final is not None:
+            source = self._final_source(begin, source, clauses, self.final.lateness)
         lowered = self._lowered(source, clauses)
         start, end = self.tokens[begin].start, self.tokens[closing].end
         kept = self.text.text[start:end].count("\n") - lowered.count("\n")
         return self.text.text[:start] + lowered + "\n" * kept + self.text.text[end:]
+
+    # -- rows that are final
+
+    def refuse_final(self, what: str) -> DeclarationError:
+        return self._refuse(
+            "FINAL_INPUT",
+            f"EMIT FINAL writes each match once, when no row to come can change it, and this query has {what}. Remove "
+            "that, or leave EMIT FINAL out, and a late row corrects the matches that it changes",
+        )
+
+    def _final_source(self, begin: int, source: str, clauses: _Clauses, lateness: int) -> str:
+        """The rows of the input that came in time, up to the watermark; the late ones are a query of their own."""
+        order = self._order(clauses)
+        (column, direction), token = order[0], self.tokens[clauses["ORDER BY"][0]]
+        if "DESC" in direction:
+            raise self.refuse_final(f"ORDER BY {token.raw} DESC, which begins with the last row")
+        if self._show(clauses) == "unmatched":
+            raise self.refuse_final("WITH UNMATCHED ROWS, where a row is unmatched until one to come is not")
+        if any(self._is_call(index, "NEXT") for index in range(self.at, self._closing(self.at + 1))):
+            raise self.refuse_final("NEXT(..), of a row that may still come")
+        if any(each.raw == "$" for each in self._of_pattern(clauses["PATTERN"])):
+            raise self.refuse_final("$, the end of a partition to which rows may still come")
+        table: TableName | None = None
+        if self._word(begin) in ("(", "TABLE"):
+            first = begin + (self._word(begin) == "TABLE")
+            source = rows_of_logs(self.text, self.tokens, first, self.at, self._refuse_input)
+        else:
+            try:
+                table = TableName.parse("".join(each.value for each in self.tokens[begin : self.at]))
+            except ValueError as error:
+                raise declaration_error("NAME", str(error), self.text.at(self.tokens[begin].start)) from error
+        at = f"{WINDOWED}.{column}"
+        hidden = ", ".join(ARRIVED)
+        by, is_late = late_by(WINDOWED, f"unix_micros({at})", lateness)
+        self.late = (
+            f"SELECT {WINDOWED}.* EXCEPT ({hidden}), {by} AS late_by, {WINDOWED}.{ARRIVED[1]} AS position "
+            f"FROM {source} AS {WINDOWED} WHERE {is_late}"
+        )
+        self.times = (WindowTime("MATCH_RECOGNIZE", table, token.value, self.text.line(token.start)),)
+        self.timed = TimedRows("matches")
+        return (
+            f"(SELECT {WINDOWED}.* EXCEPT ({hidden}) FROM {source} AS {WINDOWED} "
+            f"WHERE {came_in_time(WINDOWED, at, lateness)} AND {until_time(at, lateness)})"
+        )
+
+    def _refuse_input(self, rule: str, sentence: str) -> DeclarationError:
+        return self._refuse(rule, f"MATCH_RECOGNIZE: {sentence}")
 
     # -- where things stand
 
@@ -264,10 +331,20 @@ class _Lowering:
             },
             separators=(",", ":"),
         )
-        rows = _Rows(source, keys, order, conditions.mask(), conditions.values(), within is not None, measures.offsets)
-        if show == "one":
-            return measures.by_match(rows.matched(program))
-        return measures.by_row(rows.matched(program), excluding="{ -" in program)
+        timed = within is not None or self.final is not None
+        rows = _Rows(source, keys, order, conditions.mask(), conditions.values(), timed, measures.offsets)
+        matched = rows.matched(self._asked(program))
+        lowered = measures.by_match(matched) if show == "one" else measures.by_row(matched, excluding="{ -" in program)
+        return lowered if self.final is None else f"(SELECT {TIMED}.* FROM {lowered} AS {TIMED})"
+
+    def _asked(self, program: str) -> str:
+        """The program as SQL; of final matches with the times between which they are decided."""
+        if self.final is None:
+            return quoted_text(program)
+        less = self.final.lateness
+        parts = (f'{program[:-1]},"after":', ',"until":', "}")
+        begin, middle, end = (quoted_text(part) for part in parts)
+        return f"concat({begin}, {AFTER}({less}), {middle}, {UNTIL}({less}), {end})"
 
     def _keys(self, clauses: _Clauses) -> tuple[str, ...]:
         if "PARTITION BY" not in clauses:
@@ -496,7 +573,7 @@ class _Rows:
     offsets: tuple[int, ...]
 
     def matched(self, program: str) -> str:
-        """The query in parentheses that has one row for each row that is matched or shown.
+        """The query in parentheses that has one row for each row that is matched or shown; `program` is SQL.
 
         Its columns are the keys, and `freshline_match`, `freshline_place`, `freshline_label`, `freshline_excluded`,
         `freshline_row` and, for each offset, the row that is so many places away.
@@ -507,7 +584,7 @@ class _Rows:
         times = f"transform({array}, freshline_r -> {time})" if self.timed else "CAST(NULL AS ARRAY<BIGINT>)"
         masks = f"transform({array}, (freshline_r, freshline_i) -> {self.mask})"
         found = (
-            f"(SELECT {keys}{array}, {MATCH_FUNCTION}({quoted_text(program)}, {masks}, {times}, {self.values}) "
+            f"(SELECT {keys}{array}, {MATCH_FUNCTION}({program}, {masks}, {times}, {self.values}) "
             f"AS freshline_matches FROM {self._arrays()} AS {_GROUP})"
         )
         beside = "".join(
@@ -541,7 +618,8 @@ class _Rows:
             first = [f"{_ROWS}.{RANK} AS o0"]
         hidden = "" if source == self.source else f" EXCEPT ({RANK})"
         row = f"struct({', '.join(first)}, struct({_ROWS}.*{hidden}) AS row)"
-        return f"(SELECT {keys}array_sort(collect_list({row})) AS freshline_array FROM {source} AS {_ROWS}{group})"
+        # Spark compiles the order of `sort_array`. The one of `array_sort` may be anything, and is interpreted.
+        return f"(SELECT {keys}sort_array(collect_list({row})) AS freshline_array FROM {source} AS {_ROWS}{group})"
 
 
 def offset_name(offset: int) -> str:

@@ -15,7 +15,7 @@ from enum import Enum
 
 from freshline.declare.as_of_joins import AsOfJoin
 from freshline.declare.clock import ClockCall
-from freshline.declare.closing import Closing, moment
+from freshline.declare.closing import Closing, TimedRows, moment
 from freshline.declare.location import Location
 from freshline.declare.names import TableName
 from freshline.declare.onnx_file import Signature
@@ -114,11 +114,15 @@ class ModelCall:
         ]
 
 
+_WINDOW_FUNCTIONS = ("TUMBLE", "HOP", "CUMULATE", "SESSION", "COUNT_WINDOW")
+
+
 @dataclass(frozen=True)
 class WindowTime:
-    """A column by which rows are put into windows: one of `table`, None where that is a query in parentheses.
+    """A column by which rows are put into windows, or are final.
 
-    Where rows are counted, `order` has the columns that tell them apart: those of the key and of the order.
+    It is one of `table`, None where that is a query in parentheses. Where rows are counted, `order` has the columns
+    that tell them apart: those of the key and of the order.
     """
 
     function: str
@@ -133,9 +137,10 @@ class WindowTime:
         found = known.types.get(self.column.lower())
         if found is None or found.startswith("TIMESTAMP"):
             return self._check_order(known, path)
+        does = "puts rows into windows by" if self.function in _WINDOW_FUNCTIONS else "takes for the time"
         return declaration_error(
             "WINDOW_TIME",
-            f"{self.function} puts rows into windows by {self.column}, which is {found} and no TIMESTAMP. Name another "
+            f"{self.function} {does} {self.column}, which is {found} and no TIMESTAMP. Name another "
             f"column, or read {self.table} in a query in parentheses that makes one of it, such as "
             f"(SELECT *, CAST({self.column} AS TIMESTAMP) AS at FROM {self.table}).",
             Location(path, self.line),
@@ -155,8 +160,8 @@ class WindowTime:
             said = "Of a query that is not known. Declare it as a table with a PRIMARY KEY, and name that."
         return declaration_error(
             "COUNT_ORDER",
-            f"{self.function} counts rows in an order in which two may be equal, so that each refresh could put others "
-            f"into a window. {said}",
+            f"{self.function} counts rows in an order in which two may be equal, so that each refresh could count "
+            f"others. {said}",
             Location(path, self.line),
         )
 
@@ -250,9 +255,9 @@ class SqlQuery:
     `written` is the query of the file: `text` differs from it where window table functions are written out, line by
     line the same. `window_times` are the columns by which these put rows into windows. `as_of_joins` are in the order
     of the text. `moments` are the places of the bounds of FINAL windows, with the name of each and what it is less;
-    `closing` has them for one refresh, None for all windows; `ends` and `reach` are as in `LoweredQuery`, `moved` as in
-    `Text`. `graph` is the graph function that it reads, in whose place `text` has another query. With `arrived`,
-    logs are read with what their rows have beside the declared columns (`freshline.declare.closing`).
+    `closing` has them for one refresh, None for all windows; `ends`, `reach` and `timed` are as in `LoweredQuery`,
+    `moved` as in `Text`. `graph` is the graph function that it reads, in whose place `text` has another query. With
+    `arrived`, logs are read with what their rows have beside the declared columns (`freshline.declare.closing`).
     `models` are those of `model_calls`, once the project is read. `clock_calls` are the functions of the time in a
     query that has them in temporal filters only, and `clock` is the instant of one refresh, in microseconds since 1970.
     """
@@ -271,6 +276,7 @@ class SqlQuery:
     as_of_joins: tuple[AsOfJoin, ...] = ()
     moments: tuple[tuple[Span, str, int], ...] = ()
     closing: Closing | None = None
+    timed: TimedRows | None = None
     arrived: bool = False
     ends: tuple[int, int] | None = None
     reach: int | None = None

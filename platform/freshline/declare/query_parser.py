@@ -23,11 +23,12 @@ from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError, SqlglotError
 from sqlglot.parsers.spark import SparkParser
 
-from freshline.declare.closing import AFTER, NOW, UNTIL, Final, written_moment
+from freshline.declare.closing import AFTER, NOW, READ, UNTIL, Final, written_moment
+from freshline.declare.final_rows import lower_final_rows
 from freshline.declare.functions import REFUSED_FUNCTIONS, TABLE_FUNCTIONS
 from freshline.declare.graph_functions import find_graph_call, lower_graph
 from freshline.declare.location import Location
-from freshline.declare.match_recognize import lower_patterns
+from freshline.declare.match_recognize import FIRST_SORTED_ROWS, SORTED_ROWS, lower_patterns
 from freshline.declare.names import PART, TableName
 from freshline.declare.query import (
     PREDICT_FUNCTION,
@@ -43,7 +44,7 @@ from freshline.declare.rules import Problems, declaration_error
 from freshline.declare.system_time_joins import AsOfTime, SystemTimeJoins, is_name, offset_of
 from freshline.declare.temporal_filters import find_clock_calls
 from freshline.declare.tokens import Kind, Text, Token
-from freshline.declare.window_functions import WINDOWED, lower_windows
+from freshline.declare.window_functions import WINDOWED, LoweredQuery, lower_windows
 from freshline.errors import DeclarationError
 
 # Trees are large, and a declaration asks for that of its query several times within moments.
@@ -109,13 +110,16 @@ def parse_late_rows(text: str, path: str, line: int, final: Final) -> SqlQuery |
 
     Of a query that `parse_query` has read.
     """
-    late = lower_windows(Text(text, path, line), final).late
+    late = _lower(Text(text, path, line), final).late
     if late is None:
         return None
     whole = parse_query(text, path, line, final)
     query = parse_query(late, path, line)
     times = tuple(whole.window_times)
-    return replace(query, meaning=f"late {final.lateness} {whole.meaning}", window_times=times, arrived=True)
+    read = {reference.alias.lower(): reference.span.start for reference in query.references}
+    versions = tuple(replace(join, start=read[join.alias.lower()], late=True) for join in whole.as_of_joins)
+    meaning = f"late {final.lateness} {whole.meaning}"
+    return replace(query, meaning=meaning, window_times=times, as_of_joins=versions, arrived=True)
 
 
 def parse_structure(query: SqlQuery) -> exp.Query:
@@ -223,6 +227,24 @@ def _covered(text: str, removed: Sequence[Span], instead: Sequence[tuple[Span, s
     return text
 
 
+def _lower(text: Text, final: Final | None) -> LoweredQuery:
+    """The query in Spark's SQL; with `final`, of rows that are final."""
+    patterns = lower_patterns(text, final)
+    lowered = lower_windows(text.lowered(patterns.text), final)
+    if patterns.late is not None:
+        if lowered.late is not None:
+            raise declaration_error(
+                "FINAL_INPUT",
+                "EMIT FINAL is for a query with one window function, or one MATCH_RECOGNIZE. Declare one of them as a "
+                "FINAL table of its own, and read that.",
+                text.at(0),
+            )
+        return patterns
+    if final is None or lowered.late is not None:
+        return lowered
+    return lower_final_rows(text.lowered(lowered.text), final) or lowered
+
+
 @dataclass(frozen=True)
 class _VersionCall:
     span: Span
@@ -234,8 +256,8 @@ class _Parser:
         self.written = written
         self.is_triggered = final is not None and final.condition is not None
         closing = None if self.is_triggered else final
-        patterns = written.lowered(lower_patterns(written, closing))
-        self.lowered = lower_windows(patterns, closing)
+        self.lateness = 0 if final is None else final.lateness
+        self.lowered = _lower(written, closing)
         self.text = written.lowered(self.lowered.text)
         self.graph = lower_graph(self.text)
         if self.graph is not None:
@@ -265,6 +287,8 @@ class _Parser:
         tables = list(declared_tables(tree))
         lookup_joins = joins.lookup_joins(tables, references)
         as_of_joins = joins.as_of_joins(tables, references, times)
+        if self.lowered.timed is not None:
+            as_of_joins = tuple(replace(join, lateness=self.lateness) for join in as_of_joins)
         self._check_version_calls(calls, references)
         self._check_aliases(tree)
         self._check_samples(tree)
@@ -288,6 +312,7 @@ class _Parser:
             arrived=self.lowered.late is not None,
             ends=self.lowered.ends,
             reach=self.lowered.reach,
+            timed=self.lowered.timed,
             graph=self._graph_call(tree),
             # A row of a lookup join keeps the dimension that it met, and a graph is read as a whole.
             clock_calls=()
@@ -312,7 +337,7 @@ class _Parser:
         """Where the bounds of FINAL windows stand, or the watermark of WHEN; lowering has written them."""
         if self.lowered.late is None and not self.is_triggered:
             return ()
-        names = NOW if self.is_triggered else f"{AFTER}|{UNTIL}"
+        names = NOW if self.is_triggered else f"{AFTER}|{UNTIL}|{READ}"
         found = re.finditer(rf"\b(?:{names})\(-?\d+\)", self.text.text)
         return tuple((Span(*match.span()), *written_moment(match[0])) for match in found)
 
@@ -523,6 +548,11 @@ class _Parser:
             reference = self._reference(table, proctimes, times, used)
             if reference is not None:
                 found.append(reference)
+        ends = {reference.span.end for reference in found}
+        for before, token in pairwise(self.tokens):
+            if before.end in ends and token.word == "*":
+                # sqlglot takes it for the sign of Postgres for a table and all that inherit from it.
+                self._fail("QUERY_SYNTAX", f"{before.value} * is no table of Spark's SQL. Remove the *.", token.start)
         for span in (*proctimes, *times):
             if span.start not in used:
                 self._fail(
@@ -708,7 +738,8 @@ class _Parser:
 
     def _meaning(self) -> str:
         tokens = self.written.tokens() if self.lowered.times or self.graph is not None else self.tokens
-        return " ".join(_token_meaning(token) for token in tokens if token.word != ";")
+        text = " ".join(_token_meaning(token) for token in tokens if token.word != ";")
+        return text.replace(SORTED_ROWS, FIRST_SORTED_ROWS)
 
     def _window_times(self, references: Sequence[Reference]) -> tuple[WindowTime, ...]:
         """The times of windows; a common table has the types of its own query, whatever else has its name."""

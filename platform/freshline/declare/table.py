@@ -388,7 +388,11 @@ def _with_arrival(
     """The columns of inputs as the query reads them."""
     if not query.arrived:
         return inputs
-    return {name: None if columns is None else (*columns, *ARRIVED) for name, columns in inputs.items()}
+    versions = {join.table: join for join in query.as_of_joins}
+    return {
+        name: None if columns is None else versions[name].columns(columns) if name in versions else (*columns, *ARRIVED)
+        for name, columns in inputs.items()
+    }
 
 
 def _with_known_clock(query: SqlQuery, inputs: Mapping[TableName, tuple[str, ...] | None]) -> SqlQuery:

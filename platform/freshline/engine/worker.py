@@ -10,6 +10,8 @@ import inspect
 import json
 import os
 import queue
+import socket
+import stat
 import sys
 import threading
 import traceback
@@ -23,13 +25,25 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, functions
 from pyspark.sql.connect.session import SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructField, StructType, TimestampType
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    ByteType,
+    DataType,
+    DateType,
+    NumericType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
 
 from freshline.declare.limited_process import Channel
 from freshline.declare.python_file import load_function
 from freshline.declare.query import PythonQuery
 from freshline.errors import FreshlineError
-from freshline.keyed.batches import KEY, TIMER, replay_batches
+from freshline.keyed.batches import FROM, KEY, KIND, LAYER, STATE, TIMER, replay_batches
 from freshline.keyed.batches import Process as KeyedProcess
 
 
@@ -74,6 +88,8 @@ class Worker:
                 result = replayed(function, frames["rows"], message["process"], str(self._root / message["path"]))
             else:
                 result = function(**frames)
+            # Before the session is used again: a copy that comes back from its function is not to speak for this one.
+            self._channel.end_copy()
             self._send_own_modules_by_value()
             if not isinstance(result, DataFrame):
                 line = inspect.getsourcelines(function)[1]
@@ -151,14 +167,14 @@ class _ResultError(Exception):
 
 def replayed(made: Callable[[], Any], rows: DataFrame, told: Mapping[str, Any], file: str) -> DataFrame:
     """The rows of a table that a class makes, key by key, as `freshline.keyed.batches` describes them."""
-    spelling = {name.lower(): name for name in rows.columns}
+    fields = {field.name: field for field in rows.schema.fields if field.name not in (FROM, LAYER, TIMER, STATE)}
+    spelling = {name.lower(): name for name in fields}
     keys, order = ([spelling[name.lower()] for name in told[argument]] for argument in ("keys", "order"))
-    fields = {field.name: field for field in rows.schema.fields}
     columns = StructType.fromJson(told["columns"])
     process = KeyedProcess(
         make=made,
         keys=tuple(keys),
-        time=order[0],
+        order=tuple(order),
         columns=to_arrow_schema(columns, timezone="UTC"),
         output=told["output"],
         outputs=tuple(told["outputs"]),
@@ -167,19 +183,36 @@ def replayed(made: Callable[[], Any], rows: DataFrame, told: Mapping[str, Any], 
         seconds=told["seconds"],
         memory=told["memory"],
         file=file,
+        keeps_state=told["keeps_state"],
+        knows_all=told["knows_all"],
+        is_sorted=all(_is_sorted(fields[name].dataType) for name in order),
     )
     # Rows that are equal in the order are sorted by all columns, so that the order never follows from chance.
     ties = [name for name in fields if name not in (*keys, *order)]
-    by = [_in_order(fields[name]) for name in (*keys, *order, *ties)]
+    kinds = [functions.col(FROM), functions.col(LAYER).desc()] if FROM in rows.columns else []
+    by = [
+        *[_in_order(fields[name]) for name in keys],
+        *kinds,
+        *[_in_order(fields[name]) for name in (*order, *ties)],
+    ]
     sorted_rows = rows.repartition(*[functions.col(_quoted(name)) for name in keys]).sortWithinPartitions(*by)
     made_of = StructType(
         [
             *(StructField(f"{KEY}{number}", fields[name].dataType) for number, name in enumerate(keys)),
+            StructField(KIND, ByteType()),
             StructField(TIMER, TimestampType()),
+            StructField(STATE, BinaryType()),
             *(StructField(field.name, field.dataType) for field in columns.fields),
         ]
     )
     return sorted_rows.mapInArrow(replay_batches(process), made_of)
+
+
+def _is_sorted(kind: DataType) -> bool:
+    """Whether Python sorts values of a type as Spark does."""
+    if isinstance(kind, StringType):
+        return bool(kind == StringType())
+    return isinstance(kind, (BinaryType, BooleanType, DateType, NumericType, TimestampType, TimestampNTZType))
 
 
 def _in_order(field: StructField) -> Column:
@@ -217,8 +250,34 @@ def _sentence(error: BaseException) -> str:
     return line if isinstance(error, PySparkException) else f"{type(error).__name__}: {line}"
 
 
+def leave_connections_to_parent() -> None:
+    """Take from a copy of the process, which has just been forked, the connections that it shares with its parent.
+
+    The copy has no thread of gRPC, but the same connection to Spark and the same wake-up events. One call of it, or
+    one event that it reads, and the parent waits for an answer that never comes. Sockets within the machine and pipes
+    stay, because they are how a function talks to the processes that it starts.
+    """
+    null = os.open(os.devnull, os.O_RDWR)
+    folder = Path("/proc/self/fd") if Path("/proc/self/fd").exists() else Path("/dev/fd")
+    for name in os.listdir(folder):
+        if int(name) != null and _is_shared_connection(int(name), folder / name):
+            os.dup2(null, int(name), inheritable=False)
+    os.close(null)
+
+
+def _is_shared_connection(descriptor: int, link: Path) -> bool:
+    try:
+        if stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+            with socket.socket(fileno=os.dup(descriptor)) as one:
+                return one.family in (socket.AF_INET, socket.AF_INET6)
+        return link.is_symlink() and str(os.readlink(link)) in ("anon_inode:[eventfd]", "anon_inode:[eventpoll]")
+    except OSError:
+        return False  # the one that listed the folder
+
+
 def main() -> None:
     """Serve the engine that started this process."""
+    os.register_at_fork(after_in_child=leave_connections_to_parent)
     root = Path(sys.argv[1])
     channel = Channel()
     messages: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()

@@ -5,6 +5,8 @@ earlier beginning first, then what the pattern prefers. Two threads at one place
 dropped; there are never more than the pattern has places, whatever the rows are (K. Thompson 1968; the order of
 preference is R. Pike's). With WITHIN the future follows from the beginning too, so beginnings are tried one by one. A
 condition that looks at the rows matched so far makes every way its own: then one way is followed after another.
+
+Where further rows may come, the search ends with the first match that they could change.
 """
 
 from __future__ import annotations
@@ -25,6 +27,10 @@ Condition = Callable[[Sequence[int], int, int], bool]
 
 class BudgetError(Exception):
     """A partition whose ways through the pattern are more than are tried."""
+
+
+class _UndecidedError(Exception):
+    """Rows to come may make another match of this one."""
 
 
 class SkipError(Exception):
@@ -69,11 +75,13 @@ class Rows:
     """The rows of a partition in their order.
 
     `masks` has for each row the sum of 2 to the number of each variable whose condition holds for it. `times` are
-    microseconds, or None; they are needed with WITHIN only.
+    microseconds, or None; they are needed with WITHIN only. `more_from` is the least time of the rows that may come
+    behind these, None where there are no more.
     """
 
     masks: Sequence[int]
     times: Sequence[int | None] = ()
+    more_from: int | None = None
 
 
 def find_matches(
@@ -89,7 +97,8 @@ def find_matches(
 
     `within` are microseconds: the time of a match's last row is less than that after the time of its first, while it is
     searched for. A row without a time is a match of one row at most. `conditions` are asked of variables by number,
-    beside the masks.
+    beside the masks. Where more rows may come, the matches are those that these rows leave as they are, up to the first
+    that they may change; `$` matches nowhere then.
 
     Raises BudgetError and SkipError.
     """
@@ -100,9 +109,16 @@ def find_matches(
     else:
         search = _AllAtOnce(program, rows, budget)
     begin = 0
-    while (match := search.next(begin)) is not None:
+    while (match := _next(search, begin)) is not None:
         yield match
         begin = _after(match, program, skip)
+
+
+def _next(search: _Search, begin: int) -> Match | None:
+    try:
+        return search.next(begin)
+    except _UndecidedError:
+        return None
 
 
 def _after(match: Match, program: Program, skip: Skip) -> int:
@@ -132,6 +148,7 @@ class _Search:
         self.program = program
         self.masks = rows.masks
         self.times = rows.times
+        self.more_from = rows.more_from
         self.bits = [1 << variable for variable in program.variables]
         # Behind the last row a match is complete, or is none.
         self.at_last = [(MATCH,) if ends else () for ends in program.ends]
@@ -142,7 +159,15 @@ class _Search:
 
     def _followed(self, row: int) -> Sequence[tuple[int, ...]]:
         """What may come behind each place that takes a row."""
-        return self.at_last if row == len(self.masks) - 1 else self.program.following
+        is_last = row == len(self.masks) - 1 and self.more_from is None
+        return self.at_last if is_last else self.program.following
+
+    def _may_go_on(self, start: int, within: int | None) -> bool:
+        """Whether a row to come can be in a match that begins with a row."""
+        if self.more_from is None or within is None:
+            return self.more_from is not None
+        first = self.times[start]
+        return first is not None and self.more_from - first < within
 
     def _firsts(self, row: int) -> tuple[int, ...]:
         return self.program.start if row == 0 else self.program.first
@@ -187,6 +212,8 @@ class _AllAtOnce(_Search):
                 found = complete or found
             if found is not None and not threads:
                 break
+        if threads and self.more_from is not None:
+            raise _UndecidedError
         return None if found is None else _match(*found)
 
     def _begin(self, threads: list[_Thread], row: int) -> bool:
@@ -245,6 +272,8 @@ class _OneByOne(_Search):
             threads, complete = self._take(threads, row)
             found = complete or found
             row += 1
+        if threads and row == len(self.masks) and self._may_go_on(start, self.within):
+            raise _UndecidedError
         return None if found is None else _match(*found)
 
     def _is_within(self, start: int, row: int) -> bool:
@@ -299,6 +328,10 @@ class _Backtracking(_Search):
             self.budget -= 1 + count // 16
             if self.budget < 0:
                 raise BudgetError
+            if row == len(self.masks):
+                if self._may_go_on(start, self.within):
+                    raise _UndecidedError
+                continue
             if not self._takes(place, labels, start, row):
                 continue
             places.append(place)

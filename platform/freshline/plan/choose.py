@@ -106,7 +106,7 @@ def _without_changes(situation: Situation) -> Candidates | None:
         if hit:
             return _only(Full(Reason(code, "; ".join(f"{item.name}: {item.detail or kind}" for item in hit))))
     if situation.closing is not None and spec.closes_windows:
-        return _only(_closed(situation.closing))
+        return _only(_closed(situation, situation.closing))
     if situation.clock is not None and situation.clock.before is None:
         return _only(Full(Reason("NO_CLOCK")))
     if situation.gaps or not (situation.changed or situation.timers_due or situation.time_passed):
@@ -125,8 +125,14 @@ def _has_watermark_moved(situation: Situation) -> bool:
     return isinstance(query, SqlQuery) and bool(query.moments) and closing is not None and closing.closes
 
 
-def _closed(closing: Closing) -> Step:
-    """What a table of FINAL windows does, whatever its inputs gained: only the watermark counts."""
+def _closed(situation: Situation, closing: Closing) -> Step:
+    """What a table of FINAL windows does, whatever its inputs gained: only the watermark counts.
+
+    Pairs of a join are final at once.
+    """
+    query = situation.spec.query
+    if isinstance(query, SqlQuery) and query.timed is not None and query.timed.inputs and situation.changed:
+        return CloseWindows(Reason("INSERTS_ONLY", ", ".join(map(str, situation.changed))))
     if not closing.closes:
         return Noop(Reason("NO_WINDOW_CLOSED"))
     return CloseWindows(Reason("WINDOWS_CLOSED", closing.text))
@@ -160,8 +166,9 @@ def _gaps_or_nothing(situation: Situation) -> Candidates:
         again = [found for each in strategies_of(spec) if isinstance(found := each.find_step(situation), Step)]
         return Candidates((*again, Full(Reason("REQUESTED"))), {})
     dimensions = [name for name in spec.lookups if situation.changes[name].kind is not ChangeKind.NOTHING]
-    about = Reason("DIMENSIONS_ONLY", ", ".join(map(str, dimensions))) if dimensions else Reason("NOTHING_NEW")
-    return _only(Noop(about))
+    if dimensions:
+        return _only(Noop(Reason("DIMENSIONS_ONLY", ", ".join(map(str, dimensions)))))
+    return _only(Noop(Reason("NO_ROW_CROSSED" if situation.stands_still else "NOTHING_NEW")))
 
 
 def _shown(gaps: Sequence[Interval]) -> str:

@@ -44,9 +44,9 @@ class WatermarkSource:
 class EventTimeFacts:
     """What EXPLAIN says of one table over event time.
 
-    `sources` are the log tables behind its watermark, `watermark` is where that stands. `final` is `windows`, `rows` or
-    `when`, None for EMIT CHANGES. `lateness_seconds` is None where nothing is closed. `late_row` says what a late row
-    costs.
+    `sources` are the log tables behind its watermark, `watermark` is where that stands. `final` is `windows`, `time`,
+    `pairs`, `matches`, `rows` or `when`, None for EMIT CHANGES. `lateness_seconds` is None where nothing is closed.
+    `late_row` says what a late row costs.
     """
 
     sources: tuple[WatermarkSource, ...]
@@ -72,6 +72,20 @@ class EventTimeFacts:
             case "windows":
                 lateness = timedelta(seconds=self.lateness_seconds or 0)
                 return f"final once the watermark has passed the end of their window, allowed lateness {lateness}"
+            case "time":
+                lateness = timedelta(seconds=self.lateness_seconds or 0)
+                return (
+                    f"final once the watermark has passed all times that they follow from, allowed lateness {lateness}"
+                )
+            case "matches":
+                lateness = timedelta(seconds=self.lateness_seconds or 0)
+                return f"final once no row that is still to come can change them, allowed lateness {lateness}"
+            case "pairs":
+                lateness = timedelta(seconds=self.lateness_seconds or 0)
+                return (
+                    "final once both are there, without a partner once the watermark has passed the interval, allowed "
+                    f"lateness {lateness}"
+                )
             case "when":
                 return "final once the condition of WHEN is true"
             case "rows":
@@ -113,12 +127,14 @@ def event_time_facts(
     """The facts of one table; `strategy` is that for rows that are added to its inputs, with what its step may use."""
     final = None
     if spec.final is not None:
-        final = "when" if spec.is_triggered else "windows" if spec.closes_windows else "rows"
+        timed = spec.query.timed if isinstance(spec.query, SqlQuery) else None
+        closed = "windows" if timed is None else timed.kind
+        final = "when" if spec.is_triggered else closed if spec.closes_windows else "rows"
     return EventTimeFacts(
         tuple(dict.fromkeys(_sources(spec, graph))),
         watermark,
         final,
-        spec.final.lateness_seconds if spec.final is not None and final == "windows" else None,
+        spec.final.lateness_seconds if spec.final is not None and spec.closes_windows else None,
         _late_row(spec, strategy, uses_stored_values=uses_stored_values),
     )
 

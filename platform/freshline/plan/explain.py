@@ -15,7 +15,7 @@ from typing import Any
 from freshline.declare.closing import Closing
 from freshline.declare.graph import Graph
 from freshline.declare.names import TableName
-from freshline.declare.query import PythonQuery
+from freshline.declare.query import PythonQuery, SqlQuery
 from freshline.declare.spec import SourceSpec, TableSpec
 from freshline.plan.changes import ChangeKind, Changes
 from freshline.plan.choose import Candidates, find_candidates
@@ -28,7 +28,9 @@ from freshline.plan.request import RefreshRequest
 from freshline.plan.step import Situation
 from freshline.plan.watermark import TableWatermark
 from freshline.query.clock import ClockSpan
+from freshline.query.query import read_query
 from freshline.query.reason import Reason
+from freshline.query.rules.crossing import find_crossings
 
 SOME_TIME = ClockSpan(datetime(2000, 1, 1, tzinfo=UTC), datetime(2000, 1, 1, 0, 1, tzinfo=UTC))
 BEFORE, AFTER = TablePosition("made up", 1, 1), TablePosition("made up", 2, 2)
@@ -82,7 +84,7 @@ class Explanation:
 
     `event_time` is None where nothing follows from times of events. `models` are those that its query asks, with their
     versions. `clock` is the time for which its rows passed the temporal filters of its query, None where there is none
-    yet.
+    yet, and `crossings` say where rows enter or leave as it moves.
     """
 
     table: TableName
@@ -90,6 +92,7 @@ class Explanation:
     event_time: EventTimeFacts | None = None
     models: str = ""
     clock: datetime | None = None
+    crossings: tuple[str, ...] = ()
 
     @property
     def strategies(self) -> frozenset[str]:
@@ -103,6 +106,8 @@ class Explanation:
             facts["models"] = self.models
         if self.clock is not None:
             facts["clock"] = self.clock.isoformat()
+        if self.crossings:
+            facts["crossings"] = list(self.crossings)
         return {"table": str(self.table), "cases": [case.as_json() for case in self.cases], **facts}
 
     def __str__(self) -> str:
@@ -114,6 +119,7 @@ class Explanation:
             lines += [f"    reads: {read} of affected keys" for read in case.reads]
             lines += [f"    not {strategy}: {reason}" for strategy, reason in case.refused.items()]
         lines += [] if self.event_time is None else [str(self.event_time)]
+        lines += [f"  a row enters or leaves when {crossing}" for crossing in self.crossings]
         if self.clock is not None:
             lines.append(f"  the clock of its rows: {self.clock:%Y-%m-%d %H:%M:%S} UTC")
         return "\n".join(lines)
@@ -147,7 +153,9 @@ def explain_table(
         cases.append(_case(spec, columns, f"any change of {_names(lookups)}", lookups, types))
     if spec.is_temporal:
         cases.append(_case(spec, columns, "time passes", {}, types))
-    return Explanation(spec.name, tuple(cases), models=models_text(spec), clock=clock)
+    crossings = find_crossings(read_query(spec.query)) if spec.is_temporal and isinstance(spec.query, SqlQuery) else ()
+    shown = tuple(dict.fromkeys(map(str, crossings or ())))
+    return Explanation(spec.name, tuple(cases), models=models_text(spec), clock=clock, crossings=shown)
 
 
 def with_event_time(

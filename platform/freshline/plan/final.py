@@ -31,6 +31,16 @@ def check_final(spec: TableSpec, graph: Graph, problems: Problems) -> None:
                 spec.written_at,
             )
             return
+    joined = spec.query.timed.inputs if isinstance(spec.query, SqlQuery) and spec.query.timed is not None else ()
+    for name in joined:
+        if not isinstance(graph.spec(name), SourceSpec):
+            problems.add(
+                "FINAL_INPUT",
+                f"a join of EMIT FINAL reads log tables, whose batches say which pairs are new, and {name} is a table. "
+                "Read its inputs instead.",
+                spec.written_at,
+            )
+            return
     for name, column, at in found.read:
         check_time(graph, name, column, at, problems)
 

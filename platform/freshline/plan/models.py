@@ -30,7 +30,21 @@ def model_key(model: KnownModel) -> str:
 
 def models_text(spec: TableSpec) -> str:
     """The models of a table with the beginnings of their versions, for people; empty for none."""
-    return ", ".join(f"{model.name} {model.sha256[:SHOWN]}" for model in models_of(spec))
+    return versions_text(model_versions(spec))
+
+
+def model_versions(spec: TableSpec) -> dict[str, str]:
+    """The SHA-256 of the file of each model that the query of a table asks, by the name of the model."""
+    return {str(model.name): model.sha256 for model in models_of(spec)}
+
+
+def versions_text(models: Mapping[str, str]) -> str:
+    """Models by name with the SHA-256 of each, for people.
+
+    >>> versions_text({"delay": "ab" * 32})
+    'delay abababababab'
+    """
+    return ", ".join(f"{name} {sha256[:SHOWN]}" for name, sha256 in models.items())
 
 
 def models_after(

@@ -72,7 +72,8 @@ class RefreshResult:
     are counted by constraint. `partitions` are the keys of the time partitions that were written. `problems` did not
     stop the refresh and need a person. `cache_hits` counts the inputs that were still cached from an earlier refresh.
 
-    `clock` is the time that temporal filters compared rows with, None for a table without such.
+    `clock` is the time that temporal filters compared rows with, None for a table without such. `models` are
+    the SHA-256 of the files of its models, by their names: rows that are computed now are predicted with these.
 
     `mode` is the table's mode then, `cause` who asked: manual, live or backfill. `seconds` is the duration.
     `cpu_seconds` are those of the engine's process tree, None where other work ran beside it. `predicted_seconds` and
@@ -102,6 +103,7 @@ class RefreshResult:
     lag_seconds: float | None = None
     data_timestamp: datetime | None = None
     clock: datetime | None = None
+    models: Mapping[str, str] = field(default_factory=dict)
     mode: str | None = None
     cause: str | None = None
     cache_hits: int = 0

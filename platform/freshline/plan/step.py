@@ -182,7 +182,8 @@ class Situation:
     where that can be taken up. `gaps` are the stretches of time that the table should have by now and does not.
     `closing` are the windows that are closed and not written, the watermarks between which timers run, and for WHEN
     those between which its condition was not evaluated; None for any other table. `clock` are the instant of the stored
-    rows and that of the refresh, None for a table without temporal filters.
+    rows and that of the refresh, None for a table without temporal filters. `stands_still`: between the two, no row of
+    the inputs enters or leaves.
     """
 
     spec: TableSpec
@@ -197,11 +198,12 @@ class Situation:
     gaps: tuple[Interval, ...] = ()
     closing: Closing | None = None
     clock: ClockSpan | None = None
+    stands_still: bool = False
 
     @property
     def time_passed(self) -> bool:
         """Whether rows may enter or leave although no input changed."""
-        return self.clock is not None and self.clock.before != self.clock.after
+        return self.clock is not None and self.clock.before != self.clock.after and not self.stands_still
 
     @property
     def changed(self) -> Mapping[TableName, Changes]:

@@ -2,8 +2,8 @@
 
 A query over the windows of a function gives the same rows for some windows whether it reads these or all of them, where
 every operator keeps windows apart: it groups by a bound, or partitions by one. Then the rows of the windows that were
-closed since the last refresh are added, and nothing that was written is looked at again. A query without windows is one
-whose rows are rows of its inputs.
+closed since the last refresh are added, and nothing that was written is looked at again. The rows of a query without
+windows are rows of its inputs, or they are final by their time (`freshline.declare.final_rows`).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
+from freshline.declare.closing import TIMED
 from freshline.declare.location import Location
 from freshline.declare.names import TableName
 from freshline.declare.query import SqlQuery
@@ -89,16 +90,27 @@ class _Checker:
 
     def read(self) -> FinalQuery:
         tree = parse_structure(self.query)
-        if self.query.lookup_joins or self.query.as_of_joins:
+        timed, as_of = self.query.timed, self.query.as_of_joins
+        if self.query.lookup_joins or (as_of and timed is None):
             raise self._refuse("FOR SYSTEM_TIME AS OF", tree)
         unrepeatable = self.unrepeatable(tree)
         if unrepeatable is not None:
             raise unrepeatable
         for table in declared_tables(tree):
-            if not isinstance(table.parent, exp.From):
+            if not isinstance(table.parent, exp.From) and not as_of:
                 raise self._refuse("JOIN", table)
         for select in tree.find_all(exp.Select):
             self._check_place(select)
+        if timed is not None:
+            self._check_timed(tree, joined=bool(timed.inputs))
+            if timed.kind == "matches":
+                self._check_input(tree)
+                return FinalQuery(read=tuple(self.times))
+            places = ((time, self._at_line(time.line)) for time in self.query.window_times)
+            read = [(time.table, time.column.lower(), at) for time, at in places if time.table is not None]
+            known = ((join, join.versions) for join in as_of)
+            read += [(join.table, of.column.lower(), self._at_line(join.line)) for join, of in known if of is not None]
+            return FinalQuery(frozenset(timed.times), tuple(dict.fromkeys(read)))
         if not self.query.arrived:
             self._check_rows(tree)
             return FinalQuery()
@@ -180,7 +192,7 @@ class _Checker:
             elif isinstance(column, exp.Column) and column.name.lower() in bounds:
                 yield item.alias_or_name.lower(), bounds[column.name.lower()]
 
-    def _check_input(self, windowed: exp.Subquery) -> None:
+    def _check_input(self, windowed: exp.Expr) -> None:
         """That the rows that are put into windows are rows of the inputs, and by which column of each they are."""
         names = {reference.span.start: reference.name for reference in self.query.references}
         column = self.query.window_times[0].column.lower()
@@ -210,18 +222,44 @@ class _Checker:
             self._check_rows(node.this)
             self._check_rows(node.expression)
             return
-        if not isinstance(node, exp.Select):
-            raise self._refuse(node.key.upper(), node)
-        self._require_no(node, {**_ACROSS, "group": "GROUP BY", "having": "HAVING", "distinct": "DISTINCT"})
-        if node.args.get("joins") or node.args.get("from_") is None:
-            raise self._refuse("JOIN" if node.args.get("joins") else "a SELECT without FROM", node)
-        across = next((each for each in _own(node, exp.Expr) if is_aggregate(each)), None)
-        across = across or next(_own(node, exp.Window), None)
-        if across is not None:
-            raise self._refuse(across.sql(dialect="spark"), across)
+        self._check_row(node)
         source = node.args["from_"].this
         if not isinstance(source, exp.Table):
             self._check_rows(source)
+
+    def _check_timed(self, node: exp.Expr, *, joined: bool) -> None:
+        """That a query gives a row, or none, for each row that is final by its time, or is `joined`."""
+        while isinstance(node, exp.Subquery):
+            self._require_no(node, _ACROSS)
+            node = node.this
+        if joined and node.args.get("joins"):
+            self._check_row(node, joined=True)
+            return
+        self._check_row(node)
+        source = node.args["from_"].this
+        if not isinstance(source, exp.Subquery):
+            raise self._refuse(source.sql(dialect="spark"), source)
+        if source.alias == TIMED and self.query.timed is not None and self.query.timed.kind == "matches":
+            return
+        if source.alias == TIMED:
+            self._check_row(source.this, over=True, joined=bool(self.query.as_of_joins))
+        else:
+            self._check_timed(source, joined=joined)
+
+    def _check_row(self, node: exp.Expr, *, over: bool = False, joined: bool = False) -> None:
+        """That a query is a SELECT that gives a row, or none, for each row of its input.
+
+        With `over` it may have OVER, and with `joined` its input is a join.
+        """
+        if not isinstance(node, exp.Select):
+            raise self._refuse(node.key.upper(), node)
+        self._require_no(node, {**_ACROSS, "group": "GROUP BY", "having": "HAVING", "distinct": "DISTINCT"})
+        if (node.args.get("joins") and not joined) or node.args.get("from_") is None:
+            raise self._refuse("JOIN" if node.args.get("joins") else "a SELECT without FROM", node)
+        across = next((each for each in _own(node, exp.Expr) if is_aggregate(each)), None)
+        across = across or (None if over else next(_own(node, exp.Window), None))
+        if across is not None:
+            raise self._refuse(across.sql(dialect="spark"), across)
 
     def _require_no(self, node: exp.Expr, parts: dict[str, str]) -> None:
         found = next((word for part, word in parts.items() if node.args.get(part)), None)
@@ -236,6 +274,9 @@ class _Checker:
             f"EMIT FINAL writes each window once, or each row of a log table, and this query has {shown}. {_INSTEAD}",
             self._at(node),
         )
+
+    def _at_line(self, line: int) -> Location:
+        return Location(self.text.path, line)
 
     def _at(self, node: exp.Expr) -> Location:
         places = (each.meta.get("start") for each in node.find_all(exp.Identifier))

@@ -27,6 +27,7 @@ from freshline.commit.delta_log import (
     classify,
     count_all,
     count_rows,
+    may_have_times,
     read_newest,
 )
 from freshline.commit.event_time import closing_of
@@ -63,7 +64,9 @@ from freshline.plan.step import (
     Step,
 )
 from freshline.query.clock import ClockSpan
+from freshline.query.query import read_query
 from freshline.query.reason import Reason
+from freshline.query.rules.crossing import find_crossings
 from freshline.refresh.cancellation import Cancellation, Limited
 from freshline.refresh.keys import FAILED_BY_ROWS, why_not
 
@@ -149,8 +152,9 @@ def decide(runtime: Runtime, spec: TableSpec, request: RefreshRequest, instead: 
     closing = closing_of(runtime.graph.specs, runtime.warehouse, spec, pins.positions, receipt)
     if closing is not None and spec.is_triggered:
         closing = replace(closing, after=_evaluated_at(checked, closing.after))
+    still = clock is not None and _stands_still(spec, clock, pins, changes, types)
     situation = Situation(
-        spec, receipt, foreign, changes, request, columns, due, types, redefined, gaps, closing, clock
+        spec, receipt, foreign, changes, request, columns, due, types, redefined, gaps, closing, clock, still
     )
     step = choose_step(situation)
     price, budget = None, None
@@ -172,7 +176,7 @@ def decide(runtime: Runtime, spec: TableSpec, request: RefreshRequest, instead: 
         step, budget = Full(instead), None
     _require_allowed(spec, step, changes, receipt)
     if closing is not None and not isinstance(step, CloseWindows | AddTriggered | Noop):
-        closing = replace(closing, after=None)
+        closing = replace(closing, after=None, read=())
     return Decision(newest, pins, changes, step, closing, clock, price, budget)
 
 
@@ -313,6 +317,27 @@ def _clock(runtime: Runtime, spec: TableSpec, receipt: Receipt | None, checked: 
     if known is not None and checked:
         known = datetime.fromisoformat(checked["clock"])
     return ClockSpan.until(known, runtime.clock())
+
+
+def _stands_still(
+    spec: TableSpec,
+    clock: ClockSpan,
+    pins: Pins,
+    changes: Mapping[TableName, Changes],
+    types: Mapping[TableName, Mapping[str, str]],
+) -> bool:
+    """Whether the statistics of the inputs say that no row enters or leaves between two clocks."""
+    still = all(change.kind is ChangeKind.NOTHING for change in changes.values())
+    if clock.before is None or not still or not isinstance(spec.query, SqlQuery):
+        return False
+    crossings = find_crossings(read_query(spec.query))
+    for crossing in crossings or ():
+        between, pinned = crossing.between(clock), pins.inputs[crossing.input]
+        if types.get(crossing.input, {}).get(crossing.column, "").upper() != "TIMESTAMP":
+            return False
+        if between is not None and may_have_times(pinned.path, pinned.position, crossing.column, *between):
+            return False
+    return bool(crossings)
 
 
 def _evaluated_at(checked: Mapping[str, Any], committed: int | None) -> int | None:

@@ -18,7 +18,7 @@ from freshline.commit.write import (
 from freshline.declare.query import PythonQuery
 from freshline.declare.spec import TableSpec
 from freshline.plan.history import inputs_short_after
-from freshline.plan.models import models_after
+from freshline.plan.models import model_versions, models_after
 from freshline.plan.partition import Span, settle_spans
 from freshline.plan.price import Price
 from freshline.plan.receipt import Receipt
@@ -59,6 +59,7 @@ def report_nothing(
         mode=str(runtime.graph.mode(spec.name)),
         data_timestamp=pins.data_timestamp,
         clock=clock,
+        models=model_versions(spec),
     )
 
 
@@ -84,6 +85,7 @@ def report_commit(attempt: Attempt, committed: Committed, work: Work, price: Pri
         mode=attempt.mode,
         data_timestamp=committed.receipt.data_timestamp,
         clock=committed.receipt.clock,
+        models=model_versions(spec),
         committed=True,
         cache_hits=work.cache_hits,
         violations=work.violations,
