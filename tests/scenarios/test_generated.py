@@ -3,8 +3,8 @@
 The changes are random and the seed is printed; a failure is replayed by its seed. Queries are random too: those that
 `generator` draws are refreshed by every strategy in turn, and some are compared with DuckDB. FRESHLINE_GENERATED is
 how many refreshes the long lane makes, FRESHLINE_GENERATED_DOUBLES how many of them over sums of DOUBLE,
-FRESHLINE_GENERATED_WINDOWS how many over window functions, FRESHLINE_GENERATED_TIMED how many that compare rows with
-the time, FRESHLINE_SEED where it begins.
+FRESHLINE_GENERATED_EVENT_TIME how many over windows, matches and intervals of time, FRESHLINE_GENERATED_TIMED how many
+that compare rows with the time, FRESHLINE_SEED where it begins.
 """
 
 from __future__ import annotations
@@ -53,6 +53,14 @@ EXPECTED = {
     "ranked": "r < 3",
     "met": "touch IS NOT NULL",
 }
+
+
+# What the cases of event time are about, in turn by their seeds.
+EVENT_TIME = (
+    {"deep": 1, "patterns": True, "judged": 0.0},
+    {"deep": 1, "intervals": True, "parted": 0.4},
+    {"deep": 1, "windows": True, "intervals": True, "timed": 0.3, "parted": 0.2},
+)
 
 
 def declare(lab, expected=None):
@@ -195,10 +203,10 @@ def test_tables_equal_their_queries_without_what_constraints_leave_out(lab, seed
     assert any(lab.quarantine(name) for name in EXPECTED)
 
 
-def refresh_random_queries(spark, wanted, first, *, tables, rounds, doubles=False, windows=False, timed=0.0):
+def refresh_random_queries(spark, wanted, first, *, tables, rounds, shapes=({},), most=60, **named):
     """Refresh tables of random queries that many times; a wrong one is made smaller and told.
 
-    Over sums of DOUBLE only those count that had something to do.
+    Cases are of each of `shapes` in turn. Over sums of DOUBLE only those count that had something to do.
     """
     counts = Counts()
 
@@ -206,11 +214,13 @@ def refresh_random_queries(spark, wanted, first, *, tables, rounds, doubles=Fals
         return judge_refreshes(case, lambda start: Lab(spark, start=start), counts)
 
     for seed in count(first):
-        case = draw(seed, tables=tables, rounds=rounds, doubles=doubles, windows=windows, timed=timed)
+        shape = {**shapes[seed % len(shapes)], **named}
+        case = draw(seed, tables=tables, rounds=rounds, **shape)
         failure = judged(case)
         if failure is not None:
-            pytest.fail(told(case, failure, judged, most=60))
-        if counts.refreshes - (counts.strategies["noop"] if doubles else 0) >= wanted:
+            # With the seed, one case repeats it.
+            pytest.fail(f"FRESHLINE_SEED={seed}: {told(case, failure, judged, most=most)}")
+        if counts.refreshes - (counts.strategies["noop"] if shape.get("doubles") else 0) >= wanted:
             return counts
     raise AssertionError
 
@@ -223,6 +233,15 @@ def test_tables_of_random_queries_equal_them_after_random_changes(spark):
     incremental = counts.refreshes - counts.strategies["full"] - counts.strategies["noop"]
     assert incremental >= 8, counts
     assert counts.by_hand >= 5, counts
+
+
+@pytest.mark.slow
+def test_tables_of_random_queries_over_event_time_equal_them(spark):
+    # The first case has many matches.
+    counts = refresh_random_queries(spark, 30, 5028, tables=5, rounds=3, shapes=EVENT_TIME)
+
+    assert counts.strategies["keys"] >= 6, counts
+    assert counts.matched >= 5, counts
 
 
 @pytest.mark.slow
@@ -257,15 +276,18 @@ def test_tables_of_many_random_queries_that_add_up_doubles_equal_them(spark):
 
 
 @pytest.mark.long
-def test_tables_of_many_random_queries_over_windows_equal_them(spark):
-    wanted = int(os.environ.get("FRESHLINE_GENERATED_WINDOWS", "500"))
+def test_tables_of_many_random_queries_over_event_time_equal_them(spark):
+    wanted = int(os.environ.get("FRESHLINE_GENERATED_EVENT_TIME", "10000"))
 
     counts = refresh_random_queries(
-        spark, wanted, int(os.environ.get("FRESHLINE_SEED", "300000")), tables=6, rounds=4, windows=True
+        spark, wanted, int(os.environ.get("FRESHLINE_SEED", "300000")), tables=6, rounds=4, shapes=EVENT_TIME
     )
 
     print(counts)
-    assert counts.strategies["keys"] > wanted // 5, counts
+    # A run of one case repeats a failure.
+    if wanted >= 500:
+        assert counts.strategies["keys"] > wanted // 5, counts
+        assert counts.matched > wanted // 10, counts
 
 
 @pytest.mark.long

@@ -5,6 +5,7 @@ A case is a value, drawn from a seed. It can be printed, replayed and made small
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
@@ -12,6 +13,7 @@ from random import Random
 
 from freshline.declare.as_of_joins import Versions
 from freshline.declare.clock import CLOCK
+from freshline.declare.match_recognize import lower_patterns
 from freshline.declare.query_parser import parse_query
 from freshline.declare.tokens import Text
 from freshline.declare.window_functions import lower_windows
@@ -28,6 +30,7 @@ from tests.scenarios.generator.values import (
     declaration,
     sources,
     with_doubles,
+    with_marks,
     with_times,
 )
 
@@ -46,7 +49,8 @@ class Table:
     """A table: its query, and what stands before it in the declaration. `names` are its columns, in lower case.
 
     With `daily` it has time partitions of a day each. Rows that do not meet `expected` are left out of it. `summed` are
-    those of its columns whose values follow the order in which rows are added up.
+    those of its columns whose values follow the order in which rows are added up. `outputs` are its side outputs, each
+    with its condition; `taken` is what is true of its rows then.
     """
 
     name: str
@@ -57,6 +61,8 @@ class Table:
     daily: bool = False
     expected: str = ""
     summed: tuple[str, ...] = ()
+    outputs: tuple[tuple[str, str], ...] = ()
+    taken: str = ""
     versions: tuple[tuple[str, Versions], ...] = ()
     meanings: tuple[Meaning, ...] = ()
 
@@ -76,6 +82,16 @@ class Table:
         return self.lowered.replace("now()", f"{CLOCK}()").replace("current_date()", f"CAST({CLOCK}() AS DATE)")
 
     @property
+    def parts(self) -> tuple[Table, ...]:
+        """Its side outputs, as tables that nobody declares."""
+        found = []
+        for number, (name, condition) in enumerate(self.outputs):
+            mine = f"coalesce({condition}, false)"
+            taken = " AND ".join([mine, *_untaken(self.outputs[:number])])
+            found.append(replace(self, name=name, outputs=(), taken=taken))
+        return tuple(found)
+
+    @property
     def declaration(self) -> str:
         """The statement that declares it."""
         clauses = [f"CONSTRAINT good EXPECT ({self.expected}) ON VIOLATION QUARANTINE"] if self.expected else []
@@ -83,7 +99,8 @@ class Table:
         inside = f" ({', '.join(clauses)})" if clauses else ""
         parts = f" PARTITIONED BY ({', '.join(self.partitioned_by)})" if self.partitioned_by else ""
         daily = f" WITH ('partition.unit' = 'day', 'partition.start' = '{FIRST_DAY}')" if self.daily else ""
-        return f"CREATE MATERIALIZED TABLE {self.name}{inside}{parts}{daily} {HOURLY} AS {self.query}"
+        outputs = "".join(f" SIDE OUTPUT {name} WHERE ({condition})" for name, condition in self.outputs)
+        return f"CREATE MATERIALIZED TABLE {self.name}{inside}{parts}{daily} {HOURLY}{outputs} AS {self.query}"
 
     def query_at(self, now: datetime, *, by_definition: bool = False) -> str:
         """What the table is to hold after a refresh, where that is not the whole query."""
@@ -92,6 +109,8 @@ class Table:
         )
         query = query.replace("current_date()", f"DATE '{now:%Y-%m-%d}'")
         conditions = [f"coalesce({self.expected}, false)"] if self.expected else []
+        if self.taken:
+            conditions.append(self.taken)
         if self.daily:
             (column,) = self.partitioned_by
             # Freshness is shorter than a day, so the day that has begun is there too.
@@ -103,7 +122,7 @@ class Table:
 @lru_cache(maxsize=1_000)
 def _lowered(query: str, name: str, versions: tuple[tuple[str, Versions], ...]) -> str:
     if "SYSTEM_TIME" not in query:
-        return lower_windows(Text(query, name)).text
+        return lower_windows(Text(lower_patterns(Text(query, name)).text, name)).text
     parsed, known = parse_query(query, name, 1), dict(versions)
     joins = tuple(replace(join, versions=known[join.table.name.lower()]) for join in parsed.as_of_joins)
     return replace(parsed, as_of_joins=joins).render()
@@ -160,7 +179,10 @@ def draw(
     growing: bool = False,
     subqueries: bool = False,
     windows: bool = False,
+    patterns: bool = False,
+    intervals: bool = False,
     timed: float = 0.0,
+    parted: float = 0.0,
 ) -> Case:
     """The case of a seed.
 
@@ -169,28 +191,39 @@ def draw(
     from stored and changed rows alone, beside the ones that come by themselves. With `doubles`, sources have columns of
     DOUBLE, and queries add them up; with `thresholds`, rows are there or not by what such sums come out as. With
     `growing`, rows only come; with `subqueries`, more rows show one, and many are there by one that all rows see. With
-    `windows`, sources have times, many at bounds and gaps, and many are read by window functions. `timed` is the share
-    of tables whose rows enter and leave as time passes.
+    `windows`, sources have times, many at bounds and gaps, and many are read by window functions; with `patterns`, many
+    are read by MATCH_RECOGNIZE, and have more rows; with `intervals`, rows meet others in an interval of time, in joins
+    and frames. `timed` is the share of tables whose rows enter and leave as time passes, `parted` of those with side
+    outputs.
     """
     random = Random(seed)
     relations = sources(random)
-    if doubles:
-        relations = with_doubles(Random(f"{seed} doubles"), relations)
-    if windows:
-        relations = with_times(Random(f"{seed} times"), relations)
+    # Apart from the other choices, which stay what they are for a seed.
+    relations = with_doubles(Random(f"{seed} doubles"), relations) if doubles else relations
+    relations = with_times(Random(f"{seed} times"), relations) if windows or intervals else relations
+    relations = with_marks(relations) if patterns else relations
     # Of two numbers the sum is the same in any order, so groups are to have more.
+    timely = windows or patterns or intervals
+    begins = (20, 40) if doubles else (30, 50) if patterns else (10, 25) if intervals else (1, 9)
     changes = Changes(
-        random, relations, (20, 40) if doubles else (1, 9), busy=doubles, growing=growing, at_bounds=windows
+        random, relations, begins, busy=doubles or patterns or intervals, growing=growing, at_bounds=timely
     )
     queries = Queries(
-        random, relations, deep, doubles=doubles, thresholds=thresholds, subqueries=subqueries, windows=windows
+        random,
+        relations,
+        deep,
+        doubles=doubles,
+        thresholds=thresholds,
+        subqueries=subqueries,
+        windows=windows,
+        patterns=patterns,
+        intervals=intervals,
     )
     first = tuple(changes.first())
     made = []
     for number in range(tables):
         query = queries.top()
         table = _table(random, f"t{number}", query, partitioned)
-        # Apart from the other choices, which stay what they are for a seed.
         apart = Random(f"{seed} {table.name}")
         if summed and Random(f"{seed} {table.name} summed").random() < summed:
             alone = _of_sums(Queries(Random(f"{seed} {table.name} sums"), relations, deep))
@@ -208,6 +241,9 @@ def draw(
             if filtered is not None:
                 made.append(_table(apart, table.name, filtered, partitioned))
                 continue
+        if parted and Random(f"{seed} {table.name} parted").random() < parted and not table.daily:
+            made.append(_parted(Random(f"{seed} {table.name} parts"), table, query))
+            continue
         if apart.random() < judged:
             terms = [Term(f"`{column.name}`", column.kind, True) for column in query.columns]
             table = replace(table, expected=Queries(apart, relations, 1).condition(terms))
@@ -227,6 +263,18 @@ def _table(random: Random, name: str, query: Query, partitioned: float) -> Table
     parts = (random.choice(plain),) if plain and len(query.columns) > 1 and random.random() < partitioned else ()
     summed = tuple(column.name.lower() for column in query.columns if column.kind == SUMMED)
     return Table(name, query.text, tuple(column.name.lower() for column in query.columns), key, parts, summed=summed)
+
+
+def _parted(random: Random, table: Table, query: Query) -> Table:
+    """The table with one or two side outputs, by conditions on its columns."""
+    terms = [Term(f"`{column.name}`", column.kind, True) for column in query.columns if column.kind != SUMMED]
+    drawn = Queries(random, (), 1)
+    outputs = tuple((f"{table.name}_{n}", drawn.condition(terms)) for n in range(random.choice((1, 2))) if terms)
+    return replace(table, outputs=outputs, taken=" AND ".join(_untaken(outputs)))
+
+
+def _untaken(outputs: Sequence[tuple[str, str]]) -> list[str]:
+    return [f"NOT coalesce({condition}, false)" for _, condition in outputs]
 
 
 def _of_times(queries: Queries) -> tuple[Query, str] | None:

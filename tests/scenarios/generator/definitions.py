@@ -16,6 +16,8 @@ from functools import lru_cache
 import sqlglot
 from sqlglot import exp
 
+from tests.scenarios.generator.matches import Matching
+
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)
 TUMBLED, HOPPED, CUMULATED = "TUMBLE", "HOP", "CUMULATE"
@@ -33,10 +35,14 @@ _R, _W, _D, _N = "freshline_r", "freshline_w", "freshline_d", "freshline_n"
 
 @dataclass(frozen=True)
 class Meaning:
-    """What stands in a query, and text that gives the same rows by definition; the latter may hold others again."""
+    """What stands in a query, and text that gives the same rows by definition; the latter may hold others again.
+
+    Of a `matching` it is the name of a table whose rows are not computed by SQL.
+    """
 
     written: str
     defined: str
+    matching: Matching | None = None
 
 
 def defined(query: str, meanings: Sequence[Meaning]) -> str:

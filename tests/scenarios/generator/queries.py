@@ -20,10 +20,13 @@ from tests.scenarios.generator.definitions import (
     in_windows,
     met_as_of,
 )
+from tests.scenarios.generator.matches import draw_matching
 from tests.scenarios.generator.values import PLAIN, SUMMED, Column, Relation, literal
 
 # Aliases are few, so that one name means different things at different depths.
 ALIASES = ("a", "b", "t", "x", "o")
+# Of intervals of time: none, a part of what drawn times are apart, just that, and a month.
+MINUTES = (0, 30, 360, 720, 750, 60 * 24 * 31)
 OUTPUT_NAMES = ("k", "v", "id", "s", "Total", "n", "b", "Day", "w", "m", "Name", "c", "y", "z")
 
 
@@ -58,7 +61,8 @@ class Queries:
 
     With `doubles` they add up DOUBLE; with `thresholds`, rows are there or not by what that comes out as. With
     `subqueries`, more rows show one, and many are there or not by one that is the same for every row. With `windows`,
-    much of what they read is put into windows first. `meanings` are those of all that was drawn so far.
+    much of what they read is put into windows first; with `patterns`, much of it is matched. With
+    `intervals`, many joins and frames are by an interval of time. `meanings` are those of all that was drawn so far.
     """
 
     def __init__(
@@ -71,6 +75,8 @@ class Queries:
         thresholds: bool = False,
         subqueries: bool = False,
         windows: bool = False,
+        patterns: bool = False,
+        intervals: bool = False,
     ) -> None:
         self.random = random
         self.relations = tuple(relations)
@@ -79,6 +85,8 @@ class Queries:
         self.thresholds = thresholds
         self.subqueries = subqueries
         self.windows = windows
+        self.patterns = patterns
+        self.intervals = intervals
         self.meanings: list[Meaning] = []
 
     # -- small choices
@@ -103,6 +111,8 @@ class Queries:
         """A query for a table: its columns have types that every engine stores."""
         if self.doubles and self.chance(0.6):
             return self._over_sums()
+        if self.patterns and self.chance(0.6):
+            return self._matches()
         return self.query(self.relations, self.deep)
 
     def query(self, relations: Sequence[Relation], deep: int, kinds: Sequence[str] | None = None) -> Query:
@@ -168,6 +178,21 @@ class Queries:
         start = self._from(relations, 1)
         return self._grouped(start, self._where(start.terms, relations, 1), relations, 1, None)
 
+    def _matches(self) -> Query:
+        """Matches as they are, or those of them that satisfy a condition."""
+        text, columns = self._matched(self.random.choice(self.relations), near=self.chance(0.5))
+        terms = [Term(f"x.{column.name}", column.kind, True) for column in columns]
+        where = f" WHERE {self.condition(terms)}" if self.chance(0.2) else ""
+        return Query(f"SELECT {', '.join(term.text for term in terms)} FROM {text} AS x{where}", columns)
+
+    def _matched(self, relation: Relation, *, near: bool) -> tuple[str, tuple[Column, ...]]:
+        """The matches in a source."""
+        assert relation.since is not None
+        name = f"freshline_matches_{len(self.meanings)}"
+        matching = draw_matching(self.random, relation, relation.since, name, near=near)
+        self.meanings.append(Meaning(matching.text, name, matching))
+        return matching.text, matching.columns
+
     def _set_operation(self, relations: Sequence[Relation], deep: int, kinds: Sequence[str] | None) -> Query:
         kinds = kinds or [self.random.choice(("int", "long", "text", "int", "date", "decimal")) for _ in range(2)]
         operator = self.random.choices(
@@ -213,6 +238,9 @@ class Queries:
             text, columns, key = self.case(relation.name), relation.columns, relation.key
         if self.windows and self.chance(0.5):
             text, columns, key = self._in_windows(text, columns, key)
+        elif self.patterns and self.chance(0.5):
+            matched = self.random.choice(self.relations)
+            (text, columns), key = self._matched(matched, near=self.chance(0.3)), None
         terms: list[Term] = []
         found: Term | None = None
         for column in columns:
@@ -327,9 +355,28 @@ class Queries:
         one = self.random.choice([term for term in left if _meet(term.kind, kind)])
         two = self.random.choice([term for term in right if term.kind == kind])
         parts = [f"{one.text} {'<=>' if self.chance(0.12) else '='} {two.text}"]
+        near = self._near(left, right) if self.intervals and self.chance(0.7) else None
+        if near is not None:
+            return f"{parts[0]} AND {near}"
         if not only_equal and self.chance(0.3):
             parts.append(self.condition([*left, *right] if self.chance(0.5) else list(right)))
         return " AND ".join(parts)
+
+    def _near(self, left: Sequence[Term], right: Sequence[Term]) -> str | None:
+        """A condition that the time of one row is in an interval around that of the other."""
+        one, two = self.pick(left, ("time",), plain=True), self.pick(right, ("time",), plain=True)
+        if one is None or two is None:
+            return None
+        if self.chance(0.5):
+            one, two = two, one
+        before, behind = (f"INTERVAL '{self.random.choice(MINUTES)}' MINUTES" for _ in range(2))
+        forms = (
+            f"{one.text} BETWEEN {two.text} - {before} AND {two.text} + {behind}",
+            f"{one.text} BETWEEN {two.text} AND {two.text} + {behind}",
+            f"{one.text} >= {two.text} - {before} AND {one.text} < {two.text} + {behind}",
+            f"{one.text} + {before} > {two.text} AND {one.text} - {behind} <= {two.text}",
+        )
+        return self.random.choice(forms)
 
     def _where(self, terms: Sequence[Term], relations: Sequence[Relation], deep: int) -> str:
         parts = [self.condition(terms) for _ in range(self.random.choices((0, 1, 2), (5, 4, 1))[0])]
@@ -710,6 +757,9 @@ class Queries:
 
     def _window(self, terms: Sequence[Term], partition: Sequence[Term]) -> Term:
         """A window function that gives equal rows equal values."""
+        ranged = self._frame(terms, partition) if self.intervals and self.chance(0.7) else None
+        if ranged is not None:
+            return ranged
         order = self.pick(terms, PLAIN) or terms[0]
         number = self.pick(terms, ("int", "long"))
         by = ", ".join(term.text for term in partition)
@@ -727,6 +777,33 @@ class Queries:
         double = self.pick(terms, ("double",)) if self.doubles else None
         if double is not None and self.chance(0.5):
             return Term(f"{self.random.choice(('sum', 'avg'))}({double.text}) OVER (PARTITION BY {by})", SUMMED)
+        return self.random.choice(forms)
+
+    def _frame(self, terms: Sequence[Term], partition: Sequence[Term]) -> Term | None:
+        """A window function over the rows in an interval of time around each row."""
+        time = self.pick(terms, ("time",), plain=True)
+        if time is None:
+            return None
+        first, last = (f"INTERVAL '{self.random.choice(MINUTES)}' MINUTES" for _ in range(2))
+        frame = self.random.choice(
+            (
+                f"{first} PRECEDING AND CURRENT ROW",
+                f"{first} PRECEDING AND CURRENT ROW",
+                f"CURRENT ROW AND {last} FOLLOWING",
+                f"{first} PRECEDING AND {last} FOLLOWING",
+            )
+        )
+        by = ", ".join(term.text for term in partition)
+        down = " DESC" if self.chance(0.2) else ""
+        over = f"OVER (PARTITION BY {by} ORDER BY {time.text}{down} RANGE BETWEEN {frame})"
+        some, number = self.pick(terms, PLAIN) or time, self.pick(terms, ("int", "long"))
+        forms = [Term(f"count(*) {over}", "long"), Term(f"count({some.text}) {over}", "long")]
+        if number is not None:
+            forms += [
+                Term(f"sum({number.text}) {over}", "long"),
+                Term(f"min({number.text}) {over}", number.kind),
+                Term(f"max({number.text}) {over}", number.kind),
+            ]
         return self.random.choice(forms)
 
     def _windowed(

@@ -18,6 +18,7 @@ from freshline.query.rules.keys import Affected, Stage
 from freshline.query.tree import Reading, view_of
 from tests.scenarios.generator.changes import Change
 from tests.scenarios.generator.definitions import WINDOWS, all_windows, translated_definition
+from tests.scenarios.generator.matches import Matching
 from tests.scenarios.generator.values import DUCKDB, Relation, declaration
 
 Row = tuple[Any, ...]
@@ -80,6 +81,21 @@ class SecondEngine:
         for row in rows:
             marks = ", ".join("?" for _ in row)
             self.connection.execute(f"INSERT INTO {name} VALUES ({marks})", list(row.values()))
+
+    def match(self, matchings: Iterable[Matching]) -> int:
+        """Make the tables of matches by definition, from the sources as they are; returns how many rows they have."""
+        count = 0
+        for matching in matchings:
+            found = self.connection.execute(f"SELECT * FROM {matching.data}")
+            names = [column[0] for column in found.description or ()]
+            rows = [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+            columns = declaration(matching.columns, DUCKDB)
+            self.connection.execute(f"CREATE OR REPLACE TEMP TABLE {matching.name} ({columns})")
+            for row in matching.rows(rows):
+                marks = ", ".join("?" for _ in row)
+                self.connection.execute(f"INSERT INTO {matching.name} VALUES ({marks})", list(row))
+                count += 1
+        return count
 
     def keep(self) -> None:
         """Keep the rows that there are as those before the changes that follow."""

@@ -172,6 +172,15 @@ def with_times(random: Random, relations: Sequence[Relation]) -> tuple[Relation,
     return tuple(found)
 
 
+def with_marks(relations: Sequence[Relation]) -> tuple[Relation, ...]:
+    """The sources, each with a key, a column of times, and one of a few numbers for conditions on rows."""
+    found = []
+    for relation in relations:
+        own = relation.columns if relation.key else (Column("id", "long"), *relation.columns)
+        found.append(Relation(relation.name, (*own, Column("mark", "int"), Column("seen", "time")), "id", "seen"))
+    return tuple(found)
+
+
 def sources(random: Random) -> tuple[Relation, ...]:
     """Two or three sources that can meet: each has an integer column of a few values, and others."""
     found = []
