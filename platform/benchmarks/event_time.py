@@ -1,29 +1,36 @@
-"""Tables over event time, beside Structured Streaming written by hand: windows, sessions, an interval join.
+"""Tables over event time, beside Structured Streaming by hand: windows, sessions, an interval join.
 
 Events of 10,000 keys arrive in batches of a day each, and one of a hundred is late, by up to a month. Both ways get the
 same batches, one after another. The stream runs all the time with RocksDB as its state store, as it would, and its
 watermark is longer than the latest row, so that it drops none and the rows can be compared. freshline needs no such
 choice, but tables with EMIT FINAL get the same one.
 
-The two ways take turns by whole runs, A B B A, each in a folder of its own: a stream that waits looks for new rows
-all the time, and would be counted into the other's work. Batches are written before the measured time for freshline,
-and in it for the stream, less what writing the same batch takes alone.
+The two ways take turns by whole runs, A B B A, each in a process and a folder of its own: so the peak of memory is that
+of one way, neither finds a warm JVM, and a stream that waits for new rows is not counted into the other's work.
+Batches are written before the measured time for freshline, and in it for the stream, less what writing the same batch
+takes alone.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass
 from itertools import count
 from pathlib import Path
 
-from measure import Comparison, Cost, cost_of, middle
+from measure import Comparison, Cost, PeakMemory, cost_of, middle
 from project import Project, refresh
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
 
 from freshline.declare.names import TableName
+from freshline.declare.project import read_settings
+from freshline.engine.spark import build_session, stop_session
 from freshline.run import Runtime
 
 KEYS = 10_000
@@ -56,6 +63,37 @@ class State:
 
     def line(self) -> str:
         return f"{self.name:<26} state: ours 0 bytes, the stream {self.theirs_bytes / 1e6:.1f} MB"
+
+
+@dataclass(frozen=True)
+class Memory:
+    """The peak of the memory of a process and all below it, in the greater of each way's runs."""
+
+    name: str
+    ours_bytes: int
+    theirs_bytes: int
+
+    @property
+    def ratio(self) -> float:
+        return self.ours_bytes / self.theirs_bytes
+
+    def line(self) -> str:
+        verdict = "met" if self.ratio <= 1.0 else "MISSED"
+        return (
+            f"{self.name:<26} peak memory: ours {self.ours_bytes / 1e6:6.0f} MB   the stream "
+            f"{self.theirs_bytes / 1e6:6.0f} MB   ratio {self.ratio:4.2f}   goal 1.00 {verdict}"
+        )
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one way's run found: a batch's cost on average, the peak of memory, and the folder of the table."""
+
+    cpu: float
+    wall: float
+    peak_bytes: int
+    table: str
+    state_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -134,8 +172,9 @@ def shapes() -> tuple[Shape, ...]:
 
 def events(spark: SparkSession, batch: int, size: int, salt: int) -> DataFrame:
     """The rows of one batch, the same at each call: a day of events, one of a hundred late by up to thirty days."""
-    draw = f"pmod(xxhash64(id, {salt}), 86400000000)"
-    late = f"IF(pmod(xxhash64(id, {salt + 1}), 100) = 0, pmod(xxhash64(id, {salt + 2}), 2592000000000), 0)"
+    # Whole milliseconds, which is as much as Spark writes into JSON.
+    draw = f"pmod(xxhash64(id, {salt}), 86400000) * 1000"
+    late = f"IF(pmod(xxhash64(id, {salt + 1}), 100) = 0, pmod(xxhash64(id, {salt + 2}), 2592000000) * 1000, 0)"
     return spark.range(batch * size, (batch + 1) * size, numPartitions=1).selectExpr(
         "id",
         f"concat('key-', pmod(xxhash64(id, {salt + 3}), {KEYS})) AS k",
@@ -145,50 +184,88 @@ def events(spark: SparkSession, batch: int, size: int, salt: int) -> DataFrame:
 
 
 def event_time(
-    spark: SparkSession, folder: Path, names: tuple[str, ...], batches: int, size: int
-) -> Iterator[Comparison | State]:
-    """Each shape in both ways, in the order A B B A of whole runs."""
-    for key, value in STREAM_CONFS.items():
-        spark.conf.set(key, value)
+    spark: SparkSession,
+    folder: Path,
+    names: tuple[str, ...],
+    batches: int,
+    size: int,
+    order: str,
+) -> Iterator[Comparison | State | Memory]:
+    """Each shape in both ways, in this order of whole runs: A is freshline."""
     known = {shape.name: shape for shape in shapes()}
     for name in names or tuple(known):
-        yield from _compare(spark, folder / name.replace(" ", "_").replace(",", ""), known[name], batches, size)
+        shape, base = known[name], folder / name.replace(" ", "_").replace(",", "")
+        runs: dict[str, list[Run]] = {}
+        for number, letter in enumerate(order):
+            runs.setdefault(letter, []).append(_run(base / str(number), letter, shape, batches, size))
+        yield from _compare(spark, shape, runs, batches, size)
 
 
-def _compare(spark: SparkSession, folder: Path, shape: Shape, batches: int, size: int) -> Iterator[Comparison | State]:
-    costs: dict[str, list[Cost]] = {"A": [], "B": []}
-    ours = theirs = state = None
-    for number, letter in enumerate("ABBA"):
-        run = folder / str(number)
-        run.mkdir(parents=True)
-        if letter == "A":
-            ours, found = _ours(spark, run, shape, batches, size)
-        else:
-            theirs, state, found = _theirs(spark, run, shape, batches, size)
-        costs[letter].append(found)
-    assert ours is not None
-    assert theirs is not None
-    assert state is not None
+def _run(folder: Path, letter: str, shape: Shape, batches: int, size: int) -> Run:
+    folder.mkdir(parents=True)
+    way = [f"--way={letter}", f"--shape={shape.name}", f"--batches={batches}", f"--size={size}"]
+    subprocess.run([sys.executable, __file__, *way, f"--folder={folder}"], check=True)
+    return Run(**json.loads((folder / "found.json").read_text()))
+
+
+def _compare(
+    spark: SparkSession, shape: Shape, runs: Mapping[str, list[Run]], batches: int, size: int
+) -> Iterator[Comparison | State | Memory]:
     for source, salt in zip(shape.sources, count(step=10)):
         every = [events(spark, batch, size, salt) for batch in range(batches)]
         rows = every[0]
         for more in every[1:]:
             rows = rows.unionAll(more)
         rows.createOrReplaceTempView(f"{source}_rows")
+    ours, theirs = runs["A"], runs["B"]
     left, right = (
-        spark.read.format("delta").load(str(path)).where(shape.compared).select(*shape.columns)
-        for path in (ours, theirs)
+        spark.read.format("delta").load(found[-1].table).where(shape.compared).select(*shape.columns)
+        for found in (ours, theirs)
     )
     if not left.limit(1).count():
         raise SystemExit(f"{shape.name}: no row to compare; more batches are needed")
     if left.exceptAll(right).limit(1).count() or right.exceptAll(left).limit(1).count():
         raise SystemExit(f"{shape.name}: the two ways gave different rows")
-    yield Comparison(shape.name, middle(costs["A"]), middle(costs["B"]), shape.goal)
-    yield State(shape.name, sum(file.stat().st_size for file in state.rglob("*") if file.is_file()))
+    costs = [middle([Cost(run.cpu, run.wall) for run in found]) for found in (ours, theirs)]
+    yield Comparison(shape.name, costs[0], costs[1], shape.goal)
+    yield Memory(shape.name, *(max(run.peak_bytes for run in found) for found in (ours, theirs)))
+    yield State(shape.name, theirs[-1].state_bytes)
 
 
-def _ours(spark: SparkSession, run: Path, shape: Shape, batches: int, size: int) -> tuple[Path, Cost]:
-    """freshline's table after all batches, and what a refresh cost on average."""
+def _write_json(rows: DataFrame, folder: Path, file: Path) -> None:
+    """The rows as one file of that name, by way of a folder."""
+    rows.write.mode("overwrite").json(str(folder))
+    (part,) = folder.glob("part-*.json")
+    part.rename(file)
+
+
+def main() -> None:
+    """One run of one way, in a process of its own."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("--way", choices=("A", "B"), required=True)
+    parser.add_argument("--shape", required=True)
+    parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--batches", type=int, required=True)
+    parser.add_argument("--size", type=int, required=True)
+    arguments = parser.parse_args()
+    run: Path = arguments.folder
+    (run / "session").mkdir()
+    (run / "session" / "pyproject.toml").write_text('[tool.freshline]\ndriver-memory = "2g"\n')
+    spark = build_session(read_settings(run / "session", {}), app_name="benchmarks")
+    for key, value in STREAM_CONFS.items():
+        spark.conf.set(key, value)
+    (shape,) = (one for one in shapes() if one.name == arguments.shape)
+    with PeakMemory() as peak:
+        way = _ours if arguments.way == "A" else _theirs
+        table, state, cost = way(spark, run, shape, arguments.batches, arguments.size)
+    stop_session(spark)
+    kept = 0 if state is None else sum(file.stat().st_size for file in state.rglob("*") if file.is_file())
+    found = Run(cost.cpu, cost.wall, peak.bytes, str(table), kept)
+    (run / "found.json").write_text(json.dumps(asdict(found)))
+
+
+def _ours(spark: SparkSession, run: Path, shape: Shape, batches: int, size: int) -> tuple[Path, None, Cost]:
+    """freshline's table after all batches, no state, and what a refresh cost on average."""
     declared = {
         source: f"CREATE SOURCE {source} ({COLUMNS}, WATERMARK FOR ts AS ts - INTERVAL '{DELAY}') "
         f"WITH ('connector' = 'files', 'format' = 'json', 'path' = '{source}', 'settle' = '0 seconds');"
@@ -208,14 +285,11 @@ def _ours(spark: SparkSession, run: Path, shape: Shape, batches: int, size: int)
         cost = cost_of(lambda: refresh(runtime, "result"))
         if batch >= WARM_UP:
             total = Cost(total.cpu + cost.cpu, total.wall + cost.wall)
-    return runtime.warehouse.path(TableName.parse("result")), _each(total, batches)
+    return runtime.warehouse.path(TableName.parse("result")), None, _each(total, batches)
 
 
 def _land(runtime: Runtime, run: Path, source: str, rows: DataFrame, batch: int) -> None:
-    part = run / "portion"
-    rows.write.mode("overwrite").json(str(part))
-    (file,) = part.glob("part-*.json")
-    file.rename(run / source / f"{batch}.json")
+    _write_json(rows, run / "portion", run / source / f"{batch}.json")
     refresh(runtime, source)
 
 
@@ -232,7 +306,8 @@ def _theirs(spark: SparkSession, run: Path, shape: Shape, batches: int, size: in
 
     def arrive(batch: int) -> None:
         for source, salt in zip(shape.sources, count(step=10)):
-            events(spark, batch, size, salt).write.format("delta").mode("append").save(str(run / source))
+            rows = events(spark, batch, size, salt)
+            rows.write.format("delta").mode("append").save(str(run / source))
         query.processAllAvailable()
 
     for batch in range(batches):
@@ -247,7 +322,7 @@ def _theirs(spark: SparkSession, run: Path, shape: Shape, batches: int, size: in
             written.append(cost)
     alone, found = middle(written), _each(total, batches)
     less = len(shape.sources)
-    return target, checkpoint, replace(found, cpu=found.cpu - less * alone.cpu, wall=found.wall - less * alone.wall)
+    return target, checkpoint, Cost(found.cpu - less * alone.cpu, found.wall - less * alone.wall)
 
 
 def _start(shape: Shape, rows: DataFrame, target: Path, checkpoint: Path) -> StreamingQuery:
@@ -273,3 +348,7 @@ def _start(shape: Shape, rows: DataFrame, target: Path, checkpoint: Path) -> Str
 def _each(total: Cost, batches: int) -> Cost:
     measured = batches - WARM_UP
     return Cost(total.cpu / measured, total.wall / measured)
+
+
+if __name__ == "__main__":
+    main()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -31,6 +32,40 @@ def tree_cpu_seconds(root: psutil.Process | None = None) -> float:
     return total
 
 
+class PeakMemory:
+    """The greatest memory of this process and all below it while the block runs, looked at twice a second.
+
+    Pages that several processes share are counted once.
+    """
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> PeakMemory:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._ended.wait(0.5):
+            self.bytes = max(self.bytes, _tree_memory())
+
+
+def _tree_memory() -> int:
+    root, total = psutil.Process(), 0
+    for process in (root, *root.children(recursive=True)):
+        try:
+            total += process.memory_full_info().pss
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+    return total
+
+
 def cost_of(work: Callable[[], object]) -> Cost:
     """Run the work once."""
     cpu, wall = tree_cpu_seconds(), time.perf_counter()
@@ -45,12 +80,13 @@ def middle(costs: Sequence[Cost]) -> Cost:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Medians of freshline's cost and of the hand-written one, and their ratio in CPU-seconds."""
+    """Medians of freshline's cost and of that `beside` it, and their ratio in CPU-seconds."""
 
     name: str
     ours: Cost
     theirs: Cost
     goal: float
+    beside: str = "by hand"
 
     @property
     def ratio(self) -> float:
@@ -60,7 +96,7 @@ class Comparison:
         verdict = "met" if self.ratio <= self.goal else "MISSED"
         return (
             f"{self.name:<26} ours {self.ours.cpu:6.2f} CPU-s {self.ours.wall:6.2f} s   "
-            f"by hand {self.theirs.cpu:6.2f} CPU-s {self.theirs.wall:6.2f} s   "
+            f"{self.beside} {self.theirs.cpu:6.2f} CPU-s {self.theirs.wall:6.2f} s   "
             f"ratio {self.ratio:4.2f}   goal {self.goal:.2f} {verdict}"
         )
 

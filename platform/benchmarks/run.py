@@ -16,11 +16,14 @@ from pathlib import Path
 
 from ageing import ageing, savepoint
 from evaluation import evaluate, load
-from event_time import State, event_time
+from event_time import Memory, State, event_time
 from event_time_growth import Late, late_row
+from graphs import Rounds, graph_components, graph_ranks
 from joins import Kept, delta_join, lookup_join
 from kafka import kafka_ingest, union_read
 from measure import Comparison, Cost, compare, cost_of, middle
+from passing_time import temporal_filter
+from patterns import Rate, long_key, matcher
 from project import Project, refresh, same
 from pyspark.sql import DataFrame, SparkSession
 from tpch import SHARES, Share, tpch
@@ -317,7 +320,7 @@ def evaluation(spark: SparkSession, folder: Path) -> str:
     return "\n".join(found.line() for found in [*evaluate(folder), load(folder)])
 
 
-Figure = Comparison | Share | Kept | State | Late | str
+Figure = Comparison | Share | Kept | State | Memory | Late | Rate | Rounds | str
 BENCHMARKS: dict[str, Callable[[SparkSession, Path], Figure | Iterator[Figure]]] = {
     "plan": plan,
     "evaluation": evaluation,
@@ -333,6 +336,11 @@ BENCHMARKS: dict[str, Callable[[SparkSession, Path], Figure | Iterator[Figure]]]
     "union_read": union_read,
     "ageing": ageing,
     "savepoint": savepoint,
+    "matcher": matcher,
+    "long_key": long_key,
+    "temporal_filter": temporal_filter,
+    "graph_components": graph_components,
+    "graph_ranks": graph_ranks,
 }
 # These grow with a scale that is given on the command line.
 SCALED = ("tpch", "event_time", "late_row")
@@ -345,6 +353,7 @@ def main() -> int:
     parser.add_argument("--shapes", nargs="*", default=[], help="of tpch, event_time and late_row: only these")
     parser.add_argument("--batches", type=int, default=100, help="of event_time: how many; default %(default)s")
     parser.add_argument("--size", type=int, default=10_000, help="of event_time: rows a batch; default %(default)s")
+    parser.add_argument("--order", default="ABBA", help="of event_time: of its runs; default %(default)s")
     parser.add_argument("--millions", nargs="*", type=float, default=(1, 30), help="of late_row: rows of history")
     parser.add_argument("--shares", nargs="*", type=float, default=SHARES, help="of tpch: of its rows that change")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
@@ -353,14 +362,17 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="freshline-benchmark-") as folder:
         base = Path(folder)
         (base / "session").mkdir()
-        (base / "session" / "pyproject.toml").write_text('[tool.freshline]\ndriver-memory = "6g"\n')
+        # Files are counted by what Spark keeps of its queries, and a refresh has tens of them.
+        kept = 'spark-confs = {"spark.sql.ui.retainedExecutions" = "1000"}'
+        (base / "session" / "pyproject.toml").write_text(f'[tool.freshline]\ndriver-memory = "6g"\n{kept}\n')
         spark = build_session(read_settings(base / "session", {}), app_name="benchmarks")
         for name in arguments.names or [*BENCHMARKS, *SCALED]:
             found: Figure | Iterator[Figure]
             if name == "tpch":
                 found = tpch(spark, base / name, arguments.scale, shapes=arguments.shapes, shares=arguments.shares)
             elif name == "event_time":
-                found = event_time(spark, base / name, tuple(arguments.shapes), arguments.batches, arguments.size)
+                shapes, batches, size = tuple(arguments.shapes), arguments.batches, arguments.size
+                found = event_time(spark, base / name, shapes, batches, size, arguments.order)
             elif name == "late_row":
                 found = late_row(spark, base / name, tuple(arguments.millions), tuple(arguments.shapes))
             else:

@@ -1,0 +1,68 @@
+"""Rows leave tables with temporal filters as a minute passes, beside computing the tables again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+
+from event_time_growth import append
+from measure import Comparison, Cost, cost_of, middle
+from project import Project, refresh, same_by_hash
+from pyspark.sql import SparkSession
+
+from freshline.commit.delta_log import newest_version
+from freshline.declare.names import TableName
+
+ROWS = 10_000_000
+LEAVE = 1_000
+FILES = 100
+ROUNDS, WARM_UP = 5, 1
+FULL_ROUNDS = 1
+START = datetime(2026, 1, 1, tzinfo=UTC)
+# The oldest row leaves at the first minute.
+KEEP = timedelta(minutes=ROWS // LEAVE)
+WHERE = f"WHERE ts > now() - INTERVAL '{ROWS // LEAVE}' MINUTES"
+TABLES = {
+    "rows": f"(PRIMARY KEY (id)) FRESHNESS = INTERVAL '1' MINUTE AS SELECT id, k, ts, v FROM event {WHERE}",
+    "counts": f"FRESHNESS = INTERVAL '1' MINUTE AS SELECT k, count(*) AS n, sum(v) AS s FROM event {WHERE} GROUP BY k",
+}
+
+
+def temporal_filter(spark: SparkSession, folder: Path) -> Iterator[Comparison]:
+    """Ten million rows, of which a thousand leave in a minute in which nothing arrives."""
+    source = folder / "event"
+    step = timedelta(minutes=1) / LEAVE / timedelta(microseconds=1)
+    # One file after another in the order of time.
+    rows = spark.range(0, ROWS, numPartitions=FILES).selectExpr(
+        "id",
+        "concat('key-', pmod(xxhash64(id), 10000)) AS k",
+        f"timestamp_micros(unix_micros(TIMESTAMP'2026-01-01 00:00:00Z') + CAST(id * {step:g} AS BIGINT)) AS ts",
+        "id % 1000 AS v",
+    )
+    append(rows, source)
+    declared = {
+        "event": "CREATE SOURCE event (id BIGINT, k STRING, ts TIMESTAMP, v BIGINT, PRIMARY KEY (id)) "
+        f"WITH ('connector' = 'delta', 'path' = '{source}');",
+        **{name: f"CREATE MATERIALIZED TABLE {name} {text};" for name, text in TABLES.items()},
+    }
+    runtime = Project(folder / "project", declared).open(spark)
+    costs: dict[tuple[str, str], list[Cost]] = {}
+    for number in range(WARM_UP + ROUNDS):
+        now = START + KEEP + number * timedelta(minutes=1)
+        runtime.clock = lambda now=now: now  # type: ignore[misc]
+        for name in TABLES:
+            cost = cost_of(partial(refresh, runtime, name))
+            if number >= WARM_UP:
+                costs.setdefault((name, "passes"), []).append(cost)
+    for name in TABLES:
+        path = runtime.warehouse.path(TableName.parse(name))
+        version = newest_version(path)
+        for _ in range(FULL_ROUNDS):
+            costs.setdefault((name, "full"), []).append(cost_of(partial(refresh, runtime, name, strategy="full")))
+        table = spark.read.format("delta")
+        same_by_hash(table.load(str(path)), table.option("versionAsOf", version).load(str(path)))
+        yield Comparison(
+            f"a minute passes, {name}", middle(costs[name, "passes"]), middle(costs[name, "full"]), 0.05, beside="full"
+        )
