@@ -55,6 +55,7 @@ BODIES = {
     "exiting": "sys.exit(4)",
     "generating": "return (spark.range(n) for n in iter(int, 1))",
     "copying": "os.fork()",
+    "counting": "os.fork() or spark.range(7).count(); spark.range(7).count()",
     "straying": "threading.Thread(target=lambda: [time.sleep(0.01) for _ in iter(int, 1)], daemon=True).start()",
 }
 
@@ -154,8 +155,11 @@ def test_a_function_that_ends_its_process_or_returns_something_else_fails_by_its
     assert bench.call("good") == [0, 1, 2]
 
 
-def test_an_answer_of_a_copy_of_the_process_is_nobodys(bench):
-    assert bench.call("copying") == bench.call("good") == [0, 1, 2]
+# gRPC's own handling of forks made one of fifty calls wait for ever, and a copy must not use its parent's connection.
+@pytest.mark.parametrize("name", ["copying", "counting"])
+def test_a_copy_of_the_process_neither_answers_nor_takes_the_answers_of_its_parent(bench, name):
+    for _ in range(3):
+        assert bench.call(name) == bench.call("good") == [0, 1, 2]
 
 
 def test_a_thread_that_a_function_leaves_behind_meets_no_other_function(bench):

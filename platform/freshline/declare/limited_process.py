@@ -230,11 +230,15 @@ class Channel:
         self.answer({"ready": True})
 
     def answer(self, answer: Mapping[str, Any]) -> None:
-        """Send an answer. A copy of the process, which its code made and let come here, has nothing to say and ends."""
-        if os.getpid() != self._own:
-            os._exit(0)
+        """Send an answer; a copy of the process ends instead."""
+        self.end_copy()
         self._answers.write(json.dumps(answer) + "\n")
         self._answers.flush()
+
+    def end_copy(self) -> None:
+        """End a copy of the process, which its code made and let come here: it has nothing to say."""
+        if os.getpid() != self._own:
+            os._exit(0)
 
 
 def _end_with_asker() -> None:

@@ -198,6 +198,9 @@ class PythonTables:
                 "SPARK_CONNECT_AUTHENTICATE_TOKEN": self._token,
                 # So that pyspark.sql.functions makes columns for Connect.
                 "SPARK_CONNECT_MODE_ENABLED": "1",
+                # What gRPC does around a fork waits for its own threads, in one of fifty forks for ever. A copy is kept
+                # away from the connection by the worker itself.
+                "GRPC_ENABLE_FORK_SUPPORT": "0",
             },
             printed=self._log.write,
         )
