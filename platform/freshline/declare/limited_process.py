@@ -24,6 +24,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -41,6 +42,7 @@ LIFE = "FRESHLINE_LIMITED_PROCESS_LIFE"
 START_SECONDS = 120.0
 _LOOK_SECONDS = 0.1
 _TREE_SECONDS = 0.5
+_KILL_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -161,18 +163,33 @@ class LimitedProcess:
         _kill_group(self._process.pid)
         self._process.kill()
         self._process.wait()
-        for process in psutil.process_iter():
-            try:
-                if process.environ().get(MARK) == self._mark:
+        # Until none is found: one may have forked while it was looked for, and a killed one is there for a moment more.
+        begun = time.monotonic()
+        while left := self._left():
+            for process in left:
+                with suppress(psutil.NoSuchProcess):
                     process.kill()
-            except (psutil.Error, OSError):
-                continue  # gone, or somebody else's
+            if time.monotonic() - begun > _KILL_SECONDS:
+                LOG.warning("process %d left %d processes that do not end", self.pid, len(left))
+                break
+            psutil.wait_procs(left, timeout=_LOOK_SECONDS)
         self._closed()
         assert self._process.stdin is not None
         try:
             self._process.stdin.close()
         except OSError as error:
             LOG.debug("the input of process %d was closed: %s", self.pid, error)
+
+    def _left(self) -> list[psutil.Process]:
+        """The processes that this one started, wherever they went; zombies do not count."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                if process.environ().get(MARK) == self._mark:
+                    found.append(process)
+            except (psutil.Error, OSError):
+                continue  # gone, or somebody else's
+        return found
 
     def _require_memory(self, most: int) -> None:
         if time.monotonic() - self._inspected_at < _TREE_SECONDS:

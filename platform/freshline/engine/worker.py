@@ -259,9 +259,10 @@ def leave_connections_to_parent() -> None:
     """
     null = os.open(os.devnull, os.O_RDWR)
     folder = Path("/proc/self/fd") if Path("/proc/self/fd").exists() else Path("/dev/fd")
-    for name in os.listdir(folder):
-        if int(name) != null and _is_shared_connection(int(name), folder / name):
-            os.dup2(null, int(name), inheritable=False)
+    for link in list(folder.iterdir()):
+        descriptor = int(link.name)
+        if descriptor != null and _is_shared_connection(descriptor, link):
+            os.dup2(null, descriptor, inheritable=False)
     os.close(null)
 
 
@@ -270,7 +271,7 @@ def _is_shared_connection(descriptor: int, link: Path) -> bool:
         if stat.S_ISSOCK(os.fstat(descriptor).st_mode):
             with socket.socket(fileno=os.dup(descriptor)) as one:
                 return one.family in (socket.AF_INET, socket.AF_INET6)
-        return link.is_symlink() and str(os.readlink(link)) in ("anon_inode:[eventfd]", "anon_inode:[eventpoll]")
+        return link.is_symlink() and str(link.readlink()) in ("anon_inode:[eventfd]", "anon_inode:[eventpoll]")
     except OSError:
         return False  # the one that listed the folder
 
