@@ -5,10 +5,28 @@ from __future__ import annotations
 import statistics
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import psutil
+
+# Of the names of threads that Linux shows, cut to 15 characters, by how they begin.
+_THREADS = {
+    "C1 CompilerThre": "compiler of the JVM",
+    "C2 CompilerThre": "compiler of the JVM",
+    "Sweeper thread": "compiler of the JVM",
+    "G1 ": "garbage collection",
+    "GC Thread": "garbage collection",
+    "Executor task": "tasks of Spark",
+    "Thread-": "planning and commits",
+    "stream executio": "planning and commits",
+    "Python runner": "tasks of Spark",
+}
+_OTHERS = "other threads of the JVM"
+_SECONDS_PER_TICK = 0.01
 
 
 @dataclass(frozen=True)
@@ -71,6 +89,60 @@ def cost_of(work: Callable[[], object]) -> Cost:
     cpu, wall = tree_cpu_seconds(), time.perf_counter()
     work()
     return Cost(tree_cpu_seconds() - cpu, time.perf_counter() - wall)
+
+
+class Profile:
+    """CPU-seconds of measured work by what the threads do, summed up, and what the JVM's memory was at most.
+
+    Threads that end within the work are not seen, so the parts may add up to a little less than the cost.
+    """
+
+    def __init__(self, jvm: Any) -> None:
+        """`jvm` is the gateway of a session."""
+        self._jvm = jvm
+        self._pid = int(jvm.java.lang.ProcessHandle.current().pid())
+        self.seconds: defaultdict[str, float] = defaultdict(float)
+
+    def cost_of(self, work: Callable[[], object]) -> Cost:
+        before, python = self._threads(), self._python()
+        cost = cost_of(work)
+        for thread, seconds in self._threads().items():
+            spent = seconds - before.get(thread, 0.0)
+            self.seconds[next((part for name, part in _THREADS.items() if thread[1].startswith(name)), _OTHERS)] += (
+                spent
+            )
+        self.seconds["Python"] += self._python() - python
+        return cost
+
+    def memory(self) -> Mapping[str, int]:
+        """Bytes: of the heap what was committed at the end and what a collection left, and what is not heap."""
+        beans = self._jvm.java.lang.management.ManagementFactory
+        heap = beans.getMemoryMXBean().getHeapMemoryUsage()
+        live = 0
+        for pool in beans.getMemoryPoolMXBeans():
+            after = pool.getCollectionUsage()
+            live += 0 if after is None else after.getUsed()
+        return {
+            "heap taken from the system": heap.getCommitted(),
+            "left by the last collection": live,
+            "not heap": beans.getMemoryMXBean().getNonHeapMemoryUsage().getCommitted(),
+        }
+
+    def _threads(self) -> dict[tuple[str, str], float]:
+        found = {}
+        for task in Path(f"/proc/{self._pid}/task").iterdir():
+            try:
+                line = (task / "stat").read_text()
+            except OSError:
+                continue  # it has just ended
+            times = line[line.rindex(")") + 2 :].split()[11:13]
+            name = line[line.index("(") + 1 : line.rindex(")")]
+            found[task.name, name] = sum(map(int, times)) * _SECONDS_PER_TICK
+        return found
+
+    def _python(self) -> float:
+        times = psutil.Process(self._pid).cpu_times()
+        return tree_cpu_seconds() - times.user - times.system
 
 
 def middle(costs: Sequence[Cost]) -> Cost:

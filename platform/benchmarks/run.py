@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ageing import ageing, savepoint
 from evaluation import evaluate, load
-from event_time import Memory, State, event_time
+from event_time import Memory, State, Why, event_time
 from event_time_growth import Late, late_row
 from graphs import Rounds, graph_components, graph_ranks
 from joins import Kept, delta_join, lookup_join
@@ -320,7 +320,7 @@ def evaluation(spark: SparkSession, folder: Path) -> str:
     return "\n".join(found.line() for found in [*evaluate(folder), load(folder)])
 
 
-Figure = Comparison | Share | Kept | State | Memory | Late | Rate | Rounds | str
+Figure = Comparison | Share | Kept | State | Memory | Why | Late | Rate | Rounds | str
 BENCHMARKS: dict[str, Callable[[SparkSession, Path], Figure | Iterator[Figure]]] = {
     "plan": plan,
     "evaluation": evaluation,
@@ -353,7 +353,7 @@ def main() -> int:
     parser.add_argument("--shapes", nargs="*", default=[], help="of tpch, event_time and late_row: only these")
     parser.add_argument("--batches", type=int, default=100, help="of event_time: how many; default %(default)s")
     parser.add_argument("--size", type=int, default=10_000, help="of event_time: rows a batch; default %(default)s")
-    parser.add_argument("--order", default="ABBA", help="of event_time: of its runs; default %(default)s")
+    parser.add_argument("--order", default="ABBA", help="of event_time: its runs, F is Flink; default %(default)s")
     parser.add_argument("--millions", nargs="*", type=float, default=(1, 30), help="of late_row: rows of history")
     parser.add_argument("--shares", nargs="*", type=float, default=SHARES, help="of tpch: of its rows that change")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
