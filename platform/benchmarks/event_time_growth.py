@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 DAYS = 30
 ROUNDS = 10
 WARM_UP = 3
+# As many for each million rows, so that a key has as many rows in a longer history.
 KEYS = 10_000
 GOAL = 1.5
 FIRST_DAY = "TIMESTAMP'2026-01-01 00:00:00'"
@@ -68,9 +69,10 @@ def late_row(spark: SparkSession, folder: Path, millions: tuple[float, ...], nam
     for million in millions:
         base = folder / f"{million:g}"
         base.mkdir(parents=True)
-        rows = round(million * 1_000_000) // DAYS
+        rows, keys = round(million * 1_000_000) // DAYS, max(1, round(million * KEYS))
         for day in range(DAYS):
-            append(_events(spark, day * rows, rows, f"{day} * 86400000000 + id % 86400 * 1000000"), base / "event")
+            at = f"{day} * 86400000000 + id % 86400 * 1000000"
+            append(_events(spark, day * rows, rows, at, keys), base / "event")
         declared = {
             "event": f"CREATE SOURCE event ({COLUMNS}, PRIMARY KEY (id)) "
             f"WITH ('connector' = 'delta', 'path' = '{base / 'event'}');"
@@ -86,7 +88,7 @@ def late_row(spark: SparkSession, folder: Path, millions: tuple[float, ...], nam
         for number in range(2 * (ROUNDS + WARM_UP)):
             late = bool(number % 2)
             at = f"{3_600_000_000 if late else DAYS * 86_400_000_000} + {number} * 1000000"
-            append(_events(spark, 10**9 + number, 1, at), base / "event")
+            append(_events(spark, 10**9 + number, 1, at, keys), base / "event")
             for name in chosen:
                 before = _last_execution(spark)
                 cost = cost_of(partial(refresh, runtime, name.replace(" ", "_"), strategy="keys"))
@@ -103,10 +105,10 @@ def late_row(spark: SparkSession, folder: Path, millions: tuple[float, ...], nam
             )
 
 
-def _events(spark: SparkSession, first: int, count: int, micros: str) -> DataFrame:
+def _events(spark: SparkSession, first: int, count: int, micros: str, keys: int) -> DataFrame:
     return spark.range(first, first + count, numPartitions=1).selectExpr(
         "id",
-        f"concat('key-', pmod(xxhash64(id), {KEYS})) AS k",
+        f"concat('key-', pmod(xxhash64(id), {keys})) AS k",
         f"timestamp_micros(unix_micros({FIRST_DAY}) + {micros}) AS ts",
         "id % 1000 AS v",
     )

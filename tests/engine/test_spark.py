@@ -14,6 +14,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from pyarrow import parquet
 from pyspark.errors import ArithmeticException
 from pyspark.sql import functions
 
@@ -206,6 +207,19 @@ def test_the_session_reads_and_writes_delta_and_merges(spark, tmp_path):
     )
 
     assert sorted(map(tuple, spark.sql(f"SELECT id, n FROM {table}").collect())) == [(0, 1), (1, 1), (2, 2), (3, 1)]
+
+
+def test_times_have_statistics_in_files_and_no_file_has_too_many_rows_to_be_written_again(spark, tmp_path):
+    rows = spark.range(0, 1_000_001, 1, 1).selectExpr("timestamp_seconds(id * 60) AS ts")
+
+    rows.write.format("delta").save(str(tmp_path / "times"))
+
+    files = [parquet.ParquetFile(file).metadata for file in (tmp_path / "times").glob("*.parquet")]
+    assert sorted(file.num_rows for file in files) == [1, 1_000_000]
+    for file in files:
+        found = file.row_group(0).column(0)
+        assert found.physical_type == "INT64"
+        assert found.statistics.has_min_max
 
 
 def test_no_line_of_freshline_is_looked_for_and_those_of_clients_are(spark):

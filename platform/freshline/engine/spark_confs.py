@@ -10,6 +10,7 @@ from freshline.declare.secret import REFERENCE, resolve_reference
 from freshline.declare.settings import Settings
 from freshline.engine.session_folders import SessionFolders
 from freshline.errors import SettingsError
+from freshline.plan.maintenance import FULL_FILE_BYTES
 
 
 def resolve_confs(settings: Settings, environ: Mapping[str, str]) -> dict[str, str]:
@@ -67,6 +68,14 @@ def session_confs(
         "spark.databricks.delta.commit.idempotencyCheck.enabled": "true",
         # Rows pass through the driver with their dates: the older classes lack ten days of October 1582.
         "spark.sql.datetime.java8API.enabled": "true",
+        # Spark's default, INT96, has no statistics in Parquet, so scans could not skip the pages of other times.
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+        # Whoever changes a row writes its file again. Without a limit a full refresh of ten million rows on two cores
+        # makes two files, and each later change of a thousand rows costs half of that again.
+        "spark.sql.files.maxRecordsPerFile": "1000000",
+        # So compaction makes no larger ones, whoever does it.
+        "spark.databricks.delta.optimize.maxFileSize": str(FULL_FILE_BYTES),
+        "spark.databricks.delta.optimize.minFileSize": str(FULL_FILE_BYTES),
         # A LIMIT looks at one partition first, then at more, each time by a job. Small results come with one.
         "spark.sql.limit.initialNumPartitions": "16",
         # Our sources are deterministic, they are pinned versions; materializing them would cost a third of a MERGE.
