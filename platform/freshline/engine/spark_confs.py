@@ -98,6 +98,9 @@ def session_confs(
         # that touch many rows turn it on for themselves (`refresh.execution`), for what it does about skew.
         confs["spark.sql.shuffle.partitions"] = str(max(2, os.cpu_count() or 2))
         confs["spark.sql.adaptive.enabled"] = "false"
+        # From 32 files on Spark lists them by a job of its own, which costs an engine on one machine a CPU-second each
+        # time (`refresh.small_tables`).
+        confs["spark.sql.sources.parallelPartitionDiscovery.threshold"] = "1000"
     if settings.spark_confs.get("spark.ui.enabled", "false") == "false":
         confs.update(_UNSEEN)
     if connect_port is not None:
