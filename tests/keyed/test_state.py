@@ -5,6 +5,9 @@ from __future__ import annotations
 import copy
 import pickle
 import random
+import subprocess
+import sys
+import tracemalloc
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -271,9 +274,9 @@ class Both(Slotted):
 
 
 def test_an_instance_comes_back_with_slots_attributes_and_what_is_one_object_in_it() -> None:
-    data, _ = told(Both, {"n": 2}, {"n": 3})
+    data, shared = told(Both, {"n": 2}, {"n": 3})
     assert data is not None
-    kept = read(data)
+    kept = read(data, shared)
     assert kept is not None
     found = instance_of(Both, kept)
     assert (found.hidden(), found.count, Both.count) == ([1, 2, 3], 2, 0)
@@ -301,9 +304,9 @@ def test_plain_values_are_kept_as_they_are(value: Any) -> None:
             own = copy.deepcopy(row.value)
             self.held = [own, own]
 
-    data, _ = told(Holds, {"value": value})
+    data, shared = told(Holds, {"value": value})
     assert data is not None
-    kept = read(data)
+    kept = read(data, shared)
     assert kept is not None
     held = instance_of(Holds, kept).held
     assert type(held[0]) is type(value)
@@ -403,7 +406,7 @@ class Runs:
 
 @pytest.mark.parametrize("data", [b"", b"\x80", pickle.dumps(5), pickle.dumps((0, 1)), pickle.dumps(Runs())])
 def test_bytes_that_are_no_state_are_not_read_and_run_nothing(data: bytes, capsys: pytest.CaptureFixture[str]) -> None:
-    assert read(data) is None
+    assert read(data, Shared(Recorder)) is None
     assert capsys.readouterr().out == ""
 
 
@@ -422,3 +425,284 @@ def test_a_watermark_that_goes_back_has_keys_replayed() -> None:
     world.refresh([("a", START + 10 * MINUTE, 2, None)], [], START)
     world.check()
     assert world.replayed == 1
+
+
+# -- times of the local clock, which come twice in autumn
+
+BERLIN = ZoneInfo("Europe/Berlin")
+# 02:00 of the summer; an hour later it is 02:00 again.
+AUTUMN = datetime(2026, 10, 25, tzinfo=UTC)
+
+
+class Local:
+    """Sets timers in local time, and says in which hour they run."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def row(self, row: Any, out: Out) -> None:
+        self._said(out, f"row {row.n}")
+        if row.set is not None:
+            out.timer((row.at + row.set * MINUTE).astimezone(BERLIN))
+
+    def timer(self, at: datetime, out: Out) -> None:
+        assert at.tzinfo is BERLIN
+        self._said(out, f"timer {at.astimezone(UTC):%H:%M} {at:%H:%M}")
+
+    def _said(self, out: Out, call: str) -> None:
+        self.calls.append(call)
+        out.emit(", ".join(self.calls))
+
+
+def minutes(number: int) -> datetime:
+    return AUTUMN + number * MINUTE
+
+
+def test_timers_run_by_their_instant_when_clocks_go_back() -> None:
+    world = World(Local)
+    world.refresh([("a", minutes(0), 1, 75), ("a", minutes(0), 2, 50), ("a", minutes(0), 3, 5)], [], minutes(600))
+    assert max(world.out["a"], key=len) == (
+        "row 1, row 2, row 3, timer 00:05 02:05, timer 00:50 02:50, timer 01:15 02:15"
+    )
+
+
+def test_going_on_equals_a_replay_when_clocks_go_back() -> None:
+    world = World(Local)
+    world.refresh([("a", minutes(0), 1, 30), ("a", minutes(40), 2, 30)], [], minutes(20))
+    world.check()
+    world.refresh([("a", minutes(60), 3, 600)], [], minutes(35))
+    world.check()
+    assert world.out["a"]["row 1, timer 00:30 02:30, row 2, row 3"] == 1
+
+
+def test_the_last_timer_that_ran_is_by_its_instant_when_clocks_go_back() -> None:
+    world = World(Local)
+    world.refresh([("a", minutes(0), 1, 50), ("a", minutes(0), 2, 75)], [], minutes(80))
+    world.refresh([("a", minutes(70), 3, None)], [], minutes(80))
+    world.check()
+    assert world.replayed == 1
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_generated_refreshes_when_clocks_go_back(seed: int) -> None:
+    chance = random.Random(seed)
+    world, now, until = World(Local), -30, -60
+    for number in range(12):
+        now += chance.choice((0, 5, 15))
+        until = max(until, now + chance.choice((-70, -20, 0, 20, 70)))
+        world.refresh([("a", minutes(now), number, chance.choice((-70, 0, 5, 30, 60, 75)))], [], minutes(until))
+        world.check()
+
+
+def test_timers_at_the_ends_of_time_wait_or_run() -> None:
+    class Ends:
+        def row(self, row: Any, out: Out) -> None:
+            zone = timezone(timedelta(hours=-row.n))
+            out.timer(datetime.max.replace(tzinfo=zone))
+            out.timer(datetime.min.replace(tzinfo=timezone(timedelta(hours=row.n))))
+
+        def timer(self, at: datetime, out: Out) -> None:
+            out.emit(f"{at.year}")
+
+    replay = Replay(Ends, SAID, {"k": "a"}, AUTUMN, has_timer=True, file=__file__)
+    replay.row(Row({"n": 5}), AUTUMN)
+    assert replay.end() == datetime.max.replace(tzinfo=UTC)
+    assert [row[0] for row in replay.out.rows] == ["1"]
+
+
+# -- which objects are meant, of values that cannot change
+
+
+def gone_on(make: Any, first: Sequence[dict[str, Any]], then: Sequence[dict[str, Any]]) -> tuple[list[Any], bool]:
+    """What is put out for rows, of which the later ones go on from the state, and whether there was one.
+
+    What goes on is in another process, where the class is a copy.
+    """
+    data, _ = told(make, *first)
+    there = pickle.loads(cloudpickle.dumps(make))
+    kept = None if data is None else read(data, Shared(there))
+    replay = Replay(
+        there if kept is None else lambda: instance_of(there, kept), SAID, {"k": "a"}, None, has_timer=False, file=""
+    )
+    for row in then if kept is not None else [*first, *then]:
+        replay.row(Row(row), None)
+    return [row[0] for row in replay.out.rows][-len(then) :], kept is not None
+
+
+SAID = Target("", (("said", checker(pa.string())),), frozenset())
+
+
+@pytest.mark.parametrize(
+    ("given", "expression"),
+    [
+        ("MISSING = '<missing>'", "MISSING"),
+        ("MISSING = 'missing'", "MISSING"),
+        ("MISSING = b'<missing>'", "MISSING"),
+        ("MISSING = float('nan')", "MISSING"),
+        ("MISSING = float('-1.5')", "MISSING"),
+        ("MISSING = 10**9", "MISSING"),
+        ("MISSING = ('<missing>', 1)", "MISSING"),
+        ("MISSING = (1, (2, 3))", "MISSING[1]"),
+        ("MISSING = frozenset(['a'])", "MISSING"),
+        ("from datetime import datetime; MISSING = datetime(1970, 1, 1)", "MISSING"),
+        ("from datetime import datetime", "datetime.min"),
+        ("import datetime", "datetime.datetime.max"),
+        ("from decimal import Decimal; MISSING = Decimal('1.50')", "MISSING"),
+        ("import math", "math.nan"),
+        ("import math", "math.inf"),
+        ("", "__import__('math').nan"),
+        ("", "self.NONE"),
+        ("", "Told.NONE"),
+        ("", "self.default()"),
+        ("", "'<constant>'"),
+        ("A = '<a>'; B = '-<a>'[1:]", "B"),
+        ("A = '<a>'; B = '-<a>'[1:]", "A"),
+    ],
+)
+def test_a_constant_comes_back_as_the_very_object(given: str, expression: str) -> None:
+    text = f"""
+        {given}
+
+        class Told:
+            NONE = "<none>"
+
+            def __init__(self):
+                self.v = self.w = None
+
+            def row(self, row, out):
+                out.emit(f"{{self.v is self.found()}} {{self.w == [self.found()]}}")
+                self.v, self.w = self.found(), [self.found()]
+
+            def default(self, value="<default>"):
+                return value
+
+            def found(self):
+                return {expression}
+
+            def others(self):
+                return {", ".join(name for name in ("A", "B") if f"{name} =" in given) or None}
+        """
+    assert gone_on(declared(text), [{}], [{}]) == (["True True"], True)
+
+
+def test_an_equal_value_does_not_come_back_as_the_constant() -> None:
+    text = """
+        MISSING = "<missing>"
+        NUMBER = 10**9
+
+        class Told:
+            v = w = None
+
+            def row(self, row, out):
+                out.emit(f"{self.v is MISSING} {self.w is NUMBER} {self.v == MISSING} {self.w == NUMBER}")
+                self.v, self.w = row.text, row.number
+        """
+    row = {"text": "".join(["<miss", "ing>"]), "number": int("1000000000")}
+    assert gone_on(declared(text), [row], [row]) == (["False False True True"], True)
+
+
+@pytest.mark.parametrize("value", ["float('nan')", "float('1.5')", "int('1000')", "'-'.join('ab')", "(row.n, 1)"])
+def test_a_value_that_is_there_twice_is_one_object(value: str) -> None:
+    text = f"""
+        class Told:
+            def __init__(self):
+                self.seen, self.last, self.other = [], None, None
+
+            def row(self, row, out):
+                last = self.seen[-1] if self.seen else None
+                out.emit(f"{{self.last in self.seen}} {{self.last is last}} {{self.other is last}}")
+                self.last, self.other = {value}, {value}
+                self.seen.append(self.last)
+        """
+    assert gone_on(declared(text), [{"n": 500}] * 3, [{"n": 500}]) == (["True True False"], True)
+
+
+def test_what_python_shares_needs_no_name() -> None:
+    text = """
+        class Told:
+            def row(self, row, out):
+                self.v = [row.n, 7, "", "a", b"", b"a", (), None, True]
+        """
+    data, shared = told(declared(text), {"n": 7})
+    assert data is not None
+    assert not any(value in ("", "a", b"", b"a", (), 7) for value in shared.objects.values())
+
+
+def test_a_state_of_another_class_is_not_read() -> None:
+    text = """
+        class Told:
+            def row(self, row, out):
+                self.v = "<constant>"
+        """
+    data, shared = told(declared(text), {})
+    assert data is not None
+    assert read(data, shared) is not None
+    assert read(data, Shared(declared(text.replace("<constant>", "<other>")))) is None
+
+
+def test_constants_have_the_same_names_in_another_process() -> None:
+    text = """
+        import math
+        from datetime import datetime
+
+        MISSING, TABLE = "<missing>", {"a": ("b", 1.5)}
+
+        class Base:
+            kinds = ("x", "y")
+
+        class Told(Base):
+            def row(self, row, out, at=datetime.min):
+                self.v = [MISSING, TABLE["a"], self.kinds, at, math.nan, "idle"]
+        """
+    data, _ = told(declared(text), {})
+    assert data is not None
+    written = cloudpickle.dumps(declared(text))
+    program = (
+        "import sys, pickle; from freshline.keyed.state import Shared, instance_of, read\n"
+        "make, data = pickle.load(sys.stdin.buffer)\n"
+        "make = pickle.loads(make); kept = read(data, Shared(make))\n"
+        "print(instance_of(make, kept).v)"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", program], input=pickle.dumps((written, data)), capture_output=True, check=True
+    )
+    assert found.stdout.decode().startswith("['<missing>', ('b', 1.5), ('x', 'y'), datetime.datetime(1, 1, 1")
+
+
+@pytest.mark.parametrize("held", ["row, vars(row)", "vars(row), row"])
+def test_the_dictionary_of_a_row_beside_the_row_has_its_key_replayed(held: str) -> None:
+    text = f"""
+        class Told:
+            def row(self, row, out):
+                self.held = {held}
+        """
+    assert told(declared(text), {"n": 1})[0] is None
+    assert told(declared(text.replace("vars(row)", "dict(vars(row))")), {"n": 1})[0] is not None
+
+
+# -- how much is kept
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: bytearray(2**25), lambda: bytes(2**25), lambda: "a" * 2**25,
+        lambda: "é" * 2**24, lambda: [0] * 2**20, lambda: 1 << 2**28, lambda: Decimal("1" * 2**22),
+        lambda: Counter(range(2**17)), lambda: [bytearray(2**15), bytearray(2**25)],
+        lambda: [[bytearray(2**15)] for _ in range(500)],
+    ],
+)  # fmt: skip
+def test_a_large_state_takes_no_memory_to_be_found_large(make: Callable[[], Any]) -> None:
+    class Holds:
+        def row(self, row: Any, out: Out) -> None:
+            self.held = row.value
+
+    shared = Shared(Holds)
+    replay = Replay(Holds, SAID, {"k": "a"}, None, has_timer=False, file=__file__)
+    replay.row(Row({"value": make()}), None)
+    tracemalloc.start()
+    try:
+        assert keep(replay, ("a",), (1,), shared) is None
+        assert tracemalloc.get_traced_memory()[1] < 2**21
+    finally:
+        tracemalloc.stop()

@@ -195,7 +195,7 @@ class _Partition:
         process, earlier = self.process, self._earlier
         if earlier is None:
             return self._beginning() if process.knows_all else None
-        kept = None if earlier.state is None else read(earlier.state)
+        kept = None if earlier.state is None or self._shared is None else read(earlier.state, self._shared)
         if kept is None or tuple(map(comparable, kept.key)) != self._known:
             return None
         if kept.until is not None and (self._until is None or self._until < kept.until):

@@ -4,6 +4,9 @@ A replay is a function of the rows and of the watermark. A timer runs behind the
 later times, once the watermark has come to it. Timers of one time run in the order in which they were set, each as
 often as it was set. A timer in the past is the next thing that runs. Timers that the watermark has not come to wait,
 and the least of them says when the key has to be replayed although none of its rows changed.
+
+The time of a timer is its instant: Python compares two times of one time zone by what the clock shows, which shows an
+hour twice in autumn. The class is given the time as it set it.
 """
 
 from __future__ import annotations
@@ -11,13 +14,15 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from heapq import heappop, heappush
 from typing import Any, NoReturn
 
 from freshline.keyed.values import Checker, UnfitValueError, comparable
 
 MOST_SHOWN = 300
+# The time in UTC by which it is ordered, its number, and the time as it was set.
+Timer = tuple[datetime, int, datetime]
 
 
 class ProcessError(Exception):
@@ -71,9 +76,7 @@ class Target:
 class Out:
     """What `row` and `timer` are given beside their first argument."""
 
-    def __init__(
-        self, target: Target, key: tuple[Any, ...], timers: list[tuple[datetime, int]] | None, number: int = 0
-    ) -> None:
+    def __init__(self, target: Target, key: tuple[Any, ...], timers: list[Timer] | None, number: int = 0) -> None:
         """`number` is that of the next timer."""
         self._target = target
         self._key = key
@@ -104,7 +107,7 @@ class Out:
                 f"sets a timer at {shortened(at)}, which is no time with a time zone. A timer is a time of events, "
                 "such as `row.at + timedelta(minutes=10)`"
             )
-        heappush(self._timers, (at, self.number))
+        heappush(self._timers, (_instant(at), self.number, at))
         self.number += 1
 
     def _unfit(self, said: str) -> UnfitValueError:
@@ -143,6 +146,20 @@ class Out:
         return (*values, *(named[name] for name in rest))
 
 
+def _instant(at: datetime) -> datetime:
+    """The time in UTC, where UTC has it, or else the first or last one.
+
+    >>> from zoneinfo import ZoneInfo
+    >>> twice = datetime(2026, 10, 25, 2, 30, tzinfo=ZoneInfo("Europe/Berlin"))
+    >>> twice == twice.replace(fold=1), str(_instant(twice)), str(_instant(twice.replace(fold=1)))
+    (True, '2026-10-25 00:30:00+00:00', '2026-10-25 01:30:00+00:00')
+    """
+    try:
+        return at.astimezone(UTC)
+    except OverflowError:
+        return datetime.min.replace(tzinfo=UTC) if at.year == 1 else datetime.max.replace(tzinfo=UTC)
+
+
 def _names(columns: Iterable[tuple[str, Checker]]) -> str:
     return ", ".join(name for name, _ in columns)
 
@@ -151,10 +168,10 @@ def _names(columns: Iterable[tuple[str, Checker]]) -> str:
 class Progress:
     """How far a replay has come: the timers that wait, and the number of the next one.
 
-    `last` is the time of the last row. `ran` is the latest time of those timers that ran behind the last row.
+    `last` is the time of the last row. `ran` is the latest time of those timers that ran behind the last row, in UTC.
     """
 
-    timers: list[tuple[datetime, int]] | None
+    timers: list[Timer] | None
     number: int
     last: datetime | None
     ran: datetime | None
@@ -218,7 +235,7 @@ class Replay:
             raise self._failed("row", row, self.out.unfit)
 
     def end(self) -> datetime | None:
-        """The timers behind the last row; the time of the first one that waits, None for none."""
+        """The timers behind the last row; the time in UTC of the first one that waits, None for none."""
         if self._timers:
             self._run_timers(None)
         return self._timers[0][0] if self._timers else None
@@ -231,8 +248,8 @@ class Replay:
     def _run_timers(self, before: datetime | None) -> None:
         timers, until = self._timers, self.until
         while timers and until is not None and timers[0][0] <= until and (before is None or timers[0][0] < before):
-            at, _ = heappop(timers)
-            self._ran = at if self._ran is None else max(self._ran, at)
+            instant, _, at = heappop(timers)
+            self._ran = instant if self._ran is None else max(self._ran, instant)
             try:
                 self.instance.timer(at, self.out)
             except PASSED_ON:

@@ -8,10 +8,11 @@ of the receipt too: the difference of the two is that of the table.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial, reduce
+from typing import TypeVar
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -60,14 +61,20 @@ ADDED = "_freshline_added"
 MANY = 4
 FEW_ENTRIES = 10_000
 
+Found = TypeVar("Found")
+
 
 def refresh_keys_of_process(attempt: Attempt, step: KeysOfProcess) -> Work:
     """The write of how the rows of affected keys change."""
     process = _Process.of(attempt, step)
     rows_in = attempt.changes[step.input].rows
     kept = read_kept(attempt, process.schema)
-    if kept is not None and not process.changed and not _has_due(process, kept):
-        return attempt.nothing(rows_in)
+    if kept is not None and not process.changed:
+        due = _has_due(process, kept)
+        if due is False:
+            return attempt.nothing(rows_in)
+        if due is None:
+            kept = None
     went_on = None if kept is None else _go_on(process, kept)
     kept = kept if went_on is not None else None
     keys = keys_of(_to_replay(process, went_on).distinct())
@@ -161,9 +168,26 @@ class _Process:
         return "false" if until is None else f"{TIMER} <= {sql_literal(until)}"
 
 
-def _has_due(process: _Process, kept: Kept) -> bool:
-    """Whether a timer may be due; older entries of a key are looked at too."""
-    return bool(process.attempt.spec.has_timers and kept.entries(process.attempt.spark).where(process.due).take(1))
+def _has_due(process: _Process, kept: Kept) -> bool | None:
+    """Whether a timer may be due; older entries of a key are looked at too. None where what is kept is damaged."""
+    attempt = process.attempt
+    if not attempt.spec.has_timers:
+        return False
+    return _unless_damaged(attempt, kept, lambda: bool(kept.entries(attempt.spark).where(process.due).take(1)))
+
+
+def _unless_damaged(attempt: Attempt, kept: Kept, read: Callable[[], Found]) -> Found | None:
+    """What is read with the help of entries; None where these turned out to be damaged.
+
+    Their files are looked at again only after an error, because a refresh takes them for whole while size and time of
+    change are the same.
+    """
+    try:
+        return read()
+    except (PySparkException, Py4JError):
+        if is_still_whole(attempt, kept):
+            raise
+        return None
 
 
 def _go_on(process: _Process, kept: Kept) -> DataFrame | None:
@@ -181,7 +205,8 @@ def _go_on(process: _Process, kept: Kept) -> DataFrame | None:
         came = F.when(F.col(SIGN) > 0, CAME).otherwise(GONE).alias(FROM)
         signed = read_net_signed(attempt.spark, process.pinned, changes)
         parts.append(signed.select(*columns, came, F.lit(None).cast("int").alias(LAYER), *nothing))
-    try:
+
+    def made() -> DataFrame:
         entries = _entries(process, kept, changes.rows)
         keys = {name.lower() for name in entries.columns}
         others = [
@@ -190,14 +215,13 @@ def _go_on(process: _Process, kept: Kept) -> DataFrame | None:
             else F.lit(None).cast(field.dataType).alias(field.name)
             for field in process.schema.fields
         ]
-        parts.append(entries.select(*others, F.lit(ENTRY).alias(FROM), LAYER, TIMER, STATE))
-        fed = reduce(DataFrame.unionAll, parts)
+        fed = reduce(
+            DataFrame.unionAll, [*parts, entries.select(*others, F.lit(ENTRY).alias(FROM), LAYER, TIMER, STATE)]
+        )
         function = replace(process.function, spec=spec)
         return materialize_once(function.made({step.input: fed}), expected=changes.rows)[0]
-    except (PySparkException, Py4JError):
-        if is_still_whole(attempt, kept):
-            raise
-        return None
+
+    return _unless_damaged(attempt, kept, made)
 
 
 def _entries(process: _Process, kept: Kept, rows: int) -> DataFrame:
