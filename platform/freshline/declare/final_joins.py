@@ -13,7 +13,14 @@ from itertools import pairwise
 
 from freshline.declare.closing import ARRIVED, FINAL_TIME, TimedRows, came_in_time, from_time, is_closed, is_new
 from freshline.declare.query import WindowTime
-from freshline.declare.select_reader import Select, SelectReader, Source, quoted
+from freshline.declare.select_reader import (
+    Select,
+    SelectReader,
+    Source,
+    is_star_in_call,
+    is_star_in_list,
+    quoted,
+)
 from freshline.declare.window_functions import WINDOWED, LoweredQuery
 
 
@@ -48,6 +55,7 @@ class JoinedRows:
     def lower(self) -> LoweredQuery:
         read, select = self.read, self.select
         kind, sources, on = self._parts()
+        self._check_calls()
         columns, least, greatest = self._interval(on, [source.alias for source in sources])
         first, second = (
             Side(source, column, f"freshline_new_{number}")
@@ -97,6 +105,18 @@ class JoinedRows:
             raise read.refuse(select.first, "QUALIFY beside JOIN")
         return kind, sources, (on + 1, select.from_end)
 
+    def _check_calls(self) -> None:
+        """That no `*` is a part of a value, which would have our columns too."""
+        read, depth = self.read, 0
+        for index in range(self.select.first + 1, self.select.last):
+            depth += (read.word(index) == "(") - (read.word(index) == ")")
+            if depth and is_star_in_call(read.tokens, index):
+                begin = index
+                while read.word(begin - 1) == ".":
+                    begin -= 2
+                instead = "Name the columns in place of it, or leave EMIT FINAL out"
+                raise read.refuse(begin, f"{read.written(begin, index + 1)} inside a call", instead)
+
     def _interval(self, on: tuple[int, int], aliases: Sequence[str]) -> tuple[tuple[str, str], int, int]:
         """The time columns of both tables, and how far they may be from each other in microseconds."""
         bounds: dict[tuple[str, str], list[list[int]]] = {}
@@ -121,21 +141,20 @@ class JoinedRows:
         self, first: int, last: int, *, nested: bool = False
     ) -> Iterator[tuple[tuple[int, int], str, tuple[int, int]]]:
         """The comparisons that all partners have met, each with its two sides."""
-        read, depth, between = self.read, 0, False
+        read, between = self.read, False
         parts, begin = [], first
         while self._is_inside(first, last):
             first, last = first + 1, last - 1
             begin = first
-        for index in range(first, last):
+        for index in read.outside(first, last):
             word = read.word(index)
-            depth += (word in ("(", "CASE")) - (word in (")", "END"))
-            if depth == 0 and word == "OR":
+            if word == "OR":
                 if nested:
                     return
                 raise read.refuse(index, "JOIN with OR in ON")
-            if depth == 0 and word == "BETWEEN":
+            if word == "BETWEEN":
                 between = True
-            elif depth == 0 and word == "AND":
+            elif word == "AND":
                 if not between:
                     parts.append((begin, index))
                     begin = index + 1
@@ -203,12 +222,21 @@ class JoinedRows:
     def _hidden(self, first: Side, second: Side) -> Iterator[tuple[int, int, str]]:
         """What keeps our columns out of `*`."""
         read, select = self.read, self.select
+        aliases = [side.source.alias.lower() for side in (first, second)]
         for begin, end in read.items(select.first + 1, select.from_):
             star = next(read.top(("*",), begin, end), None)
-            if star is None or (star != begin and read.word(star - 1) != "."):
+            if star is None or not is_star_in_list(read.tokens, star):
                 continue
-            alias = quoted(read.tokens[begin].value).lower() if star > begin else ""
-            hidden = ", ".join(side.new for side in (first, second) if not alias or side.source.alias.lower() == alias)
+            named = star
+            while read.word(named - 1) == ".":
+                named -= 2
+            of = [quoted(read.tokens[index].value).lower() for index in range(named, star, 2)]
+            # Behind an alias there is a field of a STRUCT; a table without one may be named with its namespace.
+            table = of[-1:] if of and of[0] not in aliases else of
+            sides = [side for side, alias in zip((first, second), aliases, strict=True) if not of or table == [alias]]
+            if not sides:
+                continue
+            hidden = ", ".join(side.new for side in sides)
             excepting = read.word(star + 1) == "EXCEPT"
             place = read.tokens[star + 2 if excepting else star].end
             yield place, place, f"{hidden}, " if excepting else f" EXCEPT ({hidden})"
@@ -266,7 +294,7 @@ class AsOfRows:
         line = read.text.line(read.tokens[joins[0]].start)
         text = read.timed(select, source, column, self.lateness, before=0)
         times = (WindowTime("FOR SYSTEM_TIME AS OF", source.table, column, line),)
-        timed = TimedRows("time", read.shown(select, column, source.alias))
+        timed = TimedRows("time", read.shown(select, column, source.alias, joined=True))
         return LoweredQuery(text, times, " UNION ALL ".join(late), timed=timed)
 
     def _versions(self, join: int, end: int, source: Source) -> tuple[Source, str]:

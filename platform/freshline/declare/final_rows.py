@@ -106,7 +106,7 @@ class _OverRows:
             text,
             tuple(frame.time(source.table, column) for frame in places),
             self._late(time),
-            timed=TimedRows("time", read.shown(select, column), behind=behind),
+            timed=TimedRows("time", read.shown(select, column, source.alias), behind=behind),
         )
 
     def _late(self, time: str) -> str:
@@ -172,8 +172,8 @@ class _OverRows:
         return last - first == 1 and self.read.word(first).isdigit()
 
     def _columns(self, first: int, last: int) -> tuple[str, ...]:
-        """The plain columns among the items of a list."""
-        found = (self.read.column(*item) for item in self.read.items(first, last))
+        """The columns of the source among the items of a list."""
+        found = (self.read.column(*item, self.source.alias) for item in self.read.items(first, last))
         return tuple(each for each in found if each is not None)
 
     def _order(self, first: int, last: int, shown: str) -> tuple[str, ...]:
@@ -182,7 +182,7 @@ class _OverRows:
         found: list[str] = []
         for number, (begin, end) in enumerate(read.items(first, last)):
             name_end = next((each for each in range(begin, end) if read.word(each) in ("ASC", "DESC", "NULLS")), end)
-            column = read.column(begin, name_end)
+            column = read.column(begin, name_end, self.source.alias)
             if number == 0 and (column is None or read.word(name_end) == "DESC"):
                 raise read.refuse(begin, f"{shown} by no ascending column, but {read.written(begin, end)}")
             if column is not None:

@@ -21,7 +21,7 @@ from freshline.declare.closing import (
 )
 from freshline.declare.names import TableName
 from freshline.declare.rules import declaration_error
-from freshline.declare.tokens import Kind
+from freshline.declare.tokens import Kind, Token
 from freshline.declare.window_functions import WINDOWED, read_interval
 from freshline.errors import DeclarationError
 
@@ -30,6 +30,11 @@ _CLAUSES = (
     "WHERE",
     *("GROUP", "HAVING", "QUALIFY", "WINDOW", "ORDER", "SORT", "CLUSTER", "DISTRIBUTE", "LIMIT", "OFFSET"),
     *("UNION", "INTERSECT", "EXCEPT", "MINUS", "LATERAL", "PIVOT", "UNPIVOT", "TABLESAMPLE"),
+)
+# Behind them a value begins, so no clause does, and no CASE ends there. No column has such a name without backquotes.
+_BEFORE_OPERAND = frozenset(
+    "( [ , . = == <=> < <= > >= <> != + - * / % || & | ^ ~ ! -> => FROM WHERE ON QUALIFY HAVING AND OR NOT BETWEEN "
+    "LIKE RLIKE ILIKE CASE WHEN THEN ELSE".split()
 )
 _INSTEAD = "Declare a FINAL table for what lies below it, and read that, or leave EMIT FINAL out"
 
@@ -63,6 +68,10 @@ class Select:
 
 class SelectReader(CallReader):
     """Where the parts of SELECTs stand."""
+
+    def _word(self, index: int) -> str:
+        """The word of a token; empty also for one behind a dot, which is the name of a column or table."""
+        return _keyword(self.tokens, index) if index < len(self.tokens) else ""
 
     def windows(self) -> Iterator[int]:
         """Where OVER stands behind a call."""
@@ -99,7 +108,7 @@ class SelectReader(CallReader):
             distinct = self._word(index - 1) == "DISTINCT" and self._word(index - 2) in ("IS", "NOT")
             if word == "FROM" and not from_ and not distinct:
                 from_ = index
-            elif from_ and word in _CLAUSES:
+            elif from_ and word in _CLAUSES and not expects_operand(self.tokens, index):
                 found.append((word, index))
         if not from_:
             raise self.refuse(first, "a SELECT without FROM")
@@ -142,6 +151,17 @@ class SelectReader(CallReader):
             if depth == 0 and self._word(index) in words:
                 yield index
 
+    def outside(self, first: int, last: int) -> Iterator[int]:
+        """The tokens outside of parentheses and of CASE .. END."""
+        depth = cases = 0
+        for index in range(first, last):
+            depth += (self._word(index) == "(") - (self._word(index) == ")")
+            cases += case_step(self.tokens, index, cases)
+            if depth == 0 and cases == 0:
+                yield index
+        if cases:
+            raise self.refuse(first, "CASE without its END")
+
     def items(self, first: int, last: int) -> Iterator[tuple[int, int]]:
         return self._items(first, last)
 
@@ -167,9 +187,14 @@ class SelectReader(CallReader):
             last += 2
         return self.written(source.first, last)
 
-    def column(self, first: int, last: int) -> str | None:
-        """The name of a column that stands alone, in front of it an alias or nothing; None for anything else."""
+    def column(self, first: int, last: int, alias: str = "") -> str | None:
+        """The name of a column that stands alone, in front of it an alias or nothing; None for anything else.
+
+        With `alias`, only that may be in front of it: what is behind another name may be a field of a STRUCT.
+        """
         if last - first not in (1, 3) or (last - first == 3 and self._word(first + 1) != "."):
+            return None
+        if alias and last - first == 3 and not self._is_named(first, alias):
             return None
         token = self.tokens[last - 1]
         is_name = token.kind is Kind.NAME or (token.kind is Kind.WORD and not token.raw[0].isdigit())
@@ -220,22 +245,28 @@ class SelectReader(CallReader):
             ]
         )
 
-    def shown(self, select: Select, column: str, alias: str = "") -> tuple[str, ...]:
+    def shown(self, select: Select, column: str, alias: str, *, joined: bool = False) -> tuple[str, ...]:
         """The columns of the result that have a column of the source, where a SELECT is the outermost.
 
-        With `alias`, only as a column of that.
+        Where the source is `joined`, only those that are written with its alias.
         """
         if select.first != 0:
             return ()
         found = []
-        for first, last in self._items(select.first + 1, select.from_):
+        for begin, last in self._items(select.first + 1, select.from_):
+            first = begin + (self._word(begin) == "ALL" and last - begin > 1)
             end = last - 2 if self._word(last - 2) == "AS" else last
-            named = not alias or (end - first == 3 and quoted(self.tokens[first].value).lower() == alias.lower())
-            if self._word(last - 1) == "*" and not alias:
-                found.append(column.lower())
-            elif named and (self.column(first, end) or "").lower() == column.lower():
+            of_alias = end - first == 3 and self._word(first + 1) == "." and self._is_named(first, alias)
+            if not of_alias and (joined or end - first != 1):
+                continue
+            if self._word(end - 1) == "*":
+                found += [] if joined else [column.lower()]
+            elif (self.column(first, end, alias) or "").lower() == column.lower():
                 found.append(self.tokens[last - 1].value.lower())
         return tuple(dict.fromkeys(found))
+
+    def _is_named(self, index: int, alias: str) -> bool:
+        return quoted(self.tokens[index].value).lower() == alias.lower()
 
     def late_values(
         self, alias: str, time: str, named: str, others: Sequence[str], lateness: int, *, hidden: str
@@ -249,12 +280,12 @@ class SelectReader(CallReader):
             f"WHERE {is_late}"
         )
 
-    def refuse(self, index: int, what: str) -> DeclarationError:
+    def refuse(self, index: int, what: str, instead: str = _INSTEAD) -> DeclarationError:
         shown = " ".join(what.split())
         shown = shown if len(shown) <= 80 else f"{shown[:77]}.."
         return declaration_error(
             "FINAL_INPUT",
-            f"EMIT FINAL writes each window once, or each row of a log table, and this query has {shown}. {_INSTEAD}.",
+            f"EMIT FINAL writes each window once, or each row of a log table, and this query has {shown}. {instead}.",
             self.text.at(self.tokens[min(index, len(self.tokens) - 1)].start),
         )
 
@@ -264,6 +295,46 @@ class SelectReader(CallReader):
         for _, (start, end, instead) in sorted(enumerate(edits), key=lambda each: (each[1][0], each[0]), reverse=True):
             text = text[:start] + instead + text[end:]
         return text
+
+
+def expects_operand(tokens: Sequence[Token], index: int) -> bool:
+    """Whether a token is a part of an expression because of that before it, also where it is the word of a clause."""
+    return _keyword(tokens, index - 1) in _BEFORE_OPERAND
+
+
+def case_step(tokens: Sequence[Token], index: int, cases: int) -> int:
+    """By how much a token changes the number of CASE that are open, which is `cases`."""
+    word = _keyword(tokens, index)
+    if word == "END" and cases and not expects_operand(tokens, index):
+        return -1
+    return 1 if word == "CASE" else 0
+
+
+def is_star_in_call(tokens: Sequence[Token], index: int) -> bool:
+    """Whether `*` among the arguments of a call stands for columns: it has no operand before it, or none behind it.
+
+    Not for that of `(SELECT * ..)`, nor that of `count(*)`, which counts rows.
+    """
+    words = [tokens[place].word if 0 <= place < len(tokens) else "" for place in range(index - 2, index + 3)]
+    before, behind = words[1], words[3]
+    if words[2] != "*" or (words[:2] == ["COUNT", "("] and behind == ")"):
+        return False
+    excepting = before in ("DISTINCT", "ALL") and words[3:] == ["EXCEPT", "("]
+    return excepting or before in (".", "(", ",", "[") or (behind in (")", ",", "]") and before != "SELECT")
+
+
+def _keyword(tokens: Sequence[Token], index: int) -> str:
+    """The word of a token; empty for one behind a dot, which is the name of a column or table, and before the first."""
+    if index < 0 or (index and tokens[index - 1].word == "." and tokens[index].word != "*"):
+        return ""
+    return tokens[index].word
+
+
+def is_star_in_list(tokens: Sequence[Token], index: int) -> bool:
+    """Whether a token outside of calls is a `*` that stands for columns, and is no product."""
+    before = tokens[index - 1].word if index else ""
+    begins = before in (".", "SELECT", "DISTINCT", "ALL", ",") or before.startswith("/*+")
+    return tokens[index].word == "*" and begins
 
 
 def quoted(name: str) -> str:

@@ -14,6 +14,7 @@ from sqlglot import exp
 from freshline.declare.as_of_joins import AsOfJoin
 from freshline.declare.query import LookupJoin, Reference, Span
 from freshline.declare.rules import nearest
+from freshline.declare.select_reader import case_step, is_star_in_call, is_star_in_list
 from freshline.declare.tokens import Kind, Text, Token
 
 # Tells of a mistake: its rule, a sentence, and where in the text it stands.
@@ -135,8 +136,18 @@ class SystemTimeJoins:
         joins: list[AsOfJoin] = []
         for reference, join in self._joins_of(tables, met, "o.ts"):
             found = self._as_of_join(join, reference, by_end[reference.span.start], number=len(joins) + 1)
-            if found is not None:
-                joins.append(found)
+            if found is None:
+                continue
+            # Each leaves out its own column behind the star, and a star has one EXCEPT.
+            left_out = {place for each in joins for place, excepting in each.stars if not excepting}
+            if any(place in left_out for place, _ in found.stars):
+                self._fail(
+                    "LOOKUP",
+                    f"* stands for the columns of {reference.alias} and of another as-of join. Write alias.* for each "
+                    "of them.",
+                    reference.span.start,
+                )
+            joins.append(found)
         return tuple(sorted(joins, key=lambda found: found.start))
 
     def _as_of_join(self, join: exp.Join, reference: Reference, time: AsOfTime, *, number: int) -> AsOfJoin | None:
@@ -147,7 +158,8 @@ class SystemTimeJoins:
         if any(join.args["on"].find_all(exp.NullSafeEQ)):
             self._fail("LOOKUP", f"a row meets versions of {reference.name} by =. Write that instead of <=>.", start)
             return None
-        stars = self._stars(reference)
+        select = join.parent
+        stars = self._stars(reference, select)
         condition = self._condition(join.args["on"], reference)
         if stars is None or not condition:
             self._fail(
@@ -157,7 +169,6 @@ class SystemTimeJoins:
                 start,
             )
             return None
-        select = join.parent
         others = [] if select is None else [select.args.get("from_"), *(select.args.get("joins") or ())]
         known = {other.this.alias_or_name.lower() for other in others if other is not None and other is not join}
         if time.time[0].lower() not in known:
@@ -180,33 +191,72 @@ class SystemTimeJoins:
             line=self.text.line(time.span.start),
         )
 
-    def _stars(self, reference: Reference) -> list[tuple[int, bool]] | None:
+    def _stars(self, reference: Reference, select: exp.Expr | None) -> list[tuple[int, bool]] | None:
         """Where `*` and `alias.*` of the SELECT end that a table is read in; None where it is read in parentheses.
 
-        One that leaves out columns ends behind the parenthesis of its EXCEPT.
+        One that leaves out columns ends behind the parenthesis of its EXCEPT. Those among the arguments of calls are a
+        part of a value, which shall not have our column either. Where one cannot leave it out, that goes to `fail`.
         """
+        words = [token.word for token in self.tokens]
         place = next(index for index, token in enumerate(self.tokens) if token.start == reference.span.start)
         depth, begin = 0, place
-        while begin >= 0 and (depth or self.tokens[begin].word != "SELECT"):
-            depth += (self.tokens[begin].word == ")") - (self.tokens[begin].word == "(")
+        while begin >= 0 and (depth or words[begin] != "SELECT"):
+            depth += (words[begin] == ")") - (words[begin] == "(")
             if depth < 0:
                 return None
             begin -= 1
         found: list[tuple[int, bool]] = []
-        for index in range(begin + 1, place):
-            depth += (self.tokens[index].word == "(") - (self.tokens[index].word == ")")
-            if depth or self.tokens[index].word != "*" or not self._stands_for(index, reference.alias):
+        # For each parenthesis that is open, whether a query is in it.
+        opened: list[bool] = []
+        for index in range(begin + 1, len(words)):
+            if words[index] == "(":
+                opened.append(any(opened) or words[index + 1 : index + 2] in (["SELECT"], ["WITH"]))
+            elif words[index] == ")" and opened:
+                opened.pop()
+            elif words[index] == ")" or (not opened and index > place and self._is_behind_select(index)):
+                break
+            is_star = is_star_in_call(self.tokens, index) if opened else is_star_in_list(self.tokens, index)
+            if not is_star or not self._stands_for(index, reference):
                 continue
-            excepting = [token.word for token in self.tokens[index + 1 : index + 3]] == ["EXCEPT", "("]
+            if any(opened) and (words[index - 1] != "." or _is_known_inside(self.tokens[index - 2], select)):
+                continue
+            if any(opened) or (words[index + 1 : index + 2] == [")"] and self._is_counted(index)):
+                self._refuse_star(index, reference)
+                continue
+            excepting = words[index + 1 : index + 3] == ["EXCEPT", "("]
             found.append((self.tokens[index + 2 if excepting else index].end, excepting))
         return found
 
-    def _stands_for(self, index: int, alias: str) -> bool:
-        """Whether a `*` stands for columns, and for those of the alias too."""
-        before = self.tokens[index - 1]
-        if before.word != ".":
-            return before.word in ("SELECT", "DISTINCT", "ALL", ",")
-        return self.tokens[index - 2].value.lower() == alias.lower() and self.tokens[index - 3].word != "."
+    def _refuse_star(self, index: int, reference: Reference) -> None:
+        alias = self.tokens[index - 2].raw
+        self._fail(
+            "LOOKUP",
+            f"{alias}.* stands in count(..), or in a query in parentheses, and would have the column by which "
+            f"{reference.name} is joined. Name the columns of {alias} there.",
+            self.tokens[index - 2].start,
+        )
+
+    def _is_counted(self, index: int) -> bool:
+        """Whether `alias.*` is all that a call of count has, which is no expression to Spark."""
+        begin = index
+        while self.tokens[begin - 1].word == ".":
+            begin -= 2
+        return [token.word for token in self.tokens[begin - 2 : begin]] == ["COUNT", "("]
+
+    def _is_behind_select(self, index: int) -> bool:
+        """Whether a SELECT ends before a token outside of parentheses."""
+        word, before = self.tokens[index].word, self.tokens[index - 1].word
+        return word in ("UNION", "INTERSECT", "MINUS", "EXCEPT", ";") and before not in (".", "*")
+
+    def _stands_for(self, index: int, reference: Reference) -> bool:
+        """Whether a `*` that stands for columns has those of a table too."""
+        if self.tokens[index - 1].word != ".":
+            return True
+        names = [self.tokens[index - 2].value.lower()]
+        while self.tokens[index - 2 * len(names) - 1].word == ".":
+            names.insert(0, self.tokens[index - 2 * len(names) - 2].value.lower())
+        with_namespace = [] if reference.has_alias else str(reference.name).lower().split(".")
+        return names in ([reference.alias.lower()], with_namespace)
 
     def _written_equalities(self, condition: exp.Expr, reference: Reference) -> list[tuple[str, str]] | None:
         """The two sides of each equality as they were written; None where tokens and tree disagree."""
@@ -241,6 +291,26 @@ def offset_of(node: exp.Expr) -> int:
     """Where a node stands: its first identifier with a place, else the beginning of the query."""
     starts = [int(i.meta["start"]) for i in node.find_all(exp.Identifier) if "start" in i.meta]
     return min(starts, default=0)
+
+
+def _is_known_inside(named: Token, select: exp.Expr | None) -> bool:
+    """Whether the table before `.*` is one of a query inside of a SELECT, and not of that itself."""
+    for star in () if select is None else select.find_all(exp.Column):
+        table = star.args.get("table")
+        if not isinstance(star.this, exp.Star) or table is None or table.meta.get("start") != named.start:
+            continue
+        inside = star.find_ancestor(exp.Select)
+        while inside is not None and inside is not select:
+            sources = [
+                inside.args.get("from_"),
+                *(inside.args.get("joins") or ()),
+                *(inside.args.get("laterals") or ()),
+            ]
+            names = [source.alias_or_name or source.this.alias_or_name for source in sources if source is not None]
+            if table.name.lower() in [name.lower() for name in names]:
+                return True
+            inside = inside.find_ancestor(exp.Select)
+    return False
 
 
 def is_name(token: Token) -> bool:
@@ -287,10 +357,12 @@ def _without_parentheses(tokens: Sequence[Token]) -> Sequence[Token]:
 def _split(tokens: Sequence[Token], words: tuple[str, ...]) -> list[Sequence[Token]]:
     """Cut at the words that stand outside of parentheses and CASE .. END."""
     parts: list[Sequence[Token]] = []
-    depth, begin = 0, 0
+    depth, cases, begin = 0, 0, 0
     for index, token in enumerate(tokens):
-        depth += (token.word in ("(", "CASE")) - (token.word in (")", "END"))
-        if depth == 0 and token.word in words:
+        depth += (token.word == "(") - (token.word == ")")
+        cases += case_step(tokens, index, cases)
+        is_name = index > 0 and tokens[index - 1].word == "."
+        if depth == 0 and cases == 0 and token.word in words and not is_name:
             parts.append(tokens[begin:index])
             begin = index + 1
     parts.append(tokens[begin:])

@@ -203,12 +203,19 @@ class _Checker:
             across = across or next(_own(select, exp.Window), None)
             if across is not None:
                 raise self._refuse(across.sql(dialect="spark"), across)
+            star = next((star for star in _own(select, exp.Star) if not _is_item(star, select)), None)
+            if star is not None:
+                shown = star.parent if isinstance(star.parent, exp.Column) else star
+                instead = "Name the columns in place of it, or leave EMIT FINAL out."
+                raise self._refuse(f"{shown.sql(dialect='spark')} inside a call", shown, instead)
             item = next((item for item in select.expressions if item.alias_or_name.lower() == column), None)
+            item = item or _star_of_struct(select, table, column)
             read = column
             if item is not None:
-                if not isinstance(item.unalias(), exp.Column):
+                named = item.unalias()
+                if not isinstance(named, exp.Column) or not _is_of(named, table):
                     raise self._refuse(f"windows by {item.sql(dialect='spark')}, which is no column of a table", item)
-                read = item.unalias().name.lower()
+                read = named.name.lower()
             self.times.append((names[table.parts[0].meta["start"]], read, self._at(table)))
 
     def _check_rows(self, node: exp.Expr) -> None:
@@ -266,12 +273,12 @@ class _Checker:
         if found is not None:
             raise self._refuse(found, node)
 
-    def _refuse(self, what: str, node: exp.Expr) -> DeclarationError:
+    def _refuse(self, what: str, node: exp.Expr, instead: str = _INSTEAD) -> DeclarationError:
         shown = " ".join(what.split())
         shown = shown if len(shown) <= 80 else f"{shown[:77]}.."
         return declaration_error(
             "FINAL_INPUT",
-            f"EMIT FINAL writes each window once, or each row of a log table, and this query has {shown}. {_INSTEAD}",
+            f"EMIT FINAL writes each window once, or each row of a log table, and this query has {shown}. {instead}",
             self._at(node),
         )
 
@@ -298,3 +305,31 @@ def _own(select: exp.Select, *kinds: type[exp.Expr]) -> Iterator[exp.Expr]:
     )
     for part in parts:
         yield from part.find_all(*kinds)
+
+
+def _is_item(star: exp.Expr, select: exp.Select) -> bool:
+    """Whether a `*` is an item of the select list, and not a part of a value."""
+    item = star.parent if isinstance(star.parent, exp.Column) else star
+    return item.parent is select
+
+
+def _is_of(column: exp.Column, table: exp.Table) -> bool:
+    """Whether a column is one of a table, and no field of a STRUCT: nothing but the table is named before it."""
+    qualifier = [part.name.lower() for part in column.parts[:-1]]
+    written = [] if table.alias else [part.name.lower() for part in table.parts]
+    return not qualifier or qualifier in ([table.alias_or_name.lower()], written)
+
+
+def _star_of_struct(select: exp.Select, table: exp.Table, column: str) -> exp.Expr | None:
+    """The `*` of a STRUCT by which a SELECT may have a column of that name; None where it has that of the table."""
+    found = None
+    for item in select.expressions:
+        star = item.this if isinstance(item, exp.Column) else item
+        if not isinstance(star, exp.Star):
+            continue
+        left_out = [each.name.lower() for each in star.args.get("except_") or ()]
+        if isinstance(item, exp.Column) and not _is_of(item, table):
+            found = found or item
+        elif column not in left_out:
+            return None
+    return found
