@@ -43,6 +43,13 @@ UNDERSTOOD = {
     f"SELECT w.k, w.window_start, n.name FROM {SESSION} AS w JOIN name AS n ON n.k = w.k": sessions(complete=False),
     "SELECT `a b`, window_start FROM SESSION((SELECT x AS `a b`, at AS ts FROM ev WHERE x > 1) PARTITION BY `a b`, "
     "DESCRIPTOR(ts), INTERVAL '10' MINUTES)": replace(sessions(columns="x", time="at"), key_columns=("a b",)),
+    # A row whose array is empty has none, so its session may have none.
+    f"SELECT k, window_start, window_end, explode(arr) AS x FROM {SESSION}": sessions(
+        last="window_end", complete=False
+    ),
+    f"SELECT k, window_start, inline(arr) FROM (SELECT k, window_start, arr FROM {SESSION}) AS q": sessions(
+        complete=False
+    ),
     # All rows are of one key.
     "SELECT window_start, count(*) AS n FROM SESSION(TABLE ev, DESCRIPTOR(ts), INTERVAL '10' MINUTES) GROUP BY "
     "window_start": sessions(""),
@@ -52,6 +59,8 @@ UNDERSTOOD = {
     "HAVING count(*) > 1": sessions(first="s", complete=False),
 }
 NOT = (
+    # Columns of ev go by the names of others.
+    "SELECT k, session_window.start AS s FROM ev AS e(ts, k) GROUP BY k, session_window(ts, '10 minutes')",
     # The result does not say which key.
     f"SELECT window_start, count(*) AS n FROM {SESSION} GROUP BY window_start",
     f"SELECT k, count(*) AS n FROM {SESSION} GROUP BY k, window_start",

@@ -152,3 +152,7 @@ def _difference(left: str, right: str) -> str:
 def _different(left: str, right: str, columns: Sequence[str]) -> str:
     names = ", ".join(sqlglot.exp.column(column, quoted=True).sql() for column in columns)
     return f"SELECT {names} FROM ({_difference(left, right)})"
+
+
+# What a test that changes the analysis has to forget.
+KEPT = (_analysed,)

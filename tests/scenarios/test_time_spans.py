@@ -15,7 +15,7 @@ NEAR = "s.k = e.k AND s.at BETWEEN e.ts - INTERVAL '2' HOURS AND e.ts + INTERVAL
 FRAME = "OVER (PARTITION BY k ORDER BY ts RANGE BETWEEN INTERVAL '10' HOURS PRECEDING AND INTERVAL '1' HOUR FOLLOWING)"
 # Tables of which each change needs the rows around its time alone, of both inputs.
 SPANS = {
-    "framed": f"k, ts, id, sum(v) {FRAME} AS s FROM ev",
+    "framed": f"ts, id, k, sum(v) {FRAME} AS s FROM ev",
     "widest": f"k, ts, id, sum(v) {FRAME} AS s, count(*) OVER (PARTITION BY k ORDER BY unix_micros(ts) DESC "
     "RANGE BETWEEN 3600000000 FOLLOWING AND 7200000000 FOLLOWING) AS n FROM (SELECT * FROM ev WHERE v >= 0)",
     "inner_joined": f"e.id, e.ts, s.w FROM ev e JOIN seen s ON {NEAR}",

@@ -377,12 +377,22 @@ def count_files(path: Path, version: int) -> tuple[int, int]:
     return actions.num_rows, sum(actions["size_bytes"].to_pylist()) if actions.num_rows else 0
 
 
+def _statistics(path: Path, version: int) -> Any | None:
+    """The files of a version with their statistics, a row each; None where these go by other names of the columns."""
+    table = deltalake.DeltaTable(str(path), version=version)
+    if "delta.columnMapping.mode" in table.metadata().configuration:
+        return None
+    return table.get_add_actions(flatten=True)
+
+
 def greatest_time(path: Path, version: int, column: str) -> datetime | None:
     """The greatest value of a TIMESTAMP column by the statistics of a version, to the millisecond.
 
     None where there is none, or a file has no statistics of the column.
     """
-    actions = deltalake.DeltaTable(str(path), version=version).get_add_actions(flatten=True)
+    actions = _statistics(path, version)
+    if actions is None:
+        return None
     names = {name.lower(): name for name in actions.schema.names}
     greatest, nulls = names.get(f"max.{column.lower()}"), names.get(f"null_count.{column.lower()}")
     if greatest is None or "num_records" not in actions.schema.names:
@@ -414,7 +424,9 @@ def _file_times(path: Path, identity: str, version: int, column: str) -> tuple[t
     They are in microseconds, and wider than the rows by a millisecond, to which statistics are cut.
     """
     del identity  # versions of a table that was made anew are others
-    actions = deltalake.DeltaTable(str(path), version=version).get_add_actions(flatten=True)
+    actions = _statistics(path, version)
+    if actions is None:
+        return None
     if actions.num_rows == 0:
         return ()
     names = {name.lower(): name for name in actions.schema.names}
@@ -444,7 +456,9 @@ def _micros(time: datetime) -> int:
 
 def is_never_null(path: Path, version: int, column: str) -> bool:
     """Whether the statistics of a version surely say that no row has NULL in a column."""
-    actions = deltalake.DeltaTable(str(path), version=version).get_add_actions(flatten=True)
+    actions = _statistics(path, version)
+    if actions is None:
+        return False
     if actions.num_rows == 0:
         return True
     names = {name.lower(): name for name in actions.schema.names}

@@ -16,7 +16,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
+from datetime import date, datetime, timedelta
+from decimal import Context, Decimal
+from functools import reduce
 from typing import Any
 
 from freshline.patterns.matcher import Condition
@@ -40,6 +42,18 @@ _COMPARED: Mapping[str, Callable[[Any, Any], bool]] = {
     ">": lambda a, b: a > b,
     ">=": lambda a, b: a >= b,
 }
+
+# In this order: a bool is an int in Python, too.
+_KINDS: Mapping[type | tuple[type, ...], str] = {
+    bool: "BOOLEAN",
+    (int, float, Decimal): "a number",
+    str: "STRING",
+    bytes: "BINARY",
+    date: "DATE",
+    timedelta: "INTERVAL",
+}
+# More digits than two decimals of 38 digits and their sum over any partition can have.
+_EXACT = Context(prec=100)
 
 
 def read_condition(tree: Sequence[Any], own: int, values: Mapping[int, Sequence[Any]]) -> Condition:
@@ -127,7 +141,7 @@ class _Reader:
             if not found:
                 return None
             if which == "sum":
-                return sum(found[1:], found[0])
+                return reduce(_sum, found)
             return (min if which == "min" else max)(found, key=_order)
 
         return value
@@ -154,6 +168,10 @@ def _compared(compare: Callable[[Any, Any], bool], one: Any, other: Any) -> bool
     if one is None or other is None:
         return None
     one, other = _alike(one, other)
+    kinds = _kind(one), _kind(other)
+    if kinds[0] != kinds[1]:
+        # Spark would cast one of them. Python calls them unequal, whatever they say.
+        raise TypeError(f"{kinds[0]} and {kinds[1]} are compared: cast one of them to the type of the other")
     if isinstance(one, float) or isinstance(other, float):
         nan_one, nan_other = math.isnan(one), math.isnan(other)
         if nan_one or nan_other:
@@ -161,8 +179,35 @@ def _compared(compare: Callable[[Any, Any], bool], one: Any, other: Any) -> bool
     return compare(one, other)
 
 
+def _kind(value: Any) -> str:
+    """The type of a value, as a person would write it; numbers are of one."""
+    if isinstance(value, datetime):
+        return "TIMESTAMP_NTZ" if value.tzinfo is None else "TIMESTAMP"
+    return next((name for kind, name in _KINDS.items() if isinstance(value, kind)), type(value).__name__)
+
+
 def _added(one: Any, other: Any, *, negative: bool) -> Any:
     if one is None or other is None:
         return None
     one, other = _alike(one, other)
-    return one - other if negative else one + other
+    if isinstance(other, timedelta):
+        if negative and type(one) is int and one == 0:
+            return -other  # the sign before an interval
+        if _kind(one) == "DATE" and other % timedelta(days=1):
+            raise TypeError("hours are added to a DATE: cast it to TIMESTAMP")
+    try:
+        return _difference(one, other) if negative else _sum(one, other)
+    except OverflowError as error:
+        raise TypeError("a time is before the year 1 or after the year 9999") from error
+
+
+def _sum(one: Any, other: Any) -> Any:
+    if isinstance(one, Decimal) or isinstance(other, Decimal):
+        return _EXACT.add(one, other)
+    return one + other
+
+
+def _difference(one: Any, other: Any) -> Any:
+    if isinstance(one, Decimal) or isinstance(other, Decimal):
+        return _EXACT.subtract(one, other)
+    return one - other

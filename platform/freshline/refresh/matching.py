@@ -75,16 +75,13 @@ class Search:
 
     def conditions_on(self, values: Sequence[Mapping[str, Any]] | None) -> dict[int, Condition]:
         """The conditions on the match so far, by the number of their variable, over a partition's values."""
-        if not self.conditions or values is None:
+        if not self.conditions or (values is not None and not values):
             return {}
+        # A condition may compare nothing but counts of rows, and needs no values then.
         width = len(values[0]) if values else 0
-        columns = {number: [row[f"v{number}"] for row in values] for number in range(width)}
+        columns = {number: [row[f"v{number}"] for row in values or ()] for number in range(width)}
         numbers = {name: number for number, name in enumerate(self.names)}
-        return {
-            numbers[name]: read_condition(tree, numbers[name], columns)
-            for name, tree in self.conditions.items()
-            if values
-        }
+        return {numbers[name]: read_condition(tree, numbers[name], columns) for name, tree in self.conditions.items()}
 
 
 def provide_matching(spark: SparkSession) -> None:

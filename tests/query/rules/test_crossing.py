@@ -60,6 +60,13 @@ def test_a_row_crosses_where_a_moment_passes_its_time(query, shown):
         f"SELECT * FROM (SELECT k, max(ts) AS ts FROM ev GROUP BY k) AS q WHERE ts > {NOW}",
         f"SELECT id FROM ev, name WHERE ts > {NOW}",
         f"SELECT * FROM (SELECT ts FROM ev UNION ALL SELECT at FROM name) AS q WHERE ts > {NOW}",
+        # The moment passes a literal, whatever rows there are.
+        f"SELECT id FROM ev WHERE {NOW} BETWEEN TIMESTAMP'2026-12-01' AND ts",
+        f"SELECT id FROM ev WHERE TIMESTAMP'2026-12-01' BETWEEN ts AND {NOW}",
+        f"SELECT id FROM ev WHERE ts > {NOW} OR {NOW} > TIMESTAMP'2026-12-01'",
+        f"SELECT id FROM ev WHERE {NOW} > {NOW} - INTERVAL '1' DAY AND ts > {NOW}",
+        # The second column of ev goes by the name of another one.
+        f"SELECT a FROM ev AS e(a, ts) WHERE ts > {NOW}",
     ],
 )
 def test_rows_are_looked_at_where_a_filter_is_not_understood(query):

@@ -15,7 +15,7 @@ from functools import lru_cache
 from sqlglot import exp
 
 from freshline.declare.names import TableName
-from freshline.query.clock import ClockSpan, as_written, is_clock
+from freshline.query.clock import ClockSpan, as_written, is_clock, reads_clock
 from freshline.query.query import Query
 from freshline.query.rules.partition import column_of, trace_to_input
 from freshline.query.rules.time_range import DAY, width_of
@@ -85,19 +85,17 @@ def find_crossings(query: Query) -> tuple[Crossing, ...] | None:
 
 
 def _of_condition(query: Query, condition: exp.Expr) -> Iterator[Crossing]:
-    sides = [condition.this, *(condition.args.get(name) for name in ("expression", "low", "high"))]
-    moments, columns = [], []
-    for side in (each.unnest() for each in sides if each is not None):
-        if any(is_clock(node) for node in side.find_all(exp.Anonymous)):
-            moments.append(side)
-        elif isinstance(side, exp.Column):
-            columns.append(side)
-        elif any(True for _ in side.find_all(exp.Column)):
-            raise unsupported(sql(side))
-    for column in columns:
-        name, traced = _traced(query, condition, column)
-        for moment in moments:
-            yield Crossing(name, traced, _moves(moment)[0], as_written(sql(moment)))
+    one, others = condition.this.unnest(), [condition.args.get(name) for name in ("expression", "low", "high")]
+    for other in (each.unnest() for each in others if each is not None):
+        moments = [side for side in (one, other) if reads_clock(side)]
+        if not moments:
+            continue
+        columns = [side for side in (one, other) if isinstance(side, exp.Column)]
+        if len(moments) > 1 or not columns:
+            # A moment that is compared with a literal, for instance, may let any row in.
+            raise unsupported(sql(condition))
+        name, traced = _traced(query, condition, columns[0])
+        yield Crossing(name, traced, _moves(moments[0])[0], as_written(sql(moments[0])))
 
 
 def _traced(query: Query, condition: exp.Expr, column: exp.Column) -> tuple[TableName, str]:

@@ -344,12 +344,13 @@ def _around_changed(
 
 
 def _rows_of(query: exp.Select, asked: tuple[str, ...], context: Context) -> exp.Select:
-    """The rows that windows are over, by some columns."""
+    """The rows that windows are over, by some columns, in the order in which these are asked for."""
     rows = context.exactness.wide(query).copy()
     assert isinstance(rows, exp.Select)
     for argument in ("qualify", "order", "distinct", "windows"):
         rows.set(argument, None)
-    rows.set("expressions", [_named(item, name) for name, item in items_by_name(query).items() if name in asked])
+    items = items_by_name(query)
+    rows.set("expressions", [_named(items[name], name) for name in asked])
     return rows
 
 

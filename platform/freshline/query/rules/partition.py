@@ -80,6 +80,7 @@ def origin_of(spec: TableSpec) -> Origin | None:
 
 def trace_to_input(source: exp.Expr, query: Query, column: str) -> tuple[TableName, str]:
     """The input, and the expression over its columns, that a column of a source in FROM is. Raises NotDerivedError."""
+    _refuse_other_names(source)
     name = query.input_of(source)
     if name is None:
         return _trace(source, query, column)
@@ -176,10 +177,14 @@ def _preserved_source(select: exp.Select, expression: exp.Expr, column: str) -> 
     if source is None or not preserved:
         raise unsupported(f"partition column {column} from the optional side of a join")
     refuse_clauses(source)
+    _refuse_other_names(source)
+    return source
+
+
+def _refuse_other_names(source: exp.Expr) -> None:
     alias = source.args.get("alias")
     if isinstance(alias, exp.TableAlias) and alias.args.get("columns"):
         raise unsupported(f"{fragment(alias)}: columns with other names")
-    return source
 
 
 def _projected(select: exp.Select, column: str) -> exp.Expr:

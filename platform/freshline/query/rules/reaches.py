@@ -197,7 +197,9 @@ def _around(select: exp.Select, item: exp.Expr, found: TimeRange, asked: _Span) 
             return None
     elif any(is_aggregate(node) and not isinstance(node.parent, exp.Window) for node in _outside_windows(select)):
         return None
-    before = after = 0.0
+    # Whole numbers as long as there is an end: beyond the year 2255 a float has no microseconds.
+    before: float = 0
+    after: float = 0
     open_frame = False
     for window in windows_in(select):
         if any(_is_of(item, part) for part in window.args.get("partition_by") or ()):

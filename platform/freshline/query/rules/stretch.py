@@ -23,7 +23,7 @@ from freshline.declare.session_windows import BEGINS
 from freshline.declare.tokens import Text
 from freshline.declare.window_functions import read_interval
 from freshline.errors import DeclarationError
-from freshline.query.functions import is_session_key, name_of
+from freshline.query.functions import GENERATORS, is_session_key, name_of
 from freshline.query.query import Query
 from freshline.query.rules.partition import column_of, trace_to_input, trace_to_query
 from freshline.query.tree import NotDerivedError, expression_nodes, item_expression, unsupported
@@ -393,6 +393,12 @@ def _keeps_rows(tree: exp.Expr, inner: exp.Select) -> bool:
     while isinstance(node, exp.Select):
         if any(node.args.get(part) for part in ("having", "qualify", "limit", "offset", "joins", "laterals")):
             return False
+        if any(
+            isinstance(each, exp.UDTF) or name_of(each) in GENERATORS
+            for item in node.expressions
+            for each in item.walk()
+        ):
+            return False  # none of a group whose array is empty
         if node is inner:
             return True
         if node.args.get("where"):
