@@ -412,6 +412,41 @@ def test_final_tables_build_on_final_tables(lab) -> None:
     assert lab.verify("five").equal
 
 
+def test_a_watermark_moves_on_through_a_final_table_that_gets_no_row(lab) -> None:
+    lab.files("ev", EVENTS)
+    lab.declare(
+        "CREATE MATERIALIZED TABLE sums FRESHNESS = INTERVAL '10' SECOND EMIT FINAL AS SELECT k, v, ts, sum(v) OVER "
+        "(PARTITION BY k ORDER BY ts RANGE BETWEEN INTERVAL '1' MINUTE PRECEDING AND CURRENT ROW) AS s "
+        "FROM ev WHERE v > 0"
+    )
+    lab.declare("CREATE MATERIALIZED TABLE shown FRESHNESS = INTERVAL '10' SECOND AS SELECT k, ts, s FROM sums")
+    lab.declare(
+        "CREATE MATERIALIZED TABLE waits (PRIMARY KEY (k)) FRESHNESS = INTERVAL '10' SECOND "
+        "EMIT FINAL WHEN (watermark() > ts + INTERVAL '5' MINUTES) AS SELECT k, ts, s FROM shown"
+    )
+    lab.land("ev", "1.json", [event(1, "a", 2, 1), event(2, "b", 1, 4)])
+    assert lab.refresh("waits").error is None
+    assert lab.rows("waits") == []
+    # The watermark moves by a row that the table does not have.
+    lab.land("ev", "2.json", [event(3, "a", 0, 8)])
+    assert lab.refresh("waits").error is None
+    assert [(row["k"], row["s"]) for row in lab.rows("waits")] == [("a", 2)]
+
+
+def test_a_final_table_goes_on_from_no_other_declaration(lab) -> None:
+    lab.files("ev", EVENTS)
+    declare(lab, "t", "TUMBLE(TABLE ev, DESCRIPTOR(ts), INTERVAL '5' MINUTES)", 0)
+    lab.land("ev", "1.json", [event(1, "a", 1, 1), event(2, "a", 1, 12)])
+    assert lab.refresh("t").error is None
+    before = shown(lab, "t")
+    declare(lab, "t", "TUMBLE(TABLE ev, DESCRIPTOR(ts), INTERVAL '5' MINUTES)", 3)
+    for start in ("now", "2026-11-01"):
+        refused = lab.refresh("t", start=start)
+        assert isinstance(refused.error, DefinitionChangedError)
+        assert "--from beginning" in str(refused.error)
+    assert shown(lab, "t") == before
+
+
 def test_rows_of_several_logs_wait_for_the_slowest(lab) -> None:
     lab.files("ev", EVENTS)
     lab.files("other", EVENTS)

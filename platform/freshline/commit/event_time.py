@@ -38,6 +38,7 @@ from freshline.plan.watermark import (
     source_watermark,
 )
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECONDS = pa.timestamp("us")
 
 
@@ -93,7 +94,11 @@ def watermark_of(
     if spec.closes_windows and spec.final is not None:
         # Rows are there up to where windows are closed, and windows are closed so much later.
         until = None if receipt is None else receipt.closed_until
-        timed = spec.query.timed if isinstance(spec.query, SqlQuery) else None
+        query = spec.query if isinstance(spec.query, SqlQuery) else None
+        if until is not None and query is not None and query.ends is not None:
+            # Between two ends of windows there are no commits, so a receipt says by chance how far in between it was.
+            until = _last_end(until, query.ends[0] + spec.final.lateness, query.ends[1])
+        timed = None if query is None else query.timed
         behind = timedelta(microseconds=spec.final.lateness + (0 if timed is None else timed.behind))
         return TableWatermark(None if until is None else until - behind, (str(name),))
     inputs = []
@@ -102,6 +107,11 @@ def watermark_of(
         found = None if read is None else watermark_of(specs, warehouse, each, read)
         inputs.append(found or TableWatermark(None, (str(each),)))
     return least_watermark(inputs)
+
+
+def _last_end(until: datetime, first: int, step: int) -> datetime:
+    """The latest of the moments `first`, `first + step`, .. in microseconds since 1970 that is not behind another."""
+    return until - (until - timedelta(microseconds=first) - _EPOCH) % timedelta(microseconds=step)
 
 
 def closing_of(

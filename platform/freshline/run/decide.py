@@ -211,10 +211,11 @@ def _redefinition(runtime: Runtime, spec: TableSpec, receipt: Receipt | None, re
             f"`freshline backfill {spec.name} --from .. --to ..`, or all at once with `--from beginning`.",
             where=str(spec.written_at),
         )
-    if request.start is not None and spec.is_triggered:
+    if request.start is not None and spec.final is not None:
+        # Which rows are written already follows from the lateness and the query of before.
         raise DefinitionChangedError(
-            f"EMIT FINAL .. WHEN writes the row of a key once, by one declaration: {change.text}. Begin it at the "
-            f"beginning: `freshline apply {spec.name} --from beginning`.",
+            f"EMIT FINAL writes a row once, by one declaration: {change.text}. Begin it at the beginning: "
+            f"`freshline apply {spec.name} --from beginning`.",
             where=str(spec.written_at),
         )
     if request.start is not None and receipt.pending_lookups is not None and not takes_pending_lookups(spec, receipt):

@@ -38,7 +38,7 @@ def close_windows(attempt: Attempt, step: CloseWindows) -> Work:
     few = collect_if_small(rows) if rows_in <= LIKELY_MANY else None
     rows = attempt.hold(rows) if few is None else few[0]
     graph = attempt.runtime.graph
-    is_awaited = any(reader.closes_windows for reader in map(graph.table, graph.consumers(spec.name)))
+    is_awaited = any(graph.table(reader).follows_watermark for reader in graph.downstream(spec.name))
     if not is_awaited and (few[1] == 0 if few is not None else rows.isEmpty()):
         return attempt.nothing(rows_in)
     if spec.primary_key:
