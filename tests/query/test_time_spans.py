@@ -206,6 +206,17 @@ def test_less_is_read_for_the_same_rows(name, seeds):
     assert find_mistake(name, seeds) is None
 
 
+def test_times_with_more_digits_than_a_float_has_are_not_rounded():
+    query = "SELECT ts, max(v) AS g FROM ev GROUP BY ts"
+    found = find_affected(ResolvedQuery.of(query, {"ev": RELATIONS["ev"]}, TYPES), frozenset({"ev"}))
+    assert isinstance(found, Affected)
+
+    condition = narrowed(found, {(datetime(2300, 1, 1, microsecond=1, tzinfo=UTC),)})["ev"]
+
+    time = "TIMESTAMP'2300-01-01 00:00:00.000001+00:00'"
+    assert condition == f"(ts BETWEEN {time} AND {time})"
+
+
 # -- planted bugs --------------------------------------------------------------------------------------------------
 
 
