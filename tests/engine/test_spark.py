@@ -14,6 +14,8 @@ from pathlib import Path
 
 import psutil
 import pytest
+from py4j.clientserver import ClientServerConnection
+from py4j.protocol import REFLECTION_COMMAND_NAME
 from pyarrow import parquet
 from pyspark.errors import ArithmeticException
 from pyspark.sql import functions
@@ -228,6 +230,27 @@ def test_no_line_of_freshline_is_looked_for_and_those_of_clients_are(spark):
 
     assert ".py:" not in str(raised.value)
     assert spark.conf.get(CALLS_ARE_TRACED, "true") == "true"
+
+
+def test_names_of_pyspark_are_looked_for_once(spark, monkeypatch):
+    asked = []
+    send = ClientServerConnection.send_command
+
+    def count(connection, command):
+        asked.append(command)
+        return send(connection, command)
+
+    functions.coalesce(functions.col("a"), functions.lit(1))
+    monkeypatch.setattr(ClientServerConnection, "send_command", count)
+    columns = functions.coalesce(functions.col("b"), functions.lit(2), functions.col("c"))
+
+    lookups = [command for command in asked if command.startswith(REFLECTION_COMMAND_NAME)]
+    assert asked
+    assert lookups == []
+    assert spark.range(1).select("id", (functions.col("id") + 1).alias("b")).select(
+        functions.when(functions.col("b") > 0, functions.col("id")).otherwise(2)
+    ).collect() == [(0,)]
+    assert "coalesce" in str(columns)
 
 
 def test_a_pool_belongs_to_the_thread_that_chose_it(spark):

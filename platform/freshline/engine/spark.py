@@ -40,6 +40,7 @@ from freshline.declare.project_settings import find_project, read_settings
 from freshline.declare.settings import Settings
 from freshline.engine.jars import Progress, provide_jars, user_cache
 from freshline.engine.java import Java, find_java, launcher_home
+from freshline.engine.kept_names import keep_names
 from freshline.engine.process import ProcessId
 from freshline.engine.session_folders import SessionFolders, write_private
 from freshline.engine.spark_confs import is_local, properties, resolve_confs, session_confs
@@ -180,7 +181,8 @@ def _start(
             # Kept where PySpark keeps the process: there is one of each, and stop_session needs them together.
             gateway.freshline_archive = archive
             gateway.freshline_folders = folders
-            SparkContext(conf=conf, gateway=gateway)
+            context = SparkContext(conf=conf, gateway=gateway)
+            keep_names(context._jvm)
             # Takes the context that is there. Under SPARK_REMOTE it would make a client instead: see _environment.
             session = SparkSession.builder.getOrCreate()
             _trace_calls(confs.get(CALLS_ARE_TRACED) == "true")
