@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 
 import pytest
 
-from freshline.commit.delta_log import classify, count_rows, read_receipts, receipt_at
+from freshline.commit.delta_log import (
+    classify,
+    count_rows,
+    greatest_time,
+    is_never_null,
+    may_have_times,
+    read_receipts,
+    receipt_at,
+)
 from freshline.declare.names import TableName
 from freshline.plan.changes import ChangeKind
 from tests.delta_log import newest_of, newest_position
@@ -84,3 +93,21 @@ def test_rows_are_counted_by_statistics(lab, statement):
     lab.sql(statement)
 
     assert count_rows(lab.path("s")) == (2 if "WHERE" in statement else 0)
+
+
+def test_statistics_of_a_renamed_column_are_not_those_of_another(lab):
+    lab.source("s", "early TIMESTAMP, late TIMESTAMP")
+    lab.sql("INSERT INTO s VALUES (TIMESTAMP'2020-01-01 00:00:00Z', TIMESTAMP'2030-01-01 00:00:00Z'), (NULL, now())")
+    lab.sql("ALTER TABLE s SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')")
+    for old, new in (("early", "first"), ("late", "early"), ("first", "late")):
+        lab.sql(f"ALTER TABLE s RENAME COLUMN {old} TO {new}")
+
+    path = lab.path("s")
+    position = newest_position(path)
+    year = 365 * 86_400 * 1_000_000
+
+    # The file goes by the old names: what is `early` now has the values of 2030 there.
+    assert may_have_times(path, position, "early", 59 * year, 61 * year)
+    assert may_have_times(path, position, "late", 49 * year, 51 * year)
+    assert greatest_time(path, position.version, "late") != datetime(2030, 1, 1, tzinfo=UTC)
+    assert not is_never_null(path, position.version, "late")
