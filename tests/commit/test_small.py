@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 
 import pytest
@@ -23,6 +24,7 @@ from freshline.commit.write import (
 from freshline.errors import FencedError
 from tests.commit.test_write import receipt
 from tests.delta_log import commit_of, version_of
+from tests.lanes import long_but
 
 COLUMNS = (
     "k STRING, n INT, big BIGINT, small SMALLINT, tiny TINYINT, yes BOOLEAN, day DATE, at TIMESTAMP, "
@@ -122,8 +124,10 @@ def test_rows_of_every_type_are_the_same_as_if_spark_had_added_them(spark, made)
     assert found.where("`odd\"é.n` = 'é\"😀' AND price > 1234567890123456.789").count() == 1
 
 
-@pytest.mark.parametrize("partitioned", [[], ["p"], ["day", "p"]], ids=lambda names: " ".join(names) or "plain")
-@pytest.mark.parametrize("unique", [True, False], ids=["by-key", "bag"])
+MERGED = list(itertools.product((True, False), ((), ("p",), ("day", "p"))))
+
+
+@pytest.mark.parametrize(("unique", "partitioned"), long_but([(True, ("day", "p")), (False, ())], MERGED))
 def test_changes_are_the_same_as_if_spark_had_merged_them(spark, made, partitioned, unique):
     columns = "k INT, p STRING, day DATE, v DOUBLE, at TIMESTAMP"
     first = """(1, 'x', DATE'2026-01-01', 1.0, TIMESTAMP'2026-01-01'), (2, 'a/b=c%20 é', DATE'2026-01-02', 2.0, NULL),
@@ -147,7 +151,7 @@ def test_changes_are_the_same_as_if_spark_had_merged_them(spark, made, partition
         made,
         columns,
         [lambda path, made, few: append_rows(begin, path, made, count=begin.count() if few else None), change],
-        partitioned_by=partitioned,
+        partitioned_by=list(partitioned),
     )
 
     assert stored(spark, few) == stored(spark, by_spark)
@@ -155,7 +159,7 @@ def test_changes_are_the_same_as_if_spark_had_merged_them(spark, made, partition
     assert [changed_rows(commit_of(path, 2)) for path in (few, by_spark)] == [{True: 4, False: 5}[unique]] * 2
 
 
-@pytest.mark.parametrize("partitioned", [[], ["k"]], ids=["plain", "partitioned"])
+@pytest.mark.parametrize("partitioned", long_but([["k"]], [[], ["k"]]), ids=["plain", "partitioned"])
 def test_a_table_that_is_replaced_is_the_same_as_if_spark_had_replaced_it(spark, made, partitioned):
     new, nothing = rows(spark, f"{FULL}, {NULLS}", COLUMNS), spark.createDataFrame([], COLUMNS)
     before = rows(spark, f"{NULLS}, {NULLS}", COLUMNS)

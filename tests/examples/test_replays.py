@@ -17,7 +17,7 @@ EXAMPLES = Path(__file__).parents[2] / "platform" / "examples"
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "tables"), [("alerting", 3), ("analytics", 5), ("enrichment", 3), ("etl", 5)])
 def test_an_example_ends_with_every_table_equal_to_duckdbs(name: str, tables: int) -> None:
-    command = [sys.executable, str(EXAMPLES / name / "run.py"), "--days", "31", "--days-per-refresh", "11"]
+    command = [sys.executable, str(EXAMPLES / name / "run.py"), "--days", "31", "--days-per-refresh", "16"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
     lines = done.stdout.splitlines()

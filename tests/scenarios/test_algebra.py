@@ -6,6 +6,8 @@ import random
 
 import pytest
 
+from tests.lanes import long_but
+
 LINES = "id BIGINT, k STRING, q INT, amount DECIMAL(10,2), at DATE"
 EVERY = (
     "SELECT k, count(*) AS n, count(q) AS nq, sum(q) AS sq, avg(q) AS aq, min(q) AS lq, max(q) AS gq, "
@@ -136,14 +138,15 @@ def test_fractions_are_summed_again(lab):
     assert refreshed(lab)[0] == "AFFECTED_KEYS(k)"
 
 
-def test_random_changes_leave_every_group_as_its_query_has_it(lab):
+@pytest.mark.parametrize("rounds", long_but([4], [4, 40]))
+def test_random_changes_leave_every_group_as_its_query_has_it(lab, rounds):
     chance = random.Random(20261121)
     lab.source("line", LINES, primary_key=["id"])
     lab.sql("INSERT INTO line VALUES (0,'a',1,1.00,DATE'2026-01-01')")
     declare(lab, EVERY, "(PRIMARY KEY (k))")
     lab.refresh("t")
     number = 0
-    for _ in range(8):
+    for _ in range(rounds):
         for _ in range(chance.randint(1, 3)):
             k = chance.choice(["'a'", "'b'", "NULL"])
             q = chance.choice(["NULL", "0", "-1", "1", "7"])

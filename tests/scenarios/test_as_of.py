@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from freshline.errors import AsOfDuplicateError, DeclarationErrors
+from tests.lanes import long_but
 from tests.scenarios.test_windows import in_utc, sql_time
 
 ORDERS = "id BIGINT, currency STRING, amount INT, ts TIMESTAMP"
@@ -68,7 +69,7 @@ def drawn(chance: random.Random, number: int) -> list[str]:
     return chance.sample(changes, 3)
 
 
-@pytest.mark.parametrize("rounds", [6, pytest.param(60, marks=pytest.mark.long)])
+@pytest.mark.parametrize("rounds", long_but([3], [3, 60]))
 def test_a_row_meets_the_version_of_its_time(lab, rounds):
     declare_inputs(lab, {"as-of.tie-breaker": "loaded"})
     lab.declare(f"CREATE MATERIALIZED TABLE euros {HEAD} o.id, o.amount, r.rate FROM o LEFT JOIN {MET}")

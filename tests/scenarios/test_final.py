@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import random
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,6 +20,7 @@ from freshline.plan.watermark import after_batch
 from freshline.refresh.cancellation import Cancellation
 from freshline.run import log, refresh_table
 from freshline.testing import Crash, Lab
+from tests.lanes import long_but
 
 Bag = Counter[tuple[object, ...]]
 EVENTS = "id BIGINT, k STRING, v INT, ts TIMESTAMP, WATERMARK FOR ts AS ts - INTERVAL '1' MINUTE"
@@ -241,8 +243,9 @@ def expected(call: str, batches: Sequence[Sequence[Event]], lateness: int) -> tu
     return by_windows(batches, windows, lateness * MINUTE)
 
 
-@pytest.mark.parametrize("call", CALLS)
-@pytest.mark.parametrize("lateness", [0, 3])
+@pytest.mark.parametrize(
+    ("call", "lateness"), long_but(zip(CALLS, (3, 0, 3), strict=True), itertools.product(CALLS, (0, 3)))
+)
 def test_a_final_table_is_the_same_however_often_it_is_refreshed(lab, call: str, lateness: int) -> None:
     rows, too_late = play(
         lab,

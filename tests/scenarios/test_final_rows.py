@@ -17,6 +17,7 @@ from freshline.patterns.matcher import Rows, Skip, SkipTo, find_matches
 from freshline.patterns.pattern import parse_pattern
 from freshline.patterns.program import compile_pattern
 from freshline.testing import Crash
+from tests.lanes import long_but
 from tests.scenarios.test_final import (
     EPOCH,
     EVENTS,
@@ -137,7 +138,7 @@ def play(lab, query: str, oracle: Oracle, lateness: int, batches: Batches) -> tu
     return rows, late
 
 
-@pytest.mark.parametrize("name", OVERS)
+@pytest.mark.parametrize("name", long_but(["around"], OVERS))
 def test_rows_with_frames_are_the_same_however_often_they_are_refreshed(lab, name: str) -> None:
     rows, late = play(lab, *OVERS[name], 0 if name == "trailing" else 3, drawn_batches(len(name)))
     # Else the case says little.
@@ -205,6 +206,7 @@ def test_places_of_a_total_order_are_final_and_queries_around_them_stay(lab) -> 
         assert lab.verify(name).equal
 
 
+@pytest.mark.long
 def test_killed_anywhere_rows_with_frames_come_once(lab) -> None:
     lab.files("ev", EVENTS, primary_key=["id"])
     query, oracle = OVERS["around"]
@@ -323,7 +325,7 @@ def late_of_both(lab, name: str) -> Bag:
     )
 
 
-@pytest.mark.parametrize("kind", ["", "LEFT", "FULL OUTER"])
+@pytest.mark.parametrize("kind", long_but(["FULL OUTER"], ["", "LEFT", "FULL OUTER"]))
 def test_pairs_are_the_same_however_often_they_are_refreshed(lab, kind: str) -> None:
     seed = len(kind) + 40
     play_pairs(lab, kind, 0 if kind == "LEFT" else 1, drawn_batches(seed, 5), drawn_batches(seed + 10, 5))
@@ -436,6 +438,7 @@ def test_a_pair_is_written_at_once_and_a_row_alone_when_its_interval_has_passed(
         assert lab.verify(name).equal
 
 
+@pytest.mark.long
 def test_killed_anywhere_pairs_come_once(lab) -> None:
     for log in ("ev", "other"):
         lab.files(log, EVENTS, primary_key=["id"])
@@ -589,7 +592,7 @@ def play_versions(lab, kind: str, lateness: int, seed: int, count: int) -> None:
             assert verified.equal, verified
 
 
-@pytest.mark.parametrize("kind", ["", "LEFT"])
+@pytest.mark.parametrize("kind", long_but(["LEFT"], ["", "LEFT"]))
 def test_rows_meet_their_version_once(lab, kind: str) -> None:
     play_versions(lab, kind, 2 if kind else 0, seed=60, count=5)
 
@@ -715,7 +718,7 @@ MATCHES: dict[str, tuple[str, Oracle]] = {
 }
 
 
-@pytest.mark.parametrize("name", MATCHES)
+@pytest.mark.parametrize("name", long_but(["within"], MATCHES))
 def test_matches_are_the_same_however_often_they_are_refreshed(lab, name: str) -> None:
     rows, late = play(lab, *MATCHES[name], 2 if name == "within" else 0, drawn_batches(70 + len(name)))
     assert rows

@@ -175,7 +175,7 @@ class Changes:
 def test_tables_equal_their_queries_after_random_changes(lab):
     declare(lab)
 
-    Changes(lab, seed=20261101).run(4)
+    Changes(lab, seed=20261101).run(2)
 
 
 @pytest.mark.long

@@ -1,0 +1,24 @@
+"""Which cases of one claim are run by `make test`; the other ones are in the long lane."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+
+def long_but(kept: Iterable[Any], cases: Iterable[Any]) -> list[Any]:
+    """The cases for `parametrize`, of which all but `kept` are in the long lane; tuples have a value for each argument.
+
+    Raises ValueError for one that is kept and is no case.
+    """
+    kept, cases = list(kept), list(cases)
+    unknown = [each for each in kept if each not in cases]
+    if unknown:
+        raise ValueError(f"no such case: {unknown}")
+    return [case if case in kept else _long(case) for case in cases]
+
+
+def _long(case: Any) -> Any:
+    return pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.long)
