@@ -132,6 +132,7 @@ def test_a_day_whose_files_are_gone_fails_with_its_reason_and_the_others_are_don
     assert len(days.rows("t")) == 5
 
 
+@pytest.mark.long
 def test_partitions_of_another_declaration_are_told_as_stale(days):
     backfill(days)
     days.declare(
@@ -149,6 +150,7 @@ def test_partitions_of_another_declaration_are_told_as_stale(days):
     }
 
 
+@pytest.mark.long
 def test_a_definition_that_changes_in_the_middle_leaves_what_was_done_stale_and_not_wrong(days):
     other = (
         f"CREATE MATERIALIZED TABLE t (PRIMARY KEY (ds)) {DAILY} FRESHNESS = INTERVAL '6' HOUR AS "

@@ -85,6 +85,7 @@ def test_stops_while_tables_are_written(events):
     assert_everything_once(events, 1 + len(TABLE_POINTS))
 
 
+@pytest.mark.long
 def test_one_stop_after_the_other_before_anything_is_committed(events):
     events.land("ev", "2.json", _text(1))
     for point in ("log-after-quarantine", "log-before-commit", "log-after-quarantine"):

@@ -460,6 +460,7 @@ def test_killed_anywhere_pairs_come_once(lab) -> None:
     assert lab.verify("t").equal
 
 
+@pytest.mark.long
 def test_restored_pairs_come_again(lab) -> None:
     for log in ("ev", "other"):
         lab.files(log, EVENTS, primary_key=["id"])
@@ -760,6 +761,7 @@ def test_a_match_is_written_when_no_row_to_come_can_change_it(lab) -> None:
         assert lab.verify(name).equal
 
 
+@pytest.mark.long
 def test_killed_anywhere_matches_come_once(lab) -> None:
     lab.files("ev", EVENTS, primary_key=["id"])
     query, oracle = MATCHES["within"]

@@ -88,7 +88,7 @@ def drawn(chance: random.Random, number: int) -> list[str]:
     return [changes[0], *chance.sample(changes[1:], chance.randint(0, 2))]
 
 
-@pytest.mark.parametrize("rounds", [4, pytest.param(30, marks=pytest.mark.long)])
+@pytest.mark.parametrize("rounds", [2, pytest.param(30, marks=pytest.mark.long)])
 def test_graphs_follow_every_change(lab, rounds):
     lab.source("edge", "id BIGINT, src STRING, dst STRING, weight INT")
     declare_all(lab)
@@ -163,6 +163,7 @@ def test_a_refresh_that_is_killed_and_a_savepoint_leave_the_tables_right(lab):
     require_all(lab)
 
 
+@pytest.mark.long
 def test_more_edges_than_memory_is_for_give_the_same_tables(lab, monkeypatch):
     monkeypatch.setattr(graph_rows, "MOST_IN_MEMORY", 0)
     lab.source("edge", "id BIGINT, src STRING, dst STRING, weight INT")

@@ -9,6 +9,7 @@ from freshline.declare.names import TableName
 from freshline.errors import LookupKeyError, PartitionError
 from freshline.testing import Crash
 from tests.delta_log import receipt_of
+from tests.lanes import long_but
 
 HOURLY = "FRESHNESS = INTERVAL '1' HOUR"
 ENRICHED = f"""CREATE MATERIALIZED TABLE e (PRIMARY KEY (id)) PARTITIONED BY (d) {HOURLY} AS
@@ -144,6 +145,7 @@ def orders(*customers):
     return ", ".join(f"({order}, DATE'2026-01-01', {customer}, 1, 'eu')" for order, customer in customers)
 
 
+@pytest.mark.long
 def test_rows_with_maps_wait_too_and_are_verified(lab):
     lab.source("o", "id INT, customer INT, m MAP<STRING, INT>")
     lab.source("c", "id INT, name STRING", primary_key=["id"])
@@ -202,7 +204,7 @@ def test_rows_that_miss_wait_for_their_dimension_until_their_tries_are_used_up(l
         raise lab.refresh("w", partitions={"d": "2026-01-01"}).error
 
 
-@pytest.mark.parametrize("point", ["table-before-commit", "table-after-commit"])
+@pytest.mark.parametrize("point", long_but(["table-before-commit"], ["table-before-commit", "table-after-commit"]))
 def test_a_stop_while_rows_wait_loses_and_repeats_none(lab, point):
     declare(lab)
     # With a key, and followed by another table, the rows are looked at before they are written.

@@ -89,6 +89,7 @@ def test_rows_follow_the_model_through_every_change(lab):
     assert lab.refresh("predicted").strategy == "noop"
 
 
+@pytest.mark.long
 def test_new_rows_keep_the_prediction_of_their_time(lab):
     lab.source("trip", TRIPS)
     lab.model("delay", model(FIRST), on_change="new-rows")
@@ -167,6 +168,7 @@ def test_values_of_another_type_fail_the_refresh(lab):
     assert "input values takes FLOAT, and is given TIMESTAMP" in str(error)
 
 
+@pytest.mark.long
 def test_predicted_rows_enter_and_leave_as_time_passes(lab):
     lab.source("trip", TRIPS)
     lab.model("delay", model(FIRST))

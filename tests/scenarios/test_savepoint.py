@@ -18,6 +18,7 @@ from freshline.errors import RestoreBusyError, SavepointError, SavepointGoneErro
 from freshline.run import create_savepoint, drop_savepoint, query, restore_savepoint
 from freshline.testing import Crash
 from tests.delta_log import newest_of, receipt_of, version_of
+from tests.lanes import long_but
 
 HOURLY = "FRESHNESS = INTERVAL '1' HOUR"
 TABLES = ("latest", "joined", "total", "met")
@@ -160,7 +161,7 @@ def test_a_restored_graph_goes_on_as_if_nothing_had_happened_since(shop):
     assert_equal(shop)
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", long_but(["restore-table"], POINTS))
 def test_a_restore_that_is_stopped_is_finished_by_whoever_comes_next(shop, point):
     land(shop, 0)
     refresh(shop)

@@ -89,7 +89,7 @@ def drawn_rows(chance: random.Random, first: int, count: int) -> str:
     return ", ".join(rows)
 
 
-@pytest.mark.parametrize("rounds", [3, pytest.param(60, marks=pytest.mark.long)])
+@pytest.mark.parametrize("rounds", [2, pytest.param(60, marks=pytest.mark.long)])
 def test_sessions_follow_random_changes(events, rounds):
     chance = random.Random(23)
     events.sql(f"INSERT INTO ev VALUES {drawn_rows(chance, 1, 30)}")
@@ -165,7 +165,7 @@ OF_WHOLE_KEYS = {
 }
 
 
-@pytest.mark.parametrize("rounds", [4, pytest.param(60, marks=pytest.mark.long)])
+@pytest.mark.parametrize("rounds", [2, pytest.param(60, marks=pytest.mark.long)])
 def test_windows_of_so_many_rows_follow_random_changes(lab, rounds):
     """The key of the input is promised and not checked: in the end two rows are one another's equal."""
     chance = random.Random(rounds)
@@ -269,7 +269,7 @@ def met(monkeypatch) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("rounds", [3, pytest.param(60, marks=pytest.mark.long)])
+@pytest.mark.parametrize("rounds", [2, pytest.param(60, marks=pytest.mark.long)])
 def test_matches_within_an_interval_follow_random_changes(events, rounds):
     chance = random.Random(41)
     events.sql(f"INSERT INTO ev VALUES {drawn_rows(chance, 1, 60)}")
@@ -307,7 +307,7 @@ ALL_TOGETHER = {
 }
 
 
-@pytest.mark.parametrize("rounds", [4, pytest.param(60, marks=pytest.mark.long)])
+@pytest.mark.parametrize("rounds", [2, pytest.param(60, marks=pytest.mark.long)])
 def test_matches_among_all_rows_follow_random_changes(events, rounds, met):
     """Without PARTITION BY all rows are of one key, and a refresh reads those from before the first changed one on."""
     chance = random.Random(rounds)

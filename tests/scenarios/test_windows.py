@@ -194,7 +194,7 @@ def test_changes_compute_the_windows_that_they_touch(events):
             assert events.diff(table) == [], (name, statements)
 
 
-@pytest.mark.parametrize("rounds", [4, pytest.param(50, marks=pytest.mark.long)])
+@pytest.mark.parametrize("rounds", [2, pytest.param(50, marks=pytest.mark.long)])
 def test_three_ways_to_write_a_window_give_one_table(events, rounds):
     head = "FRESHNESS = INTERVAL '5' MINUTE AS"
     events.declare(
