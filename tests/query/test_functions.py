@@ -5,8 +5,17 @@ from __future__ import annotations
 import pytest
 from sqlglot import ErrorLevel, exp, parse, parse_one
 
+from freshline.declare.query_parser import parse_sql
 from freshline.declare.volatile import VOLATILE
-from freshline.query.functions import AGGREGATES, UNORDERED, is_aggregate, is_unordered
+from freshline.query.functions import (
+    AGGREGATES,
+    UNORDERED,
+    is_aggregate,
+    is_session_key,
+    is_time_window,
+    is_unordered,
+    name_of,
+)
 
 # Spark counts these among its aggregates only by what they do.
 GROUPED_ELSEWHERE = {"schema_of_variant_agg", "vector_avg", "vector_sum"}
@@ -90,3 +99,41 @@ def test_what_follows_the_order_of_reading_is_told(text, unordered):
     tree = parse_one(f"SELECT {text}", dialect="spark")
 
     assert any(is_unordered(node) for node in tree.walk()) is unordered
+
+
+BY_HOUR = "SELECT window(ts, '1 hour').start AS s FROM ev GROUP BY window(ts, '1 hour')"
+
+
+@pytest.mark.parametrize(
+    ("query", "told"),
+    [
+        (BY_HOUR, True),
+        # Around their query is a join, a condition, or a window function.
+        (f"SELECT a.s FROM ev JOIN ({BY_HOUR}) a ON a.s = ev.ts", True),
+        (f"SELECT a.s FROM ({BY_HOUR}) a LEFT JOIN ({BY_HOUR}) b ON a.s = b.s", True),
+        (f"SELECT id FROM ev WHERE EXISTS (SELECT 1 FROM ({BY_HOUR}) a WHERE a.s = ev.ts)", True),
+        (f"SELECT id FROM ev WHERE ts IN ({BY_HOUR})", True),
+        (f"SELECT s, rank() OVER (ORDER BY s) AS r FROM ({BY_HOUR})", True),
+        # A group has one window, a row may have several.
+        (f"{BY_HOUR} QUALIFY rank() OVER (PARTITION BY window(ts, '1 hour').start ORDER BY count(*)) = 1", True),
+        ("SELECT rank() OVER (PARTITION BY window(ts, '1 hour').start ORDER BY v) AS r FROM ev", False),
+        ("SELECT id FROM ev WHERE window(ts, '1 hour').start > x", False),
+        ("SELECT id FROM ev JOIN o ON o.ts = window(ev.ts, '1 hour').start", False),
+        (f"SELECT id FROM ({BY_HOUR}) a JOIN ev ON a.s = window(ev.ts, '1 hour').start", False),
+    ],
+)
+def test_a_window_of_a_row_is_told_by_its_own_query(query, told):
+    calls = [node for node in parse_sql(query).walk() if name_of(node) == "window"]
+
+    assert calls
+    assert all(is_time_window(call) for call in calls) is told
+
+
+@pytest.mark.parametrize(
+    "around", ["SELECT a.k FROM ({}) a JOIN ev ON a.k = ev.k", "SELECT id FROM ev WHERE k IN ({})"]
+)
+def test_a_session_is_told_by_its_own_query(around):
+    query = around.format("SELECT k FROM ev GROUP BY k, session_window(ts, '1 hour')")
+
+    (call,) = (node for node in parse_sql(query).walk() if name_of(node) == "session_window")
+    assert is_session_key(call)

@@ -206,3 +206,35 @@ def test_keys_of(name):
 
     assert " ".join(found.columns) == columns
     assert list(shown(found)) == asked
+
+
+@pytest.mark.parametrize(
+    "around",
+    [
+        (
+            "SELECT {0}.start AS s, k FROM o GROUP BY window(day, '1 hour'), k "
+            "QUALIFY row_number() OVER (PARTITION BY {0}.start ORDER BY {0}.end, k) = 1"
+        ),
+        (
+            "SELECT {0}.start AS s, k, rank() OVER (PARTITION BY {0}.start ORDER BY count(*)) AS r FROM o "
+            "GROUP BY window(day, '1 hour'), k HAVING {0}.end > '2026-01-01'"
+        ),
+        (
+            "SELECT {0}.start AS s, k, rank() OVER w AS r FROM o GROUP BY window(day, '1 hour'), k "
+            "WINDOW w AS (PARTITION BY {0}.start ORDER BY count(*))"
+        ),
+        (
+            "SELECT c.id, x.s FROM c LEFT JOIN (SELECT {0}.start AS s, k FROM o GROUP BY window(day, '1 hour'), k) x "
+            "ON x.k = c.k"
+        ),
+        (
+            "SELECT c.id FROM c WHERE EXISTS (SELECT 1 FROM (SELECT {0}.start AS s, k FROM o "
+            "GROUP BY window(day, '1 hour'), k) x WHERE x.k = c.k)"
+        ),
+    ],
+)
+def test_the_column_of_a_window_is_the_call_that_makes_it(around):
+    by_column, by_call = (affected(around.format(written), "o") for written in ("window", "window(day, '1 hour')"))
+
+    assert by_column == by_call
+    assert "window.start" not in by_column.whole.lower()

@@ -57,6 +57,8 @@ UNDERSTOOD = {
     "session_window(ts, '10 minutes')": sessions(first="s", last="e"),
     "SELECT k, session_window.start AS s FROM ev AS e GROUP BY session_window(e.ts, '600 seconds'), e.k "
     "HAVING count(*) > 1": sessions(first="s", complete=False),
+    "SELECT w.k, w.s, n.name FROM name AS n JOIN (SELECT k, session_window.start AS s FROM ev GROUP BY k, "
+    "session_window(ts, '10 minutes')) AS w ON n.k = w.k": sessions(first="s", complete=False),
 }
 NOT = (
     # Columns of ev go by the names of others.

@@ -3,10 +3,13 @@
 The SQL of an analysis is run as it is, translated, over tables of two times, without Spark: a check takes milliseconds,
 so that many queries can meet many changes. What runs it in a refresh is `freshline.refresh.keys`, which has tests of
 its own.
+
+The signed changed rows of an `Algebra` are looked at in the same way: their sums are those by which the groups differ.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -14,12 +17,22 @@ from functools import cache
 import duckdb
 import sqlglot
 
+from freshline.declare.clock import CLOCK
+from freshline.query.clock import ClockSpan
 from freshline.query.reason import Reason
 from freshline.query.resolved import ResolvedQuery
+from freshline.query.rules.algebra import SIGN, AggregateKind, Algebra, find_algebra
 from freshline.query.rules.keys import Affected, Stage, find_affected
 from freshline.query.tree import Reading, view_of
 
 Row = tuple[object, ...]
+Sums = tuple[int, ...]
+# The windows of `window(time, size)` in Spark.
+TIME_WINDOW = (
+    "CREATE OR REPLACE MACRO time_window(moment, size) AS {'start': time_bucket(CAST(size AS INTERVAL), moment, "
+    "TIMESTAMP '1970-01-01'), 'end': time_bucket(CAST(size AS INTERVAL), moment, TIMESTAMP '1970-01-01') + "
+    "CAST(size AS INTERVAL)}"
+)
 
 
 @dataclass(frozen=True)
@@ -54,25 +67,22 @@ class TwoTimes:
         self._relations = relations
         self._types = {relation: tuple(kinds.items()) for relation, kinds in (types or {}).items()}
 
-    def look(self, query: str) -> Found | Reason:
-        """Follow the changes between the two times through a query; a reason where that cannot be done."""
-        read = {name: self._relations[name] for name in self._relations if _reads(query, name)}
-        # Changes that come to nothing are changes too.
-        changed = frozenset([name for name in read if self._changed(name)] or read)
-        columns = tuple((name, tuple(names)) for name, names in read.items())
+    def look(self, query: str, clock: ClockSpan | None = None) -> Found | Reason:
+        """Follow the changes between the two times through a query; a reason where that cannot be done.
+
+        `clock` are the two instants of a query with temporal filters, which is written as rules read it.
+        """
+        columns, changed = self._columns(query), self._moved(query, clock)
         affected = _analysed(query, columns, changed, tuple(self._types.items()))
         if isinstance(affected, Reason):
             return affected
+        affected = affected if clock is None else affected.at(clock)
         for stage in affected.stages:
             self._provide(stage)
         for guard, reason in affected.guards:
             if self.connection.execute(translated(guard)).fetchone():
                 return reason
-        results = {}
-        for reading in (Reading.OLD, Reading.NEW):
-            for name in read:
-                self._name(name, f"{reading.value}_{name}")
-            results[reading] = self._make(f"result_{reading.value}", translated(query))
+        results = self._results(query, clock)
         alike = self._make("read", translated(affected.whole))
         return Found(
             affected.columns,
@@ -80,6 +90,71 @@ class TwoTimes:
             self._rows(_different(results[Reading.OLD], results[Reading.NEW], affected.columns)),
             alike=not self._rows(_different(alike, results[Reading.NEW], affected.columns)),
         )
+
+    def look_at_groups(self, query: str, clock: ClockSpan | None = None) -> dict[Row, tuple[Sums, Sums]] | None:
+        """The groups whose counts and sums are not the old ones with the signed changed rows, each with both.
+
+        None where the query is not kept up by signed rows.
+        """
+        columns, changed = self._columns(query), self._moved(query, clock)
+        algebra = _followed(query, columns, changed, tuple(self._types.items()))
+        if algebra is None:
+            return None
+        algebra = algebra if clock is None else algebra.at(clock)
+        for name, _ in columns:
+            more, less = (
+                f'SELECT *, {sign} AS "{SIGN}" FROM (FROM {these}_{name} EXCEPT ALL FROM {others}_{name})'
+                for sign, these, others in ((1, "new", "old"), (-1, "old", "new"))
+            )
+            self._make(view_of(Reading.SIGNED, name), f"{more} UNION ALL {less}")
+        for stage in algebra.stages:
+            self._make(view_of(Reading.NEW, stage.relation), translated(stage.new))
+            if stage.old is not None:
+                self._make(view_of(Reading.OLD, stage.relation), translated(stage.old))
+                self._make(view_of(Reading.SIGNED, stage.relation), self._all_of(stage.signed, also="ALL"))
+        keys = ", ".join(f"k{number}" for number in range(len(algebra.keys)))
+        sums = ", ".join(_signed(one.kind, one.argument) for one in algebra.aggregates)
+        width = len(algebra.aggregates)
+        terms = self._all_of(algebra.terms, also="ALL")
+        moved = self._by_group(f"SELECT {keys}, {sums} FROM ({terms}) GROUP BY ALL", width)
+        results = self._results(query, clock)
+        names = ", ".join(f'"{name}"' for name in (*algebra.keys, *(one.column for one in algebra.aggregates)))
+        old, new = (self._by_group(f"SELECT {names} FROM {results[at]}", width) for at in (Reading.OLD, Reading.NEW))
+        nothing = (0,) * width
+        found: dict[Row, tuple[Sums, Sums]] = {}
+        for group in moved.keys() | old.keys() | new.keys():
+            followed = tuple(map(sum, zip(old.get(group, nothing), moved.get(group, nothing), strict=True)))
+            if followed != new.get(group, nothing):
+                found[group] = followed, new.get(group, nothing)
+        return found
+
+    def _by_group(self, query: str, width: int) -> dict[Row, Sums]:
+        """Rows by all but their last `width` columns; a sum of nothing is 0."""
+        rows = self.connection.execute(query).fetchall()
+        return {row[:-width]: tuple(value or 0 for value in row[-width:]) for row in rows}
+
+    def _columns(self, query: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
+        return tuple((name, tuple(names)) for name, names in self._relations.items() if _reads(query, name))
+
+    def _moved(self, query: str, clock: ClockSpan | None) -> frozenset[str]:
+        """Make the views of the inputs; those that changed, and the time where there is one."""
+        read = [name for name, _ in self._columns(query)]
+        # Changes that come to nothing are changes too.
+        changed = frozenset([name for name in read if self._changed(name)] or read)
+        return changed if clock is None else changed | {CLOCK}
+
+    def _results(self, query: str, clock: ClockSpan | None) -> dict[Reading, str]:
+        """The tables of the query's rows at the two times. The views of the new ones stay."""
+        results = {}
+        for reading in (Reading.OLD, Reading.NEW):
+            for name, _ in self._columns(query):
+                self._name(name, f"{reading.value}_{name}")
+            text = query
+            if clock is not None:
+                at = clock.before if reading is Reading.OLD and clock.before is not None else clock.after
+                text = ClockSpan(at, at).fill(query)
+            results[reading] = self._make(f"result_{reading.value}", translated(text))
+        return results
 
     def _changed(self, name: str) -> bool:
         """Make the views of an input; whether it changed."""
@@ -135,14 +210,45 @@ def _analysed(
 
 
 @cache
+def _followed(
+    query: str,
+    relations: tuple[tuple[str, tuple[str, ...]], ...],
+    changed: frozenset[str],
+    types: tuple[tuple[str, tuple[tuple[str, str], ...]], ...],
+) -> Algebra | None:
+    known = {relation: dict(kinds) for relation, kinds in types}
+    return find_algebra(ResolvedQuery.of(query, dict(relations), known), changed)
+
+
+def _signed(kind: AggregateKind, argument: int | None) -> str:
+    """What signed rows add to a count or a sum, in SQL."""
+    match kind:
+        case AggregateKind.COUNT_ROWS:
+            return f'sum("{SIGN}")'
+        case AggregateKind.COUNT:
+            return f'sum("{SIGN}") FILTER (WHERE a{argument} IS NOT NULL)'
+        case AggregateKind.SUM:
+            return f'sum("{SIGN}" * a{argument})'
+        case _:
+            raise AssertionError(f"{kind} does not follow from a sum")
+
+
+@cache
 def _reads(query: str, name: str) -> bool:
-    return any(table.name == name for table in sqlglot.parse_one(query, dialect="spark").find_all(sqlglot.exp.Table))
+    return any(
+        table.name == name for table in sqlglot.parse_one(_legible(query), dialect="spark").find_all(sqlglot.exp.Table)
+    )
 
 
 @cache
 def translated(text: str) -> str:
-    """Spark's SQL as that of DuckDB."""
-    return sqlglot.transpile(text, read="spark", write="duckdb")[0]
+    """Spark's SQL as that of DuckDB, in which `time_window` is a macro: see `TIME_WINDOW`."""
+    return sqlglot.transpile(_legible(text), read="spark", write="duckdb")[0]
+
+
+def _legible(text: str) -> str:
+    """The text without `window(..)`, which the parser takes for a clause behind GROUP BY."""
+    return re.sub(r"\bwindow(?=\()", "time_window", text, flags=re.IGNORECASE)
 
 
 def _difference(left: str, right: str) -> str:
@@ -155,4 +261,4 @@ def _different(left: str, right: str, columns: Sequence[str]) -> str:
 
 
 # What a test that changes the analysis has to forget.
-KEPT = (_analysed,)
+KEPT = (_analysed, _followed)

@@ -70,14 +70,19 @@ def is_time_window(node: exp.Expr) -> bool:
     >>> tree = parse_sql("SELECT window(ts, '1 hour'), window(ts, v), window_time(w)")
     >>> [is_time_window(item) for item in tree.expressions]
     [True, False, False]
+
+    In OVER it is one where its SELECT groups by it, so that each row there has one window.
     """
     if not isinstance(node, exp.Anonymous) or name_of(node) != "window" or not 2 <= len(node.expressions) <= 4:
         return False
     time, *lengths = node.expressions
     constant = all(isinstance(length, exp.Literal) and length.is_string for length in lengths)
     inside = [inner for inner in time.walk() if name_of(inner) in TIME_WINDOWS or isinstance(inner, exp.Query)]
+    if not constant or inside:
+        return False
     # Spark makes several rows of one below a condition too, before it asks the condition.
-    return constant and not inside and node.find_ancestor(exp.Window, exp.Where, exp.Join) is None
+    place = _place_of(node)
+    return place is None or (isinstance(place, exp.Window) and _is_grouped_by(node))
 
 
 def is_session_key(node: exp.Expr) -> bool:
@@ -95,10 +100,23 @@ def is_session_key(node: exp.Expr) -> bool:
     inside = [inner for part in node.expressions for inner in part.walk()]
     if any(name_of(inner) in TIME_WINDOWS or isinstance(inner, exp.Query) for inner in inside):
         return False
+    return _place_of(node) is None and _is_grouped_by(node)
+
+
+def _place_of(node: exp.Expr) -> exp.Expr | None:
+    """The OVER, WHERE or ON of its own SELECT that a node stands in, None where it stands in none of these.
+
+    A join or a condition around that SELECT reads its rows, and says nothing of how it makes them.
+    """
+    around = node.find_ancestor(exp.Window, exp.Where, exp.Join, exp.Select)
+    return None if isinstance(around, exp.Select) else around
+
+
+def _is_grouped_by(node: exp.Expr) -> bool:
+    """Whether a node is written like a key by which its SELECT groups."""
     select = node.find_ancestor(exp.Select)
     group = None if select is None else select.args.get("group")
-    keys = group.expressions if group is not None else []
-    return node.find_ancestor(exp.Window, exp.Where, exp.Join) is None and any(key == node for key in keys)
+    return group is not None and any(key == node for key in group.expressions)
 
 
 def is_aggregate(node: exp.Expr) -> bool:

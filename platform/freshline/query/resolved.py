@@ -266,7 +266,8 @@ def _write_out_time_windows(tree: exp.Query) -> None:
         ]
         if not calls:
             continue
-        for part in (*select.expressions, select.args.get("having")):
+        windows = select.args.get("windows") or ()
+        for part in (*select.expressions, select.args.get("having"), select.args.get("qualify"), *windows):
             for column in [node for node in own_nodes(part) if isinstance(node, exp.Column)] if part else ():
                 written = _bound_of(calls[0], column)
                 if written is not None:

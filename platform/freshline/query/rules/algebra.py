@@ -266,7 +266,12 @@ def _term_of_time(
     assert new is not None
     assert old is not None
     others = [part for part in conjuncts(_condition(query)) if not any(part is each for each in timed)]
+    # Comparisons with literals, by which scans skip files.
     either = [exp.or_(*(read_as(part, at, changed) for at in (Reading.NEW, Reading.OLD))) for part in timed]
+    if len(timed) > 1:
+        # One filter may let a row through at the one instant only, and another filter at the other only: such a row was
+        # never there.
+        either.append(exp.or_(new.copy(), old.copy()))
     crossing = exp.Not(this=exp.paren(exp.and_(new.copy(), old)))
     term = query.copy()
     term.set("where", exp.Where(this=all_of([*either, crossing, *others])))

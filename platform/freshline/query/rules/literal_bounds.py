@@ -5,12 +5,12 @@ time, the changed rows say which times can meet them. Spark asks that only of ro
 computed first, and written into the search as literals, by which files are skipped.
 
 More keys than are affected do no harm, so only rows that a changed row meets must stay. Those are the rows for which
-the comparison holds wherever both are there, whichever kind of join it stands in. Pure.
+the comparison holds wherever both are there: one of WHERE, or of a join, as far as that join asks it. Pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -19,7 +19,7 @@ from sqlglot.errors import SqlglotError
 
 from freshline.query.functions import is_aggregate
 from freshline.query.rules.reaches import Comparison, comparisons, laterals_of
-from freshline.query.rules.time_range import Scale, TimeRange, range_of
+from freshline.query.rules.time_range import Lateral, Scale, TimeRange, range_of
 from freshline.query.tree import DIALECT, KINDS, TOUCHED, Reading, conjuncts, sources_of, sql, view_of
 
 # The ends of a side without a bound: no timestamp is further out.
@@ -60,10 +60,10 @@ def find_bounds(query: str) -> tuple[Bounds, ...]:
         if len(kinds) > 1 and any(kind in ("RIGHT", "FULL") for kind in kinds):
             # A row that lost its partner may take that of another one.
             continue
-        anchors, conditions = _anchors(select), _conditions(select)
+        scopes, laterals = list(_scopes(select)), laterals_of(select)
         for source in sources_of(select):
             if _is_whole(source):
-                made = _bounds_of(source.alias_or_name, conditions, anchors, select)
+                made = _bounds_of(source.alias_or_name, scopes, laterals)
                 found += [Bounds(numbers[id(source)], source.name, *each) for each in made]
     return tuple(found)
 
@@ -88,15 +88,71 @@ def _is_whole(source: exp.Expr) -> bool:
     return isinstance(source, exp.Table) and source.name.startswith(whole)
 
 
-def _anchors(select: exp.Select) -> dict[str, exp.Expr]:
-    """The sources that have changed rows alone and are there in each row that counts, by alias."""
-    joins = {join.this.alias_or_name: _kind(join) for join in select.args.get("joins") or ()}
+# -- which conditions say where the rows lie ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Condition:
+    """A condition, and the join in whose ON it stands: its kind, its own source, and those before it.
+
+    In WHERE the kind is empty.
+    """
+
+    node: exp.Expr
+    kind: str = ""
+    left: frozenset[str] = frozenset()
+    right: str = ""
+
+    def leads(self, *pair: str) -> bool:
+        """Whether it holds in every row in which both of two sources are there.
+
+        A join that keeps rows without a partner keeps those of one side whatever its condition says of them.
+        """
+        if self.kind in ("LEFT", "ANTI"):
+            return self.right in pair
+        if self.kind == "RIGHT":
+            return bool(self.left & {*pair})
+        return self.kind != "FULL" or (self.right in pair and bool(self.left & {*pair}))
+
+
+@dataclass(frozen=True)
+class _Scope:
+    """A SELECT of which each row that counts has a row: the search itself, or a query of an EXISTS in its WHERE.
+
+    `anchors` are its sources that have changed rows alone and are there in each row that counts, by alias. They are
+    read with its own conditions only. `hidden` are the aliases of sources inside it: where a row without a partner is
+    looked for, the changed rows stand inside an EXISTS under the alias of the source that is empty outside.
+    """
+
+    anchors: Mapping[str, exp.Expr]
+    conditions: tuple[_Condition, ...]
+    hidden: frozenset[str]
+
+
+def _scopes(select: exp.Select, hidden: frozenset[str] = frozenset()) -> Iterator[_Scope]:
+    """The scopes of a SELECT, its own first."""
+    parts = _where(select)
+    own = [_Condition(part) for part in parts if not isinstance(part, exp.Exists)]
+    yield _Scope(_anchors(select), (*own, *_joined(select)), hidden)
+    for part in parts:
+        if isinstance(part, exp.Exists) and isinstance(part.this, exp.Select):
+            yield from _scopes(part.this, hidden | _aliases(part.this))
+
+
+def _where(select: exp.Select) -> list[exp.Expr]:
     where = select.args.get("where")
-    marked = {
-        node.table
-        for node in (conjuncts(where.this) if where is not None else ())
-        if isinstance(node, exp.Column) and node.name == TOUCHED
-    }
+    return conjuncts(where.this) if where is not None else []
+
+
+def _aliases(select: exp.Select) -> frozenset[str]:
+    """The aliases of a SELECT's own sources, lateral views included."""
+    laterals = (each.args["alias"].name for each in select.args.get("laterals") or () if each.args.get("alias"))
+    return frozenset([*(source.alias_or_name for source in sources_of(select)), *laterals])
+
+
+def _anchors(select: exp.Select) -> dict[str, exp.Expr]:
+    joins = {join.this.alias_or_name: _kind(join) for join in select.args.get("joins") or ()}
+    marked = {node.table for node in _where(select) if isinstance(node, exp.Column) and node.name == TOUCHED}
     padding = any(kind in ("RIGHT", "FULL") for kind in joins.values())
     found = {}
     for source in sources_of(select):
@@ -105,56 +161,52 @@ def _anchors(select: exp.Select) -> dict[str, exp.Expr]:
         there = alias in marked or (not padding and joins.get(alias, "INNER") in ("INNER", "SEMI"))
         if there and tables and all(table.name.startswith(view_of(Reading.CHANGED, "")) for table in tables):
             found[alias] = source
-    where = select.args.get("where")
-    for node in conjuncts(where.this) if where is not None else ():
-        if isinstance(node, exp.Exists) and isinstance(node.this, exp.Select):
-            found |= _anchors(node.this)
     return found
 
 
-def _conditions(select: exp.Select) -> list[exp.Expr]:
-    """The conditions that rows of the FROM meet wherever both of their sources are there."""
-    where = select.args.get("where")
-    found = []
-    for node in conjuncts(where.this) if where is not None else ():
-        if isinstance(node, exp.Exists) and isinstance(node.this, exp.Select):
-            found += _conditions(node.this)
-        else:
-            found.append(node)
+def _joined(select: exp.Select) -> Iterator[_Condition]:
+    start = select.args.get("from_")
+    left = frozenset() if start is None else frozenset({start.this.alias_or_name})
     for join in select.args.get("joins") or ():
-        found += conjuncts(join.args.get("on"))
-    return found
+        right, kind = join.this.alias_or_name, _kind(join)
+        if kind is not None:
+            for node in conjuncts(join.args.get("on")):
+                yield _Condition(node, kind, left, right)
+        left |= {right}
 
 
-def _bounds_of(
-    alias: str, conditions: list[exp.Expr], anchors: Mapping[str, exp.Expr], select: exp.Select
-) -> Iterator[tuple[str, str]]:
-    """Columns of one source, each with the query of its bounds; those with two ends before those with one."""
-    ends: dict[tuple[str, str], tuple[list[str], list[str]]] = {}
-    for condition in conditions:
-        for compared in comparisons(condition):
-            for column, anchor, side, text in _ends(compared, alias, anchors, select):
-                texts = ends.setdefault((column, anchor), ([], []))[side]
-                if text not in texts:
-                    texts.append(text)
-    for (column, anchor), (least, greatest) in sorted(ends.items(), key=lambda item: -sum(map(bool, item[1]))):
+def _bounds_of(alias: str, scopes: Sequence[_Scope], laterals: Lateral) -> Iterator[tuple[str, str]]:
+    """Columns of one source, each with the query of its bounds; those with two ends before those with one.
+
+    `laterals` are those beside the source.
+    """
+    ends: dict[tuple[str, int, str], tuple[list[str], list[str]]] = {}
+    for number, scope in enumerate(scopes):
+        if alias in scope.hidden:
+            continue
+        for condition in scope.conditions:
+            for compared in comparisons(condition.node):
+                for column, anchor, side, text in _ends(compared, alias, scope, laterals):
+                    if condition.leads(alias, anchor):
+                        texts = ends.setdefault((column, number, anchor), ([], []))[side]
+                        if text not in texts:
+                            texts.append(text)
+    for (column, number, anchor), (least, greatest) in sorted(ends.items(), key=lambda item: -sum(map(bool, item[1]))):
         lower = f"greatest({', '.join(least)}, {-OPEN})" if least else str(-OPEN)
         upper = f"least({', '.join(greatest)}, {OPEN})" if greatest else str(OPEN)
         missing = " OR ".join(f"({text}) IS NULL" for text in (*least, *greatest))
-        source = sql(anchors[anchor])
+        source = sql(scopes[number].anchors[anchor])
         yield column, f"SELECT {lower} AS least, {upper} AS greatest FROM {source} WHERE NOT ({missing})"
 
 
-def _ends(
-    compared: Comparison, alias: str, anchors: Mapping[str, exp.Expr], select: exp.Select
-) -> Iterator[tuple[str, str, int, str]]:
+def _ends(compared: Comparison, alias: str, scope: _Scope, laterals: Lateral) -> Iterator[tuple[str, str, int, str]]:
     """Column, source of the changed rows, which end (0: the least), and its value in SQL."""
     for own, other, side in ((compared.right, compared.left, 0), (compared.left, compared.right, 1)):
-        found = _range(own, select)
+        found = _range(own, scope, laterals)
         if found is None or found.table != alias or (compared.or_null and side == 0):
             continue
         tables = {column.table for column in other.find_all(exp.Column)}
-        if len(tables) != 1 or not tables <= anchors.keys() or not _is_plain(other):
+        if len(tables) != 1 or not tables <= scope.anchors.keys() or not _is_plain(other):
             continue
         text = sql(other)
         if isinstance(own.unnest(), exp.Column) or range_of(own) is not None:
@@ -165,9 +217,13 @@ def _ends(
         yield found.column, next(iter(tables)), side, text
 
 
-def _range(node: exp.Expr, select: exp.Select) -> TimeRange | None:
-    found = range_of(node, Scale.TIME, laterals_of(select))
-    return range_of(node, Scale.MICROSECONDS, laterals_of(select)) if found is None else found
+def _range(node: exp.Expr, scope: _Scope, laterals: Lateral) -> TimeRange | None:
+    def outside(column: exp.Column) -> exp.Expr | None:
+        # A lateral view inside may have the alias of one outside.
+        return None if column.table in scope.hidden else laterals(column)
+
+    found = range_of(node, Scale.TIME, outside)
+    return range_of(node, Scale.MICROSECONDS, outside) if found is None else found
 
 
 def _is_plain(node: exp.Expr) -> bool:
