@@ -5,10 +5,14 @@ from __future__ import annotations
 import pytest
 
 from freshline.declare.closing import Final
+from freshline.declare.final_rows import _BY_PLACE
+from freshline.declare.project import read_project
+from freshline.declare.project_settings import read_settings
 from freshline.declare.query import SqlQuery
 from freshline.declare.query_parser import parse_late_rows, parse_query, parse_sql
-from freshline.errors import DeclarationError
+from freshline.errors import DeclarationError, DeclarationErrors
 from freshline.query.final import FinalQuery, read_final
+from freshline.query.functions import UNORDERED
 
 SOON = "b.ts BETWEEN a.ts - INTERVAL '5' MINUTES AND a.ts"
 PAIRS = f"FROM a JOIN b ON a.k = b.k AND {SOON}"
@@ -146,6 +150,20 @@ def test_rows_are_told_apart_by_columns_of_the_source_only(over, order):
     assert time.order == order
 
 
+@pytest.mark.parametrize("call", ["percentile_approx(v, 0.5)", "approx_percentile(v, 0.5)", "hll_sketch_agg(v)"])
+def test_an_approximation_over_a_frame_follows_from_a_total_order(call):
+    frame = "OVER (PARTITION BY k ORDER BY ts, id RANGE BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)"
+    (time,) = parse(f"SELECT id, {call} {frame} AS x FROM a").window_times
+
+    assert time.order == ("k", "ts", "id")
+
+
+def test_every_function_of_the_order_of_rows_counts_their_places():
+    assert {name.upper() for name in UNORDERED} <= set(_BY_PLACE)
+    (time,) = parse("SELECT id, approx_count_distinct(v) OVER (ORDER BY ts) AS x FROM a").window_times
+    assert time.order is None
+
+
 @pytest.mark.parametrize(
     ("items", "times"),
     [
@@ -170,8 +188,10 @@ def test_only_a_column_of_the_source_is_a_time_of_the_result(items, times):
         ("id, v, s.ts AS ts", "windows by s.ts AS ts"),
         ("id, v, s.x.ts AS ts", "windows by s.x.ts AS ts"),
         ("id, v, s.ts", "windows by s.ts"),
-        ("id, v, s.*", "windows by s.*"),
-        ("* EXCEPT (ts), s.*", "windows by s.*"),
+        ("id, v, s.*", "s.* is no `*` of the table that is read"),
+        ("* EXCEPT (ts), s.*", "s.* is no `*` of the table that is read"),
+        ("*, s.*", "s.* is no `*` of the table that is read"),
+        ("ts, `a`.s.* EXCEPT (x)", "`a`.s.* is no `*` of the table that is read"),
     ],
 )
 @pytest.mark.parametrize(
@@ -206,6 +226,160 @@ def test_the_time_of_rows_is_found_by_the_alias_too(select, read):
     found = final(f"SELECT id FROM TUMBLE(({select}), DESCRIPTOR(ts), INTERVAL '1' HOUR)")
 
     assert [column for _, column, _ in found.read] == [read]
+
+
+# -- rows of windows and patterns, in parentheses
+
+WINDOW = "SELECT window_end, count(*) AS n FROM TUMBLE({}, DESCRIPTOR(ts), INTERVAL '1' HOUR) GROUP BY window_end"
+PATTERN = "SELECT n FROM {} MATCH_RECOGNIZE (ORDER BY ts MEASURES count(*) AS n PATTERN (A) DEFINE A AS v > 1)"
+
+
+@pytest.mark.parametrize("query", [WINDOW, PATTERN])
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ("((SELECT * FROM a ORDER BY v DESC LIMIT 3))", "ORDER"),
+        ("((SELECT * FROM a LIMIT 3))", "LIMIT"),
+        ("(((SELECT * FROM a) LIMIT 3))", "LIMIT"),
+        ("((SELECT DISTINCT * FROM a))", "DISTINCT"),
+        ("((SELECT ts, v FROM a) UNION ALL (SELECT DISTINCT ts, v FROM b))", "DISTINCT"),
+        ("((SELECT ts, v FROM a) UNION ALL ((SELECT ts, v FROM b) UNION (SELECT ts, v FROM b)))", "UNION"),
+        ("(SELECT ts, v FROM a UNION ALL (SELECT ts, v FROM b EXCEPT SELECT ts, v FROM a))", "EXCEPT"),
+        ("((SELECT * FROM a LATERAL VIEW explode(x)))", "LATERAL"),
+        ("((SELECT ts, max(v) AS v FROM a GROUP BY ts))", "GROUP"),
+        ("((SELECT ts, v FROM a JOIN b ON true))", "JOIN"),
+        ("((SELECT ts, v FROM a PIVOT (sum(v) FOR k IN (1, 2))))", "PIVOT"),
+        ("((WITH c AS (SELECT * FROM a) SELECT * FROM c))", "WITH"),
+    ],
+)
+def test_further_parentheses_hide_nothing(query, rows, said):
+    error = refused(query.format(rows))
+
+    assert error.rule == "FINAL_INPUT"
+    assert f"this query has {said}." in str(error)
+
+
+@pytest.mark.parametrize("query", [WINDOW, PATTERN])
+@pytest.mark.parametrize("rows", ["((SELECT ts, v FROM a) AS e)", "(VALUES (1, 2))", "((SELECT 1) UNION ALL)"])
+def test_rows_in_parentheses_are_of_selects(query, rows):
+    assert refused(query.format(rows)).rule == "FINAL_INPUT"
+
+
+@pytest.mark.parametrize("query", [WINDOW, PATTERN])
+@pytest.mark.parametrize(
+    ("rows", "lowered"),
+    [
+        ("((SELECT ts, v FROM a))", "(SELECT ts, v{a} FROM a)"),
+        (
+            "((SELECT ts, v FROM a) UNION ALL (SELECT * FROM b))",
+            "((SELECT ts, v{a} FROM a) UNION ALL (SELECT *{not} {b} FROM b))",
+        ),
+        (
+            "(((SELECT ts, v FROM a UNION ALL SELECT ts, v FROM b)) UNION ALL SELECT b.* FROM b)",
+            "(((SELECT ts, v{a} FROM a UNION ALL SELECT ts, v{b} FROM b)) UNION ALL SELECT b.*{not} {b} FROM b)",
+        ),
+        ("(SELECT n.b.* FROM n.b)", "(SELECT n.b.*{not} {b} FROM n.b)"),
+        ("(SELECT ALL * FROM b)", "(SELECT ALL *{not} {b} FROM b)"),
+        ("(SELECT B . * EXCEPT (k) FROM a AS b)", "(SELECT B . * EXCEPT ({names}, k){b} FROM a AS b)"),
+        ("(SELECT `a b`.* FROM a `a b`)", "(SELECT `a b`.*{not}{ab} FROM a `a b`)"),
+        ("(SELECT /*+ COALESCE(1) */ * FROM b)", "(SELECT /*+ COALESCE(1) */ *{not} {b} FROM b)"),
+        ("(SELECT ts, v * 2 AS v FROM a -- all\n)", "(SELECT ts, v * 2 AS v{a} FROM a -- all\n)"),
+    ],
+)
+def test_rows_in_parentheses_have_their_arrival(query, rows, lowered):
+    names = "_freshline_watermark, _freshline_seq"
+    lowered = lowered.replace("{not} ", "{not}").replace("{names}", names).replace("{not}", f" EXCEPT ({names})")
+    for shown, alias in (("{a}", "`a`"), ("{b}", "`b`"), ("{ab}", "`a b`")):
+        lowered = lowered.replace(shown, f", {alias}._freshline_watermark, {alias}._freshline_seq")
+
+    assert final(query.format(rows)).read
+    assert f"FROM {lowered} AS freshline_rows" in parse(query.format(rows)).text
+
+
+@pytest.mark.parametrize("query", [WINDOW, PATTERN])
+@pytest.mark.parametrize(
+    "rows",
+    [
+        "SELECT ts, v, offset FROM a",
+        "SELECT offset, limit, ts, v FROM a",
+        "SELECT ALL offset, ts, v FROM a",
+        "SELECT ts, v, e.offset, e.window AS group FROM a AS e WHERE e.union > limit AND offset = 3",
+        "SELECT ts, v * offset AS v FROM a WHERE v IS NOT DISTINCT FROM a.from",
+    ],
+)
+def test_a_column_of_such_rows_may_have_the_name_of_a_clause(query, rows):
+    assert final(query.format(f"({rows})")).read
+
+
+# -- pivots, and columns that are named behind an alias
+
+HOURS = "TUMBLE(TABLE a, DESCRIPTOR(ts), INTERVAL '1' HOUR)"
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        f"SELECT x, y FROM (SELECT k, v FROM {HOURS}) PIVOT (sum(v) FOR k IN ('x' AS x, 'y' AS y))",
+        f"SELECT x, y FROM ((SELECT k, v FROM {HOURS}) PIVOT (sum(v) FOR k IN ('x' AS x, 'y' AS y)))",
+        f"SELECT x, y, window_end FROM {HOURS} PIVOT (sum(v) FOR k IN ('x' AS x, 'y' AS y))",
+        "SELECT x, y FROM a PIVOT (sum(v) FOR k IN ('x' AS x, 'y' AS y))",
+        "SELECT x FROM (SELECT x FROM a PIVOT (sum(v) FOR k IN ('x' AS x)))",
+        f"SELECT x, y FROM (SELECT k, {SUM} FROM a) PIVOT (sum(x) FOR k IN ('x' AS x, 'y' AS y))",
+        f"SELECT x, y FROM (SELECT a.k, b.v {PAIRS}) PIVOT (sum(v) FOR k IN ('x' AS x, 'y' AS y))",
+        f"SELECT x FROM {PATTERN[14:].format('a')} PIVOT (sum(n) FOR n IN (1 AS x))",
+    ],
+)
+def test_a_pivot_is_a_group_without_a_bound(query):
+    error = refused(query)
+
+    assert error.rule == "FINAL_INPUT"
+    assert "this query has PIVOT, which groups by all other columns." in str(error)
+
+
+def test_unpivot_gives_rows_of_each_row():
+    assert final("SELECT n, v FROM a UNPIVOT (v FOR n IN (x, y))").read == ()
+    assert final(f"SELECT n FROM (SELECT x, y, {SUM} FROM a) UNPIVOT (v FOR n IN (x, y))").read
+    assert final(f"SELECT u.window_end, n FROM {HOURS} UNPIVOT (v FOR n IN (x, y)) AS u").times == {"window_end"}
+    rows = f"SELECT window_end AS e, x, y FROM {HOURS}"
+    error = refused(f"SELECT n FROM ({rows}) UNPIVOT (v FOR n IN (e, x))")
+    assert "this query has UNPIVOT of a bound of the window." in str(error)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [f"{HOURS} AS w (k, window_end, v)", f"(SELECT k, window_end FROM {HOURS}) AS w (window_end, k)"],
+)
+def test_columns_that_are_named_behind_an_alias_are_no_bounds(source):
+    error = refused(f"SELECT window_end, count(*) AS n FROM {source} GROUP BY window_end")
+
+    assert error.rule == "FINAL_INPUT"
+    assert "this query has AS w (" in str(error)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        f"SELECT count(*) AS n FROM {HOURS} AS w GROUP BY s.window_end",
+        f"SELECT s.window_end, count(*) AS n FROM {HOURS} GROUP BY 1",
+        f"SELECT k, sum(v) OVER (PARTITION BY w.s.window_end) AS x FROM {HOURS} AS w",
+    ],
+)
+def test_a_field_of_a_struct_is_no_bound(query):
+    assert refused(query).rule == "FINAL_INPUT"
+
+
+@pytest.mark.parametrize(
+    ("items", "times"),
+    [
+        ("s.window_end, v", set()),
+        ("s.*", set()),
+        ("w.* EXCEPT (window_time)", {"window_end"}),
+        ("* EXCEPT (window_end, window_time)", set()),
+        ("w.window_end AS e", {"e"}),
+    ],
+)
+def test_only_a_bound_of_the_window_is_a_time_of_the_result(items, times):
+    assert final(f"SELECT {items} FROM {HOURS} AS w").times == times
 
 
 # -- END is the end of CASE only
@@ -292,3 +466,33 @@ def test_a_clause_behind_such_columns_is_refused(clause, said):
 
     assert error.rule == "FINAL_INPUT"
     assert f"this query has {said}." in str(error)
+
+
+# -- columns with the names of those of late rows
+
+
+@pytest.mark.parametrize(
+    ("query", "name"),
+    [
+        *((f"SELECT id FROM {HOURS}", name) for name in ("position", "late_by", "window_start", "window_end")),
+        *((f"SELECT id, {SUM} FROM a", name) for name in ("position", "late_by")),
+        *((PATTERN.format("a"), name) for name in ("position", "late_by")),
+    ],
+)
+def test_a_column_of_the_log_with_a_name_of_late_rows_is_named(tmp_path, query, name):
+    (tmp_path / "assets").mkdir()
+    (tmp_path / "pyproject.toml").write_text("[tool.freshline]\n", encoding="utf-8")
+    (tmp_path / "assets" / "a.sql").write_text(
+        f"CREATE SOURCE a (id BIGINT, v BIGINT, ts TIMESTAMP, {name} INT, PRIMARY KEY (id), WATERMARK FOR ts AS ts)\n"
+        "WITH ('connector' = 'files', 'path' = 'landing/a', 'format' = 'json');\n",
+        encoding="utf-8",
+    )
+    (tmp_path / "assets" / "t.sql").write_text(
+        f"CREATE MATERIALIZED TABLE t\nFRESHNESS = INTERVAL '1' HOUR\nEMIT FINAL\nAS {query};\n", encoding="utf-8"
+    )
+    with pytest.raises(DeclarationErrors) as raised:
+        read_project(read_settings(tmp_path, {}), {})
+
+    [error] = raised.value.errors
+    assert error.rule == "FINAL_INPUT"
+    assert f"EMIT FINAL reads rows with a column {name}" in str(error)

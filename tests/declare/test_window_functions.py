@@ -45,6 +45,7 @@ def test_a_tumbling_window_is_arithmetic_on_microseconds():
         f"TUMBLE({TIMES}, INTERVAL '10' MINUTES)",
         f"tumble({TIMES}, interval 10 minute)",
         f"TABLE(TUMBLE({TIMES}, INTERVAL '600' SECOND))",
+        "TABLE(TUMBLE(SIZE => INTERVAL '10' MINUTES, DATA => TABLE ev, TIMECOL => DESCRIPTOR(ts)))",
         "TABLE ( TUMBLE(DATA => TABLE ev, TIMECOL => DESCRIPTOR(`ts`), SIZE => INTERVAL '10 minutes') )",
         f"TUMBLE({TIMES}, SIZE => INTERVAL '9 minutes 60 seconds', OFFSET => INTERVAL '0' SECOND)",
         f"HOP({TIMES}, INTERVAL '10' MINUTE, INTERVAL '10' MINUTE)",
@@ -124,6 +125,13 @@ def test_windows_over_windows_and_in_common_tables_are_read():
     ]  # fmt: skip
 
 
+def test_a_call_behind_a_comma_may_begin_with_any_argument():
+    call = "TUMBLE(SIZE => INTERVAL '10' MINUTES, TIMECOL => DESCRIPTOR(ts), DATA => TABLE ev)"
+
+    assert lowered(f"SELECT * FROM b, {call}") == lowered(f"SELECT * FROM b, TUMBLE({TIMES}, INTERVAL '10' MINUTES)")
+    assert lowered(f"SELECT * FROM b, TABLE({call})") == lowered(f"SELECT * FROM b, {call}")
+
+
 def test_a_column_called_like_a_window_function_is_a_column():
     query = "SELECT tumble, hop, (hop), session FROM ev AS session WHERE cumulate > 1"
 
@@ -163,6 +171,10 @@ def test_a_column_called_like_a_window_function_is_a_column():
             "WINDOW_SIZE: CUMULATE: with TIME_ZONE all intervals",
         ),
         (f"TUMBLE({TIMES}, INTERVAL '1' DAY, TIME_ZONE => 'Europe/Berln')", "Did you mean Europe/Berlin?"),
+        # Python knows these, and Java does not.
+        (f"TUMBLE({TIMES}, INTERVAL '1' DAY, TIME_ZONE => 'Factory')", "WINDOW_TIME: TUMBLE: 'Factory' is no time"),
+        (f"TUMBLE({TIMES}, INTERVAL '1' DAY, TIME_ZONE => 'localtime')", "WINDOW_TIME: TUMBLE: 'localtime' is no time"),
+        (f"TUMBLE({TIMES}, INTERVAL '1' DAY, TIME_ZONE => 'ROC')", "WINDOW_TIME: TUMBLE: 'ROC' is no time zone"),
         (f"TUMBLE({TIMES}, INTERVAL '1' DAY, TIME_ZONE => zone)", "WINDOW_TIME: TUMBLE: the time zone is a text"),
         (f"TUMBLE({TIMES})", "QUERY_SYNTAX: TUMBLE: SIZE is missing. Write TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL"),
         ("TUMBLE(TABLE ev, ts, INTERVAL '1' DAY)", "QUERY_SYNTAX: TUMBLE: the time is one column"),

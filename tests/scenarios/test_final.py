@@ -21,6 +21,7 @@ from freshline.refresh.cancellation import Cancellation
 from freshline.run import log, refresh_table
 from freshline.testing import Crash, Lab
 from tests.lanes import long_but
+from tests.scenarios.test_ingest import redeclare
 
 Bag = Counter[tuple[object, ...]]
 EVENTS = "id BIGINT, k STRING, v INT, ts TIMESTAMP, WATERMARK FOR ts AS ts - INTERVAL '1' MINUTE"
@@ -437,6 +438,72 @@ def test_a_watermark_moves_on_through_a_final_table_that_gets_no_row(lab) -> Non
     lab.land("ev", "2.json", [event(3, "a", 0, 8)])
     assert lab.refresh("waits").error is None
     assert [(row["k"], row["s"]) for row in lab.rows("waits")] == [("a", 2)]
+
+
+def test_a_watermark_moves_on_through_a_table_whose_rows_stay_as_they_are(lab) -> None:
+    lab.files("ev", EVENTS)
+    lab.declare(
+        "CREATE MATERIALIZED TABLE shown (PRIMARY KEY (k)) FRESHNESS = INTERVAL '10' SECOND AS "
+        "SELECT k, max(ts) AS ts FROM ev WHERE v > 0 GROUP BY k"
+    )
+    lab.declare(
+        "CREATE MATERIALIZED TABLE waits (PRIMARY KEY (k)) FRESHNESS = INTERVAL '10' SECOND "
+        "EMIT FINAL WHEN (watermark() > ts + INTERVAL '5' MINUTES) AS SELECT k, ts FROM shown"
+    )
+    lab.land("ev", "1.json", [event(1, "a", 2, 1), event(2, "b", 1, 4)])
+    assert lab.refresh("waits").error is None
+    lab.land("ev", "2.json", [event(3, "a", 0, 8)])
+    assert lab.refresh("waits").error is None
+    assert [row["k"] for row in lab.rows("waits")] == ["a"]
+    # Nothing moved: no commit.
+    assert lab.refresh("shown").committed is False
+
+
+def test_a_final_table_over_one_that_was_computed_anew_is_computed_anew(lab) -> None:
+    lab.files("ev", EVENTS)
+    for least, lateness in ((0, 0), (1, 120)):
+        minutes = f"TUMBLE((SELECT * FROM ev WHERE v > {least}), DESCRIPTOR(ts), INTERVAL '1' MINUTE)"
+        declare(lab, "minutes", minutes, lateness)
+        declare(lab, "hours", "TUMBLE((SELECT k, total AS v, window_end AS ts FROM minutes), DESCRIPTOR(ts), "
+                "INTERVAL '1' HOUR)", 0)  # fmt: skip
+        if not least:
+            lab.land("ev", "1.json", [event(1, "a", 1, 1), event(2, "a", 2, 5), event(3, "a", 1, 150)])
+            assert lab.refresh("hours").error is None
+            before = shown(lab, "hours")
+            assert [row[-1] for row in before] == [3]
+        else:
+            assert lab.refresh("minutes", full=True).error is None
+            lab.refresh("hours", upstreams=False)
+    # With two hours more the watermark of the minutes went back by as much.
+    outcome = lab.refresh("hours")
+    assert outcome.error is None
+    assert shown(lab, "hours") == Counter()
+    assert lab.verify("hours").equal
+    lab.land("ev", "2.json", [event(4, "a", 5, 40), event(5, "a", 1, 300)])
+    assert lab.refresh("hours").error is None
+    assert [row[-1] for row in shown(lab, "hours")] == [7]
+    assert lab.verify("hours").equal
+
+
+def test_rows_that_come_while_no_watermark_is_declared_are_late_by_the_one_that_stands(lab) -> None:
+    call = "TUMBLE(TABLE ev, DESCRIPTOR(ts), INTERVAL '5' MINUTES)"
+    lab.files("ev", EVENTS)
+    declare(lab, "t", call, 0)
+    lab.land("ev", "1.json", [event(1, "a", 1, 1), event(2, "a", 1, 12)])
+    assert lab.refresh("t").error is None
+    before = shown(lab, "t")
+    (lab.settings.declarations / "t.sql").unlink()
+    redeclare(lab, EVENTS.split(", WATERMARK")[0])
+    lab.land("ev", "2.json", [event(3, "a", 8, 2), event(4, "a", 2, 13)])
+    assert lab.refresh("ev").error is None
+    redeclare(lab, EVENTS)
+    declare(lab, "t", call, 0)
+    lab.land("ev", "3.json", [event(5, "a", 1, 30)])
+    assert lab.refresh("t").error is None
+    assert before <= shown(lab, "t")
+    assert sum(late(lab, "t").values()) == 1
+    for name in ("t", "t__late"):
+        assert lab.verify(name).equal
 
 
 def test_a_final_table_goes_on_from_no_other_declaration(lab) -> None:

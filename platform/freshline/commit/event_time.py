@@ -128,17 +128,25 @@ def closing_of(
     """
     if not spec.follows_watermark:
         return None
-    inputs = []
-    for name in spec.driving:
-        position = positions[name]
-        found = watermark_of(specs, warehouse, name, position) if isinstance(position, TablePosition) else None
-        inputs.append(found or TableWatermark(None))
+    until = watermark_read(specs, warehouse, spec, positions)
     # The condition of WHEN may ask for any watermark.
     ends = spec.query.ends if isinstance(spec.query, SqlQuery) and spec.closes_windows else None
     if ends is not None and spec.final is not None:
         ends = (ends[0] + spec.final.lateness, ends[1])
-    closing = Closing.between(None if receipt is None else receipt.watermark_read, least_watermark(inputs).at, ends)
+    closing = Closing.between(None if receipt is None else receipt.watermark_read, until, ends)
     return replace(closing, read=_batches_read(spec, receipt))
+
+
+def watermark_read(
+    specs: Mapping[TableName, Spec], warehouse: Warehouse, spec: TableSpec, positions: Mapping[TableName, Position]
+) -> datetime | None:
+    """The least watermark of what drives a table, at these positions; None where one of them has none."""
+    inputs = []
+    for name in spec.driving:
+        position = positions.get(name)
+        found = watermark_of(specs, warehouse, name, position) if isinstance(position, TablePosition) else None
+        inputs.append(found or TableWatermark(None))
+    return least_watermark(inputs).at
 
 
 def _batches_read(spec: TableSpec, receipt: Receipt | None) -> tuple[int, ...]:

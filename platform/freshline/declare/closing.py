@@ -15,8 +15,8 @@ With WHEN a condition takes the place of closing. The query then gives the rows 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from freshline.declare.connector import SEQ, WATERMARK
@@ -86,6 +86,16 @@ class Closing:
             return self.until > self.after
         first, step = self.ends
         return (self.until - first) // step > (self.after - first) // step
+
+    @property
+    def forward(self) -> Closing:
+        """The same, but where the watermark went back: then as if it had stood still.
+
+        A table is final up to where it was, whatever its inputs know of their times now.
+        """
+        if self.after is None or (self.until is not None and self.until >= self.after):
+            return self
+        return replace(self, until=self.after)
 
     @property
     def until_time(self) -> datetime | None:
@@ -252,17 +262,3 @@ def _spanned(source: str, time: str, lateness: int, reach: int) -> str:
 
 def _seconds(microseconds: str) -> str:
     return f"CAST(CAST({microseconds} AS DECIMAL(20, 0)) * 0.000001BD AS DECIMAL(20, 6))"
-
-
-def with_arrival(select: Sequence[str], alias: str) -> str:
-    """Select items, each as it is written, and behind them what the rows of a log table have beside their columns."""
-    items = []
-    for item in select:
-        star = re.match(r"(\s*(?:[\w`]+\.)?\*)(\s*EXCEPT\s*\()?", item, re.IGNORECASE)
-        if star is None:
-            items.append(item)
-        elif star[2]:
-            items.append(f"{star[0]}{', '.join(ARRIVED)}, {item[star.end() :]}")
-        else:
-            items.append(f"{star[1]} EXCEPT ({', '.join(ARRIVED)}){item[star.end() :]}")
-    return ",".join([*items, *(f" {alias}.{name}" for name in ARRIVED)]) + " "

@@ -20,10 +20,17 @@ from freshline.declare.select_reader import Select, SelectReader, Source, quoted
 from freshline.declare.tokens import Text
 from freshline.declare.window_functions import LoweredQuery
 
-# Over a window of RANGE they give the same for every order of rows that have one time; the others count rows.
+# Over a window of RANGE they may give another value for each order of rows that have one time, and the others give the
+# same. An approximation keeps a part of many rows, which follows from their order too. `approx_count_distinct`,
+# `count_min_sketch` and bitmaps keep the same in any order.
 _BY_PLACE = (
     *("ROW_NUMBER", "LAG", "FIRST", "FIRST_VALUE", "LAST", "LAST_VALUE", "NTH_VALUE", "ANY_VALUE", "MODE"),
     *("ARRAY_AGG", "COLLECT_LIST", "COLLECT_SET", "LISTAGG", "STRING_AGG", "MAX_BY", "MIN_BY"),
+    *("APPROX_PERCENTILE", "PERCENTILE_APPROX", "HISTOGRAM_NUMERIC"),
+    *("APPROX_TOP_K", "APPROX_TOP_K_ACCUMULATE", "APPROX_TOP_K_COMBINE", "HLL_SKETCH_AGG", "HLL_UNION_AGG"),
+    *(f"KLL_{what}_AGG_{of}" for what in ("SKETCH", "MERGE") for of in ("BIGINT", "DOUBLE", "FLOAT")),
+    *(f"THETA_{what}_AGG" for what in ("SKETCH", "UNION", "INTERSECTION")),
+    *(f"TUPLE_{what}_AGG_{of}" for what in ("SKETCH", "UNION", "INTERSECTION") for of in ("DOUBLE", "INTEGER")),
 )
 _PLACED = (*_BY_PLACE, "RANK", "DENSE_RANK")
 # They follow from rows behind their own, or from all rows of the partition.

@@ -22,7 +22,8 @@ from freshline.declare.closing import (
 from freshline.declare.names import TableName
 from freshline.declare.rules import declaration_error
 from freshline.declare.tokens import Kind, Token
-from freshline.declare.window_functions import WINDOWED, read_interval
+from freshline.declare.window_functions import WINDOWED, expects_operand, keyword, read_interval
+from freshline.declare.window_functions import is_star_in_list as is_star_in_list  # beside `is_star_in_call`
 from freshline.errors import DeclarationError
 
 # Behind FROM of a SELECT whose rows are final by time.
@@ -30,11 +31,6 @@ _CLAUSES = (
     "WHERE",
     *("GROUP", "HAVING", "QUALIFY", "WINDOW", "ORDER", "SORT", "CLUSTER", "DISTRIBUTE", "LIMIT", "OFFSET"),
     *("UNION", "INTERSECT", "EXCEPT", "MINUS", "LATERAL", "PIVOT", "UNPIVOT", "TABLESAMPLE"),
-)
-# Behind them a value begins, so no clause does, and no CASE ends there. No column has such a name without backquotes.
-_BEFORE_OPERAND = frozenset(
-    "( [ , . = == <=> < <= > >= <> != + - * / % || & | ^ ~ ! -> => FROM WHERE ON QUALIFY HAVING AND OR NOT BETWEEN "
-    "LIKE RLIKE ILIKE CASE WHEN THEN ELSE".split()
 )
 _INSTEAD = "Declare a FINAL table for what lies below it, and read that, or leave EMIT FINAL out"
 
@@ -71,7 +67,7 @@ class SelectReader(CallReader):
 
     def _word(self, index: int) -> str:
         """The word of a token; empty also for one behind a dot, which is the name of a column or table."""
-        return _keyword(self.tokens, index) if index < len(self.tokens) else ""
+        return keyword(self.tokens, index) if index < len(self.tokens) else ""
 
     def windows(self) -> Iterator[int]:
         """Where OVER stands behind a call."""
@@ -297,14 +293,9 @@ class SelectReader(CallReader):
         return text
 
 
-def expects_operand(tokens: Sequence[Token], index: int) -> bool:
-    """Whether a token is a part of an expression because of that before it, also where it is the word of a clause."""
-    return _keyword(tokens, index - 1) in _BEFORE_OPERAND
-
-
 def case_step(tokens: Sequence[Token], index: int, cases: int) -> int:
     """By how much a token changes the number of CASE that are open, which is `cases`."""
-    word = _keyword(tokens, index)
+    word = keyword(tokens, index)
     if word == "END" and cases and not expects_operand(tokens, index):
         return -1
     return 1 if word == "CASE" else 0
@@ -321,20 +312,6 @@ def is_star_in_call(tokens: Sequence[Token], index: int) -> bool:
         return False
     excepting = before in ("DISTINCT", "ALL") and words[3:] == ["EXCEPT", "("]
     return excepting or before in (".", "(", ",", "[") or (behind in (")", ",", "]") and before != "SELECT")
-
-
-def _keyword(tokens: Sequence[Token], index: int) -> str:
-    """The word of a token; empty for one behind a dot, which is the name of a column or table, and before the first."""
-    if index < 0 or (index and tokens[index - 1].word == "." and tokens[index].word != "*"):
-        return ""
-    return tokens[index].word
-
-
-def is_star_in_list(tokens: Sequence[Token], index: int) -> bool:
-    """Whether a token outside of calls is a `*` that stands for columns, and is no product."""
-    before = tokens[index - 1].word if index else ""
-    begins = before in (".", "SELECT", "DISTINCT", "ALL", ",") or before.startswith("/*+")
-    return tokens[index].word == "*" and begins
 
 
 def quoted(name: str) -> str:

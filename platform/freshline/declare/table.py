@@ -43,7 +43,7 @@ from freshline.declare.tokens import Text
 from freshline.declare.triggers import check_condition, rows_when
 from freshline.declare.versions import check_version_columns, read_versions
 from freshline.declare.volatile import find_volatile
-from freshline.errors import DeclarationError
+from freshline.errors import DeclarationError, DeclarationErrors
 
 # Stands for a freshness that is not stated until the project's default is filled in.
 NOT_STATED = Freshness(1)
@@ -333,7 +333,7 @@ def resolve_table(
     try:
         columns = output_columns(spec.query, spec.written_at.path, _with_arrival(spec.query, inputs))
     except DeclarationError as error:
-        problems.extend(error)
+        problems.extend(error if spec.late_rows_of is None else _of_late_rows(error))
         problems.raise_all()
         raise AssertionError("an error was collected") from error
     known = _with_known_clock(spec.query, inputs)
@@ -343,6 +343,23 @@ def resolve_table(
         _check_merge_columns(resolved, spec.query, inputs, declaration, problems)
     problems.raise_all()
     return resolved
+
+
+def _of_late_rows(error: DeclarationError) -> DeclarationErrors:
+    """The errors of a query of late rows, which nobody wrote: of a column twice, one is of the log, and one is ours."""
+    found = []
+    for each in error.errors if isinstance(error, DeclarationErrors) else (error,):
+        name = re.search(r"the query yields (\S+) twice", str(each))
+        if each.rule != "DUPLICATE_COLUMN" or name is None:
+            found.append(each)
+            continue
+        sentence = (
+            f"EMIT FINAL reads rows with a column {name[1]}, which the table of late rows has too, as window_start, "
+            "window_end, late_by and position. Give that of the rows another name: with AS in a query in parentheses, "
+            "which window functions and MATCH_RECOGNIZE read, or in the declaration of the source."
+        )
+        found.append(DeclarationError("FINAL_INPUT", sentence, where=each.where))
+    return DeclarationErrors(found)
 
 
 def _with_columns(spec: TableSpec, columns: tuple[str, ...], declaration: Declaration, problems: Problems) -> TableSpec:

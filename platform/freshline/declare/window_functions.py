@@ -15,10 +15,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import lru_cache
-from itertools import pairwise
 
 from freshline.declare.call_reader import CallReader
-from freshline.declare.closing import Final, FinalRows, TimedRows, by_time, by_window, with_arrival
+from freshline.declare.closing import ARRIVED, Final, FinalRows, TimedRows, by_time, by_window
 from freshline.declare.count_windows import NUMBER, CountCall
 from freshline.declare.names import TableName
 from freshline.declare.query import WindowTime
@@ -68,7 +67,33 @@ _NOT_BY_ROW = tuple(
     "WITH DISTINCT JOIN LATERAL GROUP HAVING QUALIFY OVER WINDOW ORDER SORT CLUSTER DISTRIBUTE LIMIT OFFSET "
     "UNION INTERSECT EXCEPT MINUS PIVOT UNPIVOT TABLESAMPLE".split()
 )
+# Behind them a value begins, so no clause does, and no CASE ends there. No column has such a name without backquotes.
+_BEFORE_OPERAND = frozenset(
+    "( [ , . = == <=> < <= > >= <> != + - * / % || & | ^ ~ ! -> => FROM WHERE ON QUALIFY HAVING AND OR NOT BETWEEN "
+    "LIKE RLIKE ILIKE CASE WHEN THEN ELSE".split()
+)
+# Python knows these zones, and Java does not.
+_NOT_OF_JAVA = frozenset(("Factory", "ROC", "localtime"))
 _NUMBER_AND_UNIT = re.compile(r"\s*([+-]?\d+(?:\.\d+)?)\s*([A-Za-z]+)")
+
+
+def keyword(tokens: Sequence[Token], index: int) -> str:
+    """The word of a token; empty for one behind a dot, which is the name of a column or table, and before the first."""
+    if index < 0 or (index and tokens[index - 1].word == "." and tokens[index].word != "*"):
+        return ""
+    return tokens[index].word
+
+
+def expects_operand(tokens: Sequence[Token], index: int) -> bool:
+    """Whether a token is a part of an expression because of that before it, also where it is the word of a clause."""
+    return keyword(tokens, index - 1) in _BEFORE_OPERAND
+
+
+def is_star_in_list(tokens: Sequence[Token], index: int) -> bool:
+    """Whether a token outside of calls is a `*` that stands for columns, and is no product."""
+    before = tokens[index - 1].word if index else ""
+    begins = before in (".", "SELECT", "DISTINCT", "ALL", ",") or before.startswith("/*+")
+    return tokens[index].word == "*" and begins
 
 
 def _may_miss(function: str, name: str) -> bool:
@@ -190,7 +215,12 @@ class _Lowering(CallReader):
         if self._word(index) not in _PARAMETERS or self._word(index + 1) != "(":
             return False
         # A function of that name is called by nobody: Spark has none.
-        return self._word(index + 2) in ("TABLE", "DATA", "TIMECOL", "(") or self._word(index - 1) in ("FROM", "JOIN")
+        return (
+            self._word(index + 2) in ("TABLE", "(")
+            or self._word(index + 3) == "=>"
+            or self._word(index - 1) in ("FROM", "JOIN")
+            or (self._word(index - 2), self._word(index - 1)) == ("TABLE", "(")
+        )
 
     def _call(self, index: int, closing: int) -> _Call | SessionCall | CountCall:
         function = self._word(index)
@@ -340,32 +370,67 @@ class _Lowering(CallReader):
 
     def _arrived(self, first: int, last: int, refuse: Callable[[str, str], DeclarationError]) -> str:
         """A query in parentheses with what its rows have beside their columns, because they are of log tables."""
+        while self._word(first + 1) == "(" and self._closing(first + 1) == last - 2:
+            first, last = first + 1, last - 1
+        start, end = self.tokens[first].start, self.tokens[last - 1].end
         parts: list[str] = []
-        start = self.tokens[first].start
-        selects = list(self._at_top(("SELECT",), first + 1, last - 1))
-        self._require_rows(first + 1, last - 1, refuse)
-        for begin, following in pairwise((*selects, last - 1)):
-            from_ = next((each for each in self._at_top(("FROM",), begin, following) if not self._is_distinct(each)), 0)
-            if not from_:
-                raise refuse("FINAL_INPUT", "a SELECT without FROM has no rows of a log table")
-            alias = self._alias_after(from_, following, refuse)
-            items = [
-                self.text.text[self.tokens[one].start : self.tokens[end - 1].end]
-                for one, end in self._items(begin + 1, from_)
-            ]
-            parts.append(self.text.text[start : self.tokens[begin].end])
-            parts.append(" " + with_arrival(items, alias))
-            start = self.tokens[from_].start
-        parts.append(self.text.text[start : self.tokens[last - 1].end])
-        return "".join(parts)
+        for place, added in self._arrivals(first + 1, last - 1, refuse):
+            parts += [self.text.text[start:place], added]
+            start = place
+        return "".join((*parts, self.text.text[start:end]))
+
+    def _arrivals(
+        self, first: int, last: int, refuse: Callable[[str, str], DeclarationError]
+    ) -> Iterator[tuple[int, str]]:
+        """What is added to the SELECTs of a query, which may stand in parentheses, and before which character."""
+        self._require_rows(first, last, refuse)
+        unions = [index for index in self._at_top(("UNION",), first, last) if not self._is_operand(first, index)]
+        for begin, end in zip([first, *(index + 2 for index in unions)], [*unions, last], strict=True):
+            if begin < end and self._word(begin) == "(" and self._closing(begin) == end - 1:
+                yield from self._arrivals(begin + 1, end - 1, refuse)
+            elif begin < end and self._word(begin) == "SELECT":
+                yield from self._arrivals_of_select(begin, end, refuse)
+            else:
+                raise refuse(
+                    "FINAL_INPUT",
+                    "a query in parentheses of a FINAL table is a SELECT, or several with UNION ALL between them",
+                )
+
+    def _arrivals_of_select(
+        self, first: int, last: int, refuse: Callable[[str, str], DeclarationError]
+    ) -> Iterator[tuple[int, str]]:
+        from_ = next((each for each in self._at_top(("FROM",), first, last) if not self._is_distinct(each)), 0)
+        if not from_:
+            raise refuse("FINAL_INPUT", "a SELECT without FROM has no rows of a log table")
+        table, alias = self._source_after(from_, last, refuse)
+        hidden = ", ".join(ARRIVED)
+        for begin, end in self._items(first + 1, from_):
+            star = next(self._at_top(("*",), begin, end), None)
+            if star is None or not is_star_in_list(self.tokens, star):
+                continue
+            named = star
+            while self._word(named - 1) == ".":
+                named -= 2
+            of = [self.tokens[index].value.lower() for index in range(named, star, 2)]
+            if of not in ([], [alias.lower()], table):
+                written = self.text.text[self.tokens[named].start : self.tokens[star].end]
+                raise refuse(
+                    "FINAL_INPUT",
+                    f"{written} is no `*` of the table that is read. The fields of a STRUCT are not known before a "
+                    "refresh, and the table of late rows has them as columns: name them in place of it",
+                )
+            if self._word(star + 1) == "EXCEPT":
+                yield self.tokens[star + 2].end, f"{hidden}, "
+            else:
+                yield self.tokens[star].end, f" EXCEPT ({hidden})"
+        quoted = f"`{alias.replace('`', '``')}`"
+        yield self.tokens[from_ - 1].end, "".join(f", {quoted}.{name}" for name in ARRIVED)
 
     def _require_rows(self, first: int, last: int, refuse: Callable[[str, str], DeclarationError]) -> None:
-        """That each row of a query in parentheses is one row of what it reads."""
+        """That each row of a query is one row of what it reads."""
         for index in self._at_top(_NOT_BY_ROW, first, last):
             word = self._word(index)
-            if (word == "DISTINCT" and self._word(index - 1) in ("IS", "NOT")) or (
-                word == "EXCEPT" and self._word(index - 1) == "*"
-            ):
+            if self._is_operand(first, index) or (word == "DISTINCT" and self._word(index - 1) in ("IS", "NOT")):
                 continue
             if word == "UNION" and self._word(index + 1) == "ALL":
                 continue
@@ -375,26 +440,43 @@ class _Lowering(CallReader):
                 f"this query has {word}. Declare a FINAL table for what it computes, or leave EMIT FINAL out",
             )
 
+    def _is_operand(self, first: int, index: int) -> bool:
+        """Whether the word of a clause is the name of a column, in a query whose first token is `first`."""
+        before = self._word(index - 1)
+        if index == first or (before == "SELECT" and self._word(index) == "DISTINCT"):
+            return False
+        begins_list = before == "SELECT" or (self._word(index - 2), before) == ("SELECT", "ALL")
+        return begins_list or before == "AS" or expects_operand(self.tokens, index)
+
     def _is_distinct(self, index: int) -> bool:
         """Whether FROM is the end of IS [NOT] DISTINCT FROM."""
         return self._word(index - 1) == "DISTINCT" and self._word(index - 2) in ("IS", "NOT")
 
-    def _alias_after(self, from_: int, last: int, refuse: Callable[[str, str], DeclarationError]) -> str:
-        """By what the columns of the one table behind FROM are named, as SQL."""
-        end = next(iter(self._at_top(("WHERE", "UNION"), from_, last)), last)
-        begin = from_ + 1
-        names = [self.tokens[index] for index in range(begin, end)]
-        if not names or not all(self._is_of_name(index) for index in range(begin, end)):
+    def _source_after(
+        self, from_: int, last: int, refuse: Callable[[str, str], DeclarationError]
+    ) -> tuple[list[str], str]:
+        """The parts of the name of the one table behind FROM, in lower case, and by what its columns are named.
+
+        The name is empty where the table has an alias, because nothing but that names its columns.
+        """
+        end = next(iter(self._at_top(("WHERE",), from_ + 2, last)), last)
+        name_end = from_ + 2
+        while name_end < end and self._word(name_end) == ".":
+            name_end += 2
+        alias = range(name_end + (self._word(name_end) == "AS"), end)
+        if len(alias) > 1 or name_end > end or not all(self._is_of_name(index) for index in range(from_ + 1, end)):
             raise refuse("FINAL_INPUT", "a query in parentheses of a FINAL table reads one table by its name")
-        # The last name is the alias, or that of the table itself: `t`, `n.t`, `t a`, `t AS a`.
-        return f"`{names[-1].value}`"
+        if alias:
+            return [], self.tokens[alias[0]].value
+        table = [self.tokens[index].value for index in range(from_ + 1, name_end, 2)]
+        return [part.lower() for part in table], table[-1]
 
     def _at_top(self, words: Sequence[str], first: int, last: int) -> Iterator[int]:
-        """Where one of these words stands among tokens, outside of parentheses in them."""
+        """Where one of these words stands among tokens, outside of parentheses in them and not behind a dot."""
         depth = 0
         for index in range(first, last):
             depth += (self._word(index) == "(") - (self._word(index) == ")")
-            if depth == 0 and self._word(index) in words:
+            if depth == 0 and keyword(self.tokens, index) in words:
                 yield index
 
     def _zone(self, first: int, last: int, refuse: Callable[[str, str], DeclarationError]) -> str:
@@ -415,7 +497,7 @@ class _Lowering(CallReader):
 def _time_zones() -> frozenset[str]:
     from zoneinfo import available_timezones  # opens some hundred files
 
-    return frozenset(available_timezones())
+    return frozenset(available_timezones()) - _NOT_OF_JAVA
 
 
 @dataclass(frozen=True)

@@ -130,6 +130,10 @@ def _closed(situation: Situation, closing: Closing) -> Step:
 
     Pairs of a join are final at once.
     """
+    for name, changes in situation.changed.items():
+        # Rows of a log and of a FINAL table stay. Such a table was computed anew then, of another declaration.
+        if not changes.log and changes.kind is not ChangeKind.APPEND:
+            return Full(Reason("SOURCE_REPLACED", f"{name}: its final rows were computed anew"))
     query = situation.spec.query
     if isinstance(query, SqlQuery) and query.timed is not None and query.timed.inputs and situation.changed:
         return CloseWindows(Reason("INSERTS_ONLY", ", ".join(map(str, situation.changed))))

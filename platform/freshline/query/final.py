@@ -42,6 +42,8 @@ _ACROSS = {
     "distribute": "DISTRIBUTE BY",
     "windows": "WINDOW",
 }
+# Those that give other rows than one, or none, for each row of what is read.
+_BESIDE_ROWS = {**_ACROSS, "group": "GROUP BY", "having": "HAVING", "distinct": "DISTINCT"}
 _INSTEAD = "Declare a FINAL table for what lies below it, and read that, or leave EMIT FINAL out."
 
 
@@ -151,17 +153,34 @@ class _Checker:
         if not isinstance(source.this, exp.Subquery):
             raise self._refuse(source.this.sql(dialect="spark"), source.this)
         bounds = self._bounds_of(source.this)
-        found = dict(self._named(node, bounds))
-        self._check_groups(node, bounds)
+        self._check_from(source.this, bounds)
+        alias = _alias_of(source.this)
+        found = dict(self._named(node, bounds, alias))
+        self._check_groups(node, bounds, alias)
         if node.args.get("distinct") is not None and not found:
             raise self._refuse("DISTINCT without a bound of the window", node)
         for window in _own(node, exp.Window):
             by = window.args.get("partition_by") or ()
-            if not any(isinstance(each, exp.Column) and each.name.lower() in bounds for each in by):
+            if not any(_is_bound(each, bounds, alias) for each in by):
                 raise self._refuse(f"{window.sql(dialect='spark')}, which is not partitioned by a bound", window)
         return found
 
-    def _check_groups(self, select: exp.Select, bounds: Mapping[str, str]) -> None:
+    def _check_from(self, source: exp.Expr, bounds: Mapping[str, str]) -> None:
+        """That what stands behind FROM has its rows and, of the columns that are bounds, their names."""
+        if isinstance(source.this, exp.Subquery):
+            self._check_from(source.this, bounds)
+        given = source.args.get("alias")
+        if bounds and isinstance(given, exp.TableAlias) and given.columns:
+            shown = f"AS {given.name} ({', '.join(column.name for column in given.columns)})"
+            raise self._refuse(shown, source, "Name the columns in the query itself, or leave EMIT FINAL out.")
+        for pivot in source.args.get("pivots") or ():
+            names = [each.name.lower() for each in pivot.find_all(exp.Identifier)]
+            if not pivot.args.get("unpivot"):
+                raise self._refuse("PIVOT, which groups by all other columns", source)
+            if any(name in bounds for name in names):
+                raise self._refuse("UNPIVOT of a bound of the window", source)
+
+    def _check_groups(self, select: exp.Select, bounds: Mapping[str, str], alias: str) -> None:
         group = select.args.get("group")
         if group is None:
             aggregate = next((each for each in _own(select, exp.Expr) if is_aggregate(each)), None)
@@ -178,18 +197,21 @@ class _Checker:
                 meant = items[int(each.name) - 1].unalias()
             elif isinstance(each, exp.Column) and not each.table and each.name.lower() not in bounds:
                 meant = aliases.get(each.name.lower(), each)
-            if isinstance(meant, exp.Column) and meant.name.lower() in bounds:
+            if _is_bound(meant, bounds, alias):
                 return
         raise self._refuse(f"GROUP BY without {' or '.join(sorted(bounds)) or 'a bound of the window'}", group)
 
-    def _named(self, select: exp.Select, bounds: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    def _named(self, select: exp.Select, bounds: Mapping[str, str], alias: str) -> Iterator[tuple[str, str]]:
         """The bounds that a SELECT hands on, with the names that it gives them."""
         computed = {item.alias.lower() for item in select.expressions if isinstance(item, exp.Alias)}
         for item in select.expressions:
             column = item.unalias()
-            if isinstance(column, exp.Star) or (isinstance(column, exp.Column) and isinstance(column.this, exp.Star)):
-                yield from ((name, bound) for name, bound in bounds.items() if name not in computed)
-            elif isinstance(column, exp.Column) and column.name.lower() in bounds:
+            star = column.this if isinstance(column, exp.Column) else column
+            if isinstance(star, exp.Star):
+                if not isinstance(column, exp.Column) or _is_qualified(column, alias):
+                    hidden = {*computed, *(each.name.lower() for each in star.args.get("except_") or ())}
+                    yield from ((name, bound) for name, bound in bounds.items() if name not in hidden)
+            elif _is_bound(column, bounds, alias):
                 yield item.alias_or_name.lower(), bounds[column.name.lower()]
 
     def _check_input(self, windowed: exp.Expr) -> None:
@@ -199,6 +221,7 @@ class _Checker:
         for table in declared_tables(windowed):
             select = table.find_ancestor(exp.Select)
             assert select is not None
+            self._require_rows(table, select)
             across = next((each for each in _own(select, exp.Expr) if is_aggregate(each)), None)
             across = across or next(_own(select, exp.Window), None)
             if across is not None:
@@ -209,7 +232,6 @@ class _Checker:
                 instead = "Name the columns in place of it, or leave EMIT FINAL out."
                 raise self._refuse(f"{shown.sql(dialect='spark')} inside a call", shown, instead)
             item = next((item for item in select.expressions if item.alias_or_name.lower() == column), None)
-            item = item or _star_of_struct(select, table, column)
             read = column
             if item is not None:
                 named = item.unalias()
@@ -218,10 +240,21 @@ class _Checker:
                 read = named.name.lower()
             self.times.append((names[table.parts[0].meta["start"]], read, self._at(table)))
 
+    def _require_rows(self, table: exp.Table, select: exp.Select) -> None:
+        """That each row of a query that is put into windows is one row of the one table that it reads."""
+        self._check_from(table, {})
+        node: exp.Expr | None = select
+        while isinstance(node, exp.Query) and not (isinstance(node, exp.Subquery) and node.alias == WINDOWED):
+            self._require_no(node, {**_BESIDE_ROWS, "joins": "JOIN", "laterals": "LATERAL VIEW"})
+            if isinstance(node, exp.SetOperation) and not isinstance(node, exp.Union):
+                raise self._refuse(node.key.upper(), node)
+            node = node.parent
+
     def _check_rows(self, node: exp.Expr) -> None:
         """That a query without windows gives a row for each row of its inputs, or none."""
         if isinstance(node, exp.Subquery):
             self._require_no(node, _ACROSS)
+            self._check_from(node, {})
             self._check_rows(node.this)
             return
         if isinstance(node, exp.Union) and not node.args.get("distinct"):
@@ -231,13 +264,16 @@ class _Checker:
             return
         self._check_row(node)
         source = node.args["from_"].this
-        if not isinstance(source, exp.Table):
+        if isinstance(source, exp.Table):
+            self._check_from(source, {})
+        else:
             self._check_rows(source)
 
     def _check_timed(self, node: exp.Expr, *, joined: bool) -> None:
         """That a query gives a row, or none, for each row that is final by its time, or is `joined`."""
         while isinstance(node, exp.Subquery):
             self._require_no(node, _ACROSS)
+            self._check_from(node, {})
             node = node.this
         if joined and node.args.get("joins"):
             self._check_row(node, joined=True)
@@ -246,6 +282,7 @@ class _Checker:
         source = node.args["from_"].this
         if not isinstance(source, exp.Subquery):
             raise self._refuse(source.sql(dialect="spark"), source)
+        self._check_from(source, {})
         if source.alias == TIMED and self.query.timed is not None and self.query.timed.kind == "matches":
             return
         if source.alias == TIMED:
@@ -260,7 +297,7 @@ class _Checker:
         """
         if not isinstance(node, exp.Select):
             raise self._refuse(node.key.upper(), node)
-        self._require_no(node, {**_ACROSS, "group": "GROUP BY", "having": "HAVING", "distinct": "DISTINCT"})
+        self._require_no(node, _BESIDE_ROWS)
         if (node.args.get("joins") and not joined) or node.args.get("from_") is None:
             raise self._refuse("JOIN" if node.args.get("joins") else "a SELECT without FROM", node)
         across = next((each for each in _own(node, exp.Expr) if is_aggregate(each)), None)
@@ -297,6 +334,28 @@ def _is_windowed(node: exp.Subquery) -> bool:
     return source is not None and isinstance(source.this, exp.Subquery) and source.this.alias == WINDOWED
 
 
+def _alias_of(source: exp.Expr) -> str:
+    """By what the columns of a source in FROM are named, in lower case; empty without a name."""
+    while isinstance(source, exp.Subquery):
+        pivots = source.args.get("pivots") or ()
+        alias = str(pivots[-1].alias if pivots else source.alias)
+        if alias or pivots:
+            return alias.lower()
+        source = source.this
+    return ""
+
+
+def _is_bound(node: exp.Expr, bounds: Mapping[str, str], alias: str) -> bool:
+    """Whether a value is a bound of the window, and no field of a STRUCT with the name of one."""
+    return isinstance(node, exp.Column) and node.name.lower() in bounds and _is_qualified(node, alias)
+
+
+def _is_qualified(column: exp.Column, alias: str) -> bool:
+    """Whether nothing is named before a column but the alias of its source."""
+    qualifier = [part.name.lower() for part in column.parts[:-1]]
+    return not qualifier or qualifier == [alias]
+
+
 def _own(select: exp.Select, *kinds: type[exp.Expr]) -> Iterator[exp.Expr]:
     """The nodes of some kinds in the expressions of a SELECT, without those of queries in its FROM."""
     parts: Iterable[exp.Expr] = (
@@ -318,18 +377,3 @@ def _is_of(column: exp.Column, table: exp.Table) -> bool:
     qualifier = [part.name.lower() for part in column.parts[:-1]]
     written = [] if table.alias else [part.name.lower() for part in table.parts]
     return not qualifier or qualifier in ([table.alias_or_name.lower()], written)
-
-
-def _star_of_struct(select: exp.Select, table: exp.Table, column: str) -> exp.Expr | None:
-    """The `*` of a STRUCT by which a SELECT may have a column of that name; None where it has that of the table."""
-    found = None
-    for item in select.expressions:
-        star = item.this if isinstance(item, exp.Column) else item
-        if not isinstance(star, exp.Star):
-            continue
-        left_out = [each.name.lower() for each in star.args.get("except_") or ()]
-        if isinstance(item, exp.Column) and not _is_of(item, table):
-            found = found or item
-        elif column not in left_out:
-            return None
-    return found

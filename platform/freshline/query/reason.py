@@ -34,7 +34,7 @@ CODES: dict[str, str] = {
     "MODEL_CHANGED": "the file of a model that the query asks is another one than in the newest receipt",
     "STARTED": "the changed declaration applies from here on, and older rows stay as they are",
     "FOREIGN_WRITE": "another writer changed the table, and a full refresh repairs it",
-    "SOURCE_REPLACED": "an input is another table than before, or was rolled back",
+    "SOURCE_REPLACED": "an input is another table than before, was rolled back, or had its final rows computed anew",
     "SCHEMA_CHANGED": "an input has other columns than before",
     "HISTORY_GONE": "the log of an input no longer has its changes",
     "CDF_DISABLED": "an input updated or deleted rows and has no change feed",

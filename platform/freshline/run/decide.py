@@ -30,7 +30,7 @@ from freshline.commit.delta_log import (
     may_have_times,
     read_newest,
 )
-from freshline.commit.event_time import closing_of
+from freshline.commit.event_time import closing_of, watermark_read
 from freshline.declare.closing import Closing
 from freshline.declare.names import TableName
 from freshline.declare.query import PythonQuery, SqlQuery, WindowInput
@@ -45,7 +45,7 @@ from freshline.errors import (
 )
 from freshline.plan.changes import ChangeKind, Changes
 from freshline.plan.choose import choose_step
-from freshline.plan.definition import ChangeClass, classify_change, definition_of, may_keep_rows
+from freshline.plan.definition import ChangeClass, DefinitionChange, classify_change, definition_of, may_keep_rows
 from freshline.plan.history import ignores_deletes, require_history
 from freshline.plan.partition import Interval, find_gaps
 from freshline.plan.position import Position, TablePosition, position_from_json
@@ -112,6 +112,20 @@ class Decision:
         return spec.is_temporal and is_far_ahead(self.receipt, self.pins, spec.lookups)
 
 
+def moves_awaited_watermark(runtime: Runtime, spec: TableSpec, decision: Decision) -> bool:
+    """Whether the watermark of a table has moved to where it looked now, and a table that reads it goes by it.
+
+    That one sees the positions of commits only.
+    """
+    graph, receipt = runtime.graph, decision.receipt
+    if receipt is None or not any(graph.table(reader).follows_watermark for reader in graph.downstream(spec.name)):
+        return False
+    specs, warehouse = graph.specs, runtime.warehouse
+    now = watermark_read(specs, warehouse, spec, decision.pins.positions)
+    before = watermark_read(specs, warehouse, spec, receipt.positions)
+    return now is not None and (before is None or now > before)
+
+
 def decide(runtime: Runtime, spec: TableSpec, request: RefreshRequest, instead: Reason | None) -> Decision:
     """Look at the table and its inputs, and choose the step.
 
@@ -175,7 +189,9 @@ def decide(runtime: Runtime, spec: TableSpec, request: RefreshRequest, instead: 
     if instead is not None and (step.reads_changes or step.fills_gaps):
         step, budget = Full(instead), None
     _require_allowed(spec, step, changes, receipt)
-    if closing is not None and not isinstance(step, CloseWindows | AddTriggered | Noop):
+    if closing is not None and isinstance(step, CloseWindows | Noop):
+        closing = closing.forward
+    elif closing is not None and not isinstance(step, AddTriggered):
         closing = replace(closing, after=None, read=())
     return Decision(newest, pins, changes, step, closing, clock, price, budget)
 
@@ -205,25 +221,8 @@ def _redefinition(runtime: Runtime, spec: TableSpec, receipt: Receipt | None, re
             f"Change it back, or replace all of it with `freshline apply {spec.name} --from beginning --force`.",
             where=str(spec.written_at),
         )
-    if request.start is not None and spec.time_partitions is not None:
-        raise DefinitionChangedError(
-            f"a table with time partitions is taken over partition by partition: {change.text}. Replace them with "
-            f"`freshline backfill {spec.name} --from .. --to ..`, or all at once with `--from beginning`.",
-            where=str(spec.written_at),
-        )
-    if request.start is not None and spec.final is not None:
-        # Which rows are written already follows from the lateness and the query of before.
-        raise DefinitionChangedError(
-            f"EMIT FINAL writes a row once, by one declaration: {change.text}. Begin it at the beginning: "
-            f"`freshline apply {spec.name} --from beginning`.",
-            where=str(spec.written_at),
-        )
-    if request.start is not None and receipt.pending_lookups is not None and not takes_pending_lookups(spec, receipt):
-        raise DefinitionChangedError(
-            "rows wait for a dimension that this declaration does not look up, and would be lost. Begin it at the "
-            f"beginning: `freshline apply {spec.name} --from beginning`.",
-            where=str(spec.written_at),
-        )
+    if request.start is not None:
+        _require_start(spec, receipt, change)
     if request.start is not None and before is not None:
         if not may_keep_rows(before, definition_of(spec)):
             raise DefinitionChangedError(
@@ -243,6 +242,35 @@ def _redefinition(runtime: Runtime, spec: TableSpec, receipt: Receipt | None, re
         f"`freshline refresh {spec.name} --full`) computes everything anew, {keeping}.",
         where=str(spec.written_at),
     )
+
+
+def _require_start(spec: TableSpec, receipt: Receipt, change: DefinitionChange) -> None:
+    """Raises DefinitionChangedError for a table of which no start keeps rows."""
+    if not isinstance(spec.query, SqlQuery):
+        raise DefinitionChangedError(
+            f"a table in Python is taken up by computing it whole, so no rows are kept: {change.text}. Begin it at the "
+            f"beginning: `freshline apply {spec.name} --from beginning`.",
+            where=str(spec.written_at),
+        )
+    if spec.time_partitions is not None:
+        raise DefinitionChangedError(
+            f"a table with time partitions is taken over partition by partition: {change.text}. Replace them with "
+            f"`freshline backfill {spec.name} --from .. --to ..`, or all at once with `--from beginning`.",
+            where=str(spec.written_at),
+        )
+    if spec.final is not None:
+        # Which rows are written already follows from the lateness and the query of before.
+        raise DefinitionChangedError(
+            f"EMIT FINAL writes a row once, by one declaration: {change.text}. Begin it at the beginning: "
+            f"`freshline apply {spec.name} --from beginning`.",
+            where=str(spec.written_at),
+        )
+    if receipt.pending_lookups is not None and not takes_pending_lookups(spec, receipt):
+        raise DefinitionChangedError(
+            "rows wait for a dimension that this declaration does not look up, and would be lost. Begin it at the "
+            f"beginning: `freshline apply {spec.name} --from beginning`.",
+            where=str(spec.written_at),
+        )
 
 
 def _require_types(runtime: Runtime, spec: TableSpec, types: Mapping[TableName, Mapping[str, str]]) -> None:

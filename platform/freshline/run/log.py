@@ -360,6 +360,9 @@ def _ingest(
     portion = reader.prepare(spark, portion, newest, cancellation)
     now = runtime.clock()
     before = None if planned is None else event_time_after(spec, path, planned, newest, now)
+    # While none is declared the watermark stands. Rows are late by it all the same, else they would be in time for
+    # windows that were closed before.
+    kept = newest.event_time if spec.watermark is None and newest is not None else None
     seq = next_seq(runtime, spark, spec, newest, mode)
     attempt = uuid4().hex
 
@@ -388,7 +391,6 @@ def _ingest(
     def passed(seen: SeenTimes) -> EventTime | None:
         if spec.watermark is None:
             # Declared again, it does not go back; what came meanwhile is then read from the rows.
-            kept = None if newest is None else newest.event_time
             if kept is None:
                 return None
             return replace(kept, partitions={}, moved_by=MovedBy.NOTHING, late=0, ahead=0, late_by_seconds=0.0)
@@ -399,7 +401,8 @@ def _ingest(
     def confirm(found: Mapping[str, int] | None) -> None:
         reader.confirm(portion, found)
 
-    watermark = None if before is None else before.watermark
+    standing = before or kept
+    watermark = None if standing is None else standing.watermark
     batch = Batch(spec, path, seq, now, portion.small, watermark, receipt, passed, confirm)
     stored = count_all([path]) if spec.primary_key else []
     with suited_to(spark, [*stored, SMALL_ROWS if portion.small else None]):

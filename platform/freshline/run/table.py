@@ -27,7 +27,7 @@ from freshline.query.reason import Reason
 from freshline.refresh.cancellation import Cancellation, Limited
 from freshline.refresh.execution import suited_to
 from freshline.refresh.inputs import drop_views
-from freshline.run.decide import Decision, decide, may_do_without_push_down, why_full
+from freshline.run.decide import Decision, decide, may_do_without_push_down, moves_awaited_watermark, why_full
 from freshline.run.outcome import receipt_of, report_commit, report_nothing
 from freshline.run.prepare import prepare
 
@@ -72,7 +72,9 @@ def refresh_once(refresh: Refresh, again: PlanAgainError) -> tuple[RefreshResult
     refresh.progress(decision.step.activity)
     with _attempt(refresh, decision, again) as attempt:
         work = prepare(attempt, decision.step)  # refresh
-        if work.write is None and decision.carries_position(refresh.spec):
+        if work.write is None and (
+            decision.carries_position(refresh.spec) or moves_awaited_watermark(refresh.runtime, refresh.spec, decision)
+        ):
             # With temporal filters no refresh finds that without such work, so the next one would not carry it either.
             work = prepare(attempt, Noop(work.reason))
         if work.write is None:

@@ -302,9 +302,13 @@ def quarantined(rows: DataFrame, spec: SourceSpec, seq: int, now: datetime) -> D
 def accepted(
     rows: DataFrame, spec: SourceSpec, seq: int, now: datetime, *, watermark: datetime | None = None
 ) -> DataFrame:
-    """The good records as rows of the log table; `watermark` is the one before their batch, None for none."""
+    """The good records as rows of the log table; `watermark` is the one before their batch, None for none.
+
+    A log of which no watermark is declared any more has the column still, and a watermark that stands.
+    """
     key = [F.col(HASH)] if spec.primary_key else []
-    before = [F.lit(watermark).cast("timestamp").alias(WATERMARK)] if spec.watermark is not None else []
+    stamped = spec.watermark is not None or watermark is not None
+    before = [F.lit(watermark).cast("timestamp").alias(WATERMARK)] if stamped else []
     names = [F.col(quoted(column.name)) for column in spec.record_columns]
     return rows.where(F.col(ERROR).isNull()).select(
         F.lit(seq).cast("bigint").alias(SEQ),
