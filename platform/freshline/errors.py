@@ -18,6 +18,7 @@ FreshlineError                      code, retry_helps, where
 │   │   └── ForbiddenQueryError     the query does more than compute rows from declared tables
 │   ├── PythonLimitError            a function in Python took too long or too much memory
 │   ├── ProcessFailedError          a class of freshline.process raised, or put out something else than declared
+│   ├── ProcessKeyError             the keys of a class of freshline.process have types that do not serve
 │   ├── ModelError                  a model cannot be asked with what it is given
 │   │   ├── ModelChangedError       its file changed while it was read
 │   │   └── ModelRuntimeError       ONNX Runtime is not installed
@@ -291,6 +292,16 @@ class ProcessFailedError(RefreshError):
     """
 
     code = "PROCESS_FAILED"
+    retry_helps = False
+
+
+class ProcessKeyError(RefreshError):
+    """The input shows types of a key by which a class of `freshline.process` cannot be given its rows.
+
+    The declaration did not show them. A retry would meet the same types, so a person has to correct it.
+    """
+
+    code = "PROCESS_KEY"
     retry_helps = False
 
 

@@ -114,6 +114,19 @@ def test_rows_that_keep_their_prediction_are_only_added(
     assert f"t has {what}, and model kept has 'on-change' = 'new-rows'" in said
 
 
+def test_rows_that_keep_their_prediction_are_not_divided_by_side_outputs(project: Project) -> None:
+    # Each table asks the file that is there when it is refreshed, so a row would be in both, or in none.
+    project.declare("kept", "CREATE MODEL kept WITH ('path' = 'delay.onnx', 'on-change' = 'new-rows')")
+
+    said = project.refusal("t", TABLE.format(" SIDE OUTPUT late WHERE (p > 10)", "ml_predict(kept, miles, wind)"))
+    assert "t has SIDE OUTPUT, and model kept has 'on-change' = 'new-rows'" in said
+    said = project.refusal("t", TABLE.format(" SIDE OUTPUT late WHERE (ml_predict(kept, p, 1) > 10)", "miles"))
+    assert "t has SIDE OUTPUT, and model kept has 'on-change' = 'new-rows'" in said
+
+    project.declare("t", TABLE.format(" SIDE OUTPUT late WHERE (p > 10)", "ml_predict(delay, miles, wind)"))
+    assert TableName.parse("late") in project.read()
+
+
 def test_a_model_whose_rows_are_computed_again_goes_with_temporal_filters(project: Project) -> None:
     project.declare("t", TABLE.format("", "ml_predict(delay, miles, wind)") + " WHERE at > now() - INTERVAL '7' DAYS")
 

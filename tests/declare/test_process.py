@@ -110,6 +110,9 @@ def test_the_fingerprint_is_that_of_code_keys_order_and_columns(act: Project) ->
         ('reads="act"', 'reads="nothing"', "UNKNOWN_UPSTREAM", 4),
         ("at TIMESTAMP", "at WHEN", "COLUMN_TYPE", 8),
         ("at TIMESTAMP", "at TIMESTAMP, PRIMARY KEY (at)", "PYTHON_DECLARATION", 4),
+        ("customer STRING, at", "customer INT, at", "PROCESS_KEY", 4),
+        ("customer STRING, at", "customer BINARY, at", "PROCESS_KEY", 4),
+        ('"id BIGINT, why STRING"', '"Customer DATE, why STRING"', "PROCESS_KEY", 4),
         ('primary_key="customer"', 'primary_key="id"', "PRIMARY_KEY", 4),
         ('to="refused"', 'to="declined"', "SIDE_OUTPUT", 17),
         ('"refused": "id', '"not a name": "id', "SIDE_OUTPUT", 4),
@@ -125,6 +128,30 @@ def test_a_mistake_is_told_at_its_line(act: Project, old: str, new: str, rule: s
     act.declare("takeover.py", text)
     found = errors(act)
     assert (rule, f"assets/takeover.py:{line}") in found, found
+
+
+def test_a_column_with_the_name_of_a_key_takes_each_of_its_values(act: Project) -> None:
+    text = TAKEOVER.replace('keys=["customer"]', 'keys=["id"]').replace("customer STRING, at", "id BIGINT, at")
+    text = text.replace('primary_key="customer"', 'primary_key="ID"')
+    for kind in ("BIGINT", "long", "DECIMAL(19,0)", "DECIMAL(25,4)"):
+        act.declare("takeover.py", text.replace("id BIGINT", f"Id {kind}"))
+        assert table(act, "takeover").columns == ("Id", "at")
+    for kind in ("INT", "DECIMAL(18,0)", "DOUBLE", "STRING"):
+        act.declare("takeover.py", text.replace("id BIGINT, at", f"id {kind}, at"))
+        assert errors(act) == [("PROCESS_KEY", "assets/takeover.py:4")]
+    # A table without all columns of the key has no key of its own.
+    act.declare("takeover.py", text.replace("id BIGINT", "id INT").replace('["id"]', '["id", "customer"]'))
+    assert table(act, "takeover").columns == ("id", "at")
+
+
+def test_the_types_of_a_key_are_those_of_the_class_that_is_read(act: Project) -> None:
+    text = TAKEOVER.replace('reads="act"', 'reads="takeover"').replace('order=["ts", "id"]', 'order="at"')
+    text = text.replace("def timer(", "def other(").replace('    outputs={"refused": "id BIGINT, why STRING"},\n', "")
+    text = text.replace(', to="refused"', "")
+    act.declare("again.py", text)
+    assert table(act, "again").columns == ("customer", "at")
+    act.declare("again.py", text.replace("customer STRING", "customer INT"))
+    assert errors(act) == [("PROCESS_KEY", "assets/again.py:4")]
 
 
 def test_a_class_without_timers_needs_no_watermark(act: Project) -> None:

@@ -9,11 +9,14 @@ from pathlib import Path
 import psutil
 import pytest
 
+from freshline.declare.freshness import Freshness
 from freshline.declare.graph import Graph
 from freshline.declare.names import TableName
 from freshline.declare.settings import Settings
+from freshline.engine import declarations as declarations_module
 from freshline.engine.declarations import Declarations
 from freshline.errors import CancelledError, DeclarationError
+from freshline.plan.project import open_project
 from freshline.testing.models import linear_model
 
 ORDERS = (
@@ -69,6 +72,68 @@ def test_another_file_of_a_model_is_another_table_and_a_missing_one_is_awaited(s
     assert declarations.check().spec(big).fingerprint == before
     file.write_bytes(linear_model([100.0], 0.0))
     assert declarations.check_strictly().spec(big).fingerprint != before
+    assert declarations.check() is declarations.check()
+
+
+def test_another_file_in_the_place_of_one_is_seen_though_size_and_time_are_the_same(settings, assets):
+    file = settings.root / "least.onnx"
+    file.write_bytes(linear_model([1.0], 0.0))
+    (assets / "least.sql").write_text("CREATE MODEL least WITH ('path' = 'least.onnx')")
+    (assets / "big.sql").write_text(TABLE.format(least="ml_predict(least, id)"))
+    declarations = Declarations(settings)
+    big = TableName.parse("big")
+    before = declarations.graph.spec(big).fingerprint
+
+    put_in_place_of(file, linear_model([2.0], 0.0))
+    after = declarations.check_strictly().spec(big).fingerprint
+    assert after != before
+
+    # A link that leads to another file, as deployments switch releases.
+    for release in ("one", "two"):
+        (settings.root / release).write_bytes(linear_model([3.0 if release == "one" else 4.0], 0.0))
+        os.utime(settings.root / release, ns=(1, 1))
+    file.unlink()
+    file.symlink_to("one")
+    linked = declarations.check_strictly().spec(big).fingerprint
+    (settings.root / "link").symlink_to("two")
+    (settings.root / "link").rename(file)
+    assert len({before, after, linked, declarations.check_strictly().spec(big).fingerprint}) == 4
+
+    put_in_place_of(assets / "big.sql", (assets / "big.sql").read_bytes().replace(b"1' HOUR", b"2' HOUR"))
+    assert declarations.check_strictly().spec(big).freshness == Freshness.parse("2 hours")
+
+
+def put_in_place_of(file: Path, content: bytes) -> None:
+    """Put another file of the same size and time there, at once."""
+    status = file.stat()
+    assert status.st_size == len(content)
+    new = file.with_name(f"{file.name}.new")
+    new.write_bytes(content)
+    os.utime(new, ns=(status.st_atime_ns, status.st_mtime_ns))
+    new.rename(file)
+
+
+def test_files_that_change_while_the_engine_starts_are_read_again(settings, assets, monkeypatch):
+    file = settings.root / "least.onnx"
+    file.write_bytes(linear_model([1.0], 0.0))
+    (assets / "least.sql").write_text("CREATE MODEL least WITH ('path' = 'least.onnx')")
+    (assets / "big.sql").write_text(TABLE.format(least="ml_predict(least, id)"))
+    big, read = TableName.parse("big"), open_project
+
+    def slowly(settings: Settings) -> Graph:
+        graph = read(settings)
+        put_in_place_of(file, linear_model([2.0], 0.0))
+        put_in_place_of(assets / "big.sql", (assets / "big.sql").read_bytes().replace(b"1' HOUR", b"2' HOUR"))
+        return graph
+
+    monkeypatch.setattr(declarations_module, "open_project", slowly)
+    declarations = Declarations(settings)
+    before = declarations.graph.spec(big)
+    monkeypatch.setattr(declarations_module, "open_project", read)
+
+    after = declarations.check_strictly().spec(big)
+    assert after.fingerprint != before.fingerprint
+    assert after.freshness != before.freshness
     assert declarations.check() is declarations.check()
 
 

@@ -367,6 +367,94 @@ def test_an_empty_text_and_null_are_two_keys_in_a_partition_too(python_lab: Lab)
         assert all(lab.verify(name).equal for name in names)
 
 
+COUNTED = """
+    import freshline
+
+
+    @freshline.process(reads="{reads}", keys="k", order="n", columns="{columns}")
+    class Counted:
+        seen = 0
+
+        def row(self, row, out):
+            self.seen += 1
+            out.emit({emitted})
+"""
+
+
+def test_a_key_with_a_nan_or_zeros_of_both_signs_inside_has_one_instance(python_lab: Lab) -> None:
+    lab = python_lab
+    nan, other = "named_struct('x', double('NaN'), 'y', array({}))", "named_struct('x', 1D, 'y', array({}))"
+    kind = "STRUCT<x: DOUBLE, y: ARRAY<FLOAT>>"
+    lab.source("ev", f"k {kind}, n INT")
+    told = {"reads": "ev", "columns": f"k {kind}, n INT, seen INT", "emitted": "row.k, row.n, self.seen"}
+    declare(lab, "own", COUNTED.format(**told))
+    declare(lab, "values", COUNTED.format(**{**told, "columns": "n INT, seen INT", "emitted": "row.n, self.seen"}))
+    zeros = [other.format(f"float('{zero}')") for zero in ("0.0", "-0.0")]
+    for first in (1, 4):
+        keys = (nan.format("float('NaN')"), *zeros)
+        lab.sql("INSERT INTO ev VALUES " + ", ".join(f"({key}, {first + n})" for n, key in enumerate(keys)))
+        for name in ("own", "values"):
+            assert lab.refresh(name).error is None
+        many = (first + 2) // 3
+        expected = {1 + 3 * each: 1 + each for each in range(many)}
+        expected |= {n: place for place, n in enumerate((n for n in range(1, 3 * many + 1) if n % 3 != 1), 1)}
+        for name in ("own", "values"):
+            assert {row["n"]: row["seen"] for row in lab.rows(name)} == expected, name
+            assert lab.verify(name).equal
+
+
+@pytest.fixture
+def collated_tables(spark) -> Iterator[None]:
+    """Tables with collations, which Delta writes for a project that has turned its check off in `spark-confs`."""
+    confs, check = spark._jsparkSession.sharedState().conf(), "spark.databricks.delta.schema.typeCheck.enabled"
+    confs.set(check, "false")
+    yield
+    confs.remove(check)
+
+
+def test_a_key_with_a_collation_is_refused_and_one_of_plain_texts_is_right(collated_tables, python_lab: Lab) -> None:
+    lab = python_lab
+    lab.source("ev", "k STRING, n INT")
+    lab.sql("INSERT INTO ev VALUES ('a', 1), ('A', 2), ('a', 3)")
+    header = "FRESHNESS = INTERVAL '1' HOUR"
+    lab.declare(f"CREATE MATERIALIZED TABLE loose {header} AS SELECT k COLLATE UTF8_LCASE AS k, n FROM ev")
+    lab.declare(f"CREATE MATERIALIZED TABLE plain {header} AS SELECT lower(k) COLLATE UTF8_BINARY AS k, n FROM loose")
+    for name in ("loose", "plain"):
+        assert lab.refresh(name).error is None
+        declare(lab, f"of_{name}", COUNTED.format(reads=name, columns="n INT, seen INT", emitted="row.n, self.seen"))
+    error = lab.refresh("of_loose").error
+    assert error is not None
+    assert (error.code, error.where) == ("PROCESS_KEY", "assets/of_loose.py:5")
+    assert "STRING COLLATE UTF8_LCASE" in error.message
+    assert lab.receipt("of_loose") is None
+    assert lab.refresh("of_plain").error is None
+    assert shown(lab, "of_plain") == Counter([(1, 1), (2, 2), (3, 3)])
+
+
+def test_a_column_of_a_narrower_type_than_its_key_is_refused(python_lab: Lab) -> None:
+    lab = python_lab
+    lab.source("ev", "k DOUBLE, n INT")
+    lab.sql("INSERT INTO ev VALUES (0.1, 1)")
+    lab.declare("CREATE MATERIALIZED TABLE read FRESHNESS = INTERVAL '1' HOUR AS SELECT k, n FROM ev")
+    assert lab.refresh("read").error is None
+    told = {"columns": "k FLOAT, n INT", "emitted": "row.k, row.n"}
+    with pytest.raises(DeclarationErrors, match="k, which is DOUBLE, and columns has k FLOAT"):
+        declare(lab, "t", COUNTED.format(reads="ev", **told))
+    # Of a table only the rows show the types.
+    declare(lab, "t", COUNTED.format(reads="read", **told))
+    error = lab.refresh("t").error
+    assert error is not None
+    assert error.code == "PROCESS_KEY"
+    assert lab.receipt("t") is None
+    declare(lab, "t", COUNTED.format(reads="read", **told).replace("FLOAT", "DOUBLE"))
+    for n in (2, 3):
+        assert lab.refresh("t").error is None
+        lab.sql(f"INSERT INTO ev VALUES (0.1, {n})")
+        assert lab.refresh("read").error is None
+    assert lab.refresh("t").strategy == "keys"
+    assert [row["n"] for row in lab.rows("t")] == [1, 2, 3]
+
+
 @pytest.mark.parametrize(
     ("body", "code", "said"),
     [

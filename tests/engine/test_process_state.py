@@ -154,6 +154,34 @@ def test_a_primary_key_of_an_old_row_is_found_when_a_key_goes_on(python_lab: Lab
     assert replays == [1, 1]
 
 
+@pytest.mark.parametrize("more", ["", 'partitioned_by="k",'])
+def test_a_row_that_moves_from_a_replayed_key_to_one_that_goes_on_stays(
+    python_lab: Lab,  # noqa: F811
+    replays: list[int],
+    more: str,
+) -> None:
+    lab = python_lab
+    lab.source("ev", "k STRING, n INT, v INT")
+    told = {"reads": "ev", "key": "k", "order": "n", "value": "v", "more": f'primary_key="v", {more}'}
+    declare(lab, "moved", counted(**told, columns="k STRING, v INT", emitted="row.k, row.v"))
+    lab.sql("INSERT INTO ev VALUES ('a', 1, 1), ('a', 2, 2), ('b', 1, 3)")
+    assert lab.refresh("moved").error is None
+    lab.sql("UPDATE ev SET k = 'b', n = 9 WHERE v = 2")
+    result = lab.refresh("moved")
+    assert (result.error, result.strategy, replays) == (None, "keys", [1])
+    assert shown(lab, "moved") == Counter([("a", 1), ("b", 2), ("b", 3)])
+    # Beside such a move, a row whose primary key stays where it is is still found.
+    lab.sql("UPDATE ev SET k = 'c' WHERE v = 1")
+    lab.sql("INSERT INTO ev VALUES ('d', 1, 3)")
+    twice = lab.refresh("moved").error
+    assert twice is not None
+    assert twice.code == "DUPLICATE_KEY"
+    lab.sql("DELETE FROM ev WHERE k = 'd'")
+    assert lab.refresh("moved").error is None
+    assert shown(lab, "moved") == Counter([("c", 1), ("b", 2), ("b", 3)])
+    assert lab.verify("moved").equal
+
+
 def damages(folder: Path) -> list[Callable[[], object]]:
     """What may happen to what is kept of a table; the last two leave it as it is."""
 

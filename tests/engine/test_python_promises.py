@@ -169,6 +169,33 @@ def test_a_promise_that_is_not_kept_is_found_at_creation(python_lab: Lab, promis
     assert lab.receipt("t") is None
 
 
+def test_a_key_that_the_rows_have_in_a_narrower_type_is_found_at_creation(python_lab: Lab) -> None:
+    lab = python_lab
+    lab.source("orders", "k FLOAT, n INT")
+    lab.sql("INSERT INTO orders VALUES (0.1, 1), (0.7, 1)")
+    text = """
+        import freshline
+        from pyspark.sql import functions as F
+
+
+        @freshline.table(keys={"orders": "k"})
+        def t(orders):
+            return orders.select(F.col("k").cast("KIND").alias("k"), "n")
+        """
+    declare(lab, "t", text.replace("KIND", "decimal(2, 1)"))
+    error = lab.refresh("t").error
+    assert error is not None
+    assert error.code == "PROMISE_BROKEN"
+    assert "the key is FLOAT in the input (k) and DECIMAL(2,1) in its rows (k)" in error.message
+    assert lab.receipt("t") is None
+    # A wider type has each value as it is.
+    declare(lab, "t", text.replace("KIND", "double"))
+    assert lab.refresh("t").error is None
+    lab.sql("INSERT INTO orders VALUES (0.1, 2)")
+    assert lab.refresh("t").strategy == "keys"
+    assert sorted(row["n"] for row in lab.rows("t")) == [1, 1, 2]
+
+
 def test_verify_tries_the_promise_on_the_rows_there_are(python_lab: Lab) -> None:
     lab = python_lab
     lab.source("orders", "id BIGINT, customer STRING", primary_key=["id"])
@@ -246,6 +273,87 @@ def test_rows_of_other_keys_are_never_written(python_lab: Lab) -> None:
     assert result.error is not None
     assert result.error.code == "PROMISE_BROKEN"
     assert [row["id"] for row in lab.rows("t")] == [1, 2]
+
+
+@pytest.mark.parametrize("promise", ["keys={'orders': 'id'}", "append='orders'"])
+def test_a_column_that_an_input_is_declared_with_later_is_taken_up_once(python_lab: Lab, promise: str) -> None:
+    lab = python_lab
+    lab.source("orders", "id BIGINT, amount INT, note STRING")
+    file = lab.settings.declarations / "orders.sql"
+    whole = file.read_text()
+    file.write_text(whole.replace(", note STRING", ""))
+    text = f"""
+        import freshline
+
+
+        @freshline.table({promise})
+        def t(orders):
+            return orders
+        """
+    declare(lab, "t", text)
+    lab.sql("INSERT INTO orders VALUES (1, 10, 'a')")
+    assert lab.refresh("t").error is None
+    assert lab.rows("t") == [{"id": 1, "amount": 10}]
+
+    file.write_text(whole)
+    declare(lab, "t", text)
+    lab.sql("INSERT INTO orders VALUES (2, 20, 'b')")
+    result = lab.refresh("t")
+    assert (result.strategy, result.error) == ("full", None)
+    assert result.reason.startswith("DEFINITION_CHANGED(new column note)")
+    assert {row["id"]: row["note"] for row in lab.rows("t")} == {1: "a", 2: "b"}
+    lab.sql("INSERT INTO orders VALUES (3, 30, 'c')")
+    assert lab.refresh("t").strategy == promise.partition("=")[0]
+    assert lab.verify("t").equal
+
+    # Changed code is computed whole, so a start that keeps rows is refused.
+    declare(lab, "t", text.replace("return orders", "return orders.where('id > 1')"))
+    refused = lab.refresh("t", start="now")
+    assert refused.error is not None
+    assert refused.error.code == "DEFINITION_CHANGED"
+    assert "--from beginning" in str(refused.error)
+    assert len(lab.rows("t")) == 3
+
+
+@pytest.mark.parametrize("promise", ["keys={'orders': 'id'}", "append='orders'"])
+def test_rows_meet_one_version_of_a_dimension(python_lab: Lab, promise: str) -> None:
+    lab = python_lab
+    sources(lab)
+    declare(
+        lab,
+        "t",
+        f"""
+        import freshline
+
+
+        @freshline.table({promise})
+        def t(orders, rate=freshline.lookup("rate")):
+            return orders.join(rate, "currency", "left").select("id", "amount", "euros")
+        """,
+    )
+    assert lab.refresh("t").error is None
+    lab.sql("INSERT INTO orders VALUES (4, 'b', 5, 'usd')")
+    result = lab.refresh("t")
+    assert (result.strategy, result.error) == (promise.partition("=")[0], None)
+
+    # A check notes the newer version, and an empty commit the position of the orders.
+    lab.sql("UPDATE rate SET euros = 3 WHERE currency = 'usd'")
+    assert lab.refresh("t").strategy == "noop"
+    lab.sql("ALTER TABLE orders SET TBLPROPERTIES ('a.note' = 'x')")
+    lab.clock.advance(hours=2)
+    before = lab.receipt("t")
+    assert lab.refresh("t").strategy == "noop"
+    after = lab.receipt("t")
+    assert before is not None
+    assert after is not None
+    assert after.positions != before.positions
+    assert lab.verify("t").equal
+
+    lab.sql("INSERT INTO orders VALUES (5, 'b', 5, 'usd')")
+    result = lab.refresh("t")
+    assert (result.strategy, result.error) == ("full", None)
+    assert {row["id"]: row["euros"] for row in lab.rows("t")} == {1: 1, 2: 3, 3: 1, 4: 3, 5: 3}
+    assert lab.verify("t").equal
 
 
 @pytest.mark.parametrize(

@@ -67,6 +67,23 @@ def test_keys_go_on_from_batch_to_batch(size: int) -> None:
     assert [row[1] for row in found if row[1] != "None"] == [f"1970-01-01 00:00:0{n}+00:00" for n in (1, 1, 1, 2)]
 
 
+@pytest.mark.parametrize(
+    ("kind", "keys"),
+    [
+        (pa.struct([("x", pa.float64())]), [{"x": NAN}, {"x": float("nan")}, {"x": -0.0}, {"x": 0.0}, {"x": None}]),
+        (pa.list_(pa.float32()), [[NAN, 1.0], [float("nan"), 1.0], [-0.0], [0.0], [None]]),
+        (
+            pa.list_(pa.struct([("x", pa.float64())])),
+            [[{"x": NAN}], [{"x": float("nan")}], [{"x": -0.0}], [{"x": 0.0}], []],
+        ),
+    ],
+)
+def test_a_nan_and_zeros_of_both_signs_inside_of_a_key_are_one_key_each(kind: pa.DataType, keys: list[Any]) -> None:
+    times = pa.array([START] * len(keys), pa.timestamp("us", "UTC"))
+    found = made(process(Counts), pa.record_batch({"k": pa.array(keys, kind), "at": times}))
+    assert [row[2] for row in found if row[1] == "None"] == ["0", "1", "0", "1", "0"]
+
+
 def test_the_watermark_is_exact_before_1970() -> None:
     at = START + timedelta(minutes=1, seconds=1)
     for until, timers in ((at - timedelta(microseconds=1), 0), (at, 3), (datetime(1960, 1, 1, tzinfo=UTC), 0)):

@@ -6,7 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from freshline.declare.freshness import Freshness
+from freshline.declare.location import Location
+from freshline.declare.names import TableName
 from freshline.declare.project import read_declarations
+from freshline.declare.query import PythonInput, PythonQuery
 from freshline.declare.spec import TableSpec
 from freshline.errors import FormatError
 from freshline.plan.definition import Definition, classify_change, definition_of
@@ -77,6 +81,41 @@ def test_a_change_of_the_header_has_a_class(settings, before, after, kind):
     query = LOOKUP.format(", s.k") if "lookup" in before else "SELECT id, k FROM s"
 
     assert str(classify_change(defined(settings, query, before), defined(settings, query, after)).kind) == kind
+
+
+FUNCTION = PythonQuery("t.py", "t", (PythonInput("s", TableName.parse("s")),), "hash")
+
+
+def in_python(code: str = "hash", **parts) -> Definition:
+    spec = TableSpec(TableName.parse("t"), replace(FUNCTION, code_hash=code), Location("t.py", 1), Freshness(60))
+    return definition_of(replace(spec, **parts))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "kind", "about"),
+    [
+        ({}, {}, "additive", "its code changed"),
+        ({"columns": ("id",)}, {"columns": ("ID", "v")}, "additive", "its code changed"),
+        ({"columns": ("id", "v")}, {"columns": ("id",)}, "destructive", "column v goes away"),
+        ({"columns": ("id", "v")}, {}, "additive", "its code changed"),
+        ({"primary_key": ("id",)}, {"primary_key": ("v",)}, "destructive", "PRIMARY KEY was (id), is (v)"),
+        ({"primary_key": ("id",)}, {}, "destructive", "PRIMARY KEY was (id), is none"),
+        ({"partitioned_by": ("k",)}, {}, "destructive", "PARTITIONED BY was (k), is none"),
+    ],
+)
+def test_a_change_of_a_table_in_python_has_a_class(before, after, kind, about):
+    found = classify_change(in_python(**before), in_python("later", **after))
+
+    assert (str(found.kind), about in found.text) == (kind, True), found
+
+
+def test_a_table_in_python_in_the_place_of_one_in_sql_keeps_its_key(settings):
+    written = defined(settings, "SELECT id, k FROM s", "(PRIMARY KEY (id))")
+
+    assert str(classify_change(written, in_python(primary_key=("id",))).kind) == "additive"
+    assert "PRIMARY KEY was (id), is none" in classify_change(written, in_python()).text
+    assert str(classify_change(in_python(primary_key=("id",)), written).kind) == "breaking"
+    assert str(classify_change(None, in_python()).kind) == "additive"
 
 
 def test_whatever_else_a_fingerprint_counts_is_not_taken_for_a_new_column(settings):

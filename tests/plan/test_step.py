@@ -10,6 +10,7 @@ import pytest
 from freshline.declare.freshness import Freshness
 from freshline.declare.location import Location
 from freshline.declare.names import TableName
+from freshline.declare.query import PythonInput, PythonQuery
 from freshline.declare.query_parser import parse_query
 from freshline.declare.spec import TableSpec
 from freshline.errors import IncrementalError
@@ -26,12 +27,16 @@ from freshline.query.reason import CODES
 from freshline.strategies.append import rule as append_rule
 from freshline.strategies.append.rule import Append
 from freshline.strategies.keys import rule as keys_rule
+from freshline.strategies.keys.components import RefreshComponents
 from freshline.strategies.keys.rule import RefoldKeys, RefreshKeys
 from freshline.strategies.merge.rule import MergeRows
 from freshline.strategies.partition import rule as partition_rule
 from freshline.strategies.partition.rule import ReplacePartitions
 
 S, R, D = (TableName.parse(name) for name in ("s", "r", "d"))
+
+
+GRAPH = "SELECT node, component FROM CONNECTED_COMPONENTS({}, DESCRIPTOR({}))"
 
 
 def table(query="SELECT a FROM s", **parts):
@@ -235,6 +240,50 @@ def test_rows_below_a_lookup_join_are_not_computed_by_keys():
     spec = table("SELECT s.a FROM s LEFT JOIN d FOR SYSTEM_TIME AS OF PROCTIME() AS d ON s.k = d.k")
 
     assert step_of(spec, changes(kind=ChangeKind.MUTATE)).reason.about == "updates or deletes below a lookup join"
+
+
+@pytest.mark.parametrize(
+    ("edges", "reason"),
+    [
+        ("SELECT a, first(k) AS k FROM s GROUP BY a", "NONDETERMINISTIC(FIRST(k))"),
+        ("SELECT a, k FROM s LIMIT 5", "UNSUPPORTED(LIMIT 5)"),
+        ("SELECT a, k FROM (SELECT a, k FROM s ORDER BY n LIMIT 5) AS o", "UNSUPPORTED(LIMIT 5)"),
+        ("SELECT a, rand() AS k FROM s", "NONDETERMINISTIC(rand)"),
+    ],
+)
+def test_edges_by_the_order_of_reading_are_no_edges_that_came_or_went(edges, reason):
+    step = step_of(table(edges), changes())
+    assert (type(step), f"{step.reason.code}({step.reason.about})") == (Full, reason)
+
+    step = step_of(table(GRAPH.format(f"({edges})", "a, k")), changes())
+    assert (type(step), f"{step.reason.code}({step.reason.about})") == (Full, reason)
+
+
+@pytest.mark.parametrize(
+    "edges", ["TABLE s", "(SELECT DISTINCT a, k FROM s)", "(SELECT a, max(k) AS k, count(*) AS c FROM s GROUP BY a)"]
+)
+def test_edges_that_came_or_went_decide_which_components_are_computed(edges):
+    assert isinstance(step_of(table(GRAPH.format(edges, "a, k")), changes()), RefreshComponents)
+
+
+@pytest.mark.parametrize(("strategy", "promise"), [("keys", {"keys": ((S, ("a",)),)}), ("append", {"append": S})])
+def test_a_function_goes_on_from_its_rows_as_long_as_the_dimension_stands_that_they_met(strategy, promise):
+    inputs = (PythonInput("s", S), PythonInput("d", D, lookup=True))
+    query = PythonQuery("t.py", "t", inputs, "hash", **promise)
+    spec = TableSpec(TableName.parse("t"), query, Location("t.py", 1), Freshness(60))
+
+    def candidates(met, now, **dimension):
+        base = replace(receipt_of(spec, promise=query.promise), positions={D: TablePosition("id", met)})
+        seen = Changes(D, **{"before": TablePosition("id", met), "after": TablePosition("id", now), **dimension})
+        return find_candidates(situation(spec, changes(), seen, receipt=base))
+
+    assert candidates(1, 1, kind=ChangeKind.NOTHING).steps[0].strategy == strategy
+    assert candidates(1, 2, kind=ChangeKind.NOTHING).steps[0].strategy == strategy, "a commit without rows"
+    # A check has seen the newer version, and only dimensions had changed then.
+    checked = candidates(1, 2, kind=ChangeKind.NOTHING, before=TablePosition("id", 2))
+    for found in (candidates(1, 2, kind=ChangeKind.APPEND), checked):
+        assert [type(step) for step in found.steps] == [Full]
+        assert found.refused[strategy].about == "the dimension d changed, which all rows meet at one version"
 
 
 @pytest.fixture

@@ -45,6 +45,13 @@ def test_a_missing_value_gives_none_and_no_rows_give_no_rows(tmp_path: Path) -> 
     assert predict(tmp_path, model, amounts.slice(0, 0), pa.array([], pa.int8())) == []
 
 
+@pytest.mark.parametrize("element", ["FLOAT", "DOUBLE", "INT", "BIGINT", "BOOLEAN", "STRING"])
+def test_the_literal_null_is_a_missing_value_of_any_type(tmp_path: Path, element: str) -> None:
+    model = onnx_model([Node("Identity", ["x"], ["y"])], {"x": Values(element, [None])}, {"y": Values(element, [None])})
+    assert predict(tmp_path, model, pa.nulls(3)) == [None, None, None]
+    assert predict(tmp_path, linear_model([2.0, 1.0], 0.5), pa.array([1.0, 2.0]), pa.nulls(2)) == [None, None]
+
+
 def test_several_inputs_and_outputs_of_other_types(tmp_path: Path) -> None:
     model = onnx_model(
         [

@@ -127,6 +127,40 @@ def test_new_rows_keep_the_prediction_of_their_time(lab):
     assert lab.diff("predicted") == []
 
 
+def test_models_predict_around_a_graph_function(lab):
+    lab.source("edge", "src BIGINT, dst BIGINT")
+    lab.model("delay", model(FIRST))
+    lab.declare("""CREATE MATERIALIZED TABLE reached (PRIMARY KEY (node)) FRESHNESS = INTERVAL '5' MINUTE AS
+    SELECT node, component, ml_predict(delay, node, component) AS minutes, model_version_of(delay) AS made_by,
+      ml_predict(delay, node, NULL) AS nothing
+    FROM CONNECTED_COMPONENTS(TABLE edge, DESCRIPTOR(src, dst)) WHERE ml_predict(delay, node, 0) > 3""")
+
+    def expect(parts):
+        rows = lab.rows("reached")
+        found = {row["node"]: (row["minutes"], row["made_by"]) for row in rows}
+        sha = lab.receipt("reached").models["delay"][-1]
+        assert found == {
+            row["node"]: (pytest.approx(minutes(parts, row["node"], row["component"])), sha) for row in rows
+        }
+        assert {row["nothing"] for row in rows} == {None}
+        assert lab.verify("reached").equal
+        return set(found)
+
+    lab.sql("INSERT INTO edge VALUES (1, 2), (2, 3), (10, 11)")
+    assert lab.refresh("reached").error is None
+    assert expect(FIRST) == {2, 3, 10, 11}
+    lab.sql("INSERT INTO edge VALUES (3, 4)")
+    found = lab.refresh("reached")
+    assert (found.strategy, found.error) == ("keys", None)
+    assert expect(FIRST) == {2, 3, 4, 10, 11}
+
+    lab.model("delay", model(([3.0, 0.5], 1.0)))
+    found = lab.refresh("reached")
+    assert found.strategy == "full"
+    assert found.reason.startswith("MODEL_CHANGED")
+    assert expect(([3.0, 0.5], 1.0)) == {1, 2, 3, 4, 10, 11}
+
+
 def test_models_stand_wherever_an_expression_does(lab):
     lab.source("trip", TRIPS)
     lab.model(

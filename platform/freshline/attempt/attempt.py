@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from freshline.attempt.constraint_check import ConstraintCheck
 from freshline.attempt.pin import Pins
 from freshline.attempt.runtime import Runtime
+from freshline.commit.columns import column_types
 from freshline.declare.closing import Closing
 from freshline.declare.names import TableName
 from freshline.declare.spec import TableSpec
@@ -84,6 +85,17 @@ class Attempt:
     def stored(self) -> DataFrame:
         """The table's rows as they are now."""
         return self.spark.read.format("delta").load(str(self.path))
+
+    def require_stored_columns(self, rows: DataFrame) -> None:
+        """Raises NotIncremental where rows of a function have other columns than the table.
+
+        Its code is the same where an input is declared with another column.
+        """
+        stored, made = ({name.lower(): name for name in names} for names in (column_types(self.path), rows.columns))
+        found = [f"new column {name}" for key, name in made.items() if key not in stored]
+        found += [f"column {name} goes away" for key, name in stored.items() if key not in made]
+        if found:
+            raise NotIncremental(Reason("DEFINITION_CHANGED", "; ".join(found)))
 
     def hold(self, rows: DataFrame) -> DataFrame:
         """Keep rows that are looked at before they are written, until the attempt is over."""

@@ -7,13 +7,15 @@ from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import DataType, StructType
 
 from freshline.attempt.runtime import Runtime
 from freshline.attempt.spans import within
 from freshline.declare.names import TableName
+from freshline.declare.process import require_key_types
 from freshline.declare.query import LookupJoin, PythonQuery, SqlQuery
 from freshline.declare.spec import TableSpec
-from freshline.errors import DuplicateKeyError, LookupKeyError
+from freshline.errors import DuplicateKeyError, LookupKeyError, ProcessKeyError
 from freshline.keyed.batches import KIND
 from freshline.plan.partition import Interval
 from freshline.query.query import read_query
@@ -71,7 +73,7 @@ def run_before_constraints(
     """
     assert isinstance(spec.query, SqlQuery)
     if spec.query.graph is not None:
-        graph = Graph(spark, spec.query.graph, str(spec.written_at), check)
+        graph = Graph(spark, spec.query, str(spec.written_at), check)
         return as_stored(graph.rows(graph.values(graph.edges())), spec)
     versions = {join.alias.lower(): pins[join.table].position.version for join in spec.query.lookup_joins}
     views = [name.view for name in spec.query.reads]
@@ -96,6 +98,9 @@ def compute_whole(
     checked = partial(leave_out, constraints=spec.constraints) if constraint_check is None else constraint_check
     if isinstance(spec.query, PythonQuery):
         assert runtime.python_tables is not None, "tables in Python need the engine's worker"
+        if spec.query.process is not None:
+            (pinned,) = pins.values()
+            require_process_key(spec, read_whole(spark, pinned).schema)
         view = runtime.python_tables.compute(spec, list(pins.values()), cancellation)
         return checked(table_rows(spark.table(f"global_temp.{view}"), spec)), view
     shadow_inputs(whole_inputs(spark, spec, pins))
@@ -110,6 +115,19 @@ def table_rows(made: DataFrame, spec: TableSpec) -> DataFrame:
     if process is not None:
         made = made.where(F.col(KIND).isNull()).select(*[F.col(quoted(name)) for name in process.names])
     return as_stored(made, spec)
+
+
+def require_process_key(spec: TableSpec, rows: StructType) -> None:
+    """Raises ProcessKeyError for keys of a class that have types which do not serve; `rows` is its input's schema."""
+    process = spec.query.process if isinstance(spec.query, PythonQuery) else None
+    types = {field.name.lower(): type_text(field.dataType) for field in rows.fields}
+    for _, sentence in () if process is None else require_key_types(process, types):
+        raise ProcessKeyError(sentence, where=str(spec.written_at))
+
+
+def type_text(kind: DataType) -> str:
+    """A type of Spark, in upper case as in declarations."""
+    return kind.simpleString().upper()
 
 
 def check_lookups(runtime: Runtime, spark: SparkSession, spec: TableSpec, pins: Mapping[TableName, Pinned]) -> None:

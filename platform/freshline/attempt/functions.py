@@ -18,8 +18,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType
 
 from freshline.attempt.attempt import NotIncremental
-from freshline.attempt.compute import table_rows
+from freshline.attempt.compute import table_rows, type_text
 from freshline.attempt.runtime import Runtime
+from freshline.declare.column_types import takes_values
 from freshline.declare.names import TableName
 from freshline.declare.query import PythonQuery
 from freshline.declare.spec import TableSpec
@@ -94,19 +95,28 @@ class Function:
         return every.distinct()
 
     def as_keys(self, rows: DataFrame, columns: tuple[str, ...], like: DataFrame) -> DataFrame:
-        """The columns of some rows as keys. Raises QueryError where the rows have no such column."""
+        """The columns of some rows as keys.
+
+        Raises QueryError where the rows have no such column, and PromiseBrokenError where those of the result do not
+        take each of its values: the rows of such a key would not be found again.
+        """
         missing = [name for name in columns if name.lower() not in {known.lower() for known in rows.columns}]
         if missing:
             raise QueryError(
                 f"`keys` names {missing[0]}, and the rows have {', '.join(rows.columns)}. Correct `keys`.",
                 where=str(self.spec.written_at),
             )
-        return rows.select(
-            *[
-                F.col(quoted(column)).cast(like.schema[known].dataType).alias(known)
-                for column, known in zip(columns, self.key_names(like), strict=True)
-            ]
-        )
+        given = {field.name.lower(): field.dataType for field in rows.schema.fields}
+        found = []
+        for column, known in zip(columns, self.key_names(like), strict=True):
+            kind, own = given[column.lower()], like.schema[known].dataType
+            if not takes_values(type_text(own), type_text(kind)):
+                raise self._broken(
+                    f"the key is {type_text(kind)} in the input ({column}) and {type_text(own)} in its rows ({known}), "
+                    "which does not take each value as it is"
+                )
+            found.append(F.col(quoted(column)).cast(own).alias(known))
+        return rows.select(*found)
 
     def key_names(self, rows: DataFrame) -> tuple[str, ...]:
         """The key's columns as the result spells them. Raises QueryError where it has no such column."""

@@ -32,6 +32,11 @@ NAMES = (*SIMPLE, "DECIMAL", "ARRAY", "MAP", "STRUCT")
 
 _LEXEME = re.compile(r"\s*(?:(?P<quoted>`(?:[^`]|``)*`)|(?P<word>\w+)|(?P<mark>[<>(),:]))")
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_DECIMAL = re.compile(r"DECIMAL\((\d+),(\d+)\)")
+# The digits of their greatest values.
+_INTEGERS = {"TINYINT": 3, "SMALLINT": 5, "INT": 10, "BIGINT": 19}
+# Floating-point types, and those of which they have every value.
+_EXACT_IN = {"FLOAT": ("TINYINT", "SMALLINT"), "DOUBLE": ("TINYINT", "SMALLINT", "INT", "FLOAT")}
 
 
 def normalise_type(text: str) -> str:
@@ -45,6 +50,34 @@ def normalise_type(text: str) -> str:
     if reader.lexeme is not None:
         raise reader.refuse(f"{reader.lexeme} is not expected")
     return result
+
+
+def takes_values(kind: str, of: str) -> bool:
+    """Whether a type takes every value of another as it is, so that values are equal as the one where they are as the
+    other. Types are in Spark's spelling, of declarations or of schemas.
+
+    >>> takes_values("BIGINT", "INT"), takes_values("DECIMAL(12,2)", "DECIMAL(10,2)"), takes_values("DOUBLE", "FLOAT")
+    (True, True, True)
+    >>> takes_values("STRUCT<a: INT, b: STRING>", "struct<a:int,b:string>")
+    True
+    >>> takes_values("INT", "BIGINT"), takes_values("DECIMAL(9,4)", "DECIMAL(10,2)"), takes_values("FLOAT", "DOUBLE")
+    (False, False, False)
+    """
+    kind, of = (re.sub("[ `]", "", each).upper() for each in (kind, of))
+    if kind == of or of in _EXACT_IN.get(kind, ()):
+        return True
+    whole, given = _digits(kind), _digits(of)
+    if whole is None or given is None or (kind in _INTEGERS and of not in _INTEGERS):
+        return False
+    return whole[0] >= given[0] and whole[1] >= given[1]
+
+
+def _digits(kind: str) -> tuple[int, int] | None:
+    """How many digits a number has before and after the point; None for other types."""
+    if kind in _INTEGERS:
+        return _INTEGERS[kind], 0
+    found = _DECIMAL.fullmatch(kind)
+    return None if found is None else (int(found[1]) - int(found[2]), int(found[2]))
 
 
 class _Reader:

@@ -16,7 +16,7 @@ from sqlglot import exp
 
 from freshline.declare.call_reader import CallReader
 from freshline.declare.names import TableName
-from freshline.declare.query import GraphCall, GraphFunction, SqlQuery
+from freshline.declare.query import GraphCall, GraphFunction, Span, SqlQuery
 from freshline.declare.rules import declaration_error
 from freshline.declare.tokens import Kind, Text
 from freshline.errors import DeclarationError
@@ -46,8 +46,8 @@ _PLAIN = frozenset(("expressions", "from_", "where", "hint"))
 class LoweredGraph:
     """A query with a graph function: as text that Spark reads, and in its parts; see `GraphCall`.
 
-    `edges` is the query of the edges, which begins on the line `line` of the file. `rows` is the query over the rows
-    of the function. `offset` is where the call stands.
+    `edges` is the query of the edges, which begins on the line `line` of the file. `offset` is where the call stands,
+    and `stands` the place in `text` of what stands for it.
     """
 
     text: str
@@ -55,7 +55,7 @@ class LoweredGraph:
     table: TableName | None
     ends: tuple[str, str]
     edges: str
-    rows: str
+    stands: Span
     line: int
     offset: int
     tolerance: float
@@ -116,7 +116,7 @@ class _Lowering(CallReader):
             table=table,
             ends=ends,
             edges=f"SELECT {first} AS {SOURCE}, {second} AS {TARGET} FROM {source} AS {EDGES}",
-            rows=f"{before}(SELECT * FROM {GRAPH_VIEW}){after}",
+            stands=Span(start, start + len(stands)),
             line=self.text.line(start),
             offset=start,
             tolerance=self._tolerance(given, refuse),
@@ -201,7 +201,7 @@ def find_graph_call(lowered: LoweredGraph, tree: exp.Expr, edges: SqlQuery, text
         table=lowered.table,
         ends=lowered.ends,
         edges=edges,
-        rows=lowered.rows,
+        stands=lowered.stands,
         node=names["node"],
         value=names[value] or None,
         filtered=select.args.get("where") is not None,

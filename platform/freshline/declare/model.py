@@ -10,7 +10,7 @@ import os
 import stat
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import BinaryIO
 
@@ -48,7 +48,10 @@ class ModelFile:
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """A declared model. `path` is as it was written until the project is read, and absolute from then on."""
+    """A declared model. `path` is as it was written until the project is read, and absolute from then on.
+
+    `facts` are those of the file that was read, by `facts_of`.
+    """
 
     name: TableName
     written_at: Location
@@ -57,6 +60,7 @@ class ModelSpec:
     on_change: OnChange = OnChange.RECOMPUTE
     comment: str | None = None
     file: ModelFile | None = None
+    facts: tuple[int, ...] = field(default=(), compare=False)
 
     def at(self, option: str) -> Location:
         """Where an option is written that a problem is about."""
@@ -97,7 +101,8 @@ def read_model(spec: ModelSpec, place: Place, cache: DeclarationCache[ModelFile]
         # A pipe would keep whoever opens it waiting.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
         with open(descriptor, "rb") as file:  # noqa: PTH123 - of a descriptor
-            return replace(spec, path=path, file=_content(file, cache))
+            status = os.fstat(file.fileno())
+            return replace(spec, path=path, file=_content(file, status, cache), facts=facts_of(status))
     except OSError as error:
         raise declaration_error(
             "MODEL",
@@ -111,12 +116,15 @@ def read_model(spec: ModelSpec, place: Place, cache: DeclarationCache[ModelFile]
         ) from error
 
 
-def _content(file: BinaryIO, cache: DeclarationCache[ModelFile] | None) -> ModelFile:
-    known = os.fstat(file.fileno())
+def facts_of(status: os.stat_result) -> tuple[int, ...]:
+    """All that the file system knows of what a file has: a file in the place of another has other facts."""
+    return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+
+
+def _content(file: BinaryIO, known: os.stat_result, cache: DeclarationCache[ModelFile] | None) -> ModelFile:
     if not stat.S_ISREG(known.st_mode):
         raise ValueError("is no file")
-    facts = (known.st_dev, known.st_ino, known.st_size, known.st_mtime_ns, known.st_ctime_ns)
-    key = None if cache is None else cache.key("model", str(facts))
+    key = None if cache is None else cache.key("model", str(facts_of(known)))
     found = None if cache is None or key is None else cache.get(key)
     if found is None:
         found = ModelFile(sha256_of(file), read_signature(_rewound(file)))
@@ -171,8 +179,11 @@ def check_calls(
     return tuple(found.values())
 
 
-def check_kept_models(spec: TableSpec, problems: Problems) -> None:
-    """That rows which keep the prediction of an earlier file are only ever added."""
+def check_kept_models(spec: TableSpec, problems: Problems, *, has_side_outputs: bool = False) -> None:
+    """That rows which keep the prediction of an earlier file are only ever added, and to one table.
+
+    With `has_side_outputs` some rows of the query go to other tables, which ask the model again at times of their own.
+    """
     if not isinstance(spec.query, SqlQuery):
         return
     for model in spec.query.kept_models:
@@ -181,6 +192,8 @@ def check_kept_models(spec: TableSpec, problems: Problems) -> None:
             "EMIT FINAL": spec.final or spec.late_rows_of,
             "time partitions": spec.time_partitions,
             "a temporal filter": spec.is_temporal or None,
+            # With another file between the refreshes of two tables a row would be in both, or in none, for good.
+            "SIDE OUTPUT": has_side_outputs or None,
         }
         named = [name for name, value in others.items() if value is not None]
         if named:

@@ -10,6 +10,8 @@ import ast
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from freshline.declare.column_types import takes_values
+
 # Calls that give another value each time, by the last two names: a replay would give another table.
 _CLOCKS = frozenset(
     {
@@ -120,3 +122,30 @@ def require_columns(
     if process.has_timer and time != "TIMESTAMP":
         said = f"timers run by the first column of order, and {process.order[0]} is {time}."
         yield "PROCESS_ORDER", f"{said} Order by a TIMESTAMP first, or remove the method `timer`."
+
+
+def require_key_types(process: Process, types: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """What stands against the types of a process's key, as pairs of a rule and a sentence.
+
+    `types` are as in `require_columns`. Rows of a key are those that Spark sorts beside each other, and that Python
+    takes for one key. And a row of the table has its key only where the column takes each value of the key as it is.
+    """
+    columns = {name.lower(): (name, kind) for name, kind in process.columns} if process.has_own_key else {}
+    for key in process.keys:
+        kind = types.get(key.lower())
+        if kind is None:
+            continue
+        name, own = columns.get(key.lower(), (key, kind))
+        if "STRING COLLATE" in kind:
+            sentence = (
+                f"keys names {key}, which is {kind}. Spark takes texts for one key that are several in Python. Read a "
+                f"table in between that has `{key} COLLATE UTF8_BINARY`, or `lower({key}) COLLATE UTF8_BINARY` for "
+                "texts that differ in letter case."
+            )
+            yield "PROCESS_KEY", sentence
+        elif not takes_values(own, kind):
+            sentence = (
+                f"keys names {key}, which is {kind}, and columns has {name} {own}, which does not take each of its "
+                f"values as it is. Write {name} {kind}, or give the column another name."
+            )
+            yield "PROCESS_KEY", sentence

@@ -416,7 +416,8 @@ def _graph(
             if isinstance(resolved.query, SqlQuery) and resolved.query.model_calls:
                 called = check_calls(resolved.query.model_calls, predicting, spec.written_at.path, broken)
                 resolved = replace(resolved, query=replace(resolved.query, models=called))
-                check_kept_models(resolved, problems)
+                divided = any(isinstance(b.spec, TableSpec) and b.spec.side_output_of for b in declaration.beside)
+                check_kept_models(resolved, problems, has_side_outputs=divided)
             settled[spec.name] = replace(declaration, spec=resolved)
             _check_window_times(spec, settled, problems)
             _check_nodes(spec, settled, problems)

@@ -9,7 +9,7 @@ outermost select list. Nothing is printed back from a syntax tree, so nothing of
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -196,16 +196,16 @@ class GraphCall:
     """A graph function that a query reads, and nothing else beside it.
 
     `ends` are the columns of the edges in `table` (None for a query in parentheses). `edges` is the query of these two
-    columns, `rows` the text of the query over what the function gives, as a view. Of the table, `node` is the column
-    that has the node, and `value` the one that has what the function gives for it, None where none has just that.
-    `filtered` says that the query leaves nodes out. `tolerance` is of PAGERANK, `rounds` of COMMUNITIES.
+    columns. `stands` is the place in the query's text of what stands for the function. Of the table, `node` is the
+    column that has the node, and `value` the one that has what the function gives for it, None where none has just
+    that. `filtered` says that the query leaves nodes out. `tolerance` is of PAGERANK, `rounds` of COMMUNITIES.
     """
 
     function: GraphFunction
     table: TableName | None
     ends: tuple[str, str]
     edges: SqlQuery
-    rows: str
+    stands: Span
     node: str
     value: str | None
     filtered: bool
@@ -344,9 +344,7 @@ class SqlQuery:
         for span, alias in self.version_calls:
             version = (versions or {}).get(alias.lower(), 0)
             edits.append((span.start, span.end, f"CAST({version} AS BIGINT)"))
-        versions_of = {model.name: model.sha256 for model in self.models}
-        for call in self.model_calls:
-            edits += call.edits(versions_of.get(call.model, "0" * 64))
+        edits += self._model_edits()
         for span, bound, less in self.moments:
             edits.append((span.start, span.end, moment(self.closing, bound, less)))
         if analysed or self.clock is not None:
@@ -355,6 +353,20 @@ class SqlQuery:
             if self.select_end is None:
                 raise ValueError("columns can only be added to a query that is one SELECT with a FROM")
             edits.append((self.select_end, self.select_end, ", " + ", ".join(select_also) + " "))
+        return self._edited(edits)
+
+    def render_over(self, view: str) -> str:
+        """The text for Spark of a query with a graph function, over a view of what the function gives."""
+        assert self.graph is not None
+        stands = self.graph.stands
+        # No model is asked below the function, so no place is within another.
+        return self._edited([(stands.start, stands.end, f"(SELECT * FROM {view})"), *self._model_edits()])
+
+    def _model_edits(self) -> list[tuple[int, int, str]]:
+        versions_of = {model.name: model.sha256 for model in self.models}
+        return [edit for call in self.model_calls for edit in call.edits(versions_of.get(call.model, "0" * 64))]
+
+    def _edited(self, edits: Iterable[tuple[int, int, str]]) -> str:
         text = self.text
         for start, end, replacement in sorted(edits, reverse=True):
             text = text[:start] + replacement + text[end:]

@@ -62,6 +62,7 @@ RULES: dict[str, str] = {
     "LATENESS": "ALLOWED LATENESS is an interval of whole seconds, and stands without WHEN.",
     "EMIT_WHEN": "The condition of EMIT FINAL .. WHEN is over one row of the result, and over watermark().",
     "SIDE_OUTPUT": "A side output is a declared one, of rows that are neither folded, looked up nor final.",
+    "PROCESS_KEY": "Python tells the keys of a class apart as Spark does, and the table's columns take their values.",
     "PROCESS_ORDER": "The rows of a key come in an order of columns of the input, the time first where timers are set.",
     "PROCESS_CLOCK": "A class of freshline.process asks no clock: its timers are times of events.",
     "MODEL": "A model is an ONNX file that is there, and ml_predict gives it one value for each of its inputs.",

@@ -1,9 +1,10 @@
 """The declarations of a running engine: read again when a file has changed.
 
-Looked at by size and time of the files, which is cheap; what a declaration means is decided by its fingerprint, in the
-refresh. While the files have errors the graph before them stays in force for the loops, and requests get the errors.
-Files in Python are programs, and loading them may take as long as their limit: they are read in a thread of their own,
-and the graph before them stays in force for the loops until that has ended. Requests wait for it.
+Looked at by what the file system knows of the files, which is cheap; what a declaration means is decided by its
+fingerprint, in the refresh. While the files have errors the graph before them stays in force for the loops, and
+requests get the errors. Files in Python are programs, and loading them may take as long as their limit: they are read
+in a thread of their own, and the graph before them stays in force for the loops until that has ended. Requests wait for
+it.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from freshline.declare.graph import Graph
+from freshline.declare.model import facts_of
 from freshline.declare.query import PythonQuery
 from freshline.declare.settings import Settings
 from freshline.errors import DeclarationError
@@ -26,7 +28,8 @@ LOG = logging.getLogger(__name__)
 _PATIENCE_SECONDS = 2.0
 _CHECK_SECONDS = 0.5
 
-Signature = frozenset[tuple[str, int, int]]
+# A path with the facts of the file, which are none where it is not there.
+Known = tuple[str, tuple[int, ...]]
 
 
 class Declarations:
@@ -39,8 +42,11 @@ class Declarations:
         self._lock = threading.Lock()
         self._error: DeclarationError | None = None
         self._reading: threading.Thread | None = None
+        # As the files were before they are read: what is replaced meanwhile is read again.
+        declared, modules = self._declared(), self._modules()
         self._graph = open_project(settings)
-        self._signature = self._check()
+        models = {(model.path, model.facts) for model in self._graph.models.values()}
+        self._signature = declared | models | (modules if self._imports_modules else set())
 
     def on_change(self, changed: Callable[[Graph], None]) -> None:
         """Call `changed` with each later graph."""
@@ -109,28 +115,36 @@ class Declarations:
         LOG.info("the declarations have changed: %d tables and sources", len(graph))
         self._changed(graph)
 
-    def _check(self) -> Signature:
-        files = set(_files(self._settings.declarations, (".sql", ".py", ".yaml")))
-        if any(isinstance(table.query, PythonQuery) for table in self._graph.tables):
-            # Tables in Python may import any module of the project.
-            files.update(_files(self._settings.root, (".py",)))
-        files.update(_known(Path(model.path)) for model in self._graph.models.values())
+    def _check(self) -> set[Known]:
+        files = self._declared() | {_known(model.path) for model in self._graph.models.values()}
+        if self._imports_modules:
+            files |= self._modules()
         if self._error is not None:
             # The file of a model that is not in force yet may be what was missing.
             files.update(_files(self._settings.root, (".onnx",)))
-        return frozenset(files)
+        return files
+
+    def _declared(self) -> set[Known]:
+        return set(_files(self._settings.declarations, (".sql", ".py", ".yaml")))
+
+    def _modules(self) -> set[Known]:
+        return set(_files(self._settings.root, (".py",)))
+
+    @property
+    def _imports_modules(self) -> bool:
+        """Whether there are tables in Python, which may import any module of the project."""
+        return any(isinstance(table.query, PythonQuery) for table in self._graph.tables)
 
 
-def _known(file: Path) -> tuple[str, int, int]:
+def _known(path: str) -> Known:
     """What is known of one file, whether it is there or not."""
     try:
-        status = file.stat()
+        return path, facts_of(os.stat(path))  # noqa: PTH116 - of the text that the model has
     except OSError:
-        return str(file), 0, -1
-    return str(file), status.st_mtime_ns, status.st_size
+        return path, ()
 
 
-def _files(folder: Path, suffixes: tuple[str, ...]) -> Iterator[tuple[str, int, int]]:
+def _files(folder: Path, suffixes: tuple[str, ...]) -> Iterator[Known]:
     for base, folders, names in os.walk(folder):
         # Neither environments nor state nor caches hold declarations.
         folders[:] = [
@@ -140,9 +154,6 @@ def _files(folder: Path, suffixes: tuple[str, ...]) -> Iterator[tuple[str, int, 
         ]
         for name in names:
             if name.endswith(suffixes):
-                path = Path(base) / name
-                try:
-                    status = path.stat()
-                except OSError:
-                    continue  # gone again, or not to be read; reading the project tells which
-                yield str(path), status.st_mtime_ns, status.st_size
+                known = _known(str(Path(base) / name))
+                if known[1]:  # else gone again, or not to be read; reading the project tells which
+                    yield known

@@ -51,8 +51,18 @@ def checker(kind: pa.DataType) -> Checker:
 
 
 def comparable(value: Any) -> Any:
-    """A value that is equal to itself: NaN is not."""
-    return "NaN" if isinstance(value, float) and value != value else value
+    """A value that is equal to itself, as it is for Spark: NaN is not, alone or inside of another value.
+
+    >>> comparable({"x": [float("nan"), -0.0]}) == comparable({"x": [float("nan"), 0.0]})
+    True
+    """
+    if isinstance(value, float):
+        return value if value == value else "NaN"
+    if isinstance(value, dict):
+        return {name: comparable(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [comparable(each) for each in value]
+    return value
 
 
 def _or_none(check: Checker, value: Any) -> Any:

@@ -152,11 +152,13 @@ def classify_change(before: Definition | None, after: Definition) -> DefinitionC
     """What became of a declaration; `before` is None where nobody kept what the fingerprint stood for."""
     if before is not None and before.fingerprint == after.fingerprint:
         return DefinitionChange(ChangeClass.UNCHANGED)
-    if after.query is None:
-        return DefinitionChange(ChangeClass.ADDITIVE, ("its code changed, and every refresh computes it whole",))
+    code_changed = DefinitionChange(ChangeClass.ADDITIVE, ("its code changed, and every refresh computes it whole",))
     if before is None:
-        return DefinitionChange(ChangeClass.BREAKING, ("what it said before is not known any more",))
-    lost = [column for column in before.columns if column not in after.columns]
+        unknown = DefinitionChange(ChangeClass.BREAKING, ("what it said before is not known any more",))
+        return code_changed if after.query is None else unknown
+    # The columns of a function are known when it is called.
+    known = after.query is not None or bool(after.columns)
+    lost = [column for column in before.columns if known and column not in after.columns]
     destroyed = [f"column {column} goes away" for column in lost]
     if before.primary_key != after.primary_key:
         destroyed.append(f"PRIMARY KEY was {_names(before.primary_key)}, is {_names(after.primary_key)}")
@@ -164,6 +166,8 @@ def classify_change(before: Definition | None, after: Definition) -> DefinitionC
         destroyed.append(f"PARTITIONED BY was {_names(before.partitioned_by)}, is {_names(after.partitioned_by)}")
     if destroyed:
         return DefinitionChange(ChangeClass.DESTRUCTIVE, tuple(destroyed))
+    if after.query is None:
+        return code_changed
     if before.query is None:
         return DefinitionChange(ChangeClass.BREAKING, ("it was written in Python",))
     broken = [] if before.rest == after.rest else ["options that rows follow from changed"]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from freshline.declare.graph import Graph
-from freshline.declare.process import require_columns
+from freshline.declare.names import TableName
+from freshline.declare.process import require_columns, require_key_types
 from freshline.declare.query import PythonQuery
 from freshline.declare.rules import Problems
 from freshline.declare.spec import SourceSpec, TableSpec
@@ -11,11 +12,15 @@ from freshline.plan.final import check_time
 
 
 def check_process(spec: TableSpec, graph: Graph, problems: Problems) -> None:
-    """Collect what stands against it: PROCESS_ORDER, UNKNOWN_COLUMN and WATERMARK_MISSING."""
+    """Collect what stands against it: PROCESS_KEY, PROCESS_ORDER, UNKNOWN_COLUMN and WATERMARK_MISSING."""
     process = spec.query.process if isinstance(spec.query, PythonQuery) else None
-    if process is None or spec.side_output_of is not None:
-        return  # what is wrong with an output is wrong with its table
+    if process is None:
+        return
     (name,) = spec.reads
+    for rule, sentence in require_key_types(process, _declared_types(graph, name)):
+        problems.add(rule, sentence, spec.written_at)
+    if spec.side_output_of is not None:
+        return  # what else is wrong with an output is wrong with its table
     read = graph.spec(name)
     types = {each.name.lower(): each.type for each in read.columns} if isinstance(read, SourceSpec) else {}
     for rule, sentence in require_columns(process, graph.columns(name), types):
@@ -31,3 +36,12 @@ def check_process(spec: TableSpec, graph: Graph, problems: Problems) -> None:
         )
         return
     check_time(graph, name, process.order[0].lower(), spec.written_at, problems)
+
+
+def _declared_types(graph: Graph, name: TableName) -> dict[str, str]:
+    """The types of columns that stand in the declaration of an input, the columns in lower case."""
+    read = graph.spec(name)
+    if isinstance(read, SourceSpec):
+        return {each.name.lower(): each.type for each in read.columns}
+    process = read.query.process if isinstance(read.query, PythonQuery) else None
+    return {} if process is None else {column.lower(): kind for column, kind in process.columns}

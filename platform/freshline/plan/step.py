@@ -230,3 +230,16 @@ class Situation:
             if not changes.log and not changes.change_feed:
                 return Reason("CDF_DISABLED", str(changes.name))
         return None
+
+    @property
+    def other_dimension(self) -> Reason | None:
+        """Why new rows of a function in Python would not be of one table with the stored ones; None where they are.
+
+        All rows meet one version of a dimension. A check may have seen a newer one since, so the receipt counts.
+        """
+        for name in self.spec.lookups:
+            changes, met = self.changes[name], None if self.receipt is None else self.receipt.table_position(name)
+            stands = changes.kind is ChangeKind.NOTHING and met == changes.before
+            if met is None or not (met == changes.after or stands):
+                return Reason("UNSUPPORTED", f"the dimension {name} changed, which all rows meet at one version")
+        return None

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DoubleType, StructField, StructType
 
 from freshline.declare.graph_functions import GRAPH_VIEW
-from freshline.declare.query import GraphCall, GraphFunction, node_types_problem
+from freshline.declare.query import GraphCall, GraphFunction, SqlQuery, node_types_problem
 from freshline.errors import GraphError
 from freshline.refresh import graph_in_memory, graph_in_spark
 from freshline.refresh.graph_in_spark import NODE, SOURCE, TARGET
@@ -28,12 +28,20 @@ MOST_IN_MEMORY = 1_000_000
 
 @dataclass(frozen=True)
 class Graph:
-    """A graph function of a table in a session whose views are its inputs; `check` raises where it is cancelled."""
+    """The graph function of a table's query, in a session whose views are its inputs.
+
+    `check` raises where it is cancelled.
+    """
 
     spark: SparkSession
-    call: GraphCall
+    query: SqlQuery
     where: str
     check: Callable[[], None] = lambda: None
+
+    @property
+    def call(self) -> GraphCall:
+        assert self.query.graph is not None
+        return self.query.graph
 
     def edges(self) -> DataFrame:
         """The edges over the views as they are now: `source` and `target`, none of which is NULL."""
@@ -71,7 +79,7 @@ class Graph:
         """The rows of the declared query over what the function gives."""
         values.createOrReplaceTempView(GRAPH_VIEW)
         try:
-            return read_declared(self.spark, self.call.rows, [GRAPH_VIEW])
+            return read_declared(self.spark, self.query.render_over(GRAPH_VIEW), [GRAPH_VIEW])
         finally:
             self.spark.catalog.dropTempView(GRAPH_VIEW)
 

@@ -122,7 +122,11 @@ def _inputs(signature: Signature, columns: Sequence[pa.Array]) -> list[Any]:
 
 def _values(column: pa.Array, tensor: Tensor) -> Any:
     """A column's values as the model takes them."""
-    kind, wanted = column.type, _ARROW[tensor.element]
+    wanted = _ARROW[tensor.element]
+    if pa.types.is_null(column.type):
+        # The literal NULL has no type of its own.
+        column = column.cast(wanted)
+    kind = column.type
     is_whole = pa.types.is_integer(kind) or pa.types.is_boolean(kind)
     if tensor.element == "STRING" and pa.types.is_string(kind):
         return np.array(column.to_pylist(), dtype=object)

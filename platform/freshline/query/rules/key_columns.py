@@ -22,6 +22,7 @@ from freshline.query.functions import (
     is_unordered,
     name_of,
 )
+from freshline.query.query import Query
 from freshline.query.reason import Reason
 from freshline.query.resolved import Lifted, columns_of
 from freshline.query.rules.frames import Frame, frame_of, windows_in
@@ -137,21 +138,39 @@ def set_operation(query: exp.Query, context: Context) -> Found | None:
 def refuse_disorder(tree: exp.Query) -> None:
     """Refuse what changed rows do not tell the result of, wherever it stands in a query.
 
-    LIMIT and some aggregates follow the order of reading: even where their inputs did not change, the rows that were
-    stored may have been made in another one. A session without another key follows from the rows beside a row.
+    A session without another key follows from the rows beside a row.
     """
     for node in tree.walk():
-        if isinstance(node, exp.Query) and not isinstance(node.parent, exp.Exists):
-            for argument in ("limit", "offset"):
-                if node.args.get(argument):
-                    raise unsupported(fragment(node.args[argument]))
-        if is_unordered(node):
-            raise NotDerivedError(Reason("NONDETERMINISTIC", fragment(node)))
+        _refuse_order_of_reading(node)
         if name_of(node) in TIME_WINDOWS and not (is_time_window(node) or is_session_key(node)):
             raise unsupported(fragment(node))
         if isinstance(node, exp.Star) and not isinstance(node.parent, exp.Count):
             # Changed rows are read with a mark beside their columns, which a star would take in.
             raise unsupported(f"{fragment(node.parent or node)}: a star inside of a function")
+
+
+def order_of_reading(query: Query) -> Reason | None:
+    """The part of a query whose result follows the order in which rows are read; None where there is none."""
+    try:
+        for node in query.tree.walk():
+            _refuse_order_of_reading(node)
+    except NotDerivedError as error:
+        return error.reason
+    return None
+
+
+def _refuse_order_of_reading(node: exp.Expr) -> None:
+    """Refuse LIMIT and some aggregates.
+
+    They follow the order of reading: even where their inputs did not change, the rows that were stored may have been
+    made in another one.
+    """
+    if isinstance(node, exp.Query) and not isinstance(node.parent, exp.Exists):
+        for argument in ("limit", "offset"):
+            if node.args.get(argument):
+                raise unsupported(fragment(node.args[argument]))
+    if is_unordered(node):
+        raise NotDerivedError(Reason("NONDETERMINISTIC", fragment(node)))
 
 
 def grouped(query: exp.Query, context: Context) -> Found | None:

@@ -17,6 +17,7 @@ def append_of_function(attempt: Attempt, step: AppendOfFunction) -> Work:
     function = Function(attempt.runtime, spark, spec, attempt.inputs, attempt.held, attempt.cancellation)
     gained = read_inserted(spark, attempt.inputs[step.input], attempt.changes[step.input])
     made = attempt.constraint_check.rows(function.rows({step.input: gained}), again=False)
+    attempt.require_stored_columns(made)
     rows, count = materialize_once(made)
     rows_in = attempt.changes[step.input].rows
     if count == 0:

@@ -86,4 +86,5 @@ def _of_function(query: PythonQuery, situation: Situation) -> AppendOfFunction |
     if others:
         return Reason("UNSUPPORTED", f"{others[0]} changed, and each row follows from {query.append}")
     about = ", ".join(str(name) for name in situation.changed)
-    return situation.without_change_feed or AppendOfFunction(query.append, Reason("INSERTS_ONLY", about))
+    without = situation.other_dimension or situation.without_change_feed
+    return without or AppendOfFunction(query.append, Reason("INSERTS_ONLY", about))

@@ -6,9 +6,12 @@ from dataclasses import dataclass
 
 from freshline.declare.names import TableName
 from freshline.declare.query import GraphCall
+from freshline.plan.models import has_rows_of_other_models
 from freshline.plan.result import Strategy
 from freshline.plan.step import Situation, Step
+from freshline.query.query import read_query
 from freshline.query.reason import Reason
+from freshline.query.rules.key_columns import order_of_reading
 
 
 @dataclass(frozen=True)
@@ -35,10 +38,15 @@ class RefreshComponents(Step):
 
 def find_components(graph: GraphCall, situation: Situation) -> RefreshComponents | Reason:
     """The step of a table of a graph, or why it is not right."""
-    receipt = situation.receipt
+    receipt, disorder = situation.receipt, order_of_reading(read_query(graph.edges))
     assert receipt is not None
+    if disorder is not None:
+        # The edges of unchanged rows may be others than those that were followed before.
+        return disorder
     if receipt.valid_from_seq is not None and graph.node not in situation.spec.primary_key:
         return Reason("UNSUPPORTED", "rows of an earlier declaration are kept, and are not found by a primary key")
+    if has_rows_of_other_models(situation.spec, receipt):
+        return Reason("UNSUPPORTED", "rows keep the prediction of an earlier model, and cannot be computed again")
     without = situation.without_change_feed
     if without is not None:
         return without

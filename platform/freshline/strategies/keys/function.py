@@ -41,6 +41,7 @@ def refresh_keys_of_function(attempt: Attempt, step: KeysOfFunction) -> Work:
         return attempt.nothing(rows_in)
     function.require_stored_keys(keys)
     made = attempt.constraint_check.rows(function.rows_of_keys(keys), again=True)
+    attempt.require_stored_columns(made)
     new, _ = materialize_once(made.select(*[F.col(quoted(name)) for name in target.columns]))
     function.require_own_keys(new, keys)
     if spec.primary_key:

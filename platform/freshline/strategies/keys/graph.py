@@ -37,7 +37,7 @@ def refresh_components(attempt: Attempt, step: RefreshComponents) -> Work:
     assert isinstance(spec.query, SqlQuery)
     call = spec.query.graph
     assert call is not None
-    graph = Graph(attempt.spark, call, str(spec.written_at), attempt.cancellation.check)
+    graph = Graph(attempt.spark, spec.query, str(spec.written_at), attempt.cancellation.check)
     rows_in = sum(attempt.changes[name].rows for name in step.changed)
     changed, count = materialize_once(_changed_edges(attempt, step, graph), expected=rows_in)
     if count == 0:

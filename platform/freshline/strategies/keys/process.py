@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from freshline.attempt.attempt import Attempt, Work
-from freshline.attempt.compute import check_key, check_key_against, table_rows
+from freshline.attempt.compute import check_key, check_key_against, require_process_key, table_rows
 from freshline.attempt.functions import Function
 from freshline.attempt.kept_keys import (
     Kept,
@@ -140,6 +140,7 @@ class _Process:
         assert version is not None
         target = read_version(spark, attempt.path, version)
         whole = read_whole(spark, pinned)
+        require_process_key(spec, whole.schema)
         of = target if own else whole
         like = of.select(*[F.col(quoted(name)) for name in function.key_names(of)])
         return cls(attempt, step, function, pinned, whole, target, like, own)
@@ -283,7 +284,11 @@ def _work(process: _Process, made: Sequence[DataFrame], keys: Keys, rows_in: int
         write = partial(append_rows, added.drop(OP), attempt.path, count=count)
         positions = attempt.pins.positions
         return Work(lambda new: write(receipt=new), Strategy.KEYS, process.step.reason, rows_in, positions, {})
-    if process.has_own_key:
+    if process.has_own_key and spec.primary_key:
+        # A row that is added may have the primary key of one that a replayed key no longer has: it is an update then.
+        found = _by_own_key(process, new.select(*names), keys)
+        changed = _rows(found)
+    elif process.has_own_key:
         found = _by_own_key(process, new.where(~F.col(ADDED)).select(*names), keys)
         changed = _rows(found).unionByName(added)
     else:
@@ -312,7 +317,10 @@ def _check_key(process: _Process, new: DataFrame, keys: Keys) -> None:
 
 
 def _by_own_key(process: _Process, new: DataFrame, keys: Keys) -> Changed:
-    """How the rows change that are found by the columns of the key."""
+    """How the rows change that are found by the columns of the key.
+
+    `new` are the rows of these keys. With a primary key they may be those, too, that keys which go on have more.
+    """
     spec, target = process.attempt.spec, process.target
     if spec.primary_key:
         changed = difference_by_key(new, keys.restrict(target), spec.primary_key)

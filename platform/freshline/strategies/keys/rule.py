@@ -236,7 +236,7 @@ def _of_function(query: PythonQuery, situation: Situation) -> KeysOfFunction | R
     others = [name for name in changed if name not in promised]
     if others:
         return Reason("UNSUPPORTED", f"{others[0]} changed, of which the declaration names no key")
-    without = situation.without_change_feed
+    without = situation.other_dimension or situation.without_change_feed
     if without is not None:
         return without
     reason = Reason("AFFECTED_KEYS", ", ".join(query.key_columns))
