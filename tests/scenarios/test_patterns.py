@@ -98,7 +98,7 @@ def drawn(chance: random.Random, number: int) -> list[str]:
     return changes
 
 
-@pytest.mark.parametrize("rounds", [3, pytest.param(40, marks=pytest.mark.long)])
+@pytest.mark.parametrize("rounds", [5, pytest.param(40, marks=pytest.mark.long)])
 def test_matches_follow_every_change(lab, rounds):
     lab.source("departure", FLIGHTS)
     lab.declare(f"CREATE MATERIALIZED TABLE growing {HEAD} * FROM {GROWING}")
