@@ -70,7 +70,7 @@ def by_keys(ev):
     "by_class": """import freshline
 
 
-@freshline.process(reads="ev", keys=["k"], order=["ts", "id"], columns="k STRING, id BIGINT", outputs={"odd": "k STRING"})
+@freshline.process(reads="ev", keys=["k"], order=["ts", "id"], columns="k STRING, id BIGINT", outputs={"b": "k STRING"})
 class ByClass:
     def row(self, row, out):
         out.emit(row.k, row.id)
