@@ -239,7 +239,7 @@ def test_ten_times_the_rows_take_at_most_twelve_times_as_long():
         assert sum(1 for _ in find_matches(compiled, Rows(masks))) > count // 50
         return time.process_time() - began
 
-    # In pairs, because other processes take caches away for a while. Time by the square of the rows would be a hundred times.
+    # In pairs, because other processes take caches away for a while. By the square of the rows it would be a hundred.
     assert min(seconds(200_000) / seconds(20_000) for _ in range(5)) < 12
 
 
