@@ -13,7 +13,8 @@ from itertools import pairwise
 
 from freshline.declare.closing import ARRIVED, FINAL_TIME, TimedRows, came_in_time, from_time, is_closed, is_new
 from freshline.declare.query import WindowTime
-from freshline.declare.select_reader import Select, SelectReader, Source, is_star_in_call, is_star_in_list, quoted
+from freshline.declare.select_reader import Select, SelectReader, Source, quoted
+from freshline.declare.token_places import is_star_in_call, is_star_in_list
 from freshline.declare.window_functions import WINDOWED, LoweredQuery
 
 

@@ -21,9 +21,9 @@ from freshline.declare.closing import (
 )
 from freshline.declare.names import TableName
 from freshline.declare.rules import declaration_error
-from freshline.declare.tokens import Kind, Token
-from freshline.declare.window_functions import WINDOWED, expects_operand, keyword, read_interval
-from freshline.declare.window_functions import is_star_in_list as is_star_in_list  # beside `is_star_in_call`
+from freshline.declare.token_places import case_step, expects_operand, keyword
+from freshline.declare.tokens import Kind
+from freshline.declare.window_functions import WINDOWED, read_interval
 from freshline.errors import DeclarationError
 
 # Behind FROM of a SELECT whose rows are final by time.
@@ -291,27 +291,6 @@ class SelectReader(CallReader):
         for _, (start, end, instead) in sorted(enumerate(edits), key=lambda each: (each[1][0], each[0]), reverse=True):
             text = text[:start] + instead + text[end:]
         return text
-
-
-def case_step(tokens: Sequence[Token], index: int, cases: int) -> int:
-    """By how much a token changes the number of CASE that are open, which is `cases`."""
-    word = keyword(tokens, index)
-    if word == "END" and cases and not expects_operand(tokens, index):
-        return -1
-    return 1 if word == "CASE" else 0
-
-
-def is_star_in_call(tokens: Sequence[Token], index: int) -> bool:
-    """Whether `*` among the arguments of a call stands for columns: it has no operand before it, or none behind it.
-
-    Not for that of `(SELECT * ..)`, nor that of `count(*)`, which counts rows.
-    """
-    words = [tokens[place].word if 0 <= place < len(tokens) else "" for place in range(index - 2, index + 3)]
-    before, behind = words[1], words[3]
-    if words[2] != "*" or (words[:2] == ["COUNT", "("] and behind == ")"):
-        return False
-    excepting = before in ("DISTINCT", "ALL") and words[3:] == ["EXCEPT", "("]
-    return excepting or before in (".", "(", ",", "[") or (behind in (")", ",", "]") and before != "SELECT")
 
 
 def quoted(name: str) -> str:

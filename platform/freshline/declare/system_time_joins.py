@@ -14,7 +14,7 @@ from sqlglot import exp
 from freshline.declare.as_of_joins import AsOfJoin
 from freshline.declare.query import LookupJoin, Reference, Span
 from freshline.declare.rules import nearest
-from freshline.declare.select_reader import case_step, is_star_in_call, is_star_in_list
+from freshline.declare.token_places import case_step, is_star_in_call, is_star_in_list
 from freshline.declare.tokens import Kind, Text, Token
 
 # Tells of a mistake: its rule, a sentence, and where in the text it stands.

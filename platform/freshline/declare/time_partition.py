@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
 from functools import lru_cache
-from zoneinfo import ZoneInfo, available_timezones
+from zoneinfo import ZoneInfo
+
+from freshline.declare.time_zones import known_time_zones
 
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 _HOUR = re.compile(r"(\d{4}-\d{2}-\d{2}-\d{2}:\d{2})([+-]\d{4})?", re.ASCII)
@@ -177,7 +179,7 @@ class TimePartitions:
 
 def read_time_partitions(unit: PartitionUnit, start: str, time_zone: str) -> TimePartitions:
     """The partitions that three options declare. Raises ValueError with a sentence for what cannot be."""
-    if time_zone not in available_timezones():
+    if time_zone not in known_time_zones():
         raise ValueError(f"there is no time zone {time_zone!r}. Time zones are named as Europe/Paris or UTC")
     found = TimePartitions(unit, start, time_zone)
     try:

@@ -14,7 +14,6 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from functools import lru_cache
 
 from freshline.declare.call_reader import CallReader
 from freshline.declare.closing import ARRIVED, Final, FinalRows, TimedRows, by_time, by_window
@@ -23,6 +22,8 @@ from freshline.declare.names import TableName
 from freshline.declare.query import WindowTime
 from freshline.declare.rules import nearest
 from freshline.declare.session_windows import SessionCall
+from freshline.declare.time_zones import known_time_zones
+from freshline.declare.token_places import expects_operand, is_star_in_list, keyword
 from freshline.declare.tokens import Kind, Text, Token
 from freshline.errors import DeclarationError
 
@@ -67,33 +68,7 @@ _NOT_BY_ROW = tuple(
     "WITH DISTINCT JOIN LATERAL GROUP HAVING QUALIFY OVER WINDOW ORDER SORT CLUSTER DISTRIBUTE LIMIT OFFSET "
     "UNION INTERSECT EXCEPT MINUS PIVOT UNPIVOT TABLESAMPLE".split()
 )
-# Behind them a value begins, so no clause does, and no CASE ends there. No column has such a name without backquotes.
-_BEFORE_OPERAND = frozenset(
-    "( [ , . = == <=> < <= > >= <> != + - * / % || & | ^ ~ ! -> => FROM WHERE ON QUALIFY HAVING AND OR NOT BETWEEN "
-    "LIKE RLIKE ILIKE CASE WHEN THEN ELSE".split()
-)
-# Python knows these zones, and Java does not.
-_NOT_OF_JAVA = frozenset(("Factory", "ROC", "localtime"))
 _NUMBER_AND_UNIT = re.compile(r"\s*([+-]?\d+(?:\.\d+)?)\s*([A-Za-z]+)")
-
-
-def keyword(tokens: Sequence[Token], index: int) -> str:
-    """The word of a token; empty for one behind a dot, which is the name of a column or table, and before the first."""
-    if index < 0 or (index and tokens[index - 1].word == "." and tokens[index].word != "*"):
-        return ""
-    return tokens[index].word
-
-
-def expects_operand(tokens: Sequence[Token], index: int) -> bool:
-    """Whether a token is a part of an expression because of that before it, also where it is the word of a clause."""
-    return keyword(tokens, index - 1) in _BEFORE_OPERAND
-
-
-def is_star_in_list(tokens: Sequence[Token], index: int) -> bool:
-    """Whether a token outside of calls is a `*` that stands for columns, and is no product."""
-    before = tokens[index - 1].word if index else ""
-    begins = before in (".", "SELECT", "DISTINCT", "ALL", ",") or before.startswith("/*+")
-    return tokens[index].word == "*" and begins
 
 
 def _may_miss(function: str, name: str) -> bool:
@@ -483,7 +458,7 @@ class _Lowering(CallReader):
         token = self.tokens[first]
         if last - first != 1 or token.kind is not Kind.STRING:
             raise refuse("WINDOW_TIME", "the time zone is a text. Write TIME_ZONE => 'Europe/Berlin'")
-        known = _time_zones()
+        known = known_time_zones()
         if token.value not in known:
             raise refuse(
                 "WINDOW_TIME",
@@ -491,13 +466,6 @@ class _Lowering(CallReader):
                 "or 'UTC'",
             )
         return token.value
-
-
-@lru_cache(maxsize=1)
-def _time_zones() -> frozenset[str]:
-    from zoneinfo import available_timezones  # opens some hundred files
-
-    return frozenset(available_timezones()) - _NOT_OF_JAVA
 
 
 @dataclass(frozen=True)

@@ -26,10 +26,7 @@ from freshline.strategies.append.rule import Append
 
 
 def close_windows(attempt: Attempt, step: CloseWindows) -> Work:
-    """The append of the rows of windows that were closed since the newest receipt.
-
-    A table whose windows others wait for says that there are none too.
-    """
+    """The append of the rows of windows that were closed since the newest receipt."""
     spark, spec, path = attempt.spark, attempt.spec, attempt.path
     shadow_inputs(whole_inputs(spark, spec, attempt.inputs))
     rows = run_before_constraints(spark, spec, attempt.inputs)
@@ -37,9 +34,7 @@ def close_windows(attempt: Attempt, step: CloseWindows) -> Work:
     rows_in = sum(changes.rows for changes in attempt.changes.values())
     few = collect_if_small(rows) if rows_in <= LIKELY_MANY else None
     rows = attempt.hold(rows) if few is None else few[0]
-    graph = attempt.runtime.graph
-    is_awaited = any(graph.table(reader).follows_watermark for reader in graph.downstream(spec.name))
-    if not is_awaited and (few[1] == 0 if few is not None else rows.isEmpty()):
+    if few[1] == 0 if few is not None else rows.isEmpty():
         return attempt.nothing(rows_in)
     if spec.primary_key:
         check_key(rows, spec)
