@@ -20,5 +20,10 @@ def long_but(kept: Iterable[Any], cases: Iterable[Any]) -> list[Any]:
     return [case if case in kept else _long(case) for case in cases]
 
 
+def few_or_many(few: Any, many: Any) -> list[Any]:
+    """The sizes of a claim about random cases for `parametrize`: few in `make test`, many in the long lane."""
+    return [pytest.param(few, id="few"), pytest.param(many, id="many", marks=pytest.mark.long)]
+
+
 def _long(case: Any) -> Any:
     return pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.long)

@@ -40,6 +40,7 @@ from freshline.keyed.batches import (
 from freshline.keyed.replay import Out, Progress, Replay, Row, Target
 from freshline.keyed.state import MOST_BYTES, MUTABLE, Shared, instance_of, keep, read
 from freshline.keyed.values import checker
+from tests.lanes import few_or_many
 
 START = datetime(1969, 12, 31, 23, 30, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -206,8 +207,9 @@ def lived(seed: int, make: Callable[[], Any] = Recorder) -> World:
     return world
 
 
-def test_going_on_equals_a_replay_of_all_rows() -> None:
-    worlds = lived_all(60)
+@pytest.mark.parametrize("count", few_or_many(12, 60))
+def test_going_on_equals_a_replay_of_all_rows(count: int) -> None:
+    worlds = lived_all(count)
     assert sum(world.gone_on for world in worlds) > 5 * len(worlds)
     assert sum(world.replayed for world in worlds) > 5 * len(worlds)
 

@@ -11,6 +11,7 @@ import pytest
 from freshline.patterns.matcher import Condition, Match, Rows, Skip, SkipError, SkipTo, find_matches
 from freshline.patterns.pattern import parse_pattern
 from freshline.patterns.program import compile_pattern
+from tests.lanes import few_or_many
 
 NUMBERS = {"A": 0, "B": 1, "C": 2}
 PATTERNS = (
@@ -38,11 +39,12 @@ def longer(labels: Sequence[int], start: int, row: int) -> bool:
     return row - start < 3
 
 
+@pytest.mark.parametrize("cases", few_or_many(30, 150))
 @pytest.mark.parametrize("pattern", PATTERNS)
-def test_rows_to_come_change_no_decided_match(pattern: str) -> None:
+def test_rows_to_come_change_no_decided_match(pattern: str, cases: int) -> None:
     chance = random.Random(pattern)
     compared = 0
-    for _ in range(150):
+    for _ in range(cases):
         masks = [chance.randrange(8) for _ in range(chance.randint(0, 9))]
         times: list[int | None] = []
         for _ in masks:

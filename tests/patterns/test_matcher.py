@@ -133,17 +133,17 @@ def differing(seeds: range) -> list[str]:
 
 
 def test_random_patterns_match_as_the_definition_says():
-    assert differing(range(6_000)) == []
+    assert differing(range(2_000)) == []
 
 
 @pytest.mark.long
 def test_many_random_patterns_match_as_the_definition_says():
-    assert differing(range(10_000, 60_000)) == []
+    assert differing(range(2_000, 60_000)) == []
 
 
 def test_where_each_row_is_of_one_variable_python_finds_the_same():
     """`re` is a second judge: rows are letters, and a pattern is an expression over them."""
-    for seed in range(4_000):
+    for seed in range(1_500):
         rng = random.Random(seed)
         text = random_pattern(rng, 2)
         if any(mark in text for mark in ("{-", "PERMUTE", "()", "^", "$")):
@@ -255,7 +255,7 @@ def test_a_planted_mistake_is_found(mistake, monkeypatch):
     else:
         monkeypatch.setattr(matcher._AllAtOnce, "_firsts", lambda self, row: self.program.start)
 
-    assert differing(range(3_000)) != []
+    assert any(differing(range(first, first + 100)) for first in range(0, 3_000, 100))
 
 
 def without_reluctance(right):

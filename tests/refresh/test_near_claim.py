@@ -6,9 +6,12 @@ import random
 from itertools import pairwise
 from typing import Any
 
+import pytest
+
 from freshline.patterns.matcher import Rows, Skip, SkipError, SkipTo, find_matches
 from freshline.patterns.pattern import parse_pattern
 from freshline.patterns.program import Program, compile_pattern
+from tests.lanes import few_or_many
 
 GAP = 10
 Session = tuple[int, ...]
@@ -49,8 +52,9 @@ def wrong(reach: int, cases: int) -> int:
     return sum(refreshed(old, new, changed, reach) != sessions_of(new) for old, new, changed in drawn_cases)
 
 
-def test_sessions_within_a_gap_of_a_change_are_all_that_change():
-    assert wrong(GAP, 20_000) == 0
+@pytest.mark.parametrize("cases", few_or_many(3_000, 20_000))
+def test_sessions_within_a_gap_of_a_change_are_all_that_change(cases):
+    assert wrong(GAP, cases) == 0
 
 
 def test_a_session_without_its_neighbour_is_found():
@@ -149,10 +153,11 @@ def wrong_matches(cases: int, **mistake: Any) -> tuple[int, int]:
     return found, less
 
 
-def test_matches_that_began_so_long_before_a_change_stay():
-    wrong_cases, with_rows_before = wrong_matches(6_000)
+@pytest.mark.parametrize("cases", few_or_many(1_200, 6_000))
+def test_matches_that_began_so_long_before_a_change_stay(cases):
+    wrong_cases, with_rows_before = wrong_matches(cases)
     assert wrong_cases == 0
-    assert with_rows_before > 1_000
+    assert with_rows_before > cases // 6
 
 
 def test_a_search_that_goes_on_with_another_row_is_found():
@@ -160,8 +165,13 @@ def test_a_search_that_goes_on_with_another_row_is_found():
     assert wrong_matches(3_000, ties=False)[0] > 0
 
 
-def test_matches_behind_one_that_begins_again_stay():
-    assert all(wrong_matches(6_000, ahead=ahead)[0] == 0 for ahead in (None, WITHIN, 2 * WITHIN, 5 * WITHIN))
+@pytest.mark.parametrize("cases", few_or_many(600, 6_000))
+def test_matches_behind_one_that_begins_again_stay(cases):
+    assert all(wrong_matches(cases, ahead=ahead)[0] == 0 for ahead in (None, WITHIN, 2 * WITHIN, 5 * WITHIN))
+
+
+@pytest.mark.long
+def test_a_search_that_stops_too_early_is_found():
     assert wrong_matches(4_000, decided=False, ahead=WITHIN // 2)[0] > 0
     assert wrong_matches(3_000, unchanged=False)[0] > 0
 
@@ -232,8 +242,9 @@ def wrong_counts(cases: int, **mistake: bool) -> int:
     return found
 
 
-def test_windows_that_were_full_before_a_change_stay():
-    assert wrong_counts(20_000) == 0
+@pytest.mark.parametrize("cases", few_or_many(3_000, 20_000))
+def test_windows_that_were_full_before_a_change_stay(cases):
+    assert wrong_counts(cases) == 0
 
 
 def test_a_window_that_begins_with_another_row_is_found():
