@@ -12,7 +12,7 @@ from freshline.declare.freshness import Freshness
 from freshline.declare.location import Location
 from freshline.declare.names import TableName
 from freshline.declare.query import Span
-from freshline.declare.query_parser import parse_query
+from freshline.declare.query_parser import parse_query, parse_sql
 from freshline.declare.spec import TableSpec
 from freshline.merges.last_row import LastRow
 from freshline.query import exactness, query, resolved
@@ -24,7 +24,7 @@ from freshline.query.rules.append import find_branches
 from freshline.query.rules.keys import Affected, find_affected
 from freshline.query.rules.partition import Origin, find_origin
 from freshline.query.select_list import groups_by, stored_order
-from freshline.query.tree import NotDerivedError
+from freshline.query.tree import NotDerivedError, sql
 
 
 def read(text):
@@ -169,6 +169,19 @@ def test_the_rules_leave_the_shared_trees_as_they_are():
 
 
 # -- places
+
+
+@pytest.mark.parametrize(
+    ("written", "understood"),
+    [
+        ("ts - INTERVAL 1 HOUR 30 MINUTES", "ts - (INTERVAL '1' HOUR + INTERVAL '30' MINUTES)"),
+        ("ts - INTERVAL 1 DAY 2 HOURS 3 MINUTES < x", None),
+        ("INTERVAL 1 HOUR 30 MINUTES * 2", "(INTERVAL '1' HOUR + INTERVAL '30' MINUTES) * 2"),
+    ],
+)
+def test_the_units_of_an_interval_stay_together(written, understood):
+    understood = understood or "ts - (INTERVAL '1' DAY + INTERVAL '2' HOURS + INTERVAL '3' MINUTES) < x"
+    assert sql(parse_sql(f"SELECT {written}")) == f"SELECT {understood}"
 
 
 def test_an_expression_is_given_as_it_was_written():

@@ -165,6 +165,34 @@ def test_two_versions_of_one_time_fail_the_table_and_leave_it_as_it_was(lab, fir
     assert lab.diff("euros") == []
 
 
+def test_versions_without_a_key_meet_nothing_and_are_no_duplicates(lab):
+    declare_inputs(lab)
+    lab.sql(f"INSERT INTO o VALUES (1, 'EUR', 1, {sql_time(NOON)}), (2, NULL, 1, {sql_time(NOON)})")
+    lab.declare(
+        "CREATE MATERIALIZED TABLE euros FRESHNESS = INTERVAL '1' HOUR WITH ('incremental' = 'strict') AS "
+        "SELECT o.id, r.rate FROM o LEFT JOIN rate FOR SYSTEM_TIME AS OF o.ts AS r ON r.currency = o.currency"
+    )
+    for number in range(2):
+        lab.sql(f"INSERT INTO rate VALUES (NULL, {sql_time(NOON)}, {number}D, {number})")
+        assert lab.refresh("euros").error is None
+    assert [(row["id"], row["rate"]) for row in lab.rows("euros")] == [(1, None), (2, None)]
+
+
+def test_times_of_versions_may_be_without_a_zone(lab):
+    lab.source("o", ORDERS)
+    lab.source("rate", RATES.replace("TIMESTAMP", "TIMESTAMP_NTZ"), watermark="valid")
+    lab.sql(f"INSERT INTO o VALUES (1, 'EUR', 1, {sql_time(NOON)}), (2, 'EUR', 1, {sql_time(NOON - HOUR)})")
+    lab.declare(
+        "CREATE MATERIALIZED TABLE euros FRESHNESS = INTERVAL '1' HOUR AS "
+        "SELECT o.id, r.rate FROM o LEFT JOIN rate FOR SYSTEM_TIME AS OF o.ts AS r ON r.currency = o.currency"
+    )
+    for number, hour in enumerate((12, 10, 13)):
+        lab.sql(f"INSERT INTO rate VALUES ('EUR', TIMESTAMP_NTZ'2026-01-01 {hour}:00:00', {number}D, {number})")
+        assert lab.refresh("euros").error is None
+        assert lab.diff("euros") == []
+    assert [(row["id"], row["rate"]) for row in lab.rows("euros")] == [(1, 0.0), (2, 1.0)]
+
+
 def test_what_a_version_table_says_is_part_of_the_query(lab):
     declare_inputs(lab)
     lab.declare(f"CREATE MATERIALIZED TABLE euros {HEAD} o.id, r.rate FROM o LEFT JOIN {MET}")
@@ -186,6 +214,10 @@ REFUSED = {
     "rate FOR SYSTEM_TIME AS OF ts AS r ON r.currency = o.currency": ("ASOF_TIME", "alias.column"),
     "rate FOR SYSTEM_TIME AS OF x.ts AS r ON r.currency = o.currency": ("ASOF_TIME", "x is none of the rows"),
     "rate FOR SYSTEM_TIME AS OF r.valid AS r ON r.currency = o.currency": ("ASOF_TIME", "r is none of the rows"),
+    "rate FOR SYSTEM_TIME AS OF z.ts AS r ON r.currency = o.currency JOIN o AS z ON z.id = o.id": (
+        "ASOF_TIME",
+        "z is none of the rows",
+    ),
     "rate FOR SYSTEM_TIME AS OF o.t AS r ON r.currency = o.currency": ("UNKNOWN_COLUMN", "Did you mean ts?"),
     "o FOR SYSTEM_TIME AS OF o.ts AS r ON r.currency = o.currency": ("ASOF_TIME", "WATERMARK FOR column"),
     "rate FOR SYSTEM_TIME AS OF o.ts AS r ON r.currency <=> o.currency": ("LOOKUP", "instead of <=>"),

@@ -514,3 +514,37 @@ def test_a_late_row_reads_the_files_of_its_window_and_no_others(events, tmp_path
     for file, place in away.items():
         place.rename(file)
     assert [name for name in NARROW if events.diff(name)] == []
+
+
+TIMES_WITHOUT_ZONE: list[list[tuple[int, str | None, str]]] = [
+    [(1, "a", "1969-12-31 23:59:59.5"), (2, "a", "2026-01-01 00:30:00"), (3, None, "2026-01-01 01:00:00")],
+    # A late one, which joins two sessions of its key.
+    [(4, "a", "2026-01-01 02:10:00"), (5, "a", "2026-01-01 01:20:00")],
+]
+WITHOUT_ZONE = {
+    "tumble": "TUMBLE(TABLE {ev}, DESCRIPTOR(ts), INTERVAL '1' HOUR)",
+    "hop": "HOP(TABLE {ev}, DESCRIPTOR(ts), INTERVAL '1' HOUR, INTERVAL '2' HOURS)",
+    "cumulate": "CUMULATE(TABLE {ev}, DESCRIPTOR(ts), INTERVAL '1' HOUR, INTERVAL '2' HOURS)",
+    "session": "SESSION(TABLE {ev} PARTITION BY k, DESCRIPTOR(ts), INTERVAL '1' HOUR)",
+    "counted": "COUNT_WINDOW(TABLE {ev} PARTITION BY k ORDER BY ts, id, SIZE => 2)",
+}
+
+
+def test_a_time_without_a_zone_is_in_the_windows_of_utc(lab):
+    for name, kind in (("ev", "TIMESTAMP_NTZ"), ("zoned", "TIMESTAMP")):
+        lab.source(name, f"id BIGINT, k STRING, ts {kind}", primary_key=["id"])
+        for table, call in WITHOUT_ZONE.items():
+            windows = call.format(ev=name)
+            lab.declare(
+                f"CREATE MATERIALIZED TABLE {table}_{name} FRESHNESS = INTERVAL '1' HOUR AS "
+                f"SELECT window_start, window_end, k, count(*) AS n FROM {windows} GROUP BY window_start, window_end, k"
+            )
+    for number, rows in enumerate(TIMES_WITHOUT_ZONE):
+        for name, kind in (("ev", "TIMESTAMP_NTZ"), ("zoned", "TIMESTAMP")):
+            texts = [f"({i}, {'NULL' if k is None else repr(k)}, {kind}'{at}')" for i, k, at in rows]
+            lab.sql(f"INSERT INTO {name} VALUES {', '.join(texts)}")
+        for table in WITHOUT_ZONE:
+            assert lab.refresh(f"{table}_ev", strategy="keys" if number else None).error is None
+            assert lab.refresh(f"{table}_zoned").error is None
+            assert lab.diff(f"{table}_ev") == []
+            assert lab.rows(f"{table}_ev") == lab.rows(f"{table}_zoned") != []

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from freshline.declare.closing import ARRIVED, FINAL_TIME, came_in_time
+from freshline.declare.closing import ARRIVED, FINAL_TIME, came_in_time, micros_of
 from freshline.declare.names import TableName
 
 # So begins the message with which a query fails where two versions of one key have one time.
@@ -63,6 +63,8 @@ class AsOfJoin:
         known = self._known
         rows, at = _VERSIONS, f"{_VERSIONS}.{_quoted(known.column)}"
         by = ", ".join(f"{rows}.{_quoted(key)}" for key in self.keys)
+        # Nothing meets a version with a NULL in its key, so that two of them are no duplicates either.
+        met = " AND ".join(f"{rows}.{_quoted(key)} IS NOT NULL" for key in self.keys)
         source = f"`{view}`"
         if self.late:
             return f"(SELECT {rows}.*, {at} AS {FINAL_TIME} FROM {source} AS {rows})"
@@ -75,13 +77,13 @@ class AsOfJoin:
             source = f"(SELECT {rows}.* FROM {source} AS {rows} QUALIFY {winner})"
         # By values and not by places, so that no row depends on the order among rows of one time; and backwards, which
         # Spark computes in one pass.
-        over = f"OVER (PARTITION BY {by} ORDER BY unix_micros({at}) DESC RANGE BETWEEN"
+        over = f"OVER (PARTITION BY {by} ORDER BY {micros_of(at)} DESC RANGE BETWEEN"
         following = f"min({at}) {over} UNBOUNDED PRECEDING AND 1 PRECEDING)"
         sample = f"raise_error(concat('{DUPLICATE} {self.number} ', to_json(struct({by}, {at}))))"
         # No other place sees two versions of one time without reading them once more.
         several = f"count(*) {over} CURRENT ROW AND CURRENT ROW) > 1"
         until = f"CASE WHEN {several} THEN CAST({sample} AS TIMESTAMP) ELSE {following} END"
-        text = f"(SELECT {rows}.*, {until} AS {self._until} FROM {source} AS {rows} WHERE {at} IS NOT NULL)"
+        text = f"(SELECT {rows}.*, {until} AS {self._until} FROM {source} AS {rows} WHERE {at} IS NOT NULL AND {met})"
         if known.delete_when is None:
             return text
         return f"(SELECT {rows}.* FROM {text} AS {rows} WHERE NOT coalesce(({known.delete_when}), false))"

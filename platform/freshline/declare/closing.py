@@ -208,12 +208,17 @@ def by_time(
         condition += f" AND {_ROWS}.freshline_filled = {size}"
     closed = f"(SELECT {_ROWS}.* EXCEPT ({', '.join(hidden)}) FROM {rows} AS {_ROWS} WHERE {condition})"
     none = "CAST(NULL AS TIMESTAMP)"
-    by, is_late = late_by(_ROWS, f"unix_micros({time})", lateness)
+    by, is_late = late_by(_ROWS, micros_of(time), lateness)
     late = (
         f"SELECT {_ROWS}.* EXCEPT ({', '.join(ARRIVED)}), {none} AS window_start, {none} AS window_end, "
         f"{by} AS late_by, {_ROWS}.{SEQ} AS position FROM {source} AS {_ROWS} WHERE {is_late}"
     )
     return FinalRows(closed, late)
+
+
+def micros_of(time: str) -> str:
+    """The microseconds since 1970 of a time as SQL, in UTC where its type has no zone: Spark takes no TIMESTAMP_NTZ."""
+    return f"unix_micros(CAST({time} AS TIMESTAMP))"
 
 
 def _before(alias: str, lateness: int) -> str:
@@ -222,7 +227,7 @@ def _before(alias: str, lateness: int) -> str:
 
 def came_in_time(alias: str, time: str, lateness: int) -> str:
     """Whether a row of a log table, under an alias, was not late by its own time."""
-    return f"({alias}.{WATERMARK} IS NULL OR unix_micros({time}) > {_before(alias, lateness)})"
+    return f"({alias}.{WATERMARK} IS NULL OR {micros_of(time)} > {_before(alias, lateness)})"
 
 
 def late_by(alias: str, at: str, lateness: int) -> tuple[str, str]:

@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from freshline.declare.closing import micros_of
+
 PLACE, _COUNTED = "freshline_place", "freshline_counted"
 NUMBER = "window_number"
 
@@ -34,7 +36,7 @@ class CountCall:
 
     def lower(self) -> str:
         """The query in parentheses that has the input's rows, once for each of their windows, with its bounds."""
-        rows, place, at = self.rows, f"{self.rows}.{PLACE}", f"unix_micros({self.time})"
+        rows, place, at = self.rows, f"{self.rows}.{PLACE}", micros_of(self.time)
         partition = f"PARTITION BY {', '.join(self.keys)} " if self.keys else ""
         placed = (
             f"(SELECT {rows}.*, "

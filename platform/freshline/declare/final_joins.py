@@ -11,7 +11,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from freshline.declare.closing import ARRIVED, FINAL_TIME, TimedRows, came_in_time, from_time, is_closed, is_new
+from freshline.declare.closing import (
+    ARRIVED,
+    FINAL_TIME,
+    TimedRows,
+    came_in_time,
+    from_time,
+    is_closed,
+    is_new,
+    micros_of,
+)
 from freshline.declare.query import WindowTime
 from freshline.declare.select_reader import Select, SelectReader, Source, quoted
 from freshline.declare.token_places import is_star_in_call, is_star_in_list
@@ -205,10 +214,10 @@ class JoinedRows:
         cases = ""
         # Where the other has no time, there is no partner: rows without a time are left out.
         if kind in ("LEFT", "FULL"):
-            closed = is_closed(f"unix_micros({first.time})", self.lateness + ahead)
+            closed = is_closed(micros_of(first.time), self.lateness + ahead)
             cases += f"WHEN {second.time} IS NULL THEN {closed} "
         if kind in ("RIGHT", "FULL"):
-            closed = is_closed(f"unix_micros({second.time})", self.lateness + back)
+            closed = is_closed(micros_of(second.time), self.lateness + back)
             cases += f"WHEN {first.time} IS NULL THEN {closed} "
         pair = f"({first.is_new} OR {second.is_new})"
         return f"CASE {cases}ELSE {pair} END" if cases else pair

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from freshline.declare.closing import ARRIVED, Final, TimedRows, late_by
+from freshline.declare.closing import ARRIVED, Final, TimedRows, late_by, micros_of
 from freshline.declare.final_joins import AsOfRows, JoinedRows
 from freshline.declare.names import TableName
 from freshline.declare.query import WindowTime
@@ -120,7 +120,7 @@ class _OverRows:
         alias = self.source.alias
         where = self.select.clause("WHERE")
         also = "" if where is None else f"({self.read.written(where[0] + 1, where[1])}\n) AND "
-        by, is_late = late_by(alias, f"unix_micros({time})", self.lateness)
+        by, is_late = late_by(alias, micros_of(time), self.lateness)
         return (
             f"SELECT {alias}.* EXCEPT ({', '.join(ARRIVED)}), {by} AS late_by, {alias}.{ARRIVED[1]} AS position "
             f"FROM {self.read.named(self.source)} AS {alias} WHERE {also}{is_late}"

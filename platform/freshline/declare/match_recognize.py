@@ -25,6 +25,7 @@ from freshline.declare.closing import (
     TimedRows,
     came_in_time,
     late_by,
+    micros_of,
     until_time,
 )
 from freshline.declare.match_expressions import Conditions, Measures, Variables, quoted_text
@@ -175,7 +176,7 @@ class _Lowering:
                 raise declaration_error("NAME", str(error), self.text.at(self.tokens[begin].start)) from error
         at = f"{WINDOWED}.{column}"
         hidden = ", ".join(ARRIVED)
-        by, is_late = late_by(WINDOWED, f"unix_micros({at})", lateness)
+        by, is_late = late_by(WINDOWED, micros_of(at), lateness)
         self.late = (
             f"SELECT {WINDOWED}.* EXCEPT ({hidden}), {by} AS late_by, {WINDOWED}.{ARRIVED[1]} AS position "
             f"FROM {source} AS {WINDOWED} WHERE {is_late}"

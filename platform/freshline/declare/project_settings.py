@@ -340,6 +340,12 @@ class _Reader:
                     f"spark-confs: {key} is {item!r}. Write the name in quotes ('spark.x.y' = ..) and one value.",
                     where=self.where,
                 )
+            if key.lower() == "spark.sql.session.timezone" and found[key] != "UTC":
+                raise SettingsError(
+                    f"spark-confs: {key} is {item!r}. freshline computes days and dates in UTC. For days of another "
+                    "zone write TIME_ZONE => '..' in a window, or from_utc_timestamp(ts, '..') in a query.",
+                    where=self.where,
+                )
         return found
 
 

@@ -146,9 +146,31 @@ def parse_trees(text: str) -> list[exp.Expr]:
     Calls with too few arguments, such as `map(a)`, make sqlglot fail with Python's errors instead.
     """
     try:
-        return [tree for tree in sqlglot.parse(text, dialect=SparkSql) if tree is not None]
+        trees = [tree for tree in sqlglot.parse(text, dialect=SparkSql) if tree is not None]
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise SqlglotError("a call in it has not the arguments that its function takes") from error
+    for tree in trees:
+        _keep_together(tree)
+    return trees
+
+
+def _keep_together(tree: exp.Expr) -> None:
+    """Put the units of `INTERVAL 1 HOUR 30 MINUTES` into parentheses.
+
+    sqlglot makes a sum of them, and would write `ts - INTERVAL 1 HOUR + INTERVAL 30 MINUTES` for what is taken away.
+    """
+    for node in list(tree.find_all(exp.Add)):
+        if _is_of_units(node) and not isinstance(node.parent, exp.Paren):
+            if node.parent is None or _is_of_units(node.parent):
+                continue
+            around = exp.Paren()
+            node.replace(around)
+            around.set("this", node)
+
+
+def _is_of_units(node: exp.Expr) -> bool:
+    sides = (node.this, node.expression) if isinstance(node, exp.Add) else ()
+    return bool(sides) and all(isinstance(side, exp.Interval) or _is_of_units(side) for side in sides)
 
 
 @lru_cache(maxsize=KEPT_TREES)

@@ -17,6 +17,7 @@ from freshline.declare.closing import (
     from_time,
     is_closed,
     late_by,
+    micros_of,
     until_time,
 )
 from freshline.declare.names import TableName
@@ -231,7 +232,7 @@ class SelectReader(CallReader):
         tokens = self.tokens
         begin, end = tokens[select.first].start, tokens[select.last - 1].end
         items_end = tokens[select.from_ - 1].end
-        closed = is_closed(f"unix_micros({TIMED}.{FINAL_TIME})", lateness + behind)
+        closed = is_closed(micros_of(f"{TIMED}.{FINAL_TIME}"), lateness + behind)
         return self.edited(
             [
                 (begin, begin, f"SELECT {TIMED}.* EXCEPT ({FINAL_TIME}) FROM ("),
@@ -268,7 +269,7 @@ class SelectReader(CallReader):
         self, alias: str, time: str, named: str, others: Sequence[str], lateness: int, *, hidden: str
     ) -> str:
         """The late rows of one of several tables, each as one value under its alias; those of the others are NULL."""
-        by, is_late = late_by(alias, f"unix_micros({time})", lateness)
+        by, is_late = late_by(alias, micros_of(time), lateness)
         row = f"struct({alias}.* EXCEPT ({hidden})) AS {alias}"
         values = ", ".join(row if each == alias else f"NULL AS {each}" for each in others)
         return (

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from freshline.declare.closing import micros_of
+
 BEGINS, _SESSION = "freshline_begins", "freshline_session"
 
 
@@ -30,7 +32,7 @@ class SessionCall:
 
     def lower(self) -> str:
         """The query in parentheses that has the input's rows with the bounds of their sessions."""
-        rows, at = self.rows, f"unix_micros({self.time})"
+        rows, at = self.rows, micros_of(self.time)
         by = ", ".join(self.keys)
         partition = f"PARTITION BY {by} " if by else ""
         near = f"OVER ({partition}ORDER BY {at} RANGE BETWEEN {self.gap} PRECEDING AND 1 PRECEDING)"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 from sqlglot import exp
 
@@ -170,7 +171,9 @@ class SystemTimeJoins:
             )
             return None
         others = [] if select is None else [select.args.get("from_"), *(select.args.get("joins") or ())]
-        known = {other.this.alias_or_name.lower() for other in others if other is not None and other is not join}
+        # ON sees what stands before it.
+        before = takewhile(lambda other: other is not join, others)
+        known = {other.this.alias_or_name.lower() for other in before if other is not None}
         if time.time[0].lower() not in known:
             self._fail(
                 "ASOF_TIME",

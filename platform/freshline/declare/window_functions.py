@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 
 from freshline.declare.call_reader import CallReader
-from freshline.declare.closing import ARRIVED, Final, FinalRows, TimedRows, by_time, by_window
+from freshline.declare.closing import ARRIVED, Final, FinalRows, TimedRows, by_time, by_window, micros_of
 from freshline.declare.count_windows import NUMBER, CountCall
 from freshline.declare.names import TableName
 from freshline.declare.query import WindowTime
@@ -638,7 +638,7 @@ class _Call:
     def _place(self) -> tuple[str, str, str]:
         """Where a row's time lies among the whole numbers of the grid, what to read for it, and what not to show."""
         if self.zone is None:
-            return f"unix_micros({self.time})", self.source, ""
+            return micros_of(self.time), self.source, ""
         place, hidden = f"{_ROWS}.{_NUMBER}", f" EXCEPT ({_NUMBER})"
 
         def beside(value: str, source: str, without: str) -> str:

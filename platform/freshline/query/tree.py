@@ -10,9 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
+from functools import lru_cache
 
-from sqlglot import exp
+from sqlglot import exp, parse_one
 from sqlglot.dialects.spark import Spark
+from sqlglot.errors import SqlglotError
 from sqlglot.generators.spark import SparkGenerator
 
 from freshline.declare.clock import CLOCK
@@ -45,6 +47,17 @@ def view_of(reading: Reading, relation: str) -> str:
 def is_view(name: str) -> bool:
     """Whether a relation's name could be that of such a view."""
     return name.lower().startswith(tuple(view_of(reading, "") for reading in Reading))
+
+
+@lru_cache(maxsize=512)
+def relations_read(query: str, reading: Reading) -> frozenset[str]:
+    """The relations of which a query over such views reads the rows of one reading; none where it is not understood."""
+    prefix = view_of(reading, "")
+    try:
+        tables = parse_one(query, dialect=DIALECT).find_all(exp.Table) if prefix in query else ()
+        return frozenset(table.name.removeprefix(prefix) for table in tables if table.name.startswith(prefix))
+    except SqlglotError:
+        return frozenset()
 
 
 class NotDerivedError(Exception):

@@ -7,7 +7,7 @@ carries that condition to the scans as far as it can.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -183,10 +183,12 @@ def find_keys(
     *,
     declared: str | None,
     stored: Stored,
+    unchanged: Iterable[str] = (),
 ) -> Keys | Reason:
     """The keys that the changes of the inputs affect, or why a full refresh is right.
 
-    `inputs` holds every input's rows by reading and by name in lower case; `schema` is the stored table's, and `stored`
+    `inputs` holds every input's rows by reading and by name in lower case, of which those that are `unchanged` have no
+    changed rows; `schema` is the stored table's, and `stored`
     gives rows as it keeps them. Views are made in the session for what the analysis names; `drop_key_views` takes them
     away. `declared` is the query, over views of the new rows that are there under the inputs' own names; it is compared
     with what the analysis read, unless it is None.
@@ -195,13 +197,13 @@ def find_keys(
     """
     for (reading, relation), rows in inputs.items():
         rows.createOrReplaceTempView(view_of(reading, relation))
-    searches = Searches(spark)
+    searches = Searches(spark, unchanged)
     for stage in affected.stages:
         _provide(spark, stage, searches)
     if declared is not None and not is_as_declared(spark, affected, declared, stored):
         return Reason("REWRITE_MISMATCH")
     for query, reason in affected.guards:
-        if read_only(spark, query).limit(1).count():
+        if searches.that_find([query]) and read_only(spark, query).limit(1).count():
             return reason
     fields = {field.name.lower(): field for field in schema.fields}
     if not set(affected.columns) <= fields.keys():
@@ -213,7 +215,7 @@ def find_keys(
     wanted = StructType(asked)
     found = [
         typed(searches.read(query).toDF(*affected.columns).select(*[field.name.lower() for field in asked]), wanted)
-        for query in affected.queries
+        for query in searches.that_find(affected.queries)
     ]
     every = reduce(DataFrame.unionAll, found or [spark.createDataFrame([], wanted)])
     return keys_of(stored(every).distinct())
@@ -303,22 +305,35 @@ def _provide(spark: SparkSession, stage: Stage, searches: Searches) -> None:
     new.createOrReplaceTempView(view_of(Reading.NEW, stage.relation))
     if stage.old is None:
         return
-    old = read_only(spark, stage.old)
-    old.createOrReplaceTempView(view_of(Reading.OLD, stage.relation))
-    # Of some sides of a UNION alone the types may be narrower than those of the whole.
-    if stage.changed:
-        changed = reduce(DataFrame.unionAll, [typed(searches.read(query), new.schema) for query in stage.changed])
-    else:
-        columns = stage.key_columns
-        fields = {field.name.lower(): field for field in new.schema.fields}
-        wanted = StructType([fields[name] for name in columns])
-        found = [typed(searches.read(query), wanted) for query in stage.keys]
-        keys, count = materialize_once(reduce(DataFrame.unionAll, found).distinct())
-        after, before = (_with_keys(rows, keys, columns, count) for rows in (new, old))
-        changed = _netted(after, before) if stage.exact else after.unionAll(before)
     # It is read once for everything that reads the stage, at two times.
-    changed, _ = materialize_once(changed)
+    changed, count = _changed_of(spark, stage, stage.old, new, searches)
+    if count == 0:
+        searches.note_unchanged(stage.relation)
     changed.createOrReplaceTempView(view_of(Reading.CHANGED, stage.relation))
+
+
+def _changed_of(
+    spark: SparkSession, stage: Stage, as_it_was: str, new: DataFrame, searches: Searches
+) -> tuple[DataFrame, int]:
+    """The changed rows of a stage and how many; its view of the rows as they were is made too."""
+    columns = stage.key_columns
+    fields = {field.name.lower(): field for field in new.schema.fields}
+    # Of some sides of a UNION alone the types may be narrower than those of the whole.
+    wanted = new.schema if stage.changed else StructType([fields[name] for name in columns])
+    found = [typed(searches.read(query), wanted) for query in searches.that_find(stage.changed or stage.keys)]
+    if not found:
+        found = [new.select(*[quoted(name) for name in wanted.names]).limit(0)]
+    rows = reduce(DataFrame.unionAll, found)
+    rows, count = materialize_once(rows if stage.changed else rows.distinct())
+    # What did not change was as it is, and need not be planned a second time.
+    old = read_only(spark, as_it_was) if count else new
+    old.createOrReplaceTempView(view_of(Reading.OLD, stage.relation))
+    if stage.changed:
+        return rows, count
+    if count == 0:
+        return new.limit(0), 0
+    after, before = (_with_keys(side, rows, columns, count) for side in (new, old))
+    return materialize_once(_netted(after, before) if stage.exact else after.unionAll(before))
 
 
 def _netted(new: DataFrame, old: DataFrame) -> DataFrame:

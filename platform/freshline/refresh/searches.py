@@ -1,15 +1,18 @@
-"""Searches for affected keys, that read only the span of time in which a row can meet a changed one.
+"""Searches for affected keys: those that can find one, over the span of time in which a row can meet a changed one.
 
 Conditions with literals make scans skip files, and give no other keys: see `freshline.query.rules.literal_bounds`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import TimestampType
 
 from freshline.query.rules.literal_bounds import OPEN, find_bounds, with_conditions
+from freshline.query.tree import Reading, relations_read
 from freshline.refresh.literal import quoted
 from freshline.refresh.read_only import read_only
 from freshline.refresh.stretches import time_condition
@@ -26,13 +29,32 @@ def is_in_utc(spark: SparkSession) -> bool:
 class Searches:
     """Searches for affected keys, each over only the rows that can meet a changed one.
 
-    The views that they read must be there. Bounds of one refresh are computed once.
+    The views that they read must be there. Bounds of one refresh are computed once. Relations that are `unchanged` are
+    known to have no changed row.
     """
 
-    def __init__(self, spark: SparkSession) -> None:
+    def __init__(self, spark: SparkSession, unchanged: Iterable[str]) -> None:
         self._spark = spark
+        self._unchanged = set(unchanged)
         self._asked: dict[str, list[tuple[float, float]]] = {}
         self._in_utc = is_in_utc(spark)
+
+    def note_unchanged(self, relation: str) -> None:
+        """Take note that the rows of a relation that might have changed are the same as before."""
+        self._unchanged.add(relation)
+
+    def that_find(self, queries: Iterable[str]) -> list[str]:
+        """The searches without those for what only changes of relations do that have not changed.
+
+        A search asks what the changes of one relation do. What they ask of the time, and of what a subquery gives as a
+        whole, reads no changed rows and is always asked.
+        """
+        found = []
+        for query in queries:
+            of = relations_read(query, Reading.CHANGED) if self._unchanged else frozenset()
+            if not of or not of <= self._unchanged:
+                found.append(query)
+        return found
 
     def read(self, query: str) -> DataFrame:
         """The rows of a search, or more than these by rows that meet no changed one."""

@@ -31,7 +31,9 @@ TYPES = {"ev": {"k": "STRING", "v": "INT", "ts": "TIMESTAMP"}}
         ("CAST(date_trunc('HOUR', ts) AS TIMESTAMP)", -HOUR, 0),
         ("date_trunc('QUARTER', ts)", -92 * DAY, 0),
         ("from_utc_timestamp(ts, 'Asia/Tokyo')", -DAY, DAY),
+        ("trunc(ts, 'WEEK')", -7 * DAY, 0),
         ("timestamp_micros(unix_micros(ts) - pmod(unix_micros(ts) - 7, 10) + 3)", -6, 3),
+        ("timestamp_micros(unix_micros(CAST(ts AS TIMESTAMP)) - 3)", -3, -3),
     ],
 )
 def test_the_range_of_an_expression(expression, least, greatest):
@@ -53,6 +55,11 @@ def test_the_range_of_an_expression(expression, least, greatest):
         "timestamp_micros(unix_micros(ts) - pmod(unix_micros(ts), -5))",
         "date_trunc('CENTURY', ts)",
         "ts + INTERVAL '1 02' DAY TO HOUR",
+        # They are NULL where something else is than the time.
+        "from_utc_timestamp(ts, zone)",
+        "to_utc_timestamp(ts, upper('utc'))",
+        "timestamp_micros(unix_micros(ts) - pmod(v, 10))",
+        "trunc(ts, 'DAY')",
     ],
 )
 def test_others_are_not_understood(expression):

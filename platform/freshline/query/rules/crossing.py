@@ -102,6 +102,9 @@ def _traced(query: Query, condition: exp.Expr, column: exp.Column) -> tuple[Tabl
     """The column of an input that a column in a condition is."""
     select = condition.parent_select
     assert select is not None
+    if column.args.get("db"):
+        # A field of a struct, or a column under the name of its database: a look at the rows tells.
+        raise unsupported(sql(column))
     sources = {source.alias_or_name.lower(): source for source in sources_of(select)}
     if not column.table and (len(sources) != 1 or select.args.get("laterals")):
         raise unsupported(sql(column))

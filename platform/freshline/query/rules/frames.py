@@ -45,6 +45,16 @@ def windows_in(select: exp.Select) -> list[exp.Window]:
     return found
 
 
+def time_of(order: exp.Expr) -> exp.Expr:
+    """What a frame is ordered by: the time itself where it is that of `unix_micros(CAST(ts AS TIMESTAMP))`."""
+    if not isinstance(order, exp.UnixMicros):
+        return order
+    time: exp.Expr = order.this.unnest()
+    if isinstance(time, exp.Cast) and time.to.is_type("timestamp", "timestamptz"):
+        time = time.this.unnest()
+    return time
+
+
 def frame_of(window: exp.Window) -> Frame | None:
     """The frame of a window, None where it is no range of time.
 
@@ -59,8 +69,8 @@ def frame_of(window: exp.Window) -> Frame | None:
         return None
     (ordered,) = order.expressions
     time = ordered.this.unnest() if isinstance(ordered, exp.Ordered) else ordered.unnest()
-    micros = isinstance(time, exp.UnixMicros) and isinstance(time.this.unnest(), exp.Column)
-    if not (micros or isinstance(time, exp.Column)):
+    micros = isinstance(time, exp.UnixMicros)
+    if not isinstance(time_of(time), exp.Column):
         return None
     ends = [_end(spec, side, micros=micros) for side in ("start", "end")]
     if ends[0] is None or ends[1] is None:

@@ -25,7 +25,7 @@ from freshline.query.functions import (
 from freshline.query.query import Query
 from freshline.query.reason import Reason
 from freshline.query.resolved import Lifted, columns_of
-from freshline.query.rules.frames import Frame, frame_of, windows_in
+from freshline.query.rules.frames import Frame, frame_of, time_of, windows_in
 from freshline.query.rules.touched_rows import Touched, kept_sources, touched_rows
 from freshline.query.tree import (
     DIALECT,
@@ -295,7 +295,7 @@ def _framed(
         # The rows of a stage are netted by value. To look for those that see a changed one would cost more.
         return None
     (partition,), items = partitions, items_by_name(query)
-    time = frame.order.this.unnest() if isinstance(frame.order, exp.UnixMicros) else frame.order
+    time = time_of(frame.order)
     named = next((name for name, item in items.items() if same(item, time)), None)
     columns = {
         name: place

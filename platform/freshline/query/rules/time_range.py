@@ -94,7 +94,7 @@ def find_time_range(expression: str) -> TimeRange | None:
 def range_of(node: exp.Expr, scale: Scale = Scale.TIME, lateral: Lateral = no_lateral) -> TimeRange | None:
     """The range of an expression whose value is a point of time on some scale; None for one not understood.
 
-    It is strict: where the column is NULL, so is the value.
+    The value is NULL where the column is NULL, and only there.
     """
     node = node.unnest()
     if isinstance(node, exp.Column):
@@ -170,10 +170,12 @@ def _of_time(node: exp.Expr, lateral: Lateral) -> TimeRange | None:
         return range_of(node.this, lateral=lateral) if node.to.is_type("timestamp", "timestamptz") else None
     if isinstance(node, exp.TimestampTrunc | exp.DateTrunc):
         unit = _UNITS.get(str(node.args["unit"].name).upper())
-        return None if unit is None else _cut(node.this, unit, lateral)
+        # `trunc` gives a date, which has no unit shorter than a week: of others it is NULL.
+        known = unit is not None and (isinstance(node, exp.TimestampTrunc) or unit >= 7 * DAY)
+        return _cut(node.this, unit, lateral) if unit is not None and known else None
     if isinstance(node, exp.AtTimeZone | exp.FromTimeZone):
-        # No zone is further from UTC.
-        found = range_of(node.this, lateral=lateral)
+        # No zone is further from UTC. In a zone that is NULL there is no time.
+        found = range_of(node.this, lateral=lateral) if isinstance(node.args["zone"], exp.Literal) else None
         return None if found is None else found.moved(-DAY, DAY)
     if isinstance(node, exp.TsOrDsAdd) and _is_epoch(node.this) and str(node.args["unit"].name).upper() == "DAY":
         return range_of(node.expression, Scale.DAYS, lateral)
@@ -207,6 +209,12 @@ def _sum_of(node: exp.Sub | exp.Add, scale: Scale, lateral: Lateral) -> TimeRang
     found, other = range_of(node.this, scale, lateral), node.expression.unnest()
     moved = None if found is None else _moved_by(other, scale)
     if found is None or moved is None:
+        return None
+    if name_of(other) == "pmod" and any(
+        (column.name.lower(), column.table) != (found.column, found.table)
+        for column in other.expressions[0].find_all(exp.Column)
+    ):
+        # What is NULL in another column would be NULL here.
         return None
     least, greatest = moved
     return found.moved(-greatest, -least) if isinstance(node, exp.Sub) else found.moved(least, greatest)

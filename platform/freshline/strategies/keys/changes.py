@@ -194,7 +194,8 @@ def _by_keys(sides: _Sides) -> Changed | Reason:
     runtime, spark, spec = attempt.runtime, attempt.spark, attempt.spec
     pins = attempt.inputs
     assert isinstance(spec.query, SqlQuery)
-    images = {(Reading.CHANGED, name.view.lower()): _changed_rows(attempt, name) for name in step.changed}
+    found = {name.view.lower(): _changed_rows(attempt, name) for name in step.changed}
+    images = {(Reading.CHANGED, relation): rows for relation, (rows, _) in found.items()}
     attempt.held.callback(drop_key_views, spark, step.affected, [name.view.lower() for name in pins])
     keys = find_keys(
         spark,
@@ -203,6 +204,7 @@ def _by_keys(sides: _Sides) -> Changed | Reason:
         target.schema,
         declared=None if runtime.is_understood(spec.fingerprint, step.changed) else spec.query.render(),
         stored=partial(as_stored, spec=spec),
+        unchanged=[relation for relation, (_, count) in found.items() if count == 0],
     )
     if isinstance(keys, Reason):
         return keys
@@ -218,11 +220,11 @@ def _by_keys(sides: _Sides) -> Changed | Reason:
     return _difference(sides, keys, new, many, reason)
 
 
-def _changed_rows(attempt: Attempt, name: TableName) -> DataFrame:
-    """The rows of an input as they were before or after their changes."""
+def _changed_rows(attempt: Attempt, name: TableName) -> tuple[DataFrame, int]:
+    """The rows of an input as they were before or after their changes, and how many."""
     change = attempt.changes[name]
     rows, count = materialize_once(read_net_images(attempt.spark, attempt.inputs[name], change), expected=change.rows)
-    return F.broadcast(rows) if count <= BROADCAST_ROWS else rows
+    return (F.broadcast(rows) if count <= BROADCAST_ROWS else rows), count
 
 
 def _by_stretch(sides: _Sides, stretch: Stretch) -> Changed | Reason | None:
@@ -243,7 +245,7 @@ def _by_stretch(sides: _Sides, stretch: Stretch) -> Changed | Reason | None:
     # Which sessions and matches there were is asked of the table where it has each of them.
     complete = not (isinstance(stretch, Sessions) and not stretch.complete)
     complete = complete and not spec.constraints and spec.time_partitions is None
-    changed = _changed_rows(attempt, stretch.input)
+    changed, _ = _changed_rows(attempt, stretch.input)
     near = near_changes(stretch, changed, Inputs(before, rows), target if complete else None)
     if near is None:
         return None
