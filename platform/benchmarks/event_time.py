@@ -32,6 +32,7 @@ from flink import NotRunError, provide_flink, run_flink
 from measure import Comparison, Cost, PeakMemory, Profile, cost_of, middle
 from project import Project, refresh, same
 from pyspark.cloudpickle import register_pickle_by_value
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor, StreamingQuery
@@ -306,9 +307,9 @@ def _compare(
     costs = [middle([Cost(run.cpu, run.wall) for run in found]) for found in (ours, theirs)]
     cost = Comparison(shape.name, costs[0], costs[1], shape.goal)
     yield cost
-    memory = Memory(shape.name, *(max(run.peak_bytes for run in found) for found in (ours, theirs)))
+    memory = Memory(f"{shape.name}, memory", *(max(run.peak_bytes for run in found) for found in (ours, theirs)))
     yield memory
-    yield State(shape.name, theirs[-1].state_bytes)
+    yield State(f"{shape.name}, state", theirs[-1].state_bytes)
     if cost.ratio > cost.goal or memory.ratio > 1.0:
         for way, found in (("ours", ours), ("the stream", theirs)):
             yield Why(f"{shape.name}, {way}", found[-1].seconds, found[-1].memory_bytes)
@@ -335,7 +336,7 @@ def _beside_flink(
     same(spark.read.format("delta").load(ours[-1].table).select(*shape.columns), theirs)
     cost = Cost(found.cost.cpu / batches, found.cost.wall / batches)
     yield Comparison(name, middle([Cost(run.cpu, run.wall) for run in ours]), cost, shape.goal, beside="Flink")
-    yield Memory(name, max(run.peak_bytes for run in ours), found.peak_bytes, beside="Flink")
+    yield Memory(f"{name}, memory", max(run.peak_bytes for run in ours), found.peak_bytes, beside="Flink")
 
 
 def _write_json(rows: DataFrame, folder: Path, file: Path) -> None:
@@ -438,7 +439,15 @@ def _theirs(
         for source, salt in zip(shape.sources, count(step=10)):
             rows = events(spark, batch, size, salt, late_rows=shape.late_rows)
             rows.write.format("delta").mode("append").save(str(run / source))
-        query.processAllAvailable()
+        try:
+            query.processAllAvailable()
+        except StreamingQueryException:
+            # PySpark tells the first of several causes only, such as that a task failed.
+            cause = query._jsq.exception().get()  # type: ignore[attr-defined]
+            while cause is not None:
+                print(cause.toString())
+                cause = cause.getCause()
+            raise
 
     for batch in range(batches):
         if batch < WARM_UP:
