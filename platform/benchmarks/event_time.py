@@ -357,7 +357,10 @@ def main() -> None:
     arguments = parser.parse_args()
     run: Path = arguments.folder
     (run / "session").mkdir()
-    (run / "session" / "pyproject.toml").write_text('[tool.freshline]\ndriver-memory = "2g"\n')
+    memory_of_heap = '[tool.freshline]\ndriver-memory = "2g"\n'
+    # RocksDB uploads its files by Hadoop's own local file system, and fails with the one that engines have.
+    files = '[tool.freshline.spark-confs]\n"spark.hadoop.fs.file.impl" = "org.apache.hadoop.fs.LocalFileSystem"\n'
+    (run / "session" / "pyproject.toml").write_text(memory_of_heap + (files if arguments.way == "B" else ""))
     (shape,) = (one for one in shapes() if one.name == arguments.shape)
     # A class of ours runs in a process of its own, which the session serves.
     token = secrets.token_urlsafe() if shape.python and arguments.way == "A" else None
