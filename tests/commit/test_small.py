@@ -129,7 +129,7 @@ MERGED = list(itertools.product((True, False), ((), ("p",), ("day", "p"))))
 
 @pytest.mark.parametrize(("unique", "partitioned"), long_but([(True, ("day", "p")), (False, ())], MERGED))
 def test_changes_are_the_same_as_if_spark_had_merged_them(spark, made, partitioned, unique):
-    columns = "k INT, p STRING, day DATE, v DOUBLE, at TIMESTAMP"
+    columns = "K INT, p STRING, day DATE, v DOUBLE, at TIMESTAMP"
     first = """(1, 'x', DATE'2026-01-01', 1.0, TIMESTAMP'2026-01-01'), (2, 'a/b=c%20 é', DATE'2026-01-02', 2.0, NULL),
         (3, NULL, NULL, double('NaN'), NULL), (NULL, 'x', DATE'2026-01-01', 4.0, NULL), (5, 'x', NULL, 5.0, NULL)"""
     changes = {
@@ -154,6 +154,7 @@ def test_changes_are_the_same_as_if_spark_had_merged_them(spark, made, partition
         partitioned_by=list(partitioned),
     )
 
+    assert (written_by(by_spark), written_by(few)) == ("Apache-Spark", "delta-rs")
     assert stored(spark, few) == stored(spark, by_spark)
     assert feed(spark, few, 2) == feed(spark, by_spark, 2)
     assert [changed_rows(commit_of(path, 2)) for path in (few, by_spark)] == [{True: 4, False: 5}[unique]] * 2
@@ -219,7 +220,7 @@ def test_names_that_delta_refuses_are_refused(spark, tmp_path):
 
 
 def test_only_rows_whose_key_is_new_are_added(spark, made):
-    columns = "a STRING, b DATE, v INT"
+    columns = "A STRING, b DATE, v INT"
     path = made(columns, partitioned_by=["b"])
     before = rows(spark, "('x', DATE'2026-01-01', 1), ('y', DATE'2026-01-01', 2)", columns)
     append_rows(before, path, receipt(1))

@@ -181,7 +181,7 @@ def insert_small(table: DeltaTable, rows: pa.Table, receipt: Receipt, *, keys: S
         return False
 
     def insert(properties: CommitProperties) -> None:
-        on = " AND ".join(f"t.{_quoted(key)} = s.{_quoted(key)}" for key in keys)
+        on = " AND ".join(f"t.{_quoted(key)} = s.{_quoted(key)}" for key in _as_stored(keys, fitting))
         merge = table.merge(
             fitting, on, source_alias="s", target_alias="t", streamed_exec=False, commit_properties=properties
         )
@@ -194,14 +194,13 @@ def change_small(
     table: DeltaTable, changes: pa.Table, receipt: Receipt, *, op: str, keys: Sequence[str], unique: bool
 ) -> bool:
     """Insert, update and delete rows as `write.apply_changes` does. False where Spark must write."""
-    columns = [name for name in changes.column_names if name != op]
-    rows = _fit(changes.select(columns), table)
+    rows = _fit(changes.select([name for name in changes.column_names if name != op]), table)
     if rows is None:
         return False
     source = rows.append_column(op, changes[op].cast(pa.string()))
 
     def change(properties: CommitProperties) -> None:
-        on = [f"(t.{_quoted(key)} IS NOT DISTINCT FROM s.{_quoted(key)})" for key in keys]
+        on = [f"(t.{_quoted(key)} IS NOT DISTINCT FROM s.{_quoted(key)})" for key in _as_stored(keys, rows)]
         if not unique:
             # An insert never finds a row, so it always inserts.
             on.append(f"(s.{op} = 'D')")
@@ -215,8 +214,8 @@ def change_small(
         )
         merge = merge.when_matched_delete(f"s.{op} = 'D'")
         if unique:
-            merge = merge.when_matched_update(_values(columns), f"s.{op} = 'U'")
-        _execute(table, merge.when_not_matched_insert(_values(columns), f"s.{op} = 'I'"), properties)
+            merge = merge.when_matched_update(_values(rows.column_names), f"s.{op} = 'U'")
+        _execute(table, merge.when_not_matched_insert(_values(rows.column_names), f"s.{op} = 'I'"), properties)
 
     return _commit(table, receipt, change)
 
@@ -299,6 +298,12 @@ def _is_above(table: DeltaTable, name: str, receipt: Receipt, *, again: bool) ->
         return True
     is_new = again or receipt.maintenance or seq_of(stored) < receipt.seq
     return is_new and stored < receipt.transaction_version
+
+
+def _as_stored(keys: Sequence[str], rows: pa.Table) -> list[str]:
+    """Columns by the names that the table has for them: delta-rs, unlike Spark, tells capital letters from small ones."""
+    stored = {name.lower(): name for name in rows.column_names}
+    return [stored[key.lower()] for key in keys]
 
 
 def _values(columns: Sequence[str]) -> dict[str, str]:
