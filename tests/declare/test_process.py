@@ -119,6 +119,9 @@ def test_the_fingerprint_is_that_of_code_keys_order_and_columns(act: Project) ->
         ("outputs={", 'outputs={"takeover": "id INT", ', "DUPLICATE_NAME", 4),
         ("        pass", "        out.timer(datetime.now())", "PROCESS_CLOCK", 20),
         ("def row(", "def rows(", "PYTHON_DECLARATION", 4),
+        ("def row(", "async def row(", "PYTHON_DECLARATION", 4),
+        ("        pass", "        yield at", "PYTHON_DECLARATION", 4),
+        ("why STRING", "to STRING", "PYTHON_DECLARATION", 4),
         ("primary_key=", "options={'merge': 'first_row'}, primary_key=", "NOT_BUILT", 4),
     ],
 )

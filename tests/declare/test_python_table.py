@@ -325,6 +325,16 @@ def test_freshness_comments_and_blank_lines_are_not_part_of_what_is_computed(sho
     assert table(shop).fingerprint != first.fingerprint
 
 
+@pytest.mark.parametrize("changed", ["a\n\nb", "a \nb", "a\nb\n"])
+def test_a_text_of_several_lines_is_part_of_what_is_computed(shop, changed):
+    text = HEAD + "TEXT = {q}{text}{q}  \n\n@freshline.table(freshness='1 hour')\ndef t(orders):\n    return orders\n"
+    shop.declare("t.py", text.format(q='"""', text="a\nb"))
+    first = table(shop).fingerprint
+    shop.declare("t.py", text.format(q='"""', text=changed))
+
+    assert table(shop).fingerprint != first
+
+
 def test_reading_leaves_no_modules_and_no_path_behind(shop):
     shop.write("lib/rate.py", "RATE = 1\n")
     shop.declare("t.py", USES_LIB)

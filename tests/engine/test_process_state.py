@@ -20,6 +20,7 @@ from tests.engine.test_process import (
     EVENTS,
     TAKEOVER,
     Bag,
+    collated_tables,  # noqa: F401 - a fixture
     declare,
     drawn,
     event,
@@ -380,3 +381,56 @@ def test_a_class_reads_tables_that_change_and_tables_that_are_final(python_lab: 
             assert lab.verify(name).equal, (now, name)
     assert {row["sum"] for row in lab.rows("of_final")} > {-1}
     assert lab.rows("of_changing")
+    # Computed anew of another declaration, with rows that are gone, where nothing is kept that knows their key.
+    query = select.replace("GROUP BY", "WHERE customer IS DISTINCT FROM 'a' GROUP BY")
+    lab.declare(f"CREATE MATERIALIZED TABLE final FRESHNESS = INTERVAL '1' HOUR EMIT FINAL AS {query}")
+    assert lab.refresh("final", full=True).error is None
+    shutil.rmtree(lab.settings.state / "keys")
+    result = lab.refresh("of_final", strategy="keys")
+    assert (result.error, result.strategy) == (None, "keys")
+    assert "a" not in {row["customer"] for row in lab.rows("of_final")}
+    assert lab.verify("of_final").equal
+
+
+def test_a_class_over_what_declares_no_columns_is_told_of_those_that_do_not_serve(python_lab: Lab) -> None:  # noqa: F811
+    lab = python_lab
+    lab.files("ev", "id BIGINT, k STRING, ts TIMESTAMP_NTZ, WATERMARK FOR ts AS ts", primary_key=["id"])
+    over = "count(*) OVER (PARTITION BY k ORDER BY ts RANGE BETWEEN INTERVAL 1 HOUR PRECEDING AND CURRENT ROW)"
+    lab.declare(
+        f"CREATE MATERIALIZED TABLE final FRESHNESS = INTERVAL '1' HOUR EMIT FINAL AS SELECT k, ts, {over} AS n FROM ev"
+    )
+    text = """
+        import freshline
+
+
+        @freshline.table(freshness="1 hour")
+        def made(final):
+            return final
+    """
+    declare(lab, "made", text)
+    timer = "\n\n        def timer(self, at, out):\n            pass\n"
+    told = {"key": "k", "value": "n", "columns": "k STRING, n INT", "emitted": "row.k, 1"}
+    declare(lab, "of_made", counted(**{**told, "reads": "made", "order": "nope"}))
+    declare(lab, "of_final", counted(**{**told, "reads": "final"}).rstrip() + timer)
+    lab.land("ev", "1.json", [{"id": n, "k": "a", "ts": f"2026-01-01T0{n}:00:00"} for n in range(3)])
+    for name in ("final", "made"):
+        assert lab.refresh(name).error is None
+    for name, said in (("of_made", "order names nope"), ("of_final", "ts is TIMESTAMP_NTZ")):
+        error = lab.refresh(name).error
+        assert error is not None, name
+        assert (error.code, said in error.message) == ("PROCESS_KEY", True), error
+        assert lab.receipt(name) is None
+
+
+def test_texts_that_a_collation_finds_equal_come_in_one_order(collated_tables, python_lab: Lab) -> None:  # noqa: F811
+    lab = python_lab
+    lab.source("typed", "k INT, name STRING")
+    query = "SELECT k, name COLLATE UTF8_LCASE AS name, 0 AS n FROM typed"
+    lab.declare(f"CREATE MATERIALIZED TABLE ev FRESHNESS = INTERVAL '1' HOUR AS {query}")
+    so_far = 'self.seen.setdefault("all", []).append(row.name) or "".join(self.seen["all"])'
+    told = {"reads": "ev", "key": "k", "order": "name", "value": "n", "columns": "k INT, so_far STRING"}
+    declare(lab, "t", counted(**told, emitted=f"row.k, {so_far}"))
+    lab.sql("INSERT INTO typed VALUES (1, 'a'), (1, 'B'), (2, 'b')")
+    lab.sql("INSERT INTO typed VALUES (2, 'B'), (1, 'b'), (1, 'A')")
+    assert [lab.refresh(name).error for name in ("ev", "t")] == [None, None]
+    assert shown(lab, "t") == Counter([(1, "A"), (1, "Aa"), (1, "AaB"), (1, "AaBb"), (2, "B"), (2, "Bb")])

@@ -169,6 +169,27 @@ def test_a_promise_that_is_not_kept_is_found_at_creation(python_lab: Lab, promis
     assert lab.receipt("t") is None
 
 
+def test_a_function_that_takes_away_equal_rows_is_found_at_creation(python_lab: Lab) -> None:
+    lab = python_lab
+    lab.source("word", "id BIGINT, word STRING")
+    lab.sql("INSERT INTO word VALUES (1, 'a'), (1, 'a'), (2, NULL), (2, NULL), (3, 'c')")
+    text = """
+        import freshline
+
+
+        @freshline.table(append="word")
+        def {name}(word):
+            return word{distinct}
+        """
+    declare(lab, "once", text.format(name="once", distinct=".distinct()"))
+    declare(lab, "each", text.format(name="each", distinct=""))
+    error = lab.refresh("once").error
+    assert error is not None
+    assert (error.code, "for two halves" in error.message) == ("PROMISE_BROKEN", True)
+    assert lab.refresh("each").error is None
+    assert len(lab.rows("each")) == 5
+
+
 def test_a_key_that_the_rows_have_in_a_narrower_type_is_found_at_creation(python_lab: Lab) -> None:
     lab = python_lab
     lab.source("orders", "k FLOAT, n INT")

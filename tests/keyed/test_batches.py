@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
+from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from freshline.keyed import batches
 from freshline.keyed.batches import KEY, TIMER, Process, ProcessFailed, replay_batches
 from freshline.keyed.replay import Out
 
@@ -127,3 +130,22 @@ def test_code_that_catches_the_end_of_its_time_ends_with_its_process() -> None:
     child.start()
     child.join(30)
     assert child.exitcode == -signal.SIGKILL
+
+
+class InC:
+    """Spends its time where Python raises nothing, as sums of a large range do."""
+
+    def row(self, row: Any, out: Out) -> None:
+        deque(count(), maxlen=0)
+
+
+def _never_returns() -> None:
+    made(process(InC, seconds=0.05), batch(ROWS))
+
+
+def test_code_in_c_that_takes_too_long_ends_with_its_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batches, "_MOST_LATE", 0.1)
+    child = multiprocessing.get_context("fork").Process(target=_never_returns)
+    child.start()
+    child.join(30)
+    assert child.exitcode == 1

@@ -12,7 +12,7 @@ from pyspark.sql.types import DataType, StructType
 from freshline.attempt.runtime import Runtime
 from freshline.attempt.spans import within
 from freshline.declare.names import TableName
-from freshline.declare.process import require_key_types
+from freshline.declare.process import require_columns, require_key_types
 from freshline.declare.query import LookupJoin, PythonQuery, SqlQuery
 from freshline.declare.spec import TableSpec
 from freshline.errors import DuplicateKeyError, LookupKeyError, ProcessKeyError
@@ -100,7 +100,7 @@ def compute_whole(
         assert runtime.python_tables is not None, "tables in Python need the engine's worker"
         if spec.query.process is not None:
             (pinned,) = pins.values()
-            require_process_key(spec, read_whole(spark, pinned).schema)
+            require_process_columns(spec, read_whole(spark, pinned).schema)
         view = runtime.python_tables.compute(spec, list(pins.values()), cancellation)
         return checked(table_rows(spark.table(f"global_temp.{view}"), spec)), view
     shadow_inputs(whole_inputs(spark, spec, pins))
@@ -117,11 +117,17 @@ def table_rows(made: DataFrame, spec: TableSpec) -> DataFrame:
     return as_stored(made, spec)
 
 
-def require_process_key(spec: TableSpec, rows: StructType) -> None:
-    """Raises ProcessKeyError for keys of a class that have types which do not serve; `rows` is its input's schema."""
+def require_process_columns(spec: TableSpec, rows: StructType) -> None:
+    """Raises ProcessKeyError for keys and an order of a class that do not serve; `rows` is its input's schema.
+
+    A declaration tells of most. That of a table in Python, or of a table over one, shows no types or no columns.
+    """
     process = spec.query.process if isinstance(spec.query, PythonQuery) else None
+    if process is None:
+        return
     types = {field.name.lower(): type_text(field.dataType) for field in rows.fields}
-    for _, sentence in () if process is None else require_key_types(process, types):
+    names = tuple(name for name in rows.names if not name.lower().startswith("_freshline_"))
+    for _, sentence in (*require_columns(process, names, types), *require_key_types(process, types)):
         raise ProcessKeyError(sentence, where=str(spec.written_at))
 
 

@@ -61,6 +61,8 @@ TWO_VERSIONS = re.compile(rf"{DUPLICATE} (\d+) (\{{.*\}})")
 MATCHED = re.compile(rf"MatchError: {MATCH_ERROR}(PATTERN_\w+) (.*)")
 # What a class of freshline.process did wrong, as JSON.
 PROCESSED = re.compile(rf"ProcessFailed: {PROCESS_ERROR}(\{{.*\}})")
+# What Spark says of a process of Python that was killed, or ended itself.
+WORKER_ENDED = "Python worker exited unexpectedly"
 # What the function behind ml_predict says.
 PREDICTED = re.compile(rf"PredictError: {PREDICT_ERROR} (.*)")
 # All that py4j says of a call during which the JVM was killed.
@@ -77,6 +79,11 @@ def translate(error: Exception, spec: Spec, cancellation: Cancellation) -> Fresh
         return CancelledError("the request was cancelled; nothing of it was committed", where=str(spec.name))
     text = str(error)
     where = str(spec.name)
+    if isinstance(error, PySparkException | Py4JError):
+        # First: what they quote of the rows may look like anything else.
+        told = _two_versions(spec, text) or _pattern(spec, text) or _process(spec, text) or _model(spec, text)
+        if told is not None:
+            return told
     if _spark_has_ended(error):
         return EngineError("the engine's Spark ended during the refresh; nothing was committed", where=where)
     if any(sign in text for sign in FULL) or getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT):
@@ -90,13 +97,7 @@ def translate(error: Exception, spec: Spec, cancellation: Cancellation) -> Fresh
     if isinstance(error, AnalysisException | ParseException):
         return QueryError(f"Spark refuses the query: {_sentence(text)}", where=_place(spec, text))
     if isinstance(error, PySparkException | Py4JError):
-        return (
-            _two_versions(spec, text)
-            or _pattern(spec, text)
-            or _process(spec, text)
-            or _model(spec, text)
-            or _failed_query(error, spec, text)
-        )
+        return _failed_query(error, spec, text)
     return RefreshError(f"{type(error).__name__}: {_sentence(text)}", where=where)
 
 
@@ -149,8 +150,13 @@ def _pattern(spec: Spec, text: str) -> PatternError | None:
 
 def _process(spec: Spec, text: str) -> ProcessFailedError | PythonLimitError | None:
     """The error for what a class of `freshline.process` did wrong for a key."""
+    if not isinstance(spec, TableSpec) or not isinstance(spec.query, PythonQuery) or spec.query.process is None:
+        return None
     found = PROCESSED.search(text)
-    if found is None or not isinstance(spec, TableSpec) or not isinstance(spec.query, PythonQuery):
+    if found is None and WORKER_ENDED in text:
+        said = "ended its process: one call takes longer than its limit of time, or more memory than there is"
+        return PythonLimitError(str(spec.name), spec.query.function, said, where=str(spec.written_at))
+    if found is None:
         return None
     try:
         told = json.loads(found[1])

@@ -301,7 +301,7 @@ def _is_above(table: DeltaTable, name: str, receipt: Receipt, *, again: bool) ->
 
 
 def _as_stored(keys: Sequence[str], rows: pa.Table) -> list[str]:
-    """Columns by the names that the table has for them: delta-rs, unlike Spark, tells capital letters from small ones."""
+    """Columns by the table's own names: delta-rs, unlike Spark, tells capital letters from small ones."""
     stored = {name.lower(): name for name in rows.column_names}
     return [stored[key.lower()] for key in keys]
 

@@ -27,6 +27,8 @@ from freshline.declare.python_table import one_note, read_note, taking_notes
 from freshline.declare.query import PythonQuery
 from freshline.declare.rules import declaration_error
 
+# Tokens that may go over several lines; parts of f-strings are tokens of their own from Python 3.12 on.
+TEXTS = {tokenize.STRING, getattr(tokenize, "FSTRING_MIDDLE", tokenize.STRING)}
 # sys.path and sys.modules belong to the process: one file at a time.
 _loading = threading.RLock()
 
@@ -254,12 +256,17 @@ def _without_decorators(text: str) -> str:
 
 
 def _without_comments(text: str) -> str:
+    """The text without comments, blank lines and blanks at ends of lines, but for those inside of texts."""
     lines = text.split("\n")
+    inside: set[int] = set()
     try:
         for token in tokenize.generate_tokens(io.StringIO(text).readline):
             if token.type == tokenize.COMMENT:
                 row, column = token.start
                 lines[row - 1] = lines[row - 1][:column]
+            elif token.type in TEXTS:
+                inside.update(range(token.start[0] - 1, token.end[0] - 1))
     except (tokenize.TokenError, SyntaxError):
         return text
-    return "\n".join(line.rstrip() for line in lines if line.strip())
+    kept = (line if at in inside else line.rstrip() for at, line in enumerate(lines) if line.strip() or at in inside)
+    return "\n".join(kept)

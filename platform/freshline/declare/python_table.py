@@ -415,6 +415,13 @@ class _NoteReader:
                 "freshline.process decorates a class at the top level of its file, with a method `row(self, row, out)`."
             )
             return None, ()
+        for method in ("row", "timer"):
+            if _is_lazy(getattr(made, method, None)):
+                self.refuse(
+                    f"the method `{method}` is a coroutine or generator, of which nothing runs. Put rows out with "
+                    "`out.emit(..)`, without `yield` or `async`."
+                )
+                return None, ()
         self.check_code(made.__name__)
         keys, order = self.names("keys"), self.names("order")
         try:
@@ -429,6 +436,9 @@ class _NoteReader:
         columns = self.columns_of("columns", given["columns"])
         outputs = self.outputs()
         if keys is None or order is None or columns is None:
+            return None, ()
+        if any(name == "to" for some in (columns, *(own for _, own in outputs.values())) for name, _ in some):
+            self.refuse("a column is called `to`, by which `out.emit(.., to=..)` names an output. Call it otherwise.")
             return None, ()
         for name, called in named_outputs(self.text, made.__name__):
             if called.lower() not in {each.lower() for each in outputs}:
@@ -505,7 +515,7 @@ class _NoteReader:
         if not isinstance(function, FunctionType) or function.__qualname__ != function.__name__:
             self.refuse("freshline.table decorates a function at the top level of its file.")
             return None
-        if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+        if _is_lazy(function):
             self.refuse(f"{function.__name__} is a coroutine or generator. It returns one DataFrame.")
             return None
         inputs: list[PythonInput] = []
@@ -671,3 +681,12 @@ def one_note(notes: Sequence[Note], path: str) -> Note:
             Location(path, notes[1].line),
         )
     return notes[0]
+
+
+def _is_lazy(function: object) -> bool:
+    """Whether a call of it runs nothing, and only makes something that may run."""
+    return (
+        inspect.iscoroutinefunction(function)
+        or inspect.isgeneratorfunction(function)
+        or inspect.isasyncgenfunction(function)
+    )

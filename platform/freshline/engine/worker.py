@@ -194,6 +194,12 @@ def replayed(made: Callable[[], Any], rows: DataFrame, told: Mapping[str, Any], 
         *[_in_order(fields[name]) for name in keys],
         *kinds,
         *[_in_order(fields[name]) for name in (*order, *ties)],
+        # Texts that are equal by their collation.
+        *[
+            functions.collate(functions.col(_quoted(name)), "UTF8_BINARY")
+            for name, field in fields.items()
+            if isinstance(field.dataType, StringType) and field.dataType != StringType()
+        ],
     ]
     sorted_rows = rows.repartition(*[functions.col(_quoted(name)) for name in keys]).sortWithinPartitions(*by)
     made_of = StructType(

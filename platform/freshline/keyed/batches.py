@@ -10,11 +10,13 @@ state with the rows that came. Where that is not what a replay of all rows gives
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import resource
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -38,6 +40,8 @@ FROM, LAYER = "_freshline_from", "_freshline_layer"
 ENTRY, AGAIN = 1, 2
 GONE, CAME = 2, 3
 _BATCH = 10_000
+# Seconds by which the end of the process follows the time at which code should have ended by itself.
+_MOST_LATE = 10
 # So often code may catch that its time is over.
 _MOST_CAUGHT = 5
 
@@ -135,7 +139,7 @@ class _Partition:
         self._begun = self._again = False
         self._known: tuple[Any, ...] = ()
         self._last: tuple[Any, ...] = ()
-        self._left = 0.0
+        self._left = self._watched = 0.0
         self._types: list[pa.DataType] = []
 
     @property
@@ -144,10 +148,25 @@ class _Partition:
 
     def take(self, batch: pa.RecordBatch) -> None:
         """Replay more rows. The time of a key does not run while Spark is waited for."""
-        if self._begun:
-            _set_time(self._left)
-        self._take(batch)
-        self._left = _set_time(0)
+        self._watched = 0.0
+        self._watch()
+        try:
+            if self._begun:
+                _set_time(self._left)
+            self._take(batch)
+            self._left = _set_time(0)
+        finally:
+            faulthandler.cancel_dump_traceback_later()
+
+    def _watch(self) -> None:
+        """Have the process end where a key takes far longer than it may: Python raises nothing inside of a call in C.
+
+        Set for each key it would cost more than the rows, so it is set again when a part of it is over.
+        """
+        limit, now = self.process.seconds, time.monotonic()
+        if not self._watched or now - self._watched > limit:
+            self._watched = now
+            faulthandler.dump_traceback_later(2 * limit + _MOST_LATE, exit=True)
 
     def _take(self, batch: pa.RecordBatch) -> None:
         process = self.process
@@ -174,6 +193,7 @@ class _Partition:
     def _begin(self, known: tuple[Any, ...], key: dict[str, Any]) -> None:
         self._known, self.key = known, key
         self._begun, self._again, self._earlier = True, False, None
+        self._watch()
         _set_time(self.process.seconds)
 
     def _row(self, row: Row, order: tuple[Any, ...], goes_on: bool) -> None:
@@ -217,10 +237,15 @@ class _Partition:
 
     def finish(self) -> None:
         """There are no more rows."""
-        if self._begun:
-            _set_time(self._left)
-        self._end()
-        _set_time(0)
+        self._watched = 0.0
+        self._watch()
+        try:
+            if self._begun:
+                _set_time(self._left)
+            self._end()
+            _set_time(0)
+        finally:
+            faulthandler.cancel_dump_traceback_later()
 
     def _end(self) -> None:
         if not self._begun:

@@ -12,13 +12,13 @@ hour twice in autumn. The class is given the time as it set it.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from heapq import heappop, heappush
 from typing import Any, NoReturn
 
-from freshline.keyed.values import Checker, UnfitValueError, comparable
+from freshline.keyed.values import Checker, UnfitValueError, comparable, instant
 
 MOST_SHOWN = 300
 # The time in UTC by which it is ordered, its number, and the time as it was set.
@@ -39,7 +39,7 @@ class OutOfTimeError(BaseException):
 
 
 # What is no mistake of a class: the limits of its process.
-PASSED_ON = (OutOfTimeError, MemoryError, GeneratorExit)
+PASSED_ON = (OutOfTimeError, MemoryError)
 
 
 class Row:
@@ -86,7 +86,7 @@ class Out:
         # The first mistake: it counts although the class may catch what it raises.
         self.unfit: UnfitValueError | None = None
 
-    def emit(self, *values: Any, to: str | None = None, **named: Any) -> None:
+    def emit(self, /, *values: Any, to: str | None = None, **named: Any) -> None:
         """Put a row out: values in the order of the columns, or by their names; with `to`, to that output."""
         target = self._target
         if to is not None and str(to).lower() not in target.outputs:
@@ -107,7 +107,7 @@ class Out:
                 f"sets a timer at {shortened(at)}, which is no time with a time zone. A timer is a time of events, "
                 "such as `row.at + timedelta(minutes=10)`"
             )
-        heappush(self._timers, (_instant(at), self.number, at))
+        heappush(self._timers, (instant(at), self.number, at))
         self.number += 1
 
     def _unfit(self, said: str) -> UnfitValueError:
@@ -144,20 +144,6 @@ class Out:
             given = [*map(shortened, values), *(f"{name}=" for name in named)]
             raise UnfitValueError(f"puts out ({', '.join(given)}), and the columns are {_names(columns)}")
         return (*values, *(named[name] for name in rest))
-
-
-def _instant(at: datetime) -> datetime:
-    """The time in UTC, where UTC has it, or else the first or last one.
-
-    >>> from zoneinfo import ZoneInfo
-    >>> twice = datetime(2026, 10, 25, 2, 30, tzinfo=ZoneInfo("Europe/Berlin"))
-    >>> twice == twice.replace(fold=1), str(_instant(twice)), str(_instant(twice.replace(fold=1)))
-    (True, '2026-10-25 00:30:00+00:00', '2026-10-25 01:30:00+00:00')
-    """
-    try:
-        return at.astimezone(UTC)
-    except OverflowError:
-        return datetime.min.replace(tzinfo=UTC) if at.year == 1 else datetime.max.replace(tzinfo=UTC)
 
 
 def _names(columns: Iterable[tuple[str, Checker]]) -> str:
@@ -226,7 +212,7 @@ class Replay:
             self._run_timers(at)
         self._last, self._ran = at, None
         try:
-            self.instance.row(row, self.out)
+            _require_done(self.instance.row(row, self.out))
         except PASSED_ON:
             raise
         except BaseException as error:  # noqa: BLE001
@@ -248,10 +234,10 @@ class Replay:
     def _run_timers(self, before: datetime | None) -> None:
         timers, until = self._timers, self.until
         while timers and until is not None and timers[0][0] <= until and (before is None or timers[0][0] < before):
-            instant, _, at = heappop(timers)
-            self._ran = instant if self._ran is None else max(self._ran, instant)
+            due, _, at = heappop(timers)
+            self._ran = due if self._ran is None else max(self._ran, due)
             try:
-                self.instance.timer(at, self.out)
+                _require_done(self.instance.timer(at, self.out))
             except PASSED_ON:
                 raise
             except BaseException as error:  # noqa: BLE001
@@ -269,8 +255,18 @@ class Replay:
         return ProcessError(f"`{method}` {said}, for the key {shortened(self._key)}{at}", line)
 
 
+def _require_done(made: object) -> None:
+    """Refuse what a method gives that is still to be run; Python runs nothing of it."""
+    if isinstance(made, (Awaitable, Generator, AsyncGenerator)):
+        raise UnfitValueError("gives a coroutine or generator, of which nothing runs")
+
+
 def _said(error: BaseException) -> str:
-    text = next((line.strip() for line in str(error).split("\n") if line.strip()), "")
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001 - an exception of the user may fail to show itself
+        text = ""
+    text = next((line.strip() for line in text.split("\n") if line.strip()), "")
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 

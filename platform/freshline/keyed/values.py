@@ -1,9 +1,13 @@
-"""Which values of Python a column takes. Types are exact: nothing is rounded, cut or converted on the way."""
+"""Which values of Python a column takes. Types are exact: nothing is cut or converted on the way.
+
+FLOAT alone is rounded, as Python has no number of that size.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from datetime import date, datetime
+import struct
+from collections.abc import Callable, Iterable
+from datetime import UTC, date, datetime
 from decimal import Context, Decimal
 from typing import Any
 
@@ -32,17 +36,19 @@ def checker(kind: pa.DataType) -> Checker:
         return _decimal(kind.precision, kind.scale)
     if pa.types.is_timestamp(kind):
         return _time(kind.tz is not None)
+    if pa.types.is_float32(kind):
+        return _float
     if pa.types.is_list(kind):
         item = checker(kind.value_type)
         return lambda value: [_or_none(item, each) for each in _is(value, (list, tuple), "a list")]
     if pa.types.is_map(kind):
         name, item = checker(kind.key_type), checker(kind.item_type)
-        return lambda value: [(name(key), _or_none(item, each)) for key, each in _is(value, dict, "a dict").items()]
+        return lambda value: [(name(key), _or_none(item, each)) for key, each in _pairs(value)]
     if pa.types.is_struct(kind):
         return _struct({field.name: checker(field.type) for field in kind})
     for is_of, of, said in (
         (pa.types.is_boolean, bool, "True or False"),
-        (pa.types.is_floating, float, "a float"),
+        (pa.types.is_float64, float, "a float"),
         (pa.types.is_binary, bytes, "bytes"),
     ):
         if is_of(kind):
@@ -51,18 +57,38 @@ def checker(kind: pa.DataType) -> Checker:
 
 
 def comparable(value: Any) -> Any:
-    """A value that is equal to itself, as it is for Spark: NaN is not, alone or inside of another value.
+    """A value that is equal to what Spark finds equal to it.
+
+    In Python NaN is not, alone or inside of another value, and a time that clocks show twice is not that of UTC.
 
     >>> comparable({"x": [float("nan"), -0.0]}) == comparable({"x": [float("nan"), 0.0]})
     True
     """
     if isinstance(value, float):
         return value if value == value else "NaN"
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        return instant(value)
     if isinstance(value, dict):
         return {name: comparable(each) for name, each in value.items()}
     if isinstance(value, (list, tuple)):
         return [comparable(each) for each in value]
     return value
+
+
+def instant(at: datetime) -> datetime:
+    """The time in UTC, where UTC has it, or else the first or last one.
+
+    >>> from zoneinfo import ZoneInfo
+    >>> twice = datetime(2026, 10, 25, 2, 30, tzinfo=ZoneInfo("Europe/Berlin"))
+    >>> twice == twice.replace(fold=1), str(instant(twice)), str(instant(twice.replace(fold=1)))
+    (True, '2026-10-25 00:30:00+00:00', '2026-10-25 01:30:00+00:00')
+    """
+    if at.tzinfo is UTC:
+        return at
+    try:
+        return at.astimezone(UTC)
+    except OverflowError:
+        return datetime.min.replace(tzinfo=UTC) if at.year == 1 else datetime.max.replace(tzinfo=UTC)
 
 
 def _or_none(check: Checker, value: Any) -> Any:
@@ -73,6 +99,21 @@ def _is(value: Any, kind: type | tuple[type, ...], said: str) -> Any:
     if not isinstance(value, kind):
         raise UnfitValueError(f"it is {_kind(value)}, and has to be {said}")
     return value
+
+
+def _pairs(value: Any) -> Iterable[tuple[Any, Any]]:
+    """The entries of a dict, or of a MAP of the input, which comes as a list of pairs: its keys may have no hash."""
+    if isinstance(value, list) and all(isinstance(each, tuple) and len(each) == 2 for each in value):
+        return value
+    return _is(value, dict, "a dict").items()  # type: ignore[no-any-return]
+
+
+def _float(value: Any) -> float:
+    found: float = _is(value, float, "a float")
+    try:
+        return float(struct.unpack("<f", struct.pack("<f", found))[0])
+    except OverflowError:
+        raise UnfitValueError("it does not fit into FLOAT") from None
 
 
 def _kind(value: Any) -> str:
@@ -116,7 +157,15 @@ def _time(with_zone: bool) -> Checker:
         if (found.tzinfo is not None and found.utcoffset() is not None) != with_zone:
             said = "with a time zone" if with_zone else "without a time zone, for TIMESTAMP_NTZ"
             raise UnfitValueError(f"it has to be a datetime {said}")
-        return found
+        if found != found:
+            raise UnfitValueError("it is no time")
+        if getattr(found, "nanosecond", 0):
+            raise UnfitValueError("it has nanoseconds, and a column of times has microseconds")
+        try:
+            # Arrow takes offsets of whole seconds only.
+            return found.astimezone(UTC) if with_zone else found
+        except OverflowError:
+            raise UnfitValueError("it is outside of the years 1 to 9999 in UTC") from None
 
     return check
 

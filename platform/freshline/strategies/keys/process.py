@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from freshline.attempt.attempt import Attempt, Work
-from freshline.attempt.compute import check_key, check_key_against, require_process_key, table_rows
+from freshline.attempt.compute import check_key, check_key_against, require_process_columns, table_rows
 from freshline.attempt.functions import Function
 from freshline.attempt.kept_keys import (
     Kept,
@@ -140,7 +140,7 @@ class _Process:
         assert version is not None
         target = read_version(spark, attempt.path, version)
         whole = read_whole(spark, pinned)
-        require_process_key(spec, whole.schema)
+        require_process_columns(spec, whole.schema)
         of = target if own else whole
         like = of.select(*[F.col(quoted(name)) for name in function.key_names(of)])
         return cls(attempt, step, function, pinned, whole, target, like, own)
@@ -244,10 +244,13 @@ def _to_replay(process: _Process, went_on: DataFrame | None) -> DataFrame:
     attempt, step, function, like = process.attempt, process.step, process.function, process.like
     if went_on is not None:
         return function.as_keys(again_of(went_on).toDF(*_spelled(step.columns, process.schema)), step.columns, like)
-    if attempt.spec.has_timers:
-        return function.as_keys(process.whole, step.columns, like)
-    images = read_net_images(attempt.spark, process.pinned, attempt.changes[step.input])
-    return function.as_keys(images, step.columns, like)
+    rows = process.whole if attempt.spec.has_timers else None
+    if rows is None or process.changed:
+        # A key of which no row is left is in the images alone.
+        images = read_net_images(attempt.spark, process.pinned, attempt.changes[step.input])
+        names = [F.col(quoted(name)) for name in _spelled(step.columns, process.schema)]
+        rows = images if rows is None else rows.select(*names).unionAll(images.select(*names))
+    return function.as_keys(rows, step.columns, like)
 
 
 def _spelled(names: Sequence[str], schema: StructType) -> list[str]:
