@@ -34,7 +34,9 @@ def test_values_of_different_types_are_refused(sign: str, one: Any, other: Any) 
         holds([sign, ["value", 0], ["value", 1]], one, other)
 
 
-@pytest.mark.parametrize(("one", "other"), [(1, 1.0), (Decimal("1.0"), 1), (Decimal("0.5"), 0.5)])
+@pytest.mark.parametrize(
+    ("one", "other"), [(1, 1.0), (Decimal("1.0"), 1), (Decimal("0.5"), 0.5), (2**53 + 1, 2.0**53), (2.0**53, 2**53 + 1)]
+)
 def test_numbers_of_all_types_are_alike(one: Any, other: Any) -> None:
     assert holds(["=", ["value", 0], ["value", 1]], one, other)
 
@@ -54,6 +56,28 @@ def test_hours_are_not_added_to_a_date() -> None:
     with pytest.raises(TypeError, match="cast it to TIMESTAMP"):
         holds(condition, date(2026, 1, 1), 12 * HOUR)
     assert holds(condition, date(2026, 1, 1), 24 * HOUR)
+
+
+def test_days_are_added_to_a_date() -> None:
+    day, next_day = date(2026, 1, 31), date(2026, 2, 1)
+
+    assert holds(["=", ["+", ["value", 0], ["value", 2]], ["value", 1]], day, next_day, 1)
+    assert holds(["=", ["+", ["value", 2], ["value", 0]], ["value", 1]], day, next_day, 1)
+    assert holds(["=", ["-", ["value", 1], ["value", 2]], ["value", 0]], day, next_day, 1)
+
+
+@pytest.mark.parametrize("tree", [["value", 0], ["not", ["value", 0]], ["and", ["value", 1], ["value", 0]]])
+@pytest.mark.parametrize("value", [1, "true", 0.0])
+def test_what_is_no_condition_is_refused(tree: list[Any], value: Any) -> None:
+    with pytest.raises(TypeError, match="where a condition has to be"):
+        holds(tree, value, True)
+
+
+@pytest.mark.parametrize("tree", [["+", ["value", 0], ["value", 0]], ["sum", None, 0]])
+def test_texts_are_not_added(tree: list[Any]) -> None:
+    condition = read_condition(["=", tree, ["value", 1]], 0, {0: ["1", "2"], 1: ["12", "12"]})
+    with pytest.raises(TypeError, match="cast it to a number"):
+        condition([0], 0, 1)
 
 
 def test_an_interval_has_a_sign() -> None:

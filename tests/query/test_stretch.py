@@ -141,6 +141,30 @@ def test_a_refresh_searches_from_an_interval_before_a_change_on(clauses):
     assert matched(**clauses) == Matches(EV, ("tail",), "ts", ("tail",), 60 * MINUTES, Bound("began"))
 
 
+@pytest.mark.parametrize(
+    "source",
+    [
+        "(SELECT tail, ts, explode(tags) AS v FROM ev)",
+        "(SELECT tail, ts, v FROM ev LATERAL VIEW explode(tags) t AS v)",
+        "(SELECT e.tail, e.ts, n.name AS v FROM ev AS e JOIN name AS n ON n.k = e.tail)",
+        "(SELECT e.tail, e.ts, n.name AS v FROM ev AS e LEFT JOIN name AS n ON n.k = e.tail)",
+    ],
+)
+def test_rows_that_are_several_have_all_rows_of_the_keys_read(source):
+    query = (
+        f"SELECT * FROM {source} MATCH_RECOGNIZE (PARTITION BY tail ORDER BY ts, v MEASURES FIRST(A.ts) AS began "
+        "PATTERN (A B+) WITHIN INTERVAL '1' HOUR DEFINE B AS B.v > 'a')"
+    )
+    assert stretch(query) is None
+    assert stretch(query.replace(source, "(SELECT tail, ts, v FROM ev WHERE v > 'a')")) is not None
+    counted = (
+        f"SELECT tail, window_number, window_start, window_end, v FROM COUNT_WINDOW({source} PARTITION BY tail "
+        "ORDER BY ts, v, SIZE => 3)"
+    )
+    assert stretch(counted) is None
+    assert stretch(counted.replace(source, "TABLE ev")) is not None
+
+
 def test_without_a_partition_all_rows_are_of_one_key():
     found = stretch(
         "SELECT began FROM ev MATCH_RECOGNIZE (ORDER BY ts MEASURES FIRST(ts) AS began PATTERN (A B) "

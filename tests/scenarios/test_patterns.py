@@ -234,6 +234,22 @@ VARIANTS: dict[str, tuple[str, str, list[tuple[Any, ...]]]] = {
         ),
         [(1, 3, 100), (4, 2, 55), (6, 2, 100)],
     ),
+    "lists and approximations": (
+        "subset, p, n",
+        (
+            "ORDER BY left_at MEASURES collect_list(B.delay) AS subset, percentile_approx(delay, 0.5, 100) AS p, "
+            "approx_count_distinct(A.delay, 0.05) AS n PATTERN (A B+) DEFINE B AS B.delay > PREV(B.delay)"
+        ),
+        [([30, 60], 30, 1), ([50], 5, 1), ([99], 1, 1)],
+    ),
+    "lists up to a row": (
+        "id, seen",
+        (
+            "ORDER BY left_at MEASURES array_agg(id) AS seen ALL ROWS PER MATCH PATTERN (A B+) "
+            "DEFINE B AS B.delay > PREV(B.delay) AND CLASSIFIER(B) = 'B'"
+        ),
+        [(1, [1]), (2, [1, 2]), (3, [1, 2, 3]), (4, [4]), (5, [4, 5]), (6, [6]), (7, [6, 7])],
+    ),
     "neighbours of the match": (
         "a, p, n, q",
         (
@@ -282,6 +298,41 @@ def test_a_clause_says(small, variant):
     assert (outcome.error, outcome.strategy) == (None, "keys"), outcome.reason
     assert stored(small, name) == sorted(expected, key=str)
     assert small.diff(name) == []
+
+
+def test_rows_of_one_row_are_searched_as_rows_of_one_time(lab):
+    lab.source("ev", "k INT, ts TIMESTAMP, tags ARRAY<STRING>")
+    lab.sql(
+        f"INSERT INTO ev VALUES (1, {sql_time(NOON)}, array('a')), (1, {sql_time(NOON + HOUR)}, array('b', 'c')), "
+        f"(1, {sql_time(NOON + 2.5 * HOUR)}, array('d'))"
+    )
+    lab.declare(
+        f"CREATE MATERIALIZED TABLE found {HEAD} * FROM (SELECT k, ts, explode(tags) AS v FROM ev) MATCH_RECOGNIZE ("
+        "PARTITION BY k ORDER BY ts, v MEASURES FIRST(ts) AS began, FIRST(v) AS f, LAST(v) AS l "
+        "PATTERN (A B) WITHIN INTERVAL '2' HOUR DEFINE B AS B.v > '')"
+    )
+    assert lab.refresh("found").error is None
+    assert [row[2:] for row in stored(lab, "found")] == [("a", "b"), ("c", "d")]
+    lab.sql(f"INSERT INTO ev VALUES (1, {sql_time(NOON + 4 * HOUR)}, array('e'))")
+    assert (lab.refresh("found").error, lab.diff("found")) == (None, [])
+    lab.sql(f"INSERT INTO ev VALUES (1, {sql_time(NOON + 5 * HOUR)}, array('f', 'g'))")
+    outcome = lab.refresh("found")
+    assert (outcome.error, outcome.strategy) == (None, "keys")
+    assert [row[2:] for row in stored(lab, "found")] == [("a", "b"), ("c", "d"), ("e", "f")]
+
+
+def test_windows_are_matched_without_the_word_table(lab):
+    query = (
+        "tail, n FROM TUMBLE(TABLE departure, DESCRIPTOR(left_at), INTERVAL '2' HOURS) MATCH_RECOGNIZE ("
+        "PARTITION BY tail, window_start ORDER BY id MEASURES count(*) AS n PATTERN (A+) DEFINE A AS A.delay > 5)"
+    )
+    lab.source("departure", FLIGHTS)
+    lab.declare(f"CREATE MATERIALIZED TABLE bare {HEAD} {query}")
+    whole = query.replace("TUMBLE(", "TABLE(TUMBLE(").replace("HOURS)", "HOURS))")
+    lab.declare(f"CREATE MATERIALIZED TABLE whole {HEAD} {whole}")
+    fill(lab)
+    assert [lab.refresh(name).error for name in ("bare", "whole")] == [None, None]
+    assert stored(lab, "bare") == stored(lab, "whole") != []
 
 
 def test_without_a_partition_all_rows_are_one(lab):
@@ -378,6 +429,20 @@ def test_matches_are_rows_like_any_other(lab):
             "A and B",
         ),
         ("ORDER BY id PATTERN (A) WITHIN INTERVAL '1' MONTH DEFINE A AS id > 1", "PATTERN_SYNTAX", "WITHIN"),
+        ("ORDER BY id PATTERN (A) WITHIN INTERVAL '1' DAY DEFINE A AS id > 1", "WINDOW_TIME", "id, which is BIGINT"),
+        ("ORDER BY id PATTERN (A B) DEFINE B AS CLASSIFIER(A) = 'A'", "PATTERN_EXPRESSION", "asked about, which is B"),
+        ("ORDER BY id PATTERN (A B) DEFINE B AS CLASSIFIER(Z) = 'A'", "PATTERN_VARIABLE", "one variable"),
+        (
+            "ORDER BY id PATTERN (A B) DEFINE B AS B.left_at > A.left_at + INTERVAL '1' MONTH",
+            "PATTERN_EXPRESSION",
+            "rows matched so far",
+        ),
+        ("ORDER BY id MEASURES max_by(A.id, A.delay) AS m PATTERN (A) DEFINE A AS id > 1", "PATTERN_EXPRESSION", "any"),
+        (
+            "ORDER BY id MEASURES median(delay) AS m ALL ROWS PER MATCH PATTERN (A) DEFINE A AS id > 1",
+            "PATTERN_EXPRESSION",
+            "ONE ROW PER MATCH",
+        ),
     ],
 )
 def test_a_mistake_is_told_before_any_work(small, clauses, code, said):
@@ -398,6 +463,7 @@ def test_a_mistake_is_told_before_any_work(small, clauses, code, said):
         ("AFTER MATCH SKIP TO B PATTERN (A B?) DEFINE A AS id > 0, B AS B.id = 2", "PATTERN_EMPTY_SKIP"),
         ("AFTER MATCH SKIP TO LAST A PATTERN (A B) DEFINE B AS id > 0", "PATTERN_EMPTY_SKIP"),
         ("PATTERN (A B) DEFINE B AS B.tail > A.id", "PATTERN_EXPRESSION"),
+        ("PATTERN (A B) DEFINE B AS A.delay", "PATTERN_EXPRESSION"),
         ("MEASURES A.nothing AS a PATTERN (A) DEFINE A AS id > 1", "QUERY"),
         ("PATTERN (((A+)+)+ B) DEFINE A AS A.id >= FIRST(A.id), B AS B.id < 0", "PATTERN_BUDGET"),
     ],

@@ -19,10 +19,18 @@ from freshline.declare.tokens import Kind, Text, Token
 from freshline.errors import DeclarationError
 
 _NAVIGATION = frozenset({"PREV", "NEXT", "FIRST", "LAST"})
-_AGGREGATES = frozenset(
-    "ANY APPROX_COUNT_DISTINCT AVG BIT_AND BIT_OR BIT_XOR BOOL_AND BOOL_OR CORR COUNT COUNT_IF COVAR_POP COVAR_SAMP "
-    "EVERY KURTOSIS MAX MEAN MEDIAN MIN SKEWNESS SOME STD STDDEV STDDEV_POP STDDEV_SAMP SUM TRY_AVG TRY_SUM VAR_POP "
-    "VAR_SAMP VARIANCE".split()
+# Whose value has the rows in their order.
+_LISTS = frozenset({"ARRAY_AGG", "COLLECT_LIST"})
+_AGGREGATES = _LISTS | frozenset(
+    "ANY APPROX_COUNT_DISTINCT APPROX_PERCENTILE AVG BIT_AND BIT_OR BIT_XOR BOOL_AND BOOL_OR CORR COUNT COUNT_IF "
+    "COVAR_POP COVAR_SAMP EVERY KURTOSIS MAX MEAN MEDIAN MIN PERCENTILE PERCENTILE_APPROX REGR_AVGX REGR_AVGY "
+    "REGR_COUNT REGR_INTERCEPT REGR_R2 REGR_SLOPE REGR_SXX REGR_SXY REGR_SYY SKEWNESS SOME STD STDDEV STDDEV_POP "
+    "STDDEV_SAMP SUM TRY_AVG TRY_SUM VAR_POP VAR_SAMP VARIANCE".split()
+)
+# Aggregates that take another row, or order, each time they are computed.
+_UNSTEADY = frozenset(
+    "ANY_VALUE APPROX_TOP_K COLLECT_SET FIRST_VALUE HISTOGRAM_NUMERIC LAST_VALUE LISTAGG MAX_BY MIN_BY MODE STRING_AGG "
+    "TRY_ANY_VALUE".split()
 )
 # Those that the matcher computes from the rows matched so far.
 _OF_HISTORY = frozenset({"COUNT", "SUM", "MIN", "MAX"})
@@ -111,6 +119,13 @@ class _Expressions:
         text = self._raw(first, last)
         for index in range(first, last):
             token = self.tokens[index]
+            if self._is_call(index, _UNSTEADY):
+                raise self._refuse(
+                    "PATTERN_EXPRESSION",
+                    f"{token.raw}(..) takes any of several rows, and has no place in MATCH_RECOGNIZE. Write FIRST, "
+                    "LAST or collect_list, or group the rows of ALL ROWS PER MATCH",
+                    index,
+                )
             before = self._word(index) in ("FINAL", "RUNNING") and index + 2 < last and self._word(index + 2) == "("
             if before:
                 text = text[: token.start - start] + " " * len(token.raw) + text[token.end - start :]
@@ -301,6 +316,12 @@ class Conditions(_Expressions):
                 replaced = f"({self._navigated(name, names, index, row)})"
             elif self._is_call(index, frozenset({"CLASSIFIER"})):
                 end = self._closing(index + 1)
+                if index + 2 < end and not self._is_current(name, self._classified(index, end)):
+                    raise self._refuse(
+                        "PATTERN_EXPRESSION",
+                        f"in DEFINE CLASSIFIER is of the row that is asked about, which is {name}. Write CLASSIFIER()",
+                        index,
+                    )
                 replaced = quoted_text(name)
             elif token.start in names and self._word(index - 1) != ".":
                 found = names[token.start]
@@ -311,6 +332,13 @@ class Conditions(_Expressions):
                 at = self.tokens[end].end
             index = end + 1
         return "".join([*parts, self.text.text[at : self.tokens[last - 1].end]])
+
+    def _classified(self, call: int, end: int) -> str:
+        """The variable that CLASSIFIER is called with."""
+        variable = self._variable_at(call + 2)
+        if end != call + 3 or variable not in self.variables.known:
+            raise self._refuse("PATTERN_VARIABLE", "CLASSIFIER takes one variable of PATTERN, or nothing", call)
+        return variable
 
     def _navigated(self, name: str, names: Mapping[int, _Name], call: int, row: str) -> str:
         """PREV, NEXT and LAST of the current row."""
@@ -441,6 +469,10 @@ class _History:
             return ["null", self._read(node.this, leaves, at)]
         if isinstance(node, exp.Neg):
             return ["-", ["value", self.conditions.value("0")], self._read(node.this, leaves, at)]
+        interval = node.find(exp.Interval)
+        if interval is not None and re.search("MONTH|YEAR|QUARTER", interval.sql(dialect="spark"), re.IGNORECASE):
+            # Python has no time that such an interval is.
+            raise self._wrong(at, node.sql(dialect="spark"))
         if isinstance(node, exp.Literal | exp.Interval | exp.Boolean | exp.Null | exp.Cast) and not list(
             node.find_all(exp.Column)
         ):
@@ -593,12 +625,24 @@ class Measures(_Expressions):
         distinct = "DISTINCT " if self._word(first) == "DISTINCT" else ""
         if self._word(last - 1) == "*":
             return f"count(CASE WHEN {taken} THEN 1 END){over}"
-        if distinct and over:
+        kind = self._word(call)
+        if over and (distinct or kind == "MEDIAN"):
+            called = f"{word}(DISTINCT ..)" if distinct else f"{word}(..)"
             raise self._refuse(
-                "PATTERN_EXPRESSION", f"{word}(DISTINCT ..) is for ONE ROW PER MATCH; Spark has none for rows", call
+                "PATTERN_EXPRESSION", f"{called} is for ONE ROW PER MATCH; Spark has none for rows", call
             )
+        if kind in _LISTS:
+            if distinct or len(items) != 1:
+                raise self._refuse("PATTERN_EXPRESSION", f"{word} takes one expression, without DISTINCT", call)
+            value = self._value(names, first, last, 0)
+            placed = f"struct(freshline_m.freshline_place AS p, {value} AS v)"
+            pair = f"CASE WHEN {taken} AND {value} IS NOT NULL THEN {placed} END"
+            return f"transform(array_sort(collect_list({pair}){over}), freshline_x -> freshline_x.v)"
         values = [
-            f"CASE WHEN {taken} THEN {self._value(names, begin + (place == 0 and bool(distinct)), end, 0)} END"
+            # What is no value of rows, as the accuracy of an approximation, is a constant for Spark as it stands.
+            self._raw(begin, end)
+            if place and not any(self._lies_in(name, begin, end) for name in names.values())
+            else f"CASE WHEN {taken} THEN {self._value(names, begin + (place == 0 and bool(distinct)), end, 0)} END"
             for place, (begin, end) in enumerate(items)
         ]
         return f"{word}({distinct}{', '.join(values)}){over}"

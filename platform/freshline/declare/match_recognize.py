@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from freshline.declare.closing import (
@@ -30,10 +31,16 @@ from freshline.declare.closing import (
 )
 from freshline.declare.match_expressions import Conditions, Measures, Variables, quoted_text
 from freshline.declare.names import TableName
-from freshline.declare.query import WindowTime
+from freshline.declare.query import WITHIN, WindowTime
 from freshline.declare.rules import declaration_error, nearest
 from freshline.declare.tokens import Kind, Text, Token
-from freshline.declare.window_functions import WINDOWED, LoweredQuery, read_interval, rows_of_logs
+from freshline.declare.window_functions import (
+    WINDOW_FUNCTIONS,
+    WINDOWED,
+    LoweredQuery,
+    read_interval,
+    rows_of_logs,
+)
 from freshline.errors import DeclarationError
 from freshline.patterns.pattern import Pattern, PatternError, parse_pattern, variables_of
 from freshline.patterns.program import MATCH, PatternTooLargeError, Program, compile_pattern, depths_of
@@ -44,11 +51,11 @@ MATCH_FUNCTION = "freshline_match"
 MOST_VARIABLES = 60
 # The column by which the rows of a partition are ordered where an array cannot.
 RANK = "freshline_rank"
-_ROWS, _GROUP, _FOUND = "freshline_rows", "freshline_partition", "freshline_found"
+MATCHED_ROWS, _GROUP, _FOUND = "freshline_rows", "freshline_partition", "freshline_found"
 # How the rows of a partition are put in their order, as in the meaning of a query. The fingerprints of tables that are
 # there already have the first way, which gives the same order.
 SORTED_ROWS, FIRST_SORTED_ROWS = (
-    f"{name} ( collect_list ( struct ( {_ROWS} ." for name in ("sort_array", "array_sort")
+    f"{name} ( collect_list ( struct ( {MATCHED_ROWS} ." for name in ("sort_array", "array_sort")
 )
 _SHAPE = (
     "MATCH_RECOGNIZE (PARTITION BY k ORDER BY ts MEASURES LAST(B.v) AS v ONE ROW PER MATCH "
@@ -96,7 +103,14 @@ def lower_patterns(text: Text, final: Final | None = None) -> LoweredQuery:
             break
         if found.late is not None:
             raise lowering.refuse_final("several MATCH_RECOGNIZE")
-        found = replace(found, text=lowered, times=lowering.times, late=lowering.late, timed=lowering.timed)
+        found = replace(
+            found,
+            text=lowered,
+            times=lowering.times,
+            late=lowering.late,
+            timed=lowering.timed,
+            spans=(*found.spans, *lowering.spans),
+        )
     return found
 
 
@@ -120,6 +134,7 @@ class _Lowering:
     tokens: list[Token] = field(init=False)
     at: int = 0
     times: tuple[WindowTime, ...] = ()
+    spans: tuple[WindowTime, ...] = ()
     late: str | None = None
     timed: TimedRows | None = None
 
@@ -136,6 +151,10 @@ class _Lowering:
             return None
         closing = self._closing(self.at + 1)
         begin, source = self._input()
+        if self._word(begin) in WINDOW_FUNCTIONS:
+            # As it may be written, and then lowered; an input is a name or stands in parentheses.
+            start, end = self.tokens[begin].start, self.tokens[self.at - 1].end
+            return f"{self.text.text[:start]}TABLE({source}){self.text.text[end:]}"
         clauses = self._clauses(self.at + 2, closing)
         if self.final is not None:
             source = self._final_source(begin, source, clauses, self.final.lateness)
@@ -220,7 +239,7 @@ class _Lowering:
                 depth += (self._word(begin) == ")") - (self._word(begin) == "(")
                 if depth == 0:
                     break
-            if self._word(begin - 1) == "TABLE":
+            if self._word(begin - 1) == "TABLE" or self._word(begin - 1) in WINDOW_FUNCTIONS:
                 begin -= 1
         else:
             begin = end
@@ -272,7 +291,9 @@ class _Lowering:
         """The clause that begins at a token, and how many tokens its words are."""
         for name, begins in _CLAUSES.items():
             for words in begins:
-                if self._words(index, len(words)) == words:
+                # Behind these a name stands, which may be a word of the grammar.
+                named = self._word(index - 1) in (".", "AS")
+                if self._words(index, len(words)) == words and not named:
                     # The parenthesis of PATTERN and the INTERVAL of WITHIN are a part of what follows.
                     kept = 1 if name in ("PATTERN", "WITHIN") else 0
                     return name, len(words) - kept
@@ -460,6 +481,12 @@ class _Lowering:
             raise refuse("", "WITHIN takes a positive interval of days or less, such as INTERVAL '1' DAY")
         if order[0][1]:
             raise refuse("", "with WITHIN the first column of ORDER BY is the time, and ascends")
+        table = None
+        with suppress(ValueError):
+            begin, _ = self._input()
+            table = TableName.parse("".join(each.value for each in self.tokens[begin : self.at]))
+        time = self.tokens[clauses["ORDER BY"][0]]
+        self.spans = (WindowTime(WITHIN, table, time.value, self.text.line(time.start)),)
         return span
 
     def _began(
@@ -607,20 +634,25 @@ class _Rows:
 
     def _arrays(self) -> str:
         """The query in parentheses with the rows of each partition in their order; ties go by all columns."""
-        keys = "".join(f"{_ROWS}.{key}, " for key in self.keys)
-        group = f" GROUP BY {', '.join(f'{_ROWS}.{key}' for key in self.keys)}" if self.keys else ""
-        source, first = self.source, [f"{_ROWS}.{column} AS o{number}" for number, (column, _) in enumerate(self.order)]
+        keys = "".join(f"{MATCHED_ROWS}.{key}, " for key in self.keys)
+        group = f" GROUP BY {', '.join(f'{MATCHED_ROWS}.{key}' for key in self.keys)}" if self.keys else ""
+        source, first = (
+            self.source,
+            [f"{MATCHED_ROWS}.{column} AS o{number}" for number, (column, _) in enumerate(self.order)],
+        )
         if any(direction for _, direction in self.order):
             # An array is sorted upwards; `rank` of a total order is the same each time, of equal rows too.
-            by = ", ".join(f"{_ROWS}.{column} {direction}".rstrip() for column, direction in self.order)
-            over = f"PARTITION BY {', '.join(f'{_ROWS}.{key}' for key in self.keys)} " if self.keys else ""
-            ranked = f"rank() OVER ({over}ORDER BY {by}, struct({_ROWS}.*)) AS {RANK}"
-            source = f"(SELECT {_ROWS}.*, {ranked} FROM {source} AS {_ROWS})"
-            first = [f"{_ROWS}.{RANK} AS o0"]
+            by = ", ".join(f"{MATCHED_ROWS}.{column} {direction}".rstrip() for column, direction in self.order)
+            over = f"PARTITION BY {', '.join(f'{MATCHED_ROWS}.{key}' for key in self.keys)} " if self.keys else ""
+            ranked = f"rank() OVER ({over}ORDER BY {by}, struct({MATCHED_ROWS}.*)) AS {RANK}"
+            source = f"(SELECT {MATCHED_ROWS}.*, {ranked} FROM {source} AS {MATCHED_ROWS})"
+            first = [f"{MATCHED_ROWS}.{RANK} AS o0"]
         hidden = "" if source == self.source else f" EXCEPT ({RANK})"
-        row = f"struct({', '.join(first)}, struct({_ROWS}.*{hidden}) AS row)"
+        row = f"struct({', '.join(first)}, struct({MATCHED_ROWS}.*{hidden}) AS row)"
         # Spark compiles the order of `sort_array`. The one of `array_sort` may be anything, and is interpreted.
-        return f"(SELECT {keys}sort_array(collect_list({row})) AS freshline_array FROM {source} AS {_ROWS}{group})"
+        return (
+            f"(SELECT {keys}sort_array(collect_list({row})) AS freshline_array FROM {source} AS {MATCHED_ROWS}{group})"
+        )
 
 
 def offset_name(offset: int) -> str:

@@ -460,10 +460,11 @@ def _models(
 
 def _check_window_times(spec: TableSpec, settled: Mapping[TableName, Declaration], problems: Problems) -> None:
     """That windows are made of times, of sources whose columns are declared; of others the refresh looks at it."""
-    if not isinstance(spec.query, SqlQuery) or not spec.query.window_times:
+    times = (*spec.query.window_times, *spec.query.pattern_times) if isinstance(spec.query, SqlQuery) else ()
+    if not times:
         return
     inputs = {read: _window_input(settled[read].spec) for read in spec.reads}
-    for time in spec.query.window_times:
+    for time in times:
         error = time.check(inputs, spec.written_at.path)
         if error is not None:
             problems.extend(error)

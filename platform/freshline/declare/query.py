@@ -114,6 +114,8 @@ class ModelCall:
         ]
 
 
+# What measures the time between the rows of a match, which may be of days alone.
+WITHIN = "MATCH_RECOGNIZE with WITHIN"
 _WINDOW_FUNCTIONS = ("TUMBLE", "HOP", "CUMULATE", "SESSION", "COUNT_WINDOW")
 
 
@@ -135,7 +137,7 @@ class WindowTime:
         """The error for a column that is no time, and for an order in which rows may be equal; `path` is the file."""
         known = WindowInput() if self.table is None else inputs.get(self.table, WindowInput())
         found = known.types.get(self.column.lower())
-        if found is None or found.startswith("TIMESTAMP"):
+        if found is None or found.startswith("TIMESTAMP") or (found == "DATE" and self.function == WITHIN):
             return self._check_order(known, path)
         does = "puts rows into windows by" if self.function in _WINDOW_FUNCTIONS else "takes for the time"
         return declaration_error(
@@ -253,11 +255,12 @@ class SqlQuery:
     added to the outermost SELECT (the place of its FROM), None for a set operation or a query without FROM.
     `meaning` is the query without comments and layout: two queries with equal meaning are the same query.
     `written` is the query of the file: `text` differs from it where window table functions are written out, line by
-    line the same. `window_times` are the columns by which these put rows into windows. `as_of_joins` are in the order
-    of the text. `moments` are the places of the bounds of FINAL windows, with the name of each and what it is less;
-    `closing` has them for one refresh, None for all windows; `ends`, `reach` and `timed` are as in `LoweredQuery`,
-    `moved` as in `Text`. `graph` is the graph function that it reads, in whose place `text` has another query. With
-    `arrived`, logs are read with what their rows have beside the declared columns (`freshline.declare.closing`).
+    line the same. `window_times` are the columns by which these put rows into windows, `pattern_times` those by which
+    WITHIN measures matches. `as_of_joins` are in the order of the text. `moments` are the places of the bounds of FINAL
+    windows, with the name of each and what it is less; `closing` has them for one refresh, None for all windows;
+    `ends`, `reach` and `timed` are as in `LoweredQuery`, `moved` as in `Text`. `graph` is the graph function that it
+    reads, in whose place `text` has another query. With `arrived`, logs are read with what their rows have beside the
+    declared columns (`freshline.declare.closing`).
     `models` are those of `model_calls`, once the project is read. `clock_calls` are the functions of the time in a
     query that has them in temporal filters only, and `clock` is the instant of one refresh, in microseconds since 1970.
     """
@@ -273,6 +276,7 @@ class SqlQuery:
     meaning: str
     written: str
     window_times: tuple[WindowTime, ...] = ()
+    pattern_times: tuple[WindowTime, ...] = ()
     as_of_joins: tuple[AsOfJoin, ...] = ()
     moments: tuple[tuple[Span, str, int], ...] = ()
     closing: Closing | None = None

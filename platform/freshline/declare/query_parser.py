@@ -28,7 +28,7 @@ from freshline.declare.final_rows import lower_final_rows
 from freshline.declare.functions import REFUSED_FUNCTIONS, TABLE_FUNCTIONS
 from freshline.declare.graph_functions import find_graph_call, lower_graph
 from freshline.declare.location import Location
-from freshline.declare.match_recognize import FIRST_SORTED_ROWS, SORTED_ROWS, lower_patterns
+from freshline.declare.match_recognize import FIRST_SORTED_ROWS, MATCHED_ROWS, SORTED_ROWS, lower_patterns
 from freshline.declare.names import PART, TableName
 from freshline.declare.query import (
     PREDICT_FUNCTION,
@@ -262,6 +262,7 @@ def _lower(text: Text, final: Final | None) -> LoweredQuery:
                 text.at(0),
             )
         return patterns
+    lowered = replace(lowered, spans=patterns.spans)
     if final is None or lowered.late is not None:
         return lowered
     return lower_final_rows(text.lowered(lowered.text), final) or lowered
@@ -327,7 +328,8 @@ class _Parser:
             select_end=self._select_end(tree),
             meaning=self._meaning(),
             written=self.written.text,
-            window_times=self._window_times(references),
+            window_times=self._times(self.lowered.times, references, WINDOWED),
+            pattern_times=self._times(self.lowered.spans, references, MATCHED_ROWS),
             as_of_joins=as_of_joins,
             moments=moments,
             model_calls=model_calls,
@@ -763,10 +765,15 @@ class _Parser:
         text = " ".join(_token_meaning(token) for token in tokens if token.word != ";")
         return text.replace(SORTED_ROWS, FIRST_SORTED_ROWS)
 
-    def _window_times(self, references: Sequence[Reference]) -> tuple[WindowTime, ...]:
-        """The times of windows; a common table has the types of its own query, whatever else has its name."""
-        read = {reference.name for reference in references if reference.alias == WINDOWED}
-        return tuple(time if time.table in read else replace(time, table=None) for time in self.lowered.times)
+    def _times(
+        self, times: Sequence[WindowTime], references: Sequence[Reference], alias: str
+    ) -> tuple[WindowTime, ...]:
+        """The times of windows or matches, of inputs that are read under an alias.
+
+        A common table has the types of its own query, whatever else has its name.
+        """
+        read = {reference.name for reference in references if reference.alias == alias}
+        return tuple(time if time.table in read else replace(time, table=None) for time in times)
 
 
 _AFTER_LIST = frozenset(("FROM", "WHERE", "GROUP", ")", ";"))

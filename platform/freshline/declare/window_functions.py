@@ -53,6 +53,7 @@ _PARAMETERS = {
     "SESSION": ("DATA", "TIMECOL", "GAP"),
     "COUNT_WINDOW": ("DATA", "SIZE", "SLIDE"),
 }
+WINDOW_FUNCTIONS = frozenset(_PARAMETERS)
 _OPTIONAL = {"OFFSET", "TIME_ZONE"}
 _SHAPES = {
     "TUMBLE": "TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '10' MINUTES)",
@@ -82,7 +83,7 @@ class LoweredQuery:
     Of FINAL rows, `late` is the query of those that came too late for their window, None where there is no window, and
     `ends` says where windows end, in microseconds: at a first place and every so many from there, None for others.
     `reach` is how long each of them is, None where they differ. `timed` says of rows that are final by their time what
-    they are, None for windows.
+    they are, None for windows. `spans` are the times by which WITHIN measures matches.
     """
 
     text: str
@@ -91,6 +92,7 @@ class LoweredQuery:
     ends: tuple[int, int] | None = None
     reach: int | None = None
     timed: TimedRows | None = None
+    spans: tuple[WindowTime, ...] = ()
 
 
 def lower_windows(text: Text, final: Final | None = None) -> LoweredQuery:

@@ -64,7 +64,7 @@ def read_condition(tree: Sequence[Any], own: int, values: Mapping[int, Sequence[
     value = _Reader(own, values).read(tree)
 
     def holds(labels: Sequence[int], start: int, row: int) -> bool:
-        return value(_Asked(labels, start, row)) is True
+        return _truth(value(_Asked(labels, start, row))) is True
 
     return holds
 
@@ -85,7 +85,7 @@ class _Reader:
             return self._aggregate(kind, *parts)
         read = [self.read(part) for part in parts]
         if kind == "not":
-            return lambda asked: _not(read[0](asked))
+            return lambda asked: _not(_truth(read[0](asked)))
         if kind == "null":
             return lambda asked: read[0](asked) is None
         if kind in ("and", "or"):
@@ -98,10 +98,10 @@ class _Reader:
 
     def _joined(self, one: _Value, other: _Value, *, stops: bool) -> _Value:
         def value(asked: _Asked) -> Any:
-            first = one(asked)
+            first = _truth(one(asked))
             if first is stops:
                 return stops
-            second = other(asked)
+            second = _truth(other(asked))
             if second is stops:
                 return stops
             return None if first is None or second is None else not stops
@@ -151,15 +151,21 @@ def _order(value: Any) -> Any:
     return (math.isnan(value), value) if isinstance(value, float) else value
 
 
+def _truth(value: Any) -> bool | None:
+    if value is None or isinstance(value, bool):
+        return value
+    raise TypeError(f"{_kind(value)} stands where a condition has to be: compare it, as in `B.v = 1`")
+
+
 def _not(value: bool | None) -> bool | None:
     return None if value is None else not value
 
 
 def _alike(one: Any, other: Any) -> tuple[Any, Any]:
-    """Two numbers as Spark compares and adds them: beside a DOUBLE a DECIMAL is one."""
-    if isinstance(one, float) and isinstance(other, Decimal):
+    """Two numbers as Spark compares and adds them: beside a DOUBLE a DECIMAL or an integer is one."""
+    if isinstance(one, float) and isinstance(other, (int, Decimal)) and not isinstance(other, bool):
         return one, float(other)
-    if isinstance(one, Decimal) and isinstance(other, float):
+    if isinstance(other, float) and isinstance(one, (int, Decimal)) and not isinstance(one, bool):
         return float(one), other
     return one, other
 
@@ -195,13 +201,24 @@ def _added(one: Any, other: Any, *, negative: bool) -> Any:
             return -other  # the sign before an interval
         if _kind(one) == "DATE" and other % timedelta(days=1):
             raise TypeError("hours are added to a DATE: cast it to TIMESTAMP")
+    elif _kind(one) == "DATE" and _is_whole(other):
+        other = timedelta(days=other)
+    elif _kind(other) == "DATE" and _is_whole(one) and not negative:
+        one = timedelta(days=one)
     try:
         return _difference(one, other) if negative else _sum(one, other)
     except OverflowError as error:
         raise TypeError("a time is before the year 1 or after the year 9999") from error
 
 
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
 def _sum(one: Any, other: Any) -> Any:
+    for value in (one, other):
+        if isinstance(value, (str, bytes, bool)):
+            raise TypeError(f"{_kind(value)} is added: cast it to a number")
     if isinstance(one, Decimal) or isinstance(other, Decimal):
         return _EXACT.add(one, other)
     return one + other

@@ -283,10 +283,11 @@ def _require_types(runtime: Runtime, spec: TableSpec, types: Mapping[TableName, 
     error = None if spec.query.graph is None else spec.query.graph.check(types, spec.written_at.path)
     if error is not None:
         raise error
-    if not spec.query.window_times:
+    times = (*spec.query.window_times, *spec.query.pattern_times)
+    if not times:
         return
     inputs = {name: WindowInput(types.get(name, {}), runtime.graph.spec(name).primary_key) for name in spec.reads}
-    for time in spec.query.window_times:
+    for time in times:
         error = time.check(inputs, spec.written_at.path)
         if error is not None:
             raise error

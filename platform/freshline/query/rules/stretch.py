@@ -177,6 +177,8 @@ def _matches(query: Query, tree: exp.Expr, call: exp.Anonymous) -> Matches | Non
     if any(item.alias == RANK for item in source.find_all(exp.Alias)):
         source = source.this.args["from_"].this
     group = arrays.args.get("group")
+    if _multiplies(source):
+        return None
     keys = {key.name: key.name for key in (group.expressions if group is not None else ())}
     began = column_of(facts["began"])
     traced = _Inner(inner, source, keys, column_of(facts["time"]), facts["within"], (began,), {})
@@ -185,6 +187,18 @@ def _matches(query: Query, tree: exp.Expr, call: exp.Anonymous) -> Matches | Non
         return None
     shared = (sessions.input, sessions.keys, sessions.time, sessions.key_columns)
     return Matches(*shared, within=facts["within"], began=sessions.first)
+
+
+def _multiplies(source: exp.Expr) -> bool:
+    """Whether a row of the input may be several rows of what is read: those that are alone are found in the input."""
+    for node in source.walk():
+        if isinstance(node, exp.UDTF | exp.SetOperation) or name_of(node) in GENERATORS:
+            return True
+        if isinstance(node, exp.Select):
+            joins = node.args.get("joins") or ()
+            if node.args.get("laterals") or any(join.kind not in ("SEMI", "ANTI") for join in joins):
+                return True
+    return False
 
 
 def _places(tree: exp.Expr) -> list[exp.Alias]:
@@ -207,6 +221,8 @@ def _counted(query: Query, tree: exp.Expr, item: exp.Alias) -> Counted | None:
     overlap = 1 if view is None else int(view.this.expression.name) + 1
     keys = {key.name: key.name for key in window.args.get("partition_by") or ()}
     source = placed.args["from_"].this
+    if _multiplies(source):
+        return None
     columns = tuple(each.this.name for each in order)
     traced = _Inner(inner, source, keys, columns[0], 0, ("window_start",), {"window_end": 0, "window_time": 0})
     sessions, number = _sessions(query, tree, traced), _shown_columns(query, tree, inner, [NUMBER]).get(NUMBER)
