@@ -238,7 +238,7 @@ def test_tables_of_random_queries_equal_them_after_random_changes(spark):
 @pytest.mark.slow
 def test_tables_of_random_queries_over_event_time_equal_them(spark):
     # The first case has many matches.
-    counts = refresh_random_queries(spark, 30, 5028, tables=5, rounds=3, shapes=EVENT_TIME)
+    counts = refresh_random_queries(spark, 60, 5028, tables=5, rounds=3, shapes=EVENT_TIME)
 
     assert counts.strategies["keys"] >= 6, counts
     assert counts.matched >= 5, counts
