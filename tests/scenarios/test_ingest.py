@@ -293,6 +293,10 @@ def test_the_watermark_of_a_table_is_the_least_of_its_inputs_that_it_has_read(la
     lab.declare("CREATE MATERIALIZED TABLE both AS SELECT e.id FROM ev e JOIN other o ON o.id = e.id")
     lab.declare("CREATE MATERIALIZED TABLE above AS SELECT id FROM both")
     lab.declare("CREATE MATERIALIZED TABLE mixed AS SELECT e.id FROM ev e JOIN plain p ON p.id = e.id")
+    windows = "TUMBLE(TABLE ev, DESCRIPTOR(ts), INTERVAL '1' MINUTE)"
+    lab.declare(
+        f"CREATE MATERIALIZED TABLE final EMIT FINAL AS SELECT count(*) AS n FROM {windows} GROUP BY window_start"
+    )
     assert lab.watermark("above") is None
     lab.land("other", "a.json", [{"id": "x", "ts": at(7).isoformat()}])
     lab.land("plain", "a.json", [{"id": "x"}])
@@ -306,10 +310,12 @@ def test_the_watermark_of_a_table_is_the_least_of_its_inputs_that_it_has_read(la
     # The tables have not read the second batch.
     assert [lab.watermark(name) for name in ("ev", "both", "above")] == [at(25), at(5), at(5)]
     lab.refresh("above")
-    assert [lab.watermark(name) for name in ("both", "above")] == [at(7), at(7)]
+    lab.refresh("final")
+    assert [lab.watermark(name) for name in ("both", "above", "final")] == [at(7), at(7), at(25)]
     statuses = {str(status.table): status for status in lab.status()}
     assert {name: status.watermark_held_by for name, status in statuses.items()} == {
-        "ev": ("ev",), "other": ("other",), "plain": (), "both": ("other",), "above": ("other",), "mixed": ("plain",)
+        "ev": ("ev",), "other": ("other",), "plain": (), "both": ("other",), "above": ("other",), "mixed": ("plain",),
+        "final": ("ev",), "final__late": ("ev",),
     }  # fmt: skip
     lines = watermark_lines(list(statuses.values()))
     assert "above: watermark 2026-01-01 10:07:00, held up by other" in lines

@@ -91,6 +91,12 @@ def watermark_of(
     receipt = _receipt(warehouse.location(spec), position)
     if isinstance(spec, SourceSpec):
         return source_watermark(str(name), recorded_event_time(spec, receipt))
+    inputs = []
+    for each in driving_inputs(spec):
+        read = None if receipt is None else receipt.table_position(each)
+        found = None if read is None else watermark_of(specs, warehouse, each, read)
+        inputs.append(found or TableWatermark(None, (str(each),)))
+    least = least_watermark(inputs)
     if spec.closes_windows and spec.final is not None:
         # Rows are there up to where windows are closed, and windows are closed so much later.
         until = None if receipt is None else receipt.closed_until
@@ -100,13 +106,8 @@ def watermark_of(
             until = _last_end(until, query.ends[0] + spec.final.lateness, query.ends[1])
         timed = None if query is None else query.timed
         behind = timedelta(microseconds=spec.final.lateness + (0 if timed is None else timed.behind))
-        return TableWatermark(None if until is None else until - behind, (str(name),))
-    inputs = []
-    for each in driving_inputs(spec):
-        read = None if receipt is None else receipt.table_position(each)
-        found = None if read is None else watermark_of(specs, warehouse, each, read)
-        inputs.append(found or TableWatermark(None, (str(each),)))
-    return least_watermark(inputs)
+        return TableWatermark(None if until is None else until - behind, least.held_by)
+    return least
 
 
 def _last_end(until: datetime, first: int, step: int) -> datetime:
