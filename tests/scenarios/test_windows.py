@@ -12,6 +12,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from tests.lanes import few_or_many
+
 EVENTS = "id BIGINT, k STRING, v INT, ts TIMESTAMP"
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -220,6 +222,52 @@ def test_three_ways_to_write_a_window_give_one_table(events, rounds):
             sorted(map(str, events.rows(name))) for name in ("by_spark", "by_function", "by_arithmetic")
         )
         assert by_spark == by_function == by_arithmetic
+
+
+# What Spark's window() is beside ranks, joins and other windows, each with the key by which it follows.
+BESIDE = {
+    "ranked": (
+        "SELECT window.start AS s, k, sum(v) AS t, rank() OVER (PARTITION BY window ORDER BY sum(v) DESC, k) AS r "
+        "FROM ev GROUP BY window(ts, '10 minutes', '5 minutes'), k"
+    ),
+    "top": (
+        "SELECT * FROM (SELECT w.start AS s, k, id, row_number() OVER (PARTITION BY w.start, k ORDER BY v DESC, id) AS "
+        "r FROM (SELECT window(ts, '5 minutes') AS w, k, id, v FROM ev)) WHERE r <= 2"
+    ),
+    "joined": (
+        "SELECT a.s, a.k, a.n, b.n AS m FROM (SELECT window.start AS s, k, count(*) AS n FROM ev "
+        "GROUP BY window(ts, '5 minutes'), k) a FULL JOIN (SELECT window.start AS s, k, count(*) AS n FROM other "
+        "GROUP BY window(ts, '5 minutes'), k) b ON a.s = b.s AND a.k = b.k"
+    ),
+    "hourly": (
+        "SELECT window(s, '1 hour').start AS h, k, max(n) AS n FROM (SELECT window.start AS s, k, count(*) AS n "
+        "FROM ev GROUP BY window(ts, '5 minutes'), k) GROUP BY window(s, '1 hour'), k"
+    ),
+}
+
+
+@pytest.mark.parametrize("rounds", few_or_many(2, 12))
+def test_windows_of_spark_beside_other_clauses(lab, rounds):
+    for source in ("ev", "other"):
+        lab.source(source, "id BIGINT, k STRING, ts TIMESTAMP, v INT")
+    for name, query in BESIDE.items():
+        lab.declare(f"CREATE MATERIALIZED TABLE {name} FRESHNESS = INTERVAL '5' MINUTE AS {query}")
+    chance = random.Random(4)
+    for now in range(1 + rounds):
+        for source in ("ev", "other"):
+            rows = []
+            for number in range(12 * now, 12 * now + 12):
+                time = "NULL" if chance.random() < 0.1 else f"timestamp_seconds({chance.randint(-2000, 6000)})"
+                key, value = chance.choice(("NULL", "'a'", "'b'", "''")), chance.choice(("NULL", 1, 2, 3))
+                rows.append(f"({number}, {key}, {time}, {value})")
+            lab.sql(f"INSERT INTO {source} VALUES {', '.join(rows)}")
+            if now:
+                lab.sql(f"DELETE FROM {source} WHERE id % 7 = {chance.randint(0, 6)}")
+                lab.sql(f"UPDATE {source} SET ts = ts + INTERVAL 5 MINUTES WHERE id % 11 = {chance.randint(0, 10)}")
+        for name in BESIDE:
+            outcome = lab.refresh(name)
+            assert (outcome.error, outcome.strategy) == (None, "keys" if now else "full"), (name, outcome.reason)
+            assert lab.diff(name) == [], (name, now)
 
 
 # -- sessions ------------------------------------------------------------------------------------------------------

@@ -199,7 +199,7 @@ def grouped(query: exp.Query, context: Context) -> Found | None:
     columns = [name for name, item in items.items() if any(_tells(item, key) for key in keys)]
     for window in windows_in(query):
         partition = _partition(window)
-        columns = [name for name in columns if any(same(items[name], part) for part in partition)]
+        columns = [name for name in columns if any(_tells(items[name], part) for part in partition)]
     if not columns:
         raise NotDerivedError(Reason("NO_KEY", f"{fragment(group)}, of which the select list has nothing"))
     rows = touched_rows(query, context.changed, context.guards, context.exactness)
@@ -250,7 +250,7 @@ def windowed(query: exp.Query, context: Context) -> Found | None:
     columns = [
         name
         for name, item in items.items()
-        if all(any(same(item, part) for part in partition) for partition in partitions)
+        if all(any(_tells(item, part) for part in partition) for partition in partitions)
     ]
     if columns:
         return Found(tuple(columns), lambda asked: _texts(rows, [_named(items[name], name) for name in asked], context))
