@@ -162,3 +162,14 @@ def test_alter_as_of_what_is_not_there_or_no_table_is_a_mistake(spend, fake_engi
     ):
         assert run(["sql", statement]) == 1
     assert fake_engine.asked == []
+
+
+def test_alter_as_finds_the_query_inside_of_side_outputs(spend, fake_engine):
+    text = spend.read_text()
+    spend.write_text(text.replace("AS SELECT", "SIDE OUTPUT dear WHERE (total > 10)\nAS SELECT", 1))
+    query = QUERY.format(", max(amount) AS top", "")
+
+    assert run(["sql", f"ALTER MATERIALIZED TABLE spend AS {query} FROM BEGINNING"]) == 0
+
+    assert query in spend.read_text()
+    assert "SIDE OUTPUT dear WHERE (total > 10)\nAS SELECT" in spend.read_text()

@@ -364,6 +364,30 @@ def test_the_start_of_a_changed_declaration_is_checked(bench, start, said):
         assert said in events[-1]["error"]["message"]
 
 
+def test_a_side_output_takes_a_changed_declaration_up_with_its_table(settings):
+    header = "FRESHNESS = INTERVAL '1' HOUR {} AS SELECT id FROM a"
+    outputs = "SIDE OUTPUT same WHERE (id < 0) SIDE OUTPUT other WHERE (id > {})"
+    before, after = (f"CREATE MATERIALIZED TABLE b {header.format(outputs.format(number))}" for number in (8, 9))
+    tables = SmallTables(settings, {"a": SOURCE.format(name="a"), "b": before})
+    for name in ("b", "same", "other"):
+        tables.commit(name, [1])
+    (settings.declarations / "b.sql").write_text(after)
+    tables.open()
+    graph, control = tables.runtime.graph, tables.runtime.control
+    jobs: list[Job] = []
+    work = Work(lambda job: (jobs.append(job), succeeded(job))[1], 1, lambda job, outcome: None)
+    declarations: Any = SimpleNamespace(graph=graph, check_strictly=lambda check: graph)
+    effective = EffectiveGraph(declarations, control, lambda: datetime.now(UTC))
+    requests = Requests(tables.runtime, effective, work, lambda graph: ())
+
+    request = requests.submit("refresh", {"tables": ["b"], "full": True, "upstreams": False})
+    assert requests.wait(10)
+    work.close(5)
+
+    assert request.events(0)[0][-1]["state"] == "SUCCEEDED"
+    assert {str(job.table): job.request.full for job in jobs} == {"b": True, "same": False, "other": True}
+
+
 def test_savepoints_are_made_and_dropped_and_a_wrong_wish_is_told(settings):
     tables = SmallTables(settings, {"a": SOURCE.format(name="a"), "b": TABLE.format(name="b", reads="a")})
     tables.commit("b", [1])

@@ -44,6 +44,18 @@ CASES = [
         "m",
     ),
     ("SELECT id FROM s", "SELECT id, row_number() OVER (ORDER BY v) AS r FROM s", "additive", "new column r"),
+    (
+        "SELECT * FROM (SELECT id FROM s) AS t WHERE TRUE AND NOT coalesce((id > 1), FALSE)",
+        "SELECT * FROM (SELECT id, v FROM s) AS t WHERE TRUE AND NOT coalesce((id > 1), FALSE)",
+        "additive",
+        "new column v",
+    ),
+    (
+        "SELECT * FROM (SELECT id FROM s) WHERE id > 1",
+        "SELECT * FROM (SELECT id, v FROM s) WHERE id > 2",
+        "breaking",
+        "",
+    ),
     ("SELECT id FROM s", "SELECT id FROM s WHERE v > 1", "breaking", "the query changed"),
     ("SELECT id, v FROM s", "SELECT id, v + 1 AS v FROM s", "breaking", "column v is computed in another way"),
     ("SELECT k, count(*) AS n FROM s GROUP BY 1", "SELECT v, k, count(*) AS n FROM s GROUP BY 1", "breaking", "place"),

@@ -213,6 +213,19 @@ def test_nodes_of_other_types_and_constraints(lab, kinds):
         assert lab.verify(f"part_{name}").equal
 
 
+@pytest.mark.parametrize(("column", "strategy"), [("weight", "keys"), ("share", "full")])
+def test_edges_by_a_sum_of_doubles_are_computed_in_full(lab, column, strategy):
+    lab.source("edge", "src STRING, dst STRING, weight INT, share DOUBLE")
+    edges = f"(SELECT src, dst FROM edge GROUP BY src, dst HAVING sum({column}) > 0.6)"
+    components = f"CONNECTED_COMPONENTS({edges}, DESCRIPTOR(src, dst))"
+    lab.declare(f"CREATE MATERIALIZED TABLE part {HEAD} node, component FROM {components}")
+
+    found = lab.explain("part")
+
+    assert {str(case.strategy) for case in found.cases} == {strategy}
+    assert strategy == "keys" or all(case.reason.code == "INEXACT_KEY" for case in found.cases)
+
+
 REFUSED = {
     "CONNECTED_COMPONENTS: a table of a graph has the column node": "component FROM {}",
     "this query has GROUP": "node, count(*) AS n FROM {} GROUP BY node",
@@ -246,6 +259,15 @@ def test_mistakes_are_told_at_the_line_of_the_call(lab):
             lab.declare(f"CREATE MATERIALIZED TABLE t\n{written}")
         assert said in str(found.value), (query, str(found.value))
         assert {error.rule for error in found.value.errors} <= {"GRAPH", "QUERY_SYNTAX"}
+    for said, items in (
+        ("a rank is right within TOLERANCE", "node, rank AS r, round(r, 2) AS s"),
+        ("a rank is right within TOLERANCE", "node, rank, hash(*) AS h"),
+        ("a rank is right within TOLERANCE", "node, * EXCEPT (node)"),
+        ("the select list has rank twice", "node, rank, rank AS r"),
+        ("the select list has rank twice", "*, rank AS r"),
+    ):
+        with pytest.raises(DeclarationErrors, match=said):
+            lab.declare(f"CREATE MATERIALIZED TABLE t {HEAD} {items} FROM PAGERANK(TABLE edge, DESCRIPTOR(src, dst))")
     whole = f"{HEAD} node, component FROM {CALL}"
     ranks = f"{HEAD} node, rank AS r FROM PAGERANK(TABLE edge, DESCRIPTOR(src, dst))"
     for header, body in (

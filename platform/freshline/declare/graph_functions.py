@@ -261,15 +261,24 @@ def _is_star(item: exp.Expr) -> bool:
 
 
 def _check_ranks(select: exp.Select, refuse: Callable[[str], DeclarationError]) -> None:
-    """That ranks, which are right within a tolerance only, decide nothing in this query."""
+    """That ranks, which are right within a tolerance only, are shown once and decide nothing in this query."""
+    shown = [item for item in select.expressions if _is_star(item.unalias()) or _is_rank(item.unalias())]
+    # Spark lets later items of the list name earlier ones.
+    names = {GraphFunction.PAGERANK.value, *(item.alias_or_name.lower() for item in shown if _is_rank(item.unalias()))}
     for item in (*select.expressions, select.args.get("where")):
-        if item is None or isinstance(item.unalias(), exp.Column):
+        if item is None or item in shown:
             continue
-        if any(column.name.lower() == GraphFunction.PAGERANK.value for column in item.find_all(exp.Column)):
+        if any(column.name.lower() in names for column in item.find_all(exp.Column)) or item.find(exp.Star):
             raise refuse(
                 "a rank is right within TOLERANCE, so an expression or condition over it could differ from one refresh "
-                "to the next. Select rank as it is, and compute with it in a table that reads this one"
+                "to the next. Select rank as it is, or *, and compute with it in a table that reads this one"
             )
+    if len(shown) > 1:
+        raise refuse("the select list has rank twice. Select it once")
+
+
+def _is_rank(item: exp.Expr) -> bool:
+    return isinstance(item, exp.Column) and item.name.lower() == GraphFunction.PAGERANK.value
 
 
 def _quoted(name: str) -> str:

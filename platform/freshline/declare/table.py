@@ -474,7 +474,8 @@ def _query(clauses: TableClauses, problems: Problems) -> SqlQuery | PythonQuery 
     if final is not None and final.condition is not None and check_condition(final.condition, path, problems):
         text = rows_when(text, clauses.name.name, final.condition)
     try:
-        return parse_query(text.text, path, query.line, final, text.moved)
+        # With conditions of side outputs and of WHEN around it, the file has the query inside of them.
+        return replace(parse_query(text.text, path, query.line, final, text.moved), written=query.text)
     except DeclarationError as error:
         problems.extend(error)
         return None

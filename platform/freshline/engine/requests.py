@@ -21,18 +21,20 @@ from uuid import uuid4
 
 from py4j.protocol import Py4JError
 
+from freshline.commit.definitions import change_of
 from freshline.commit.delta_log import exists, newest_version, read_newest
 from freshline.commit.purge import purge_table
 from freshline.declare.graph import Graph
 from freshline.declare.managing import NOW
 from freshline.declare.names import TableName, late_name
 from freshline.declare.rules import nearest
-from freshline.declare.spec import SourceSpec
+from freshline.declare.spec import SourceSpec, TableSpec
 from freshline.engine.backfills import Backfills, read_backfill, read_partition_values
 from freshline.engine.effective_graph import EffectiveGraph
 from freshline.engine.process import ProcessId
 from freshline.engine.work import Job, Work
 from freshline.errors import CancelledError, EngineError, FreshlineError, RefreshError, RequestError
+from freshline.plan.definition import ChangeClass
 from freshline.plan.hold import Hold, intended_holds
 from freshline.plan.request import BACKFILL, LIVE, MANUAL, RefreshRequest
 from freshline.plan.result import RefreshResult, State
@@ -366,7 +368,7 @@ class Requests:
         return State.FAILED if bad else State.SUCCEEDED
 
     def _job(self, request: Request, graph: Graph, asked: _Asked, name: TableName) -> Job:
-        named = name in asked.names
+        named = name in asked.names or self._is_changed_beside(graph, asked, name)
         refresh = RefreshRequest(
             full=asked.full and named,
             partitions=asked.partitions if named else (),
@@ -378,6 +380,14 @@ class Requests:
             and asked.cause == MANUAL,
         )
         return Job(name, refresh, request.cancellation, lambda message: request.progress(message, name))
+
+    def _is_changed_beside(self, graph: Graph, asked: _Asked, name: TableName) -> bool:
+        """Whether it is a side output of a table that was named, and its declaration changed with that of the table."""
+        spec = graph.spec(name)
+        if not isinstance(spec, TableSpec) or spec.side_output_of not in asked.names:
+            return False
+        change = change_of(self._runtime.warehouse, spec)
+        return change is not None and change.kind is not ChangeClass.UNCHANGED
 
     def _outcome(self, graph: Graph, job: Job) -> RefreshResult:
         failure = job.outcome.exception()

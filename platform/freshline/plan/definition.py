@@ -203,7 +203,7 @@ def may_keep_rows(before: Definition, after: Definition) -> bool:
     if before.query is None or after.query is None:
         return False
     try:
-        old, new = Query(before.query).tree, Query(after.query).tree
+        old, new = _unwrapped(Query(before.query).tree, Query(after.query).tree)
     except SqlglotError:
         return False
     if not isinstance(old, exp.Select) or not isinstance(new, exp.Select):
@@ -245,7 +245,7 @@ def _names(columns: tuple[str, ...]) -> str:
 def _otherwise_changed(before: str, after: str) -> str | None:
     """What changed beside new columns in the outermost list; None where nothing did."""
     try:
-        old, new = Query(before).tree, Query(after).tree
+        old, new = _unwrapped(Query(before).tree, Query(after).tree)
     except SqlglotError:
         return "the query changed"
     if not isinstance(old, exp.Select) or not isinstance(new, exp.Select):
@@ -272,6 +272,30 @@ def _otherwise_changed(before: str, after: str) -> str | None:
         if not grouped and _has_aggregate(item):
             return f"column {item.alias_or_name} aggregates all rows"
     return None
+
+
+def _unwrapped(old: exp.Expr, new: exp.Expr) -> tuple[exp.Expr, exp.Expr]:
+    """Two queries without what is alike around them: `SELECT * FROM (..) WHERE ..`, as SIDE OUTPUT and WHEN have it."""
+    one, other = _inside(old), _inside(new)
+    if one is None or other is None or _around(old) != _around(new):
+        return old, new
+    return _unwrapped(one, other)
+
+
+def _inside(tree: exp.Expr) -> exp.Expr | None:
+    """The query in parentheses of which a SELECT only chooses rows; None for another SELECT."""
+    if not isinstance(tree, exp.Select) or tree.expressions != [exp.Star()] or tree.args.get("from_") is None:
+        return None
+    if any(value for name, value in tree.args.items() if name not in ("expressions", "from_", "where", "kind")):
+        return None
+    source = tree.args["from_"].this
+    return source.this if isinstance(source, exp.Subquery) else None
+
+
+def _around(tree: exp.Expr) -> exp.Expr:
+    bare = tree.copy()
+    bare.args["from_"].this.set("this", exp.Select())
+    return bare
 
 
 def _has_aggregate(item: exp.Expr) -> bool:

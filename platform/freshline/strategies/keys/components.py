@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sqlglot import exp
+
 from freshline.declare.names import TableName
 from freshline.declare.query import GraphCall
 from freshline.plan.models import has_rows_of_other_models
 from freshline.plan.result import Strategy
 from freshline.plan.step import Situation, Step
+from freshline.query.exactness import inexact, read_exactness
 from freshline.query.query import read_query
 from freshline.query.reason import Reason
+from freshline.query.resolved import ResolvedQuery
 from freshline.query.rules.key_columns import order_of_reading
+from freshline.query.tree import NotDerivedError
 
 
 @dataclass(frozen=True)
@@ -36,6 +41,19 @@ class RefreshComponents(Step):
         return (self.node,)
 
 
+def _unsteady(graph: GraphCall, situation: Situation) -> Reason | None:
+    """What makes edges of unchanged rows others when they are read again, such as a condition on a sum of DOUBLE."""
+    schema = {name.view.lower(): situation.columns.get(name, ()) for name in graph.edges.reads}
+    types = {name.view.lower(): known for name, known in situation.types.items()}
+    try:
+        exactness = read_exactness(ResolvedQuery.of(graph.edges.text, schema, types))
+        steady = exactness.is_steady(exactness.lifted.top.query)
+    except NotDerivedError:
+        # Without a place to look from, each sum counts as one of DOUBLE.
+        steady = not any(read_query(graph.edges).tree.find_all(exp.Sum, exp.Avg, exp.Stddev, exp.Variance, exp.Corr))
+    return None if steady else inexact(read_query(graph.edges).tree).reason
+
+
 def find_components(graph: GraphCall, situation: Situation) -> RefreshComponents | Reason:
     """The step of a table of a graph, or why it is not right."""
     receipt, disorder = situation.receipt, order_of_reading(read_query(graph.edges))
@@ -43,6 +61,9 @@ def find_components(graph: GraphCall, situation: Situation) -> RefreshComponents
     if disorder is not None:
         # The edges of unchanged rows may be others than those that were followed before.
         return disorder
+    unsteady = _unsteady(graph, situation)
+    if unsteady is not None:
+        return unsteady
     if receipt.valid_from_seq is not None and graph.node not in situation.spec.primary_key:
         return Reason("UNSUPPORTED", "rows of an earlier declaration are kept, and are not found by a primary key")
     if has_rows_of_other_models(situation.spec, receipt):
