@@ -375,7 +375,12 @@ def test_a_side_output_takes_a_changed_declaration_up_with_its_table(settings):
     tables.open()
     graph, control = tables.runtime.graph, tables.runtime.control
     jobs: list[Job] = []
-    work = Work(lambda job: (jobs.append(job), succeeded(job))[1], 1, lambda job, outcome: None)
+
+    def do(job: Job) -> RefreshResult:
+        jobs.append(job)
+        return succeeded(job)
+
+    work = Work(do, 1, lambda job, outcome: None)
     declarations: Any = SimpleNamespace(graph=graph, check_strictly=lambda check: graph)
     effective = EffectiveGraph(declarations, control, lambda: datetime.now(UTC))
     requests = Requests(tables.runtime, effective, work, lambda graph: ())

@@ -127,6 +127,26 @@ def test_new_rows_keep_the_prediction_of_their_time(lab):
     assert lab.diff("predicted") == []
 
 
+def test_predictions_over_a_join_are_verified_by_what_each_append_added(lab):
+    lab.source("trip", TRIPS)
+    lab.source("airport", "id BIGINT, wind INT")
+    lab.model("delay", model(FIRST), on_change="new-rows")
+    lab.declare(
+        "CREATE MATERIALIZED TABLE predicted FRESHNESS = INTERVAL '5' MINUTE AS SELECT t.id, "
+        "ml_predict(delay, t.miles, a.wind) AS minutes, model_version_of(delay) AS made_by "
+        "FROM trip AS t JOIN airport AS a ON a.id = t.id"
+    )
+    lab.sql("INSERT INTO trip VALUES (1, 10.5, 3, NULL), (2, 3.0, 1, NULL)")
+    lab.sql("INSERT INTO airport VALUES (1, 3), (3, 2)")
+    lab.refresh("predicted")
+    lab.model("delay", model(SECOND), on_change="new-rows")
+    for statement in ("INSERT INTO trip VALUES (3, 5.0, 2, NULL)", "INSERT INTO airport VALUES (2, 1)"):
+        lab.sql(statement)
+        assert lab.refresh("predicted").strategy == "append"
+        assert lab.diff("predicted") == []
+    check(lab, {1: FIRST, 2: SECOND, 3: SECOND})
+
+
 def test_models_predict_around_a_graph_function(lab):
     lab.source("edge", "src BIGINT, dst BIGINT")
     lab.model("delay", model(FIRST))

@@ -44,6 +44,8 @@ from freshline.plan.receipt import Receipt
 from freshline.plan.request import MANUAL
 from freshline.query.final import written_once_by
 from freshline.query.query import read_query
+from freshline.query.reason import Reason
+from freshline.query.rules.append import find_branches
 from freshline.refresh.cancellation import Cancellation
 from freshline.refresh.execution import suited_to
 from freshline.refresh.fold import as_stored, fold_keys, read_rows
@@ -443,8 +445,8 @@ def _replayed(
     pins = pin_at(runtime, spec, item.positions)
     frames = whole_inputs(spark, spec, pins)
     if previous is not None:
-        for name in spec.driving:
-            frames[name] = _added(spark, pins[name], previous.table_position(name))
+        for name, rows in _added_inputs(spark, spec, pins, previous).items():
+            frames[name] = rows
     if spec.lookup_attempts:
         (name,) = spec.driving
         rows = frames[name]
@@ -458,6 +460,24 @@ def _replayed(
         frames[name] = rows
     shadow_inputs(frames)
     return run_query(spark, spec, pins)
+
+
+def _added_inputs(
+    spark: SparkSession, spec: TableSpec, pins: Mapping[TableName, Pinned], previous: Receipt
+) -> dict[TableName, DataFrame]:
+    """The inputs of which an append read the new rows only, with these; it read the others whole."""
+    every = {name: _added(spark, pins[name], previous.table_position(name)) for name in spec.driving}
+    if len(every) == 1 or not isinstance(spec.query, SqlQuery):
+        return every
+    branches = find_branches(read_query(spec.query))
+    if isinstance(branches, Reason):
+        return every
+    moved = {name for name in every if previous.table_position(name) != pins[name].position}
+    inputs = branches.delta_inputs(frozenset(moved))
+    if isinstance(inputs, Reason):
+        # A commit of no row, such as one that puts files together, moves an input too.
+        inputs = branches.delta_inputs(frozenset(name for name in moved if every[name].limit(1).count()))
+    return every if isinstance(inputs, Reason) else {name: every[name] for name in inputs}
 
 
 def _added(spark: SparkSession, pinned: Pinned, before: TablePosition | None) -> DataFrame:
