@@ -79,6 +79,7 @@ def test_rows_of_when_have_a_key_by_their_query(settings, query):
 
 SOURCES_OF_PATTERNS = "SELECT * FROM ev MATCH_RECOGNIZE (PARTITION BY k ORDER BY ts\nMEASURES A.id AS a\n{}\n)"
 HOUR = "INTERVAL '1' HOUR"
+UNION = f"SELECT count(*) AS n FROM TUMBLE(TABLE ({{}} UNION ALL {{}}), DESCRIPTOR(ts), {HOUR}) GROUP BY window_start"
 
 # One mistake for each rule of event time: its code, the line of the query on which it stands, the query, and the words
 # of the declaration that the message repeats. Those that only rows can show are ASOF_DUPLICATE (test_as_of.py) and
@@ -126,6 +127,11 @@ def test_mistakes_in_queries_over_time_are_told_at_their_line(settings, code, li
         ("FINAL_INPUT", "\n", SOURCES_OF_PATTERNS.format("PATTERN (A $) DEFINE A AS v > 1"), "this query has $"),
         ("FINAL_INPUT", "\n", "SELECT v FROM plain", "plain"),
         ("WATERMARK_MISSING", "\n", f"SELECT v FROM TUMBLE(TABLE two, DESCRIPTOR(at), {HOUR})", "watermark is of ts"),
+        # Columns of UNION ALL are alike by their place.
+        ("WATERMARK_MISSING", "\n", UNION.format("SELECT ts, v FROM ev", "SELECT at, v FROM two"), "time is at"),
+        ("WATERMARK_MISSING", "\n", UNION.format("SELECT v, ts FROM ev", "SELECT ts, at FROM two"), "time is at"),
+        ("FINAL_INPUT", "\n", UNION.format("SELECT * FROM ev", "SELECT * FROM two"), "by their places"),
+        ("FINAL_INPUT", "\n", UNION.format("SELECT *, v AS w FROM ev", "SELECT ts, * FROM two"), "which is ts"),
     ],
 )  # fmt: skip
 def test_what_final_does_not_go_with_is_told(settings, code, header, query, said):

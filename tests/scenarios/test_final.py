@@ -734,3 +734,33 @@ def test_emit_takes_documented_words_only(lab) -> None:
             lab.declare(f"CREATE MATERIALIZED TABLE t (PRIMARY KEY (id)) {clause} AS SELECT id, v FROM ev")
         assert [error.rule for error in refused.value.errors] == [code], clause
     lab.declare("CREATE MATERIALIZED TABLE t EMIT CHANGES AS SELECT id, v FROM ev")
+
+
+def test_a_window_that_ends_behind_the_very_watermark_is_read_by_its_last_instant(lab):
+    lab.files("ev", "id BIGINT, ts TIMESTAMP, WATERMARK FOR ts AS ts")
+    window = "TUMBLE(TABLE ev, DESCRIPTOR(ts), INTERVAL '1' DAY, TIME_ZONE => 'UTC')"
+    read = "(SELECT window_time AS at, n FROM days)"
+    lab.declare(
+        "CREATE MATERIALIZED TABLE days FRESHNESS = INTERVAL '5' MINUTE EMIT FINAL AS SELECT window_start, window_end, "
+        f"window_time, count(*) AS n FROM {window} GROUP BY window_start, window_end, window_time"
+    )
+    lab.declare(
+        "CREATE MATERIALIZED TABLE months FRESHNESS = INTERVAL '5' MINUTE EMIT FINAL AS SELECT window_start, sum(n) AS "
+        f"n FROM TUMBLE(TABLE {read}, DESCRIPTOR(at), INTERVAL '1' MONTH, TIME_ZONE => 'UTC') GROUP BY window_start"
+    )
+    lab.declare(
+        "CREATE MATERIALIZED TABLE near FRESHNESS = INTERVAL '5' MINUTE EMIT FINAL AS SELECT window_start, window_end, "
+        f"count(*) AS n FROM SESSION(TABLE {read}, DESCRIPTOR(at), INTERVAL '1' HOUR) "
+        "GROUP BY window_start, window_end"
+    )
+    # The last instant of a month and of a day, and then rows of the next ones.
+    for number, at in enumerate(("01-31T23:59:59.999999", "02-01T00:00:05", "02-01T23:59:59.999999", "03-02T00:00:00")):
+        lab.land("ev", f"{number}.json", [{"id": number, "ts": f"2026-{at}Z"}])
+        assert all(outcome.error is None for outcome in lab.refresh_all())
+        for name in ("days", "months", "near"):
+            assert lab.diff(name) == [], (name, at)
+    assert [row["n"] for row in lab.rows("days")] == [1, 2]
+    assert [row["n"] for row in lab.rows("months")] == [1, 2]
+    assert [row["n"] for row in lab.rows("near")] == [1, 1]
+    for name in ("days", "months", "near"):
+        assert lab.rows(f"{name}__late") == []

@@ -390,11 +390,21 @@ def greatest_time(path: Path, version: int, column: str) -> datetime | None:
 
     None where there is none, or a file has no statistics of the column.
     """
+    return max(_times_of(path, version, column, "max") or (), default=None)
+
+
+def least_time(path: Path, version: int, column: str) -> datetime | None:
+    """The least value of a TIMESTAMP column, as `greatest_time` has the greatest."""
+    return min(_times_of(path, version, column, "min") or (), default=None)
+
+
+def _times_of(path: Path, version: int, column: str, which: str) -> list[datetime] | None:
+    """The `min` or `max` of each file that has values; None where one has no statistics of them."""
     actions = _statistics(path, version)
     if actions is None:
         return None
     names = {name.lower(): name for name in actions.schema.names}
-    greatest, nulls = names.get(f"max.{column.lower()}"), names.get(f"null_count.{column.lower()}")
+    greatest, nulls = names.get(f"{which}.{column.lower()}"), names.get(f"null_count.{column.lower()}")
     if greatest is None or "num_records" not in actions.schema.names:
         return None
     found: list[datetime] = []
@@ -405,7 +415,7 @@ def greatest_time(path: Path, version: int, column: str) -> datetime | None:
             found.append(value if value.tzinfo is not None else value.replace(tzinfo=UTC))
         elif none is None or none != rows:
             return None
-    return max(found, default=None)
+    return found
 
 
 def may_have_times(path: Path, position: TablePosition, column: str, least: int, greatest: int) -> bool:

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from freshline.commit.delta_log import greatest_time, read_commit, read_newest, receipt_at
+from freshline.commit.delta_log import greatest_time, least_time, read_commit, read_newest, receipt_at
 from freshline.commit.warehouse import Warehouse
 from freshline.declare.closing import Closing
 from freshline.declare.connector import INGESTED_AT
@@ -106,6 +106,10 @@ def watermark_of(
             until = _last_end(until, query.ends[0] + spec.final.lateness, query.ends[1])
         timed = None if query is None else query.timed
         behind = timedelta(microseconds=spec.final.lateness + (0 if timed is None else timed.behind))
+        if timed is None and query is not None and query.ends is None:
+            # A window that ends one step later may have a `window_time` at the very watermark. Where the ends of
+            # windows are known, the last one is behind it by a whole step.
+            behind += timedelta(microseconds=1)
         return TableWatermark(None if until is None else until - behind, least.held_by)
     return least
 
@@ -226,9 +230,9 @@ def _greatest_times(
     ahead = timedelta(seconds=rules.max_ahead_seconds)
     partition = spec.connection.partition
     if partition is None:
-        # The log's statistics have it, unless it is one that may be too far ahead.
+        # The log's statistics have it, unless it is one that may be too far ahead of its own arrival.
         greatest = greatest_time(path, version, column)
-        arrived = greatest_time(path, version, INGESTED_AT)
+        arrived = least_time(path, version, INGESTED_AT)
         if greatest is not None and arrived is not None and greatest <= arrived + ahead:
             return {WHOLE_SOURCE: greatest}
     # A TIMESTAMP_NTZ has no zone: it is taken as UTC, as everywhere here.

@@ -41,6 +41,15 @@ def check_final(spec: TableSpec, graph: Graph, problems: Problems) -> None:
                 spec.written_at,
             )
             return
+    for first, other, at in found.alike:
+        named = [[column.lower() for column in graph.columns(name) or ()] for name in (first, other)]
+        if named[0] != named[1] or not named[0]:
+            problems.add(
+                "FINAL_INPUT",
+                f"UNION ALL puts the columns of {first} and {other} together by their places, and `*` does not show "
+                "that both have the same ones in the same order. Name the columns.",
+                at,
+            )
     for name, column, at in found.read:
         check_time(graph, name, column, at, problems)
 

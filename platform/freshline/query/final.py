@@ -53,11 +53,13 @@ class FinalQuery:
 
     `times` are the columns of its result, in lower case, up to whose value all rows are there once the watermark is
     behind them; none where it has no windows. `read` are the columns of inputs by which their rows are put into
-    windows, each with the table and the place.
+    windows, each with the table and the place. `alike` are pairs of inputs whose columns have to be in one order,
+    because `*` of both stands in a UNION ALL.
     """
 
     times: frozenset[str] = frozenset()
     read: tuple[tuple[TableName, str, Location], ...] = ()
+    alike: tuple[tuple[TableName, TableName, Location], ...] = ()
 
 
 def written_once_by(spec: TableSpec) -> tuple[str, ...]:
@@ -89,6 +91,7 @@ class _Checker:
         function = query.window_times[0].function if query.window_times else ""
         self.bounds = {name: name for name in (_END, _TIME, *((_START,) if function in _BY_START else ()))}
         self.times: list[tuple[TableName, str, Location]] = []
+        self.alike: list[tuple[TableName, TableName, Location]] = []
 
     def read(self) -> FinalQuery:
         tree = parse_structure(self.query)
@@ -107,7 +110,7 @@ class _Checker:
             self._check_timed(tree, joined=bool(timed.inputs))
             if timed.kind == "matches":
                 self._check_input(tree)
-                return FinalQuery(read=tuple(self.times))
+                return FinalQuery(read=tuple(self.times), alike=tuple(self.alike))
             places = ((time, self._at_line(time.line)) for time in self.query.window_times)
             read = [(time.table, time.column.lower(), at) for time, at in places if time.table is not None]
             known = ((join, join.versions) for join in as_of)
@@ -117,7 +120,8 @@ class _Checker:
             self._check_rows(tree)
             return FinalQuery()
         bounds = self._bounds_of(tree)
-        return FinalQuery(frozenset(name for name, bound in bounds.items() if bound != _START), tuple(self.times))
+        times = frozenset(name for name, bound in bounds.items() if bound != _START)
+        return FinalQuery(times, tuple(self.times), tuple(self.alike))
 
     def unrepeatable(self, tree: exp.Expr) -> DeclarationError | None:
         volatile = find_volatile(tree)
@@ -231,7 +235,7 @@ class _Checker:
                 shown = star.parent if isinstance(star.parent, exp.Column) else star
                 instead = "Name the columns in place of it, or leave EMIT FINAL out."
                 raise self._refuse(f"{shown.sql(dialect='spark')} inside a call", shown, instead)
-            item = next((item for item in select.expressions if item.alias_or_name.lower() == column), None)
+            item = self._item_of(select, column, table)
             read = column
             if item is not None:
                 named = item.unalias()
@@ -239,6 +243,25 @@ class _Checker:
                     raise self._refuse(f"windows by {item.sql(dialect='spark')}, which is no column of a table", item)
                 read = named.name.lower()
             self.times.append((names[table.parts[0].meta["start"]], read, self._at(table)))
+
+    def _item_of(self, select: exp.Select, column: str, table: exp.Table) -> exp.Expr | None:
+        """The item that is the time; None where `*` has it. In UNION ALL it is told by its place, not by its name."""
+        first = _first_select(select)
+        found = [number for number, each in enumerate(first.expressions) if each.alias_or_name.lower() == column]
+        if first is select:
+            return first.expressions[found[0]] if found else None
+        stars = [[number for number, each in enumerate(of.expressions) if each.is_star] for of in (first, select)]
+        if found and not (stars[0] or stars[1]) and found[0] < len(select.expressions):
+            item: exp.Expr = select.expressions[found[0]]
+            return item
+        if found or stars != [[0], [0]] or len(first.expressions) != len(select.expressions):
+            instead = "Name the columns of both sides, or leave EMIT FINAL out."
+            raise self._refuse(f"UNION ALL of columns of which it is not known which is {column}", select, instead)
+        of_first = next(first.find_all(exp.Table))
+        names = {reference.span.start: reference.name for reference in self.query.references}
+        both = (names[each.parts[0].meta["start"]] for each in (of_first, table))
+        self.alike.append((*both, self._at(table)))  # type: ignore[arg-type]
+        return None
 
     def _require_rows(self, table: exp.Table, select: exp.Select) -> None:
         """That each row of a query that is put into windows is one row of the one table that it reads."""
@@ -377,3 +400,14 @@ def _is_of(column: exp.Column, table: exp.Table) -> bool:
     qualifier = [part.name.lower() for part in column.parts[:-1]]
     written = [] if table.alias else [part.name.lower() for part in table.parts]
     return not qualifier or qualifier in ([table.alias_or_name.lower()], written)
+
+
+def _first_select(select: exp.Select) -> exp.Select:
+    """The first SELECT of the UNION ALL that a SELECT is in, whose names the result has; itself where it is in none."""
+    node: exp.Expr | None = select.parent
+    top: exp.Expr = select
+    while isinstance(node, exp.SetOperation) or (isinstance(node, exp.Subquery) and not node.alias):
+        top, node = (node if isinstance(node, exp.SetOperation) else top), node.parent
+    while not isinstance(top, exp.Select):
+        top = top.this
+    return top

@@ -110,9 +110,14 @@ def range_of(node: exp.Expr, scale: Scale = Scale.TIME, lateral: Lateral = no_la
         return _of_time(node, lateral)
     if scale is Scale.MICROSECONDS and isinstance(node, exp.UnixMicros):
         return range_of(node.this, lateral=lateral)
-    if scale is Scale.DAYS and isinstance(node, exp.DateDiff) and _is_epoch(node.expression):
+    if scale is Scale.DAYS and isinstance(node, exp.DateDiff) and _is_epoch(node.expression) and _is_of_days(node):
         return _cut(node.this, DAY, lateral)
     return None
+
+
+def _is_of_days(node: exp.DateDiff) -> bool:
+    unit = node.args.get("unit")
+    return unit is None or unit.name.upper() in ("DAY", "D", "DAYOFYEAR")
 
 
 def width_of(interval: exp.Expr) -> tuple[int, int] | None:
