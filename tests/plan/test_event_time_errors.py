@@ -131,6 +131,7 @@ def test_mistakes_in_queries_over_time_are_told_at_their_line(settings, code, li
         ("WATERMARK_MISSING", "\n", UNION.format("SELECT ts, v FROM ev", "SELECT at, v FROM two"), "time is at"),
         ("WATERMARK_MISSING", "\n", UNION.format("SELECT v, ts FROM ev", "SELECT ts, at FROM two"), "time is at"),
         ("FINAL_INPUT", "\n", UNION.format("SELECT * FROM ev", "SELECT * FROM two"), "by their places"),
+        ("FINAL_INPUT", "\n", UNION.format("SELECT ts, v, at FROM two", "SELECT * FROM two"), "by their places"),
         ("FINAL_INPUT", "\n", UNION.format("SELECT *, v AS w FROM ev", "SELECT ts, * FROM two"), "which is ts"),
     ],
 )  # fmt: skip

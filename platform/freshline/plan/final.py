@@ -42,12 +42,13 @@ def check_final(spec: TableSpec, graph: Graph, problems: Problems) -> None:
             )
             return
     for first, other, at in found.alike:
-        named = [[column.lower() for column in graph.columns(name) or ()] for name in (first, other)]
+        sides = (graph.columns(each) or () if isinstance(each, TableName) else each for each in (first, other))
+        named = [[column.lower() for column in side] for side in sides]
         if named[0] != named[1] or not named[0]:
             problems.add(
                 "FINAL_INPUT",
-                f"UNION ALL puts the columns of {first} and {other} together by their places, and `*` does not show "
-                "that both have the same ones in the same order. Name the columns.",
+                "UNION ALL puts columns together by their places, and `*` does not show that both sides have the same "
+                "ones in the same order. Name the columns.",
                 at,
             )
     for name, column, at in found.read:

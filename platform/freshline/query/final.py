@@ -47,19 +47,24 @@ _BESIDE_ROWS = {**_ACROSS, "group": "GROUP BY", "having": "HAVING", "distinct": 
 _INSTEAD = "Declare a FINAL table for what lies below it, and read that, or leave EMIT FINAL out."
 
 
+Columns = TableName | tuple[str, ...]
+# How the columns begin that freshline reads beside the declared ones.
+HIDDEN = "_freshline_"
+
+
 @dataclass(frozen=True)
 class FinalQuery:
     """What a query of FINAL rows is.
 
     `times` are the columns of its result, in lower case, up to whose value all rows are there once the watermark is
     behind them; none where it has no windows. `read` are the columns of inputs by which their rows are put into
-    windows, each with the table and the place. `alike` are pairs of inputs whose columns have to be in one order,
-    because `*` of both stands in a UNION ALL.
+    windows, each with the table and the place. `alike` are columns that have to be in one order, because `*`
+    stands for one of both sides of a UNION ALL: names in lower case, or the input that has them.
     """
 
     times: frozenset[str] = frozenset()
     read: tuple[tuple[TableName, str, Location], ...] = ()
-    alike: tuple[tuple[TableName, TableName, Location], ...] = ()
+    alike: tuple[tuple[Columns, Columns, Location], ...] = ()
 
 
 def written_once_by(spec: TableSpec) -> tuple[str, ...]:
@@ -91,7 +96,7 @@ class _Checker:
         function = query.window_times[0].function if query.window_times else ""
         self.bounds = {name: name for name in (_END, _TIME, *((_START,) if function in _BY_START else ()))}
         self.times: list[tuple[TableName, str, Location]] = []
-        self.alike: list[tuple[TableName, TableName, Location]] = []
+        self.alike: list[tuple[Columns, Columns, Location]] = []
 
     def read(self) -> FinalQuery:
         tree = parse_structure(self.query)
@@ -247,21 +252,31 @@ class _Checker:
     def _item_of(self, select: exp.Select, column: str, table: exp.Table) -> exp.Expr | None:
         """The item that is the time; None where `*` has it. In UNION ALL it is told by its place, not by its name."""
         first = _first_select(select)
-        found = [number for number, each in enumerate(first.expressions) if each.alias_or_name.lower() == column]
+        named = next((each for each in select.expressions if each.alias_or_name.lower() == column), None)
         if first is select:
-            return first.expressions[found[0]] if found else None
-        stars = [[number for number, each in enumerate(of.expressions) if each.is_star] for of in (first, select)]
-        if found and not (stars[0] or stars[1]) and found[0] < len(select.expressions):
-            item: exp.Expr = select.expressions[found[0]]
-            return item
-        if found or stars != [[0], [0]] or len(first.expressions) != len(select.expressions):
+            return named
+        sides = [self._columns_of(each) for each in (first, select)]
+        if not any(each.is_star for side in (first, select) for each in side.expressions):
+            names = [each.alias_or_name.lower() for each in first.expressions]
+            place = names.index(column) if column in names else len(names)
+            return select.expressions[place] if place < len(select.expressions) else None
+        if None in sides:
             instead = "Name the columns of both sides, or leave EMIT FINAL out."
             raise self._refuse(f"UNION ALL of columns of which it is not known which is {column}", select, instead)
-        of_first = next(first.find_all(exp.Table))
+        self.alike.append((sides[0], sides[1], self._at(table)))  # type: ignore[arg-type]
+        return named
+
+    def _columns_of(self, select: exp.Select) -> TableName | tuple[str, ...] | None:
+        """The columns of a SELECT without what freshline reads beside them; the table of which `*` shows all."""
         names = {reference.span.start: reference.name for reference in self.query.references}
-        both = (names[each.parts[0].meta["start"]] for each in (of_first, table))
-        self.alike.append((*both, self._at(table)))  # type: ignore[arg-type]
-        return None
+        shown = [each for each in select.expressions if not each.alias_or_name.lower().startswith(HIDDEN)]
+        if not any(each.is_star for each in shown):
+            return tuple(each.alias_or_name.lower() for each in shown)
+        star = shown[0].this if isinstance(shown[0], exp.Column) else shown[0]
+        left_out = star.args.get("except_") or ()
+        if len(shown) > 1 or any(not each.name.lower().startswith(HIDDEN) for each in left_out):
+            return None
+        return names[next(select.find_all(exp.Table)).parts[0].meta["start"]]
 
     def _require_rows(self, table: exp.Table, select: exp.Select) -> None:
         """That each row of a query that is put into windows is one row of the one table that it reads."""
