@@ -148,13 +148,19 @@ class _Partition:
 
     def take(self, batch: pa.RecordBatch) -> None:
         """Replay more rows. The time of a key does not run while Spark is waited for."""
+        with self._user_code():
+            self._take(batch)
+            self._left = _set_time(0)
+
+    @contextmanager
+    def _user_code(self) -> Iterator[None]:
+        """The time of the key that is under way runs, and the process ends where it runs on for far too long."""
         self._watched = 0.0
         self._watch()
         try:
             if self._begun:
                 _set_time(self._left)
-            self._take(batch)
-            self._left = _set_time(0)
+            yield
         finally:
             faulthandler.cancel_dump_traceback_later()
 
@@ -237,15 +243,9 @@ class _Partition:
 
     def finish(self) -> None:
         """There are no more rows."""
-        self._watched = 0.0
-        self._watch()
-        try:
-            if self._begun:
-                _set_time(self._left)
+        with self._user_code():
             self._end()
             _set_time(0)
-        finally:
-            faulthandler.cancel_dump_traceback_later()
 
     def _end(self) -> None:
         if not self._begun:
