@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+import threading
+import time
+from pathlib import Path
 
 import pytest
 
@@ -50,3 +54,38 @@ def test_the_kill_takes_what_the_process_started_with_it():
 
     assert process.returncode == -9
     assert "still here" not in printed
+
+
+def wait_for(file: Path) -> None:
+    deadline = time.monotonic() + 30
+    while not file.exists():
+        assert time.monotonic() < deadline, file
+        time.sleep(0.01)
+
+
+def test_a_point_of_a_folder_holds_its_passing_until_the_folder_lets_go(tmp_path):
+    reach = read_failpoint({"FRESHLINE_TEST": "1", "FRESHLINE_FAILPOINT_FOLDER": str(tmp_path)})
+    reach("before-commit")
+    (tmp_path / "armed").write_text(json.dumps({"id": "a", "point": "before-commit", "passing": 2}))
+    reach("before-commit")
+    reach("after-commit")
+    assert not (tmp_path / "reached").exists()
+
+    held = threading.Thread(target=reach, args=["before-commit"])
+    held.start()
+    wait_for(tmp_path / "reached")
+    reached = json.loads((tmp_path / "reached").read_text())
+    reach("before-commit")  # of another thread: only the passing that was asked for waits
+
+    assert (reached["id"], reached["point"]) == ("a", "before-commit")
+    assert held.is_alive()
+    (tmp_path / "armed").unlink()
+    held.join(30)
+    assert not held.is_alive()
+    assert (tmp_path / "passed").read_text().splitlines().count("before-commit") == 4
+
+
+def test_without_the_flag_a_folder_is_not_looked_at(tmp_path):
+    read_failpoint({"FRESHLINE_FAILPOINT_FOLDER": str(tmp_path)})("before-commit")
+
+    assert list(tmp_path.iterdir()) == []

@@ -1,24 +1,36 @@
-"""Failpoints: named places of a refresh at which a test may kill the engine, as a power cut would.
+"""Failpoints: named places of a refresh at which a test may kill the engine, as a power cut would, or hold it.
 
-They do nothing unless FRESHLINE_TEST is 1 and FRESHLINE_FAILPOINT names one: `name`, or `name:3` for its third passing.
+They do nothing unless FRESHLINE_TEST is 1. Then
+
+- FRESHLINE_FAILPOINT names one at which the engine is killed: `name`, or `name:3` for its third passing.
+- FRESHLINE_FAILPOINT_FOLDER is a folder by which a harness holds a running engine at a point, see `HeldPoint`.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 TEST_FLAG = "FRESHLINE_TEST"
 VARIABLE = "FRESHLINE_FAILPOINT"
+FOLDER_VARIABLE = "FRESHLINE_FAILPOINT_FOLDER"
+_POLL_SECONDS = 0.02
 
 
 def read_failpoint(environ: Mapping[str, str], kill: Callable[[], None] | None = None) -> Callable[[str], None]:
-    """What a refresh calls with the name of each point that it passes. Raises ValueError for a count that is none."""
-    chosen = environ.get(VARIABLE, "")
-    if environ.get(TEST_FLAG) != "1" or not chosen:
+    """The function that a refresh calls with the name of each point. Raises ValueError for a count below one."""
+    if environ.get(TEST_FLAG) != "1":
         return _pass_by
+    folder = environ.get(FOLDER_VARIABLE, "")
+    hold = HeldPoint(Path(folder)).reach if folder else _pass_by
+    chosen = environ.get(VARIABLE, "")
+    if not chosen:
+        return hold
     name, _, count = chosen.partition(":")
     left = int(count or 1)
     if left < 1:
@@ -28,6 +40,7 @@ def read_failpoint(environ: Mapping[str, str], kill: Callable[[], None] | None =
 
     def stop_here(point: str) -> None:
         nonlocal left
+        hold(point)
         if point != name:
             return
         with lock:
@@ -36,6 +49,49 @@ def read_failpoint(environ: Mapping[str, str], kill: Callable[[], None] | None =
                 end()
 
     return stop_here
+
+
+class HeldPoint:
+    """A point at which a running engine waits for its harness.
+
+    The harness writes the file `armed` into the folder: JSON with `id`, `point` and `passing` (from 1). The thread of
+    the engine that passes the point for that time writes `reached` with the same `id`, the `point` and the `pid`, and
+    waits until `armed` is gone or has another id. Meanwhile the harness kills or stops whatever it wants. Every passing
+    of a point is a line of the file `passed`.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._lock = threading.Lock()
+        self._armed = ""
+        self._left = 0
+
+    def reach(self, point: str) -> None:
+        """Pass a point, or wait there."""
+        with self._lock:
+            with (self._folder / "passed").open("a", encoding="utf-8") as passed:
+                passed.write(f"{point}\n")
+            armed = self._read()
+            if armed is None or armed["point"] != point:
+                return
+            if armed["id"] != self._armed:
+                self._armed, self._left = str(armed["id"]), int(str(armed["passing"]))
+            self._left -= 1
+            if self._left != 0:
+                return
+            hidden = self._folder / f".reached-{self._armed}"
+            hidden.write_text(json.dumps({"id": self._armed, "point": point, "pid": os.getpid()}), encoding="utf-8")
+            hidden.replace(self._folder / "reached")
+            waits_for = self._armed
+        while (armed := self._read()) is not None and armed["id"] == waits_for:
+            time.sleep(_POLL_SECONDS)
+
+    def _read(self) -> dict[str, object] | None:
+        try:
+            found: dict[str, object] = json.loads((self._folder / "armed").read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        return found
 
 
 def kill_group() -> None:
