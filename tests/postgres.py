@@ -29,6 +29,17 @@ class PostgresServer:
         self.run("createdb", "--host", str(self.folder), "--username", "freshline", name)
         return f"postgresql+psycopg://freshline@/{name}?host={self.folder}"
 
+    def start(self) -> None:
+        """Start the server, on the data of its last life where there is any."""
+        options = f"-c listen_addresses= -c unix_socket_directories={self.folder} -c fsync=off"
+        log = str(self.folder / "log")
+        data = str(self.folder / "data")
+        self.run("pg_ctl", "start", "--wait", "--pgdata", data, "--options", options, "--log", log)
+
+    def stop(self, mode: str = "immediate") -> None:
+        """End the server; `immediate` as a power cut would."""
+        self.run("pg_ctl", "stop", "--mode", mode, "--pgdata", str(self.folder / "data"))
+
     def run(self, program: str, *arguments: str) -> None:
         """Run one of Postgres' programs as the user that the server runs as."""
         command = [str(self.programs / program), *arguments]
@@ -58,12 +69,10 @@ def running_server(programs: Path) -> Iterator[PostgresServer]:
     data = str(folder / "data")
     try:
         server.run("initdb", "--pgdata", data, "--username", "freshline", "--auth", "trust", "--no-sync")
-        options = f"-c listen_addresses= -c unix_socket_directories={folder} -c fsync=off"
-        log = str(folder / "log")
-        server.run("pg_ctl", "start", "--wait", "--pgdata", data, "--options", options, "--log", log)
+        server.start()
         try:
             yield server
         finally:
-            server.run("pg_ctl", "stop", "--mode", "immediate", "--pgdata", data)
+            server.stop()
     finally:
         shutil.rmtree(folder)

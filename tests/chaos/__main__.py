@@ -1,0 +1,224 @@
+"""`make chaos SEED=n MINUTES=m`: attack a living project, and compare everything that it holds with what was sent.
+
+The exit code is 0 only if nothing was wrong. After a failure the folder of the run has the schedule, the logs and the
+tables; `--schedule FILE` runs a schedule again, `--without 3.1,4.0` leaves acts out, and `--smaller` does so by itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import FrameType
+
+from tests.chaos import schedule
+from tests.chaos.disk import enter_namespace
+from tests.chaos.faults import FAULTS, WORK, describe, strike
+from tests.chaos.schedule import Kind, Round
+from tests.chaos.world import Options, World
+from tests.postgres import find_programs, running_server
+
+ROOT = Path(__file__).resolve().parents[2]
+RUNS = ROOT / "build" / "chaos"
+_LAST_SECONDS = 45.0
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    arguments = list(sys.argv[1:] if given is None else given)
+    parser = argparse.ArgumentParser(prog="make chaos", description=__doc__)
+    parser.add_argument("--seed", type=int, default=None, help="of the schedule and of the data; a new one without it")
+    parser.add_argument("--minutes", type=float, default=10.0, help="how long faults go on")
+    parser.add_argument("--faults", type=int, default=None, help="end after so many faults")
+    parser.add_argument("--folder", type=Path, default=None, help="of the run; one that is there goes on")
+    parser.add_argument("--schedule", type=Path, default=None, help="run this schedule instead of one of the seed")
+    parser.add_argument("--without", default="", help="ids of acts to leave out, with commas")
+    parser.add_argument("--only", default="", help="kinds of faults, with commas; all without it")
+    parser.add_argument("--no-kafka", action="store_true", help="without a broker and its tables")
+    parser.add_argument("--store", choices=("sqlite", "postgres"), default=None, help="the control store")
+    parser.add_argument("--every", type=float, default=1.5, help="seconds between two files")
+    parser.add_argument("--code", type=Path, default=None, help="a folder with another freshline, for planted bugs")
+    options = parser.parse_args(arguments)
+    enter_namespace(arguments)
+    seed = random.SystemRandom().randrange(100_000) if options.seed is None else options.seed
+    folder = options.folder or RUNS / f"{time.strftime('%m%d-%H%M%S')}-seed-{seed}"
+    signal.signal(signal.SIGTERM, _terminated)
+    with ExitStack() as stack:
+        postgres = None
+        programs = find_programs()
+        if options.store == "postgres" or (options.store is None and seed % 2 and programs is not None):
+            if programs is None:
+                parser.error("Postgres is not installed (on Debian: apt-get install postgresql)")
+            postgres = stack.enter_context(running_server(programs))
+        report = Report(seed, folder)
+        world = World(
+            Options(
+                seed,
+                folder.absolute(),
+                kafka=not options.no_kafka,
+                postgres=postgres,
+                every_seconds=options.every,
+                code=options.code,
+            ),
+            report.say,
+        )
+        stack.callback(world.disk.close)
+        only = {name for name in options.only.split(",") if name}
+        if unknown := only - set(FAULTS):
+            parser.error(f"no such faults: {', '.join(sorted(unknown))}")
+        return run(world, report, options, only)
+
+
+def run(world: World, report: Report, options: argparse.Namespace, only: set[str]) -> int:
+    """One run, from the making of the project to the report; the exit code."""
+    lacking = {fault.kind: fault.lacks(world) for fault in FAULTS.values()}
+    kinds = [
+        Kind(fault.kind, fault.weight, fault.seconds)
+        for fault in FAULTS.values()
+        if not lacking[fault.kind] and (not only or fault.kind in only)
+    ]
+    rounds: Iterable[Round] = schedule.draw(world.options.seed, kinds, world.tables)
+    if options.schedule is not None:
+        rounds = schedule.from_json(options.schedule.read_text(encoding="utf-8"))
+    left_out = frozenset(name for name in options.without.split(",") if name)
+    done: list[Round] = []
+    world.say(f"seed {world.options.seed}, in {world.options.folder}")
+    try:
+        world.open()
+        world.observer.start()
+        world.lander.start()
+        world.lander.go_on()
+        deadline = time.monotonic() + 60 * options.minutes
+        began_faults = time.monotonic()
+        for each in rounds:
+            (each,) = schedule.without([each], left_out)
+            if not each.acts:
+                continue
+            done.append(each)
+            play(world, report, each)
+            report.line(world, each, time.monotonic() - began_faults)
+            enough = options.faults is not None and report.faults.total() >= options.faults
+            if world.problems or enough or time.monotonic() > deadline:
+                break
+        verify(world)
+    except KeyboardInterrupt:
+        world.say("interrupted")
+    finally:
+        (world.options.folder / "schedule.jsonl").write_text(schedule.to_json(done), encoding="utf-8")
+        world.close()
+    report.end(world, {kind: why for kind, why in lacking.items() if why})
+    if world.problems:
+        world.say(f"the tables and logs: {world.keep()}")
+        return 1
+    return 0
+
+
+def play(world: World, report: Report, each: Round) -> None:
+    """The acts of a round, and then everything healed and checked."""
+    for act in each.acts:
+        world.say(describe(act))
+        if act.kind in WORK:
+            time.sleep(act.after)
+            WORK[act.kind](world, act)
+            report.work[act.kind] += 1
+        else:
+            if act.point in schedule.POINTS_OF_QUARANTINE:
+                for source in ("event", "plain"):
+                    world.deliver(source, broken=True)
+            strike(world, act, FAULTS[act.kind])
+            report.faults[act.kind] += 1
+    report.healed.append(world.heal())
+
+
+def verify(world: World) -> None:
+    """Ask freshline itself too, at the end."""
+    answer = world.commands.run("verify", "--json")
+    if answer.code != 0:
+        world.complain(f"freshline verify: {answer.out[-1500:]} {answer.err[-500:]}")
+
+
+class Report:
+    """What is said while a run goes on, and what it has reached in the end."""
+
+    def __init__(self, seed: int, folder: Path) -> None:
+        self.seed = seed
+        self.folder = folder
+        self.faults: Counter[str] = Counter()
+        self.work: Counter[str] = Counter()
+        self.healed: list[float] = []
+        self.began = time.monotonic()
+
+    def say(self, sentence: str) -> None:
+        line = f"{time.monotonic() - self.began:7.1f} {sentence}"
+        print(line, flush=True)
+        with (self.folder / "chaos.log").open("a", encoding="utf-8") as log:
+            log.write(line + "\n")
+
+    def line(self, world: World, each: Round, seconds: float) -> None:
+        sent = sum(len(portion.rows) for portion in world.sent.portions)
+        self.say(
+            f"round {each.number} healed: {self.faults.total()} faults of {len(self.faults)} kinds in {seconds:.0f} s, "
+            f"{sent} rows sent, {world.observer.looked.total()} versions seen, "
+            f"{self.healed[-1]:.0f} CPU-seconds to recover"
+        )
+
+    def end(self, world: World, lacking: dict[str, str]) -> None:
+        """Say what was reached, and keep it as JSON."""
+        passed = world.passed()
+        told = {
+            "seed": self.seed,
+            "seconds": round(time.monotonic() - self.began),
+            "problems": world.problems,
+            "faults": dict(self.faults),
+            "work": dict(self.work),
+            "counts": dict(world.counts),
+            "not_tried": lacking,
+            "points_passed": dict(passed),
+            "versions_seen": dict(world.observer.looked),
+            "versions_not_read": dict(world.observer.unread),
+            "trouble": world.observer.trouble,
+            "rows_sent": sum(len(portion.rows) for portion in world.sent.portions),
+            "commands": sum(1 for _ in (self.folder / "commands.jsonl").open(encoding="utf-8")),
+            "cpu_seconds": round(world.parts.cpu_seconds()),
+            "recovery_cpu_seconds": [round(each, 1) for each in self.healed],
+        }
+        (self.folder / "report.json").write_text(json.dumps(told, indent=1, ensure_ascii=False), encoding="utf-8")
+        self.say(
+            f"{self.faults.total()} faults of {len(self.faults)} kinds, {self.work.total()} other acts, "
+            f"{told['commands']} commands; {world.observer.looked.total()} versions of {len(world.tables)} tables read, "
+            f"{world.observer.unread.total()} could not be read"
+        )
+        killed = {name: n for name, n in world.counts.items() if name.startswith(("killed", "stopped"))}
+        self.say(f"by part: {', '.join(f'{name} {n}' for name, n in sorted(killed.items())) or 'nothing killed'}")
+        self.say(
+            f"points: {world.counts['points reached']} of {world.counts['points asked for']} were reached in time; "
+            f"{len(passed)} kinds passed"
+        )
+        if self.healed:
+            self.say(
+                f"recovery: {sorted(self.healed)[len(self.healed) // 2]:.0f} CPU-seconds, most {max(self.healed):.0f}"
+            )
+        for why, kinds in _grouped(lacking).items():
+            self.say(f"not tried, because {why}: {', '.join(kinds)}")
+        self.say(f"{len(world.problems)} problems" if world.problems else "nothing was wrong")
+
+
+def _grouped(lacking: dict[str, str]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for kind, why in lacking.items():
+        found.setdefault(why, []).append(kind)
+    return found
+
+
+def _terminated(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,284 @@
+"""The reader beside: looks at every version of every table while it is attacked.
+
+Each version must be the table's query over its inputs at the positions in its own receipt; a log has no row that was not
+sent, and none more often; each sequence number has one receipt; a window that was final stays as it is.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter, OrderedDict, defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from tests.chaos import expected, storage
+from tests.chaos.sent import COLUMNS, KEYED, Row, Sent
+from tests.chaos.storage import Commit
+
+_EVERY_SECONDS = 0.5
+_MOST_KEPT = 40
+_FOUND = ("plain_id", "k", "first_id", "seen")
+_WINDOW = ("window_start", "window_end", "k", "rows", "total")
+# A table may be written between a look at its log and the reading of its rows; and a fault takes files away meanwhile.
+_MOST_TRIES = 240
+
+
+@dataclass
+class Seen:
+    """What is known of one table from the versions before."""
+
+    next: int = 0
+    sequences: dict[int, int] = field(default_factory=dict)
+    epoch: int = 0
+    tries: int = 0
+    final: Counter[Row] = field(default_factory=Counter)
+
+
+def differences(found: Counter[Row], wanted: Counter[Row]) -> str:
+    """A sentence on two multisets that differ, empty where they are equal."""
+    more, less = found - wanted, wanted - found
+    if not more and not less:
+        return ""
+    return (
+        f"{less.total()} rows are missing, such as {list(less.items())[:3]}; "
+        f"{more.total()} are too many, such as {list(more.items())[:3]}"
+    )
+
+
+@dataclass
+class Observer:
+    """Looks at the tables below a warehouse until it is closed; what is wrong goes to `complain`."""
+
+    warehouse: Callable[[], Path]
+    sent: Sent
+    tables: tuple[str, ...]
+    complain: Callable[[str], None]
+    looked: Counter[str] = field(default_factory=Counter)
+    unread: Counter[str] = field(default_factory=Counter)
+    _seen: dict[str, Seen] = field(default_factory=lambda: defaultdict(Seen))
+    _kept: OrderedDict[tuple[str, int, tuple[str, ...]], list[Row]] = field(default_factory=OrderedDict)
+    _closed: threading.Event = field(default_factory=threading.Event)
+    _thread: threading.Thread | None = None
+    # Held while the project's folder is moved, and by whoever looks at all tables at once.
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    trouble: str = ""
+
+    def start(self) -> None:
+        self._thread = threading.Thread(target=self._run, name="observer", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Look at what there is once more, and end."""
+        self._closed.set()
+        if self._thread is not None:
+            self._thread.join()
+        self.look(patient=False)
+
+    def _run(self) -> None:
+        while not self._closed.wait(_EVERY_SECONDS):
+            try:
+                self.look()
+            except Exception as error:  # the harness itself is wrong, and its result is worth nothing
+                self.complain(f"the observer has failed: {type(error).__name__}: {error}")
+                raise
+
+    def look(self, *, patient: bool = True) -> None:
+        """Look at all versions that are new. One that cannot be read now is tried again, when `patient`."""
+        for name in self.tables:
+            with self.lock:
+                self._look_at(name, patient)
+
+    def _look_at(self, name: str, patient: bool) -> None:
+        table, seen = self.warehouse() / name, self._seen[name]
+        for version in storage.versions(table):
+            if version < seen.next:
+                continue
+            try:
+                commit = storage.read_commit(table, version)
+                problems = self._problems(name, commit, seen)
+            except Exception as error:
+                # The library raises many kinds. A file that a fault took away comes back; what stays unread is counted.
+                seen.tries += 1
+                self.trouble = f"{name} version {version}: {type(error).__name__}: {error}"
+                if patient and seen.tries < _MOST_TRIES:
+                    return
+                self.unread[name] += 1
+                problems = []
+            else:
+                self.looked[name] += 1
+            seen.tries = 0
+            seen.next = version + 1
+            for problem in problems:
+                self.complain(f"{name} version {version}: {problem}")
+
+    def _problems(self, name: str, commit: Commit, seen: Seen) -> list[str]:
+        if commit.receipt is None:
+            # Version 0 makes the table, before its first refresh.
+            return [] if commit.version == 0 else ["a commit without a receipt"]
+        problems = self._of_receipt(commit, seen)
+        rows = self._rows_problem(name, commit, seen)
+        return [*problems, rows] if rows else problems
+
+    def _of_receipt(self, commit: Commit, seen: Seen) -> list[str]:
+        receipt = commit.receipt
+        assert receipt is not None
+        problems = []
+        sequence, epoch = int(receipt["seq"]), int(receipt["epoch"])
+        if commit.moves_rows:
+            before = seen.sequences.get(sequence)
+            if before is not None:
+                problems.append(f"seq {sequence} has a receipt in version {before} too")
+            if seen.sequences and sequence <= max(seen.sequences):
+                problems.append(f"seq {sequence} comes after {max(seen.sequences)}")
+            seen.sequences[sequence] = commit.version
+        if epoch < seen.epoch:
+            problems.append(f"epoch {epoch} comes after {seen.epoch}")
+        seen.epoch = max(seen.epoch, epoch)
+        return problems
+
+    def _rows_problem(self, name: str, commit: Commit, seen: Seen) -> str:
+        receipt = commit.receipt
+        assert receipt is not None
+        if name in COLUMNS:
+            return self._log_problem(name, commit.version)
+        if name == "found":
+            return self._lookup_problem(commit.version, receipt)
+        if name == "per_minute":
+            return self._window_problem(commit.version, receipt, seen)
+        derived = next(each for each in expected.DERIVED if each.name == name)
+        found = Counter(self._rows(name, commit.version, derived.columns))
+        wanted = derived.rows({log: self._at(each, receipt["positions"]) for each, log in derived.inputs.items()})
+        for text, positions in receipt.get("partitions", {}).items():
+            assert derived.partition is not None, f"{name} has partitions"
+            apart = derived.rows({log: self._at(each, positions) for each, log in derived.inputs.items()})
+            wanted = Counter({row: n for row, n in wanted.items() if derived.partition(row) not in text})
+            wanted += Counter({row: n for row, n in apart.items() if derived.partition(row) in text})
+        return differences(found, wanted)
+
+    def _log_problem(self, name: str, version: int) -> str:
+        found = Counter(self._rows(name, version, COLUMNS[name]))
+        strange = found - self.sent.rows(name)
+        if strange:
+            return f"{strange.total()} rows were not sent, or not so often: {list(strange.items())[:3]}"
+        if name in KEYED:
+            twice = [key for key, n in Counter(row[0] for row in found.elements()).items() if n > 1]
+            if twice:
+                return f"keys that are there twice: {twice[:5]}"
+        return ""
+
+    def _lookup_problem(self, version: int, receipt: Mapping[str, Any]) -> str:
+        rows = self._rows("found", version, _FOUND)
+        wanted = Counter((plain_id, k) for plain_id, k, _, _ in self._at("plain", receipt["positions"]))
+        if problem := differences(Counter(row[:2] for row in rows), wanted):
+            return problem
+        for seen in {row[3] for row in rows}:
+            known = {row[0]: row[1] for row in self._rows("earliest", seen, ("k", "event_id"))}
+            for plain_id, k, first_id, at in rows:
+                if at == seen and known.get(k) != first_id:
+                    return f"{plain_id} met {first_id} for {k!r}, and version {seen} of earliest has {known.get(k)}"
+        return ""
+
+    def _window_problem(self, version: int, receipt: Mapping[str, Any], seen: Seen) -> str:
+        found = Counter(self._rows("per_minute", version, _WINDOW))
+        closed = receipt.get("closed_until")
+        wanted = expected.windows(
+            self.batches("event", int(receipt["positions"]["event"]["version"])),
+            None if closed is None else datetime.fromisoformat(closed),
+        ).final
+        before, seen.final = seen.final, found
+        if problem := differences(found, wanted):
+            return problem
+        if receipt.get("restored") is None and (lost := before - found):
+            return f"windows that were final are gone or changed: {list(lost)[:3]}"
+        return ""
+
+    def batches(self, log: str, version: int | None) -> dict[int, list[Row]]:
+        """The rows of a log table by the sequence number of their batch."""
+        columns = (*COLUMNS[log], "_freshline_seq")
+        rows = (
+            self._rows(log, version, columns)
+            if version is not None
+            else storage.read_rows(self.warehouse() / log, columns)
+        )
+        found: dict[int, list[Row]] = defaultdict(list)
+        for row in rows:
+            found[row[-1]].append(row[:-1])
+        return found
+
+    def _at(self, name: str, positions: Mapping[str, Any]) -> list[Row]:
+        if name in COLUMNS:
+            return self._rows(name, int(positions[name]["version"]), COLUMNS[name])
+        # A table of tables, whose query is written over the events.
+        receipt = self._receipt_at(name, int(positions[name]["version"]))
+        return self._at("event", receipt["positions"])
+
+    def _receipt_at(self, name: str, version: int) -> Mapping[str, Any]:
+        receipt = storage.read_commit(self.warehouse() / name, version).receipt
+        assert receipt is not None, f"{name} version {version} has no receipt"
+        return receipt
+
+    def _rows(self, name: str, version: int, columns: tuple[str, ...]) -> list[Row]:
+        key = (name, version, columns)
+        if key not in self._kept:
+            self._kept[key] = storage.read_rows(self.warehouse() / name, columns, version)
+            while len(self._kept) > _MOST_KEPT:
+                self._kept.popitem(last=False)
+        self._kept.move_to_end(key)
+        return self._kept[key]
+
+
+def check_all(observer: Observer) -> list[str]:
+    """What is wrong with the newest versions, when everything that was sent must have arrived."""
+    problems = []
+    sent, warehouse = observer.sent, observer.warehouse()
+    with observer.lock:
+        for log in (name for name in COLUMNS if name in observer.tables):
+            found = storage.read_bag(warehouse / log, COLUMNS[log])
+            if problem := differences(found, sent.rows(log)):
+                problems.append(f"{log}: {problem}")
+            broken = sent.broken(log)
+            stored = _quarantined(warehouse / f"{log}__quarantine")
+            if broken != stored:
+                problems.append(f"{log}__quarantine: {stored} records, and {broken} were sent")
+        rows = {log: list(sent.rows(log).elements()) for log in COLUMNS}
+        for derived in (each for each in expected.DERIVED if each.name in observer.tables):
+            found = storage.read_bag(warehouse / derived.name, derived.columns)
+            if problem := differences(found, derived.rows(rows)):
+                problems.append(f"{derived.name}: {problem}")
+        found = Counter(row[:2] for row in storage.read_rows(warehouse / "found", _FOUND))
+        if problem := differences(found, Counter((row[0], row[1]) for row in rows["plain"])):
+            problems.append(f"found: {problem}")
+        problems += _check_windows(observer, warehouse)
+    return problems
+
+
+def _check_windows(observer: Observer, warehouse: Path) -> list[str]:
+    batches = observer.batches("event", None)
+    watermark = max(row[4] for batch in batches.values() for row in batch) - expected.DELAY
+    wanted = expected.windows(batches, watermark)
+    problems = []
+    if problem := differences(storage.read_bag(warehouse / "per_minute", _WINDOW), wanted.final):
+        problems.append(f"per_minute: {problem}")
+    if problem := differences(storage.read_bag(warehouse / "per_minute__late", COLUMNS["event"]), wanted.late):
+        problems.append(f"per_minute__late: {problem}")
+    return problems
+
+
+def _quarantined(table: Path) -> int:
+    if not storage.versions(table):
+        return 0
+    return len(storage.read_rows(table, ("_freshline_seq",)))
+
+
+def wait_until(met: Callable[[], bool], seconds: float, every: float = 0.1) -> bool:
+    """Whether something came about within a time."""
+    deadline = time.monotonic() + seconds
+    while not met():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(every)
+    return True
