@@ -191,7 +191,10 @@ class Report:
         (self.folder / "report.json").write_text(json.dumps(told, indent=1, ensure_ascii=False), encoding="utf-8")
         self.say(
             f"{self.faults.total()} faults of {len(self.faults)} kinds, {self.work.total()} other acts, "
-            f"{told['commands']} commands; {world.observer.looked.total()} versions of {len(world.tables)} tables read, "
+            f"{told['commands']} commands"
+        )
+        self.say(
+            f"{world.observer.looked.total()} versions of {len(world.tables)} tables were compared, "
             f"{world.observer.unread.total()} could not be read"
         )
         killed = {name: n for name, n in world.counts.items() if name.startswith(("killed", "stopped"))}

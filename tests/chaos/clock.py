@@ -1,7 +1,7 @@
 """The clock of the attacked processes, which can be moved both ways while they run.
 
-A library of some lines is compiled for it (`clock.c`) and loaded into every process of the run. Without a C compiler, or
-on another system than Linux, clocks are not moved; the report says so.
+A library of some lines is compiled for it (`clock.c`) and loaded into every process of the run. Without a C compiler,
+or on another system than Linux, clocks are not moved, and the report says so.
 """
 
 from __future__ import annotations

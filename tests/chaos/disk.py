@@ -1,8 +1,8 @@
 """The disk of the attacked project: a file system in a file, so that it can be full or refuse writes for real.
 
-It needs root, loop devices and mkfs.ext4, and a mount namespace of the harness's own (`unshare --mount`), in which nothing
-is left over when the harness is killed. Without these the project is in a plain folder, and the faults of disks are not
-tried; the report says so.
+It needs root, loop devices and mkfs.ext4, and a mount namespace of the harness's own (`unshare --mount`), in which
+nothing is left over when the harness is killed. Without these the project is in a plain folder and the faults of disks
+are not tried, and the report says so.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What each table must hold: its query, in plain Python, over the rows of its inputs.
 
-This is the oracle. It shares no code with freshline, and reads no SQL: the queries beside it in `project.py` are written a
-second time here, from their meaning.
+This is the oracle. It shares no code with freshline, and reads no SQL: the queries of `project.py` are written a second
+time here, from their meaning.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ WINDOW = timedelta(minutes=1)
 
 @dataclass(frozen=True)
 class Derived:
-    """A table that follows from the rows of logs alone: its columns, how, and which log each of its inputs stands for."""
+    """A table that follows from the rows of logs alone: how, and which log each of its inputs stands for."""
 
     name: str
     columns: tuple[str, ...]

@@ -1,7 +1,7 @@
 """The reader beside: looks at every version of every table while it is attacked.
 
-Each version must be the table's query over its inputs at the positions in its own receipt; a log has no row that was not
-sent, and none more often; each sequence number has one receipt; a window that was final stays as it is.
+Each version must be the table's query over its inputs at the positions in its own receipt. A log has no row that was
+not sent, and none more often. Each sequence number has one receipt. A window that was final stays as it is.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class Observer:
             try:
                 commit = storage.read_commit(table, version)
                 problems = self._problems(name, commit, seen)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - counted below, and told where it does not end
                 # The library raises many kinds. A file that a fault took away comes back; what stays unread is counted.
                 seen.tries += 1
                 self.trouble = f"{name} version {version}: {type(error).__name__}: {error}"

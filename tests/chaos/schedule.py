@@ -1,6 +1,6 @@
 """The schedule of a run: a function of its seed alone, so that it can be run again, and with acts left out.
 
-A run is a series of rounds. In each, some work and some faults follow each other, then everything is healed and checked.
+A run is a series of rounds. In each, work and faults follow each other, and then everything is healed and checked.
 Kinds of faults are dealt from a shuffled deck, so that a short run has many kinds.
 """
 
