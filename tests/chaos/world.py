@@ -246,8 +246,14 @@ class World:
         """Give the project's folder another name, or its own again."""
         with self.observer.lock:
             own, other = self.disk.folder / "shop", self.disk.folder / "renamed shop"
-            source, target = (own, other) if away else (other, own)
-            source.rename(target)
+            if away:
+                own.rename(other)
+                return
+            # Whoever had a file open there may have made the folder again; a commit would be a second history.
+            if made := list(own.rglob("_delta_log/*.json")):
+                self.complain(f"tables were written where the project had been: {made[:3]}")
+            shutil.rmtree(own, ignore_errors=True)
+            other.rename(own)
 
     def _open_broker(self) -> Broker:
         folder = self.options.folder / "broker"

@@ -187,3 +187,24 @@ def test_a_record_of_a_version_that_wrote_no_identity_is_believed(tmp_path, proc
     acquire(tmp_path).release()
 
     assert not process.alive
+
+
+@pytest.mark.parametrize("how", ["moved away", "another folder in its place", "without its lock file"])
+def test_a_warehouse_that_is_not_at_its_path_any_more_is_not_written(tmp_path, how):
+    root = tmp_path / "warehouse"
+    lock = acquire(root)
+    lock.require_in_place()
+
+    if how == "without its lock file":
+        (root / LOCK).unlink()
+    else:
+        root.rename(tmp_path / "away")
+        if how == "another folder in its place":
+            shutil.copytree(tmp_path / "away", root)
+    with pytest.raises(StorageError, match="not at its path any more"):
+        lock.require_in_place()
+
+    if how == "moved away":
+        (tmp_path / "away").rename(root)
+        lock.require_in_place()
+    lock.release()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -71,8 +72,10 @@ class PythonTables(Protocol):
 class Sessions:
     """Sessions of one JVM, each used by one refresh at a time, so that views and confs cannot meet."""
 
-    def __init__(self, spark: SparkSession) -> None:
+    def __init__(self, spark: SparkSession, wall_clock: Callable[[], float] = time.time) -> None:
         self.root = spark
+        self._wall_clock = wall_clock
+        self._seen_at = wall_clock()
         self._free: list[SparkSession] = []
         self._lock = threading.Lock()
 
@@ -80,11 +83,19 @@ class Sessions:
     def take(self) -> Iterator[SparkSession]:
         """A session for one piece of work."""
         with self._lock:
+            now = self._wall_clock()
+            if now < self._seen_at:
+                # Delta takes a snapshot for fresh when it was read after the statement began, by the clock of the wall.
+                # One from before a clock was set back would be the newest version until the clock has caught up.
+                jvm: Any = self.root._jvm
+                jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+            self._seen_at = now
             session = self._free.pop() if self._free else self._new()
         try:
             yield session
         finally:
             with self._lock:
+                self._seen_at = max(self._seen_at, self._wall_clock())
                 self._free.append(session)
 
     def _new(self) -> SparkSession:
@@ -113,6 +124,8 @@ class Runtime:
     python_tables: PythonTables | None
     failpoint: Callable[[str], None]
     provide_jars: Callable[[str], None] = lambda name: None
+    # Raises StorageError where the warehouse is not the one that this writer holds. Asked before each refresh and write.
+    require_warehouse: Callable[[], None] = lambda: None
     kept: KeptRows = field(default_factory=KeptRows)
     cpu: CpuMeter = field(default_factory=CpuMeter)
     # From which version on everything was kept of a table when files that nobody needs were looked for last.
@@ -240,6 +253,7 @@ def open_runtime(
     python_tables: PythonTables | None = None,
     failpoint: Callable[[str], None] = lambda name: None,
     provide_jars: Callable[[str], None] = lambda name: None,
+    require_warehouse: Callable[[], None] = lambda: None,
 ) -> Runtime:
     """Make a runtime; without `epoch` a new one is taken.
 
@@ -251,7 +265,17 @@ def open_runtime(
     if epoch is None:
         epoch = control.take_epoch(1 + _greatest_epoch(warehouse, graph))
     return Runtime(
-        settings, graph, warehouse, Sessions(spark), control, clock, epoch, python_tables, failpoint, provide_jars
+        settings,
+        graph,
+        warehouse,
+        Sessions(spark),
+        control,
+        clock,
+        epoch,
+        python_tables,
+        failpoint,
+        provide_jars,
+        require_warehouse,
     )
 
 

@@ -116,6 +116,24 @@ class WarehouseLock:
         self.holder = replace(self.holder, jvm=jvm)
         self._write()
 
+    def require_in_place(self) -> None:
+        """Raise StorageError unless the warehouse's path still leads to the folder that is held.
+
+        Where a folder was moved or its disk is gone, every table seems to be missing there, and would be made anew and
+        filled a second time.
+        """
+        try:
+            found = FileId.of(self._root / LOCK)
+        except OSError:
+            found = None
+        if found != self.holder.lock:
+            raise StorageError(
+                "the warehouse that this engine holds is not at its path any more: its folder was moved, its disk is "
+                f"gone, or {LOCK} was deleted. Nothing is written there. Put it back, or run freshline where it is now; "
+                "this engine ends by itself.",
+                where=str(self._root),
+            )
+
     def release(self) -> None:
         """Give the warehouse back; the JVM must have ended."""
         (self._root / HOLDER).unlink(missing_ok=True)

@@ -63,6 +63,7 @@ _TELL_SECONDS = 2.0
 _MAINTENANCE_SECONDS = 20.0
 _WATCH_SECONDS = 0.5
 _REFRESH_LOG_SECONDS = 30.0
+_DISPLACED_SECONDS = 5.0
 _LOG_BYTES = 10_000_000
 
 Report = Callable[[Mapping[str, Any]], None]
@@ -95,6 +96,7 @@ class Engine:
         self._maintenance = Maintenance(self._maintain)
         self._logged_at = time.monotonic()
         self._log_trouble = ""
+        self._displaced_at = 0.0
 
     # -- what the server offers
 
@@ -112,6 +114,7 @@ class Engine:
         }
 
     def submit(self, kind: str, arguments: Mapping[str, Any], asker: int | None) -> Request:
+        self._runtime.require_warehouse()
         return self._requests.submit(kind, arguments, asker)
 
     def find(self, request_id: str) -> Request:
@@ -156,11 +159,25 @@ class Engine:
                 LOG.error("the JVM (process %d) has ended by itself; the engine ends too", self._jvm.pid)
                 self.stop(5.0)
                 return 1
+            if self._is_displaced():
+                LOG.error("the warehouse is not at %s any more; the engine ends", self._settings.warehouse)
+                self.stop(5.0)
+                return 1
             idle = time.monotonic() - self._requests.used_at
             if not self._loops.on and not self._requests.open and idle > self._settings.idle_seconds:
                 LOG.info("idle for %.0f s", idle)
                 self.stop(None)
         return 0
+
+    def _is_displaced(self) -> bool:
+        """Whether the warehouse has not been at its path for a while: a disk may come back in a moment."""
+        try:
+            self._runtime.require_warehouse()
+        except StorageError:
+            self._displaced_at = self._displaced_at or time.monotonic()
+            return time.monotonic() - self._displaced_at >= _DISPLACED_SECONDS
+        self._displaced_at = 0.0
+        return False
 
     def drain(self) -> None:
         """Let running work finish within its time, then cancel it; returns when nothing writes any more."""
@@ -191,6 +208,7 @@ class Engine:
         """Append what happened to the refresh log; what cannot be written now is written later."""
         self._logged_at = time.monotonic()
         try:
+            self._runtime.require_warehouse()
             self._runtime.refresh_log.flush()
             self._log_trouble = ""
         except FreshlineError as error:
@@ -288,6 +306,7 @@ def run_engine(settings: Settings, *, loops: bool, report: Report, down_mark: st
             python_tables=python_tables,
             failpoint=read_failpoint(os.environ),
             provide_jars=lambda name: provide_connector_jars(name, settings, session, progress=_jar_progress(progress)),
+            require_warehouse=lock.require_in_place,
         )
         for purged in finish_purges(runtime.warehouse, effective_graph.graph.order):
             LOG.info("deleted what was left of %s, which was dropped", purged)

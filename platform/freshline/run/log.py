@@ -569,6 +569,7 @@ def _commit_log(
 
     def write() -> None:
         runtime.failpoint("log-writing")
+        runtime.require_warehouse()
         append_rows(rows, batch.path, receipt, count=count)
 
     committed = write_and_read_back(write, batch.path, receipt)

@@ -104,6 +104,7 @@ def _outcome_of(
     name = spec.name
     try:
         cancellation.check()
+        runtime.require_warehouse()
         if trouble is not None:
             raise trouble
         if isinstance(spec, TableSpec):

@@ -167,6 +167,7 @@ def _commit(attempt: Attempt, work: Work, receipt: Receipt) -> Committed | None:
 
     def write() -> None:
         attempt.runtime.failpoint("table-writing")
+        attempt.runtime.require_warehouse()
         write_rows(receipt)
 
     committed = write_and_read_back(write, attempt.path, receipt)
