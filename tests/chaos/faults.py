@@ -87,6 +87,45 @@ def _stop(*roles: str) -> Begin:
     return begin
 
 
+def _second_engine(world: World, act: Act) -> None:
+    """Another engine takes the warehouse while the first one is held; what the first then writes must be fenced."""
+    warehouse = world.state / "warehouse"
+    for file in (warehouse / "_freshline_engine.lock", warehouse / "_freshline_engine.json"):
+        file.unlink(missing_ok=True)
+    (world.state / "engine.json").unlink(missing_ok=True)
+    world.commands.run("refresh", "--json")
+    world.counts["engines beside each other"] += 1
+
+
+def _save_and_go_on(world: World, name: str) -> None:
+    """A savepoint, and data after it that a restore takes back and refreshes bring again."""
+    world.commands.run("savepoint", "create", name, "--json")
+    for source in ("event", "plain", "paid"):
+        world.deliver(source, broken=True)
+    world.commands.run("refresh", "--json")
+
+
+def _restored(world: World, act: Act) -> None:
+    name = f"restored_{act.id.replace('.', '_')}"
+    _save_and_go_on(world, name)
+    world.commands.run("savepoint", "restore", name, "--json")
+    world.counts["restored"] += 1
+
+
+def _killed_in_restore(world: World, act: Act) -> None:
+    name = f"killed_{act.id.replace('.', '_')}"
+    point, passing = act.arguments["point"], act.arguments["passing"]
+    if point != "savepoint-read":
+        _save_and_go_on(world, name)
+    arguments = ("savepoint", "create" if point == "savepoint-read" else "restore", name, "--json")
+    asked = world.commands.start(*arguments)
+    world.hold_at(point, 1 if point != "restore-table" else passing)
+    for role in world.parts.signal(("engine", "jvm"), signal.SIGKILL):
+        world.counts[f"killed {role}"] += 1
+    world.let_go()
+    world.commands.finish(arguments, asked)
+
+
 def _disk_full(world: World, act: Act) -> None:
     world.disk.fill()
     world.standing.callback(world.disk.free)
@@ -249,6 +288,10 @@ FAULTS: Mapping[str, Fault] = {
         Fault("stop-jvm", 1, _stop("jvm"), seconds=LONG),
         Fault("stop-all", 1, _stop("engine", "jvm", "worker", "daemon", "watch"), seconds=LONG),
         Fault("stop-worker", 1, _stop("worker"), seconds=SHORT),
+        Fault("kill-in-quarantine", 1, _kill("engine", "jvm"), kills=("engine", "jvm")),
+        Fault("savepoint-restored", 1, _restored),
+        Fault("kill-in-restore", 1, _killed_in_restore, kills=("engine", "jvm")),
+        Fault("second-engine", 1, _second_engine),
         Fault("disk-full", 2, _disk_full, lacks=_no_disk, seconds=SHORT),
         Fault("read-only-tables", 1, _read_only, lacks=_no_disk, seconds=SHORT),
         Fault("read-only-state", 1, _read_only_state, lacks=_no_disk, seconds=SHORT),

@@ -53,8 +53,17 @@ AT_POINTS = frozenset(
         "log-short",
         "log-short-at-rest",
         "folder-renamed",
+        "second-engine",
     }
 )
+# In the middle of a write nobody can ask any more whether the folder is there; an instant that only a hold makes long.
+NOT_WHILE_WRITING = frozenset({"folder-renamed"})
+# A second engine is of interest only beside the first one at work, and best in the middle of a write.
+ALWAYS_AT_POINTS = {
+    "second-engine": ("log-writing", "table-writing", "log-before-commit", "table-before-commit"),
+    "kill-in-quarantine": ("log-before-quarantine", "log-after-quarantine", "log-after-quarantine"),
+}
+RESTORE_POINTS = ("savepoint-read", "restore-begun", "restore-table", "restore-table", "restore-done")
 POINTS_OF_QUARANTINE = frozenset({"log-before-quarantine", "log-after-quarantine"})
 WORK_KINDS = ("refresh", "refresh", "freshness", "reset", "savepoint", "restore", "sql", "command")
 FAULTS_IN_A_ROUND = 3
@@ -117,14 +126,19 @@ def draw(seed: int, kinds: Sequence[Kind], tables: Sequence[str]) -> Iterator[Ro
 
 def _fault(chance: random.Random, name: str, kind: Kind, tables: Sequence[str]) -> Act:
     point, passing = "", 1
-    if kind.name in AT_POINTS and chance.random() < 0.6:
-        point, passing = chance.choice(POINTS), chance.choice((1, 1, 2, 3))
+    if kind.name in ALWAYS_AT_POINTS:
+        point = chance.choice(ALWAYS_AT_POINTS[kind.name])
+    elif kind.name in AT_POINTS and chance.random() < 0.6:
+        points = [each for each in POINTS if kind.name not in NOT_WHILE_WRITING or not each.endswith("-writing")]
+        point, passing = chance.choice(points), chance.choice((1, 1, 2, 3))
     stands = chance.uniform(*kind.seconds) if kind.seconds[1] else 0.0
     arguments: dict[str, Any] = {}
     if kind.name == "clock-moved":
         arguments["seconds"] = chance.choice((-1, 1)) * chance.choice((3, 40, 3_700, 90_000, 400 * 86_400))
     elif kind.name.startswith("log-short"):
         arguments = {"table": chance.choice(tables), "newest": kind.name == "log-short-at-rest"}
+    elif kind.name == "kill-in-restore":
+        arguments = {"point": chance.choice(RESTORE_POINTS), "passing": chance.choice((1, 2, 5))}
     elif kind.name == "read-only-tables":
         arguments["tables"] = chance.sample(list(tables), 3)
     return Act(name, kind.name, point, passing, round(chance.uniform(0.0, 4.0), 2), round(stands, 2), arguments)

@@ -76,13 +76,16 @@ def test_a_point_of_a_folder_holds_its_passing_until_the_folder_lets_go(tmp_path
     wait_for(tmp_path / "reached")
     reached = json.loads((tmp_path / "reached").read_text())
     reach("before-commit")  # of another thread: only the passing that was asked for waits
+    other = read_failpoint({"FRESHLINE_TEST": "1", "FRESHLINE_FAILPOINT_FOLDER": str(tmp_path)})
+    other("before-commit")
+    other("before-commit")  # nor does an engine that took over
 
     assert (reached["id"], reached["point"]) == ("a", "before-commit")
     assert held.is_alive()
     (tmp_path / "armed").unlink()
     held.join(30)
     assert not held.is_alive()
-    assert (tmp_path / "passed").read_text().splitlines().count("before-commit") == 4
+    assert (tmp_path / "passed").read_text().splitlines().count("before-commit") == 6
 
 
 def test_without_the_flag_a_folder_is_not_looked_at(tmp_path):

@@ -208,3 +208,17 @@ def test_a_warehouse_that_is_not_at_its_path_any_more_is_not_written(tmp_path, h
         (tmp_path / "away").rename(root)
         lock.require_in_place()
     lock.release()
+
+
+def test_the_end_of_an_engine_that_lost_its_warehouse_leaves_the_record_of_the_next_one(tmp_path):
+    first = acquire(tmp_path)
+    (tmp_path / LOCK).unlink()
+    (tmp_path / HOLDER).unlink()
+    second = acquire(tmp_path)
+    value = {**json.loads((tmp_path / HOLDER).read_text()), "pid": 1}  # of another process
+    (tmp_path / HOLDER).write_text(json.dumps(value))
+
+    first.release()
+
+    assert read_holder(tmp_path) is not None
+    second.release()

@@ -143,6 +143,7 @@ def _commit(runtime: Runtime, spark: SparkSession, spec: TableSpec, rows: DataFr
     """Write the parked rows as one version. Its number counts for itself: the receipt of the table names it."""
     path = _path(runtime, spec)
     if not exists(path):
+        runtime.require_warehouse()
         create_table(spark, path, rows.schema, history_seconds=spec.history_seconds or HISTORY_SECONDS)
     receipt = Receipt(
         table=spec.name,

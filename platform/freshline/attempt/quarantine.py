@@ -57,6 +57,7 @@ def commit_quarantine(
     """Keep what could not be a row, under the number of the batch or refresh that goes on without it."""
     path = runtime.warehouse.quarantine(spec.name)
     if not exists(path):
+        runtime.require_warehouse()
         create_table(spark, path, schema, history_seconds=HISTORY_SECONDS)
     side = replace(
         receipt, positions={}, rows_out=receipt.rejected, rejected=0, violations={}, planned=None, event_time=None
@@ -122,6 +123,7 @@ def _commit_null_keys(
         if last is not None:
             fresh = rows.where(F.col(SEQ) > last)
     else:
+        runtime.require_warehouse()
         create_table(spark, path, quarantine_schema(spec), history_seconds=HISTORY_SECONDS)
     count = fresh.count()
     if count:

@@ -71,8 +71,11 @@ class HeldPoint:
         with self._lock:
             with (self._folder / "passed").open("a", encoding="utf-8") as passed:
                 passed.write(f"{point}\n")
-            armed = self._read()
+            armed = self._read("armed")
             if armed is None or armed["point"] != point:
+                return
+            if (reached := self._read("reached")) is not None and reached["id"] == armed["id"]:
+                # Another engine waits there.
                 return
             if armed["id"] != self._armed:
                 self._armed, self._left = str(armed["id"]), int(str(armed["passing"]))
@@ -83,12 +86,12 @@ class HeldPoint:
             hidden.write_text(json.dumps({"id": self._armed, "point": point, "pid": os.getpid()}), encoding="utf-8")
             hidden.replace(self._folder / "reached")
             waits_for = self._armed
-        while (armed := self._read()) is not None and armed["id"] == waits_for:
+        while (armed := self._read("armed")) is not None and armed["id"] == waits_for:
             time.sleep(_POLL_SECONDS)
 
-    def _read(self) -> dict[str, object] | None:
+    def _read(self, name: str) -> dict[str, object] | None:
         try:
-            found: dict[str, object] = json.loads((self._folder / "armed").read_text(encoding="utf-8"))
+            found: dict[str, object] = json.loads((self._folder / name).read_text(encoding="utf-8"))
         except FileNotFoundError:
             return None
         return found

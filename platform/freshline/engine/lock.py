@@ -136,7 +136,10 @@ class WarehouseLock:
 
     def release(self) -> None:
         """Give the warehouse back; the JVM must have ended."""
-        (self._root / HOLDER).unlink(missing_ok=True)
+        holder = read_holder(self._root)
+        if holder is None or holder.process == self.holder.process:
+            # Where the lock file was deleted, another engine may have taken the warehouse meanwhile.
+            (self._root / HOLDER).unlink(missing_ok=True)
         self._handle.close()
 
     def _write(self) -> None:

@@ -144,6 +144,11 @@ class Engine:
 
     # -- its life
 
+    @property
+    def state(self) -> EngineState | None:
+        """What the state file says of this engine."""
+        return self._state
+
     def publish(self, state: EngineState) -> None:
         """Tell others where this engine is."""
         self._state = EngineState(**{**vars(state), "loops": self._loops.on})
@@ -335,7 +340,7 @@ def run_engine(settings: Settings, *, loops: bool, report: Report, down_mark: st
         if loops:
             engine.set_loops(True)
         engine.publish(state)
-        stack.callback(remove_state, settings.state, None)
+        stack.callback(lambda: remove_state(settings.state, engine.state))
         LOG.info("ready: epoch %d, port %d, JVM %d, loops %s", runtime.epoch, server.port, jvm.pid, loops)
         report({"type": "ready"})
         code = engine.run()

@@ -291,6 +291,7 @@ def provide_log(runtime: Runtime, spark: SparkSession, spec: SourceSpec, path: P
     history = history_seconds(spec, runtime.graph.mode(spec.name))
     schema = log_schema(spec)
     if not exists(path):
+        runtime.require_warehouse()
         create_table(spark, path, schema, history_seconds=history, statistics_on=statistics_columns(spec))
         return
     stored = {f.name.lower(): f for f in spark.read.format("delta").load(str(path)).schema.fields}
@@ -568,8 +569,8 @@ def _commit_log(
     runtime.failpoint("log-before-commit")
 
     def write() -> None:
-        runtime.failpoint("log-writing")
         runtime.require_warehouse()
+        runtime.failpoint("log-writing")
         append_rows(rows, batch.path, receipt, count=count)
 
     committed = write_and_read_back(write, batch.path, receipt)

@@ -166,8 +166,8 @@ def _commit(attempt: Attempt, work: Work, receipt: Receipt) -> Committed | None:
     attempt.runtime.failpoint("table-before-commit")
 
     def write() -> None:
-        attempt.runtime.failpoint("table-writing")
         attempt.runtime.require_warehouse()
+        attempt.runtime.failpoint("table-writing")
         write_rows(receipt)
 
     committed = write_and_read_back(write, attempt.path, receipt)

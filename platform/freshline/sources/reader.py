@@ -69,6 +69,10 @@ class Host(Protocol):
     def failpoint(self) -> Callable[[str], None]:
         """Called with the name of a point at which a test may want to stop the process."""
 
+    @property
+    def require_warehouse(self) -> Callable[[], None]:
+        """Raises StorageError where the warehouse is not at its path any more. Call it before a table is made."""
+
     def provide_jars(self, name: str) -> None:
         """Make the classes of a set of jars known to the JVM; doing it again changes nothing. Raises JarError."""
 

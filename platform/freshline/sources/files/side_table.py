@@ -55,6 +55,7 @@ def flush_names(
         return position
     path = host.warehouse.files(spec.name)
     if not exists(path):
+        host.require_warehouse()
         create_table(spark, path, SCHEMA, history_seconds=HISTORY_SECONDS)
     top = last_seq(path)
     number = previous.seq

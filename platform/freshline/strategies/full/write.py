@@ -154,6 +154,7 @@ def create(attempt: Attempt, schema: StructType) -> None:
         return
     spec = attempt.spec
     history = history_seconds(spec, attempt.runtime.graph.mode(spec.name))
+    attempt.runtime.require_warehouse()
     create_table(
         attempt.spark,
         attempt.path,
