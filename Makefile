@@ -4,6 +4,8 @@
 #   make test             lint, format, types, and all tests but the long lane
 #   make test-fast        the tests without Spark, under a minute;  make test-long: the ones that take minutes
 #   make example          a month of real flights, compared with DuckDB; also NAME=analytics, alerting, enrichment, etl
+#   make chaos            attack a living project, and compare all tables with what was sent; SEED=n MINUTES=m;  PLANTED=1:
+#                         the bugs that it must find
 #   make bench            speed and memory, beside hand-written Spark
 #   make docs             the documentation as a site, in build/docs
 #
@@ -26,7 +28,7 @@ PYTHONS = python3.11 python3.12 python3 python
 IS_SERVED = import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 13))
 IS_NEW_ENOUGH = import sys; sys.exit(sys.version_info[:2] < (3, 11))
 
-.PHONY: setup demo test test-fast test-long lint types example bench docs
+.PHONY: setup demo test test-fast test-long lint types example chaos bench docs
 .DEFAULT_GOAL = setup
 
 setup: $(SETUP)
@@ -98,6 +100,14 @@ test-long: $(SETUP)
 
 example: $(SETUP)
 	@$(BIN)/python platform/examples/$(or $(NAME),flights)/run.py $(ARGS)
+
+chaos: $(SETUP)
+ifdef PLANTED
+	@$(BIN)/python -m tests.chaos.planted $(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)
+else
+	@$(BIN)/python -m tests.chaos $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES)) \
+	    $(if $(RESUME),--folder $(RESUME)) $(ARGS)
+endif
 
 bench: $(SETUP)
 	@$(BIN)/python platform/benchmarks/run.py $(ARGS)

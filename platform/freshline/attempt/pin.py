@@ -11,7 +11,14 @@ from typing import Any
 
 from freshline.attempt.runtime import Runtime
 from freshline.commit.control_store import Check
-from freshline.commit.delta_log import newest_version, read_newest, read_receipts, receipt_at, table_id
+from freshline.commit.delta_log import (
+    newest_version,
+    position_at,
+    read_newest,
+    read_receipts,
+    receipt_at,
+    table_id,
+)
 from freshline.declare.names import TableName
 from freshline.declare.spec import SourceSpec, Spec, TableSpec
 from freshline.errors import RefreshError, SourceError
@@ -74,7 +81,7 @@ def pin_inputs(runtime: Runtime, spec: TableSpec, base: Mapping[TableName, Posit
                 f"{name}, which it reads, has no version yet. Refresh {name} first.", where=str(spec.name)
             )
         receipt = receipt_at(path, version)
-        position = TablePosition(table_id(path), version, None if receipt is None else receipt.seq)
+        position = position_at(table_id(path), version, receipt)
         inputs[name] = Pinned(upstream, path, position)
         cuts[name] = _cut(upstream, position, receipt)
         stamps[name] = _stamp(upstream, checks.get(name), receipt, now)
@@ -174,7 +181,7 @@ def _candidates(
         where = {str(pinned.name): receipt.seq} if pinned.is_log else {r: _seen(w) for r, w in receipt.cut.items()}
         found.append(
             Candidate(
-                TablePosition(pinned.position.table_id, version, receipt.seq),
+                position_at(pinned.position.table_id, version, receipt),
                 {root: seen for root, seen in where.items() if root in shared},
             )
         )

@@ -124,7 +124,7 @@ class Runtime:
     python_tables: PythonTables | None
     failpoint: Callable[[str], None]
     provide_jars: Callable[[str], None] = lambda name: None
-    # Raises StorageError where the warehouse is not the one that this writer holds. Asked before each refresh and write.
+    # Raises StorageError where the warehouse is not the one that this writer holds. Called before what writes.
     require_warehouse: Callable[[], None] = lambda: None
     kept: KeptRows = field(default_factory=KeptRows)
     cpu: CpuMeter = field(default_factory=CpuMeter)

@@ -348,8 +348,14 @@ def _transaction(path: Path) -> int:
 
 def position_of(path: Path, version: int, identity: str | None = None) -> TablePosition:
     """The position that a version of a table is, with the seq of its newest receipt where it has one."""
-    receipt = receipt_at(path, version)
-    return TablePosition(identity or table_id(path), version, None if receipt is None else receipt.seq)
+    return position_at(identity or table_id(path), version, receipt_at(path, version))
+
+
+def position_at(identity: str, version: int, receipt: Receipt | None) -> TablePosition:
+    """The position that a version is whose newest receipt is known."""
+    if receipt is None:
+        return TablePosition(identity, version)
+    return TablePosition(identity, version, receipt.seq, receipt.epoch)
 
 
 def count_rows(path: Path, version: int | None = None) -> int | None:
@@ -496,6 +502,9 @@ def classify(name: TableName, path: Path, before: TablePosition | None, after: T
             log=log,
             detail=f"version {before.version} was read, the newest is {after.version}",
         )
+    if _is_committed_anew(path, before, after):
+        detail = f"version {before.version} was read, and another commit has this number now"
+        return Changes(name, before, after, ChangeKind.SOURCE_REPLACED, log=log, detail=detail)
     if before.version == after.version or (log and before.seq == after.seq):
         return Changes(name, before, after, ChangeKind.NOTHING, log=log)
     commits: list[Commit] = []
@@ -529,6 +538,16 @@ def classify(name: TableName, path: Path, before: TablePosition | None, after: T
     files = tuple(str(add["path"]) for add in added)
     kind = max((_kind_of(commit) for commit in commits), key=_order)
     return Changes(name, before, after, kind, log=log, change_feed=feed, added_files=files, rows=rows)
+
+
+def _is_committed_anew(path: Path, before: TablePosition, after: TablePosition) -> bool:
+    """Whether the version that was read is not the one of that number any more: the log had lost its newest commits."""
+    if before.version == after.version or (before.seq is not None and before.seq == after.seq):
+        return before.is_other_writers(after)
+    if before.epoch is None:
+        return False
+    receipt = receipt_at(path, before.version)
+    return receipt is not None and before.is_other_writers(position_at(before.table_id, before.version, receipt))
 
 
 def _columns(table: deltalake.DeltaTable, *, log: bool) -> list[Any]:

@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from freshline.commit.delta_log import newest_version, read_newest, read_receipts, table_id
+from freshline.commit.delta_log import newest_version, position_at, read_newest, read_receipts, table_id
 from freshline.commit.warehouse import Warehouse
 from freshline.declare.graph import Graph
 from freshline.declare.names import TableName
@@ -76,7 +76,7 @@ def _versions_of(path: Path) -> list[Candidate]:
         cut = {root: int(where["seq"] if "seq" in where else where["version"]) for root, where in receipt.cut.items()}
         # Maintenance that came after it changed no row.
         at = version if found else newest.version
-        found.append(Candidate(TablePosition(identity, at, receipt.seq), cut))
+        found.append(Candidate(position_at(identity, at, receipt), cut))
         if receipt.restored is not None:
             # What was before it was taken back.
             break
@@ -84,7 +84,7 @@ def _versions_of(path: Path) -> list[Candidate]:
         # Its commits are gone; the newest one carries its receipt on.
         receipt = newest.receipt
         cut = {root: int(where["seq"] if "seq" in where else where["version"]) for root, where in receipt.cut.items()}
-        return [Candidate(TablePosition(identity, newest.version, receipt.seq), cut)]
+        return [Candidate(position_at(identity, newest.version, receipt), cut)]
     return found
 
 

@@ -129,8 +129,8 @@ class WarehouseLock:
         if found != self.holder.lock:
             raise StorageError(
                 "the warehouse that this engine holds is not at its path any more: its folder was moved, its disk is "
-                f"gone, or {LOCK} was deleted. Nothing is written there. Put it back, or run freshline where it is now; "
-                "this engine ends by itself.",
+                f"gone, or {LOCK} was deleted. Nothing is written there, and this engine ends by itself. Put the "
+                "folder back, or run freshline where it is now.",
                 where=str(self._root),
             )
 

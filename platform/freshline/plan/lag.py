@@ -92,6 +92,8 @@ def is_newest(reached: Position | None, newest: TablePosition | None) -> bool:
     """
     if not isinstance(reached, TablePosition) or newest is None or reached.table_id != newest.table_id:
         return False
+    if reached.is_other_writers(newest) and (reached.seq == newest.seq or reached.version == newest.version):
+        return False
     if reached.seq is not None and newest.seq is not None:
         return reached.seq == newest.seq
     return reached.version == newest.version

@@ -18,7 +18,9 @@ class TablePosition(Position):
 
     `table_id` is the id in Delta's metadata: another id is another table, whatever its path. `seq` is the
     sequence number of the newest receipt at that version, None for a table that freshline does not write; two
-    versions with one seq hold the same rows, because only maintenance commits without counting it up.
+    versions with one seq hold the same rows, because only maintenance commits without counting it up. `epoch` is the
+    writer's of that receipt, None where it is not known: where a log lost its newest commits, by a power cut or with an
+    older copy, numbers are given a second time, by a writer of a higher epoch.
     """
 
     kind = "table"
@@ -26,15 +28,26 @@ class TablePosition(Position):
     table_id: str
     version: int
     seq: int | None = None
+    epoch: int | None = None
 
     def as_json(self) -> dict[str, Any]:
         # Without a kind, as receipts always had it: every position that has none is one of a table.
-        return {"table_id": self.table_id, "version": self.version, "seq": self.seq}
+        value = {"table_id": self.table_id, "version": self.version, "seq": self.seq}
+        return value if self.epoch is None else {**value, "epoch": self.epoch}
+
+    def is_other_writers(self, other: TablePosition) -> bool:
+        """Whether the same numbers are surely those of other commits."""
+        return self.epoch is not None and other.epoch is not None and self.epoch != other.epoch
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
-        seq = value.get("seq")
-        return cls(str(value["table_id"]), int(value["version"]), None if seq is None else int(seq))
+        seq, epoch = value.get("seq"), value.get("epoch")
+        return cls(
+            str(value["table_id"]),
+            int(value["version"]),
+            None if seq is None else int(seq),
+            None if epoch is None else int(epoch),
+        )
 
 
 @dataclass(frozen=True)

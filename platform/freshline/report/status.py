@@ -348,11 +348,7 @@ def _inspect(
         stamps = [stamp for stamp in (checked, own) if stamp is not None]
         held = Held(
             # Opening a log only for its id takes ten times as long as all the rest.
-            TablePosition(
-                newest.table_id or delta_log.table_id(path),
-                newest.version,
-                None if receipt is None else receipt.seq,
-            ),
+            delta_log.position_at(newest.table_id or delta_log.table_id(path), newest.version, receipt),
             # What either says, stays true: later versions have at least what was there.
             newest_stamp(stamps, now),
             # With temporal filters a table is as old as the time that it was compared with, whatever its inputs are.

@@ -1,0 +1,59 @@
+"""A table loses its newest commits, as after a power cut or with an older copy: who had read them reads again.
+
+The engine that goes on gives the same version and the same number to other rows.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+COUNT = "CREATE MATERIALIZED TABLE {name} {more} FRESHNESS = INTERVAL '1' HOUR AS SELECT {columns} FROM {source}"
+
+
+@pytest.fixture
+def shop(lab):
+    lab.files("event", "id STRING, k STRING, n BIGINT", primary_key=["id"])
+    lab.declare(COUNT.format(name="per_key", more="", columns="k, count(*) AS n", source="event GROUP BY k"))
+    lab.declare(COUNT.format(name="each", more="", columns="id, n * 2 AS twice", source="event"))
+    lab.declare(COUNT.format(name="above", more="", columns="n, count(*) AS keys", source="per_key GROUP BY n"))
+    lab.declare(
+        "CREATE MATERIALIZED TABLE found FRESHNESS = INTERVAL '1' HOUR AS SELECT e.id, p.n FROM event e "
+        "JOIN per_key p ON p.k = e.k"
+    )
+    return lab
+
+
+def land(shop, number, count=3):
+    shop.land("event", f"{number}.json", [{"id": f"{number}-{n}", "k": f"k{n}", "n": n} for n in range(count)])
+
+
+def lose_newest(shop, name):
+    log = shop.runtime.warehouse.root / name / "_delta_log"
+    max(log.glob("*.json")).unlink()
+
+
+@pytest.mark.parametrize("lost", [["event"], ["per_key"], ["event", "per_key"]])
+@pytest.mark.parametrize("more", [0, 2])
+def test_tables_that_read_lost_commits_hold_what_is_there_afterwards(shop, lost, more):
+    land(shop, 1)
+    shop.refresh_all()
+    land(shop, 2)
+    shop.refresh_all()
+
+    for name in lost:
+        lose_newest(shop, name)
+    shop.restart()
+    # What is read in place of the lost batch is another one.
+    land(shop, 3, count=2)
+    shop.refresh("event")
+    for number in range(more):
+        land(shop, 4 + number)
+        shop.refresh("event")
+    outcomes = {str(outcome.table): outcome for outcome in shop.refresh_all()}
+
+    assert all(str(outcome.state) == "SUCCEEDED" for outcome in outcomes.values()), outcomes
+    for name in ("per_key", "each", "above", "found"):
+        assert shop.diff(name) == [], name
+    if lost == ["event"]:
+        assert outcomes["each"].reason.startswith("SOURCE_REPLACED")
+    assert shop.refresh("each").strategy == "noop"
