@@ -165,11 +165,15 @@ class Restoration:
 
 @dataclass(frozen=True)
 class Moved:
-    """A table that was brought back: what the savepoint has of it, and the commit and number that hold the same now."""
+    """A table that was brought back: what the savepoint has of it, and the commit and number that hold the same now.
+
+    `epoch` is the writer's of that number.
+    """
 
     saved: SavedVersion
     version: int
     seq: int
+    epoch: int | None = None
 
 
 def require_name(name: str) -> str:
@@ -239,7 +243,7 @@ def _moved_positions(
         )
         # One that is behind what was saved stays where it is: it has yet to read what came between.
         found[name] = (
-            TablePosition(position.table_id, back.version, back.seq)
+            TablePosition(position.table_id, back.version, back.seq, None if position.epoch is None else back.epoch)
             if same and back is not None and isinstance(position, TablePosition)
             else position
         )

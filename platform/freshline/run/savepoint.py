@@ -372,7 +372,7 @@ class _Step:
         if newest is None:
             raise SavepointGoneError("the table is gone", where=str(saved.name))
         if newest.receipt is not None and newest.receipt.attempt == attempt:
-            return Moved(saved.version, newest.version, newest.receipt.seq)
+            return Moved(saved.version, newest.version, newest.receipt.seq, newest.receipt.epoch)
         spec = self.runtime.graph.spec(saved.name) if saved.name in self.runtime.graph else None
         receipt = told_again(
             base,
@@ -392,13 +392,13 @@ class _Step:
             base.partitions,
             base.pending_lookups,
         ):
-            return Moved(saved.version, newest.version, base.seq)
+            return Moved(saved.version, newest.version, base.seq, base.epoch)
         else:
             carry_receipt(self.spark, path, receipt)
             self._require_committed(path, receipt, newest.version)
         version = newest_version(path)
         assert version is not None
-        return Moved(saved.version, version, receipt.seq)
+        return Moved(saved.version, version, receipt.seq, receipt.epoch)
 
     def sides(self, saved: SavedTable) -> int | None:
         """Bring back what stands beside a table; the version that holds its parked rows again, where it has some."""
