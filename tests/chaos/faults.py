@@ -10,7 +10,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -194,11 +194,13 @@ def _log_short(world: World, act: Act) -> None:
         # The copy is on another file system.
         aside.write_bytes(file.read_bytes())
         file.unlink()
+        if act.arguments["newest"]:
+            world.observer.forget(act.arguments["table"], version)
 
     def back() -> None:
-        with world.observer.lock:
-            if not file.exists():
-                file.write_bytes(aside.read_bytes())
+        # An engine may have committed this version anew, and then that one is the table's.
+        with world.observer.lock, suppress(FileExistsError), file.open("xb") as again:
+            again.write(aside.read_bytes())
 
     # The newest commit is not taken away under an engine that may write its number again: that is not a fault that
     # comes and goes but another history.

@@ -78,6 +78,16 @@ class Observer:
             self._thread.join()
         self.look(patient=False)
 
+    def forget(self, name: str, version: int) -> None:
+        """A commit was taken away: the version may come again with other rows, and so may its number."""
+        with self.lock:
+            seen = self._seen[name]
+            seen.next = min(seen.next, version)
+            seen.sequences = {number: at for number, at in seen.sequences.items() if at < version}
+            seen.final = Counter()
+            for key in [key for key in self._kept if key[0] == name and key[1] >= version]:
+                del self._kept[key]
+
     def _run(self) -> None:
         while not self._closed.wait(_EVERY_SECONDS):
             try:
@@ -192,7 +202,9 @@ class Observer:
         before, seen.final = seen.final, found
         if problem := differences(found, wanted):
             return problem
-        if receipt.get("restored") is None and (lost := before - found):
+        # Computed anew, for an input that was replaced, it may have other windows.
+        anew = receipt.get("restored") is not None or receipt["strategy"] == "full"
+        if not anew and (lost := before - found):
             return f"windows that were final are gone or changed: {list(lost)[:3]}"
         return ""
 
