@@ -90,10 +90,14 @@ def _stop(*roles: str) -> Begin:
 def _second_engine(world: World, act: Act) -> None:
     """Another engine takes the warehouse while the first one is held; what the first then writes must be fenced."""
     warehouse = world.state / "warehouse"
+    # Running, it would notice within seconds that the warehouse has another holder, and end.
+    world.parts.signal(["engine", "jvm"], signal.SIGSTOP)
     for file in (warehouse / "_freshline_engine.lock", warehouse / "_freshline_engine.json"):
         file.unlink(missing_ok=True)
     (world.state / "engine.json").unlink(missing_ok=True)
     world.commands.run("refresh", "--json")
+    world.let_go()
+    world.parts.go_on()
     world.counts["engines beside each other"] += 1
 
 
