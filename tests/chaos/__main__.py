@@ -21,6 +21,7 @@ from types import FrameType
 from tests.chaos import schedule
 from tests.chaos.disk import enter_namespace
 from tests.chaos.faults import FAULTS, WORK, describe, strike
+from tests.chaos.figures import Figures, look
 from tests.chaos.schedule import Kind, Round
 from tests.chaos.world import Options, World
 from tests.postgres import find_programs, running_server
@@ -42,6 +43,7 @@ def main(given: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", default="", help="kinds of faults, with commas; all without it")
     parser.add_argument("--no-kafka", action="store_true", help="without a broker and its tables")
     parser.add_argument("--store", choices=("sqlite", "postgres"), default=None, help="the control store")
+    parser.add_argument("--pause", type=float, default=0.0, help="seconds between two rounds, for a soak")
     parser.add_argument("--every", type=float, default=1.5, help="seconds between two files")
     parser.add_argument("--code", type=Path, default=None, help="a folder with another freshline, for planted bugs")
     options = parser.parse_args(arguments)
@@ -96,13 +98,18 @@ def run(world: World, report: Report, options: argparse.Namespace, only: set[str
         world.lander.go_on()
         deadline = time.monotonic() + 60 * options.minutes
         began_faults = time.monotonic()
+        figures = Figures(world.options.folder / "figures.jsonl")
+        before_this = figures.seconds
         for each in rounds:
             (each,) = schedule.without([each], left_out)
             if not each.acts:
                 continue
             done.append(each)
             play(world, report, each)
+            figures.keep(before_this + time.monotonic() - began_faults, look(world.parts, world.state))
             report.line(world, each, time.monotonic() - began_faults)
+            if not world.problems:
+                world.standing_still(options.pause)
             enough = options.faults is not None and report.faults.total() >= options.faults
             if world.problems or enough or time.monotonic() > deadline:
                 break
@@ -186,6 +193,9 @@ class Report:
             "rows_sent": sum(len(portion.rows) for portion in world.sent.portions),
             "commands": sum(1 for _ in (self.folder / "commands.jsonl").open(encoding="utf-8")),
             "cpu_seconds": round(world.parts.cpu_seconds()),
+            "figures": {
+                name: vars(slope) for name, (_, _, slope) in Figures(self.folder / "figures.jsonl").slopes().items()
+            },
             "recovery_cpu_seconds": [round(each, 1) for each in self.healed],
         }
         (self.folder / "report.json").write_text(json.dumps(told, indent=1, ensure_ascii=False), encoding="utf-8")
@@ -207,6 +217,11 @@ class Report:
             self.say(
                 f"recovery: {sorted(self.healed)[len(self.healed) // 2]:.0f} CPU-seconds, most {max(self.healed):.0f}"
             )
+        slopes = Figures(self.folder / "figures.jsonl").slopes()
+        for name, (first, last, slope) in sorted(slopes.items()):
+            if slope.rises:
+                change = f"{slope.per_hour:+,.0f} an hour, error {slope.error:,.0f}"
+                self.say(f"rises: {name}: {first:,.0f} to {last:,.0f}, {change}")
         for why, kinds in _grouped(lacking).items():
             self.say(f"not tried, because {why}: {', '.join(kinds)}")
         self.say(f"{len(world.problems)} problems" if world.problems else "nothing was wrong")

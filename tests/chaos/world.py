@@ -228,6 +228,11 @@ class World:
         except Exception as error:  # noqa: BLE001 - delta-rs raises many kinds, and each is told
             return [f"the tables cannot be read: {type(error).__name__}: {error}"]
 
+    def standing_still(self, seconds: float) -> None:
+        """Let files arrive and refreshes go on for a while without a fault; ends early when something is wrong."""
+        deadline = time.monotonic() + seconds
+        wait_until(lambda: bool(self.problems) or time.monotonic() >= deadline, seconds + 1.0, 0.5)
+
     def control_store(self) -> Path:
         """The file of the control store."""
         return self.state / "control.db"
