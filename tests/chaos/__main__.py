@@ -1,7 +1,8 @@
 """`make chaos SEED=n MINUTES=m`: attack a living project, and compare everything that it holds with what was sent.
 
 The exit code is 0 only if nothing was wrong. After a failure the folder of the run has the schedule, the logs and the
-tables; `--schedule FILE` runs a schedule again, `--without 3.1,4.0` leaves acts out, and `--smaller` does so by itself.
+tables; `--schedule FILE` runs a schedule again, and `--without 3.1,4.0` leaves acts out. Each run begins with the cases
+of `tests/chaos/cases`, which were found before.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
+from itertools import chain
 from pathlib import Path
 from types import FrameType
 
@@ -23,6 +25,7 @@ from tests.chaos.disk import enter_namespace
 from tests.chaos.faults import FAULTS, WORK, describe, strike
 from tests.chaos.figures import Figures, look
 from tests.chaos.schedule import Kind, Round
+from tests.chaos.smaller import permanent_rounds
 from tests.chaos.world import Options, World
 from tests.postgres import find_programs, running_server
 
@@ -80,12 +83,15 @@ def main(given: Sequence[str] | None = None) -> int:
 def run(world: World, report: Report, options: argparse.Namespace, only: set[str]) -> int:
     """One run, from the making of the project to the report; the exit code."""
     lacking = {fault.kind: fault.lacks(world) for fault in FAULTS.values()}
+    untried = frozenset(kind for kind, why in lacking.items() if why)
     kinds = [
         Kind(fault.kind, fault.weight, fault.seconds)
         for fault in FAULTS.values()
         if not lacking[fault.kind] and (not only or fault.kind in only)
     ]
     rounds: Iterable[Round] = schedule.draw(world.options.seed, kinds, world.tables)
+    if not only:
+        rounds = chain(permanent_rounds(), rounds)
     if options.schedule is not None:
         rounds = schedule.from_json(options.schedule.read_text(encoding="utf-8"))
     left_out = frozenset(name for name in options.without.split(",") if name)
@@ -101,7 +107,7 @@ def run(world: World, report: Report, options: argparse.Namespace, only: set[str
         figures = Figures(world.options.folder / "figures.jsonl")
         before_this = figures.seconds
         for each in rounds:
-            (each,) = schedule.without([each], left_out)
+            (each,) = schedule.without([each], left_out | {act.id for act in each.acts if act.kind in untried})
             if not each.acts:
                 continue
             done.append(each)

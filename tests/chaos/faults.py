@@ -213,8 +213,11 @@ def _log_short(world: World, act: Act) -> None:
 
 def _log_short_at_rest(world: World, act: Act) -> None:
     world.parts.signal(["engine", "jvm"], signal.SIGKILL)
-    _log_short(world, act)
     world.counts["killed engine"] += 1
+    _log_short(world, act)
+    # The next engine gives the version and its number to other rows.
+    world.deliver("event")
+    world.commands.run("refresh", "--json")
 
 
 def _clock(world: World, act: Act) -> None:
