@@ -58,3 +58,13 @@ def test_a_type_is_normalised(written, normal):
 def test_what_is_not_a_type_is_refused_with_those_there_are(written):
     with pytest.raises(ValueError, match="is not a type: .* Types are STRING, BOOLEAN"):
         normalise_type(written)
+
+
+@pytest.mark.parametrize("begin", ["array<", "struct<a: ", "map<int, "])
+def test_a_type_that_is_nested_without_end_is_refused(begin):
+    closed = begin * 90 + "int" + ">" * 90
+    assert normalise_type(closed).count("<") == 90
+
+    with pytest.raises(ValueError, match="more than 100 types in each other") as raised:
+        normalise_type(begin * 5000 + "int" + ">" * 5000)
+    assert len(str(raised.value)) < 2_000

@@ -163,3 +163,9 @@ def test_a_start_is_told_from_the_query_before_it(text, query, start):
 
     assert isinstance(found, AlterQuery)
     assert (found.query, found.start) == (query, start)
+
+
+@pytest.mark.parametrize("text", ["RESTORE SAVEPOINT\ufeff", "RESTORE SAVEPOINT", "RESTORE SAVEPOINT."])
+def test_restore_without_a_savepoint_is_refused(text):
+    with pytest.raises(DeclarationError, match="expected"):
+        read_managing(text)

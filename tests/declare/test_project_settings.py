@@ -232,3 +232,8 @@ def test_a_token_that_is_written_into_the_settings_is_refused_and_not_shown(proj
 
     assert "dagster-token is not a reference" in message
     assert "horse" not in message
+
+
+@pytest.mark.parametrize("text", ["engine-port = " + "9" * 5_000, "declarations = " + "[" * 20_000])
+def test_a_text_that_the_reader_of_toml_gives_up_is_refused(project, text):
+    assert "the file is not TOML" in refused(project, text)

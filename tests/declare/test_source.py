@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from freshline.declare.names import TableName
 from freshline.declare.spec import Column, SourceSpec
+from freshline.errors import DeclarationErrors
 from freshline.sources.delta.connector import Delta
 from freshline.sources.files.connector import Files
 from freshline.sources.formats.csv import Csv
@@ -355,3 +358,22 @@ def test_a_landing_path_may_have_a_colon(project, path):
     declare(project, f"'connector' = 'files', 'format' = 'json', 'path' = '{path}'")
 
     assert path_of(spec(project)).startswith("/")
+
+
+def test_a_path_that_no_system_takes_is_refused(project):
+    declare(project, f"'connector' = 'files', 'format' = 'json', 'path' = '{'a/' * 10_000}'")
+
+    with pytest.raises(DeclarationErrors, match="is not a path that can be used here: File name too long"):
+        project.read()
+
+
+def test_a_source_with_very_many_columns_is_read_in_a_time_that_grows_with_their_number(project):
+    def seconds(count: int) -> float:
+        declare(project, FILES, ", ".join(f"c{number} INT" for number in range(count)))
+        begun = time.process_time()
+        assert len(spec(project).columns) == count
+        return time.process_time() - begun
+
+    few = seconds(1_000)
+
+    assert seconds(8_000) < 24 * few

@@ -10,6 +10,7 @@ from freshline.declare.clauses import TableClauses
 from freshline.declare.location import Location
 from freshline.declare.names import TableName
 from freshline.declare.yaml_table import declared_text, find_tables
+from freshline.errors import DeclarationError
 
 HEAD = "type: freshline.dagster.FreshlineProjectComponent\nattributes:\n  tables:\n"
 FILE = "assets/defs/lake/defs.yaml"
@@ -234,3 +235,22 @@ def test_the_text_of_an_entry_is_the_one_that_was_written():
     assert declared_text(text, 4) == "name: t\nquery: |\n  SELECT a,\n    b\n  FROM s"
     assert declared_text(text, find_tables(text, "f")[1].at.line) == "name: u\nquery: SELECT 1"
     assert declared_text(text, 1) is None
+
+
+@pytest.mark.parametrize("text", ["[" * 3_000, "{a: " * 3_000, "- " * 3_000])
+def test_a_file_that_is_nested_without_end_is_refused(text):
+    with pytest.raises(DeclarationError, match="the file is nested too deeply to be read"):
+        find_tables(f"{HEAD}    {text}", FILE)
+
+
+@pytest.mark.parametrize(
+    "text", ["    -\n", "    - # nothing\n\n", "    - {}: 1\n    - ? [a]\n      : 2\n", "    - 5\n"]
+)
+def test_an_entry_without_a_text_or_with_a_key_that_is_none_is_refused(text):
+    for table in find_tables(f"{HEAD}{text}", FILE):
+        with pytest.raises(DeclarationError):
+            table.clauses()
+
+
+def test_a_list_as_a_key_of_the_file_names_nothing():
+    assert find_tables(f"? [a]\n: 1\n{HEAD}    - name: t\n      query: SELECT 1 AS a\n", FILE)

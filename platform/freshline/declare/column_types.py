@@ -80,6 +80,11 @@ def _digits(kind: str) -> tuple[int, int] | None:
     return None if found is None else (int(found[1]) - int(found[2]), int(found[2]))
 
 
+# Readers of Parquet and of JSON go down as deep; none of them counts.
+_MOST_NESTED = 100
+_LONGEST_SHOWN = 500
+
+
 class _Reader:
     """A recursive-descent reader of one type."""
 
@@ -94,15 +99,26 @@ class _Reader:
             self._lexemes.append(match[0].strip())
             position = match.end()
         self._next = 0
+        self._depth = 0
 
     @property
     def lexeme(self) -> str | None:
         return self._lexemes[self._next] if self._next < len(self._lexemes) else None
 
     def refuse(self, why: str) -> ValueError:
-        return ValueError(f"{self._text.strip()!r} is not a type: {why}. Types are {', '.join(NAMES)}.")
+        text = self._text.strip()
+        shown = text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}.."
+        return ValueError(f"{shown!r} is not a type: {why}. Types are {', '.join(NAMES)}.")
 
     def type(self) -> str:
+        self._depth += 1
+        if self._depth > _MOST_NESTED:
+            raise self.refuse(f"more than {_MOST_NESTED} types in each other")
+        found = self._one()
+        self._depth -= 1
+        return found
+
+    def _one(self) -> str:
         word = self._take().upper()
         if word in SIMPLE:
             return SIMPLE[word]

@@ -108,6 +108,17 @@ class Place:
                 self.at(option),
             ) from error
 
+    def is_file(self, option: str, path: str) -> bool:
+        """Whether there is a file in the place of a folder. Raises DeclarationError for a path that no system takes."""
+        try:
+            return Path(path).is_file()
+        except OSError as error:
+            raise declaration_error(
+                "OPTION_VALUE",
+                f"option '{option}': {path[:200]!r} is not a path that can be used here: {error.strerror}.",
+                self.at(option),
+            ) from error
+
     def _resolved(self, match: re.Match[str], at: Location) -> str:
         if match[1] == "environment":
             return self.environment

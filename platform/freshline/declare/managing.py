@@ -306,7 +306,11 @@ class _Reader:
         tokens = self._tokens
         if first == "CREATE" and not tokens.at("SAVEPOINT"):
             return self._create()
-        found = self._savepoint(first) if tokens.accept("SAVEPOINT") else self._readers()[first]()
+        if first == "RESTORE":
+            tokens.expect("SAVEPOINT")
+            found = self._savepoint(first)
+        else:
+            found = self._savepoint(first) if tokens.accept("SAVEPOINT") else self._readers()[first]()
         if tokens.token is not None:
             raise tokens.refuse("the end of the statement is expected")
         return found

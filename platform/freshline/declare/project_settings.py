@@ -97,7 +97,8 @@ def _section(file: Path) -> Mapping[str, Any] | None:
         raise SettingsError(f"the file cannot be read: {error.strerror or error}.", where=str(file)) from error
     except UnicodeDecodeError as error:
         raise SettingsError("the file is not UTF-8.", where=str(file)) from error
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:
+        # Of numbers with thousands of digits, and of thousands of brackets, it says something else than of others.
         raise SettingsError(f"the file is not TOML: {error}.", where=str(file)) from error
     tool = content.get("tool", {})
     section = tool.get("freshline") if isinstance(tool, dict) else None

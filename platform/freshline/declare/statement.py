@@ -85,6 +85,7 @@ class _Header:
         self.tokens = Tokens(text, tokens)
         self.problems = Problems()
         self.columns: list[Written[Column]] = []
+        self._column_names: set[str] = set()
         self.primary_key: Written[tuple[str, ...]] | None = None
         self.watermark: Written[Watermark] | None = None
         self.constraints: list[Written[Constraint]] = []
@@ -313,9 +314,10 @@ class _Header:
                 raise tokens.refuse("METADATA FROM, COMMENT, a comma or ) is expected")
         if kind is None:
             return
-        if any(column.value.name.lower() == name.lower() for column in self.columns):
+        if name.lower() in self._column_names:
             self.problems.add("DUPLICATE_COLUMN", f"column {name} is declared twice. Remove one.", at)
             return
+        self._column_names.add(name.lower())
         self.columns.append(Written(Column(name, kind, metadata, comment), line))
 
     def _type(self, column: str) -> str | None:

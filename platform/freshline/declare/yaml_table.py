@@ -58,7 +58,7 @@ class YamlTable:
     @property
     def name(self) -> TableName | None:
         """The name of the table, None where it is none or missing."""
-        written = next((value for key, value in _pairs(self.node) if key.value == "name"), None)
+        written = next((value for key, value in _pairs(self.node) if _key(key) == "name"), None)
         try:
             return TableName.parse(str(getattr(written, "value", "")))
         except ValueError:
@@ -86,6 +86,8 @@ def find_tables(text: str, path: str) -> tuple[YamlTable, ...]:
         raise declaration_error(
             RULE, f"the file is no YAML: {getattr(error, 'problem', error)}.", Location(path, line)
         ) from error
+    except RecursionError as error:
+        raise declaration_error(RULE, "the file is nested too deeply to be read.", Location(path, 1)) from error
     return tuple(table for document in documents for table in _tables(document, text, path))
 
 
@@ -95,10 +97,10 @@ def declared_text(text: str, line: int) -> str | None:
 
 
 def _tables(document: Any, text: str, path: str) -> Iterator[YamlTable]:
-    fields = {key.value: value for key, value in _pairs(document)}
+    fields = {_key(key): value for key, value in _pairs(document)}
     if getattr(fields.get("type"), "value", None) != COMPONENT:
         return
-    attributes = {key.value: value for key, value in _pairs(fields.get("attributes"))}
+    attributes = {_key(key): value for key, value in _pairs(fields.get("attributes"))}
     tables = attributes.get("tables")
     if tables is None:
         return
@@ -112,13 +114,18 @@ def _text_of(node: Any, text: str) -> str:
     indent = node.start_mark.column
     lines = text[node.start_mark.index : node.end_mark.index].split("\n")
     # The entry ends where the next begins: what is between them is not of it.
-    while lines and (not lines[-1].strip() or lines[-1].lstrip().startswith("#")):
+    while len(lines) > 1 and (not lines[-1].strip() or lines[-1].lstrip().startswith("#")):
         lines.pop()
     return "\n".join([lines[0], *(line[indent:] if not line[:indent].strip() else line for line in lines[1:])])
 
 
 def _pairs(node: Any) -> list[tuple[Any, Any]]:
     return list(node.value) if isinstance(node, yaml.MappingNode) else []
+
+
+def _key(node: Any) -> str:
+    """The text of a key; a list or mapping may be one too, and names nothing."""
+    return str(node.value) if isinstance(node, yaml.ScalarNode) else _kind(node)
 
 
 def _line(node: Any) -> int:
@@ -171,7 +178,7 @@ class _Reader:
             return {}
         found: dict[str, tuple[Any, int]] = {}
         for key, value in _pairs(node):
-            name, line = str(key.value), _line(key)
+            name, line = _key(key), _line(key)
             if known is not None and name not in known:
                 self.refuse(f"{what} has no {name}.{nearest(name, known)}", line)
             elif name in found:

@@ -60,7 +60,7 @@ class Files(Connector):
                 f"option 'path': {folder} is in the warehouse {place.warehouse}. Let files land in a folder outside.",
                 at,
             )
-        if Path(folder).is_file():
+        if place.is_file("path", folder):
             raise declaration_error(
                 "OPTION_VALUE", f"option 'path': {folder} is a file. Write the folder in which files land.", at
             )
