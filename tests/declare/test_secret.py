@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from freshline.declare.project_settings import read_settings
-from freshline.declare.secret import read_dagster_token
+from freshline.declare.secret import read_dagster_token, resolve_reference
 from freshline.errors import SettingsError
 
 TOKEN = "0123456789abcdef"
@@ -45,3 +45,8 @@ def test_what_is_no_token_is_told_without_showing_it(settings, reference, value,
 
     assert said in str(raised.value)
     assert TOKEN[1:] not in str(raised.value)
+
+
+def test_the_home_of_somebody_unknown_is_a_sentence(tmp_path):
+    with pytest.raises(ValueError, match="the file ~nobody-here/x of a secret names the home of somebody unknown"):
+        resolve_reference("${file:~nobody-here/x}", tmp_path, {})

@@ -36,6 +36,8 @@ def resolve_reference(text: str, root: Path, environ: Mapping[str, str]) -> str:
     if kind == "file":
         try:
             return (root / Path(what).expanduser()).read_text(encoding="utf-8").rstrip("\r\n")
+        except RuntimeError as error:
+            raise ValueError(f"the file {what} of a secret names the home of somebody unknown.") from error
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) and error.strerror else "it is not UTF-8"
             raise ValueError(f"the file {what} of a secret cannot be read: {reason}.") from error
