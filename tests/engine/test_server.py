@@ -258,7 +258,8 @@ def test_loops_and_stop_reach_the_engine(client, control):
     assert client.ask("POST", "/loops", {"on": True}) == (200, {"loops": True})
     assert client.ask("POST", "/loops", {"on": "yes"})[0] == 400
     assert client.ask("POST", "/stop", {"seconds": 3}) == (200, {"stopping": True})
-    assert client.ask("POST", "/stop", {"seconds": -3})[0] == 400
+    for seconds in (-3, float("nan"), float("inf"), True, "3"):
+        assert client.ask("POST", "/stop", {"seconds": seconds})[0] == 400
     assert control.loops
     assert control.stopped == [3]
 
@@ -266,3 +267,13 @@ def test_loops_and_stop_reach_the_engine(client, control):
 def test_a_port_in_use_is_told(client):
     with pytest.raises(EngineError, match=f"port {client.port} of the engine is in use. Set engine-port to 0"):
         bind(client.port)
+
+
+@pytest.mark.parametrize("body", [b'{"kind": "\\ud800"}', b'{"kind": "sql", "arguments": {"statement": "a\\udc00"}}'])
+def test_half_a_character_is_refused_where_it_comes_in(client, control, body):
+    before = len(control.requests)
+
+    status, answer = client.ask("POST", "/requests", body)
+
+    assert (status, answer["error"]["code"]) == (400, "REQUEST")
+    assert len(control.requests) == before

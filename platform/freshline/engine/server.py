@@ -174,7 +174,7 @@ def application(control: Control) -> Starlette:
 
     async def stop(http: HttpRequest) -> Response:
         seconds = (await _body(http)).get("seconds")
-        if seconds is not None and (not isinstance(seconds, int | float) or seconds < 0):
+        if seconds is not None and (type(seconds) not in (int, float) or not 0 <= seconds < float("inf")):
             raise RequestError("stop takes {seconds: how long running work may go on}")
         control.stop(seconds)
         return JSONResponse({"stopping": True})
@@ -234,6 +234,11 @@ async def _body(http: HttpRequest) -> dict[str, Any]:
         raise RequestError("the body is not JSON") from error
     if not isinstance(value, dict):
         raise RequestError("the body is not a JSON object")
+    try:
+        # An escape can name half of a character, which no answer, log or file could hold: they are UTF-8.
+        json.dumps(value, ensure_ascii=False).encode()
+    except (UnicodeEncodeError, RecursionError) as error:
+        raise RequestError("the body has an escape of half a character, such as \\ud800") from error
     return value
 
 

@@ -331,3 +331,13 @@ def test_in_read_only_mode_nothing_is_reported():
 
     assert {told("POST", path, JSON, access=access) for path in REPORTS} == {"READ_ONLY"}
     assert told("POST", "/graphql", JSON, access=access) == "Admit"
+
+
+@pytest.mark.parametrize("length", ["\u00b2", "\u0663", "-1", "1e3", "9" * 5_000, str(LARGEST_BODY + 1), ""])
+def test_a_length_that_is_no_number_is_too_large(length):
+    headers = {"host": "localhost:3000", "content-length": length, **JSON}
+
+    answer = decide(Asked("POST", "/graphql", headers={name: (each,) for name, each in headers.items()}), OPEN, NOW)
+
+    assert isinstance(answer, Refuse)
+    assert answer.code == "TOO_LARGE"
