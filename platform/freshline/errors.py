@@ -52,7 +52,7 @@ FreshlineError                      code, retry_helps, where
 │   └── SavepointError              the name of a savepoint is in use, unknown or invalid
 │       ├── SavepointGoneError      a version that the savepoint needs is gone
 │       └── RestoreBusyError        running refreshes did not finish in time for a restore
-└── FormatError                     a file was written by a newer freshline
+└── FormatError                     a file was written by a newer freshline, or damaged
 ```
 
 An error has facts as attributes. Its message names the mistake, the place and the remedy. `code` is stable, so programs
@@ -64,6 +64,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, ClassVar
+
+# A value that was written by somebody else may lack a key or have another kind of value anywhere within.
+UNREADABLE: tuple[type[Exception], ...] = (
+    ValueError,
+    TypeError,
+    LookupError,
+    AttributeError,
+    ArithmeticError,
+    RecursionError,
+)
 
 
 class FreshlineError(Exception):
@@ -540,7 +550,7 @@ class RestoreBusyError(SavepointError):
 
 
 class FormatError(FreshlineError):
-    """A newer freshline wrote a receipt, state file, savepoint or control store."""
+    """A newer freshline wrote a receipt, state file, savepoint or control store, or somebody damaged it."""
 
     code = "FORMAT"
 
@@ -562,6 +572,15 @@ class ReportedError(FreshlineError):
         return self.reported
 
 
+def shown_problem(error: Exception) -> str:
+    """What was wrong with a value, for the sentence of an error.
+
+    >>> shown_problem(KeyError("table"))
+    "KeyError 'table'"
+    """
+    return f"{type(error).__name__} {str(error)[:200]}".rstrip()
+
+
 def error_from_json(value: Mapping[str, Any] | str) -> FreshlineError:
     """The error that `as_json` made an object of: of its own class where its code says enough, else a ReportedError.
 
@@ -569,16 +588,28 @@ def error_from_json(value: Mapping[str, Any] | str) -> FreshlineError:
     """
     if isinstance(value, str):
         return FreshlineError(value)
-    message, where = str(value.get("message", "no reason was given")), value.get("where")
+    message, where = str(value.get("message", "no reason was given")), _text_or_none(value.get("where"))
     code = str(value.get("code", FreshlineError.code))
-    if value.get("errors"):
+    errors = value.get("errors")
+    if isinstance(errors, list) and errors and all(isinstance(each, dict) for each in errors):
         return DeclarationErrors(
-            [DeclarationError(str(each["rule"]), str(each["message"]), where=each["where"]) for each in value["errors"]]
+            [
+                DeclarationError(
+                    str(each.get("rule", "SEVERAL")),
+                    str(each.get("message", "no reason was given")),
+                    where=_text_or_none(each.get("where")),
+                )
+                for each in errors
+            ]
         )
     if code == DeclarationError.code:
         return DeclarationError(str(value.get("rule", "SEVERAL")), message, where=where)
     kind = _plain_errors().get(code)
     return ReportedError(value) if kind is None else kind(message, where=where)
+
+
+def _text_or_none(value: object) -> str | None:
+    return None if value is None else str(value)
 
 
 @cache

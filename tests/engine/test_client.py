@@ -16,7 +16,7 @@ from freshline.cli.main import run
 from freshline.declare.project import read_settings
 from freshline.engine.client import EngineClient
 from freshline.engine.down_mark import read_down_mark, write_down_mark
-from freshline.engine.lock import WarehouseLock, find_holder
+from freshline.engine.lock import HOLDER, WarehouseLock, find_holder, read_holder
 from freshline.engine.process import ProcessId
 from freshline.engine.state_file import EngineState, read_state, state_file, write_state
 from freshline.engine.up_record import UpRecord, record_file
@@ -173,3 +173,24 @@ def test_declaration_errors_come_one_by_one():
 
     assert isinstance(received, DeclarationErrors)
     assert [(each.rule, each.where) for each in received.errors] == [("CYCLE", "a.sql:1"), ("FILE", None)]
+
+
+@pytest.mark.parametrize("errors", ["text", [False], [{}], [[]], {"a": 1}, [{"rule": None, "where": 5}]])
+def test_an_error_of_another_form_is_an_error_all_the_same(errors):
+    found = error_from_json({"code": "DECLARATION", "message": "m", "where": 5, "errors": errors})
+
+    assert found.code == "DECLARATION"
+    assert str(found)
+
+
+@pytest.mark.parametrize(
+    "content", ['{"format": Infinity}', '{"format": 1, "pid": Infinity}', "[" * 100_000, "[]", "5"]
+)
+def test_a_state_file_that_says_nothing_is_none(settings, content):
+    settings.state.mkdir(parents=True)
+    for file in (state_file(settings.state), record_file(settings), settings.state / HOLDER):
+        file.write_text(content)
+
+    assert read_state(settings.state) is None
+    assert UpRecord.read(record_file(settings)) is None
+    assert read_holder(settings.state) is None

@@ -53,3 +53,26 @@ def test_a_carried_receipt_is_the_same_for_other_words():
 
     assert carried.maintenance
     assert replace(carried, maintenance=False, attempt="x") == RECEIPT
+
+
+@pytest.mark.parametrize("found", ["x", None, 0, -1, 3.0, True, [3], float("inf")])
+def test_a_word_of_others_that_is_no_number_of_a_format_is_no_receipt(found):
+    assert Receipt.from_json(json.dumps({**json.loads(RECEIPT.to_json()), "freshline": found})) is None
+
+
+@pytest.mark.parametrize("text", ['{"freshline": ' + "9" * 5000 + "}", '{"freshline": ' + "[" * 100_000])
+def test_a_text_that_no_reader_of_json_takes_is_no_receipt(text):
+    assert Receipt.from_json(text) is None
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        *(("table", None), ("table", ""), ("seq", "x"), ("epoch", float("inf")), ("positions", [])),
+        *(("positions", {"s": {"table_id": "x", "version": None}}), ("cut", 1), ("spans", {"spans": [[]]})),
+        *(("data_timestamp", "yesterday"), ("partitions", {"p": {"s": {}}}), ("freshline", 2)),
+    ],
+)
+def test_a_receipt_that_somebody_changed_is_refused_with_the_table_and_a_remedy(key, value):
+    with pytest.raises(FormatError, match="a receipt is damaged .*bring the version of the table before it back"):
+        Receipt.from_json(json.dumps({**json.loads(RECEIPT.to_json()), key: value}))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -109,3 +110,18 @@ def test_a_newer_format_is_refused():
 def test_what_is_no_name_is_refused(name):
     with pytest.raises(SavepointError, match="is no name"):
         require_name(name)
+
+
+@pytest.mark.parametrize("key", ["name", "created_at", "tables", "sources", "consumers", "named"])
+@pytest.mark.parametrize("value", [5, None, "x", [5]])
+def test_a_savepoint_that_somebody_changed_is_refused_or_read(key, value):
+    whole = Savepoint("s", NOW, (SavedTable(LOG, LOG_THEN),), {}, {}).as_json()
+    restoration = {"freshline_restore": 1, "id": "x", "started_at": NOW.isoformat(), "savepoint": whole}
+
+    for read, found in ((Savepoint.from_json, whole), (Restoration.from_json, restoration)):
+        # A text is the name of a savepoint, whatever it is; everything else is refused, or read for what it is.
+        with suppress(FormatError):
+            assert read({**found, key: value}, "file")
+
+    with pytest.raises(FormatError, match="file: the savepoint is damaged"):
+        Savepoint.from_json({name: each for name, each in whole.items() if name != key}, "file")

@@ -24,7 +24,7 @@ def read_note(path: Path) -> dict[str, Any] | None:
         value = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise StorageError(f"{path.name} cannot be read: {error}", where=str(path)) from error
     if not isinstance(value, dict):
         raise StorageError(f"{path.name} holds no object", where=str(path))

@@ -21,7 +21,7 @@ from typing import BinaryIO
 
 from freshline.engine.file_id import FileId
 from freshline.engine.process import ProcessId
-from freshline.errors import EngineHeldError, StorageError
+from freshline.errors import UNREADABLE, EngineHeldError, StorageError
 
 LOCK = "_freshline_engine.lock"
 HOLDER = "_freshline_engine.json"
@@ -205,7 +205,7 @@ def read_holder(root: Path) -> Holder | None:
             warehouse=str(value.get("warehouse", "")),
             lock=FileId.from_json(value.get("lock")),
         )
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, *UNREADABLE):
         return None
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from freshline.declare.settings import Settings
 from freshline.engine.file_id import FileId
 from freshline.engine.process import ProcessId
-from freshline.errors import FormatError
+from freshline.errors import UNREADABLE, FormatError
 
 # The variable that marks the processes of one `up`.
 MARK = "FRESHLINE_UP"
@@ -83,7 +83,7 @@ class UpRecord:
         """
         try:
             value = json.loads(file.read_text(encoding="utf-8"))
-            if value["format"] > FORMAT:
+            if int(value["format"]) > FORMAT:
                 raise FormatError("written by a newer freshline. End it with that one.", where=str(file))
             if FileId.from_json(value.get("folder")) not in (None, FileId.of(file.parent)):
                 return None
@@ -94,7 +94,7 @@ class UpRecord:
                 url=value["url"],
                 started_engine=bool(value["started_engine"]),
             )
-        except (FileNotFoundError, KeyError, TypeError, ValueError):
+        except (FileNotFoundError, *UNREADABLE):
             return None
 
 

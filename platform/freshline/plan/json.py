@@ -34,7 +34,7 @@ def to_compact_json(value: Any) -> Any:
 def from_json(values: Any, kind: Any) -> Any:
     """The value of a class from what the functions above made of it.
 
-    Raises ValueError, TypeError or KeyError for anything else.
+    Raises one of UNREADABLE for anything else.
     """
     return _converter(compact=False).structure(values, kind)
 

@@ -159,7 +159,7 @@ def spans_from_json(value: Mapping[str, Any]) -> tuple[Span, ...]:
         Span(
             datetime.fromisoformat(start),
             datetime.fromisoformat(end),
-            value["fingerprints"][fingerprint],
+            str(value["fingerprints"][fingerprint]),
             None if number is None else positions[number],
         )
         for start, end, fingerprint, number in value["spans"]

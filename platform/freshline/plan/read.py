@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, assert_never
 
-from freshline.errors import FormatError, ReadError
+from freshline.errors import UNREADABLE, FormatError, ReadError, shown_problem
 
 FORMAT = 1
 DEFAULT_EXPIRY_DAYS = 30
@@ -200,7 +200,7 @@ class Consumer:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any], where: str) -> Consumer:
-        """The inverse of `as_json`. Raises FormatError for a newer format."""
+        """The inverse of `as_json`. Raises FormatError for a newer format, and for a file that is damaged."""
         found = value.get("freshline_consumer")
         if not isinstance(found, int) or found > FORMAT:
             raise FormatError(
@@ -208,16 +208,23 @@ class Consumer:
                 "Use the freshline that wrote it, or a newer one.",
                 where=where,
             )
-        return cls(
-            name=str(value["name"]),
-            table=str(value["table"]),
-            table_id=str(value["table_id"]),
-            version=int(value["version"]),
-            expiry_seconds=int(value["expiry_seconds"]),
-            moved_at=datetime.fromisoformat(value["moved_at"]).astimezone(UTC),
-            expires_at=datetime.fromisoformat(value["expires_at"]).astimezone(UTC),
-            rows_first=bool(value["rows_first"]),
-        )
+        try:
+            return cls(
+                name=str(value["name"]),
+                table=str(value["table"]),
+                table_id=str(value["table_id"]),
+                version=int(value["version"]),
+                expiry_seconds=int(value["expiry_seconds"]),
+                moved_at=datetime.fromisoformat(value["moved_at"]).astimezone(UTC),
+                expires_at=datetime.fromisoformat(value["expires_at"]).astimezone(UTC),
+                rows_first=bool(value["rows_first"]),
+            )
+        except UNREADABLE as error:
+            raise FormatError(
+                f"the consumer is damaged ({shown_problem(error)}). Somebody changed the file: put it back, or remove "
+                "it, and the consumer begins anew.",
+                where=where,
+            ) from error
 
 
 def _text(moment: datetime) -> str:

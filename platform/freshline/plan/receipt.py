@@ -15,7 +15,7 @@ from uuid import uuid4
 
 from freshline.declare.names import TableName
 from freshline.declare.spec import Spec
-from freshline.errors import FormatError
+from freshline.errors import UNREADABLE, FormatError, shown_problem
 from freshline.plan.json import from_json, to_compact_json
 from freshline.plan.partition import Span
 from freshline.plan.position import Position, TablePosition
@@ -140,23 +140,34 @@ class Receipt:
 
     @classmethod
     def from_json(cls, text: str | None) -> Receipt | None:
-        """Read `userMetadata`; None for a commit that is not freshline's. Raises FormatError for a newer format."""
+        """Read `userMetadata`; None for a commit that is not freshline's.
+
+        Raises FormatError for a newer format, and for a receipt that somebody changed so that it cannot be read.
+        """
         if not text or '"freshline"' not in text:
             return None
         try:
             value = json.loads(text)
-        except json.JSONDecodeError:
+        except (ValueError, RecursionError):
             return None
-        if not isinstance(value, dict) or "freshline" not in value:
+        found = value.get("freshline") if isinstance(value, dict) else None
+        # Any writer of the table may write such a word. freshline has only ever written the number of a format there.
+        if type(found) is not int or found < 1:
             return None
-        found = int(value["freshline"])
         if found > FORMAT:
             raise FormatError(
                 f"the newest receipt has format {found}, this freshline reads up to {FORMAT}. "
                 "Use the freshline that wrote it, or a newer one.",
                 where=str(value.get("table")),
             )
-        receipt: Receipt = from_json(value if found == FORMAT else _flat(value), cls)
+        try:
+            receipt: Receipt = from_json(value if found == FORMAT else _flat(value), cls)
+        except UNREADABLE as error:
+            raise FormatError(
+                f"a receipt is damaged ({shown_problem(error)}). Somebody changed it: bring the version of the table "
+                "before it back with a savepoint, or move the table's folder away and compute it again.",
+                where=str(value.get("table")),
+            ) from error
         return receipt
 
 

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from freshline.declare.names import PART, TableName
-from freshline.errors import FormatError, SavepointError
+from freshline.errors import UNREADABLE, FormatError, SavepointError, shown_problem
 from freshline.plan.position import Position, TablePosition
 from freshline.plan.receipt import Receipt
 from freshline.query.reason import Reason
@@ -117,20 +117,22 @@ class Savepoint:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any], where: str) -> Savepoint:
-        """The inverse of `as_json`. Raises FormatError for a newer format."""
+        """The inverse of `as_json`. Raises FormatError for a newer format, and for a file that is damaged."""
         _require_format(value.get("freshline_savepoint"), "the savepoint", where)
-        sources = {
-            TableName.parse(name): TablePosition(str(at["table_id"]), int(at["version"]), at.get("seq"))
-            for name, at in value["sources"].items()
-        }
-        return cls(
-            name=str(value["name"]),
-            created_at=datetime.fromisoformat(value["created_at"]).astimezone(UTC),
-            tables=tuple(SavedTable.from_json(table) for table in value["tables"]),
-            sources=sources,
-            consumers=value["consumers"],
-            named=bool(value["named"]),
-        )
+        try:
+            return cls(
+                name=str(value["name"]),
+                created_at=datetime.fromisoformat(value["created_at"]).astimezone(UTC),
+                tables=tuple(SavedTable.from_json(table) for table in value["tables"]),
+                sources={
+                    TableName.parse(name): TablePosition(str(at["table_id"]), int(at["version"]), at.get("seq"))
+                    for name, at in value["sources"].items()
+                },
+                consumers=dict(value["consumers"]),
+                named=bool(value["named"]),
+            )
+        except UNREADABLE as error:
+            raise _damaged("the savepoint", error, where) from error
 
 
 @dataclass(frozen=True)
@@ -155,12 +157,16 @@ class Restoration:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any], where: str) -> Restoration:
+        """The inverse of `as_json`. Raises FormatError as that of a savepoint does."""
         _require_format(value.get("freshline_restore"), "the restore under way", where)
-        return cls(
-            str(value["id"]),
-            Savepoint.from_json(value["savepoint"], where),
-            datetime.fromisoformat(value["started_at"]).astimezone(UTC),
-        )
+        try:
+            return cls(
+                str(value["id"]),
+                Savepoint.from_json(value["savepoint"], where),
+                datetime.fromisoformat(value["started_at"]).astimezone(UTC),
+            )
+        except UNREADABLE as error:
+            raise _damaged("the restore under way", error, where) from error
 
 
 @dataclass(frozen=True)
@@ -259,6 +265,13 @@ def _moved_root(root: str, where: Mapping[str, Any], moved: Mapping[TableName, M
 
 def _seen(where: Mapping[str, Any]) -> int:
     return int(where["seq"] if "seq" in where else where["version"])
+
+
+def _damaged(what: str, error: Exception, where: str) -> FormatError:
+    return FormatError(
+        f"{what} is damaged ({shown_problem(error)}). Somebody changed the file: put it back, or remove it.",
+        where=where,
+    )
 
 
 def _require_format(found: object, what: str, where: str) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeVar
 
-from freshline.errors import EngineError
+from freshline.errors import UNREADABLE, EngineError
 from freshline.plan.json import from_json
 
 T = TypeVar("T")
@@ -77,7 +77,7 @@ def read_result(kind: type[T], answer: Mapping[str, Any]) -> T:
     """
     try:
         found: T = from_json(answer, kind)
-    except (KeyError, TypeError, ValueError) as error:
+    except UNREADABLE as error:
         raise EngineError(
             f"the engine's answer has another form than this version of freshline knows ({error!r}). End the engine "
             "with `freshline engine stop` and ask again."
