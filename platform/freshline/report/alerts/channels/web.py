@@ -125,6 +125,8 @@ def is_public(address: str) -> bool:
     [True, False, False, False, False]
     >>> [is_public(a) for a in ("2606:4700::1111", "::1", "fe80::1%eth0", "fd00::1", "::ffff:10.0.0.1", "2002:a00:1::")]
     [True, False, False, False, False, False]
+    >>> [is_public(a) for a in ("fec0::1", "3fff::1", "192.0.0.9")]
+    [False, False, False]
     """
     found = ipaddress.ip_address(address.partition("%")[0])
     if isinstance(found, ipaddress.IPv6Address):
@@ -135,8 +137,19 @@ def is_public(address: str) -> bool:
             carried.append(ipaddress.IPv4Address(int(found) & 0xFFFF_FFFF))
         if any(inner is not None and not is_public(str(inner)) for inner in carried):
             return False
+        if found not in _UNICAST:
+            return False
+    if any(found in network for network in _NEAR):
+        return False
     return found.is_global and not found.is_multicast and not found.is_reserved
 
+
+# Global addresses are given from here only. Python takes site-local ones, which are private, for global.
+_UNICAST = ipaddress.IPv6Network("2000::/3")
+# Python takes these for global, or its older versions do not know them: whatever answers is near, such as the router.
+_NEAR = tuple(
+    ipaddress.ip_network(text) for text in ("192.0.0.0/24", "192.88.99.0/24", "2001::/23", "3fff::/20", "5f00::/16")
+)
 
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 _IPV4_COMPATIBLE = ipaddress.IPv6Network("::/96")
