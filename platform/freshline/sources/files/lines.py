@@ -59,7 +59,7 @@ _FIELD = re.compile(rb'(?:^|,)("[^"]*(?:""[^"]*)*"(?=,|$)|[^",][^,]*|)')
 
 @dataclass(frozen=True)
 class Reading:
-    """How the lines of a source are read.
+    """How the lines of a source are read. Links below `root` are not followed unless `follow_links` says so.
 
     `skip` is the number of lines before the first record, `fields` how many a line of CSV may have. Where `columns` are
     given it must have exactly so many, and only those at these places are kept.
@@ -68,6 +68,7 @@ class Reading:
     format: str
     most_bytes: int
     follow_links: bool
+    root: bytes = b""
     skip: int = 0
     fields: int = MOST_FIELDS
     columns: tuple[int, ...] = ()
@@ -184,7 +185,7 @@ def _inspect(path: bytes, mark: FileMark, reading: Reading, check: Callable[[], 
     lines, number, size, plain = 0, 0, 0, reading.format == "json" and packed is None
     breaks: list[tuple[int, int]] = []
     try:
-        with _open(path, reading.follow_links) as file:
+        with _open(path, reading) as file:
             status = os.fstat(file.fileno())
             if (status.st_size, status.st_mtime_ns) != (mark.size, mark.modified_ns):
                 return Inspected(mark, changed=True)
@@ -258,7 +259,7 @@ def read_pieces(pieces: Sequence[Piece], reading: Reading) -> Iterator[pa.Record
     size = 0
     for piece in pieces:
         try:
-            with _open(piece.path, reading.follow_links) as file:
+            with _open(piece.path, reading) as file:
                 file.seek(piece.start)
                 ranged = file if piece.end is None else _Range(file, piece.end - piece.start)
                 source = _unpacked(ranged, _ending(os.fsdecode(piece.path), PACKED))
@@ -385,10 +386,14 @@ def _split(data: bytes, line: int, end: int) -> _Lines:
 # -- from files to bytes
 
 
-def _open(path: bytes, follow_links: bool) -> BinaryIO:
+def _open(path: bytes, reading: Reading) -> BinaryIO:
     # Without O_NONBLOCK a pipe in the place of the file would be waited for.
-    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | (0 if follow_links else os.O_NOFOLLOW)
-    file = os.fdopen(os.open(path, flags), "rb")
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | (0 if reading.follow_links else os.O_NOFOLLOW)
+    if reading.follow_links or not reading.root or not path.startswith(reading.root + b"/"):
+        descriptor = os.open(path, flags)
+    else:
+        descriptor = _open_below(reading.root, path[len(reading.root) + 1 :].split(b"/"), flags)
+    file = os.fdopen(descriptor, "rb")
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
         raise OSError("it is not a file")
@@ -406,6 +411,22 @@ def _unpacked(file: Any, packed: str | None) -> _Source:
         case _:
             source = file
     return source
+
+
+def _open_below(root: bytes, parts: Sequence[bytes], flags: int) -> int:
+    """Open a file step by step: a folder that was replaced by a link since it was listed is none of the landing folder.
+
+    The system looks at the last step only when it is told not to follow links.
+    """
+    folder = os.open(root, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
+    try:
+        for part in parts[:-1]:
+            inner = os.open(part, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
+            os.close(folder)
+            folder = inner
+        return os.open(parts[-1], flags, dir_fd=folder)
+    finally:
+        os.close(folder)
 
 
 class _Range:

@@ -7,6 +7,7 @@ each are counted again before they are committed.
 from __future__ import annotations
 
 import csv
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -243,7 +244,9 @@ class FilesReader(Reader[FilesInspection, FilesPortion]):
     @property
     def _reading(self) -> Reading:
         assert self.spec.format is not None
-        return Reading(self.spec.format.lines, self.spec.max_record_bytes, self._files.follow_links)
+        return Reading(
+            self.spec.format.lines, self.spec.max_record_bytes, self._files.follow_links, os.fsencode(self._folder)
+        )
 
     def _counts(self, portion: FilesPortion) -> dict[str, int]:
         """How many records there are of each file."""
