@@ -74,6 +74,8 @@ UNREADABLE: tuple[type[Exception], ...] = (
     ArithmeticError,
     RecursionError,
 )
+# The same of a file, which may not be there either.
+UNREADABLE_FILE: tuple[type[Exception], ...] = (OSError, *UNREADABLE)
 
 
 class FreshlineError(Exception):

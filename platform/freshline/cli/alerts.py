@@ -29,7 +29,7 @@ def command(past: bool, project: Path | None, as_json: bool) -> None:
     # SQLAlchemy is imported when it is used, like all that is heavy.
     from freshline.commit.control_store import ControlStore
 
-    store = ControlStore.open(settings.control_store)
+    store = ControlStore.open(settings.control_store, settings.umask)
     try:
         alerts = store.alerts.alerts() if past or as_json else store.alerts.open_alerts()
     finally:

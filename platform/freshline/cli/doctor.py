@@ -231,7 +231,7 @@ def _control_store(settings: Settings) -> str:
     from freshline.commit.delta_log import read_newest
     from freshline.commit.warehouse import Warehouse
 
-    store = ControlStore.open(settings.control_store)
+    store = ControlStore.open(settings.control_store, settings.umask)
     try:
         known = len(store.last_refreshes())
     finally:

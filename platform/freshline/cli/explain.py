@@ -94,7 +94,7 @@ def explain_promises(settings: Settings, tables: Sequence[str]) -> list[tuple[st
     measured = Measured({}, {})
     with ExitStack() as stack:
         if settings.has_control_store:
-            store = ControlStore.open(settings.control_store)
+            store = ControlStore.open(settings.control_store, settings.umask)
             stack.callback(store.close)
             graph = apply_overrides(graph, store.intentions.read().at(datetime.now(UTC)))
             due = {name: taken for name in graph.order if (taken := store.seconds_of(name)) is not None}

@@ -273,7 +273,7 @@ def _known(settings: Settings) -> Known:
     # Half of the time of `plan` would go into importing SQLAlchemy for a project without a store.
     from freshline.commit.control_store import ControlStore
 
-    store = ControlStore.open(settings.control_store)
+    store = ControlStore.open(settings.control_store, settings.umask)
     try:
         scheduler = store.heartbeats.read().get("scheduler")
         return Known(store.last_refreshes(), store.intentions.read(), store.seconds(), scheduler)

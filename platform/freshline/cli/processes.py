@@ -18,6 +18,7 @@ from pathlib import Path
 
 import psutil
 
+from freshline.declare.settings import as_private
 from freshline.engine.process import ProcessId
 from freshline.engine.up_record import MARK as MARK
 from freshline.engine.up_record import UpRecord as UpRecord
@@ -35,8 +36,10 @@ def start(
     command: Sequence[str], *, log: Path, environ: Mapping[str, str], mark: str, folder: Path, umask: int
 ) -> tuple[subprocess.Popen[bytes], ProcessId]:
     """Start a process in a group of its own, with its output at the end of a log file."""
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("ab") as output:
+    with as_private(umask):
+        log.parent.mkdir(parents=True, exist_ok=True)
+        opened = log.open("ab")
+    with opened as output:
         process = subprocess.Popen(
             list(command),
             cwd=folder,

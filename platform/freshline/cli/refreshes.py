@@ -54,7 +54,7 @@ def read_refreshes(settings: Settings, table: str | None, limit: int, *, changes
         # SQLAlchemy is imported when it is used, like all that is heavy.
         from freshline.commit.control_store import ControlStore
 
-        store = ControlStore.open(settings.control_store)
+        store = ControlStore.open(settings.control_store, settings.umask)
         try:
             records = store.refreshes(name, limit, checks=not changes)
         finally:

@@ -71,7 +71,7 @@ def open_status(settings: Settings, graph: Graph) -> Iterator[Callable[[], tuple
     from freshline.commit.control_store import ControlStore
     from freshline.report.status import RowCounts, read_status
 
-    store, rows = ControlStore.open(settings.control_store), RowCounts()
+    store, rows = ControlStore.open(settings.control_store, settings.umask), RowCounts()
 
     def read() -> tuple[list[TableStatus], datetime]:
         now = datetime.now(UTC)

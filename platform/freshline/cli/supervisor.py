@@ -26,7 +26,7 @@ from pathlib import Path
 from freshline.cli.ask import running_engine
 from freshline.cli.processes import MARK, UpRecord, end_marked, new_mark, start
 from freshline.declare.secret import read_dagster_token
-from freshline.declare.settings import Settings
+from freshline.declare.settings import Settings, as_private
 from freshline.engine.client import EngineClient
 from freshline.engine.down_mark import write_down_mark
 from freshline.engine.lock import find_holder
@@ -231,8 +231,9 @@ class Supervisor:
             del os.environ[MARK]
 
     def _write_dagster_yaml(self) -> None:
-        self._dagster_home.mkdir(parents=True, exist_ok=True)
-        (self._dagster_home / "dagster.yaml").write_text(DAGSTER_YAML, encoding="utf-8")
+        with as_private(self.settings.umask):
+            self._dagster_home.mkdir(parents=True, exist_ok=True)
+            (self._dagster_home / "dagster.yaml").write_text(DAGSTER_YAML, encoding="utf-8")
 
     def _keep(self, name: str, start: Callable[..., None], *arguments: str) -> None:
         """Start a process, now and whenever it has ended by itself."""
@@ -359,7 +360,7 @@ def forget_heartbeats(settings: Settings, names: Sequence[str], say: Callable[[s
     from freshline.commit.control_store import ControlStore
 
     try:
-        store = ControlStore.open(settings.control_store)
+        store = ControlStore.open(settings.control_store, settings.umask)
         try:
             for name in names:
                 store.heartbeats.forget(name)

@@ -16,7 +16,7 @@ from freshline.cli.options import json_option, open_settings, project_option
 from freshline.cli.processes import UpRecord
 from freshline.cli.progress import Progress
 from freshline.cli.supervisor import Supervisor, check_port, interruptible, last_line, record_file
-from freshline.declare.settings import Settings
+from freshline.declare.settings import Settings, as_private
 from freshline.errors import EngineError
 from freshline.plan.project import open_project
 
@@ -75,8 +75,10 @@ def _detach(settings: Settings, port: int | None, as_json: bool) -> int:
     if chosen:
         check_port(chosen)
     log = settings.state / "logs" / "up.log"
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("ab") as output:
+    with as_private(settings.umask):
+        log.parent.mkdir(parents=True, exist_ok=True)
+        opened = log.open("ab")
+    with opened as output:
         process = subprocess.Popen(
             [sys.executable, "-m", "freshline.cli.main", "up", "--project", str(settings.root), "--port", str(chosen)],
             cwd=settings.root,

@@ -13,7 +13,7 @@ from uuid import uuid4
 from freshline.commit.delta_log import read_newest
 from freshline.commit.warehouse import Warehouse
 from freshline.declare.spec import TableSpec
-from freshline.errors import UNREADABLE, StorageError
+from freshline.errors import UNREADABLE_FILE, StorageError
 from freshline.plan.definition import ChangeClass, Definition, DefinitionChange, classify_change, definition_of
 
 FOLDER = "_freshline_definitions"
@@ -41,7 +41,7 @@ def read_definition(warehouse: Path, fingerprint: str) -> Definition | None:
     try:
         value = json.loads(_file(warehouse, fingerprint).read_text(encoding="utf-8"))
         return Definition.from_json(value)
-    except (OSError, *UNREADABLE):
+    except UNREADABLE_FILE:
         return None
 
 

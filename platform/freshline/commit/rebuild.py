@@ -73,7 +73,7 @@ def rebuild(settings: Settings, *, epoch_in_use: int = 0) -> Rebuilt:
     except FreshlineError as error:
         problems.append(f"{error} Only commits tell of refreshes.")
     records = rebuilt_records(logged, committed, KEPT_REFRESHES)
-    control = ControlStore.open(settings.control_store)
+    control = ControlStore.open(settings.control_store, settings.umask)
     try:
         restored = control.restore(records, epoch)
     finally:

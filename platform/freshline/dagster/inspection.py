@@ -43,7 +43,7 @@ class Inspection:
 @contextmanager
 def opened(settings: Settings) -> Iterator[ControlStore]:
     """The control store for one tick: kept open, it would go on with a file that somebody has moved away."""
-    control = ControlStore.open(settings.control_store)
+    control = ControlStore.open(settings.control_store, settings.umask)
     try:
         yield control
     finally:

@@ -26,7 +26,7 @@ from freshline.declare.names import PART, TableName
 from freshline.declare.project_settings import find_project, read_settings
 from freshline.declare.query import SqlQuery, WindowInput
 from freshline.declare.rules import Problems, declaration_error
-from freshline.declare.settings import Settings, provide_state
+from freshline.declare.settings import Settings, as_private, provide_state
 from freshline.declare.spec import SourceSpec, Spec, TableSpec
 from freshline.errors import DeclarationError
 
@@ -90,8 +90,9 @@ def read_project(
     # Reading a project must work on a read-only disk: it is then only slower.
     with suppress(OSError):
         provide_state(settings)
-    for cache in (caches.declarations, caches.models, caches.model_files, caches.resolved):
-        cache.save()
+    with as_private(settings.umask):
+        for cache in (caches.declarations, caches.models, caches.model_files, caches.resolved):
+            cache.save()
     return graph
 
 

@@ -6,7 +6,9 @@ state directory, so that a developer's run never touches production's tables.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -85,6 +87,19 @@ class Settings:
         """Whether the control store was made already, for those who only read: opening it would make it."""
         prefix = "sqlite:///"
         return not self.control_store.startswith(prefix) or Path(self.control_store.removeprefix(prefix)).exists()
+
+
+@contextmanager
+def as_private(umask: int) -> Iterator[None]:
+    """What the block makes below the state lacks the permissions in `umask`, whatever the mask of the process is.
+
+    Other threads of the process have the same mask meanwhile.
+    """
+    before = os.umask(umask)
+    try:
+        yield
+    finally:
+        os.umask(before)
 
 
 def provide_state(settings: Settings) -> Path:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Protocol, cast
 from uuid import uuid4
 
-from freshline.declare.settings import Settings, provide_state
+from freshline.declare.settings import Settings, as_private, provide_state
 from freshline.engine.down_mark import read_down_mark, require_not_down
 from freshline.engine.lock import find_holder
 from freshline.engine.state_file import EngineState, read_state, remove_state
@@ -256,8 +256,9 @@ def _start(settings: Settings, loops: bool, progress: Progress, began: float, ma
     logs = settings.state / "logs"
     try:
         provide_state(settings)
-        logs.mkdir(exist_ok=True)
-        output = (logs / "engine.out").open("ab")
+        with as_private(settings.umask):
+            logs.mkdir(exist_ok=True)
+            output = (logs / "engine.out").open("ab")
     except OSError as error:
         raise StorageError(
             f"the state directory cannot be written: {error.strerror or error}. Make it writable for this user.",

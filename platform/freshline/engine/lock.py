@@ -21,7 +21,7 @@ from typing import BinaryIO
 
 from freshline.engine.file_id import FileId
 from freshline.engine.process import ProcessId
-from freshline.errors import UNREADABLE, EngineHeldError, StorageError
+from freshline.errors import UNREADABLE_FILE, EngineHeldError, StorageError
 
 LOCK = "_freshline_engine.lock"
 HOLDER = "_freshline_engine.json"
@@ -164,7 +164,7 @@ class WarehouseLock:
                 with os.fdopen(handle, "w", encoding="utf-8") as stream:
                     json.dump(value, stream)
                 # Whoever may read the warehouse may know who holds it.
-                Path(name).chmod(0o644)
+                Path(name).chmod(0o666 & Path(self._root, LOCK).stat().st_mode)
                 Path(name).replace(self._root / HOLDER)
             except BaseException:
                 Path(name).unlink(missing_ok=True)
@@ -205,7 +205,7 @@ def read_holder(root: Path) -> Holder | None:
             warehouse=str(value.get("warehouse", "")),
             lock=FileId.from_json(value.get("lock")),
         )
-    except (OSError, *UNREADABLE):
+    except UNREADABLE_FILE:
         return None
 
 

@@ -289,7 +289,7 @@ def run_engine(settings: Settings, *, loops: bool, report: Report, down_mark: st
         declarations = Declarations(settings)
         listener = bind(settings.engine_port)
         stack.callback(listener.close)
-        control = ControlStore.open(settings.control_store)
+        control = ControlStore.open(settings.control_store, settings.umask)
         stack.callback(control.close)
         progress("starting Spark")
         session = spark.build_session(settings, connect_token=token, progress=_jar_progress(progress))

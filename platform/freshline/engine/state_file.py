@@ -15,7 +15,7 @@ from pathlib import Path
 
 from freshline.engine.file_id import FileId
 from freshline.engine.process import ProcessId
-from freshline.errors import UNREADABLE, EngineError, FormatError, StorageError
+from freshline.errors import UNREADABLE_FILE, EngineError, FormatError, StorageError
 
 FORMAT = 1
 NAME = "engine.json"
@@ -105,7 +105,7 @@ def read_state(state: Path) -> EngineState | None:
         raise EngineError(
             "the engine was started by another user, and only that user may ask it.", where=str(file)
         ) from error
-    except (OSError, *UNREADABLE):
+    except UNREADABLE_FILE:
         return None
 
 

@@ -94,7 +94,9 @@ class UpRecord:
                 url=value["url"],
                 started_engine=bool(value["started_engine"]),
             )
-        except (FileNotFoundError, *UNREADABLE):
+        except FileNotFoundError:
+            return None
+        except UNREADABLE:
             return None
 
 

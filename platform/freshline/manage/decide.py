@@ -155,7 +155,7 @@ def open_intention_writer(project: Project, clock: Clock) -> Iterator[IntentionW
         folder = None if project is None else Path(str(project))
         settings = read_settings(find_project(folder), os.environ)
     graph = open_project(settings)
-    control = ControlStore.open(settings.control_store)
+    control = ControlStore.open(settings.control_store, settings.umask)
     try:
         yield IntentionWriter(graph, control, clock)
     finally:

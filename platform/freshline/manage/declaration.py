@@ -207,7 +207,7 @@ def _not_in_sql(settings: Settings, name: TableName, file: Path) -> RequestError
 
 def _require_control_store(settings: Settings, name: TableName) -> None:
     """A declaration that is away, with what was decided about it left, would be half a drop. Raises StorageError."""
-    control = ControlStore.open(settings.control_store)
+    control = ControlStore.open(settings.control_store, settings.umask)
     try:
         control.intentions.forget_failures(name)
     finally:
@@ -216,7 +216,7 @@ def _require_control_store(settings: Settings, name: TableName) -> None:
 
 def _forget(settings: Settings, name: TableName) -> None:
     """A table of this name that is declared later begins without what was decided about this one."""
-    control = ControlStore.open(settings.control_store)
+    control = ControlStore.open(settings.control_store, settings.umask)
     try:
         intentions = control.intentions.read()
         if name in intentions.overrides or name in intentions.suspensions:

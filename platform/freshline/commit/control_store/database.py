@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.resources
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +21,8 @@ from freshline.errors import FormatError, SettingsError, StorageError
 
 # Another process that writes holds the database for milliseconds; this is for a machine that is out of breath.
 _BUSY_SECONDS = 20.0
+# The permissions that the file of a store lacks: all of the group and of others.
+PRIVATE = 0o077
 # Names the lock of Postgres that writers take; any number that no other program uses in this database.
 _WRITERS = 7_230_471_190
 
@@ -31,35 +34,33 @@ class Database:
     place, or makes it: whoever went on with a deleted file would write what nobody reads.
     """
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, umask: int) -> None:
         self._engine = engine
+        self._umask = umask
         self._lock = threading.Lock()
         self._file: tuple[int, int] | None = None
         self._doubtful = False
 
     @classmethod
-    def open(cls, url: str) -> Database:
+    def open(cls, url: str, umask: int = PRIVATE) -> Database:
         """Open it; its tables are made or brought to the newest format. Raises as ControlStore.open does."""
         try:
             parsed = make_url(url)
-            if parsed.get_backend_name() == "sqlite" and parsed.database and parsed.database != ":memory:":
-                Path(parsed.database).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             engine = create_engine(parsed, connect_args=_connect_args(parsed))
         except (ArgumentError, NoSuchModuleError, ImportError, ValueError) as error:
+            # A ValueError is about a port that is no number, and holds what stands there: a part of the password,
+            # where that has an @ or a colon.
+            why = "its port is no number" if isinstance(error, ValueError) else _sentence(error)
             raise SettingsError(
-                f"control-store is not a database URL that can be used here: {_sentence(error)}. "
+                f"control-store is not a database URL that can be used here: {why}. "
                 "Write sqlite:///PATH, or another SQLAlchemy URL whose driver is installed."
-            ) from error
-        except OSError as error:
-            raise StorageError(
-                f"the folder of the control store cannot be made: {error.strerror or error}.", where=str(error.filename)
             ) from error
         if engine.dialect.name == "sqlite":
             event.listen(engine, "connect", _prepare_sqlite)
             event.listen(engine, "begin", _begin_sqlite)
         elif engine.dialect.name == "postgresql":
             event.listen(engine, "connect", _prepare_postgres)
-        database = cls(engine)
+        database = cls(engine, umask)
         try:
             database._provide()
         except BaseException:
@@ -129,6 +130,7 @@ class Database:
                 yield connection
 
     def _provide(self) -> None:
+        self._provide_file()
         with self._translated():
             # Looked at first: a store that is there is opened without writing, also from a disk that is read-only.
             there = set(inspect(self._engine).get_table_names())
@@ -163,6 +165,31 @@ class Database:
                 connection.execute(delete(FORMATS))
                 connection.execute(insert(FORMATS).values(format=FORMAT))
 
+    def _provide_file(self) -> None:
+        """Make the file of SQLite where there is none, with its permissions; SQLite gives its own the same."""
+        name = self._engine.url.database
+        if self._engine.dialect.name != "sqlite" or not name or name == ":memory:" or name.startswith("file:"):
+            return
+        try:
+            if Path(name).exists():
+                return
+            Path(name).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise StorageError(
+                f"the folder of the control store cannot be made: {error.strerror or error}.", where=str(error.filename)
+            ) from error
+        try:
+            # By a descriptor and not by the mask of the process: other threads make files too.
+            descriptor = os.open(name, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            try:
+                os.fchmod(descriptor, 0o666 & ~self._umask)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise StorageError(
+                f"the control store cannot be made: {error.strerror or error}.", where=str(error.filename or name)
+            ) from error
+
     def _format(self, there: set[str]) -> int:
         if FORMATS.name not in there:
             return 0
@@ -182,7 +209,9 @@ class Database:
 
     @property
     def _place(self) -> str:
-        return self._engine.url.database or self._engine.url.render_as_string(hide_password=True)
+        # Without its query: a driver takes a password there too.
+        url = self._engine.url.set(query={})
+        return url.database or url.render_as_string(hide_password=True)
 
 
 def _migrate(connection: Connection) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Select, delete, func, insert, select, update
 
 from freshline.commit.control_store.alerts import AlertStore
-from freshline.commit.control_store.database import Database, key_of, text_of, time_of
+from freshline.commit.control_store.database import PRIVATE, Database, key_of, text_of, time_of
 from freshline.commit.control_store.heartbeats import HeartbeatStore
 from freshline.commit.control_store.intentions import IntentionStore
 from freshline.commit.control_store.schema import CHECKS, EPOCHS, IDENTITIES, REFRESHES, REQUESTS
@@ -46,13 +46,15 @@ class ControlStore:
         self.alerts = AlertStore(database)
 
     @classmethod
-    def open(cls, url: str) -> ControlStore:
+    def open(cls, url: str, umask: int = PRIVATE) -> ControlStore:
         """Open the store at a SQLAlchemy URL; its tables are made on first use, and brought to the newest format.
+
+        A file of SQLite that is made lacks the permissions in `umask`.
 
         Raises SettingsError for a URL that cannot be used, FormatError for a store of a newer freshline, and
         StorageError where it cannot be read or written.
         """
-        return cls(Database.open(url))
+        return cls(Database.open(url, umask))
 
     def close(self) -> None:
         """Let go of the database."""

@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 
 from freshline.commit.control_store import ControlStore
 from freshline.dagster.scheduler import ENGINE
-from freshline.declare.settings import Settings
+from freshline.declare.settings import Settings, as_private
 from freshline.engine.client import EngineClient
 from freshline.engine.lock import find_holder
 from freshline.engine.state_file import read_state
@@ -91,8 +91,10 @@ def _start(settings: Settings, record: UpRecord) -> None:
     """Start an engine in a process of its own, which `freshline down` finds by its mark."""
     _starting[:] = [process for process in _starting if process.poll() is None]
     logs = settings.state / "logs"
-    logs.mkdir(parents=True, exist_ok=True)
-    with (logs / "engine.out").open("ab") as output:
+    with as_private(settings.umask):
+        logs.mkdir(parents=True, exist_ok=True)
+        opened = (logs / "engine.out").open("ab")
+    with opened as output:
         _starting.append(
             subprocess.Popen(
                 [sys.executable, "-m", "freshline.cli.main", "engine", "start", "--project", str(settings.root)],

@@ -77,7 +77,7 @@ def check_once(settings: Settings, surroundings: Surroundings, identity: Identit
     Raises as `run` does, and StorageError where the control store cannot be used.
     """
     channels = open_channels(settings)
-    store = ControlStore.open(settings.control_store)
+    store = ControlStore.open(settings.control_store, settings.umask)
     lease = Lease(store, identity)
     try:
         lease.renew()
@@ -164,7 +164,7 @@ def _open_store(settings: Settings, over: threading.Event) -> ControlStore | Non
     told = False
     while not over.is_set():
         try:
-            return ControlStore.open(settings.control_store)
+            return ControlStore.open(settings.control_store, settings.umask)
         except StorageError as error:
             if not told:
                 LOG.error("nothing can be watched for now: %s", error)
