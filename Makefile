@@ -3,6 +3,8 @@
 #   make demo             the reference deployment, live, until Ctrl-C;  ARGS=--once: a fixed amount, then verify
 #   make test             lint, format, types, and all tests but the long lane
 #   make test-fast        the tests without Spark, under a minute;  make test-long: the ones that take minutes
+#   make security         who may do, read and reach what; also INPUTS=10000000 for a night, PLANTED=1: does it find holes?
+#   make bill             a bill of materials (CycloneDX) in build/bill.json, and an audit of what is installed
 #   make example          a month of real flights, compared with DuckDB; also NAME=analytics, alerting, enrichment, etl
 #   make chaos            attack a living project, and compare all tables with what was sent; SEED=n MINUTES=m;  PLANTED=1:
 #                         the bugs that it must find
@@ -19,6 +21,10 @@ unexport PYTHONDONTWRITEBYTECODE
 UV_VERSION = 0.13.8
 ARGS =
 STORIES = tests/scenarios
+# How much the security lane reads, and whether it looks for planted holes instead.
+INPUTS = 30000
+PLANTED =
+SECURITY = tests/security
 
 BIN = .venv/bin
 SETUP = .venv/.freshline-setup
@@ -28,7 +34,7 @@ PYTHONS = python3.11 python3.12 python3 python
 IS_SERVED = import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 13))
 IS_NEW_ENOUGH = import sys; sys.exit(sys.version_info[:2] < (3, 11))
 
-.PHONY: setup demo test test-fast test-long lint types example chaos bench docs
+.PHONY: setup demo test test-fast test-long security bill lint types example chaos bench docs
 .DEFAULT_GOAL = setup
 
 setup: $(SETUP)
@@ -83,8 +89,8 @@ ifeq ($(strip $(ARGS)),)
 	@others=$$(mktemp); fast=$$(mktemp); trap 'rm -f "$$others" "$$fast"' EXIT; \
 	trap 'kill $$slow $$quick 2>/dev/null' INT TERM; \
 	echo "the stories, and beside them all other tests, whose lines follow"; \
-	$(BIN)/pytest -m "not long and (spark or slow)" $(STORIES:%=--ignore=%) >"$$others" 2>&1 & slow=$$!; \
-	$(BIN)/pytest -m "not long and not spark and not slow" $(STORIES:%=--ignore=%) >"$$fast" 2>&1 & quick=$$!; \
+	$(BIN)/pytest -m "not long and (spark or slow)" $(STORIES:%=--ignore=%) $(SECURITY:%=--ignore=%) >"$$others" 2>&1 & slow=$$!; \
+	$(BIN)/pytest -m "not long and not spark and not slow" $(STORIES:%=--ignore=%) $(SECURITY:%=--ignore=%) >"$$fast" 2>&1 & quick=$$!; \
 	$(BIN)/pytest -m "not long" $(STORIES); stories=$$?; \
 	wait $$quick; rest=$$?; wait $$slow || rest=$$?; cat "$$fast" "$$others"; \
 	[ $$stories -eq 0 ] && [ $$rest -eq 0 ]
@@ -98,11 +104,23 @@ test-fast: $(SETUP)
 test-long: $(SETUP)
 	$(BIN)/pytest -m long $(ARGS)
 
+# The folder comes first, so that its summary is printed, and then all claims of the mark, wherever they are.
+security: $(SETUP)
+ifeq ($(strip $(PLANTED)),)
+	$(BIN)/python -m tests.security.bill build/bill.json
+	FRESHLINE_INPUTS=$(INPUTS) $(BIN)/pytest -n 2 --dist loadfile -m "security and not long" $(SECURITY) tests $(ARGS)
+else
+	$(BIN)/pytest -m long $(SECURITY)/test_plants.py $(ARGS)
+endif
+
+bill: $(SETUP)
+	$(BIN)/python -m tests.security.bill build/bill.json $(ARGS)
+
 example: $(SETUP)
 	@$(BIN)/python platform/examples/$(or $(NAME),flights)/run.py $(ARGS)
 
 chaos: $(SETUP)
-ifdef PLANTED
+ifneq ($(strip $(PLANTED)),)
 	@$(BIN)/python -m tests.chaos.planted $(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)
 else
 	@$(BIN)/python -m tests.chaos $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES)) \

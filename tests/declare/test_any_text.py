@@ -23,6 +23,8 @@ from freshline.plan.explain import declared_types, explain_table
 from freshline.testing.models import linear_model
 from tests.plan.test_event_time_kinds import QUERIES, SOURCES
 
+pytestmark = pytest.mark.security
+
 HEADER = "CREATE MATERIALIZED TABLE t FRESHNESS = INTERVAL '1' HOUR"
 TEXTS = (
     *(f"{HEADER} AS {query}" for query in QUERIES.values()),

@@ -10,6 +10,8 @@ from freshline.declare.project_settings import read_settings
 from freshline.declare.secret import read_dagster_token, resolve_reference
 from freshline.errors import SettingsError
 
+pytestmark = pytest.mark.security
+
 TOKEN = "0123456789abcdef"
 
 

@@ -20,6 +20,8 @@ from freshline.engine.requests import Request
 from freshline.engine.server import Server, bind
 from freshline.errors import EngineError, RequestError
 
+pytestmark = pytest.mark.security
+
 TOKEN = "a-token"
 
 

@@ -11,6 +11,8 @@ import pytest
 from freshline.errors import RequestError
 from freshline.run import query
 
+pytestmark = pytest.mark.security
+
 STATEMENTS = Path(__file__).parent / "statements.txt"
 SECRET = "not-to-be-seen"
 

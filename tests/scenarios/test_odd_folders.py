@@ -11,6 +11,8 @@ from deltalake import write_deltalake
 from freshline.refresh.literal import sql_literal
 from freshline.testing import Lab
 
+pytestmark = pytest.mark.security
+
 # All but what delta-rs does not write, which is refused.
 ODD = "a b%c#d?e*f{h,i}:j+k~l'm\"n`o$q&r;s=tü(u)v<w>@!"
 SOURCE = ODD + "[x-z]^|"

@@ -11,6 +11,7 @@ a finding can be made again without the ones before it.
 from __future__ import annotations
 
 import json
+import os
 import random
 import re
 import signal
@@ -18,19 +19,23 @@ import threading
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from freshline.errors import DeclarationError, DeclarationErrors, FreshlineError
 
 CASES = Path(__file__).parent / "cases"
+# Where new cases are kept; by the environment where the library is not the one of the repository.
+KEPT = Path(os.environ.get("FRESHLINE_CASES", CASES))
 DOCS = Path(__file__).parents[2] / "platform" / "docs"
 SHRINK_SECONDS = 20.0
 MOST_FINDINGS = 5
+_WAITED = 20
 
 
 class HangError(Exception):
@@ -39,7 +44,7 @@ class HangError(Exception):
 
 @dataclass(frozen=True)
 class Target:
-    """One reader of input. `share` is its part of the inputs of a run, `seconds` what one input may take."""
+    """One reader of input. `share` is its part of the inputs of a run, `seconds` the CPU time that one may take."""
 
     name: str
     make: Callable[[random.Random], str]
@@ -107,7 +112,7 @@ def try_input(target: Target, text: str) -> tuple[str | None, str | None]:
     except FreshlineError as error:
         return error.code, problem_of(error)
     except HangError:
-        return None, f"it took more than {target.seconds:g} s"
+        return None, f"it took more than {target.seconds:g} CPU-seconds"
     except Exception as error:  # noqa: BLE001 - this is what is looked for
         place = traceback.extract_tb(error.__traceback__)[-1]
         return None, f"{type(error).__name__} in {Path(place.filename).name}, {place.name}: {str(error)[:200]}"
@@ -116,7 +121,10 @@ def try_input(target: Target, text: str) -> tuple[str | None, str | None]:
 
 @contextmanager
 def deadline(seconds: float) -> Iterator[None]:
-    """Interrupt the block when its time is over; in the main thread only, elsewhere its time is not limited."""
+    """Interrupt the block when it has taken so many CPU-seconds, or has waited for many times as long.
+
+    The time of a clock alone would find what other processes do. Only in the main thread; elsewhere nothing is limited.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -124,13 +132,17 @@ def deadline(seconds: float) -> Iterator[None]:
     def give_up(_number: int, _frame: FrameType | None) -> None:
         raise HangError
 
-    before = signal.signal(signal.SIGALRM, give_up)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    timers = ((signal.ITIMER_PROF, signal.SIGPROF, 1), (signal.ITIMER_REAL, signal.SIGALRM, _WAITED))
+    before = [signal.signal(number, give_up) for _, number, _ in timers]
+    for timer, _, factor in timers:
+        signal.setitimer(timer, factor * seconds)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        for timer, _, _ in timers:
+            signal.setitimer(timer, 0)
+        for (_, number, _), handler in zip(timers, before, strict=True):
+            signal.signal(number, handler)
 
 
 def hunt(target: Target, count: int, seed: int, *, keep: bool = True) -> Hunt:
@@ -141,8 +153,8 @@ def hunt(target: Target, count: int, seed: int, *, keep: bool = True) -> Hunt:
         found.inputs += 1
         code, what = try_input(target, text)
         if what is not None:
-            # Numbers and texts in a message differ from input to input, and would make many findings of one.
-            kind = re.sub(r"[\d'\"].*", "", what)
+            # What stands behind the place differs from input to input, and would make many findings of one.
+            kind = what.partition(":")[0]
             if kind not in kinds:
                 kinds.add(kind)
                 found.findings.append(_shortest(target, text, what))
@@ -166,8 +178,8 @@ def _inputs(target: Target, count: int, seed: int) -> Iterator[str]:
 
 def cases_of(name: str) -> list[str]:
     """The inputs that were findings once."""
-    file = CASES / f"{name}.jsonl"
-    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
+    files = dict.fromkeys(folder / f"{name}.jsonl" for folder in (CASES, KEPT))
+    return [json.loads(line) for file in files if file.exists() for line in file.read_text("utf-8").splitlines()]
 
 
 def keep_cases(name: str, texts: Sequence[str]) -> None:
@@ -175,7 +187,8 @@ def keep_cases(name: str, texts: Sequence[str]) -> None:
     known = cases_of(name)
     new = [text for text in dict.fromkeys(texts) if text not in known]
     if new:
-        with (CASES / f"{name}.jsonl").open("a", encoding="utf-8") as file:
+        KEPT.mkdir(parents=True, exist_ok=True)
+        with (KEPT / f"{name}.jsonl").open("a", encoding="utf-8") as file:
             file.writelines(json.dumps(text) + "\n" for text in new)
 
 
@@ -302,17 +315,18 @@ def mutated_json(chance: random.Random, value: object) -> str:
     return text
 
 
-def _at(holder: object, key: object) -> object:
-    return json.loads(json.dumps(holder[key]))  # type: ignore[index]
+def _at(holder: Any, key: Any) -> Any:
+    return json.loads(json.dumps(holder[key]))
 
 
-def _places(value: object) -> Iterator[tuple[dict[object, object] | list[object], object]]:
-    """Every place of a value within, with what holds it."""
+def _places(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Every place of a value within: the dictionary or list that holds it, and its key or number."""
     pending = [value]
     while pending:
         holder = pending.pop()
-        inner = list(holder.items()) if isinstance(holder, dict) else []
-        inner = list(enumerate(holder)) if isinstance(holder, list) else inner
-        for key, each in inner:
-            yield holder, key  # type: ignore[misc]
-            pending.append(each)
+        keys: Iterable[Any] = (
+            holder if isinstance(holder, dict) else range(len(holder)) if isinstance(holder, list) else ()
+        )
+        for key in list(keys):
+            yield holder, key
+            pending.append(holder[key])

@@ -692,12 +692,12 @@ def read_lines(text: str) -> object:
     if len(text) < 2:
         return None
     ending = {"g": ".gz", "b": ".bz2", "z": ".zst", "l": ".lz4"}.get(text[1], "")
-    name = f"a.{'csv' if text[0] == 'c' else 'json'}{ending}"
+    name = f"a.{'json' if text[0] == 'j' else 'csv'}{ending}"
     file = folder() / name
     data = text[2:].encode("latin-1", "replace")
     file.write_bytes(data)
     status = file.stat()
-    reading = Reading("csv" if text[0] == "c" else "json", 1 << 20, follow_links=False)
+    reading = Reading("json" if text[0] == "j" else "csv", 1 << 20, follow_links=False)
     (found,) = inspect_files(folder(), (FileMark(name, status.st_size, status.st_mtime_ns),), reading)
     rows = 0
     if found.error is None:
@@ -705,8 +705,9 @@ def read_lines(text: str) -> object:
             rows += batch.num_rows
         assert rows == found.records(0), f"{found.records(0)} lines were counted and {rows} read"
     if found.error is None and not ending:
-        plain = data.replace(b"\r\n", b"\n").split(b"\n")
-        assert rows <= len(plain), "more lines than there are"
+        lines = [line.removeprefix(b"\xef\xbb\xbf").rstrip(b"\r") for line in data.split(b"\n")]
+        expected = sum(bool(line.strip(b" ") if text[0] == "j" else line) for line in lines)
+        assert rows == expected, f"{rows} records of {expected} lines"
     return found.error
 
 

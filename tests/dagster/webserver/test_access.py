@@ -20,6 +20,8 @@ from freshline.dagster.webserver.access import (
 )
 from freshline.dagster.webserver.login import LASTS, Login
 
+pytestmark = pytest.mark.security
+
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
 TOKEN = "0123456789abcdef"
 LOGIN = Login(TOKEN, 3000)

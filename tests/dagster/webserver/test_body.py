@@ -9,6 +9,8 @@ import pytest
 from freshline.dagster.webserver.access import Door
 from freshline.dagster.webserver.body import judge_body
 
+pytestmark = pytest.mark.security
+
 
 def code_of(door: Door, body: bytes, *, read_only: bool = False) -> str | None:
     """The code of the refusal, None where there is none."""

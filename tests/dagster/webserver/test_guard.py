@@ -30,7 +30,7 @@ EVIL = {"Origin": "http://evil.example"}
 TOKEN = "0123456789abcdef"
 
 
-pytestmark = pytest.mark.slow  # two webservers are started
+pytestmark = [pytest.mark.security, pytest.mark.slow]  # two webservers are started
 
 
 @pytest.fixture(scope="module")

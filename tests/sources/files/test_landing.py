@@ -12,6 +12,8 @@ from freshline.errors import SourceError
 from freshline.sources.files.landing import find_unread, list_landing
 from freshline.sources.files.position import FileMark
 
+pytestmark = pytest.mark.security
+
 
 def now():
     return datetime.now(UTC)

@@ -13,6 +13,8 @@ from freshline.errors import DeliveryError
 from freshline.report.alerts.channels.web import is_public, post
 from tests.report.alerts.servers import WebServer, web_server
 
+pytestmark = pytest.mark.security
+
 
 def refused(url: str, *, private: bool = True, timeout: float = 5.0) -> str:
     with pytest.raises(DeliveryError) as raised:

@@ -1,0 +1,97 @@
+"""Canaries: a secret of its own for each place that takes one, and a search for them everywhere.
+
+A canary is a random word. It is looked for as it is, in Base64 at each of the three places in a group, and in hex, in
+files whatever they hold, in names, in arguments and environments of processes, and in texts that a command or a page
+showed.
+"""
+
+from __future__ import annotations
+
+import base64
+import secrets
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+# What is read of a file at once; a canary may stand across two of them.
+BLOCK = 1 << 20
+
+
+@dataclass
+class Canaries:
+    """The canaries by the name of their secret, and where each was found although it must not be."""
+
+    words: dict[str, str] = field(default_factory=dict)
+    found: list[str] = field(default_factory=list)
+    searched: dict[str, int] = field(default_factory=dict)
+
+    def make(self, name: str) -> str:
+        """A new canary."""
+        self.words[name] = f"canary{secrets.token_hex(16)}"
+        return self.words[name]
+
+    def add(self, name: str, word: str) -> None:
+        """A secret that somebody else has made."""
+        self.words[name] = word
+
+    def search(self, data: bytes, place: str, allowed: Iterable[str] = ()) -> None:
+        """Note each canary in the data but for those that are allowed there."""
+        for name, word in self.words.items():
+            if name not in allowed and any(form in data for form in forms(word)):
+                self.found.append(f"the secret of {name} is in {place}")
+
+    def search_text(self, text: str, place: str) -> None:
+        self._count("texts")
+        self.search(text.encode("utf-8", "surrogatepass"), place)
+
+    def search_files(self, folder: Path, allowed: Mapping[Path, tuple[str, ...]]) -> None:
+        """All files of a folder with their names; links are named, and not followed."""
+        for path in sorted(folder.rglob("*")):
+            self.search(str(path).encode("utf-8", "surrogateescape"), f"the name of {path}")
+            if path.is_file() and not path.is_symlink():
+                self._count("files")
+                self._search_file(path, allowed.get(path, ()))
+
+    def _search_file(self, path: Path, allowed: tuple[str, ...]) -> None:
+        before = b""
+        try:
+            with path.open("rb") as file:
+                while block := file.read(BLOCK):
+                    self.search(before + block, str(path), allowed)
+                    before = block[-200:]
+        except FileNotFoundError:
+            return  # a process removed it meanwhile
+
+    def search_processes(self, processes: Iterable[psutil.Process], allowed: Mapping[str, tuple[str, ...]]) -> None:
+        """Arguments and environments; `allowed` are names of secrets by the variable that may hold them."""
+        for process in processes:
+            try:
+                arguments, environ = process.cmdline(), process.environ()
+            except (psutil.NoSuchProcess, psutil.AccessDenied):
+                continue  # it has ended
+            self._count("processes")
+            shown = f"process {process.pid} ({' '.join(arguments)[:120]})"
+            self.search("\0".join(arguments).encode(), f"the arguments of {shown}")
+            for name, value in environ.items():
+                self.search(value.encode(), f"the variable {name} of {shown}", allowed.get(name, ()))
+
+    def _count(self, what: str) -> None:
+        self.searched[what] = self.searched.get(what, 0) + 1
+
+
+def forms(word: str) -> list[bytes]:
+    """The ways in which a word may stand in data.
+
+    >>> base64.b64encode(b"user:canary-of-mine!").find(forms("canary-of-mine")[2]) > 0
+    True
+    """
+    data = word.encode()
+    found = [data, data.hex().encode()]
+    for offset in range(3):
+        # The groups of four that come from the word alone, wherever it begins in a group of three.
+        encoded = base64.b64encode(b"\0" * offset + data)
+        whole = len(data) - (len(data) + offset) % 3 + offset
+        found.append(encoded[4 if offset else 0 : whole // 3 * 4])
+    return found

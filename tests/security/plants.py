@@ -1,0 +1,247 @@
+"""Holes that the security lane must find. Each is one replacement, and the tests that must fail with it.
+
+`tests` are arguments of pytest. A hole is found where the run of these tests fails, and fails by a claim: a run that
+cannot be collected has found nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tests.plants import Plant
+
+
+@dataclass(frozen=True)
+class Hole:
+    """A planted hole and the part of the lane that must find it. `slow` holes need an engine, or Spark."""
+
+    plant: Plant
+    tests: tuple[str, ...]
+    slow: bool = False
+
+
+def _hole(name: str, file: str, old: str, new: str, why: str, *tests: str, slow: bool = False) -> Hole:
+    return Hole(Plant(name, file, old, new, why), tests, slow)
+
+
+FUZZ = "tests/security/test_fuzz.py"
+SERVER = "tests/engine/test_server.py"
+GUARD = "tests/dagster/webserver/test_access.py"
+ADDRESSES = "tests/security/test_addresses.py"
+MODES = "tests/security/test_modes.py"
+SOURCE = "tests/security/test_source.py"
+LIVING = "tests/security/test_living.py"
+LANDING = "tests/sources/files/test_landing.py"
+READ_DOOR = "tests/run/test_read_door.py"
+
+HOLES: tuple[Hole, ...] = (
+    _hole(
+        "any token", "engine/server.py",
+        'if not secrets.compare_digest(headers.get(b"authorization", b""), expected):',
+        'if not headers.get(b"authorization", b""):',
+        "whoever says anything in the header is served", f"{FUZZ}::test_any_input_is_read_or_refused[engine]",
+    ),
+    _hole(
+        "any host at the engine", "engine/server.py",
+        'if headers.get(b"host") not in hosts:', 'if b"host" not in headers:',
+        "a page whose name points here reads the answers", f"{FUZZ}::test_any_input_is_read_or_refused[engine]",
+    ),
+    _hole(
+        "no bound of a body", "engine/server.py",
+        "int(length) > _LARGEST_BODY", "int(length) < 0",
+        "a request fills the memory of the engine", SERVER,
+    ),
+    _hole(
+        "half a request is waited for", "engine/connections.py",
+        "        if not self._serves:\n            self.transport.abort()", "        return",
+        "connections are held by saying nothing", SERVER,
+    ),
+    _hole(
+        "the engine listens everywhere", "engine/server.py",
+        'listener.bind(("127.0.0.1", port))', 'listener.bind(("", port))',
+        "other machines reach the engine", LIVING, slow=True,
+    ),
+    _hole(
+        "the UI listens everywhere", "dagster/webserver/__main__.py",
+        'host="127.0.0.1",', 'host="0.0.0.0",',
+        "other machines reach the UI", SOURCE,
+    ),
+    _hole(
+        "a foreign origin", "dagster/webserver/access.py",
+        "if origin is not None and origin not in own:", 'if origin == "null":',
+        "a page of another site starts runs", f"{FUZZ}::test_any_input_is_read_or_refused[guard]",
+    ),
+    _hole(
+        "a foreign host", "dagster/webserver/access.py",
+        "    if host in access.own_hosts or host in access.hosts:\n        return None",
+        '    if host.endswith(f":{access.port}") or host in access.own_hosts or host in access.hosts or "." in host:\n'
+        "        return None",
+        "a page whose name points here reads the UI", f"{FUZZ}::test_any_input_is_read_or_refused[guard]",
+    ),
+    _hole(
+        "a form", "dagster/webserver/access.py",
+        'if not _JSON.match(asked.header("content-type") or ""):', 'if "content-type" not in asked.headers:',
+        "a form of another site is a mutation", f"{FUZZ}::test_any_input_is_read_or_refused[guard]",
+    ),
+    _hole(
+        "a query by GET", "dagster/webserver/access.py",
+        'page = not asked.query and "text/html" in (asked.header("accept") or "")', "page = True",
+        "a link runs a mutation", GUARD,
+    ),
+    _hole(
+        "a mutation of a read-only UI", "dagster/webserver/body.py",
+        "    mutates = any(", "    mutates = all(",
+        "a mutation beside a query passes", f"{FUZZ}::test_any_input_is_read_or_refused[guard]",
+    ),
+    _hole(
+        "the state file for everybody", "engine/state_file.py",
+        "            Path(name).replace(state_file(state))\n",
+        "            Path(name).chmod(0o644)\n            Path(name).replace(state_file(state))\n",
+        "other users read the token", MODES,
+    ),
+    _hole(
+        "the state file through a link", "engine/state_file.py",
+        "            Path(name).replace(state_file(state))\n",
+        '            state_file(state).write_text(json.dumps(value), encoding="utf-8")\n',
+        "a link in its place is written through", MODES,
+    ),
+    _hole(
+        "the control store for everybody", "commit/control_store/database.py",
+        "os.fchmod(descriptor, 0o666 & ~self._umask)", "os.fchmod(descriptor, 0o644)",
+        "other users read the refreshes and their errors", MODES,
+    ),
+    _hole(
+        "the log for everybody", "cli/processes.py",
+        "    with as_private(umask):", "    with as_private(0o022):",
+        "other users read the logs", LIVING, slow=True,
+    ),
+    _hole(
+        "a link in a landing folder", "sources/files/landing.py",
+        "    if entry.is_symlink() and not follow_links:", "    if entry.is_symlink() and not relative:",
+        "whoever may deliver a file reads others", LANDING,
+    ),
+    _hole(
+        "a link that came between", "sources/files/lines.py",
+        "(0 if reading.follow_links else os.O_NOFOLLOW)", "0",
+        "a file that was replaced by a link is read", "tests/security/test_links.py",
+    ),
+    _hole(
+        "the address of metadata", "report/alerts/channels/web.py",
+        "    return found.is_global and not found.is_multicast and not found.is_reserved",
+        "    return found.is_link_local or (found.is_global and not found.is_multicast and not found.is_reserved)",
+        "a webhook reads the secrets of a machine in a cloud", ADDRESSES,
+    ),
+    _hole(
+        "looked up again at its use", "report/alerts/channels/web.py",
+        "self.sock = socket.create_connection((address, self.port), self.timeout)",
+        "self.sock = socket.create_connection((self.host, self.port), self.timeout)",
+        "a name that changes is called at a private address", ADDRESSES,
+    ),
+    _hole(
+        "an unsafe loader", "declare/yaml_table.py",
+        "yaml.compose_all(text, Loader=yaml.SafeLoader)", "yaml.compose_all(text, Loader=yaml.UnsafeLoader)",
+        "a file of YAML runs programs", SOURCE,
+    ),
+    _hole(
+        "any class in a state", "keyed/state.py",
+        "            return _NAMED[module, name]\n        except KeyError:\n            raise _UnfitError from None",
+        "            return super().find_class(module, name)\n        except KeyError:\n            raise _UnfitError",
+        "a state that somebody wrote runs programs", SOURCE,
+    ),
+    _hole(
+        "the secret in the error of a webhook", "report/alerts/channels/web.py",
+        'raise DeliveryError(f"{host} answered {status}.")', 'raise DeliveryError(f"{url} answered {status}.")',
+        "the address, which is a secret, is in the log and the control store", LIVING, slow=True,
+    ),
+    _hole(
+        "the secret of Kafka in an error", "sources/kafka/client.py",
+        'f"the brokers at {brokers.servers} do not answer for topic {brokers.topic}. Nothing was read; it is tried "',
+        'f"the brokers at {brokers.servers} do not answer {dict(brokers.client)}. Nothing was read; it is tried "',
+        "the login is in receipts, logs and the UI", LIVING, slow=True,
+    ),
+    _hole(
+        "the token in an argument", "engine/python_tables.py",
+        '["-m", "freshline.engine.worker", str(self._settings.root)],',
+        '["-m", "freshline.engine.worker", str(self._settings.root), self._token],',
+        "everybody on the machine reads the token in the list of processes", LIVING, slow=True,
+    ),
+    _hole(
+        "the confs stay", "engine/spark.py",
+        "            # Read by now. It may hold secrets.\n            folders.confs.unlink(missing_ok=True)",
+        "            # Read by now. It may hold secrets.\n            LOG.debug(\"read %s\", folders.confs)",
+        "the secrets of spark-confs are on the disk", LIVING, slow=True,
+    ),
+    _hole(
+        "a password of the control store in an error", "commit/control_store/database.py",
+        "        url = self._engine.url.set(query={})", "        url = self._engine.url",
+        "the password is in an error", MODES,
+    ),
+    _hole(
+        "an error without a code", "declare/managing.py",
+        '            raise tokens.refuse("the end of the statement is expected")',
+        '            raise RuntimeError("the end of the statement is expected")',
+        "a statement ends in a stack trace", f"{FUZZ}::test_any_input_is_read_or_refused[statements]",
+    ),
+    _hole(
+        "a code that nobody knows", "errors.py",
+        '    code = "FORMAT"', '    code = "FORMAT_X"',
+        "programs get a code that is not documented", f"{FUZZ}::test_any_input_is_read_or_refused[receipts]",
+    ),
+    _hole(
+        "a hang", "declare/secret.py",
+        '    if not (text.startswith("${") and text.endswith("}")):',
+        '    while "~" in text:\n        continue\n    if not (text.startswith("${") and text.endswith("}")):',
+        "a text is read without end", f"{FUZZ}::test_any_input_is_read_or_refused[references]",
+    ),
+    _hole(
+        "a receipt that is taken as it is", "plan/receipt.py",
+        "        except UNREADABLE as error:\n            raise FormatError(",
+        "        except KeyError as error:\n            raise FormatError(",
+        "a receipt that somebody changed ends every command", f"{FUZZ}::test_any_input_is_read_or_refused[receipts]",
+    ),
+    _hole(
+        "lines that go away", "sources/files/lines.py",
+        'ends = np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\\n"))',
+        "ends = np.flatnonzero(np.isin(np.frombuffer(data, np.uint8), (10, 11)))",
+        "records are left out", f"{FUZZ}::test_any_input_is_read_or_refused[lines]",
+    ),
+    _hole(
+        "a route without the token", "engine/server.py",
+        '        refusal = self.refusal({key.lower(): value for key, value in scope["headers"]})',
+        '        refusal = self.refusal({key.lower(): value for key, value in scope["headers"]})\n'
+        '        if scope["path"] == "/stop":\n            refusal = None',
+        "whoever reaches the port ends the engine", f"{FUZZ}::test_any_input_is_read_or_refused[engine]", SERVER,
+    ),
+    _hole(
+        "an address that is carried", "report/alerts/channels/web.py",
+        "carried = [found.ipv4_mapped, found.sixtofour]", "carried = [found.ipv4_mapped]",
+        "a private address within one of version 6 is called", ADDRESSES,
+    ),
+    _hole(
+        "a record that is in neither table", "sources/records.py",
+        '.when(~F.is_valid_utf8(VALUE), F.lit("NOT_UTF8"))', '.when(~F.is_valid_utf8(VALUE), F.lit(DROPPED))',
+        "records go away without a word", "tests/security/test_records.py", slow=True,
+    ),
+    _hole(
+        "a file through the read door", "refresh/read_only.py",
+        "        if argument.kind == \"Literal\":\n            continue\n",
+        "        return\n",
+        "an option of a function names any file of the engine's user", READ_DOOR, slow=True,
+    ),
+    _hole(
+        "a program through the read door", "refresh/read_only.py",
+        '"Aggregate Distinct Except Filter', '"Aggregate Distinct Except ScriptTransformation Filter',
+        "a query runs a program", READ_DOOR, slow=True,
+    ),
+    _hole(
+        "the folder of a file through a link", "sources/files/lines.py",
+        "os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)", "os.O_DIRECTORY, dir_fd=folder)",
+        "a folder that was replaced by a link is read", "tests/security/test_links.py",
+    ),
+    _hole(
+        "a secret that is logged", "report/alerts/channels/webhook.py",
+        "            headers[SIGNATURE] = sign(",
+        '            print(self._resolve(self._options["secret"]), flush=True)\n            headers[SIGNATURE] = sign(',
+        "the key of the signature is in the log of the watch", LIVING, slow=True,
+    ),
+)  # fmt: skip

@@ -1,0 +1,177 @@
+"""Laws of the source itself: what reads data runs nothing, and nothing is handed to a shell or waited for openly."""
+
+from __future__ import annotations
+
+import ast
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from freshline.declare.yaml_table import COMPONENT, find_tables
+from freshline.errors import DeclarationError
+from freshline.keyed import state
+from tests.plants import LIBRARY
+
+pytestmark = pytest.mark.security
+
+# Of each function that runs what it is given, the only places that may call it, with the reason.
+RUNS = {
+    "pickle.load": set(),
+    "pickle.loads": set(),
+    "cloudpickle.load": set(),
+    "cloudpickle.loads": set(),
+    "marshal.load": set(),
+    "marshal.loads": set(),
+    "shelve.open": set(),
+    "eval": set(),
+    # A declaration in Python is a program: whoever may change it decides which code runs.
+    "exec": {"declare/python_file.py"},
+    "os.system": set(),
+    "os.popen": set(),
+    "yaml.load": set(),
+    "yaml.load_all": set(),
+    "yaml.unsafe_load": set(),
+    "yaml.full_load": set(),
+    "yaml.compose_all": {"declare/yaml_table.py"},
+    "tempfile.mktemp": set(),
+    "xml.etree.ElementTree.parse": set(),
+}
+ANYWHERE = ("0.0.0.0", "::", "[::]", "*")
+
+
+def modules() -> Iterator[tuple[str, ast.Module]]:
+    for file in sorted(LIBRARY.rglob("*.py")):
+        yield file.relative_to(LIBRARY).as_posix(), ast.parse(file.read_text(encoding="utf-8"))
+
+
+def name_of(node: ast.expr) -> str:
+    if isinstance(node, ast.Attribute):
+        return f"{name_of(node.value)}.{node.attr}"
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def test_nothing_that_runs_what_it_reads_is_called_but_where_it_is_meant() -> None:
+    found: dict[str, set[str]] = {name: set() for name in RUNS}
+    for file, tree in modules():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and name_of(node.func) in RUNS:
+                found[name_of(node.func)].add(file)
+
+    assert found == RUNS
+
+
+def test_no_command_goes_through_a_shell() -> None:
+    shells = [
+        f"{file}:{node.lineno}"
+        for file, tree in modules()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.keyword) and node.arg == "shell"
+    ]
+
+    assert shells == []
+
+
+def test_yaml_is_read_by_the_safe_loader_only() -> None:
+    loaders = {
+        name_of(node.value)
+        for _, tree in modules()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.keyword) and node.arg == "Loader"
+    }
+
+    assert loaders == {"yaml.SafeLoader"}
+
+
+def test_certificates_are_checked_everywhere() -> None:
+    unchecked = [
+        f"{file}:{node.lineno}"
+        for file, tree in modules()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute)
+        and node.attr in ("_create_unverified_context", "CERT_NONE", "check_hostname")
+    ]
+
+    assert unchecked == []
+
+
+def test_no_text_of_the_library_is_the_address_of_all_interfaces() -> None:
+    open_to_all = [
+        f"{file}:{node.lineno}"
+        for file, tree in modules()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant)
+        and node.value in ANYWHERE
+        # `*` is also a word of SQL and of patterns.
+        and node.value != "*"
+    ]
+
+    assert open_to_all == []
+
+
+class Runs:
+    """A value whose pickle runs a function when it is read."""
+
+    ran = False
+
+    def __reduce__(self) -> tuple[object, tuple[object, ...]]:
+        return ran, ()
+
+
+def ran() -> None:
+    Runs.ran = True
+
+
+@pytest.mark.parametrize("value", [Runs(), [1, {"a": Runs()}], ran, open, print, Path, exec])
+def test_the_pickle_of_a_state_that_names_anything_else_is_refused(value: object) -> None:
+    for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
+        with pytest.raises(state._UnfitError):
+            state._read(pickle.dumps(value, protocol), {})
+
+    assert not Runs.ran
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        *(b"cos\nsystem\n(S'touch /tmp/ran'\ntR.", b"\x80\x04\x8c\x02os\x8c\x06system\x93."),
+        *(b"(ios\nsystem\n.", b"\x80\x02cbuiltins\ngetattr\n.", b"\x80\x04\x8c\x08builtins\x8c\x04eval\x93."),
+        b"\x80\x04\x8c\x08datetime\x8c\x16datetime.__class__.mro\x93.",
+    ],
+)
+def test_the_opcodes_that_find_a_function_find_none(data: bytes) -> None:
+    with pytest.raises(state._UnfitError):
+        state._read(data, {})
+
+
+@pytest.mark.parametrize(
+    "tag",
+    [
+        *(
+            "!!python/object/apply:os.system ['id']",
+            "!!python/object/new:os.system ['id']",
+            "!!python/name:os.system ''",
+        ),
+        *("!!python/module:os ''", "!!python/object:os.system {}", "!!python/tuple [1]", "!local {a: b}"),
+    ],
+)
+def test_a_tag_of_yaml_runs_nothing(tag: str) -> None:
+    head = f"type: {COMPONENT}\nattributes:\n  tables:\n    - name: t\n      query: "
+
+    for table in find_tables(head + tag, "defs.yaml"):
+        with pytest.raises(DeclarationError):
+            table.clauses()
+    with pytest.raises(yaml.YAMLError):
+        yaml.safe_load(tag)
+
+
+def test_aliases_of_yaml_that_grow_without_end_take_no_time() -> None:
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 30)]
+    text = f"type: {COMPONENT}\nattributes:\n  tables:\n    - name: t\n      query: *a29\n"
+
+    for table in find_tables("\n".join(lines) + "\n" + text, "defs.yaml"):
+        with pytest.raises(DeclarationError):
+            table.clauses()
