@@ -113,3 +113,15 @@ def test_no_part_of_a_password_of_the_control_store_is_shown(url: str, secret: s
         ControlStore.open(url)
 
     assert secret not in str(raised.value)
+
+
+@pytest.mark.parametrize("name", ["shop?now", "a?b=c", "100%25", "#1", "a;b", "x&y=z", "?"])
+def test_a_control_store_is_in_the_folder_that_its_path_names(tmp_path: Path, name: str) -> None:
+    root = tmp_path / "outer" / name
+    root.mkdir(parents=True)
+    store = ControlStore.open(f"sqlite:///{root / 'control.db'}")
+    store.heartbeats.read()
+    store.close()
+
+    assert (root / "control.db").is_file()
+    assert [path.name for path in (tmp_path / "outer").iterdir()] == [name]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.resources
 import os
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,6 +24,9 @@ from freshline.errors import FormatError, SettingsError, StorageError
 _BUSY_SECONDS = 20.0
 # The permissions that the file of a store lacks: all of the group and of others.
 PRIVATE = 0o077
+_SQLITE = "sqlite:///"
+# Options of the driver, such as `?timeout=5&uri=true`.
+_QUERY = re.compile(r"\?\w+=[^/?]*\Z")
 # Names the lock of Postgres that writers take; any number that no other program uses in this database.
 _WRITERS = 7_230_471_190
 
@@ -45,7 +49,7 @@ class Database:
     def open(cls, url: str, umask: int = PRIVATE) -> Database:
         """Open it; its tables are made or brought to the newest format. Raises as ControlStore.open does."""
         try:
-            parsed = make_url(url)
+            parsed = _url_of(url)
             engine = create_engine(parsed, connect_args=_connect_args(parsed))
         except (ArgumentError, NoSuchModuleError, ImportError, ValueError) as error:
             # A ValueError is about a port that is no number, and holds what stands there: a part of the password,
@@ -212,6 +216,16 @@ class Database:
         # Without its query: a driver takes a password there too.
         url = self._engine.url.set(query={})
         return url.database or url.render_as_string(hide_password=True)
+
+
+def _url_of(text: str) -> URL:
+    """The URL; a path of SQLite is taken as it is written, as `has_control_store` takes it.
+
+    SQLAlchemy ends it at a question mark: in a folder with one in its name the file was another one, outside of it.
+    """
+    if text.startswith(_SQLITE) and not _QUERY.search(text):
+        return URL.create("sqlite", database=text.removeprefix(_SQLITE) or None)
+    return make_url(text)
 
 
 def _migrate(connection: Connection) -> None:
