@@ -84,8 +84,9 @@ class Canaries:
 def forms(word: str) -> list[bytes]:
     """The ways in which a word may stand in data.
 
-    >>> base64.b64encode(b"user:canary-of-mine!").find(forms("canary-of-mine")[2]) > 0
-    True
+    >>> [any(form in base64.b64encode(before + b"canary-of-mine!") for form in forms("canary-of-mine")) for before in
+    ...  (b"", b"u:", b"user:", b"name:")]
+    [True, True, True, True]
     """
     data = word.encode()
     found = [data, data.hex().encode()]

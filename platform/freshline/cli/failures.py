@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from freshline.errors import DeclarationErrors, FreshlineError
+from freshline.report.table_text import printable
 
 FAILED = 1
 CANCELLED = 130  # what a shell gives a command that Ctrl-C ended
@@ -44,7 +45,8 @@ def line_of(error: Mapping[str, Any]) -> str:
     code = f"{error.get('code', 'FRESHLINE')}/{error['rule']}" if error.get("rule") else error.get("code", "FRESHLINE")
     where = f" {error['where']}:" if error.get("where") else ""
     sentence = " ".join(str(error.get("message", "")).split())
-    return f"{code}{where} {sentence}"
+    # Names, places and samples come from declarations and data: they must not be able to move the cursor.
+    return printable(f"{code}{where} {sentence}")
 
 
 def usage_failure(error: click.ClickException) -> CommandError:

@@ -21,6 +21,7 @@ import click
 from freshline.cli.failures import CommandError
 from freshline.cli.options import json_option, open_settings, project_option
 from freshline.errors import RequestError
+from freshline.report.table_text import printable
 
 # What each process writes, in the order in which `up` starts them.
 FILES: Mapping[str, tuple[str, ...]] = {
@@ -157,4 +158,6 @@ def _show(line: Line, chosen: Sequence[str], as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(line.as_json()))
     else:
-        click.echo(line.text if len(chosen) == 1 else f"{line.process:<9} {line.text}")
+        # What others have sent stands in logs too. A tab is the indent of Java.
+        text = printable(line.text.expandtabs())
+        click.echo(text if len(chosen) == 1 else f"{line.process:<9} {text}")

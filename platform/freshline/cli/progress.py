@@ -14,6 +14,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TextIO
 
+from freshline.report.table_text import printable
+
 PATIENCE_SECONDS = 2.0
 _REDRAW_SECONDS = 0.25
 _CLEAR = "\r\x1b[2K"
@@ -68,7 +70,7 @@ class Progress:
     def __call__(self, message: str) -> None:
         """Say what is being done now."""
         with self._lock:
-            self._message = _SECONDS.sub("", message)
+            self._message = printable(_SECONDS.sub("", message))
             self._show()
 
     def print(self, text: str) -> None:

@@ -15,7 +15,7 @@ from freshline.cli.failures import FAILED, line_of
 from freshline.cli.options import json_option, open_settings, project_option
 from freshline.cli.progress import Progress
 from freshline.errors import PartitionError, RequestError
-from freshline.report.table_text import count_text, duration_text, padded
+from freshline.report.table_text import count_text, duration_text, padded, printable
 
 NEXT_PAIR = re.compile(r",(?=\s*[A-Za-z_][A-Za-z0-9_]*\s*=)")
 FINE = ("SUCCEEDED", "SKIPPED")
@@ -127,4 +127,4 @@ def outcome_lines(outcome: Mapping[str, Any]) -> list[str]:
         "" if outcome.get("error") else outcome["reason"] or "",
     )
     errors = [outcome.get("error"), *(outcome.get("problems") or ())]
-    return ["  ".join(cells).rstrip(), *(f"    {line_of(error)}" for error in errors if error)]
+    return [printable("  ".join(cells).rstrip()), *(f"    {line_of(error)}" for error in errors if error)]

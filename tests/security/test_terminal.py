@@ -1,0 +1,88 @@
+"""No text of a declaration, of data or of a log moves the cursor of a terminal, or names its window."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+import pytest
+
+from freshline.cli.failures import CommandError, line_of
+from freshline.cli.logs import Line, _show
+from freshline.cli.main import run
+from freshline.cli.progress import Progress
+from freshline.cli.refresh import outcome_lines
+from freshline.errors import RefreshError
+from freshline.report.rows_text import rows_text
+
+pytestmark = pytest.mark.security
+
+# Clears the screen, names the window, answers with what was typed, writes backwards, overwrites the line.
+ODD = "a\x1b[2J b\x1b]0;owned\x07 c\x9b6n d\u202ee\u2066 f\rg\x08 h\x7f"
+SHOWN: dict[str, Callable[[], str]] = {
+    "an error": lambda: "\n".join(CommandError.of(RefreshError(ODD, where=ODD)).lines()),
+    "an error of the engine": lambda: line_of({"code": ODD, "message": ODD, "where": ODD, "rule": ODD}),
+    "an outcome": lambda: "\n".join(
+        outcome_lines(
+            {
+                "table": ODD,
+                "strategy": None,
+                "state": "FAILED",
+                "version": 1,
+                "rows_in": 1,
+                "rows_out": 1,
+                "seconds": 1.0,
+            }
+            | {"reason": ODD, "error": {"message": ODD}, "problems": [{"message": ODD}]}
+        )
+    ),
+    "rows": lambda: rows_text([("a", "string"), ("b", "string")], [f'{{"a":{as_json()},"b":[{as_json()}]}}']),
+}
+
+
+def as_json() -> str:
+    return json.dumps(ODD)
+
+
+@pytest.mark.parametrize("what", SHOWN)
+def test_what_is_shown_is_printable(what: str) -> None:
+    assert_harmless(SHOWN[what]())
+
+
+def assert_harmless(text: str) -> None:
+    lines = text.split("\n")
+    assert all(line.isprintable() for line in lines), [line for line in lines if not line.isprintable()]
+    assert "owned" in text
+
+
+def test_a_line_of_a_log_is_printable(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(click.utils, "should_strip_ansi", lambda *_: False)
+    line = Line("engine", None, f"\tat {ODD}")
+    _show(line, ("engine",), as_json=False)
+    _show(line, ("engine", "watch"), as_json=False)
+
+    assert_harmless(capsys.readouterr().out)
+
+
+def test_a_message_of_progress_is_printable() -> None:
+    stream = io.StringIO()
+    with Progress(stream, patience_seconds=0.0) as progress:
+        progress(ODD)
+
+    assert_harmless(stream.getvalue())
+
+
+def test_a_declaration_with_odd_signs_is_refused_in_a_harmless_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(click.utils, "should_strip_ansi", lambda *_: False)
+    (tmp_path / "pyproject.toml").write_text("[tool.freshline]\n")
+    (tmp_path / "assets").mkdir()
+    text = f"CREATE MATERIALIZED TABLE t FRESHNESS = INTERVAL '{ODD}' HOUR AS SELECT 1 AS a"
+    (tmp_path / "assets" / "t.sql").write_text(text, encoding="utf-8", newline="")
+
+    assert run(["plan", "--project", str(tmp_path)]) == 1
+    assert_harmless(capsys.readouterr().err)
