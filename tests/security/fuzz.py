@@ -35,6 +35,7 @@ KEPT = Path(os.environ.get("FRESHLINE_CASES", CASES))
 DOCS = Path(__file__).parents[2] / "platform" / "docs"
 SHRINK_SECONDS = 20.0
 MOST_FINDINGS = 5
+MOST_BAD = 200
 _WAITED = 20
 
 
@@ -149,6 +150,7 @@ def hunt(target: Target, count: int, seed: int, *, keep: bool = True) -> Hunt:
     """Read the kept cases and `count` new inputs; findings are shortened, and with `keep` kept."""
     begun, found = time.monotonic(), Hunt()
     kinds: set[str] = set()
+    bad = 0
     for text in _inputs(target, count, seed):
         found.inputs += 1
         code, what = try_input(target, text)
@@ -158,7 +160,9 @@ def hunt(target: Target, count: int, seed: int, *, keep: bool = True) -> Hunt:
             if kind not in kinds:
                 kinds.add(kind)
                 found.findings.append(_shortest(target, text, what))
-            if len(found.findings) >= MOST_FINDINGS:
+            bad += 1
+            # One that takes too long takes as long again each time.
+            if len(found.findings) >= MOST_FINDINGS or bad >= MOST_BAD or what.endswith("CPU-seconds"):
                 break
         elif code is None:
             found.accepted += 1

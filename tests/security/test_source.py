@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import ast
 import pickle
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 import yaml
 
+import freshline
 from freshline.declare.yaml_table import COMPONENT, find_tables
 from freshline.errors import DeclarationError
 from freshline.keyed import state
-from tests.plants import LIBRARY
 
 pytestmark = pytest.mark.security
+
+# The one that is imported, which may be a copy with a planted hole.
+LIBRARY = Path(freshline.__file__).parent
 
 # Of each function that runs what it is given, the only places that may call it, with the reason.
 RUNS = {
@@ -42,9 +45,11 @@ RUNS = {
 ANYWHERE = ("0.0.0.0", "::", "[::]", "*")
 
 
-def modules() -> Iterator[tuple[str, ast.Module]]:
-    for file in sorted(LIBRARY.rglob("*.py")):
-        yield file.relative_to(LIBRARY).as_posix(), ast.parse(file.read_text(encoding="utf-8"))
+@cache
+def modules() -> tuple[tuple[str, ast.Module], ...]:
+    """Each module with its tree, parsed once."""
+    files = sorted(LIBRARY.rglob("*.py"))
+    return tuple((file.relative_to(LIBRARY).as_posix(), ast.parse(file.read_text("utf-8"))) for file in files)
 
 
 def name_of(node: ast.expr) -> str:
