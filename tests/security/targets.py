@@ -221,7 +221,9 @@ def read_receipt(text: str) -> object:
     if found is not None:
         again = Receipt.from_json(found.to_json())
         assert again is not None, "the receipt cannot be read again"
-        assert again.to_json() == found.to_json(), "the receipt is another one when it is read again"
+        # Seconds are rounded when they are written, and those of zero are left out then.
+        once_more = Receipt.from_json(again.to_json())
+        assert once_more == again, "the receipt is another one when it is read again"
     return found
 
 
@@ -305,8 +307,9 @@ def make_pickle(chance: random.Random) -> str:
     for _ in range(chance.randrange(1, 4)):
         at = chance.randrange(len(text) + 1)
         text = text[:at] + chr(chance.randrange(256)) * chance.randrange(3) + text[at + chance.randrange(3) :]
-    # A length in the stream is room that is made before the bytes are looked for.
-    return re.sub("[\x8d\x8e\x96BTX].{4,8}", "", text, flags=re.DOTALL)
+    # A length in the stream, or a number in the memo, is room that is made before the bytes are looked for. A state
+    # with such is never read: it is believed by the sum of its file only.
+    return re.sub(r"[\x8d\x8e\x96BTXr].{4,8}|p\d+\n", "", text, flags=re.DOTALL)
 
 
 # -- protocols

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from email.errors import MessageError
 from email.headerregistry import Address
 from typing import Any
 from urllib.parse import urlsplit
@@ -140,7 +141,7 @@ class _Reader:
         try:
             # Raises on line ends, on lists of addresses, and on what is no address at all.
             valid = isinstance(address, str) and bool(Address(addr_spec=address).domain)
-        except (ValueError, IndexError):
+        except (ValueError, IndexError, MessageError):
             valid = False
         if not valid:
             raise self.refuse(shown, key, address, "an address such as data@example.com")
