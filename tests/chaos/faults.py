@@ -6,6 +6,7 @@ A fault that stands pushes its end to `world.standing`; it is taken back by `hea
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -167,7 +168,8 @@ def _store_garbage(world: World, act: Act) -> None:
     def heal() -> None:
         world.commands.run("down")
         for file in world.state.glob("control.db*"):
-            file.rename(world.options.folder / f"damaged-{time.monotonic_ns()}-{file.name}")
+            # The folder of the run is on another file system.
+            shutil.move(file, world.options.folder / f"damaged-{time.monotonic_ns()}-{file.name}")
 
     world.standing.callback(heal)
 
