@@ -227,7 +227,7 @@ def refresh_random_queries(spark, wanted, first, *, tables, rounds, shapes=({},)
 
 @pytest.mark.slow
 def test_tables_of_random_queries_equal_them_after_random_changes(spark):
-    counts = refresh_random_queries(spark, 12, 3000, tables=6, rounds=3)
+    counts = refresh_random_queries(spark, 8, 3000, tables=4, rounds=2)
 
     # A run that computes everything anew, or has nothing to do, would find nothing.
     incremental = counts.refreshes - counts.strategies["full"] - counts.strategies["noop"]
@@ -237,10 +237,10 @@ def test_tables_of_random_queries_equal_them_after_random_changes(spark):
 
 @pytest.mark.slow
 def test_tables_of_random_queries_over_event_time_equal_them(spark):
-    # The first case has many matches.
-    counts = refresh_random_queries(spark, 60, 5028, tables=5, rounds=3, shapes=EVENT_TIME)
+    # One case of each shape.
+    counts = refresh_random_queries(spark, 9, 5028, tables=2, rounds=2, shapes=EVENT_TIME)
 
-    assert counts.strategies["keys"] >= 6, counts
+    assert counts.strategies["keys"] >= 1, counts
     assert counts.matched >= 5, counts
 
 

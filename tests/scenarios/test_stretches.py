@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from freshline.refresh import near
+from tests.lanes import few_or_many, long_but
 from tests.scenarios.test_windows import EPOCH, GAP, MINUTE, NOON, in_utc, sessions_of, sql_time
 
 EVENTS = "id BIGINT, k STRING, v INT, ts TIMESTAMP"
@@ -89,11 +90,18 @@ def drawn_rows(chance: random.Random, first: int, count: int) -> str:
     return ", ".join(rows)
 
 
-@pytest.mark.parametrize("rounds", [2, pytest.param(60, marks=pytest.mark.long)])
-def test_sessions_follow_random_changes(events, rounds):
+@pytest.mark.parametrize(
+    ("rounds", "more"),
+    [
+        pytest.param(2, (*FOLLOWED, "through_a_query", "named", "visits"), id="few"),
+        pytest.param(60, (*SESSIONS, *WHOLE), id="many", marks=pytest.mark.long),
+    ],
+)
+def test_sessions_follow_random_changes(events, rounds, more):
     chance = random.Random(23)
+    sessions, whole = ({name: query for name, query in each.items() if name in more} for each in (SESSIONS, WHOLE))
     events.sql(f"INSERT INTO ev VALUES {drawn_rows(chance, 1, 30)}")
-    for name, query in {**SESSIONS, **WHOLE}.items():
+    for name, query in {**sessions, **whole}.items():
         events.declare(f"CREATE MATERIALIZED TABLE {name} {HEAD} {query}")
     events.declare(
         "CREATE MATERIALIZED TABLE keyed (PRIMARY KEY (k, window_start), CONSTRAINT c EXPECT (n > 1) ON VIOLATION DROP "
@@ -111,7 +119,7 @@ def test_sessions_follow_random_changes(events, rounds):
         events.sql(f"INSERT INTO ev VALUES {drawn_rows(chance, 100 * number + 100, chance.randint(1, 4))}")
         events.sql(changes[(number + 1) % len(changes)])
         # Each of the others follows the changes of all rounds at once.
-        names = FOLLOWED if number < rounds - 1 else (*SESSIONS, *WHOLE, "keyed")
+        names = FOLLOWED if number < rounds - 1 else (*sessions, *whole, "keyed")
         for name in names:
             outcome = events.refresh(name)
             assert (outcome.error, outcome.strategy) == (None, "keys"), (name, outcome)
@@ -122,15 +130,15 @@ def test_sessions_follow_random_changes(events, rounds):
         assert visits == {row[1:] for row in expected}
 
 
+@pytest.mark.parametrize("names", few_or_many(("visit", "of_all"), ("visit", "visited", "by_spark", "of_all")))
 @pytest.mark.usefixtures("skipping")
-def test_a_late_row_of_a_session_reads_the_files_beside_it(events, tmp_path):
+def test_a_late_row_of_a_session_reads_the_files_beside_it(events, tmp_path, names):
     folder = Path(next(s for s in events.runtime.graph.sources if str(s.name) == "ev").options["path"])
     files: dict[int, set[Path]] = {}
     for day in range(9):
         rows = [f"({10 * day + n}, 'a', 1, {sql_time(NOON + timedelta(days=day) + 7 * n * MINUTE)})" for n in range(5)]
         events.sql(f"INSERT INTO ev VALUES {', '.join(rows)}")
         files[day] = set(folder.glob("*.parquet")) - set().union(*files.values())
-    names = ("visit", "visited", "by_spark", "of_all")
     for name in names:
         events.declare(f"CREATE MATERIALIZED TABLE {name} {HEAD} {SESSIONS[name]}")
     events.refresh_all()
@@ -165,7 +173,8 @@ OF_WHOLE_KEYS = {
 }
 
 
-@pytest.mark.parametrize("rounds", [2, pytest.param(60, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("rounds", [2, 60])
 def test_windows_of_so_many_rows_follow_random_changes(lab, rounds):
     """The key of the input is promised and not checked: in the end two rows are one another's equal."""
     chance = random.Random(rounds)
@@ -189,15 +198,16 @@ def test_windows_of_so_many_rows_follow_random_changes(lab, rounds):
         if number:
             lab.sql(f"INSERT INTO act VALUES {drawn_rows(chance, 100 * number + 1_000, chance.randint(1, 3))}")
             lab.sql(changes[4 if number == rounds - 1 else chance.randrange(4)])
-        for name in COUNTS if 0 < number < rounds - 2 else {**COUNTS, **OF_WHOLE_KEYS}:
+        for name in COUNTS if number < rounds - 2 or number == 0 else {**COUNTS, **OF_WHOLE_KEYS}:
             outcome = lab.refresh(name)
             assert (outcome.error, outcome.strategy) == (None, "keys"), (name, outcome)
             assert ("from the first changed ts on" in outcome.reason) == (name in COUNTS), outcome
             assert lab.diff(name) == [], (name, number)
 
 
+@pytest.mark.parametrize("names", few_or_many(("sliding",), tuple(COUNTS)))
 @pytest.mark.usefixtures("skipping")
-def test_a_row_of_a_counted_window_reads_the_files_from_it_on(lab, tmp_path):
+def test_a_row_of_a_counted_window_reads_the_files_from_it_on(lab, tmp_path, names):
     lab.source("act", EVENTS, primary_key=["id"])
     folder = Path(next(s for s in lab.runtime.graph.sources if str(s.name) == "act").options["path"])
     files: dict[int, set[Path]] = {}
@@ -205,19 +215,19 @@ def test_a_row_of_a_counted_window_reads_the_files_from_it_on(lab, tmp_path):
         rows = [f"({10 * day + n}, 'a', 1, {sql_time(NOON + timedelta(days=day) + n * MINUTE)})" for n in range(7)]
         lab.sql(f"INSERT INTO act VALUES {', '.join(rows)}")
         files[day] = set(folder.glob("*.parquet")) - set().union(*files.values())
-    for name, query in COUNTS.items():
-        lab.declare(f"CREATE MATERIALIZED TABLE {name} {HEAD} {query}")
+    for name in names:
+        lab.declare(f"CREATE MATERIALIZED TABLE {name} {HEAD} {COUNTS[name]}")
     lab.refresh_all()
     away = {file: tmp_path / file.name for day in range(3) for file in files[day]}
     for file, place in away.items():
         file.rename(place)
     lab.sql(f"INSERT INTO act VALUES (200, 'a', 9, {sql_time(NOON + timedelta(days=4, minutes=3))})")
-    for name in COUNTS:
+    for name in names:
         outcome = lab.refresh(name)
         assert (outcome.strategy, outcome.error) == ("keys", None), (name, outcome)
     for file, place in away.items():
         place.rename(file)
-    assert [name for name in COUNTS if lab.diff(name)] == []
+    assert [name for name in names if lab.diff(name)] == []
 
 
 # -- patterns ------------------------------------------------------------------------------------------------------
@@ -269,11 +279,18 @@ def met(monkeypatch) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("rounds", [2, pytest.param(60, marks=pytest.mark.long)])
-def test_matches_within_an_interval_follow_random_changes(events, rounds):
+@pytest.mark.parametrize(
+    ("rounds", "names"),
+    [
+        pytest.param(2, ("rising", "each_row", "best"), id="few"),
+        pytest.param(60, tuple(MATCHES), id="many", marks=pytest.mark.long),
+    ],
+)
+def test_matches_within_an_interval_follow_random_changes(events, rounds, names):
     chance = random.Random(41)
     events.sql(f"INSERT INTO ev VALUES {drawn_rows(chance, 1, 60)}")
-    for name, (items, matches, _) in MATCHES.items():
+    for name in names:
+        items, matches, _ = MATCHES[name]
         group = " GROUP BY k" if name == "best" else ""
         events.declare(f"CREATE MATERIALIZED TABLE {name} {HEAD} {items} FROM ev {matches}{group}")
     events.refresh_all()
@@ -289,7 +306,7 @@ def test_matches_within_an_interval_follow_random_changes(events, rounds):
             f"INSERT INTO ev VALUES ({900 + number}, 'b', {number % 4}, {late}), ({950 + number}, NULL, 3, {late})"
         )
         events.sql(changes[number % len(changes)])
-        for name in (*MATCHES,) if number == rounds - 1 else ("rising", "each_row"):
+        for name in names if number == rounds - 1 else ("rising", "each_row"):
             outcome = events.refresh(name)
             assert outcome.error is None, (name, outcome)
             # The greatest of the measures of a key often stays what it was, and then nothing is written.
@@ -307,7 +324,8 @@ ALL_TOGETHER = {
 }
 
 
-@pytest.mark.parametrize("rounds", [2, pytest.param(60, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("rounds", [2, 60])
 def test_matches_among_all_rows_follow_random_changes(events, rounds, met):
     """Without PARTITION BY all rows are of one key, and a refresh reads those from before the first changed one on."""
     chance = random.Random(rounds)
@@ -353,7 +371,7 @@ def test_matches_among_all_rows_follow_random_changes(events, rounds, met):
     assert events.diff("rising") == []
 
 
-@pytest.mark.parametrize("partition", ["PARTITION BY k ", ""])
+@pytest.mark.parametrize("partition", long_but([""], ["PARTITION BY k ", ""]))
 @pytest.mark.usefixtures("skipping")
 def test_a_row_of_a_pattern_reads_the_files_from_its_interval_on(events, tmp_path, partition):
     folder = Path(next(s for s in events.runtime.graph.sources if str(s.name) == "ev").options["path"])
@@ -379,8 +397,9 @@ def test_a_row_of_a_pattern_reads_the_files_from_its_interval_on(events, tmp_pat
     assert events.diff("rising") == []
 
 
+@pytest.mark.parametrize("names", few_or_many(("each_row",), ("rising", "each_row", "to_last")))
 @pytest.mark.usefixtures("skipping")
-def test_a_late_row_of_a_pattern_reads_the_files_up_to_a_match_that_begins_as_before(events, tmp_path):
+def test_a_late_row_of_a_pattern_reads_the_files_up_to_a_match_that_begins_as_before(events, tmp_path, names):
     """Of one key: of the other one, nothing lies behind the late row, and it is read to its end."""
     folder = Path(next(s for s in events.runtime.graph.sources if str(s.name) == "ev").options["path"])
     files: dict[int, set[Path]] = {}
@@ -392,7 +411,6 @@ def test_a_late_row_of_a_pattern_reads_the_files_up_to_a_match_that_begins_as_be
         ]
         events.sql(f"INSERT INTO ev VALUES {', '.join(rows)}")
         files[day] = set(folder.glob("*.parquet")) - set().union(*files.values())
-    names = ("rising", "each_row", "to_last")
     for name in names:
         events.declare(f"CREATE MATERIALIZED TABLE {name} {HEAD} {MATCHES[name][0]} FROM ev {MATCHES[name][1]}")
     events.refresh_all()

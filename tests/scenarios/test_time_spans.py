@@ -83,12 +83,19 @@ def drawn_time(chance: random.Random) -> datetime | None:
     return base + HOUR * chance.randint(-12, 12) + A_MICROSECOND * chance.choice((-1, 0, 0, 0, 1))
 
 
-@pytest.mark.parametrize("rounds", [2, pytest.param(40, marks=pytest.mark.long)])
-def test_random_changes_at_the_ends_of_spans(inputs, rounds):
+# A frame of rows on both sides of the others, one beside other windows, joins, and filters over frames.
+FEW = ("framed", "full_joined", "open_behind", "later", "keyed", "met")
+
+
+@pytest.mark.parametrize(
+    ("rounds", "names"),
+    [pytest.param(2, FEW, id="few"), pytest.param(40, tuple(RANDOM), id="many", marks=pytest.mark.long)],
+)
+def test_random_changes_at_the_ends_of_spans(inputs, rounds, names):
     """Versions of one key have times of their own, so that an as-of join has one to meet."""
     chance = random.Random(rounds)
-    for name, query in RANDOM.items():
-        declare(inputs, name, query)
+    for name in names:
+        declare(inputs, name, RANDOM[name])
     number = 0
     taken: set[object] = set()
     for turn in range(rounds):
@@ -116,7 +123,7 @@ def test_random_changes_at_the_ends_of_spans(inputs, rounds):
                 2,
             ):
                 inputs.sql(statement)
-        for name in RANDOM:
+        for name in names:
             outcome = inputs.refresh(name, strategy="keys" if turn else None)
             assert outcome.error is None, (name, outcome)
             assert inputs.diff(name) == [], (name, turn)

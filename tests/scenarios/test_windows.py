@@ -179,14 +179,15 @@ TABLES = {
 }
 
 
-def test_changes_compute_the_windows_that_they_touch(events):
+@pytest.mark.parametrize("changes", few_or_many([sum(CHANGES, ())], CHANGES))
+def test_changes_compute_the_windows_that_they_touch(events, changes):
     fill(events, drawn_times(11))
     fill(events, [datetime(2026, 1, 1, tzinfo=UTC) + 3 * MINUTE * number for number in range(20)], first=40)
     names = {f"t{number}": name for number, name in enumerate(TABLES)}
     for table, name in names.items():
         events.declare(f"CREATE MATERIALIZED TABLE {table} FRESHNESS = INTERVAL '5' MINUTE AS {TABLES[name][0]}")
     events.refresh_all()
-    for statements in CHANGES:
+    for statements in changes:
         for statement in statements:
             events.sql(statement)
         for table, name in names.items():
@@ -246,12 +247,18 @@ BESIDE = {
 }
 
 
-@pytest.mark.parametrize("rounds", few_or_many(2, 12))
-def test_windows_of_spark_beside_other_clauses(lab, rounds):
+@pytest.mark.parametrize(
+    ("rounds", "names"),
+    [
+        pytest.param(1, ("ranked", "joined", "hourly"), id="few"),
+        pytest.param(12, tuple(BESIDE), id="many", marks=pytest.mark.long),
+    ],
+)
+def test_windows_of_spark_beside_other_clauses(lab, rounds, names):
     for source in ("ev", "other"):
         lab.source(source, "id BIGINT, k STRING, ts TIMESTAMP, v INT")
-    for name, query in BESIDE.items():
-        lab.declare(f"CREATE MATERIALIZED TABLE {name} FRESHNESS = INTERVAL '5' MINUTE AS {query}")
+    for name in names:
+        lab.declare(f"CREATE MATERIALIZED TABLE {name} FRESHNESS = INTERVAL '5' MINUTE AS {BESIDE[name]}")
     chance = random.Random(4)
     for now in range(1 + rounds):
         for source in ("ev", "other"):
@@ -264,7 +271,7 @@ def test_windows_of_spark_beside_other_clauses(lab, rounds):
             if now:
                 lab.sql(f"DELETE FROM {source} WHERE id % 7 = {chance.randint(0, 6)}")
                 lab.sql(f"UPDATE {source} SET ts = ts + INTERVAL 5 MINUTES WHERE id % 11 = {chance.randint(0, 10)}")
-        for name in BESIDE:
+        for name in names:
             outcome = lab.refresh(name)
             assert (outcome.error, outcome.strategy) == (None, "keys" if now else "full"), (name, outcome.reason)
             assert lab.diff(name) == [], (name, now)
@@ -311,19 +318,22 @@ def test_a_session_grows_joins_and_parts_with_the_rows_that_come_and_go(events):
         [f"(50, 'a', 5, {sql_time(NOON + GAP + GAP / 2)})", f"(51, NULL, 5, {sql_time(late + 3 * GAP)})"],
     ]  # fmt: skip
     changes = [
-        *[f"INSERT INTO ev VALUES {', '.join(rows)}" for rows in rounds],
-        "DELETE FROM ev WHERE id = 50 OR ts = TIMESTAMP'2026-01-01 12:00:00Z'",
-        "UPDATE ev SET k = 'b' WHERE id IN (4, 51)",
-        "UPDATE ev SET ts = ts + INTERVAL '1' MICROSECOND WHERE k = 'b'",
-        "UPDATE ev SET v = v + 1 WHERE id = 5",
+        *[(f"INSERT INTO ev VALUES {', '.join(rows)}",) for rows in rounds],
+        (
+            "DELETE FROM ev WHERE id = 50 OR ts = TIMESTAMP'2026-01-01 12:00:00Z'",
+            "UPDATE ev SET k = 'b' WHERE id IN (4, 51)",
+        ),
+        ("UPDATE ev SET ts = ts + INTERVAL '1' MICROSECOND WHERE k = 'b'",),
+        ("UPDATE ev SET v = v + 1 WHERE id = 5",),
     ]
     for number, change in enumerate(changes):
-        events.sql(change)
+        for statement in change:
+            events.sql(statement)
         by_spark, *windows = (events.refresh(name) for name in ("by_spark", "visited", "visit"))
         # The last change is one of a column that only some of the tables have.
         strategy = "keys" if number else "full"
         assert [outcome.strategy for outcome in (by_spark, *windows)] == [
-            strategy, "noop" if number == 5 else strategy, strategy
+            strategy, "noop" if number == 4 else strategy, strategy
         ], (by_spark, windows)  # fmt: skip
 
         rows = [in_utc(row) for row in events.sql("SELECT id, k, ts FROM ev")]
@@ -353,13 +363,15 @@ def counted(
     return found
 
 
-def test_a_late_row_moves_the_rows_behind_it_into_later_windows(events):
+@pytest.mark.parametrize("names", few_or_many(("newest", "sliding"), ("thirds", "newest", "sliding")))
+def test_a_late_row_moves_the_rows_behind_it_into_later_windows(events, names):
     head = "FRESHNESS = INTERVAL '5' MINUTE AS SELECT"
-    calls = {
+    all_calls = {
         "thirds": ("PARTITION BY k ORDER BY ts, id, SIZE => 3", (3, 3, False)),
         "newest": ("PARTITION BY (k) ORDER BY ts DESC, id DESC, SIZE => 2", (2, 2, True)),
         "sliding": ("PARTITION BY k ORDER BY ts, id, SIZE => 4, SLIDE => 2", (4, 2, False)),
     }
+    calls = {name: all_calls[name] for name in names}
     for name, (clauses, _) in calls.items():
         events.declare(
             f"CREATE MATERIALIZED TABLE {name} {head} id, k, window_number, window_start, window_end "
@@ -379,17 +391,20 @@ def test_a_late_row_moves_the_rows_behind_it_into_later_windows(events):
         if (n + key) % 4
     ]
     changes = [
-        f"INSERT INTO ev VALUES {', '.join(rows)}",
-        f"INSERT INTO ev VALUES (200, 'a', 5, {sql_time(EPOCH)}), (5, NULL, 5, {sql_time(NOON)})",
-        f"DELETE FROM ev WHERE ts = {sql_time(NOON)} AND k = 'b'",
-        f"UPDATE ev SET k = 'b', ts = coalesce(ts, {sql_time(NOON)}) WHERE id IN (200, 5) OR ts IS NULL",
-        "UPDATE ev SET v = v + 1 WHERE k = 'a'",
+        (f"INSERT INTO ev VALUES {', '.join(rows)}",),
+        (f"INSERT INTO ev VALUES (200, 'a', 5, {sql_time(EPOCH)}), (5, NULL, 5, {sql_time(NOON)})",),
+        (
+            f"DELETE FROM ev WHERE ts = {sql_time(NOON)} AND k = 'b'",
+            f"UPDATE ev SET k = 'b', ts = coalesce(ts, {sql_time(NOON)}) WHERE id IN (200, 5) OR ts IS NULL",
+        ),
+        ("UPDATE ev SET v = v + 1 WHERE k = 'a'",),
     ]
     for number, change in enumerate(changes):
-        events.sql(change)
+        for statement in change:
+            events.sql(statement)
         outcomes = [events.refresh(name) for name in (*calls, "sums")]
         last = "full" if number == 0 else "keys"
-        expected = ["noop" if number == 4 else last] * len(calls) + [last]
+        expected = ["noop" if number == 3 else last] * len(calls) + [last]
         assert [outcome.strategy for outcome in outcomes] == expected, outcomes
 
         stored = [in_utc(row) for row in events.sql("SELECT id, k, ts FROM ev")]
@@ -537,15 +552,16 @@ def skipping(spark):
     conf.set(SKIPPING, before)
 
 
+@pytest.mark.parametrize("names", few_or_many(("ended", "cumulated", "truncated"), tuple(NARROW)))
 @pytest.mark.usefixtures("skipping")
-def test_a_late_row_reads_the_files_of_its_window_and_no_others(events, tmp_path):
+def test_a_late_row_reads_the_files_of_its_window_and_no_others(events, tmp_path, names):
     folder = Path(events.runtime.graph.sources[0].options["path"])
     files: dict[int, set[Path]] = {}
     for day in range(9):
         fill(events, [NOON + timedelta(days=day, hours=hour) for hour in (-9, 0, 9)], first=10 * day)
         files[day] = set(folder.glob("*.parquet")) - set().union(*files.values())
-    for name, query in NARROW.items():
-        events.declare(f"CREATE MATERIALIZED TABLE {name} FRESHNESS = INTERVAL '5' MINUTE AS {query}")
+    for name in names:
+        events.declare(f"CREATE MATERIALIZED TABLE {name} FRESHNESS = INTERVAL '5' MINUTE AS {NARROW[name]}")
     events.refresh_all()
     # A file that a refresh opens without need is missed there.
     away = {file: tmp_path / file.name for day in range(2, 7) for file in files[day]}
@@ -555,13 +571,13 @@ def test_a_late_row_reads_the_files_of_its_window_and_no_others(events, tmp_path
     late, now = sql_time(NOON), sql_time(NOON + timedelta(days=8))
     events.sql(f"INSERT INTO ev VALUES (200, 'a', 99, {late}), (201, 'a', 99, {now})")
 
-    for name in NARROW:
+    for name in names:
         outcome = events.refresh(name)
         assert (outcome.strategy, outcome.error) == ("keys", None), (name, outcome)
 
     for file, place in away.items():
         place.rename(file)
-    assert [name for name in NARROW if events.diff(name)] == []
+    assert [name for name in names if events.diff(name)] == []
 
 
 TIMES_WITHOUT_ZONE: list[list[tuple[int, str | None, str]]] = [
@@ -578,11 +594,12 @@ WITHOUT_ZONE = {
 }
 
 
-def test_a_time_without_a_zone_is_in_the_windows_of_utc(lab):
+@pytest.mark.parametrize("tables", few_or_many(("session",), tuple(WITHOUT_ZONE)))
+def test_a_time_without_a_zone_is_in_the_windows_of_utc(lab, tables):
     for name, kind in (("ev", "TIMESTAMP_NTZ"), ("zoned", "TIMESTAMP")):
         lab.source(name, f"id BIGINT, k STRING, ts {kind}", primary_key=["id"])
-        for table, call in WITHOUT_ZONE.items():
-            windows = call.format(ev=name)
+        for table in tables:
+            windows = WITHOUT_ZONE[table].format(ev=name)
             lab.declare(
                 f"CREATE MATERIALIZED TABLE {table}_{name} FRESHNESS = INTERVAL '1' HOUR AS "
                 f"SELECT window_start, window_end, k, count(*) AS n FROM {windows} GROUP BY window_start, window_end, k"
@@ -591,7 +608,7 @@ def test_a_time_without_a_zone_is_in_the_windows_of_utc(lab):
         for name, kind in (("ev", "TIMESTAMP_NTZ"), ("zoned", "TIMESTAMP")):
             texts = [f"({i}, {'NULL' if k is None else repr(k)}, {kind}'{at}')" for i, k, at in rows]
             lab.sql(f"INSERT INTO {name} VALUES {', '.join(texts)}")
-        for table in WITHOUT_ZONE:
+        for table in tables:
             assert lab.refresh(f"{table}_ev", strategy="keys" if number else None).error is None
             assert lab.refresh(f"{table}_zoned").error is None
             assert lab.diff(f"{table}_ev") == []
