@@ -14,6 +14,7 @@ from freshline.plan.request import RefreshRequest
 from freshline.refresh.cancellation import Cancellation
 from freshline.run import open_runtime, refresh_table
 from tests.delta_log import version_of
+from tests.lanes import long_but
 
 HOURLY = "FRESHNESS = INTERVAL '1' HOUR"
 
@@ -57,7 +58,7 @@ def tables(lab):
     return lab
 
 
-@pytest.mark.parametrize("at", ["before-commit", "writing"])
+@pytest.mark.parametrize("at", long_but(["writing"], ["before-commit", "writing"]))
 def test_a_writer_of_an_older_epoch_writes_nothing_and_says_so(tables, at):
     # The old engine has planned and computed; before it commits, the new one commits the same change.
     old = tables.runtime.epoch
@@ -83,7 +84,7 @@ def test_a_writer_of_an_older_epoch_writes_nothing_and_says_so(tables, at):
         assert tables.diff(name) == []
 
 
-@pytest.mark.parametrize("at", ["before-commit", "writing"])
+@pytest.mark.parametrize("at", long_but(["writing"], ["before-commit", "writing"]))
 def test_a_writer_of_an_older_epoch_that_is_first_repeats_no_row(tables, at):
     # The new engine has planned and computed; before it commits, the old one wakes up and commits the same change.
     old = tables.runtime.epoch
@@ -139,7 +140,7 @@ def test_a_twin_of_the_same_epoch_is_noticed_and_planned_again(tables):
     assert tables.diff("copied") == []
 
 
-@pytest.mark.parametrize("name", ["copied", "parted", "first"])
+@pytest.mark.parametrize("name", long_but(["parted"], ["copied", "parted", "first"]))
 def test_twins_that_commit_at_the_same_moment_write_once(tables, name):
     tables.refresh("ev")
     together = threading.Barrier(2, timeout=60)

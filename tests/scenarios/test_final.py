@@ -245,7 +245,9 @@ def expected(call: str, batches: Sequence[Sequence[Event]], lateness: int) -> tu
 
 
 @pytest.mark.parametrize(
-    ("call", "lateness"), long_but(zip(CALLS, (3, 0, 3), strict=True), itertools.product(CALLS, (0, 3)))
+    ("call", "lateness"),
+    # Windows that overlap, and sessions.
+    long_but(zip(list(CALLS)[1:], (0, 3), strict=True), itertools.product(CALLS, (0, 3))),
 )
 def test_a_final_table_is_the_same_however_often_it_is_refreshed(lab, call: str, lateness: int) -> None:
     rows, too_late = play(
@@ -757,8 +759,8 @@ def test_a_window_that_ends_behind_the_very_watermark_is_read_by_its_last_instan
     for number, at in enumerate(("01-31T23:59:59.999999", "02-01T00:00:05", "02-01T23:59:59.999999", "03-02T00:00:00")):
         lab.land("ev", f"{number}.json", [{"id": number, "ts": f"2026-{at}Z"}])
         assert all(outcome.error is None for outcome in lab.refresh_all())
-        for name in ("days", "months", "so_far"):
-            assert lab.diff(name) == [], (name, at)
+    for name in ("days", "months", "so_far"):
+        assert lab.diff(name) == [], name
     assert [row["n"] for row in lab.rows("days")] == [1, 2]
     assert [row["n"] for row in lab.rows("months")] == [1, 2]
     assert [row["n"] for row in lab.rows("so_far")] == [1, 3]

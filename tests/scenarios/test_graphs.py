@@ -140,6 +140,7 @@ def test_one_refresh_joins_components_and_parts_another(lab):
     assert [lab.rows(table) for table in TABLES] == [[], [], [], []]
 
 
+@pytest.mark.long
 def test_a_refresh_that_is_killed_and_a_savepoint_leave_the_tables_right(lab):
     lab.source("edge", "id BIGINT, src STRING, dst STRING, weight INT")
     lab.sql("INSERT INTO edge VALUES (1, 'a', 'b', 0), (2, 'c', 'd', 0)")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tests.lanes import long_but
+
 HOURLY = "FRESHNESS = INTERVAL '1' HOUR"
 
 
@@ -54,11 +56,14 @@ def test_the_side_that_stands_still_is_kept_between_refreshes(joined):
 
 @pytest.mark.parametrize(
     "option",
-    [
-        "'delta-join.cache-enable' = 'false'",
-        "'delta-join.right-cache-size' = '0'",
-        "'delta-join.right-cache-size' = '7'",
-    ],
+    long_but(
+        ["'delta-join.right-cache-size' = '7'"],
+        [
+            "'delta-join.cache-enable' = 'false'",
+            "'delta-join.right-cache-size' = '0'",
+            "'delta-join.right-cache-size' = '7'",
+        ],
+    ),
 )
 def test_no_more_is_kept_than_the_declaration_allows(joined, option):
     lab = joined(f"WITH ({option})")

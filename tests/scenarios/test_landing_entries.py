@@ -17,6 +17,7 @@ from freshline.sources.files import plain_json
 from freshline.sources.files import reader as files_reader
 from freshline.sources.files.lines import inspect_files, pieces_of
 from freshline.sources.files.position import FileMark
+from tests.lanes import long_but
 
 # Every character that is printed, but the one that parts folders; and others that a name may have.
 CHARACTERS = [chr(code) for code in range(32, 127) if chr(code) != "/"] + ["ü", "✓", "\n", "\t", "\u2028", "\x7f"]
@@ -69,9 +70,13 @@ def fill(lab, folder, wanted, row, suffix=""):
         place.write_text(row(number))
 
 
-@pytest.mark.parametrize("key", [False, True], ids=["bag", "keyed"])
-@pytest.mark.parametrize("count", [20, 400])
-@pytest.mark.parametrize("kind", ["json", "csv"])
+@pytest.mark.parametrize(
+    ("key", "count", "kind"),
+    long_but(
+        [(False, 400, "csv"), (True, 400, "json"), (True, 20, "csv")],
+        itertools.product((False, True), (20, 400), ("json", "csv")),
+    ),
+)
 def test_each_row_is_in_the_log_once_whatever_its_file_is_called(lab, key, count, kind):
     folder = lab.files("ev", "id STRING", format=kind, primary_key=["id"] if key else [])
     wanted = names(count)

@@ -21,7 +21,9 @@ def land(lab, number):
     lab.land("s", f"{number}.json", "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
 
 
-@pytest.mark.parametrize("key", [(), ("id",)], ids=["without a key", "with a key"])
+@pytest.mark.parametrize(
+    "key", [pytest.param((), id="without a key", marks=pytest.mark.long), pytest.param(("id",), id="with a key")]
+)
 def test_one_character_does_not_break_a_table_for_good(lab, key):
     lab.files("s", f"id STRING, region STRING, `{NAME}` STRING, n INT", primary_key=key)
     lab.declare(
@@ -35,14 +37,13 @@ def test_one_character_does_not_break_a_table_for_good(lab, key):
         f"'merge.tie-breaker' = 'id') {HOURLY} AS SELECT region, id, n, `{NAME}` FROM s"
     )
 
-    for number in range(3):
+    for number in range(2):
         land(lab, number)
         assert [outcome.error for outcome in lab.refresh_all()] == [None] * 5
 
     for name in ("kept", "parted", "counted", "merged"):
-        assert lab.verify(name).equal, name
-        assert lab.diff(name) == []
-    assert len(lab.rows("s")) == 3 * (len(SEPARATORS) + 1)
+        assert lab.diff(name) == [], name
+    assert len(lab.rows("s")) == 2 * (len(SEPARATORS) + 1)
     assert {row["region"] for row in lab.rows("merged")} == {"r", *(f"r{mark}" for mark in SEPARATORS)}
     named = lab.refresh("parted", partitions={"region": "r\u2028"})
     assert (named.error, named.strategy) == (None, "partition")

@@ -42,19 +42,19 @@ def test_a_project_in_a_folder_with_an_odd_name_reads_and_writes_as_any_other(od
     )
     lab.declare("CREATE MATERIALIZED TABLE s AS SELECT name, sum(n) AS n FROM t GROUP BY name")
     lab.sql("INSERT INTO dim VALUES ('1', 'one'), ('2', 'two')")
-    for turn in range(3):
+    for turn in (1, 2):
         lab.land("ev", f"{turn}*.json", [{"id": str(turn), "n": turn}, {"broken": 1, "n": "x"}])
         lab.sql(f"UPDATE dim SET name = 'two {turn}' WHERE id = '2'")
         for outcome in lab.refresh_all():
             assert outcome.error is None, outcome.error
-        assert len(lab.quarantine("ev")) == turn + 1
+        assert len(lab.quarantine("ev")) == turn
 
-    assert lab.rows("ev") == [{"id": str(turn), "n": turn} for turn in range(3)]
+    assert lab.rows("ev") == [{"id": str(turn), "n": turn} for turn in (1, 2)]
     assert lab.rows("t") == [{"id": "1", "n": 1, "name": "one"}, {"id": "2", "n": 2, "name": "two 2"}]
     assert lab.rows("s") == [{"name": "one", "n": 1}, {"name": "two 2", "n": 2}]
     lab.land("ev", "tail.json", [{"id": "9", "n": 9}])
     rows, _ = lab.union("ev")
-    assert [row["id"] for row in rows] == ["0", "1", "2", "9"]
+    assert [row["id"] for row in rows] == ["1", "2", "9"]
     for name in ("t", "s"):
         assert lab.verify(name).equal, lab.verify(name)
 

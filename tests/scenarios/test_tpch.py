@@ -78,12 +78,12 @@ def is_equal(value, other):
     return abs(float(value) - float(other)) <= max(1e-9 * abs(float(other)), 0.51 * digit)
 
 
-# An aggregate over joins, two aggregates over an outer join, EXISTS twice, IN with HAVING, a correlated aggregate.
-FEW = ("q03", "q13", "q18", "q20", "q21")
+# Two aggregates over an outer join, a correlated aggregate in IN, EXISTS twice beside joins.
+FEW = ("q13", "q20", "q21")
 
 
 @pytest.mark.slow
-def test_queries_of_five_kinds_give_the_answers_of_another_engine_after_each_change(lab, expected, tmp_path):
+def test_queries_of_three_kinds_give_the_answers_of_another_engine_after_each_change(lab, expected, tmp_path):
     load(lab, expected, tmp_path, 0.001, FEW)
     assert set(refresh(lab, expected, FEW).values()) == {"full"}
 
