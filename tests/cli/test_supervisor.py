@@ -26,6 +26,7 @@ from freshline.declare.settings import Settings
 from freshline.engine.process import ProcessId
 from freshline.errors import EngineError, SettingsError
 from tests.cli.conftest import FakeEngine
+from tests.lanes import long_but
 
 
 @pytest.fixture
@@ -82,7 +83,7 @@ def test_the_ui_answers_on_loopback_and_all_of_it_ends(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["dagster-webserver", "dagster-daemon"])
+@pytest.mark.parametrize("name", long_but(["dagster-webserver"], ["dagster-webserver", "dagster-daemon"]))
 def test_what_ends_by_itself_is_told_and_started_again(
     supervisor: Supervisor, settings: Settings, said: list[str], name: str
 ) -> None:

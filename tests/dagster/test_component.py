@@ -203,7 +203,7 @@ def test_dg_scaffolds_checks_and_lists_the_component_in_a_project_of_init(shop, 
     assert "defs.yaml:3" in refused.stdout + refused.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_dg_checks_and_lists_the_reference_deployment(tmp_path):
     checked = dg(tmp_path, ROOT, "check", "defs")
     assert checked.returncode == 0, checked.stdout + checked.stderr

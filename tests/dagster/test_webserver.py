@@ -20,11 +20,17 @@ RUN_SECONDS = 240.0
 
 
 @pytest.fixture(scope="module")
-def webserver(write_project, tmp_path_factory) -> Iterator[Webserver]:
+def root(write_project: Callable[..., Path], tmp_path_factory) -> Path:
+    """The project that loads."""
+    return write_project(tmp_path_factory.mktemp("shop"))
+
+
+@pytest.fixture(scope="module")
+def webserver(root, write_project, tmp_path_factory) -> Iterator[Webserver]:
     """The webserver of a project that loads, and beside it of one that does not: each start takes seconds."""
     wrong = "CREATE MATERIALIZED TABLE broken\nFRESHNESS = INTERVAL '0' SECOND\nAS SELECT a FROM b;"
     broken = write_project(tmp_path_factory.mktemp("broken"), broken=wrong)
-    with served(write_project(tmp_path_factory.mktemp("shop")), {"broken": broken}) as webserver:
+    with served(root, {"broken": broken}) as webserver:
         yield webserver
 
 
@@ -72,18 +78,17 @@ def code_servers(root: Path) -> list[psutil.Process]:
 
 
 @pytest.mark.slow
-def test_a_code_server_that_was_killed_comes_back(project):
-    root = project()
-    with served(root) as webserver:
-        before = code_servers(root)
-        assert before
-        for process in before:
-            process.kill()
+def test_a_code_server_that_was_killed_comes_back(root, webserver):
+    before = code_servers(root)
+    assert before
+    for process in before:
+        process.kill()
 
-        # Steps of runs are asked of the code server itself.
-        wait_until(lambda: bool(set(code_servers(root)) - set(before)), 60.0, root / "webserver.log")
-        asked = "mutation { reloadWorkspace { ... on Workspace { locationEntries { loadStatus } } } }"
-        assert webserver.ask(asked)["reloadWorkspace"]["locationEntries"] == [{"loadStatus": "LOADED"}]
+    # Steps of runs are asked of the code server itself.
+    wait_until(lambda: bool(set(code_servers(root)) - set(before)), 60.0, root / "webserver.log")
+    asked = "mutation { reloadWorkspace { ... on Workspace { locationEntries { name loadStatus } } } }"
+    entries = webserver.ask(asked)["reloadWorkspace"]["locationEntries"]
+    assert {entry["name"]: entry["loadStatus"] for entry in entries} == {"freshline": "LOADED", "broken": "LOADED"}
     assert "has ended; the location is loaded again" in (root / "webserver.log").read_text()
 
 

@@ -465,6 +465,7 @@ def test_a_jvm_that_outlives_its_supervisor_is_ended_by_the_next_start(tmp_path)
         project.end()
 
 
+@pytest.mark.long
 def test_a_failpoint_kills_the_engine_with_its_jvm_and_the_next_refresh_continues(tmp_path):
     project = Project(tmp_path / "shop", FRESHLINE_TEST="1", FRESHLINE_FAILPOINT="table-before-commit")
     try:

@@ -7,7 +7,7 @@ import json
 import random
 import shutil
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from tests.engine.test_process import (
     shown,
     takeovers,
 )
+from tests.lanes import few_or_many, long_but
 
 pytestmark = pytest.mark.slow
 
@@ -155,7 +156,7 @@ def test_a_primary_key_of_an_old_row_is_found_when_a_key_goes_on(python_lab: Lab
     assert replays == [1, 1]
 
 
-@pytest.mark.parametrize("more", ["", 'partitioned_by="k",'])
+@pytest.mark.parametrize("more", long_but(['partitioned_by="k",'], ["", 'partitioned_by="k",']))
 def test_a_row_that_moves_from_a_replayed_key_to_one_that_goes_on_stays(
     python_lab: Lab,  # noqa: F811
     replays: list[int],
@@ -206,14 +207,19 @@ def damages(folder: Path) -> list[Callable[[], object]]:
     ]
 
 
-def test_whatever_happens_to_what_is_kept_the_tables_are_right(python_lab: Lab, replays: list[int]) -> None:  # noqa: F811
+@pytest.mark.parametrize("kinds", few_or_many((1, 3, 5, 6), tuple(range(8))))
+def test_whatever_happens_to_what_is_kept_the_tables_are_right(
+    python_lab: Lab,  # noqa: F811
+    replays: list[int],
+    kinds: Sequence[int],
+) -> None:
     lab = python_lab
     tables = lab.runtime.python_tables
     lab.files("act", EVENTS, primary_key=["id"])
     declare(lab, "takeover", TAKEOVER)
     folder = lab.settings.state / "keys" / "takeover"
     chance, batches, number, old = random.Random(5), [], 0, None
-    for now in range(10):
+    for now in range(2 + len(kinds)):
         batch = []
         for _ in range(5):
             number += 1
@@ -225,15 +231,15 @@ def test_whatever_happens_to_what_is_kept_the_tables_are_right(python_lab: Lab, 
         before = len(replays)
         land(lab, now, batch)
         if now > 1:
-            does[now - 2]()
+            does[kinds[now - 2]]()
             lab.restart(lose_control_store=now % 2 == 0)
             lab.runtime.python_tables = tables
         for name, expected in zip(("takeover", "refused"), takeovers(batches[: now + 1]), strict=True):
             assert lab.refresh(name).error is None
             assert shown(lab, name) == expected, (now, name)
-        if 1 < now < 8:
+        if now > 1 and kinds[now - 2] < 6:
             assert len(replays) > before, now
-        if now == 4:
+        if now == len(batches) - 4:
             old = {file.relative_to(folder): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
     # What was kept three refreshes ago belongs to other rows.
     assert old is not None
@@ -252,23 +258,25 @@ def test_whatever_happens_to_what_is_kept_the_tables_are_right(python_lab: Lab, 
 POINTS = ("table-pinned", "table-before-commit", "table-writing", "table-keys-kept", "table-after-commit")
 
 
+@pytest.mark.parametrize("points", few_or_many(("table-keys-kept", "table-writing"), POINTS))
 def test_a_refresh_that_is_stopped_anywhere_leaves_no_row_twice_and_none_out(
     python_lab: Lab,  # noqa: F811
     replays: list[int],
+    points: Sequence[str],
 ) -> None:
     lab = python_lab
     tables = lab.runtime.python_tables
     lab.files("act", EVENTS, primary_key=["id"])
     declare(lab, "takeover", TAKEOVER)
-    batches = drawn(23, 2 + len(POINTS))
+    batches = drawn(23, 2 + len(points))
     for now, batch in enumerate(batches):
         land(lab, now, batch)
-        point = POINTS[(now - 2) % len(POINTS)]
+        point = points[(now - 2) % len(points)]
         for name, expected in zip(("takeover", "refused"), takeovers(batches[: now + 1]), strict=True):
             if now > 1:
                 with contextlib.suppress(Crash), lab.crash_at(point):
                     lab.refresh(name)
-                lab.restart(lose_control_store=now > 4)
+                lab.restart(lose_control_store=now > len(points))
                 lab.runtime.python_tables = tables
             assert lab.refresh(name).error is None
             assert shown(lab, name) == expected, (now, name, point)
@@ -371,7 +379,7 @@ def test_a_class_reads_tables_that_change_and_tables_that_are_final(python_lab: 
     declare(lab, "of_changing", text.format(reads="changing"))
     declare(lab, "of_final", text.format(reads="final").rstrip() + timer)
     # The last rows close all windows before them, and have the timers of these run.
-    batches = [*drawn(31, 3), [event(900, "a", "x", 100), event(901, "a", "x", 200)]]
+    batches = [*drawn(31, 2), [event(900, "a", "x", 100), event(901, "a", "x", 200)]]
     for now, batch in enumerate(batches):
         land(lab, now, batch)
         for name in ("final", "changing", "of_final", "of_changing"):

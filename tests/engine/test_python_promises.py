@@ -14,6 +14,7 @@ from freshline.engine.spark import connect_port
 from freshline.errors import DeclarationErrors
 from freshline.plan.project import open_project
 from freshline.testing import Lab
+from tests.lanes import few_or_many, long_but
 
 pytestmark = pytest.mark.slow
 
@@ -74,7 +75,8 @@ def stored(lab: Lab) -> Counter[tuple[object, ...]]:
     return Counter(tuple(row.values()) for row in lab.rows("per_customer"))
 
 
-def test_the_function_gets_the_rows_of_affected_keys_only(python_lab: Lab) -> None:
+@pytest.mark.parametrize("steps", few_or_many(3, 6))
+def test_the_function_gets_the_rows_of_affected_keys_only(python_lab: Lab, steps: int) -> None:
     lab = python_lab
     sources(lab)
     declare(lab, "per_customer", PER_CUSTOMER)
@@ -82,7 +84,7 @@ def test_the_function_gets_the_rows_of_affected_keys_only(python_lab: Lab) -> No
     assert stored(lab) == computed(lab)
     assert "keys" in lab.explain("per_customer").strategies
     chance = random.Random(7)
-    for step in range(6):
+    for step in range(steps):
         number = step + 10
         lab.sql(
             chance.choice(
@@ -296,7 +298,7 @@ def test_rows_of_other_keys_are_never_written(python_lab: Lab) -> None:
     assert [row["id"] for row in lab.rows("t")] == [1, 2]
 
 
-@pytest.mark.parametrize("promise", ["keys={'orders': 'id'}", "append='orders'"])
+@pytest.mark.parametrize("promise", long_but(["append='orders'"], ["keys={'orders': 'id'}", "append='orders'"]))
 def test_a_column_that_an_input_is_declared_with_later_is_taken_up_once(python_lab: Lab, promise: str) -> None:
     lab = python_lab
     lab.source("orders", "id BIGINT, amount INT, note STRING")
@@ -336,7 +338,7 @@ def test_a_column_that_an_input_is_declared_with_later_is_taken_up_once(python_l
     assert len(lab.rows("t")) == 3
 
 
-@pytest.mark.parametrize("promise", ["keys={'orders': 'id'}", "append='orders'"])
+@pytest.mark.parametrize("promise", long_but(["keys={'orders': 'id'}"], ["keys={'orders': 'id'}", "append='orders'"]))
 def test_rows_meet_one_version_of_a_dimension(python_lab: Lab, promise: str) -> None:
     lab = python_lab
     sources(lab)

@@ -19,6 +19,7 @@ from freshline.engine.spark import connect_port
 from freshline.errors import CancelledError, FreshlineError, PythonLimitError, QueryError
 from freshline.refresh.cancellation import Cancellation
 from tests.conftest import settings_in
+from tests.lanes import long_but
 
 pytestmark = pytest.mark.slow
 
@@ -112,7 +113,7 @@ def bench(spark, tmp_path_factory) -> Iterator[Bench]:
     assert bench.workers() == []
 
 
-@pytest.mark.parametrize("name", ENDLESS)
+@pytest.mark.parametrize("name", long_but(["deaf", "holding", "escaping"], ENDLESS))
 def test_a_function_that_never_ends_is_ended_with_all_that_it_started_and_the_next_one_runs(bench, name):
     began = time.monotonic()
 
@@ -156,7 +157,7 @@ def test_a_function_that_ends_its_process_or_returns_something_else_fails_by_its
 
 
 # gRPC's own handling of forks made one of fifty calls wait for ever, and a copy must not use its parent's connection.
-@pytest.mark.parametrize("name", ["copying", "counting"])
+@pytest.mark.parametrize("name", long_but(["counting"], ["copying", "counting"]))
 def test_a_copy_of_the_process_neither_answers_nor_takes_the_answers_of_its_parent(bench, name):
     for _ in range(3):
         assert bench.call(name) == bench.call("good") == [0, 1, 2]

@@ -11,13 +11,17 @@ from types import ModuleType
 
 import pytest
 
+from tests.lanes import few_or_many
+
 EXAMPLES = Path(__file__).parents[2] / "platform" / "examples"
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("days", few_or_many(4, 31))
 @pytest.mark.parametrize(("name", "tables"), [("alerting", 3), ("analytics", 5), ("enrichment", 3), ("etl", 5)])
-def test_an_example_ends_with_every_table_equal_to_duckdbs(name: str, tables: int) -> None:
-    command = [sys.executable, str(EXAMPLES / name / "run.py"), "--days", "31", "--days-per-refresh", "16"]
+def test_an_example_ends_with_every_table_equal_to_duckdbs(name: str, tables: int, days: int) -> None:
+    at_once = str(days // 2 + 1)
+    command = [sys.executable, str(EXAMPLES / name / "run.py"), "--days", str(days), "--days-per-refresh", at_once]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
     lines = done.stdout.splitlines()

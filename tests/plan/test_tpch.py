@@ -105,7 +105,13 @@ def generated(tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("changes", CHANGES.values(), ids=CHANGES)
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param(changes, id=name, marks=[] if name == "everything" else pytest.mark.long)
+        for name, changes in CHANGES.items()
+    ],
+)
 def test_every_row_that_differs_has_an_affected_key(graph, generated, changes):
     with duckdb.connect() as connection:
         for name, file in generated.items():

@@ -33,10 +33,10 @@ def look_at(seeds, *, doubles=False, **shape):
 
 @pytest.mark.slow
 def test_no_affected_key_is_missed():
-    counts = look_at(range(10))
+    counts = look_at(range(5))
 
     # A run that refuses or skips everything would find nothing.
-    assert counts.refreshes > 60, counts
+    assert counts.refreshes > 30, counts
 
 
 @pytest.mark.slow
@@ -58,9 +58,9 @@ def test_no_affected_key_is_missed_where_rows_are_in_windows():
 
 @pytest.mark.slow
 def test_no_affected_key_is_missed_where_rows_meet_in_an_interval_of_time():
-    counts = look_at(range(120_000, 120_004), intervals=True)
+    counts = look_at(range(120_000, 120_002), intervals=True)
 
-    assert counts.refreshes > 20, counts
+    assert counts.refreshes > 10, counts
     assert counts.left_out["not read by DuckDB"] < counts.refreshes / 10, counts
 
 
@@ -83,9 +83,9 @@ def test_matches_by_definition_are_those_that_python_finds():
 
 @pytest.mark.slow
 def test_no_affected_key_is_missed_where_rows_enter_and_leave_as_time_passes():
-    counts = look_at(range(110_000, 110_006), timed=1.0)
+    counts = look_at(range(110_000, 110_003), timed=1.0)
 
-    assert counts.refreshes > 30, counts
+    assert counts.refreshes > 15, counts
     assert counts.left_out["not read by DuckDB"] < counts.refreshes / 10, counts
 
 

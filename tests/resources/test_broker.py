@@ -13,6 +13,7 @@ import pytest
 
 from resources.broker import new_broker
 from tests.conftest import settings_in
+from tests.lanes import long_but
 
 STARTS = """
 import json, os, sys
@@ -29,7 +30,7 @@ sys.stdin.read()
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("how", long_but([signal.SIGKILL], [signal.SIGKILL, signal.SIGTERM]))
 def test_a_broker_does_not_outlive_who_started_it(tmp_path, how):
     starter = subprocess.Popen(
         [sys.executable, "-c", STARTS, str(tmp_path)],

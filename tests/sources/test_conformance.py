@@ -119,6 +119,19 @@ class TestFiles(Conformance):
     def system(self, lab, tmp_path):
         return LandingFolder(lab, tmp_path)
 
+    # In `make test` the stories of files have these.
+    @pytest.mark.long
+    def test_stopped_at_each_point_it_loses_and_repeats_nothing(self, lab, system):
+        super().test_stopped_at_each_point_it_loses_and_repeats_nothing(lab, system)
+
+    @pytest.mark.long
+    def test_stopped_again_and_again_before_anything_is_committed(self, lab, system):
+        super().test_stopped_again_and_again_before_anything_is_committed(lab, system)
+
+    @pytest.mark.long
+    def test_a_union_read_has_what_has_not_arrived_and_the_same_again(self, lab, system):
+        super().test_a_union_read_has_what_has_not_arrived_and_the_same_again(lab, system)
+
 
 class TestKafka(SecretConformance):
     @pytest.fixture
@@ -131,6 +144,15 @@ class TestSpool(SecretConformance):
     def system(self, installed, lab, tmp_path, monkeypatch):
         monkeypatch.setenv("SYSTEM_SECRET", SECRET)
         return SpoolFile(lab, tmp_path)
+
+    # What a log does when it is stopped is the same for all connectors, and tested with Kafka too.
+    @pytest.mark.long
+    def test_stopped_at_each_point_it_loses_and_repeats_nothing(self, lab, system):
+        super().test_stopped_at_each_point_it_loses_and_repeats_nothing(lab, system)
+
+    @pytest.mark.long
+    def test_stopped_again_and_again_before_anything_is_committed(self, lab, system):
+        super().test_stopped_again_and_again_before_anything_is_committed(lab, system)
 
     def test_a_look_is_read_in_several_commits(self, lab, system):
         system.declare(batch="2")

@@ -25,6 +25,7 @@ from freshline.commit.control_store import database
 from freshline.errors import EngineError, StorageError
 from freshline.report.alerts import process
 from freshline.report.alerts.process import Lease, run
+from tests.lanes import long_but
 from tests.postgres import find_programs, running_server
 from tests.report.alerts.servers import WebServer, web_server
 from tests.report.alerts.shop import Shop, make_shop
@@ -119,6 +120,7 @@ class Refresher(threading.Thread):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("shop", long_but(["sqlite"], ["sqlite", "postgres"]), indirect=True)
 def test_a_killed_engine_is_told_within_15_seconds_and_so_is_what_is_late_by_it(shop: Shop, web: WebServer) -> None:
     refreshing = Refresher(shop)
     with watch(shop), engine(shop) as first:

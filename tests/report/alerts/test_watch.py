@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from freshline.declare.freshness import Freshness
 from freshline.plan.alert import Alert, AlertEvent, AlertKind, AlertLevel
 from freshline.plan.intentions import FreshnessOverride, Suspension
 from freshline.report.alerts.watch import Surroundings, Watch
+from tests.lanes import long_but
 from tests.report.alerts.shop import ORDERS, SPEND, Shop, make_shop
 from tests.report.alerts.situations import NOW
 
@@ -238,7 +240,11 @@ def test_a_log_that_cannot_be_read_does_not_make_a_table_younger(scene: Scene) -
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("jump", [3600.0, -3600.0])
+@pytest.mark.parametrize(
+    ("scene", "jump"),
+    long_but([("sqlite", 3600.0), ("postgres", -3600.0)], itertools.product(("sqlite", "postgres"), (3600.0, -3600.0))),
+    indirect=["scene"],
+)
 def test_a_clock_that_jumps_an_hour_is_said_once_and_raises_no_storm(
     scene: Scene, jump: float, caplog: pytest.LogCaptureFixture
 ) -> None:
