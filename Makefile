@@ -20,7 +20,9 @@ unexport PYTHONDONTWRITEBYTECODE
 # A pin, so that two clones of one commit are set up alike. An installed uv is taken as it is.
 UV_VERSION = 0.13.8
 ARGS =
-STORIES = tests/scenarios
+# These stories run with the other tests, so that both sessions take about equally long; those start a broker anyway.
+ELSEWHERE = final final_rows ingest kafka lookup merge partition read_as_written triggers
+STORIES = $(filter-out $(ELSEWHERE:%=tests/scenarios/test_%.py),$(sort $(wildcard tests/scenarios/test_*.py)))
 # How much the security lane reads, and whether it looks for planted holes instead.
 INPUTS = 30000
 PLANTED =
@@ -82,7 +84,7 @@ lint: $(SETUP)
 types: $(SETUP)
 	$(BIN)/mypy
 
-# The stories need one JVM for all of them, which keeps one core busy; what else uses Spark or starts processes has another,
+# Most stories need one JVM for all of them, which keeps one core busy; what else uses Spark or starts processes has another,
 # and waits a lot; the rest runs beside them. With ARGS: one session.
 test: lint types
 ifeq ($(strip $(ARGS)),)
