@@ -145,6 +145,7 @@ def test_values_that_look_like_sql_are_values(lab):
     assert all(name.startswith("_freshline_") for name in beside), "what no value named"
 
 
+@pytest.mark.long
 def test_an_empty_text_is_null_in_a_partition_column(lab):
     lab.source("s", "ds STRING, n INT")
     lab.sql("INSERT INTO s VALUES ('', 1), (NULL, 2), ('a', 3)")

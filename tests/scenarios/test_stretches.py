@@ -130,7 +130,10 @@ def test_sessions_follow_random_changes(events, rounds, more):
         assert visits == {row[1:] for row in expected}
 
 
-@pytest.mark.parametrize("names", few_or_many(("visit", "of_all"), ("visit", "visited", "by_spark", "of_all")))
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "names", [("visit", "of_all"), ("visit", "visited", "by_spark", "of_all")], ids=["few", "many"]
+)
 @pytest.mark.usefixtures("skipping")
 def test_a_late_row_of_a_session_reads_the_files_beside_it(events, tmp_path, names):
     folder = Path(next(s for s in events.runtime.graph.sources if str(s.name) == "ev").options["path"])
