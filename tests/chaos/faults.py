@@ -199,9 +199,9 @@ def _log_short(world: World, act: Act) -> None:
     with world.observer.lock:
         # The copy is on another file system.
         aside.write_bytes(file.read_bytes())
-        file.unlink()
         if act.arguments["newest"]:
             world.observer.forget(act.arguments["table"], version)
+        file.unlink()
 
     def back() -> None:
         # An engine may have committed this version anew, and then that one is the table's.

@@ -61,6 +61,9 @@ class Observer:
     unread: Counter[str] = field(default_factory=Counter)
     _seen: dict[str, Seen] = field(default_factory=lambda: defaultdict(Seen))
     _kept: OrderedDict[tuple[str, int, tuple[str, ...]], list[Row]] = field(default_factory=OrderedDict)
+    # The rows of the dimension that lookups met, by its version: each later version of the table has them again.
+    _met: dict[int, dict[str, str]] = field(default_factory=dict)
+    _lost: dict[int, list[dict[str, str]]] = field(default_factory=lambda: defaultdict(list))
     _closed: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
     # Held while the project's folder is moved, and by whoever looks at all tables at once.
@@ -79,12 +82,17 @@ class Observer:
         self.look(patient=False)
 
     def forget(self, name: str, version: int) -> None:
-        """A commit was taken away: the version may come again with other rows, and so may its number."""
+        """The newest commit is to be taken away: the version may come again with other rows, and so may its number."""
         with self.lock:
+            if name == "earliest":
+                # Rows that met it stay as they are.
+                self._lost[version].append(self._dimension(version))
             seen = self._seen[name]
             seen.next = min(seen.next, version)
             seen.sequences = {number: at for number, at in seen.sequences.items() if at < version}
             seen.final = Counter()
+            if name == "earliest":
+                self._met = {at: rows for at, rows in self._met.items() if at < version}
             for key in [key for key in self._kept if key[0] == name and key[1] >= version]:
                 del self._kept[key]
 
@@ -185,12 +193,18 @@ class Observer:
         wanted = Counter((plain_id, k) for plain_id, k, _, _ in self._at("plain", receipt["positions"]))
         if problem := differences(Counter(row[:2] for row in rows), wanted):
             return problem
-        for seen in {row[3] for row in rows}:
-            known = {row[0]: row[1] for row in self._rows("earliest", seen, ("k", "event_id"))}
-            for plain_id, k, first_id, at in rows:
-                if at == seen and known.get(k) != first_id:
-                    return f"{plain_id} met {first_id} for {k!r}, and version {seen} of earliest has {known.get(k)}"
+        for plain_id, k, first_id, seen in rows:
+            if all(lost.get(k) != first_id for lost in self._lost.get(seen, [])):
+                known = self._dimension(seen).get(k)
+                if known != first_id:
+                    return f"{plain_id} met {first_id} for {k!r}, and version {seen} of earliest has {known}"
         return ""
+
+    def _dimension(self, version: int) -> dict[str, str]:
+        if version not in self._met:
+            rows = storage.read_rows(self.warehouse() / "earliest", ("k", "event_id"), version)
+            self._met[version] = {row[0]: row[1] for row in rows}
+        return self._met[version]
 
     def _window_problem(self, version: int, receipt: Mapping[str, Any], seen: Seen) -> str:
         found = Counter(self._rows("per_minute", version, _WINDOW))

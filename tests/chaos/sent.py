@@ -136,26 +136,35 @@ class Sent:
 
     file: Path
     portions: list[Portion] = field(default_factory=list)
+    _rows: dict[str, Counter[Row]] = field(default_factory=dict)
 
     @classmethod
     def read(cls, file: Path) -> Sent:
         portions = []
         if file.exists():
             portions = [Portion.from_json(line) for line in file.read_text(encoding="utf-8").splitlines()]
-        return cls(file, portions)
+        sent = cls(file, portions)
+        for portion in portions:
+            sent._count(portion)
+        return sent
+
+    def _count(self, portion: Portion) -> None:
+        # Another thread reads it meanwhile: a multiset that it has stays as it is.
+        self._rows[portion.source] = self._rows.get(portion.source, Counter()) + Counter(portion.rows)
 
     def add(self, portion: Portion) -> None:
         """Keep a portion; only then it may be delivered."""
         with self.file.open("a", encoding="utf-8") as kept:
             kept.write(portion.to_json() + "\n")
         self.portions.append(portion)
+        self._count(portion)
 
     def of(self, source: str) -> Iterator[Portion]:
         return (portion for portion in list(self.portions) if portion.source == source)
 
     def rows(self, source: str) -> Counter[Row]:
         """The rows that the log table of a source must have, as a multiset: what came again is not among them."""
-        return Counter(row for portion in self.of(source) for row in portion.rows)
+        return self._rows.get(source, Counter())
 
     def broken(self, source: str) -> int:
         """The number of records that must be in quarantine."""

@@ -32,6 +32,7 @@ QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=
 _POINT_SECONDS = 20.0
 _HEAL_SECONDS = 240.0
 _QUIET_SECONDS = 60.0
+_STARTS = 3
 
 
 @dataclass(frozen=True)
@@ -139,10 +140,12 @@ class World:
 
     def start_up(self) -> None:
         """Start the engine, Dagster and the watch; again, where they were killed."""
-        self.commands.run("down")
-        answer = self.commands.run("up", "--detach")
-        if answer.code != 0:
-            raise RuntimeError(f"freshline up does not start: {answer.err}{answer.out}")
+        for _ in range(_STARTS):
+            self.commands.run("down")
+            answer = self.commands.run("up", "--detach")
+            if answer.code == 0:
+                return
+        self.complain(f"freshline up does not start: {answer.err}{answer.out}")
 
     # -- sending
 
