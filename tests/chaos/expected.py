@@ -89,11 +89,17 @@ DERIVED = (
     Derived("earliest", ("k", "event_id", "n", "ts"), {"event": "event"}, earliest),
     Derived("latest", ("k", "event_id", "op", "n", "ts"), {"event": "event"}, latest),
     Derived("daily", ("day", "k", "rows", "total"), {"plain": "plain"}, daily, lambda row: str(row[0])),
+    Derived("monthly", ("day", "k", "rows", "total"), {"plain": "plain"}, daily),
     Derived("per_key", ("k", "rows", "total", "newest"), {"event": "event"}, per_key),
     Derived("joined", ("plain_id", "k", "n", "event_id", "latest_n"), {"plain": "plain", "latest": "event"}, joined),
     Derived("scored", ("event_id", "score"), {"event": "event"}, scored),
     Derived("paid_total", ("k", "rows", "total"), {"paid": "paid"}, paid_total),
 )
+
+
+def scaled(events: Iterable[Row], factor: int) -> Counter[Row]:
+    """Each event with its number times a factor, which is the one of the declaration."""
+    return Counter((event_id, n * factor) for event_id, _, _, n, _ in events)
 
 
 @dataclass(frozen=True)

@@ -355,7 +355,24 @@ def _command(world: World, act: Act) -> None:
     world.commands.run(*act.arguments["arguments"])
 
 
+def _redeclare(world: World, act: Act) -> None:
+    world.redeclare(act.arguments["factor"])
+
+
+def _backfill(world: World, act: Act) -> None:
+    world.commands.run("backfill", *act.arguments["arguments"], "--json")
+
+
+def _materialize(world: World, act: Act) -> None:
+    """A run of Dagster, as the button of the UI starts it; it goes on while faults happen."""
+    if world.materialize(act.arguments["tables"]):
+        world.counts["runs of Dagster"] += 1
+
+
 WORK: Mapping[str, Begin] = {
+    "redeclare": _redeclare,
+    "backfill": _backfill,
+    "materialize": _materialize,
     "refresh": _refresh,
     "freshness": _freshness,
     "reset": _reset,

@@ -11,7 +11,7 @@ import time
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from tests.chaos.storage import Commit
 _EVERY_SECONDS = 0.5
 _MOST_KEPT = 40
 _FOUND = ("plain_id", "k", "first_id", "seen")
+_SCALED = ("event_id", "scaled")
 _WINDOW = ("window_start", "window_end", "k", "rows", "total")
 # A table may be written between a look at its log and the reading of its rows; and a fault takes files away meanwhile.
 _MOST_TRIES = 240
@@ -69,6 +70,8 @@ class Observer:
     # Held while the project's folder is moved, and by whoever looks at all tables at once.
     lock: threading.RLock = field(default_factory=threading.RLock)
     trouble: str = ""
+    # Those that the table `scaled` was declared with so far; the last one holds when everything is healed.
+    factors: list[int] = field(default_factory=lambda: [1])
 
     def start(self) -> None:
         self._thread = threading.Thread(target=self._run, name="observer", daemon=True)
@@ -165,10 +168,14 @@ class Observer:
             return self._log_problem(name, commit.version)
         if name == "found":
             return self._lookup_problem(commit.version, receipt)
+        if name == "scaled":
+            return self._scaled_problem(commit.version, receipt)
         if name == "per_minute":
             return self._window_problem(commit.version, receipt, seen)
         derived = next(each for each in expected.DERIVED if each.name == name)
         found = Counter(self._rows(name, commit.version, derived.columns))
+        if "spans" in receipt:
+            return differences(found, self._of_spans(derived, receipt))
         wanted = derived.rows({log: self._at(each, receipt["positions"]) for each, log in derived.inputs.items()})
         for text, positions in receipt.get("partitions", {}).items():
             assert derived.partition is not None, f"{name} has partitions"
@@ -176,6 +183,23 @@ class Observer:
             wanted = Counter({row: n for row, n in wanted.items() if derived.partition(row) not in text})
             wanted += Counter({row: n for row, n in apart.items() if derived.partition(row) in text})
         return differences(found, wanted)
+
+    def _of_spans(self, derived: expected.Derived, receipt: Mapping[str, Any]) -> Counter[Row]:
+        """The rows of a table with time partitions: each stretch of time at its own positions."""
+        told = receipt["spans"]
+        wanted: Counter[Row] = Counter()
+        for start, end, _, number in told["spans"]:
+            positions = receipt["positions"] if number is None else told["positions"][number]
+            rows = derived.rows({log: self._at(each, positions) for each, log in derived.inputs.items()})
+            first, last = (datetime.fromisoformat(each).astimezone(UTC).date() for each in (start, end))
+            wanted += Counter({row: count for row, count in rows.items() if first <= row[0] < last})
+        return wanted
+
+    def _scaled_problem(self, version: int, receipt: Mapping[str, Any]) -> str:
+        found = Counter(self._rows("scaled", version, _SCALED))
+        events = self._at("event", receipt["positions"])
+        by_factor = [differences(found, expected.scaled(events, factor)) for factor in self.factors]
+        return "" if "" in by_factor else f"with no factor of {self.factors} it is its query: {by_factor[-1]}"
 
     def _log_problem(self, name: str, version: int) -> str:
         found = Counter(self._rows(name, version, COLUMNS[name]))
@@ -275,6 +299,9 @@ def check_all(observer: Observer) -> list[str]:
             found = storage.read_bag(warehouse / derived.name, derived.columns)
             if problem := differences(found, derived.rows(rows)):
                 problems.append(f"{derived.name}: {problem}")
+        scaled = storage.read_bag(warehouse / "scaled", _SCALED)
+        if problem := differences(scaled, expected.scaled(rows["event"], observer.factors[-1])):
+            problems.append(f"scaled: {problem}")
         found = Counter(row[:2] for row in storage.read_rows(warehouse / "found", _FOUND))
         if problem := differences(found, Counter((row[0], row[1]) for row in rows["plain"])):
             problems.append(f"found: {problem}")

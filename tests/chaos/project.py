@@ -15,6 +15,8 @@ TABLES = (
     "earliest",
     "latest",
     "daily",
+    "monthly",
+    "scaled",
     "per_key",
     "paid_total",
     "found",
@@ -36,6 +38,10 @@ _DECLARATIONS: Mapping[str, str] = {
     "AS SELECT k, event_id, op, n, ts FROM event",
     "daily": "CREATE MATERIALIZED TABLE daily PARTITIONED BY (day) {fresh} AS SELECT CAST(ts AS DATE) AS day, k, "
     "count(*) AS rows, sum(n) AS total FROM plain GROUP BY CAST(ts AS DATE), k",
+    "monthly": "CREATE MATERIALIZED TABLE monthly PARTITIONED BY (day) WITH ('partition.unit' = 'month', "
+    "'partition.start' = '2025-12-01') {fresh} AS SELECT CAST(ts AS DATE) AS day, k, count(*) AS rows, "
+    "sum(n) AS total FROM plain GROUP BY CAST(ts AS DATE), k",
+    "scaled": "CREATE MATERIALIZED TABLE scaled {fresh} AS SELECT event_id, n * 1 AS scaled FROM event",
     "per_key": "CREATE MATERIALIZED TABLE per_key {fresh} AS SELECT k, count(*) AS rows, sum(n) AS total, "
     "max(ts) AS newest FROM event GROUP BY k",
     "paid_total": "CREATE MATERIALIZED TABLE paid_total {fresh} AS SELECT k, count(*) AS rows, sum(n) AS total "

@@ -65,7 +65,19 @@ ALWAYS_AT_POINTS = {
 }
 RESTORE_POINTS = ("savepoint-read", "restore-begun", "restore-table", "restore-table", "restore-done")
 POINTS_OF_QUARANTINE = frozenset({"log-before-quarantine", "log-after-quarantine"})
-WORK_KINDS = ("refresh", "refresh", "freshness", "reset", "savepoint", "restore", "sql", "command")
+WORK_KINDS = (
+    "refresh",
+    "refresh",
+    "freshness",
+    "reset",
+    "savepoint",
+    "restore",
+    "sql",
+    "command",
+    "redeclare",
+    "backfill",
+    "materialize",
+)
 FAULTS_IN_A_ROUND = 3
 
 
@@ -161,6 +173,12 @@ def _work(chance: random.Random, name: str, number: int, tables: Sequence[str]) 
         arguments["table"] = chance.choice(derived)
         if kind == "freshness":
             arguments["freshness"] = chance.choice(("2 seconds", "10 seconds", "90 seconds", "20 minutes", "1 day"))
+    elif kind == "redeclare":
+        arguments["factor"] = chance.randrange(2, 100)
+    elif kind == "backfill":
+        arguments["arguments"] = ["monthly", "--from", "2025-12-01", "--to", "2026-02-01", "--again"]
+    elif kind == "materialize":
+        arguments["tables"] = chance.sample(derived, 2)
     elif kind == "savepoint":
         arguments["name"] = f"s{number}"
     elif kind == "restore":

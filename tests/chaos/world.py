@@ -9,8 +9,9 @@ import sqlite3
 import sys
 import threading
 import time
+import urllib.request
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,6 +34,11 @@ _POINT_SECONDS = 20.0
 _HEAL_SECONDS = 240.0
 _QUIET_SECONDS = 60.0
 _STARTS = 3
+_LOCATIONS = "{ workspaceOrError { ... on Workspace { locationEntries { name } } } }"
+_LAUNCH = """mutation { launchPipelineExecution(executionParams: { mode: "default", selector: {
+  repositoryLocationName: "LOCATION", repositoryName: "__repository__", jobName: "__ASSET_JOB",
+  assetSelection: [KEYS], assetCheckSelection: [] } }) {
+  __typename ... on LaunchRunSuccess { run { runId } } ... on PythonError { message } } }"""
 
 
 @dataclass(frozen=True)
@@ -74,6 +80,10 @@ class World:
         self.commands = Commands(lambda: self.root, self.parts, folder / "commands.jsonl", self.environ, self.complain)
         self.observer = Observer(lambda: self.state / "warehouse", self.sent, self.tables, self.complain)
         self.lander = Lander(self)
+        self._redeclared = True
+        kept = folder / "factors.json"
+        if kept.exists():
+            self.observer.factors = json.loads(kept.read_text(encoding="utf-8"))
         self.began = time.monotonic()
 
     @property
@@ -167,6 +177,45 @@ class World:
         hidden.write_bytes(portion.content())
         hidden.rename(folder / portion.name)
 
+    # -- work
+
+    def redeclare(self, factor: int | None = None) -> bool:
+        """Declare the table `scaled` with another factor, or see that the last one holds; whether it does.
+
+        A statement that is stopped half way may have written the file and not the table; given again it does the rest.
+        """
+        if factor is not None:
+            self.observer.factors.append(factor)
+            self._keep_factors()
+        query = f"SELECT event_id, n * {self.observer.factors[-1]} AS scaled FROM event"
+        statement = f"ALTER MATERIALIZED TABLE scaled AS {query} FROM BEGINNING"
+        self._redeclared = self.commands.run("sql", "--json", statement).code == 0
+        return self._redeclared
+
+    def _keep_factors(self) -> None:
+        (self.options.folder / "factors.json").write_text(json.dumps(self.observer.factors), encoding="utf-8")
+
+    def materialize(self, tables: Sequence[str]) -> bool:
+        """Ask Dagster for a run over some tables; whether it was launched."""
+        try:
+            url = json.loads((self.state / "up.json").read_text(encoding="utf-8"))["url"]
+            located = self._ask_dagster(url, _LOCATIONS)["workspaceOrError"]["locationEntries"]
+            keys = ", ".join(f'{{path: ["{name}"]}}' for name in tables)
+            launch = _LAUNCH.replace("LOCATION", located[0]["name"]).replace("KEYS", keys)
+            answer = self._ask_dagster(url, launch)["launchPipelineExecution"]
+        except (OSError, ValueError, KeyError, IndexError, TypeError) as error:
+            # The webserver may be dead, or on its way back.
+            self.counts[f"Dagster did not launch: {type(error).__name__}"] += 1
+            return False
+        return "run" in answer
+
+    def _ask_dagster(self, url: str, query: str) -> Any:
+        request = urllib.request.Request(
+            f"{url}/graphql", json.dumps({"query": query}).encode(), {"Content-Type": "application/json"}
+        )
+        with urllib.request.urlopen(request, timeout=15.0) as answer:
+            return json.load(answer)["data"]
+
     # -- faults
 
     def passed(self) -> Counter[str]:
@@ -208,6 +257,8 @@ class World:
         while problems and time.monotonic() < deadline:
             answer = self.commands.run("refresh", "--json", seconds=_HEAL_SECONDS)
             tries += 1
+            if not self._redeclared:
+                self.redeclare()
             if self.problems:
                 # A table that is wrong may never be refreshed again; what else is there is in the folder of the run.
                 return self.parts.cpu_seconds() - before
