@@ -22,7 +22,7 @@ unexport PYTHONDONTWRITEBYTECODE
 UV_VERSION = 0.13.8
 ARGS =
 # These stories run with the other tests, so that both sessions take about equally long; those start a broker anyway.
-ELSEWHERE = final final_rows ingest kafka lookup merge partition read_as_written triggers
+ELSEWHERE = ingest kafka lookup merge partition triggers
 STORIES = $(filter-out $(ELSEWHERE:%=tests/scenarios/test_%.py),$(sort $(wildcard tests/scenarios/test_*.py)))
 # How much the security lane reads, and whether it looks for planted holes instead.
 INPUTS = 30000
