@@ -8,7 +8,6 @@
 #   make example          a month of real flights, compared with DuckDB; also NAME=analytics, alerting, enrichment, etl
 #   make chaos            attack a living project, and compare all tables with what was sent; SEED=n MINUTES=m;  PLANTED=1:
 #                         the bugs that it must find
-#   make load             many tables, files, requests and large ones at once;  ARGS="files --scale 0.1": some, and smaller
 #   make bench            speed and memory, beside hand-written Spark
 #   make docs             the documentation as a site, in build/docs
 #
@@ -37,7 +36,7 @@ PYTHONS = python3.11 python3.12 python3 python
 IS_SERVED = import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 13))
 IS_NEW_ENOUGH = import sys; sys.exit(sys.version_info[:2] < (3, 11))
 
-.PHONY: setup demo test test-fast test-long security bill lint types example chaos load bench docs
+.PHONY: setup demo test test-fast test-long security bill lint types example chaos bench docs
 .DEFAULT_GOAL = setup
 
 setup: $(SETUP)
@@ -129,9 +128,6 @@ else
 	@$(BIN)/python -m tests.chaos $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES)) \
 	    $(if $(RESUME),--folder $(RESUME)) $(ARGS)
 endif
-
-load: $(SETUP)
-	@$(BIN)/python -m tests.load $(ARGS)
 
 bench: $(SETUP)
 	@$(BIN)/python platform/benchmarks/run.py $(ARGS)
