@@ -76,7 +76,7 @@ class TopicGenerator:
         self._events.prepare()
         if self._gateway is None:
             self._broker.start()
-            self._gateway = _launch(self._broker)
+            self._gateway = open_gateway(self._broker)
             self._make_topics()
 
     def landed(self, kind: str) -> int:
@@ -121,14 +121,14 @@ class TopicGenerator:
         assert gateway is not None
         kafka = gateway.jvm.org.apache.kafka.clients
         serializer = "org.apache.kafka.common.serialization.ByteArraySerializer"
-        admin = kafka.admin.Admin.create(_map(gateway, {"bootstrap.servers": self._broker.servers}))
+        admin = kafka.admin.Admin.create(java_map(gateway, {"bootstrap.servers": self._broker.servers}))
         topics = gateway.jvm.java.util.ArrayList()
         for kind in KEYS:
             topics.add(kafka.admin.NewTopic(kind, PARTITIONS, 1))
         admin.createTopics(topics).all().get()
         admin.close()
         self._producer = kafka.producer.KafkaProducer(
-            _map(
+            java_map(
                 gateway,
                 {
                     "bootstrap.servers": self._broker.servers,
@@ -150,7 +150,8 @@ def open_topics(
     return TopicGenerator(make_events(), broker)
 
 
-def _launch(broker: Broker) -> JavaGateway:
+def open_gateway(broker: Broker) -> JavaGateway:
+    """A JVM with the classes of Kafka's clients, which ends with this process."""
     (jar,) = (Path(pyspark.__file__).parent / "jars").glob("py4j-*.jar")
     port, token = launch_gateway(
         jarpath=str(jar),
@@ -163,7 +164,8 @@ def _launch(broker: Broker) -> JavaGateway:
     return JavaGateway(gateway_parameters=GatewayParameters(port=port, auth_token=token))
 
 
-def _map(gateway: JavaGateway, values: Mapping[str, str]) -> Any:
+def java_map(gateway: JavaGateway, values: Mapping[str, str]) -> Any:
+    """The map of Java with these values."""
     made = gateway.jvm.java.util.HashMap()
     for key, value in values.items():
         made.put(key, value)

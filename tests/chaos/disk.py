@@ -7,6 +7,7 @@ are not tried, and the report says so.
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import subprocess
@@ -59,8 +60,9 @@ class Disk:
                 try:
                     while True:
                         file.write(block[:size])
-                except OSError:
-                    continue
+                except OSError as error:
+                    if error.errno != errno.ENOSPC:
+                        raise
 
     def free(self) -> None:
         """Give the space back."""

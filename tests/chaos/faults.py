@@ -44,7 +44,7 @@ def strike(world: World, act: Act, fault: Fault) -> None:
     try:
         fault.begin(world, act)
     finally:
-        if held or act.point:
+        if held:
             world.let_go()
     if act.stands:
         time.sleep(act.stands)

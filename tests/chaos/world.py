@@ -22,7 +22,7 @@ from resources.broker import Broker, new_broker
 from tests.chaos.clock import Clock
 from tests.chaos.commands import Answer, Commands
 from tests.chaos.disk import Disk
-from tests.chaos.kafka import Producer, launch_producer
+from tests.chaos.kafka import Producer
 from tests.chaos.observer import Observer, check_all, wait_until
 from tests.chaos.parts import Parts
 from tests.chaos.project import KAFKA_TABLES, TABLES, write_project
@@ -84,7 +84,6 @@ class World:
         kept = folder / "factors.json"
         if kept.exists():
             self.observer.factors = json.loads(kept.read_text(encoding="utf-8"))
-        self.began = time.monotonic()
 
     @property
     def state(self) -> Path:
@@ -115,7 +114,7 @@ class World:
             store = self.options.postgres.new_database()
         if self.broker is not None:
             self.broker.start()
-            self.producer = launch_producer(self.broker)
+            self.producer = Producer(self.broker)
             self.producer.create_topic("paid")
         if not self.root.exists():
             servers = None if self.broker is None else self.broker.servers

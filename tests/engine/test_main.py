@@ -26,7 +26,7 @@ from freshline.declare.settings import Settings
 from freshline.engine.client import EngineClient
 from freshline.engine.lock import HOLDER, read_holder
 from freshline.engine.state_file import read_state, state_file
-from freshline.errors import EngineError, RequestError
+from freshline.errors import EngineError, RequestError, StorageError
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -441,6 +441,27 @@ def test_a_copy_of_a_project_whose_engine_runs_has_an_engine_of_its_own(tmp_path
         project.end()
         if copy is not None:
             copy.end()
+
+
+def test_an_engine_whose_project_was_moved_writes_nothing_at_the_old_place_and_ends(tmp_path):
+    project, moved = Project(tmp_path / "shop"), Project(tmp_path / "moved", is_new=False)
+    project.land("1", 1, 2, 3)
+    client = project.connect()
+    try:
+        refresh(client)
+        project.root.rename(moved.root)
+        with pytest.raises(StorageError, match="not at its path any more"):
+            client.submit("refresh", tables=[])
+
+        assert client.state.process.wait(60.0)
+        assert list(tmp_path.glob("shop/**/_delta_log")) == []
+        moved.land("2", 4)
+        refresh(moved.connect())
+        assert moved.ids("events") == [1, 2, 3, 4]
+        assert moved.ids("big") == [2, 3, 4]
+    finally:
+        client.state.process.end(grace_seconds=20.0)
+        moved.end()
 
 
 def test_a_jvm_that_outlives_its_supervisor_is_ended_by_the_next_start(tmp_path):

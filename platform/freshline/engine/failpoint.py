@@ -20,6 +20,8 @@ TEST_FLAG = "FRESHLINE_TEST"
 VARIABLE = "FRESHLINE_FAILPOINT"
 FOLDER_VARIABLE = "FRESHLINE_FAILPOINT_FOLDER"
 _POLL_SECONDS = 0.02
+# A harness that was killed lets nobody go.
+_MOST_SECONDS = 600.0
 
 
 def read_failpoint(environ: Mapping[str, str], kill: Callable[[], None] | None = None) -> Callable[[str], None]:
@@ -86,7 +88,8 @@ class HeldPoint:
             hidden.write_text(json.dumps({"id": self._armed, "point": point, "pid": os.getpid()}), encoding="utf-8")
             hidden.replace(self._folder / "reached")
             waits_for = self._armed
-        while (armed := self._read("armed")) is not None and armed["id"] == waits_for:
+        until = time.monotonic() + _MOST_SECONDS
+        while (armed := self._read("armed")) is not None and armed["id"] == waits_for and time.monotonic() < until:
             time.sleep(_POLL_SECONDS)
 
     def _read(self, name: str) -> dict[str, object] | None:

@@ -89,14 +89,14 @@ def is_newest(reached: Position | None, newest: TablePosition | None) -> bool:
     True
     >>> is_newest(TablePosition("a", 4), TablePosition("b", 4))
     False
+    >>> is_newest(TablePosition("a", 4, seq=2, epoch=1), TablePosition("a", 4, seq=2, epoch=3))
+    False
     """
     if not isinstance(reached, TablePosition) or newest is None or reached.table_id != newest.table_id:
         return False
-    if reached.is_other_writers(newest) and (reached.seq == newest.seq or reached.version == newest.version):
-        return False
-    if reached.seq is not None and newest.seq is not None:
-        return reached.seq == newest.seq
-    return reached.version == newest.version
+    by_seq = reached.seq is not None and newest.seq is not None
+    same = reached.seq == newest.seq if by_seq else reached.version == newest.version
+    return same and not reached.is_other_writers(newest)
 
 
 def lag_seconds(data_timestamp: datetime | None, now: datetime) -> float | None:
