@@ -195,6 +195,7 @@ class Report:
             "points_passed": dict(passed),
             "versions_seen": dict(world.observer.looked),
             "versions_not_read": dict(world.observer.unread),
+            "versions_of_lost_inputs": dict(world.observer.lost),
             "trouble": world.observer.trouble,
             "rows_sent": sum(len(portion.rows) for portion in world.sent.portions),
             "commands": sum(1 for _ in (self.folder / "commands.jsonl").open(encoding="utf-8")),

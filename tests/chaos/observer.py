@@ -28,6 +28,10 @@ _WINDOW = ("window_start", "window_end", "k", "rows", "total")
 _MOST_TRIES = 240
 
 
+class _Lost(Exception):
+    """A version that a table has read was taken away, and given again with other rows."""
+
+
 @dataclass
 class Seen:
     """What is known of one table from the versions before."""
@@ -60,6 +64,8 @@ class Observer:
     complain: Callable[[str], None]
     looked: Counter[str] = field(default_factory=Counter)
     unread: Counter[str] = field(default_factory=Counter)
+    # Versions of which an input is not there any more.
+    lost: Counter[str] = field(default_factory=Counter)
     _seen: dict[str, Seen] = field(default_factory=lambda: defaultdict(Seen))
     _kept: OrderedDict[tuple[str, int, tuple[str, ...]], list[Row]] = field(default_factory=OrderedDict)
     # The rows of the dimension that lookups met, by its version: each later version of the table has them again.
@@ -87,6 +93,8 @@ class Observer:
     def forget(self, name: str, version: int) -> None:
         """The newest commit is to be taken away: the version may come again with other rows, and so may its number."""
         with self.lock:
+            # Afterwards nobody can tell what tables that have read it must be.
+            self.look()
             if name == "earliest":
                 # Rows that met it stay as they are.
                 self._lost[version].append(self._dimension(version))
@@ -121,6 +129,10 @@ class Observer:
             try:
                 commit = storage.read_commit(table, version)
                 problems = self._problems(name, commit, seen)
+            except _Lost as lost:
+                self.lost[name] += 1
+                self.trouble = f"{name} version {version}: {lost}"
+                problems = []
             except Exception as error:  # noqa: BLE001 - counted below, and told where it does not end
                 # The library raises many kinds. A file that a fault took away comes back; what stays unread is counted.
                 seen.tries += 1
@@ -233,6 +245,7 @@ class Observer:
     def _window_problem(self, version: int, receipt: Mapping[str, Any], seen: Seen) -> str:
         found = Counter(self._rows("per_minute", version, _WINDOW))
         closed = receipt.get("closed_until")
+        self._receipt_at("event", receipt["positions"]["event"])
         wanted = expected.windows(
             self.batches("event", int(receipt["positions"]["event"]["version"])),
             None if closed is None else datetime.fromisoformat(closed),
@@ -260,15 +273,20 @@ class Observer:
         return found
 
     def _at(self, name: str, positions: Mapping[str, Any]) -> list[Row]:
+        receipt = self._receipt_at(name, positions[name])
         if name in COLUMNS:
             return self._rows(name, int(positions[name]["version"]), COLUMNS[name])
         # A table of tables, whose query is written over the events.
-        receipt = self._receipt_at(name, int(positions[name]["version"]))
         return self._at("event", receipt["positions"])
 
-    def _receipt_at(self, name: str, version: int) -> Mapping[str, Any]:
+    def _receipt_at(self, name: str, position: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The receipt of the version of a position. Raises _Lost where the version is another one by now."""
+        version = int(position["version"])
         receipt = storage.read_commit(self.warehouse() / name, version).receipt
         assert receipt is not None, f"{name} version {version} has no receipt"
+        epoch = position.get("epoch")
+        if epoch is not None and int(receipt["epoch"]) != int(epoch):
+            raise _Lost(f"it has read version {version} of {name}, of which the log was short later")
         return receipt
 
     def _rows(self, name: str, version: int, columns: tuple[str, ...]) -> list[Row]:
