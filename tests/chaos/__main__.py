@@ -14,11 +14,12 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from itertools import chain
+from itertools import chain, dropwhile
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from tests.chaos import schedule
 from tests.chaos.disk import enter_namespace
@@ -47,6 +48,9 @@ def main(given: Sequence[str] | None = None) -> int:
     parser.add_argument("--no-kafka", action="store_true", help="without a broker and its tables")
     parser.add_argument("--store", choices=("sqlite", "postgres"), default=None, help="the control store")
     parser.add_argument("--pause", type=float, default=0.0, help="seconds between two rounds, for a soak")
+    parser.add_argument(
+        "--together", type=int, default=schedule.FAULTS_IN_A_ROUND, help="faults between two comparisons"
+    )
     parser.add_argument("--every", type=float, default=1.5, help="seconds between two files")
     parser.add_argument("--code", type=Path, default=None, help="a folder with another freshline, for planted bugs")
     options = parser.parse_args(arguments)
@@ -60,6 +64,8 @@ def main(given: Sequence[str] | None = None) -> int:
         if options.store == "postgres" or (options.store is None and seed % 2 and programs is not None):
             if programs is None:
                 parser.error("Postgres is not installed (on Debian: apt-get install postgresql)")
+            if (folder / "sent.jsonl").exists():
+                parser.error("a run on Postgres does not go on, since its server has ended with it")
             postgres = stack.enter_context(running_server(programs))
         report = Report(seed, folder)
         world = World(
@@ -82,20 +88,23 @@ def main(given: Sequence[str] | None = None) -> int:
 
 def run(world: World, report: Report, options: argparse.Namespace, only: set[str]) -> int:
     """One run, from the making of the project to the report; the exit code."""
-    lacking = {fault.kind: fault.lacks(world) for fault in FAULTS.values()}
-    untried = frozenset(kind for kind, why in lacking.items() if why)
+    lacking = {fault.kind: why for fault in FAULTS.values() if (why := fault.lacks(world))}
     kinds = [
         Kind(fault.kind, fault.weight, fault.seconds)
         for fault in FAULTS.values()
-        if not lacking[fault.kind] and (not only or fault.kind in only)
+        if fault.kind not in lacking and (not only or fault.kind in only)
     ]
-    rounds: Iterable[Round] = schedule.draw(world.options.seed, kinds, world.tables)
-    if not only:
-        rounds = chain(permanent_rounds(), rounds)
+    rounds: Iterable[Round] = schedule.draw(world.options.seed, kinds, world.tables, faults=options.together)
+    kept = world.options.folder / "schedule.jsonl"
+    done = schedule.from_json(kept.read_text(encoding="utf-8")) if kept.exists() else []
     if options.schedule is not None:
         rounds = schedule.from_json(options.schedule.read_text(encoding="utf-8"))
+    elif done:
+        last = max(each.number for each in done)
+        rounds = dropwhile(lambda each: each.number <= last, rounds)
+    elif not only:
+        rounds = chain(permanent_rounds(), rounds)
     left_out = frozenset(name for name in options.without.split(",") if name)
-    done: list[Round] = []
     world.say(f"seed {world.options.seed}, in {world.options.folder}")
     try:
         world.open()
@@ -107,13 +116,15 @@ def run(world: World, report: Report, options: argparse.Namespace, only: set[str
         figures = Figures(world.options.folder / "figures.jsonl")
         before_this = figures.seconds
         for each in rounds:
-            (each,) = schedule.without([each], left_out | {act.id for act in each.acts if act.kind in untried})
+            (each,) = schedule.without([each], left_out | {act.id for act in each.acts if act.kind in lacking})
             if not each.acts:
                 continue
             done.append(each)
+            kept.write_text(schedule.to_json(done), encoding="utf-8")
             play(world, report, each)
             figures.keep(before_this + time.monotonic() - began_faults, look(world.parts, world.state))
             report.line(world, each, time.monotonic() - began_faults)
+            report.keep(world, lacking)
             if not world.problems:
                 world.standing_still(options.pause)
             enough = options.faults is not None and report.faults.total() >= options.faults
@@ -123,9 +134,8 @@ def run(world: World, report: Report, options: argparse.Namespace, only: set[str
     except KeyboardInterrupt:
         world.say("interrupted")
     finally:
-        (world.options.folder / "schedule.jsonl").write_text(schedule.to_json(done), encoding="utf-8")
         world.close()
-    report.end(world, {kind: why for kind, why in lacking.items() if why})
+    report.end(world, lacking)
     if world.problems:
         world.say(f"the tables and logs: {world.keep()}")
         return 1
@@ -166,6 +176,9 @@ class Report:
         self.work: Counter[str] = Counter()
         self.healed: list[float] = []
         self.began = time.monotonic()
+        self.file = folder / "report.json"
+        # Of the runs that this one goes on from.
+        self.before: dict[str, Any] = json.loads(self.file.read_text(encoding="utf-8")) if self.file.exists() else {}
 
     def say(self, sentence: str) -> None:
         line = f"{time.monotonic() - self.began:7.1f} {sentence}"
@@ -181,31 +194,50 @@ class Report:
             f"{self.healed[-1]:.0f} CPU-seconds to recover"
         )
 
-    def end(self, world: World, lacking: dict[str, str]) -> None:
-        """Say what was reached, and keep it as JSON."""
-        passed = world.passed()
+    def keep(self, world: World, lacking: Mapping[str, str]) -> dict[str, Any]:
+        """Keep what was reached so far as JSON, with that of the runs which this one goes on from; it is returned."""
+        world.keep_known()
         told = {
             "seed": self.seed,
-            "seconds": round(time.monotonic() - self.began),
-            "problems": world.problems,
-            "faults": dict(self.faults),
-            "work": dict(self.work),
-            "counts": dict(world.counts),
-            "not_tried": lacking,
-            "points_passed": dict(passed),
-            "versions_seen": dict(world.observer.looked),
-            "versions_not_read": dict(world.observer.unread),
-            "versions_of_lost_inputs": dict(world.observer.lost),
+            "runs": self.before.get("runs", 0) + 1,
+            "seconds": self.before.get("seconds", 0) + round(time.monotonic() - self.began),
+            "problems": [*self.before.get("problems", []), *world.problems],
+            "faults": self._all("faults", self.faults),
+            "work": self._all("work", self.work),
+            "counts": self._all("counts", world.counts),
+            "not_tried": dict(lacking),
+            "points_passed": dict(world.passed()),
+            "versions_seen": self._all("versions_seen", world.observer.looked),
+            "versions_not_read": self._all("versions_not_read", world.observer.unread),
+            "versions_of_lost_inputs": self._all("versions_of_lost_inputs", world.observer.lost),
             "trouble": world.observer.trouble,
             "rows_sent": sum(len(portion.rows) for portion in world.sent.portions),
             "commands": sum(1 for _ in (self.folder / "commands.jsonl").open(encoding="utf-8")),
-            "cpu_seconds": round(world.parts.cpu_seconds()),
+            "cpu_seconds": self.before.get("cpu_seconds", 0) + round(world.parts.cpu_seconds()),
             "figures": {
                 name: vars(slope) for name, (_, _, slope) in Figures(self.folder / "figures.jsonl").slopes().items()
             },
-            "recovery_cpu_seconds": [round(each, 1) for each in self.healed],
+            "recovery_cpu_seconds": [
+                *self.before.get("recovery_cpu_seconds", []),
+                *(round(each, 1) for each in self.healed),
+            ],
         }
-        (self.folder / "report.json").write_text(json.dumps(told, indent=1, ensure_ascii=False), encoding="utf-8")
+        self.file.write_text(json.dumps(told, indent=1, ensure_ascii=False), encoding="utf-8")
+        return told
+
+    def _all(self, name: str, here: Counter[str]) -> dict[str, int]:
+        return dict(Counter(self.before.get(name, {})) + here)
+
+    def end(self, world: World, lacking: Mapping[str, str]) -> None:
+        """Keep what was reached, and say it."""
+        told = self.keep(world, lacking)
+        if told["runs"] > 1:
+            faults, versions = told["faults"], sum(told["versions_seen"].values())
+            self.say(
+                f"run {told['runs']}, {told['seconds'] / 3600:.1f} hours in all: {sum(faults.values())} faults of "
+                f"{len(faults)} kinds, {versions} versions, {len(told['problems'])} problems; of this run:"
+            )
+        passed = told["points_passed"]
         self.say(
             f"{self.faults.total()} faults of {len(self.faults)} kinds, {self.work.total()} other acts, "
             f"{told['commands']} commands"
@@ -234,7 +266,7 @@ class Report:
         self.say(f"{len(world.problems)} problems" if world.problems else "nothing was wrong")
 
 
-def _grouped(lacking: dict[str, str]) -> dict[str, list[str]]:
+def _grouped(lacking: Mapping[str, str]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for kind, why in lacking.items():
         found.setdefault(why, []).append(kind)

@@ -90,6 +90,27 @@ class Observer:
             self._thread.join()
         self.look(patient=False)
 
+    def as_json(self) -> dict[str, Any]:
+        """What a run that goes on has to know of the versions that were compared before it."""
+        with self.lock:
+            return {
+                "seen": {
+                    name: {"next": seen.next, "sequences": list(seen.sequences.items()), "epoch": seen.epoch}
+                    for name, seen in self._seen.items()
+                },
+                "met": {str(version): rows for version, rows in self._met.items()},
+                "lost": {str(version): rows for version, rows in self._lost.items()},
+                "factors": self.factors,
+            }
+
+    def go_on(self, value: Mapping[str, Any]) -> None:
+        """Take over what the run before knew. Windows that were final are compared from the next version on."""
+        for name, seen in value["seen"].items():
+            self._seen[name] = Seen(seen["next"], dict(map(tuple, seen["sequences"])), seen["epoch"])
+        self._met = {int(version): rows for version, rows in value["met"].items()}
+        self._lost.update({int(version): rows for version, rows in value["lost"].items()})
+        self.factors = value["factors"]
+
     def forget(self, name: str, version: int) -> None:
         """The newest commit is to be taken away: the version may come again with other rows, and so may its number."""
         with self.lock:

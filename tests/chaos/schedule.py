@@ -118,14 +118,16 @@ class Kind:
     seconds: tuple[float, float]
 
 
-def draw(seed: int, kinds: Sequence[Kind], tables: Sequence[str]) -> Iterator[Round]:
-    """The rounds of a seed, without an end. `kinds` are those that can be tried here."""
+def draw(
+    seed: int, kinds: Sequence[Kind], tables: Sequence[str], *, faults: int = FAULTS_IN_A_ROUND
+) -> Iterator[Round]:
+    """The rounds of a seed, without an end. `kinds` are those that can be tried here, `faults` how many a round has."""
     deck: list[Kind] = []
     number = 0
     while True:
         chance = random.Random(f"{seed}/{number}")
         acts: list[Act] = []
-        for place in range(FAULTS_IN_A_ROUND):
+        for place in range(faults):
             if not deck:
                 deck = [kind for kind in kinds for _ in range(kind.weight)]
                 chance.shuffle(deck)

@@ -81,9 +81,9 @@ class World:
         self.observer = Observer(lambda: self.state / "warehouse", self.sent, self.tables, self.complain)
         self.lander = Lander(self)
         self._redeclared = True
-        kept = folder / "factors.json"
-        if kept.exists():
-            self.observer.factors = json.loads(kept.read_text(encoding="utf-8"))
+        self._known = folder / "observer.json"
+        if self._known.exists():
+            self.observer.go_on(json.loads(self._known.read_text(encoding="utf-8")))
 
     @property
     def state(self) -> Path:
@@ -149,12 +149,14 @@ class World:
 
     def start_up(self) -> None:
         """Start the engine, Dagster and the watch; again, where they were killed."""
+        said = ""
         for _ in range(_STARTS):
             self.commands.run("down")
             answer = self.commands.run("up", "--detach")
             if answer.code == 0:
                 return
-        self.complain(f"freshline up does not start: {answer.err}{answer.out}")
+            said = answer.err + answer.out
+        self.complain(f"freshline up does not start: {said}")
 
     # -- sending
 
@@ -185,14 +187,17 @@ class World:
         """
         if factor is not None:
             self.observer.factors.append(factor)
-            self._keep_factors()
+            self.keep_known()
         query = f"SELECT event_id, n * {self.observer.factors[-1]} AS scaled FROM event"
         statement = f"ALTER MATERIALIZED TABLE scaled AS {query} FROM BEGINNING"
         self._redeclared = self.commands.run("sql", "--json", statement).code == 0
         return self._redeclared
 
-    def _keep_factors(self) -> None:
-        (self.options.folder / "factors.json").write_text(json.dumps(self.observer.factors), encoding="utf-8")
+    def keep_known(self) -> None:
+        """Keep what the observer knows, for a run that goes on after this one, however this one ends."""
+        hidden = self._known.with_suffix(".part")
+        hidden.write_text(json.dumps(self.observer.as_json()), encoding="utf-8")
+        hidden.replace(self._known)
 
     def materialize(self, tables: Sequence[str]) -> bool:
         """Ask Dagster for a run over some tables; whether it was launched."""
