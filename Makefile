@@ -8,6 +8,7 @@
 #   make example          a month of real flights, compared with DuckDB; also NAME=analytics, alerting, enrichment, etl
 #   make chaos            attack a living project, and compare all tables with what was sent; SEED=n MINUTES=m;  PLANTED=1:
 #                         the bugs that it must find
+#   make night            hours of all three: 10,000 random refreshes of new seeds, 10,000,000 inputs, 240 minutes of chaos
 #   make bench            speed and memory, beside hand-written Spark
 #   make docs             the documentation as a site, in build/docs
 #
@@ -36,7 +37,7 @@ PYTHONS = python3.11 python3.12 python3 python
 IS_SERVED = import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 13))
 IS_NEW_ENOUGH = import sys; sys.exit(sys.version_info[:2] < (3, 11))
 
-.PHONY: setup demo test test-fast test-long security bill lint types example chaos bench docs
+.PHONY: setup demo test test-fast test-long security bill lint types example chaos night bench docs
 .DEFAULT_GOAL = setup
 
 setup: $(SETUP)
@@ -86,17 +87,20 @@ types: $(SETUP)
 
 # Most stories need one JVM for all of them, which keeps one core busy; what else uses Spark or starts processes has another,
 # and waits a lot; the rest runs beside them. With ARGS: one session.
-test: lint types
 ifeq ($(strip $(ARGS)),)
+test: lint $(SETUP)
 	@others=$$(mktemp); fast=$$(mktemp); trap 'rm -f "$$others" "$$fast"' EXIT; \
 	trap 'kill $$slow $$quick 2>/dev/null' INT TERM; \
-	echo "the stories, and beside them all other tests, whose lines follow"; \
+	echo "the stories, and beside them the types and all other tests, whose lines follow"; \
 	$(BIN)/pytest -m "not long and (spark or slow)" $(STORIES:%=--ignore=%) $(SECURITY:%=--ignore=%) >"$$others" 2>&1 & slow=$$!; \
-	$(BIN)/pytest -m "not long and not spark and not slow" $(STORIES:%=--ignore=%) $(SECURITY:%=--ignore=%) >"$$fast" 2>&1 & quick=$$!; \
+	{ $(BIN)/mypy; typed=$$?; \
+	$(BIN)/pytest -m "not long and not spark and not slow" $(STORIES:%=--ignore=%) $(SECURITY:%=--ignore=%) && [ $$typed -eq 0 ]; \
+	} >"$$fast" 2>&1 & quick=$$!; \
 	$(BIN)/pytest -m "not long" $(STORIES); stories=$$?; \
 	wait $$quick; rest=$$?; wait $$slow || rest=$$?; cat "$$fast" "$$others"; \
 	[ $$stories -eq 0 ] && [ $$rest -eq 0 ]
 else
+test: lint types
 	$(BIN)/pytest -m "not long" $(ARGS)
 endif
 
@@ -105,6 +109,13 @@ test-fast: $(SETUP)
 
 test-long: $(SETUP)
 	$(BIN)/pytest -m long $(ARGS)
+
+# What is too much for every change: random cases that nobody had before, hours of chaos, millions of damaged inputs.
+night: $(SETUP)
+	FRESHLINE_GENERATED=5000 FRESHLINE_GENERATED_EVENT_TIME=4000 $(BIN)/pytest -m long -k many_random \
+	    tests/scenarios/test_generated.py; generated=$$?; \
+	$(MAKE) --no-print-directory security INPUTS=10000000; secure=$$?; \
+	$(MAKE) --no-print-directory chaos MINUTES=$(or $(MINUTES),240) && [ $$generated -eq 0 ] && [ $$secure -eq 0 ]
 
 # The folder comes first, so that its summary is printed, and then all claims of the mark, wherever they are.
 security: $(SETUP)

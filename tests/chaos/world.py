@@ -279,6 +279,9 @@ class World:
                 break
         for problem in problems:
             self.complain(problem)
+        if not self.parts.by_role().get("up"):
+            # It may have been on its way to its end above: where the project was away, for one.
+            self.start_up()
         spent = self.parts.cpu_seconds() - before
         self.lander.go_on()
         return spent
@@ -293,6 +296,8 @@ class World:
         """Let files arrive and refreshes go on for a while without a fault; ends early when something is wrong."""
         deadline = time.monotonic() + seconds
         wait_until(lambda: bool(self.problems) or time.monotonic() >= deadline, seconds + 1.0, 0.5)
+        if seconds and not self.parts.by_role().get("up"):
+            self.complain("freshline up has ended although nothing attacked it")
 
     def control_store(self) -> Path:
         """The file of the control store."""

@@ -4,13 +4,15 @@ The changes are random and the seed is printed; a failure is replayed by its see
 `generator` draws are refreshed by every strategy in turn, and some are compared with DuckDB. FRESHLINE_GENERATED is
 how many refreshes the long lane makes, FRESHLINE_GENERATED_DOUBLES how many of them over sums of DOUBLE,
 FRESHLINE_GENERATED_EVENT_TIME how many over windows, matches and intervals of time, FRESHLINE_GENERATED_TIMED how many
-that compare rows with the time, FRESHLINE_SEED where it begins.
+that compare rows with the time. The long lane begins with other seeds every day, so that nights differ, and a failure
+names its own; FRESHLINE_SEED is where it begins instead.
 """
 
 from __future__ import annotations
 
 import os
 import random
+from datetime import UTC, datetime
 from itertools import count
 
 import pytest
@@ -181,6 +183,8 @@ def test_tables_equal_their_queries_after_random_changes(lab):
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(20))
 def test_tables_equal_their_queries_after_many_random_changes(lab, seed):
+    seed += first_seed(0)
+    print(f"FRESHLINE_SEED={seed}")
     declare(lab)
 
     Changes(lab, seed).run(40)
@@ -201,6 +205,12 @@ def test_tables_equal_their_queries_without_what_constraints_leave_out(lab, seed
             # What is computed again and rejected again is kept once.
             assert len(rejected) == len(set(rejected)), name
     assert any(lab.quarantine(name) for name in EXPECTED)
+
+
+def first_seed(kind):
+    """Where the long lane begins: a million seeds for each day, and a hundred thousand for each kind of cases."""
+    given = os.environ.get("FRESHLINE_SEED")
+    return int(given) if given else datetime.now(UTC).toordinal() % 1000 * 1_000_000 + kind * 100_000
 
 
 def refresh_random_queries(spark, wanted, first, *, tables, rounds, shapes=({},), most=60, **named):
@@ -255,9 +265,7 @@ def test_tables_of_random_queries_that_compare_rows_with_the_time_equal_them(spa
 def test_tables_of_many_random_queries_that_compare_rows_with_the_time_equal_them(spark):
     wanted = int(os.environ.get("FRESHLINE_GENERATED_TIMED", "500"))
 
-    counts = refresh_random_queries(
-        spark, wanted, int(os.environ.get("FRESHLINE_SEED", "400000")), tables=6, rounds=4, timed=1.0
-    )
+    counts = refresh_random_queries(spark, wanted, first_seed(4), tables=6, rounds=4, timed=1.0)
 
     print(counts)
     assert counts.strategies["keys"] > wanted // 5, counts
@@ -267,9 +275,7 @@ def test_tables_of_many_random_queries_that_compare_rows_with_the_time_equal_the
 def test_tables_of_many_random_queries_that_add_up_doubles_equal_them(spark):
     wanted = int(os.environ.get("FRESHLINE_GENERATED_DOUBLES", "500"))
 
-    counts = refresh_random_queries(
-        spark, wanted, int(os.environ.get("FRESHLINE_SEED", "200000")), tables=6, rounds=4, doubles=True
-    )
+    counts = refresh_random_queries(spark, wanted, first_seed(2), tables=6, rounds=4, doubles=True)
 
     print(counts)
     assert counts.strategies["keys"] > wanted // 5, counts
@@ -279,9 +285,7 @@ def test_tables_of_many_random_queries_that_add_up_doubles_equal_them(spark):
 def test_tables_of_many_random_queries_over_event_time_equal_them(spark):
     wanted = int(os.environ.get("FRESHLINE_GENERATED_EVENT_TIME", "10000"))
 
-    counts = refresh_random_queries(
-        spark, wanted, int(os.environ.get("FRESHLINE_SEED", "300000")), tables=6, rounds=4, shapes=EVENT_TIME
-    )
+    counts = refresh_random_queries(spark, wanted, first_seed(3), tables=6, rounds=4, shapes=EVENT_TIME)
 
     print(counts)
     # A run of one case repeats a failure.
@@ -294,7 +298,7 @@ def test_tables_of_many_random_queries_over_event_time_equal_them(spark):
 def test_tables_of_many_random_queries_equal_them(spark):
     wanted = int(os.environ.get("FRESHLINE_GENERATED", "10000"))
 
-    counts = refresh_random_queries(spark, wanted, int(os.environ.get("FRESHLINE_SEED", "100000")), tables=6, rounds=4)
+    counts = refresh_random_queries(spark, wanted, first_seed(1), tables=6, rounds=4)
 
     print(counts)
     assert counts.strategies["keys"] > wanted // 5, counts
