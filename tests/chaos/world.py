@@ -81,6 +81,7 @@ class World:
         self.observer = Observer(lambda: self.state / "warehouse", self.sent, self.tables, self.complain)
         self.lander = Lander(self)
         self._redeclared = True
+        self._moved = False
         self._known = folder / "observer.json"
         if self._known.exists():
             self.observer.go_on(json.loads(self._known.read_text(encoding="utf-8")))
@@ -279,9 +280,10 @@ class World:
                 break
         for problem in problems:
             self.complain(problem)
-        if not self.parts.by_role().get("up"):
-            # It may have been on its way to its end above: where the project was away, for one.
+        if self._moved or not self.parts.by_role().get("up"):
+            # It ends where the project is gone, and lets running work go on until then.
             self.start_up()
+            self._moved = False
         spent = self.parts.cpu_seconds() - before
         self.lander.go_on()
         return spent
@@ -321,6 +323,7 @@ class World:
         with self.observer.lock:
             own, other = self.disk.folder / "shop", self.disk.folder / "renamed shop"
             if away:
+                self._moved = True
                 own.rename(other)
                 return
             # Whoever had a file open there may have made the folder again; a commit would be a second history.
