@@ -183,11 +183,12 @@ class Observer:
         problems = []
         sequence, epoch = int(receipt["seq"]), int(receipt["epoch"])
         if commit.moves_rows:
-            before = seen.sequences.get(sequence)
-            if before is not None:
-                problems.append(f"seq {sequence} has a receipt in version {before} too")
-            if seen.sequences and sequence <= max(seen.sequences):
-                problems.append(f"seq {sequence} comes after {max(seen.sequences)}")
+            # A version whose rows could not be read is looked at again.
+            others = {number: at for number, at in seen.sequences.items() if at != commit.version}
+            if sequence in others:
+                problems.append(f"seq {sequence} has a receipt in version {others[sequence]} too")
+            if others and sequence <= max(others):
+                problems.append(f"seq {sequence} comes after {max(others)}")
             seen.sequences[sequence] = commit.version
         if epoch < seen.epoch:
             problems.append(f"epoch {epoch} comes after {seen.epoch}")
