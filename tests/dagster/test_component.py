@@ -175,6 +175,7 @@ def dg(home: Path, folder: Path, *arguments: str) -> subprocess.CompletedProcess
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_dg_scaffolds_checks_and_lists_the_component_in_a_project_of_init(shop, tmp_path):
     checked = dg(tmp_path, shop, "check", "defs")
     assert checked.returncode == 0, checked.stdout + checked.stderr

@@ -380,6 +380,7 @@ def test_the_environment_of_a_stopped_engine_is_left_as_it_was_found(engine, pro
     assert read_holder(project.settings.warehouse) is None
 
 
+@pytest.mark.long
 def test_after_kill_9_the_next_start_takes_over_and_nothing_is_lost_or_repeated(tmp_path):
     project = Project(tmp_path / "shop")
     try:

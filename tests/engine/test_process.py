@@ -321,6 +321,7 @@ def test_updates_and_deletes_of_a_table_replay_their_keys(python_lab: Lab) -> No
         assert lab.verify("rising").equal
 
 
+@pytest.mark.long
 def test_an_empty_text_and_null_are_two_keys_in_a_partition_too(python_lab: Lab) -> None:
     lab = python_lab
     lab.source("ev", "k STRING, n INT")

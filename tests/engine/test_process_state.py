@@ -121,6 +121,7 @@ def test_rows_at_the_end_are_added_and_only_keys_of_late_ones_are_replayed(
     assert lab.verify("counted").equal
 
 
+@pytest.mark.long
 def test_a_primary_key_of_an_old_row_is_found_when_a_key_goes_on(python_lab: Lab, replays: list[int]) -> None:  # noqa: F811
     lab = python_lab
     lab.source("ev", "k STRING, n INT, v INT")

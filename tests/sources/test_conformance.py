@@ -147,6 +147,10 @@ class TestKafka(SecretConformance):
     def test_a_merge_over_it_keeps_rows_without_a_key_in_its_quarantine(self, lab, system):
         super().test_a_merge_over_it_keeps_rows_without_a_key_in_its_quarantine(lab, system)
 
+    @pytest.mark.long
+    def test_stopped_again_and_again_before_anything_is_committed(self, lab, system):
+        super().test_stopped_again_and_again_before_anything_is_committed(lab, system)
+
 
 class TestSpool(SecretConformance):
     @pytest.fixture
