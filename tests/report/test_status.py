@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -410,3 +412,12 @@ def test_a_table_that_only_has_some_partitions_tells_no_lag(project):
 
     project.commit(SPEND, 10, 1, stamp=before(4), positions=positions, spans=(Span(before(60), NOW, "f"),))
     assert project.status()[SPEND].lag_seconds is not None
+
+
+def test_looking_at_tables_loads_no_library_for_their_rows():
+    code = (
+        "import sys; import freshline.report.status; "
+        "print(sorted({'pandas', 'pyarrow.dataset', 'pyspark', 'dagster'} & set(sys.modules)))"
+    )
+
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"

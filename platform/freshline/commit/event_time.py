@@ -12,9 +12,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import deltalake
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.dataset as ds
 
 from freshline.commit.delta_log import greatest_time, least_time, read_commit, read_newest, receipt_at
 from freshline.commit.warehouse import Warehouse
@@ -39,7 +36,6 @@ from freshline.plan.watermark import (
 )
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECONDS = pa.timestamp("us")
 
 
 def recorded_event_time(spec: SourceSpec, receipt: Receipt | None) -> EventTime | None:
@@ -235,8 +231,15 @@ def _greatest_times(
         arrived = least_time(path, version, INGESTED_AT)
         if greatest is not None and arrived is not None and greatest <= arrived + ahead:
             return {WHOLE_SOURCE: greatest}
+    # Rows are read seldom, and pyarrow's datasets import pandas, which is half of what `freshline status` costs.
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.dataset as ds
+
     # A TIMESTAMP_NTZ has no zone: it is taken as UTC, as everywhere here.
-    columns = {name: ds.field(of).cast(_MICROSECONDS) for name, of in (("event", column), ("arrived", INGESTED_AT))}
+    columns = {
+        name: ds.field(of).cast(pa.timestamp("us")) for name, of in (("event", column), ("arrived", INGESTED_AT))
+    }
     if partition is not None:
         columns["partition"] = ds.field(partition).cast(pa.string())
     found: dict[str, datetime] = {}
