@@ -25,6 +25,7 @@ from tests.chaos import schedule
 from tests.chaos.disk import enter_namespace
 from tests.chaos.faults import FAULTS, WORK, describe, strike
 from tests.chaos.figures import Figures, look
+from tests.chaos.promise import is_beside, summary
 from tests.chaos.schedule import Kind, Round
 from tests.chaos.smaller import permanent_rounds
 from tests.chaos.world import Options, World
@@ -144,7 +145,9 @@ def run(world: World, report: Report, options: argparse.Namespace, only: set[str
 
 def play(world: World, report: Report, each: Round) -> None:
     """The acts of a round, and then everything healed and checked."""
+    only_beside = True
     for act in each.acts:
+        began = time.time()
         world.say(describe(act))
         if act.kind in WORK:
             time.sleep(act.after)
@@ -156,6 +159,10 @@ def play(world: World, report: Report, each: Round) -> None:
                     world.deliver(source, broken=True)
             strike(world, act, FAULTS[act.kind])
             report.faults[act.kind] += 1
+            # What was attacked before in this round is still on its way back.
+            only_beside = only_beside and is_beside(act.kind, act.arguments)
+            if only_beside:
+                world.observer.promise.attacked(began, time.time())
     report.healed.append(world.heal())
 
 
@@ -210,6 +217,9 @@ class Report:
             "versions_seen": self._all("versions_seen", world.observer.looked),
             "versions_not_read": self._all("versions_not_read", world.observer.unread),
             "versions_of_lost_inputs": self._all("versions_of_lost_inputs", world.observer.lost),
+            "seconds_while_others_are_attacked": {
+                name: summary(lags) for name, lags in world.observer.promise.lags().items()
+            },
             "trouble": world.observer.trouble,
             "rows_sent": sum(len(portion.rows) for portion in world.sent.portions),
             "commands": sum(1 for _ in (self.folder / "commands.jsonl").open(encoding="utf-8")),
@@ -256,6 +266,12 @@ class Report:
             self.say(
                 f"recovery: {sorted(self.healed)[len(self.healed) // 2]:.0f} CPU-seconds, most {max(self.healed):.0f}"
             )
+        for name, lags in told["seconds_while_others_are_attacked"].items():
+            if lags:
+                words = ", ".join(f"{kind} {value}" for kind, value in lags.items())
+                self.say(
+                    f"seconds until {name} (freshness 5 s) had a portion, while only others were attacked: {words}"
+                )
         slopes = Figures(self.folder / "figures.jsonl").slopes()
         for name, (first, last, slope) in sorted(slopes.items()):
             if slope.rises:

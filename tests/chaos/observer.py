@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.chaos import expected, storage
+from tests.chaos.promise import MEASURED, Promise
 from tests.chaos.sent import COLUMNS, KEYED, Row, Sent
 from tests.chaos.storage import Commit
 
@@ -76,6 +77,7 @@ class Observer:
     # Held while the project's folder is moved, and by whoever looks at all tables at once.
     lock: threading.RLock = field(default_factory=threading.RLock)
     trouble: str = ""
+    promise: Promise = field(default_factory=Promise)
     # Those that the table `scaled` was declared with so far; the last one holds when everything is healed.
     factors: list[int] = field(default_factory=lambda: [1])
 
@@ -237,6 +239,7 @@ class Observer:
 
     def _log_problem(self, name: str, version: int) -> str:
         found = Counter(self._rows(name, version, COLUMNS[name]))
+        self._arrived(name, version, found.total())
         strange = found - self.sent.rows(name)
         if strange:
             return f"{strange.total()} rows were not sent, or not so often: {list(strange.items())[:3]}"
@@ -248,6 +251,7 @@ class Observer:
 
     def _lookup_problem(self, version: int, receipt: Mapping[str, Any]) -> str:
         rows = self._rows("found", version, _FOUND)
+        self._arrived("found", version, len(rows))
         wanted = Counter((plain_id, k) for plain_id, k, _, _ in self._at("plain", receipt["positions"]))
         if problem := differences(Counter(row[:2] for row in rows), wanted):
             return problem
@@ -257,6 +261,10 @@ class Observer:
                 if known != first_id:
                     return f"{plain_id} met {first_id} for {k!r}, and version {seen} of earliest has {known}"
         return ""
+
+    def _arrived(self, name: str, version: int, rows: int) -> None:
+        if name in MEASURED:
+            self.promise.arrived(name, storage.committed_at(self.warehouse() / name, version), rows)
 
     def _dimension(self, version: int) -> dict[str, str]:
         if version not in self._met:

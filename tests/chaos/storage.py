@@ -47,6 +47,11 @@ def read_commit(table: Path, version: int) -> Commit:
     return Commit(version, None)
 
 
+def committed_at(table: Path, version: int) -> float:
+    """When the file of a commit was written, in seconds of the wall clock. Raises OSError where it is not there."""
+    return (table / "_delta_log" / f"{version:020d}.json").stat().st_mtime
+
+
 def read_rows(table: Path, columns: Sequence[str], version: int | None = None) -> list[Row]:
     """The rows of a version, or of the newest one; times are aware and in UTC."""
     found = DeltaTable(str(table), version=version).to_pyarrow_table(columns=list(columns))

@@ -82,6 +82,7 @@ class World:
         self.lander = Lander(self)
         self._redeclared = True
         self._moved = False
+        self._rows_of_plain = sum(len(portion.rows) for portion in self.sent.portions if portion.source == "plain")
         self._known = folder / "observer.json"
         if self._known.exists():
             self.observer.go_on(json.loads(self._known.read_text(encoding="utf-8")))
@@ -172,6 +173,9 @@ class World:
             self.producer.send("paid", portion.records())
         else:
             self._land(portion)
+            if source == "plain":
+                self._rows_of_plain += len(portion.rows)
+                self.observer.promise.sent(time.time(), self._rows_of_plain)
 
     def _land(self, portion: Portion) -> None:
         folder = self.landing / portion.source
