@@ -64,5 +64,5 @@ def test_any_folder_name_gives_a_project_that_can_be_read(name: str) -> None:
 
 
 def test_init_needs_a_folder(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["init"]) == 1
+    assert run(["init"]) == 2
     assert capsys.readouterr().err == "USAGE Missing argument 'DIR'. See freshline init --help.\n"

@@ -104,11 +104,18 @@ def test_what_the_system_refuses_is_a_sentence(
 def test_a_command_line_that_cannot_be_read_is_one_line(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(arguments) == 1
+    assert run(arguments) == 2
     out, err = capsys.readouterr()
     assert out == ""
     assert err.startswith("USAGE ")
     assert err.count("\n") == 1
+
+
+def test_a_mistyped_command_has_a_suggestion(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["stauts"]) == 2
+    assert capsys.readouterr().err == ("USAGE No such command 'stauts'. Did you mean 'status'? See freshline --help.\n")
+    assert run(["qqqq"]) == 2
+    assert capsys.readouterr().err == "USAGE No such command 'qqqq'. See freshline --help.\n"
 
 
 # init makes a project, engine has commands of its own, doctor tells it among its checks.

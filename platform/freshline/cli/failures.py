@@ -12,6 +12,7 @@ from freshline.errors import DeclarationErrors, FreshlineError
 from freshline.report.table_text import printable
 
 FAILED = 1
+MISUSED = 2  # a command line that cannot be read, as of most programs
 CANCELLED = 130  # what a shell gives a command that Ctrl-C ended
 
 

@@ -1,4 +1,4 @@
-"""The command `freshline`: finds the subcommand, runs it, and turns every mistake into one line and exit code 1.
+"""The command `freshline`: finds the subcommand, runs it, and turns every mistake into one line and an exit code.
 
 Starting must be quick, because a command line is typed: a subcommand's module is imported when it is called, and the
 list of commands is known without importing any of them. Spark and Dagster are never imported by the command line
@@ -7,6 +7,7 @@ itself; the engine and Dagster's own processes have them.
 
 from __future__ import annotations
 
+import difflib
 import errno
 import importlib
 import os
@@ -15,7 +16,7 @@ from collections.abc import Sequence
 
 import click
 
-from freshline.cli.failures import CANCELLED, FAILED, CommandError, report, usage_failure
+from freshline.cli.failures import CANCELLED, FAILED, MISUSED, CommandError, report, usage_failure
 from freshline.errors import CancelledError, FreshlineError
 
 # In the order in which a new user meets them; the module is imported when the command is called.
@@ -61,6 +62,16 @@ class Commands(click.Group):
         assert isinstance(command, click.Command)
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        # click offers what it has imported, which here is nothing, and its older versions offer nothing at all.
+        if args[0] not in COMMANDS and not args[0].startswith("-"):
+            similar = difflib.get_close_matches(args[0], COMMANDS)
+            offer = f" Did you mean {' or '.join(repr(name) for name in similar)}?" if similar else ""
+            raise click.UsageError(f"No such command {args[0]!r}.{offer}", ctx)
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         # click would import every module for its first line.
         with formatter.section("Commands"):
@@ -92,7 +103,7 @@ def cli() -> None:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command line and return its exit code: 0, 1 for a mistake or a failure, 130 when cancelled."""
+    """Run one command line and return its exit code: 0, 1 for a failure, 2 if it cannot be read, 130 when cancelled."""
     as_json = "--json" in arguments
     try:
         answer = cli.main(args=list(arguments), prog_name="freshline", standalone_mode=False)
@@ -101,7 +112,7 @@ def run(arguments: Sequence[str]) -> int:
     except (click.Abort, KeyboardInterrupt):
         return report(CommandError.of(CancelledError("cancelled.")), as_json, CANCELLED)
     except click.ClickException as error:
-        return report(usage_failure(error), as_json, FAILED)
+        return report(usage_failure(error), as_json, MISUSED)
     except CommandError as failure:
         return report(failure, as_json, FAILED)
     except CancelledError as error:
