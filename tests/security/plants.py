@@ -57,6 +57,16 @@ HOLES: tuple[Hole, ...] = (
         "connections are held by saying nothing", SERVER,
     ),
     _hole(
+        "anybody's Spark Connect", "engine/spark.py",
+        '"SPARK_CONNECT_AUTHENTICATE_TOKEN": connect_token,', '"SPARK_CONNECT_AUTHENTICATE_TOKEN": None,',
+        "whoever is on the machine runs code in the JVM", LIVING, slow=True,
+    ),
+    _hole(
+        "objects of strangers", "engine/spark_confs.py",
+        'confs["spark.authenticate"] = "true"', 'confs["spark.authenticate"] = "false"',
+        "Spark reads objects of whoever is on the machine", LIVING, slow=True,
+    ),
+    _hole(
         "the engine listens everywhere", "engine/server.py",
         'listener.bind(("127.0.0.1", port))', 'listener.bind(("", port))',
         "other machines reach the engine", LIVING, slow=True,

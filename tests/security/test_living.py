@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
 import stat
+import struct
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import grpc  # type: ignore[import-untyped]
 import psutil
 import pytest
 
@@ -186,3 +189,64 @@ def test_only_those_who_know_a_token_reach_the_ports_of_the_engine(living: Livin
         connection.request("GET", "/status", headers={"Host": host, "Authorization": token})
         assert connection.getresponse().status == expected
         connection.close()
+
+
+# -- Spark's own ports, of which each has its own protocol and its own way to refuse a stranger
+
+
+def frame_of_spark(body: bytes = b"stranger") -> bytes:
+    """A request in the protocol between Spark's processes: length, type 3, number 7, and a body of its own length."""
+    return struct.pack(">qbqi", 21 + len(body), 3, 7, len(body)) + body
+
+
+def answer_of(port: int, asked: bytes) -> bytes:
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+        connection.sendall(asked)
+        try:
+            return connection.recv(4096)
+        except (TimeoutError, ConnectionResetError):
+            return b""
+
+
+def status_of_connect(port: int, token: str | None) -> grpc.StatusCode:
+    metadata = [] if token is None else [("authorization", f"Bearer {token}")]
+    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+        call = channel.unary_unary("/spark.connect.SparkConnectService/Config")
+        try:
+            call(b"", timeout=30, metadata=metadata)
+        except grpc.RpcError as error:
+            return error.code()
+        return grpc.StatusCode.OK
+
+
+def test_spark_connect_serves_those_only_who_know_the_token(living: Living) -> None:
+    port = living.engine.connect_port
+
+    assert status_of_connect(port, None) is grpc.StatusCode.UNAUTHENTICATED
+    assert status_of_connect(port, "wrong") is grpc.StatusCode.UNAUTHENTICATED
+    # Whoever knows it is told what else is wrong: an empty request names no session.
+    assert status_of_connect(port, living.engine.token) is not grpc.StatusCode.UNAUTHENTICATED
+
+
+def test_no_port_of_the_jvm_takes_objects_or_calls_from_strangers(living: Living) -> None:
+    refused: dict[str, list[int]] = {"spark": [], "py4j": [], "connect": [living.engine.connect_port]}
+    ports = {
+        connection.laddr.port
+        for process in living.processes()
+        if process.name() == "java"
+        for connection in process.net_connections("inet")
+        if connection.status == psutil.CONN_LISTEN
+    }
+    for port in ports - {living.engine.connect_port}:
+        called, sent = answer_of(port, b"c\nt\ngetClass\ne\n"), answer_of(port, frame_of_spark())
+        assert not called.startswith(b"!y"), (port, called)
+        if called.startswith(b"!x"):
+            assert b"Authentication" in called
+            refused["py4j"].append(port)
+        if sent:
+            # Without authentication it has tried to read the body as one of its messages.
+            assert b"Sasl" in sent, (port, sent)
+            refused["spark"].append(port)
+
+    assert set().union(*map(set, refused.values())) == ports, (refused, ports)
+    assert all(refused.values())

@@ -93,6 +93,10 @@ def session_confs(
         # so there the address is the deployment's to choose.
         confs["spark.driver.bindAddress"] = "127.0.0.1"
         confs["spark.driver.host"] = "127.0.0.1"
+        if not settings.spark_master.startswith("local-cluster["):
+            # The driver and the block manager read what anybody on the machine sends them as Java objects, which can
+            # run code. Spark makes a secret for these masters at each start, elsewhere the deployment chooses one.
+            confs["spark.authenticate"] = "true"
         # Spark's default of 200 is ruinous on few cores. Adaptive execution makes a job of every stage, Delta's own
         # bookkeeping included: without it ten portions of the reference deployment took a sixth less CPU. Refreshes
         # that touch many rows turn it on for themselves (`refresh.execution`), for what it does about skew.
