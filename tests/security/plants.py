@@ -33,6 +33,7 @@ SOURCE = "tests/security/test_source.py"
 LIVING = "tests/security/test_living.py"
 LANDING = "tests/sources/files/test_landing.py"
 READ_DOOR = "tests/run/test_read_door.py"
+CHANNELS = "tests/report/alerts/channels/test_channels.py"
 
 HOLES: tuple[Hole, ...] = (
     _hole(
@@ -65,6 +66,16 @@ HOLES: tuple[Hole, ...] = (
         "objects of strangers", "engine/spark_confs.py",
         'confs["spark.authenticate"] = "true"', 'confs["spark.authenticate"] = "false"',
         "Spark reads objects of whoever is on the machine", LIVING, slow=True,
+    ),
+    _hole(
+        "any mail server after STARTTLS", "report/alerts/channels/email.py",
+        "server.starttls(context=ssl.create_default_context())", "server.starttls()",
+        "a password goes to whoever answers for the mail server", CHANNELS,
+    ),
+    _hole(
+        "any mail server with TLS", "report/alerts/channels/email.py",
+        "timeout=TIMEOUT_SECONDS, context=ssl.create_default_context())", "timeout=TIMEOUT_SECONDS)",
+        "a password goes to whoever answers for the mail server", CHANNELS,
     ),
     _hole(
         "the engine listens everywhere", "engine/server.py",

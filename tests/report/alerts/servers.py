@@ -99,10 +99,14 @@ def web_server(server: WebServer, certificate: tuple[Path, Path] | None = None) 
 
 @dataclass
 class MailServer:
-    """Speaks enough SMTP for a mail; `starttls` and `login` are what it offers, `refused` recipients get 550."""
+    """Speaks enough SMTP for a mail; `starttls` and `login` are what it offers, `refused` recipients get 550.
+
+    With `tls` it speaks through its certificate from the beginning.
+    """
 
     certificate: tuple[Path, Path] | None = None
     starttls: bool = True
+    tls: bool = False
     answer: int = 250
     refused: tuple[str, ...] = ()
     port: int = 0
@@ -124,7 +128,7 @@ class MailHandler(socketserver.StreamRequestHandler):
         self.wfile.write(f"{line}\r\n".encode())
 
     def handle(self) -> None:
-        self.encrypted = False
+        self.encrypted = self.state.tls
         self.say("220 mail.example.com")
         while line := self.rfile.readline().decode().strip():
             verb = line.partition(" ")[0].upper()
@@ -197,6 +201,11 @@ class MailListener(socketserver.ThreadingTCPServer):
 @contextmanager
 def mail_server(server: MailServer) -> Iterator[MailServer]:
     listener = MailListener(server)
+    if server.tls:
+        assert server.certificate is not None
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(*server.certificate)
+        listener.socket = context.wrap_socket(listener.socket, server_side=True)
     server.port = int(listener.server_address[1])
     thread = threading.Thread(target=listener.serve_forever, args=(0.05,))
     thread.start()

@@ -26,6 +26,8 @@ from freshline.report.alerts.channels.webhook import WebhookChannel
 from freshline.report.alerts.message import Message
 from tests.report.alerts.servers import MailServer, WebServer, mail_server
 
+pytestmark = pytest.mark.security
+
 ENVIRON = {"SECRET": "key", "PASSWORD": "swordfish"}
 RESOLVE = resolver(Path("/"), ENVIRON)
 
@@ -112,13 +114,18 @@ def email_options(server: MailServer, **more: Any) -> dict[str, Any]:
     return {**options, **more}
 
 
+@pytest.mark.parametrize("encryption", ["starttls", "tls"])
 def test_a_mail_is_sent_encrypted_with_a_login(
-    certificate: tuple[Path, Path], message: Message, monkeypatch: pytest.MonkeyPatch
+    encryption: str, certificate: tuple[Path, Path], message: Message, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate[0]))
-    with mail_server(MailServer(certificate)) as server:
+    with mail_server(MailServer(certificate, tls=encryption == "tls")) as server:
         options = email_options(
-            server, username="me", password="${env:PASSWORD}", to=["a@example.com", "b@example.com"]
+            server,
+            encryption=encryption,
+            username="me",
+            password="${env:PASSWORD}",
+            to=["a@example.com", "b@example.com"],
         )
         EmailChannel(options, RESOLVE).deliver(message)
 
@@ -161,11 +168,12 @@ def test_nothing_is_sent_where_encryption_is_not_offered(message: Message) -> No
     assert (server.mails, server.logins) == ([], [])
 
 
+@pytest.mark.parametrize("encryption", ["starttls", "tls"])
 def test_nothing_is_sent_to_a_server_whose_certificate_is_not_accepted(
-    certificate: tuple[Path, Path], message: Message
+    encryption: str, certificate: tuple[Path, Path], message: Message
 ) -> None:
-    with mail_server(MailServer(certificate)) as server:
-        found = refused(server, message, username="me", password="${env:PASSWORD}")
+    with mail_server(MailServer(certificate, tls=encryption == "tls")) as server:
+        found = refused(server, message, encryption=encryption, username="me", password="${env:PASSWORD}")
 
     assert "certificate that is not accepted" in str(found)
     assert (server.mails, server.logins) == ([], [])
