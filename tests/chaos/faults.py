@@ -113,7 +113,7 @@ def _save_and_go_on(world: World, name: str) -> None:
 def _restored(world: World, act: Act) -> None:
     name = f"restored_{act.id.replace('.', '_')}"
     _save_and_go_on(world, name)
-    world.commands.run("savepoint", "restore", name, "--json")
+    world.restore(name)
     world.counts["restored"] += 1
 
 
@@ -344,7 +344,7 @@ def _savepoint(world: World, act: Act) -> None:
 
 
 def _restore(world: World, act: Act) -> None:
-    world.commands.run("savepoint", "restore", act.arguments["name"], "--json")
+    world.restore(act.arguments["name"])
 
 
 def _sql(world: World, act: Act) -> None:

@@ -198,6 +198,11 @@ class World:
         self._redeclared = self.commands.run("sql", "--json", statement).code == 0
         return self._redeclared
 
+    def restore(self, name: str) -> None:
+        """Restore a savepoint. It may be of a time before the last declaration, which then has to be given again."""
+        self.commands.run("savepoint", "restore", name, "--json")
+        self._redeclared = False
+
     def keep_known(self) -> None:
         """Keep what the observer knows, for a run that goes on after this one, however this one ends."""
         hidden = self._known.with_suffix(".part")
