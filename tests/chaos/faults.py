@@ -131,9 +131,17 @@ def _killed_in_restore(world: World, act: Act) -> None:
     world.commands.finish(arguments, asked)
 
 
+def _ask_meanwhile(world: World) -> None:
+    """Somebody refreshes while the fault stands, and is told by a documented code. A held engine could not answer."""
+    if not (world.points / "armed").exists():
+        world.deliver("event")
+        world.commands.run("refresh", "--json")
+
+
 def _disk_full(world: World, act: Act) -> None:
     world.disk.fill()
     world.standing.callback(world.disk.free)
+    _ask_meanwhile(world)
 
 
 def _read_only(world: World, act: Act) -> None:
@@ -142,6 +150,7 @@ def _read_only(world: World, act: Act) -> None:
         if table.exists():
             world.disk.refuse_writes(table)
     world.standing.callback(world.disk.allow_writes)
+    _ask_meanwhile(world)
 
 
 def _read_only_state(world: World, act: Act) -> None:
