@@ -33,6 +33,7 @@ SOURCE = "tests/security/test_source.py"
 LIVING = "tests/security/test_living.py"
 LANDING = "tests/sources/files/test_landing.py"
 READ_DOOR = "tests/run/test_read_door.py"
+TERMINAL = "tests/security/test_terminal.py"
 CHANNELS = "tests/report/alerts/channels/test_channels.py"
 
 HOLES: tuple[Hole, ...] = (
@@ -76,6 +77,16 @@ HOLES: tuple[Hole, ...] = (
         "any mail server with TLS", "report/alerts/channels/email.py",
         "timeout=TIMEOUT_SECONDS, context=ssl.create_default_context())", "timeout=TIMEOUT_SECONDS)",
         "a password goes to whoever answers for the mail server", CHANNELS,
+    ),
+    _hole(
+        "problems as they are", "cli/status.py",
+        "{printable(problem)}", "{problem}",
+        "the name of a file moves the cursor of whoever looks at the status", TERMINAL,
+    ),
+    _hole(
+        "headers as they are", "report/table_text.py",
+        "[printable(header) for header in headers]", "list(headers)",
+        "the name of a column moves the cursor of whoever reads rows", TERMINAL,
     ),
     _hole(
         "the engine listens everywhere", "engine/server.py",

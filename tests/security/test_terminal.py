@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import click
@@ -15,8 +16,11 @@ from freshline.cli.logs import Line, _show
 from freshline.cli.main import run
 from freshline.cli.progress import Progress
 from freshline.cli.refresh import outcome_lines
+from freshline.cli.status import status_text
+from freshline.declare.names import TableName
 from freshline.errors import RefreshError
 from freshline.report.rows_text import rows_text
+from freshline.report.status import TableStatus
 
 pytestmark = pytest.mark.security
 
@@ -40,7 +44,34 @@ SHOWN: dict[str, Callable[[], str]] = {
         )
     ),
     "rows": lambda: rows_text([("a", "string"), ("b", "string")], [f'{{"a":{as_json()},"b":[{as_json()}]}}']),
+    "names of columns": lambda: rows_text([(ODD, "string")], [f'{{{as_json()}:"1"}}']),
+    "how tables stand": lambda: status_text([standing()], datetime(2026, 1, 1, tzinfo=UTC)),
 }
+
+
+def standing() -> TableStatus:
+    """A table of which everything that others may have written is odd."""
+    return TableStatus(
+        table=TableName.parse("orders"),
+        kind="log",
+        mode="incremental",
+        mode_reason=ODD,
+        freshness_seconds=60,
+        data_timestamp=None,
+        lag_seconds=None,
+        state="FAILED",
+        version=None,
+        rows=None,
+        quarantined=None,
+        last_refresh=None,
+        error={"code": "STORAGE", "message": ODD, "where": ODD},
+        problems=(ODD,),
+        paused=ODD,
+        feasible=False,
+        feasible_reason=ODD,
+        watermark=datetime(2026, 1, 1, tzinfo=UTC),
+        watermark_held_by=(ODD,),
+    )
 
 
 def as_json() -> str:

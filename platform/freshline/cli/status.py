@@ -113,7 +113,8 @@ def watermark_lines(statuses: Sequence[TableStatus]) -> list[str]:
     for status in statuses:
         if status.watermark_held_by:
             at = "none yet" if status.watermark is None else f"{status.watermark:%Y-%m-%d %H:%M:%S}"
-            lines.append(f"{status.table}: watermark {at}, held up by {', '.join(status.watermark_held_by)}")
+            held_by = printable(", ".join(status.watermark_held_by))
+            lines.append(f"{status.table}: watermark {at}, held up by {held_by}")
     return lines
 
 

@@ -24,7 +24,8 @@ def table_text(
     spend   NULL
     """
     shown = [[NULL if cell is None else printable(cell) for cell in row] for row in rows]
-    table = [list(headers), *shown]
+    # A header may be the name of a column in a table of others.
+    table = [[printable(header) for header in headers], *shown]
     widths = [max(width(row[index]) for row in table) for index in range(len(headers))]
     return "\n".join(
         gap.join(padded(cell, widths[index], right=index in set(right)) for index, cell in enumerate(row)).rstrip()
