@@ -160,6 +160,8 @@ def _read_only_state(world: World, act: Act) -> None:
 
 def _store_locked(world: World, act: Act) -> None:
     world.standing.callback(world.lock_store())
+    # As a person asks, who reads the error and not its JSON.
+    world.commands.run("alerts")
 
 
 def _store_gone(world: World, act: Act) -> None:
@@ -173,6 +175,7 @@ def _store_garbage(world: World, act: Act) -> None:
     if not store.exists():
         return
     store.write_bytes(os.urandom(8192))
+    world.commands.run("alerts")
 
     def heal() -> None:
         world.commands.run("down")
@@ -223,9 +226,14 @@ def _log_short(world: World, act: Act) -> None:
 
 
 def _log_short_at_rest(world: World, act: Act) -> None:
+    # The loss of a commit that nobody has read yet is none.
+    world.lander.pause()
+    world.deliver("event")
+    world.commands.run("refresh", "--json")
     world.parts.signal(["engine", "jvm"], signal.SIGKILL)
     world.counts["killed engine"] += 1
     _log_short(world, act)
+    world.lander.go_on()
     # The next engine gives the version and its number to other rows.
     world.deliver("event")
     world.commands.run("refresh", "--json")

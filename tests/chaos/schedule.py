@@ -51,7 +51,6 @@ AT_POINTS = frozenset(
         "postgres-away",
         "kill-broker",
         "log-short",
-        "log-short-at-rest",
         "folder-renamed",
         "second-engine",
     }
