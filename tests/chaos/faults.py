@@ -347,6 +347,15 @@ def _refresh(world: World, act: Act) -> None:
     world.commands.run("refresh", "--json", *act.arguments["arguments"])
 
 
+def _batches(world: World, act: Act) -> None:
+    """So many batches of a log, one by one, that maintenance puts its small files together."""
+    world.lander.pause()
+    for _ in range(act.arguments["count"]):
+        world.deliver("event")
+        world.commands.run("refresh", "event", "--json")
+    world.lander.go_on()
+
+
 def _freshness(world: World, act: Act) -> None:
     table, freshness = act.arguments["table"], act.arguments["freshness"]
     world.commands.run("alter", table, "--freshness", freshness, "--json")
@@ -387,6 +396,7 @@ def _materialize(world: World, act: Act) -> None:
 
 
 WORK: Mapping[str, Begin] = {
+    "batches": _batches,
     "redeclare": _redeclare,
     "backfill": _backfill,
     "materialize": _materialize,

@@ -76,6 +76,7 @@ WORK_KINDS = (
     "redeclare",
     "backfill",
     "materialize",
+    "batches",
 )
 FAULTS_IN_A_ROUND = 3
 
@@ -174,6 +175,8 @@ def _work(chance: random.Random, name: str, number: int, tables: Sequence[str]) 
         arguments["table"] = chance.choice(derived)
         if kind == "freshness":
             arguments["freshness"] = chance.choice(("2 seconds", "10 seconds", "90 seconds", "20 minutes", "1 day"))
+    elif kind == "batches":
+        arguments["count"] = chance.randrange(3, 24)
     elif kind == "redeclare":
         arguments["factor"] = chance.randrange(2, 100)
     elif kind == "backfill":
