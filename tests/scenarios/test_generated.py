@@ -248,7 +248,7 @@ def test_tables_of_random_queries_equal_them_after_random_changes(spark):
 @pytest.mark.slow
 def test_tables_of_random_queries_over_event_time_equal_them(spark):
     # One case of each shape.
-    counts = refresh_random_queries(spark, 12, 5028, tables=2, rounds=2, shapes=EVENT_TIME)
+    counts = refresh_random_queries(spark, 18, 5028, tables=3, rounds=2, shapes=EVENT_TIME)
 
     assert counts.strategies["keys"] >= 2, counts
     assert counts.matched >= 5, counts
