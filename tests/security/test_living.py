@@ -200,12 +200,23 @@ def frame_of_spark(body: bytes = b"stranger") -> bytes:
 
 
 def answer_of(port: int, asked: bytes) -> bytes:
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
-        connection.sendall(asked)
-        try:
+    """What a port says at once; nothing where it is silent, or hangs up, or has closed meanwhile."""
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+            connection.sendall(asked)
             return connection.recv(4096)
-        except (TimeoutError, ConnectionResetError):
-            return b""
+    except (TimeoutError, ConnectionError):
+        return b""
+
+
+def ports_of_jvm(living: Living) -> set[int]:
+    return {
+        connection.laddr.port
+        for process in living.processes()
+        if process.name() == "java"
+        for connection in process.net_connections("inet")
+        if connection.status == psutil.CONN_LISTEN
+    }
 
 
 def status_of_connect(port: int, token: str | None) -> grpc.StatusCode:
@@ -230,13 +241,7 @@ def test_spark_connect_serves_those_only_who_know_the_token(living: Living) -> N
 
 def test_no_port_of_the_jvm_takes_objects_or_calls_from_strangers(living: Living) -> None:
     refused: dict[str, list[int]] = {"spark": [], "py4j": [], "connect": [living.engine.connect_port]}
-    ports = {
-        connection.laddr.port
-        for process in living.processes()
-        if process.name() == "java"
-        for connection in process.net_connections("inet")
-        if connection.status == psutil.CONN_LISTEN
-    }
+    ports = ports_of_jvm(living)
     for port in ports - {living.engine.connect_port}:
         called, sent = answer_of(port, b"c\nt\ngetClass\ne\n"), answer_of(port, frame_of_spark())
         assert not called.startswith(b"!y"), (port, called)
@@ -248,5 +253,6 @@ def test_no_port_of_the_jvm_takes_objects_or_calls_from_strangers(living: Living
             assert b"Sasl" in sent, (port, sent)
             refused["spark"].append(port)
 
-    assert set().union(*map(set, refused.values())) == ports, (refused, ports)
+    # One that hands over the rows of a single job is gone by now.
+    assert set().union(*map(set, refused.values())) >= ports & ports_of_jvm(living), (refused, ports)
     assert all(refused.values())
