@@ -30,6 +30,7 @@ from freshline.declare.registry import (
     merge_options,
     shipped_connectors,
     shipped_formats,
+    shipped_merges,
     shipped_options,
 )
 from freshline.declare.rules import RULES
@@ -121,11 +122,12 @@ def error_codes() -> set[str]:
 
 
 def rejections() -> set[str]:
-    """The keys of REJECTIONS, read from the file, since importing it would load Spark, and those of the formats."""
-    of_formats = {code for each in shipped_formats() for code in each.rejections}
+    """The keys of REJECTIONS, read from the file, since importing it would load Spark, those of formats and merges."""
+    own = {code for each in shipped_formats() for code in each.rejections}
+    own |= {code for each in shipped_merges() for code in each.rejections}
     for node in ast.parse(text_of(LIBRARY / "sources" / "records.py")).body:
         if isinstance(node, ast.AnnAssign) and getattr(node.target, "id", "") == "REJECTIONS" and node.value:
-            return of_formats | set(ast.literal_eval(node.value))
+            return own | set(ast.literal_eval(node.value))
     raise AssertionError("sources/records.py has no REJECTIONS")
 
 

@@ -11,6 +11,7 @@ from freshline.declare.query_parser import parse_query
 from freshline.declare.spec import TableSpec
 from freshline.merges.first_row import FirstRow
 from freshline.merges.last_row import LastRow
+from freshline.merges.versioned import Versioned
 from freshline.query.select_list import StoredOrder, stored_order
 
 NOWHERE = Location("t.sql", 1)
@@ -65,6 +66,11 @@ def test_the_order_is_a_struct_in_which_a_null_never_beats_a_value():
     assert LastRow("ts", "id", delete_when="op = 'd'").helpers == {
         "_freshline_order": "struct(((ts) IS NOT NULL) AS n, (ts) AS o, (id) AS t0)",
         "_freshline_delete": "coalesce((op = 'd'), false)",
+    }
+    assert Versioned("v").helpers == {
+        "_freshline_order": "struct(((v) IS NOT NULL) AS n, (v) AS o)",
+        "_freshline_delete": "false",
+        "_freshline_rejected": "CASE WHEN (v) IS NULL THEN 'NULL_VERSION' END",
     }
 
 

@@ -6,6 +6,7 @@ that did not finish left there is taken away by the next.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -16,11 +17,12 @@ from freshline.attempt.runtime import Runtime
 from freshline.commit.delta_log import exists, last_seq, read_newest
 from freshline.commit.write import append_rows, create_table, fenced_session, write_and_read_back
 from freshline.declare.connector import Metadata
-from freshline.declare.names import TableName
+from freshline.declare.merge import REJECTED
 from freshline.declare.spec import SourceSpec, Spec, TableSpec
 from freshline.errors import FencedError
 from freshline.plan.disk import HISTORY_SECONDS
 from freshline.plan.receipt import Receipt, side_receipt
+from freshline.refresh.fold import has_key
 from freshline.refresh.inputs import FILE, RECORD, SEQ, Pinned
 from freshline.refresh.literal import quoted
 from freshline.sources.records import quarantine_schema
@@ -68,33 +70,40 @@ def commit_quarantine(
         )
 
 
-def keep_null_keys(
-    runtime: Runtime, spark: SparkSession, spec: TableSpec, pinned: Pinned, without: DataFrame, mode: str
+def keep_rejected(
+    runtime: Runtime, spark: SparkSession, spec: TableSpec, pinned: Pinned, rejected: DataFrame, mode: str
 ) -> int:
-    """Rows with a NULL in the key cannot be in the table; they are kept in the log's quarantine table.
+    """Keep rows that a merge does not fold, with a NULL in the key or rejected by it, in the log's quarantine table.
 
-    `without` are these rows. Returns how many they are, of a log those that were not there already.
+    Returns how many they are, of a log those that were not there already.
     """
     log = pinned.spec
     if not isinstance(log, SourceSpec) or not log.is_log:
         # A table that is read in place keeps them itself; they are counted.
-        return without.count()
+        return rejected.count()
     assert spec.columns is not None
+    assert spec.merge is not None
     raw = F.to_json(F.struct(*[F.col(quoted(name)) for name in spec.columns])).cast("binary")
     none, own = F.lit(None), log.connection.quarantined_metadata()
-    records = without.select(
+    no_key = f"a column of PRIMARY KEY ({', '.join(spec.primary_key)}) is NULL"
+    code, message = F.lit("NULL_KEY"), F.lit(no_key)
+    for each, sentence in spec.merge.rejections.items():
+        met = has_key(spec) & (F.col(REJECTED) == each)
+        code, message = F.when(met, each).otherwise(code), F.when(met, sentence).otherwise(message)
+    records = rejected.select(
         F.col(SEQ),
         (none.cast("string") if own else F.col(FILE)).alias("file"),
         (none.cast("bigint") if own else F.col(RECORD)).alias("line"),
         raw.alias("raw"),
-        F.lit(f"NULL_KEY({spec.name})").alias("error"),
-        F.lit(f"a column of PRIMARY KEY ({', '.join(spec.primary_key)}) is NULL").alias("message"),
+        F.concat(code, F.lit(f"({spec.name})")).alias("error"),
+        message.alias("message"),
         F.lit(runtime.clock()).alias("quarantined_at"),
         *[_from_place(each).alias(name) for name, each in own.items()],
     )
     if records.limit(1).count() == 0:
         return 0
-    return _commit_null_keys(runtime, spark, log, records, spec.name, pinned.position.seq or 0, mode)
+    errors = [f"{each}({spec.name})" for each in ("NULL_KEY", *spec.merge.rejections)]
+    return _commit_rejected(runtime, spark, log, records, errors, pinned.position.seq or 0, mode)
 
 
 def _from_place(metadata: Metadata) -> Column:
@@ -106,22 +115,28 @@ def _from_place(metadata: Metadata) -> Column:
     return F.regexp_extract(FILE, metadata.in_place, 1).cast(metadata.type)
 
 
-def _commit_null_keys(
-    runtime: Runtime, spark: SparkSession, spec: SourceSpec, rows: DataFrame, table: TableName, up_to: int, mode: str
+def _commit_rejected(
+    runtime: Runtime,
+    spark: SparkSession,
+    spec: SourceSpec,
+    rows: DataFrame,
+    errors: Sequence[str],
+    up_to: int,
+    mode: str,
 ) -> int:
-    """Put rows of a log that have a NULL in the key of a merge-type table into the log's quarantine table.
+    """Put rows of a log that a table with a merge does not fold into the log's quarantine table.
 
-    `rows` has the quarantine's columns. Each row goes there once for a table: what an earlier refresh of this table put
-    there is known by the error's text and the greatest batch number. Returns how many were added.
+    `rows` has the quarantine's columns, its errors are of `errors`, which name the table. Each row goes there once for
+    a table: what an earlier refresh of this table put there is known by the error's text and the greatest batch number.
+    Returns how many were added.
     """
     path = runtime.warehouse.quarantine(spec.name)
-    error = f"NULL_KEY({table})"
     fresh = rows
     if exists(path):
-        stored = spark.read.format("delta").load(str(path)).where(F.col("error") == error)
-        last = stored.agg(F.max(SEQ)).collect()[0][0]
-        if last is not None:
-            fresh = rows.where(F.col(SEQ) > last)
+        stored = spark.read.format("delta").load(str(path)).where(F.col("error").isin(*errors))
+        # Each error for itself: one that the declaration had not before has no row there yet.
+        for error, last in stored.groupBy("error").agg(F.max(SEQ)).collect():
+            fresh = fresh.where((F.col("error") != error) | (F.col(SEQ) > last))
     else:
         runtime.require_warehouse()
         create_table(spark, path, quarantine_schema(spec), history_seconds=HISTORY_SECONDS)
@@ -130,6 +145,7 @@ def _commit_null_keys(
         # No fence: one engine writes, and a repeat finds its rows by their number. The receipt on top stays the log's.
         newest = read_newest(path)
         base = None if newest is None else newest.receipt
-        receipt = side_receipt(spec, runtime.epoch, up_to if base is None else base.seq, mode, error, runtime.clock())
+        seq = up_to if base is None else base.seq
+        receipt = side_receipt(spec, runtime.epoch, seq, mode, " ".join(errors), runtime.clock())
         fresh.write.format("delta").mode("append").option("userMetadata", receipt.to_json()).save(str(path))
     return count

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 # A row with this column true takes its key away. Every merge may have it among its helpers.
 DELETE = "_freshline_delete"
+# A row with a text in this column, one of the merge's `rejections`, is not folded, like one with a NULL in its key.
+# Every merge may have it among its helpers.
+REJECTED = "_freshline_rejected"
 
 
 @dataclass(frozen=True)
@@ -42,13 +45,15 @@ class Merge(ABC):
     """A way to fold rows of one key; subclasses are frozen dataclasses, whose fields are what one declaration says.
 
     `name` is the value of the option `merge`, `options` are those of this kind alone. `compares_with_stored` says that
-    `find_winners` is there. `upstream_deletes` is what becomes of rows that the input updated or deleted: `retract`,
-    `error` or `ignore`.
+    `find_winners` is there. `rejections` are codes with a sentence each: why rows are not folded. They stand in the
+    column REJECTED, and in the quarantine table of a log. `upstream_deletes` is what becomes of rows that the input
+    updated or deleted: `retract`, `error` or `ignore`.
     """
 
     name: ClassVar[str]
     options: ClassVar[tuple[Option, ...]] = ()
     compares_with_stored: ClassVar[bool] = False
+    rejections: ClassVar[Mapping[str, str]] = {}
 
     upstream_deletes: str = "retract"
 
@@ -107,7 +112,8 @@ class Merge(ABC):
     def fold(self, rows: DataFrame, spec: TableSpec) -> DataFrame:
         """The table's rows of all keys that `rows` has: its columns, one row a key, none for a key that is deleted.
 
-        `rows` are all rows of these keys, with the columns of the table and the helpers. No key has a NULL.
+        `rows` are all rows of these keys, with the columns of the table and the helpers. No key has a NULL, and no row
+        is rejected.
         """
 
     def find_winners(self, spark: SparkSession, spec: TableSpec, rows: DataFrame, before: Any) -> Any:

@@ -31,6 +31,7 @@ FORMATS = {
 MERGES = {
     "first_row": "freshline.merges.first_row:FirstRow",
     "last_row": "freshline.merges.last_row:LastRow",
+    "versioned": "freshline.merges.versioned:Versioned",
 }
 # In the order in which they are asked.
 STRATEGIES = {
@@ -51,7 +52,7 @@ CONNECTORS_NOT_BUILT = (
     "hdfs",
     "hive",
 )
-MERGES_NOT_BUILT = ("partial_update", "aggregate", "versioned")
+MERGES_NOT_BUILT = ("partial_update", "aggregate")
 FORMATS_NOT_BUILT = ("avro", "protobuf", "parquet", "debezium", "debezium-json", "orc", "xml", "text")
 CONNECTOR_GROUP = "freshline.connectors"
 FORMAT_GROUP = "freshline.formats"

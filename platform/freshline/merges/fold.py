@@ -12,23 +12,27 @@ from pyspark.sql.types import StructType
 
 from freshline.declare.merge import DELETE
 from freshline.declare.spec import TableSpec
+from freshline.merges.comparable import comparable
 from freshline.merges.one_row import ORDER, OneRow
 from freshline.query.select_list import StoredOrder, stored_order
-from freshline.refresh.fold import Winners, has_key, read_rows
+from freshline.refresh.fold import Winners, is_folded, read_rows
 from freshline.refresh.inputs import Pinned, read_whole, shadow_inputs
-from freshline.refresh.literal import quoted, sql_literal
+from freshline.refresh.literal import quoted
 
 
-def with_row_in_order(rows: DataFrame, spec: TableSpec) -> DataFrame:
-    """The rows with themselves as the last part of their order."""
+def with_row_in_order(rows: DataFrame, spec: TableSpec, merge: OneRow) -> DataFrame:
+    """The rows with themselves, and their delete mark, as the last parts of their order."""
+    parts = [F.col(ORDER).alias("k"), F.expr(_row(rows.schema, spec, "")).alias("r")]
+    # Of two rows that differ in nothing that is compared or stored, the delete is the later one.
+    deletes = [F.col(DELETE).alias("d")] if merge.delete_condition is not None else []
+    return rows.withColumn(ORDER, F.struct(*parts, *deletes))
+
+
+def _row(schema: StructType, spec: TableSpec, of: str) -> str:
+    """SQL with the stored columns of a row in an order; `of` is what stands before their names, as `t.`."""
     assert spec.columns is not None
-    row = F.struct(*[F.col(quoted(name)) for name in _comparable_columns(rows.schema, spec.columns)])
-    return rows.withColumn(ORDER, F.struct(F.col(ORDER).alias("k"), row.alias("r")))
-
-
-def _comparable_columns(schema: StructType, columns: tuple[str, ...]) -> list[str]:
-    # Maps have no order. A table whose only difference is inside a map keeps whichever arrived first.
-    return [name for name in columns if "map<" not in schema[name].dataType.simpleString()]
+    columns = [comparable(f"{of}{quoted(name)}", schema[name].dataType) for name in spec.columns]
+    return f"struct({', '.join(f'{column} AS c{number}' for number, column in enumerate(columns))})"
 
 
 def best_rows(rows: DataFrame, spec: TableSpec, merge: OneRow) -> DataFrame:
@@ -78,12 +82,11 @@ def replaces_when(
             f"named_struct('n', {order} {null}, 'o', {order})"
         )
     ties = "".join(f", 't{number}', t.{quoted(tie)}" for number, tie in enumerate(stored.ties))
-    plain = _comparable_columns(schema, spec.columns)
-    row = ", ".join(f"{sql_literal(name)}, t.{quoted(name)}" for name in plain)
+    delete = ", 'd', false" if merge.delete_condition is not None else ""
     sign = "<" if merge.takes_least else ">"
     return (
         f"s.{ORDER} {sign} named_struct('k', named_struct('n', {order} {null}, 'o', {order}{ties}), "
-        f"'r', named_struct({row}))"
+        f"'r', {_row(schema, spec, 't.')}{delete})"
     )
 
 
@@ -96,7 +99,7 @@ def _older_rows(
     break is broken by the rows of equal order; where the order is not stored at all, every older row counts.
     """
     shadow_inputs({before.name: read_whole(spark, before, arrival=before.is_log)})
-    older = read_rows(spark, spec).where(has_key(spec))
+    older = read_rows(spark, spec).where(is_folded(spec))
     keys = [F.col(quoted(key)) for key in spec.primary_key]
     if stored.order is None or merge.order is None:
         return older.join(F.broadcast(winners.select(*keys)), list(spec.primary_key), "left_semi")

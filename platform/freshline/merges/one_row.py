@@ -102,7 +102,7 @@ class OneRow(Merge):
     def complete(self, rows: DataFrame, spec: TableSpec) -> DataFrame:
         from freshline.merges.fold import with_row_in_order
 
-        return rows if self.order is None else with_row_in_order(rows, spec)
+        return rows if self.order is None else with_row_in_order(rows, spec, self)
 
     def fold(self, rows: DataFrame, spec: TableSpec) -> DataFrame:
         from freshline.merges.fold import best_rows

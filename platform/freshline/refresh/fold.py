@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType
 
-from freshline.declare.merge import DELETE
+from freshline.declare.merge import DELETE, REJECTED
 from freshline.declare.query import SqlQuery
 from freshline.declare.spec import TableSpec
 from freshline.refresh.constraints import leave_out
@@ -81,16 +81,22 @@ def has_key(spec: TableSpec) -> Column:
     return condition
 
 
+def is_folded(spec: TableSpec) -> Column:
+    """Whether a row of `read_rows` is folded: no part of its key is NULL, and its merge does not reject it."""
+    assert spec.merge is not None
+    return has_key(spec) & F.col(REJECTED).isNull() if REJECTED in spec.merge.helpers else has_key(spec)
+
+
 def without_constraints(spec: TableSpec) -> Column:
-    """Whether constraints pass over a row of the fold: a delete, or one without a key."""
-    return F.col(DELETE) | ~has_key(spec)
+    """Whether constraints pass over a row of the fold: a delete, or one that is not folded."""
+    return F.col(DELETE) | ~is_folded(spec)
 
 
 def fold_keys(rows: DataFrame, spec: TableSpec) -> DataFrame:
-    """The table's rows of all keys that `rows` has, by its merge. Rows with a NULL in the key are left out."""
+    """The table's rows of all keys that `rows` has, by its merge. Rows that are not folded are left out."""
     assert spec.merge is not None
     assert spec.columns is not None
-    folded = spec.merge.fold(rows.where(has_key(spec)), spec)
+    folded = spec.merge.fold(rows.where(is_folded(spec)), spec)
     return folded.select(*[F.col(quoted(name)) for name in spec.columns])
 
 

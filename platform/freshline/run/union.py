@@ -25,7 +25,7 @@ from freshline.plan.changes import ChangeKind
 from freshline.plan.position import TablePosition
 from freshline.plan.union import UnionToken, log_behind
 from freshline.refresh.cancellation import Cancellation
-from freshline.refresh.fold import as_stored, changes_by_winners, fold_keys, has_key, read_rows, winning_rows
+from freshline.refresh.fold import as_stored, changes_by_winners, fold_keys, is_folded, read_rows, winning_rows
 from freshline.refresh.inputs import (
     FILE,
     HASH,
@@ -245,7 +245,7 @@ def _folded(
     shadow_inputs({log.name: declared_columns(_together(arrived, tail), log, arrival=True)})
     keys = list(spec.primary_key)
     try:
-        rows = read_rows(spark, spec).where(has_key(spec))
+        rows = read_rows(spark, spec).where(is_folded(spec))
         if not spec.merge.compares_with_stored:
             touched, _ = materialize_once(rows.select(*[F.col(quoted(key)) for key in keys]).distinct())
             every = read_log(spark, log).where(F.col(SEQ) <= (token.log.seq or 0))

@@ -34,7 +34,7 @@ from freshline.refresh.inputs import read_version, read_whole
 from freshline.refresh.keys import OP, difference_by_key
 from freshline.refresh.literal import quoted
 from freshline.refresh.materialize import FEW_ROWS, collect_if_small, materialize_once
-from freshline.strategies.merge.write import quarantine_null_keys
+from freshline.strategies.merge.write import quarantine_rejected
 
 # Up to this share of a table a difference is merged; beyond it an overwrite is cheaper, for readers too.
 SMALL_DIFFERENCE = 0.2
@@ -84,7 +84,7 @@ def full(attempt: Attempt, step: Full) -> Work:
         (name,) = spec.driving
         every = read_before_constraints(spark, spec, arrival=inputs[name].is_log)
         attempt.constraint_check.rows(every, again=True, but=without_constraints(spec))
-        rejected = quarantine_null_keys(attempt, inputs[name], every)
+        rejected = quarantine_rejected(attempt, inputs[name], every)
     elif spec.primary_key and not is_unique_by_query(spec):
         rows = attempt.hold(rows)
         check_key(rows, spec)

@@ -32,7 +32,7 @@ from freshline.query.rules.stretch import Sessions, Stretch
 from freshline.query.tree import Reading
 from freshline.refresh.algebra import drop_views as drop_algebra_views
 from freshline.refresh.algebra import follow
-from freshline.refresh.fold import as_stored, fold_keys, has_key, read_before_constraints, without_constraints
+from freshline.refresh.fold import as_stored, fold_keys, is_folded, read_before_constraints, without_constraints
 from freshline.refresh.inputs import (
     Pinned,
     read_inserted,
@@ -309,7 +309,7 @@ def refold(attempt: Attempt, step: RefoldKeys) -> Changed:
     shadow_inputs({step.input: images})
     touched = (
         read_before_constraints(spark, spec)
-        .where(has_key(spec))
+        .where(is_folded(spec))
         .select(*[F.col(quoted(key)) for key in spec.primary_key])
     )
     keys = keys_of(touched.distinct())

@@ -21,7 +21,7 @@ from freshline.refresh.inputs import read_inserted, read_upserted, shadow_inputs
 from freshline.refresh.keys import INSERT, OP
 from freshline.strategies.keys.changes import Changed, find_changes, refold
 from freshline.strategies.keys.rule import RefoldKeys, RefreshKeys
-from freshline.strategies.merge.write import quarantine_null_keys
+from freshline.strategies.merge.write import quarantine_rejected
 
 
 def refresh_keys(attempt: Attempt, step: RefreshKeys) -> Work:
@@ -43,7 +43,7 @@ def refold_keys(attempt: Attempt, step: RefoldKeys) -> Work:
     )
     shadow_inputs({step.input: came})
     rows = read_before_constraints(attempt.spark, attempt.spec, arrival=pinned.is_log)
-    rejected = quarantine_null_keys(attempt, pinned, rows)
+    rejected = quarantine_rejected(attempt, pinned, rows)
     return write_of_changes(attempt, refold(attempt, step), change.rows, rejected=rejected)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame
 
 from freshline.attempt.attempt import Attempt, Work
-from freshline.attempt.quarantine import keep_null_keys
+from freshline.attempt.quarantine import keep_rejected
 from freshline.commit.delta_log import newest_version
 from freshline.commit.small import open_small
 from freshline.commit.write import apply_changes, insert_new_keys, merge_rows
@@ -21,7 +21,7 @@ from freshline.plan.receipt import Receipt
 from freshline.plan.result import Strategy
 from freshline.refresh.fold import (
     changes_by_winners,
-    has_key,
+    is_folded,
     read_before_constraints,
     winning_rows,
     without_constraints,
@@ -48,10 +48,10 @@ def merge(attempt: Attempt, step: MergeRows) -> Work:
     new = read_upserted(spark, pinned, change) if step.updates else None
     shadow_inputs({step.input: read_inserted(spark, pinned, change, arrival=pinned.is_log) if new is None else new})
     rows = read_before_constraints(spark, spec, arrival=pinned.is_log)
-    rejected = quarantine_null_keys(attempt, pinned, rows)
+    rejected = quarantine_rejected(attempt, pinned, rows)
     rows = attempt.constraint_check.rows(rows, again=False, but=without_constraints(spec))
     before = Pinned(pinned.spec, pinned.path, change.before or TablePosition(pinned.position.table_id, 0, 0))
-    winners = spec.merge.find_winners(spark, spec, rows.where(has_key(spec)), before)
+    winners = spec.merge.find_winners(spark, spec, rows.where(is_folded(spec)), before)
     # Computed once, read twice by MERGE, which refuses a cached source; the blocks go with the last reference.
     folded, count = materialize_once(winners.rows)
     if count == 0:
@@ -87,7 +87,7 @@ def _insert_new_keys(
         otherwise(receipt=receipt)
 
 
-def quarantine_null_keys(attempt: Attempt, pinned: Pinned, rows: DataFrame) -> int:
-    """Keep the rows with a NULL in the key, which cannot be in the table; returns how many there are."""
+def quarantine_rejected(attempt: Attempt, pinned: Pinned, rows: DataFrame) -> int:
+    """Keep the rows that cannot be in the table, as those with a NULL in the key; returns how many there are."""
     spec = attempt.spec
-    return keep_null_keys(attempt.runtime, attempt.spark, spec, pinned, rows.where(~has_key(spec)), attempt.mode)
+    return keep_rejected(attempt.runtime, attempt.spark, spec, pinned, rows.where(~is_folded(spec)), attempt.mode)
