@@ -90,6 +90,8 @@ def test_a_merge_last_row_orders_by_columns_that_need_not_be_kept(shop):
 
 KEY = "PRIMARY KEY (customer)"
 BY_TIME = "'merge.order' = 'at', 'merge.tie-breaker' = 'id'"
+SUM = "'merge' = 'aggregate', 'merge.aggregate.amount' = 'sum'"
+LAST = SUM.replace("sum", "last_value")
 
 
 @pytest.mark.parametrize(
@@ -97,16 +99,60 @@ BY_TIME = "'merge.order' = 'at', 'merge.tie-breaker' = 'id'"
     [
         ("", "'merge' = 'first_row'", "OPTION_NEEDS", "it needs PRIMARY KEY"),
         (KEY, "'merge' = 'partial_update'", "NOT_BUILT", "'merge' = 'partial_update' is not built yet"),
-        (KEY, "'merge' = 'aggregate'", "NOT_BUILT", "not built yet"),
+        (
+            KEY,
+            "'merge' = 'aggregate'",
+            "MERGE_AGGREGATE",
+            "column amount of t has no function. Add 'merge.aggregate.amount'",
+        ),
+        (
+            KEY,
+            f"{SUM}, 'merge.aggregate.customer' = 'max'",
+            "MERGE_AGGREGATE",
+            "of t names a column of the PRIMARY KEY",
+        ),
+        (KEY, f"{SUM}, 'merge.aggregate.amuont' = 'max'", "MERGE_AGGREGATE", "does not yield. Did you mean amount?"),
+        (
+            KEY,
+            SUM.replace("sum", "sums"),
+            "MERGE_AGGREGATE",
+            "there is no function 'sums'. Did you mean sum? Accepted is sum,",
+        ),
+        (KEY, SUM.replace("sum", "hll_sketch"), "MERGE_AGGREGATE", "is refused: the bytes of a sketch follow from"),
+        (KEY, SUM.replace("sum", "theta_sketch"), "MERGE_AGGREGATE", "approx_count_distinct"),
+        (
+            KEY,
+            SUM.replace("sum", "rbm32"),
+            "MERGE_AGGREGATE",
+            "rbm32 is refused: there are no bitmaps. Use collect_distinct",
+        ),
+        (KEY, SUM.replace("sum", "nested_update"), "MERGE_AGGREGATE", "Keep them in a table of their own"),
+        (KEY, LAST, "OPTION_NEEDS", "needs 'merge.sequence'"),
+        (KEY, f"{SUM}, 'merge.sequence' = 'at'", "OPTION_NEEDS", "needs a function that asks for an order"),
+        (KEY, f"{SUM}, 'merge.separator.amount' = ';'", "OPTION_NEEDS", "'merge.aggregate.amount' = 'listagg'"),
+        (
+            KEY,
+            f"{LAST}, 'merge.sequence' = 'arrival', 'merge.tie-breaker' = 'id'",
+            "OPTION_NEEDS",
+            "needs a 'merge.sequence' that is an expression",
+        ),
+        (KEY, f"{LAST}, 'merge.sequence' = 'nope'", "MERGE_EXPRESSION", "reads nope"),
+        (
+            KEY,
+            "'merge' = 'versioned', 'merge.sequence' = 'at', 'merge.aggregate.amount' = 'sum'",
+            "OPTION_NEEDS",
+            "'aggregate'",
+        ),
+        (KEY, "'merge.aggregate.amount' = 'sum'", "OPTION_NEEDS", "option 'merge.aggregate.amount' needs 'merge' ="),
         (KEY, "'merge' = 'versioned'", "OPTION_NEEDS", "needs 'merge.sequence': the column with the version"),
         (KEY, "'merge' = 'versioned', 'merge.sequence' = 'at, id'", "MERGE_EXPRESSION", "not one SQL expression"),
         (
             KEY,
             "'merge' = 'versioned', 'merge.sequence' = 'at', 'merge.tie-breaker' = 'id'",
             "OPTION_NEEDS",
-            "needs 'merge' = 'first_row' or 'last_row'",
+            "needs 'merge' = 'first_row', 'last_row' or 'aggregate'",
         ),
-        (KEY, "'merge' = 'newest'", "OPTION_VALUE", "Accepted is first_row, last_row or versioned"),
+        (KEY, "'merge' = 'newest'", "OPTION_VALUE", "Accepted is first_row, last_row, aggregate or versioned"),
         (KEY, "'merge' = 'last_row', 'merge.tie-breaker' = 'id'", "OPTION_NEEDS", "needs 'merge.sequence'"),
         (KEY, "'merge' = 'last_row', 'merge.sequence' = 'at'", "OPTION_NEEDS", "needs 'merge.tie-breaker'"),
         (KEY, "'merge' = 'first_row', 'merge.order' = 'at'", "OPTION_NEEDS", "needs 'merge.tie-breaker'"),
@@ -115,7 +161,7 @@ BY_TIME = "'merge.order' = 'at', 'merge.tie-breaker' = 'id'"
         (KEY, f"'merge' = 'first_row', {BY_TIME}, 'merge.late' = 'drop'", "OPTION_VALUE", "correct or ignore"),
         (KEY, f"'merge' = 'first_row', {BY_TIME}, 'merge.sequence' = 'at'", "OPTION_NEEDS", "'merge' = 'last_row'"),
         (KEY, f"'merge' = 'first_row', {BY_TIME}, 'merge.delete-when' = 'id = 1'", "OPTION_NEEDS", "last_row"),
-        (KEY, "'merge.order' = 'at'", "OPTION_NEEDS", "needs 'merge' = 'first_row', 'last_row' or 'versioned'"),
+        (KEY, "'merge.order' = 'at'", "OPTION_NEEDS", "needs 'merge' = 'first_row', 'last_row', "),
         (KEY, "'upstream-deletes' = 'retract'", "OPTION_NEEDS", "needs 'merge'"),
         (
             KEY,

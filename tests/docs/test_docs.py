@@ -131,6 +131,11 @@ def rejections() -> set[str]:
     raise AssertionError("sources/records.py has no REJECTIONS")
 
 
+def of_merges() -> set[str]:
+    """The options of merges; of those with only a beginning, with NAME for the rest."""
+    return {f"{option.name}NAME" if option.is_beginning else option.name for option in merge_options()}
+
+
 def failpoints() -> set[str]:
     """The names with which `failpoint` is called in the library."""
     return {
@@ -147,7 +152,7 @@ def failpoints() -> set[str]:
 
 REFUSED = "Refused for now"
 DEFINITIONS = {
-    "options of tables": ("declarations.md", "Options of tables", {*TABLE_OPTIONS, *merge_options()}),
+    "options of tables": ("declarations.md", "Options of tables", {*TABLE_OPTIONS, *of_merges()}),
     "options of sources": ("declarations.md", "Options of sources", set(shipped_options())),
     "options not built": ("declarations.md", REFUSED, {*TABLE_OPTIONS_NOT_BUILT, *SOURCE_OPTIONS_NOT_BUILT}),
     "reason codes": ("refresh.md", "Reason codes", set(CODES)),

@@ -65,6 +65,68 @@ def versioned(
     return None if is_delete is not None and is_delete(best) else {name: best[name] for name in columns}
 
 
+def positive(value: Any) -> Any:
+    """The value with positive zeros, also in maps and lists."""
+    if isinstance(value, float):
+        return 0.0 if value == 0 else value
+    if isinstance(value, Mapping):
+        return {key: positive(of) for key, of in value.items()}
+    return [positive(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+def aggregate(
+    functions: Mapping[str, tuple[str, str]], order: Callable[[Row], Sequence[Any]], rows: list[Row]
+) -> dict[str, Any]:
+    """The columns of a key's row, each by its function and separator.
+
+    `order` is the sequence of a row and what breaks ties. Where that does not decide, the columns do.
+    """
+    in_order = sorted(rows, key=lambda row: (ranks(order(row)), ranks(row[column] for column in functions)))
+    without = [row for row in in_order if order(row)[0] is None]
+    first_come = [*in_order[len(without) :], *without]
+    return {
+        column: function_of(
+            function, separator, [positive(row[column]) for row in in_order], [positive(r[column]) for r in first_come]
+        )
+        for column, (function, separator) in functions.items()
+    }
+
+
+def function_of(function: str, separator: str, values: Sequence[Any], first_come: Sequence[Any]) -> Any:
+    """One function of values in the order of their rows; in `first_come` those without a sequence are the last."""
+    known = sorted((value for value in values if value is not None), key=rank)
+    match function:
+        case "count":
+            return len(known)
+        case "collect":
+            return known
+        case "collect_distinct":
+            return [value for at, value in enumerate(known) if at == 0 or rank(value) != rank(known[at - 1])]
+        case "first_value" | "first_non_null":
+            return next((value for value in first_come if value is not None or function == "first_value"), None)
+        case "last_value" | "last_non_null":
+            return next((value for value in reversed(values) if value is not None or function == "last_value"), None)
+    return of_some(function, separator, known, values) if known else None
+
+
+def of_some(function: str, separator: str, known: Sequence[Any], values: Sequence[Any]) -> Any:
+    """The functions that need a value; `known` are sorted by themselves."""
+    match function:
+        case "sum":
+            return sum(known, start=type(known[0])(0))
+        case "product":
+            return math.prod(known)
+        case "min" | "bool_and":
+            return known[0]
+        case "max" | "bool_or":
+            return known[-1]
+        case "listagg":
+            return separator.join(value for value in values if value is not None)
+        case "merge_map":
+            return {key: of for value in values if value is not None for key, of in value.items()}
+    raise AssertionError(function)
+
+
 def plain(value: Any) -> Any:
     """A value that equals another one only where both are the same: NaN is one value, and the zeros are two."""
     if isinstance(value, float):

@@ -139,6 +139,76 @@ def test_versioned_is_one_table_for_every_arrival_order(spark, size):
                 require_one_table(lab, name, fold(rows, partial(slow.versioned, "ver", columns, is_gone)))
 
 
+# -- aggregate
+
+# Each column of the table, what it is of, and how.
+FUNCTIONS = {
+    "total": ("amount", "sum"),
+    "points": ("score", "sum"),
+    "large": ("ver", "sum"),
+    "factors": ("seen", "product"),
+    "known": ("name", "count"),
+    "least": ("score", "min"),
+    "most": ("tags", "max"),
+    "every": ("flag", "bool_and"),
+    "some": ("flag", "bool_or"),
+    "first": ("name", "first_value"),
+    "last": ("score", "last_value"),
+    "first_known": ("amount", "first_non_null"),
+    "last_known": ("tags", "last_non_null"),
+    "names": ("name", "listagg"),
+    "scores": ("score", "collect"),
+    "kinds": ("tags", "collect_distinct"),
+    "different": ("score", "collect_distinct"),
+    "seen_names": ("name", "collect_distinct"),
+    "merged": ("tags", "merge_map"),
+}
+SEPARATOR = "', "
+ORDERED = "'merge.sequence' = 'seen', 'merge.tie-breaker' = 'id'"
+
+
+def aggregated(name: str, keys: str = "o, k", order: str = ORDERED) -> str:
+    """The declaration of a table with every function."""
+    functions = ", ".join(f"'merge.aggregate.{column}' = '{function}'" for column, (_, function) in FUNCTIONS.items())
+    items = [f"{SCORE.removesuffix(' AS score') if of == 'score' else of} AS {c}" for c, (of, _) in FUNCTIONS.items()]
+    separator = SEPARATOR.replace("'", "''")
+    return (
+        f"CREATE MATERIALIZED TABLE {name} (PRIMARY KEY ({keys})) WITH ('merge' = 'aggregate', {functions}, "
+        f"'merge.separator.names' = '{separator}', {order}) {HOURLY} AS SELECT {keys}, {', '.join(items)} FROM s"
+    )
+
+
+def slowly_aggregated(rows: Sequence[Row], order: Sequence[str]) -> list[Row]:
+    functions = {column: (function, SEPARATOR) for column, (_, function) in FUNCTIONS.items()}
+    shown = [
+        {
+            **row,
+            **{f"_{name}": row[name] for name in order},
+            **{column: as_read(row)[of] for column, (of, _) in FUNCTIONS.items()},
+        }
+        for row in rows
+    ]
+    return slow.fold(shown, ["k"], partial(slow.aggregate, functions, lambda row: [row[f"_{name}"] for name in order]))
+
+
+@pytest.mark.parametrize("size", few_or_many(((1,), 50, 2), (tuple(range(2, 22)), 120, 5)))
+def test_aggregate_is_one_table_for_every_arrival_order(spark, size):
+    seeds, count, batches = size
+    for seed in seeds:
+        with Lab(spark) as lab:
+            lab.files("s", COLUMNS)
+            lab.declare(aggregated("t"))
+            rows = random_rows(seed, count)
+            strategies = []
+            for _ in land_in_ten_orders(lab, rows, seed, batches):
+                outcome = lab.refresh("t")
+                assert outcome.error is None, outcome.error
+                strategies.append(outcome.strategy)
+
+            assert strategies == ["full", *["keys"] * (batches - 1)]
+            require_one_table(lab, "t", slowly_aggregated(rows, ["seen", "id"]))
+
+
 def test_a_row_without_a_version_is_quarantined_once(lab):
     lab.files("s", "k STRING, ver INT, v STRING")
     declared = (
@@ -192,3 +262,106 @@ def test_versioned_follows_updates_and_deletes_of_its_input(lab):
     assert lab.refresh("t").rejected == 1
     assert lab.rows("t") == [{"k": 1, "v": "b"}]
     assert lab.diff("t") == []
+
+
+# Tables over a source `s` without orders, and how they are folded slowly.
+FOLDS: dict[str, tuple[str, Callable[[Sequence[Row]], list[Row]]]] = {
+    "sums": (aggregated("sums", keys="k"), partial(slowly_aggregated, order=["seen", "id"])),
+}
+
+
+def literal(value: Any) -> str:
+    """A value of `random_rows` in SQL."""
+    if isinstance(value, dict):
+        entries = ", ".join(f"{literal(key)}, {literal(of)}" for key, of in value.items())
+        return f"CAST(map({entries}) AS MAP<STRING, INT>)"
+    if isinstance(value, str):
+        return f"'{value}'"
+    return "NULL" if value is None else f"{value!r}D" if isinstance(value, float) else str(value).lower()
+
+
+def insert(lab: Any, rows: Sequence[Row]) -> None:
+    values = (f"({', '.join(literal(value) for value in row.values())})" for row in rows)
+    lab.sql(f"INSERT INTO s VALUES {', '.join(values)}")
+
+
+@pytest.mark.parametrize("size", few_or_many(((1,), 2), (tuple(range(2, 12)), 8)))
+def test_a_fold_follows_updates_and_deletes_of_its_input(spark, size):
+    seeds, steps = size
+    for seed in seeds:
+        chance = random.Random(seed)
+        with Lab(spark) as lab:
+            lab.source("s", COLUMNS.removeprefix("o INT, "))
+            for declaration, _ in FOLDS.values():
+                lab.declare(declaration)
+            insert(lab, random_rows(seed, 20))
+            lab.refresh_all()
+            for step in range(steps):
+                if step % 2:
+                    insert(lab, random_rows(1000 * seed + step, 5))
+                else:
+                    column = chance.choice(["seen", "ver", "score", "tags", "op", "k"])
+                    new = chance.choice([row[column] for row in random_rows(step, 9)])
+                    lab.sql(f"UPDATE s SET {column} = {literal(new)} WHERE id = {chance.randrange(4)}")
+                    lab.sql(f"DELETE FROM s WHERE k = {chance.randrange(6)} AND id <> {chance.randrange(4)}")
+                    lab.restart()
+                outcomes = [outcome for outcome in lab.refresh_all() if outcome.kind == "table"]
+                assert {outcome.error for outcome in outcomes} == {None}
+                assert {outcome.strategy for outcome in outcomes} <= {"keys", "noop"}
+                rows = lab.rows("s")
+                for name, (_, slowly) in FOLDS.items():
+                    found = sorted(lab.rows(name), key=lambda row: slow.rank(row["k"]))
+                    assert [_plain(row) for row in found] == [_plain(row) for row in slowly(rows)], (name, step)
+                    assert lab.diff(name) == [], name
+
+
+def test_a_fold_by_arrival_is_that_of_a_union_read(lab):
+    lab.files("s", "k STRING, v STRING, n BIGINT, m MAP<STRING, INT>")
+    functions = {"v": "listagg", "n": "sum", "m": "merge_map"}
+    options = ", ".join(f"'merge.aggregate.{column}' = '{function}'" for column, function in functions.items())
+    lab.declare(
+        "CREATE MATERIALIZED TABLE t (PRIMARY KEY (k), CONSTRAINT good EXPECT (v <> 'bad') ON VIOLATION DROP ROW) "
+        f"WITH ('merge' = 'aggregate', {options}, 'merge.sequence' = 'arrival') {HOURLY} AS SELECT k, v, n, m FROM s"
+    )
+    most = 2**63 - 1
+    lab.land("s", "2.json", [{"k": "a", "v": "b", "n": most, "m": {"x": 1, "y": 1}}, {"k": "b", "v": "bad"}])
+    assert lab.refresh("t").strategy == "full"
+    # The sum of the first two is too large, and that of all three is not.
+    lab.land("s", "1.json", [{"k": "a", "v": "a", "n": 1, "m": {"x": 2}}, {"k": "a", "v": "a", "n": -2}, {"v": "n"}])
+    lab.refresh("s")
+    lab.land("s", "0.json", [{"k": "b", "v": "c"}, {"k": "a", "v": "c", "m": {"y": None}}])
+    found, _ = lab.union("t")
+    lab.restart()
+    outcome = lab.refresh("t")
+
+    assert (outcome.strategy, outcome.rejected) == ("keys", 1)
+    assert found == lab.rows("t")
+    assert found == [
+        {"k": "a", "v": "b,a,a,c", "n": most - 1, "m": {"x": 2, "y": None}},
+        {"k": "b", "v": "c", "n": None, "m": None},
+    ]
+    assert lab.diff("t") == []
+    (case,) = lab.explain("t").cases
+    assert (case.strategy, case.refused["merge"].about) == ("keys", "aggregate folds whole keys")
+
+
+def test_a_function_that_does_not_take_its_column_fails_the_refresh_with_the_place(lab):
+    lab.files("s", "k STRING, v STRING, n BIGINT")
+    lab.declare(
+        f"CREATE MATERIALIZED TABLE t (PRIMARY KEY (k))\nWITH ('merge' = 'aggregate', 'merge.aggregate.v' = 'sum', "
+        f"'merge.aggregate.n' = 'product') {HOURLY} AS SELECT k, v, n FROM s"
+    )
+    lab.land("s", "1.json", [{"k": "a", "v": "x", "n": 2**62}, {"k": "a", "v": "x", "n": 2}])
+    error = lab.refresh("t").error
+    assert (error.code, error.rule, error.where) == ("DECLARATION", "MERGE_AGGREGATE", "assets/t.sql:1")
+    assert "sum of column v of t takes numbers, and the query yields STRING. Cast it in the query" in error.message
+
+    lab.declare(
+        "CREATE MATERIALIZED TABLE t (PRIMARY KEY (k)) WITH ('merge' = 'aggregate', 'merge.aggregate.n' = 'product') "
+        f"{HOURLY} AS SELECT k, n FROM s"
+    )
+    assert "overflow" in str(lab.refresh("t").error).lower()
+    # A later row makes the product fit, and the refresh has all of them.
+    lab.land("s", "2.json", [{"k": "a", "n": 0}])
+    assert lab.refresh("t").error is None
+    assert lab.rows("t") == [{"k": "a", "n": 0}]

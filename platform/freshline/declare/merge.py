@@ -40,6 +40,18 @@ class Expression:
     several: bool = False
 
 
+@dataclass(frozen=True)
+class Problem:
+    """Why a merge does not fit the columns of its table: the rule of `freshline.declare.rules`, and a sentence.
+
+    `option` is the one whose line is shown.
+    """
+
+    rule: str
+    option: str
+    message: str
+
+
 @dataclass(frozen=True, kw_only=True)
 class Merge(ABC):
     """A way to fold rows of one key; subclasses are frozen dataclasses, whose fields are what one declaration says.
@@ -73,6 +85,10 @@ class Merge(ABC):
     @property
     def expressions(self) -> tuple[Expression, ...]:
         """The SQL of its options, which is checked against the columns that the query reads and returns."""
+        return ()
+
+    def find_problems(self, spec: TableSpec) -> tuple[Problem, ...]:
+        """Why it does not fit the table; `spec` has the columns of the query, and the key in their spelling."""
         return ()
 
     @property

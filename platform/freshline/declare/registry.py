@@ -17,7 +17,7 @@ from typing import Any
 from freshline.declare.connector import Connector
 from freshline.declare.format import Format
 from freshline.declare.merge import Merge
-from freshline.declare.options import SOURCE_OPTIONS
+from freshline.declare.options import SOURCE_OPTIONS, Option
 
 CONNECTORS = {
     "files": "freshline.sources.files.connector:Files",
@@ -31,6 +31,7 @@ FORMATS = {
 MERGES = {
     "first_row": "freshline.merges.first_row:FirstRow",
     "last_row": "freshline.merges.last_row:LastRow",
+    "aggregate": "freshline.merges.aggregate:AggregateMerge",
     "versioned": "freshline.merges.versioned:Versioned",
 }
 # In the order in which they are asked.
@@ -52,7 +53,7 @@ CONNECTORS_NOT_BUILT = (
     "hdfs",
     "hive",
 )
-MERGES_NOT_BUILT = ("partial_update", "aggregate")
+MERGES_NOT_BUILT = ("partial_update",)
 FORMATS_NOT_BUILT = ("avro", "protobuf", "parquet", "debezium", "debezium-json", "orc", "xml", "text")
 CONNECTOR_GROUP = "freshline.connectors"
 FORMAT_GROUP = "freshline.formats"
@@ -123,9 +124,9 @@ def shipped_merges() -> tuple[type[Merge], ...]:
     return tuple(find_merge(name) for name in MERGES)
 
 
-def merge_options() -> tuple[str, ...]:
-    """The names of the options that shipped merges have."""
-    return tuple(dict.fromkeys(option.name for each in shipped_merges() for option in each.options))
+def merge_options() -> tuple[Option, ...]:
+    """The options that shipped merges have, each name once."""
+    return tuple({option.name: option for each in shipped_merges() for option in each.options}.values())
 
 
 def names_outside(group: str) -> tuple[str, ...]:

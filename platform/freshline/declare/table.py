@@ -64,9 +64,10 @@ def declare_table(clauses: TableClauses) -> Declaration:
     problems = Problems()
     at = clauses.written_at
     kind = _merge_kind(clauses, problems)
-    own = () if kind is None else (option.name for option in kind.options)
-    known = tuple(dict.fromkeys((*TABLE_OPTIONS, *merge_options(), *own)))
-    options = Options(clauses.options, at, problems, known, TABLE_OPTIONS_NOT_BUILT)
+    of_merges = (*merge_options(), *(() if kind is None else kind.options))
+    known = tuple(dict.fromkeys((*TABLE_OPTIONS, *(each.name for each in of_merges if not each.is_beginning))))
+    passed_on = tuple(each.name for each in of_merges if each.is_beginning)
+    options = Options(clauses.options, at, problems, known, TABLE_OPTIONS_NOT_BUILT, passed_on)
     options.refuse_references()
     query = _query(clauses, problems)
     merge = _merge(clauses, kind, options, problems)
@@ -321,11 +322,12 @@ def resolve_table(
     if spec.merge is not None and spec.merge.is_by_arrival:
         for name in spec.driving:
             if name not in logs:
+                option = "merge.order" if "merge.sequence" not in declaration.lines else "merge.sequence"
                 problems.add(
                     "MERGE_ARRIVAL",
-                    f"'merge.order' = 'arrival' needs the order in which rows arrived, and {name} is not a log table. "
-                    "Give 'merge.order' an expression, and a 'merge.tie-breaker'.",
-                    declaration.at("merge.order" if "merge.order" in declaration.lines else "merge"),
+                    f"'{option}' = 'arrival' needs the order in which rows arrived, and {name} is not a log table. "
+                    f"Give '{option}' an expression, and a 'merge.tie-breaker'.",
+                    declaration.at(option if option in declaration.lines else "merge"),
                 )
     if not isinstance(spec.query, SqlQuery):
         problems.raise_all()
@@ -706,7 +708,7 @@ def _strategies(options: Options) -> tuple[str, ...]:
 
 def _merge(clauses: TableClauses, kind: type[Merge] | None, options: Options, problems: Problems) -> Merge | None:
     python = isinstance(clauses.query, PythonQuery)
-    if python and ("merge" in options or any(key in options for key in merge_options())):
+    if python and ("merge" in options or any(options.written(option) for option in merge_options())):
         problems.add(
             "NOT_BUILT",
             "a merge over a table written in Python is not built yet. Declare the merge in SQL over its result.",
@@ -715,7 +717,8 @@ def _merge(clauses: TableClauses, kind: type[Merge] | None, options: Options, pr
         return None
     deletes = options.choice("upstream-deletes", ("error", "retract", "ignore"))
     if "merge" not in options:
-        for key in (*merge_options(), "upstream-deletes"):
+        written = [key for option in merge_options() for key in options.written(option)]
+        for key in (*written, "upstream-deletes"):
             options.require(key, f"'merge' = {join_words([repr(name) for name in MERGES])}", False)
         return None
     if clauses.primary_key is None:
@@ -727,10 +730,11 @@ def _merge(clauses: TableClauses, kind: type[Merge] | None, options: Options, pr
     if kind is None:
         return None
     own = {option.name for option in kind.options}
-    for key in merge_options():
-        if key not in own:
-            others = [each.name for each in shipped_merges() if key in {option.name for option in each.options}]
-            options.require(key, f"'merge' = {join_words([repr(name) for name in others])}", False)
+    for option in merge_options():
+        if option.name not in own:
+            others = [each.name for each in shipped_merges() if option.name in {own.name for own in each.options}]
+            for key in options.written(option):
+                options.require(key, f"'merge' = {join_words([repr(name) for name in others])}", False)
     merge = kind.declare(options)
     for each in merge.expressions:
         try:
@@ -829,6 +833,8 @@ def _check_merge_columns(
                 f"option '{each.option}' reads {column}, which neither {reference.name} nor the query has.{near}",
                 declaration.at(each.option),
             )
+    for problem in merge.find_problems(spec):
+        problems.add(problem.rule, problem.message, declaration.at(problem.option))
 
 
 # -- what the inputs tell
