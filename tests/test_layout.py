@@ -130,7 +130,13 @@ HEAVY = ("pyspark", "dagster", "deltalake", "py4j", "pandas", "pyarrow")
 # Of connectors and formats the half that declarations and receipts need; reading them needs Spark.
 LIGHT_SOURCES = ("sources/*/connector.py", "sources/*/position.py", "sources/formats/json.py", "sources/formats/csv.py")
 # Of strategies the rules, which EXPLAIN asks, and of merges the half that declarations need.
-RULES = ("strategies/*/rule.py", "merges/*_row.py", "merges/versioned.py", "merges/aggregate.py")
+RULES = (
+    "strategies/*/rule.py",
+    "merges/*_row.py",
+    "merges/versioned.py",
+    "merges/aggregate.py",
+    "merges/partial_update.py",
+)
 
 
 @pytest.mark.parametrize(

@@ -91,6 +91,7 @@ def test_a_merge_last_row_orders_by_columns_that_need_not_be_kept(shop):
 KEY = "PRIMARY KEY (customer)"
 BY_TIME = "'merge.order' = 'at', 'merge.tie-breaker' = 'id'"
 SUM = "'merge' = 'aggregate', 'merge.aggregate.amount' = 'sum'"
+PARTS = "'merge' = 'partial_update', 'merge.group.g' = '{}'"
 LAST = SUM.replace("sum", "last_value")
 
 
@@ -98,7 +99,60 @@ LAST = SUM.replace("sum", "last_value")
     ("keys", "options", "rule", "said"),
     [
         ("", "'merge' = 'first_row'", "OPTION_NEEDS", "it needs PRIMARY KEY"),
-        (KEY, "'merge' = 'partial_update'", "NOT_BUILT", "'merge' = 'partial_update' is not built yet"),
+        (KEY, "'merge' = 'partial_update'", "OPTION_NEEDS", "needs 'merge.sequence', or groups such as"),
+        (
+            KEY,
+            PARTS.format("amount"),
+            "MERGE_GROUP",
+            "it has another form than 'a, b USING sum BY s1, s2'. Correct it.",
+        ),
+        (KEY, PARTS.format("amount BY "), "MERGE_GROUP", "it has no sequence behind BY. Add the columns"),
+        (KEY, PARTS.format("amount BY at DESC"), "MERGE_GROUP", "it is not a list of SQL expressions"),
+        (KEY, PARTS.format("amount BY (at"), "MERGE_GROUP", "it is not a list of SQL expressions"),
+        (KEY, PARTS.format("amount, AMOUNT BY at"), "MERGE_GROUP", "it names AMOUNT twice. Name it once."),
+        (KEY, PARTS.format("amount USING sums BY at"), "MERGE_GROUP", "there is no function 'sums'. Did you mean sum?"),
+        (KEY, PARTS.format("amount USING rbm32 BY at"), "MERGE_GROUP", "rbm32 is refused: there are no bitmaps"),
+        (KEY, PARTS.format("amount USING nested_update BY at"), "MERGE_GROUP", "Keep them in a table of their own"),
+        (KEY, PARTS.format("customer BY at"), "MERGE_GROUP", "names customer, which is a column of the PRIMARY KEY"),
+        (KEY, PARTS.format("amuont BY at"), "MERGE_GROUP", "which the query does not yield. Did you mean amount?"),
+        (KEY, PARTS.format("amount BY att"), "MERGE_EXPRESSION", "option 'merge.group.g' reads att"),
+        (
+            KEY,
+            PARTS.format("amount BY at") + ", 'merge.group.h' = 'amount BY id'",
+            "MERGE_GROUP",
+            "is in the group g too",
+        ),
+        (
+            KEY,
+            PARTS.format("amount BY at") + ", 'merge.group.a b' = 'amount BY id'",
+            "MERGE_GROUP",
+            "the name of a group is",
+        ),
+        (
+            KEY,
+            PARTS.format("amount BY at") + ", 'merge.sequence' = 'id'",
+            "MERGE_GROUP",
+            "all columns of t are in groups",
+        ),
+        (
+            KEY,
+            PARTS.format("amount BY at") + ", 'merge.delete-when' = 'id = 1'",
+            "OPTION_NEEDS",
+            "'merge.delete-group'",
+        ),
+        (KEY, PARTS.format("amount BY at") + ", 'merge.delete-group' = 'g'", "OPTION_NEEDS", "'merge.delete-when'"),
+        (
+            KEY,
+            PARTS.format("amount BY at") + ", 'merge.delete-when' = 'id = 1', 'merge.delete-group' = 'h'",
+            "MERGE_GROUP",
+            "is 'h', and there is no group of that name. Groups are g.",
+        ),
+        (
+            KEY,
+            PARTS.format("amount BY at") + ", 'merge.separator.amount' = ';'",
+            "OPTION_NEEDS",
+            "'amount USING listagg'",
+        ),
         (
             KEY,
             "'merge' = 'aggregate'",
@@ -150,9 +204,9 @@ LAST = SUM.replace("sum", "last_value")
             KEY,
             "'merge' = 'versioned', 'merge.sequence' = 'at', 'merge.tie-breaker' = 'id'",
             "OPTION_NEEDS",
-            "needs 'merge' = 'first_row', 'last_row' or 'aggregate'",
+            "needs 'merge' = 'first_row', 'last_row', 'partial_update' or 'aggregate'",
         ),
-        (KEY, "'merge' = 'newest'", "OPTION_VALUE", "Accepted is first_row, last_row, aggregate or versioned"),
+        (KEY, "'merge' = 'newest'", "OPTION_VALUE", "Accepted is first_row, last_row, partial_update, aggregate or"),
         (KEY, "'merge' = 'last_row', 'merge.tie-breaker' = 'id'", "OPTION_NEEDS", "needs 'merge.sequence'"),
         (KEY, "'merge' = 'last_row', 'merge.sequence' = 'at'", "OPTION_NEEDS", "needs 'merge.tie-breaker'"),
         (KEY, "'merge' = 'first_row', 'merge.order' = 'at'", "OPTION_NEEDS", "needs 'merge.tie-breaker'"),
@@ -232,6 +286,23 @@ def test_a_merge_that_cannot_be_is_told_with_its_line(shop, keys, options, rule,
 
     assert [where for _, where, _ in errors[:1]] == ["assets/t.sql:2"], shop.errors()
     assert said in errors[0][2]
+
+
+def test_each_column_of_a_partial_update_follows_one_order(shop):
+    groups = "'merge' = 'partial_update', 'merge.group.a' = 'id BY day', 'merge.group.b' = 'at BY day'"
+    shop.table("t", "SELECT customer, id, at FROM orders", keys=KEY, header=f"WITH ({groups})")
+    shop.table("u", "SELECT customer, id, at, day FROM orders", keys=KEY, header=f"WITH ({groups})")
+    shop.table("v", "SELECT customer, id, at, amount FROM orders", keys=KEY, header=f"WITH ({groups})")
+    shop.table(
+        "w", "SELECT customer, id, at, amount FROM orders", keys=KEY, header=f"WITH ({groups}, 'merge.sequence' = 'at')"
+    )
+
+    assert [(rule, where) for rule, where, _ in shop.errors()] == [
+        ("MERGE_GROUP", "assets/u.sql:2"),
+        ("MERGE_GROUP", "assets/v.sql:2"),
+    ]
+    assert "u has the column day, by which a and b follow. Name it in the list of one" in shop.errors()[0][2]
+    assert "column amount of v is in no group. Name it in one, or add 'merge.sequence'" in shop.errors()[1][2]
 
 
 def test_a_comment_in_a_merge_expression_hides_nothing(shop):

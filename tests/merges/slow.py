@@ -127,6 +127,39 @@ def of_some(function: str, separator: str, known: Sequence[Any], values: Sequenc
     raise AssertionError(function)
 
 
+def partial_update(
+    groups: Mapping[str, tuple[Mapping[str, str], Sequence[str]]],
+    others: Sequence[str],
+    sequence: str,
+    ties: Sequence[str],
+    deletes: tuple[str, Callable[[Row], bool]] | None,
+    rows: list[Row],
+) -> dict[str, Any] | None:
+    """The row of a key whose columns come in groups; None where the last row of the group of `deletes` is a delete.
+
+    A group has columns with a function each, empty for the value of the last row, and the sequences that it follows.
+    """
+    made: dict[str, Any] = {}
+    for name, (columns, by) in groups.items():
+        in_order = sorted(
+            (row for row in rows if all(row[each] is not None for each in by)),
+            key=lambda row: (
+                ranks(row[each] for each in (*by, *ties, *columns)),
+                deletes is not None and deletes[1](row),
+            ),
+        )
+        if deletes is not None and name == deletes[0] and in_order and deletes[1](in_order[-1]):
+            return None
+        for column, function in columns.items():
+            values = [positive(row[column]) for row in in_order]
+            made[column] = function_of(function or "last_value", ",", values, values)
+    for column in others:
+        known = [row for row in rows if row[column] is not None]
+        newest = max(known, key=lambda row: ranks(row[each] for each in (sequence, *ties, column)), default=None)
+        made[column] = None if newest is None else positive(newest[column])
+    return made
+
+
 def plain(value: Any) -> Any:
     """A value that equals another one only where both are the same: NaN is one value, and the zeros are two."""
     if isinstance(value, float):

@@ -10,6 +10,7 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from functools import partial
+from itertools import permutations
 from typing import Any
 
 import pytest
@@ -209,6 +210,60 @@ def test_aggregate_is_one_table_for_every_arrival_order(spark, size):
             require_one_table(lab, "t", slowly_aggregated(rows, ["seen", "id"]))
 
 
+# -- partial_update
+
+GROUPS = {
+    "profile": ({"name": "", "amount": "", "ver": ""}, ("ver",)),
+    "points": ({"score": "", "total": "sum", "names": "listagg", "seen": ""}, ("seen", "id")),
+    "marks": ({"tags": "merge_map"}, ("ver", "seen")),
+}
+OPTIONS = (
+    "'merge' = 'partial_update', 'merge.group.profile' = 'name, amount BY ver', "
+    "'merge.group.points' = '`score`, total USING SUM, names USING listagg BY seen, s.id', "
+    "'merge.group.marks' = 'tags USING merge_map BY coalesce(ver, NULL), seen + 1', "
+    "'merge.sequence' = 'seen', 'merge.tie-breaker' = 'length(name)'"
+)
+DELETING = ", 'merge.delete-when' = 'op = ''d'' ', 'merge.delete-group' = 'Profile'"
+
+
+def partially_updated(name: str, more: str = "", keys: str = "o, k") -> str:
+    return (
+        f"CREATE MATERIALIZED TABLE {name} (PRIMARY KEY ({keys})) WITH ({OPTIONS}{more}) {HOURLY} "
+        f"AS SELECT {keys}, name, amount, ver, {SCORE}, amount AS total, name AS names, seen, tags, flag FROM s"
+    )
+
+
+def slowly_updated(rows: Sequence[Row], *, deleting: bool = False) -> list[Row]:
+    shown = [
+        {**row, "total": row["amount"], "names": row["name"], "size": None if row["name"] is None else len(row["name"])}
+        for row in map(as_read, rows)
+    ]
+    deletes = ("profile", is_delete) if deleting else None
+    return slow.fold(shown, ["k"], partial(slow.partial_update, GROUPS, ["flag"], "seen", ["size"], deletes))
+
+
+@pytest.mark.parametrize("size", few_or_many(((1,), 50, 2), (tuple(range(2, 22)), 120, 5)))
+def test_partial_update_is_one_table_for_every_arrival_order(spark, size):
+    seeds, count, batches = size
+    for seed in seeds:
+        with Lab(spark) as lab:
+            lab.files("s", COLUMNS)
+            lab.declare(partially_updated("t", DELETING))
+            if count > 50:
+                lab.declare(partially_updated("kept"))
+            rows = random_rows(seed, count)
+            strategies = []
+            for _ in land_in_ten_orders(lab, rows, seed, batches):
+                outcomes = [outcome for outcome in lab.refresh_all() if outcome.kind == "table"]
+                assert {outcome.error for outcome in outcomes} == {None}
+                strategies.append({outcome.strategy for outcome in outcomes})
+
+            assert strategies == [{"full"}, *[{"keys"}] * (batches - 1)]
+            require_one_table(lab, "t", slowly_updated(rows, deleting=True))
+            if count > 50:
+                require_one_table(lab, "kept", slowly_updated(rows))
+
+
 def test_a_row_without_a_version_is_quarantined_once(lab):
     lab.files("s", "k STRING, ver INT, v STRING")
     declared = (
@@ -267,6 +322,7 @@ def test_versioned_follows_updates_and_deletes_of_its_input(lab):
 # Tables over a source `s` without orders, and how they are folded slowly.
 FOLDS: dict[str, tuple[str, Callable[[Sequence[Row]], list[Row]]]] = {
     "sums": (aggregated("sums", keys="k"), partial(slowly_aggregated, order=["seen", "id"])),
+    "parts": (partially_updated("parts", DELETING, keys="k"), partial(slowly_updated, deleting=True)),
 }
 
 
@@ -365,3 +421,53 @@ def test_a_function_that_does_not_take_its_column_fails_the_refresh_with_the_pla
     lab.land("s", "2.json", [{"k": "a", "n": 0}])
     assert lab.refresh("t").error is None
     assert lab.rows("t") == [{"k": "a", "n": 0}]
+
+
+def test_values_of_every_type_and_names_of_every_kind_are_folded_in_any_order(lab):
+    """Rows that tie but for what Spark takes for equal, or does not compare."""
+    lab.files("s", "O INT, K INT, `a.b` STRUCT<`x-y`: DOUBLE, m: MAP<STRING, DOUBLE>>, L ARRAY<DOUBLE>, `by` TIMESTAMP")
+    functions = {"a.b": "last_value", "m": "max", "L": "collect_distinct", "first": "first_value", "n": "count"}
+    options = ", ".join(f"'merge.aggregate.{column}' = '{function}'" for column, function in functions.items())
+    lab.declare(
+        f"CREATE MATERIALIZED TABLE folded (PRIMARY KEY (o, k)) WITH ('merge' = 'aggregate', {options}, "
+        f"'merge.sequence' = '`by`') {HOURLY} AS SELECT O, K, `a.b`, `a.b`.m AS m, L, L AS first, `by` AS n FROM s"
+    )
+    lab.declare(
+        "CREATE MATERIALIZED TABLE parts (PRIMARY KEY (o, k)) WITH ('merge' = 'partial_update', "
+        "'merge.group.one' = '`A.B`, `by` BY `by`', 'merge.sequence' = '`by`') "
+        f"{HOURLY} AS SELECT O, K, `a.b`, L, `by` FROM s"
+    )
+    lab.declare(
+        "CREATE MATERIALIZED TABLE latest (PRIMARY KEY (o, k)) WITH ('merge' = 'versioned', "
+        f"'merge.sequence' = '`by`') {HOURLY} AS SELECT O, K, `a.b`, L FROM s"
+    )
+    at = "2026-01-01T00:00:00Z"
+    events: list[Row] = [
+        {"a.b": {"x-y": -0.0, "m": {"p": 1.0}}, "L": [0.0, None], "by": at},
+        {"a.b": {"x-y": 0.0, "m": {"p": 0.0}}, "L": [-0.0, None], "by": at},
+        {"a.b": {"x-y": 0.0, "m": {"p": -0.0}}, "L": None, "by": at},
+        {"a.b": None, "L": [], "by": None},
+    ]
+    orders = list(permutations(events))
+    for place, (start, end) in enumerate([(0, 2), (2, 4)]):
+        lab.land(
+            "s", f"{place}.json", [{"O": n, "K": 1, **e} for n, order in enumerate(orders) for e in order[start:end]]
+        )
+        assert {outcome.error for outcome in lab.refresh_all()} == {None}
+
+    expected: dict[str, Row] = {
+        "folded": {
+            "a.b": {"x-y": 0.0, "m": {"p": 0.0}},
+            "m": {"p": 1.0},
+            "L": [[], [0.0, None]],
+            "first": [0.0, None],
+            "n": 3,
+        },
+        "parts": {"a.b": {"x-y": 0.0, "m": {"p": 0.0}}, "L": [0.0, None]},
+        "latest": {"a.b": {"x-y": 0.0, "m": {"p": 0.0}}, "L": [-0.0, None]},
+    }
+    for name, row in expected.items():
+        for found in lab.rows(name):
+            assert {column: slow.plain(found[column]) for column in row} == _plain(row), (name, found)
+        assert len(lab.rows(name)) == 24
+        assert lab.diff(name) == [], name

@@ -31,6 +31,7 @@ FORMATS = {
 MERGES = {
     "first_row": "freshline.merges.first_row:FirstRow",
     "last_row": "freshline.merges.last_row:LastRow",
+    "partial_update": "freshline.merges.partial_update:PartialUpdate",
     "aggregate": "freshline.merges.aggregate:AggregateMerge",
     "versioned": "freshline.merges.versioned:Versioned",
 }
@@ -53,7 +54,6 @@ CONNECTORS_NOT_BUILT = (
     "hdfs",
     "hive",
 )
-MERGES_NOT_BUILT = ("partial_update",)
 FORMATS_NOT_BUILT = ("avro", "protobuf", "parquet", "debezium", "debezium-json", "orc", "xml", "text")
 CONNECTOR_GROUP = "freshline.connectors"
 FORMAT_GROUP = "freshline.formats"

@@ -44,6 +44,7 @@ RULES: dict[str, str] = {
     "MERGE_QUERY": "A merge is declared over one plain SELECT of one input.",
     "MERGE_EXPRESSION": "Merge options are single SQL expressions over columns that the query reads or yields.",
     "MERGE_ARRIVAL": "Order of arrival is known only of log tables.",
+    "MERGE_GROUP": "A group of a partial update is `a, b BY s1, s2`, and each column beside the key follows one order.",
     "MERGE_AGGREGATE": "Each column beside the key has one function, which takes the values of the column.",
     "QUERY_SYNTAX": "The query must parse as Spark SQL.",
     "QUERY_KIND": "The query is one SELECT.",

@@ -28,7 +28,6 @@ from freshline.declare.query_parser import parse_late_rows, parse_query, parse_s
 from freshline.declare.registry import (
     MERGE_GROUP,
     MERGES,
-    MERGES_NOT_BUILT,
     ExtensionError,
     find_merge,
     merge_options,
@@ -754,10 +753,7 @@ def _merge_kind(clauses: TableClauses, problems: Problems) -> type[Merge] | None
     name, here = written.value.strip().lower(), Location(clauses.written_at.path, written.line)
     if name not in MERGES and name not in (others := names_outside(MERGE_GROUP)):
         built = join_words((*MERGES, *others))
-        if name in MERGES_NOT_BUILT:
-            problems.add("NOT_BUILT", f"'merge' = '{name}' is not built yet. Built is {built}.", here)
-        else:
-            problems.add("OPTION_VALUE", f"option 'merge' is '{name}'. Accepted is {built}.", here)
+        problems.add("OPTION_VALUE", f"option 'merge' is '{name}'. Accepted is {built}.", here)
         return None
     try:
         return find_merge(name)
