@@ -7,7 +7,9 @@ lists, and dicts for maps.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import reduce
 from typing import Any
 
 Row = Mapping[str, Any]
@@ -113,7 +115,8 @@ def of_some(function: str, separator: str, known: Sequence[Any], values: Sequenc
     """The functions that need a value; `known` are sorted by themselves."""
     match function:
         case "sum":
-            return sum(known, start=type(known[0])(0))
+            # Not `sum`, which newer versions of Python round otherwise.
+            return reduce(operator.add, known, type(known[0])(0))
         case "product":
             return math.prod(known)
         case "min" | "bool_and":

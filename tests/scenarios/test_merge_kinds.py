@@ -32,20 +32,20 @@ Row = dict[str, Any]
 
 
 def random_rows(seed: int, count: int) -> list[Row]:
-    """Rows of a few keys with many ties, NULLs in every column, both zeros and NaN."""
+    """Rows of a few keys with many ties, NULLs in every column, both zeros and NaN, some of them twice."""
     chance = random.Random(seed)
 
     def some(*values: Any) -> Any:
         return None if chance.random() < 0.2 else chance.choice(values)
 
-    return [
+    rows = [
         {
             "k": some(*range(6)) if chance.random() < 0.4 else chance.randrange(6),
             "id": chance.randrange(4),
             "ver": some(1, 2, 3, 9_007_199_254_740_993),
             "seen": some(1, 2, 3),
             "amount": some(0.1, 0.2, -0.3, 1_234_567_890.12),
-            "score": some(0.0, -0.0, 1.5, -2.5, NOT_A_NUMBER),
+            "score": some(0.0, -0.0, 0.1, 0.7, -1e16, 1e16, 1.5, NOT_A_NUMBER),
             "name": some("a", "b", "", "ä"),
             "flag": some(True, False),
             "tags": some({"x": 1}, {"x": 2, "y": 1}, {"y": None}, {}),
@@ -53,6 +53,7 @@ def random_rows(seed: int, count: int) -> list[Row]:
         }
         for _ in range(count)
     ]
+    return [*rows, *rows[: count // 4]]
 
 
 def land_in_ten_orders(lab: Any, rows: Sequence[Row], seed: int, batches: int) -> Iterator[None]:
@@ -168,14 +169,16 @@ SEPARATOR = "', "
 ORDERED = "'merge.sequence' = 'seen', 'merge.tie-breaker' = 'id'"
 
 
-def aggregated(name: str, keys: str = "o, k", order: str = ORDERED) -> str:
-    """The declaration of a table with every function."""
-    functions = ", ".join(f"'merge.aggregate.{column}' = '{function}'" for column, (_, function) in FUNCTIONS.items())
-    items = [f"{SCORE.removesuffix(' AS score') if of == 'score' else of} AS {c}" for c, (of, _) in FUNCTIONS.items()]
+def aggregated(name: str, keys: str = "o, k", order: str = ORDERED, columns: Sequence[str] = tuple(FUNCTIONS)) -> str:
+    """The declaration of a table with every function, or with those of some columns."""
+    functions = ", ".join(f"'merge.aggregate.{column}' = '{FUNCTIONS[column][1]}'" for column in columns)
+    of = {column: FUNCTIONS[column][0] for column in columns}
+    items = [f"{SCORE.removesuffix(' AS score') if of[c] == 'score' else of[c]} AS {c}" for c in columns]
     separator = SEPARATOR.replace("'", "''")
+    lists = f", 'merge.separator.names' = '{separator}', {order}" if order else ""
     return (
-        f"CREATE MATERIALIZED TABLE {name} (PRIMARY KEY ({keys})) WITH ('merge' = 'aggregate', {functions}, "
-        f"'merge.separator.names' = '{separator}', {order}) {HOURLY} AS SELECT {keys}, {', '.join(items)} FROM s"
+        f"CREATE MATERIALIZED TABLE {name} (PRIMARY KEY ({keys})) WITH ('merge' = 'aggregate', {functions}{lists}) "
+        f"{HOURLY} AS SELECT {keys}, {', '.join(items)} FROM s"
     )
 
 
@@ -320,8 +323,60 @@ def test_versioned_follows_updates_and_deletes_of_its_input(lab):
 
 
 # Tables over a source `s` without orders, and how they are folded slowly.
+TOTALS = ("total", "large", "known", "least", "most", "every", "some")
+BARE = "'merge' = 'partial_update', 'merge.group.a' = 'name, tags BY ver', 'merge.group.b' = {b}"
+ADDED = "'score, total USING sum, known USING count, some USING bool_or BY seen'"
+
+
+def folded_onto(kind: str, keys: str) -> str:
+    """The declaration of a table whose stored row is enough to fold new rows with."""
+    if kind == "totals":
+        return aggregated("totals", keys, "", TOTALS)
+    items = f"name, tags, ver, {SCORE}, amount AS total, name AS known, flag AS some, seen"
+    return (
+        f"CREATE MATERIALIZED TABLE added (PRIMARY KEY ({keys})) WITH ({BARE.format(b=ADDED)}) {HOURLY} "
+        f"AS SELECT {keys}, {items} FROM s"
+    )
+
+
+def slowly_totalled(rows: Sequence[Row]) -> list[Row]:
+    return [{column: row[column] for column in ("k", *TOTALS)} for row in slowly_aggregated(rows, ["id"])]
+
+
+def slowly_added(rows: Sequence[Row]) -> list[Row]:
+    groups = {
+        "a": ({"name": "", "tags": "", "ver": ""}, ("ver",)),
+        "b": ({"score": "", "seen": "", "total": "sum", "known": "count", "some": "bool_or"}, ("seen",)),
+    }
+    shown = [{**row, "total": row["amount"], "known": row["name"], "some": row["flag"]} for row in map(as_read, rows)]
+    return slow.fold(shown, ["k"], partial(slow.partial_update, groups, [], "seen", [], None))
+
+
+@pytest.mark.parametrize("size", few_or_many(((1,), 50, 3), (tuple(range(2, 22)), 120, 5)))
+def test_new_rows_are_folded_with_the_stored_row_where_it_says_enough(spark, size, monkeypatch):
+    seeds, count, batches = size
+    for seed in seeds:
+        with Lab(spark) as lab, monkeypatch.context() as patch:
+            lab.files("s", COLUMNS)
+            lab.declare(folded_onto("totals", "o, k"))
+            lab.declare(folded_onto("added", "o, k"))
+            rows = random_rows(seed, count)
+            for _ in land_in_ten_orders(lab, rows, seed, batches):
+                outcomes = [outcome for outcome in lab.refresh_all() if outcome.kind == "table"]
+                assert {outcome.error for outcome in outcomes} == {None}
+                assert {outcome.strategy for outcome in outcomes} <= {"full", "keys", "noop"}
+                # The older rows of the input are not read from here on.
+                patch.setattr("freshline.strategies.keys.changes.read_whole", None)
+                lab.restart()
+
+            require_one_table(lab, "totals", slowly_totalled(rows))
+            require_one_table(lab, "added", slowly_added(rows))
+
+
 FOLDS: dict[str, tuple[str, Callable[[Sequence[Row]], list[Row]]]] = {
     "sums": (aggregated("sums", keys="k"), partial(slowly_aggregated, order=["seen", "id"])),
+    "totals": (folded_onto("totals", "k"), slowly_totalled),
+    "added": (folded_onto("added", "k"), slowly_added),
     "parts": (partially_updated("parts", DELETING, keys="k"), partial(slowly_updated, deleting=True)),
 }
 

@@ -132,6 +132,17 @@ class Merge(ABC):
         is rejected.
         """
 
+    def stands_for_rows(self, rows: Any, stored: Any, spec: TableSpec) -> bool:
+        """Whether the stored row of a key says all that new rows are folded with, so that `fold_onto` is exact.
+
+        `rows` and `stored` are the schemas of what `fold_onto` is given.
+        """
+        return False
+
+    def fold_onto(self, rows: DataFrame, stored: DataFrame, spec: TableSpec) -> DataFrame:
+        """As `fold`, of new rows alone and the stored rows of their keys. The older rows are not read."""
+        raise NotImplementedError(f"{self.name} folds all rows of a key")
+
     def find_winners(self, spark: SparkSession, spec: TableSpec, rows: DataFrame, before: Any) -> Any:
         """The rows among new ones that may take the place of stored rows (`freshline.refresh.fold.Winners`).
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from freshline.declare.merge import Expression, Merge, Problem
 from freshline.declare.options import Kind, Option, Options
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from freshline.declare.spec import TableSpec
+    from freshline.merges.values import Fold
 
 RULE = "MERGE_AGGREGATE"
 FUNCTION = "merge.aggregate."
@@ -103,10 +104,26 @@ class AggregateMerge(Merge):
         return rows if self.sequence is None else with_row_in_order(rows, ORDER, spec.columns or ())
 
     def fold(self, rows: DataFrame, spec: TableSpec) -> DataFrame:
-        from freshline.merges.values import Fold, fold_columns
+        from freshline.merges.values import fold_columns
 
-        folds = [Fold(each.column, each.function, each.separator, ORDER) for each in self.folded]
-        return fold_columns(rows, spec, folds, RULE)
+        return fold_columns(rows, spec, self._folds(), RULE)
+
+    def stands_for_rows(self, rows: Any, stored: Any, spec: TableSpec) -> bool:
+        from freshline.merges.values import stands_for_rows
+
+        return stands_for_rows(rows, stored, self._folds(), spec)
+
+    def fold_onto(self, rows: DataFrame, stored: DataFrame, spec: TableSpec) -> DataFrame:
+        from freshline.merges.values import as_rows, as_stored_results, fold_columns
+
+        folds = self._folds()
+        both, again = as_rows(rows, stored, folds, spec)
+        return as_stored_results(fold_columns(both, spec, again, RULE), stored, folds, spec)
+
+    def _folds(self) -> list[Fold]:
+        from freshline.merges.values import Fold
+
+        return [Fold(each.column, each.function, each.separator, ORDER) for each in self.folded]
 
 
 def _folded(options: Options) -> tuple[Folded, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from freshline.declare.merge import DELETE, Expression, Merge, Problem
 from freshline.declare.options import Kind, Option, Options
@@ -208,6 +208,34 @@ class PartialUpdate(Merge):
         from freshline.merges.groups import fold_groups
 
         return fold_groups(rows, spec, self)
+
+    def stored_sequences(self, spec: TableSpec) -> tuple[tuple[str | None, ...], ...]:
+        """The columns of the table that are the sequences of each group, None for one that it does not store."""
+        from freshline.query.select_list import stored_order
+
+        found = []
+        for group, items in zip(self.groups, self.columns_of(spec), strict=True):
+            # In the list of another group it is that of another row.
+            own = {item.column for item in items if item.function is None}
+            names = [stored_order(spec, by, None).order for by in group.by]
+            found.append(tuple(name if name in own else None for name in names))
+        return tuple(found)
+
+    def stands_for_rows(self, rows: Any, stored: Any, spec: TableSpec) -> bool:
+        # What broke a tie, by which row a column in no group was set, and that a key was deleted, is not stored.
+        if self.tie_breaker is not None or self.sequence is not None or self.delete_when is not None:
+            return False
+        if any(name is None for names in self.stored_sequences(spec) for name in names):
+            return False
+        from freshline.merges.groups import group_folds
+        from freshline.merges.values import stands_for_rows
+
+        return stands_for_rows(rows, stored, group_folds(spec, self), spec)
+
+    def fold_onto(self, rows: DataFrame, stored: DataFrame, spec: TableSpec) -> DataFrame:
+        from freshline.merges.groups import fold_groups_onto
+
+        return fold_groups_onto(rows, stored, spec, self)
 
 
 def order_of(number: int) -> str:

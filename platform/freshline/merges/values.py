@@ -7,7 +7,7 @@ set of rows. Zeros are positive, because Spark takes both for equal and keeps ei
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -20,6 +20,7 @@ from pyspark.sql.types import (
     IntegralType,
     MapType,
     StringType,
+    StructType,
 )
 
 from freshline.declare.rules import declaration_error
@@ -102,6 +103,45 @@ def fold_columns(
     folded = rows.groupBy(*keys).agg(*gathered, *beside)
     others = [F.col(quoted(name)) for name in folded.columns if not name.startswith("_freshline_v")]
     return folded.select(*others, *made)
+
+
+def stands_for_rows(rows: StructType, stored: StructType, folds: Sequence[Fold], spec: TableSpec) -> bool:
+    """Whether the functions of all rows are those of the new rows and of the stored results."""
+    by_name = {column.lower(): column for column in spec.columns or ()}
+    kinds = [(fold.function, by_name[fold.column.lower()]) for fold in folds]
+    return all(
+        function in (Aggregate.COUNT, Aggregate.MIN, Aggregate.MAX, Aggregate.BOOL_AND, Aggregate.BOOL_OR)
+        or (function is Aggregate.SUM and isinstance(rows[name].dataType, IntegralType | DecimalType))
+        or (function is Aggregate.LAST_VALUE and fold.only is not None)
+        for fold, (function, name) in zip(folds, kinds, strict=True)
+    ) and all(name in stored.names for _, name in kinds)
+
+
+def as_rows(rows: DataFrame, stored: DataFrame, folds: Sequence[Fold], spec: TableSpec) -> tuple[DataFrame, list[Fold]]:
+    """New rows and stored ones, whose counts are numbers to add, and the functions that fold both.
+
+    The columns are those of the table, in its types.
+    """
+    by_name = {column.lower(): column for column in spec.columns or ()}
+    columns, again = {name: F.col(quoted(name)) for name in by_name.values()}, list[Fold]()
+    for fold in folds:
+        name = by_name[fold.column.lower()]
+        if fold.function is Aggregate.COUNT:
+            columns[name] = F.when(F.col(quoted(name)).isNotNull(), F.lit(1)).otherwise(F.lit(0))
+        columns[name] = columns[name].cast(stored.schema[name].dataType)
+        again.append(replace(fold, function=Aggregate.SUM) if fold.function is Aggregate.COUNT else fold)
+    new = rows.select(*[column.alias(name) for name, column in columns.items()])
+    return new.unionByName(stored.select(*new.columns)), again
+
+
+def as_stored_results(folded: DataFrame, stored: DataFrame, folds: Sequence[Fold], spec: TableSpec) -> DataFrame:
+    """What was folded of `as_rows`, in the types of the table; a count of nothing is 0."""
+    counts = {fold.column.lower() for fold in folds if fold.function is Aggregate.COUNT}
+    columns = []
+    for name in spec.columns or ():
+        column = F.col(quoted(name)).cast(stored.schema[name].dataType)
+        columns.append((F.coalesce(column, F.lit(0)) if name.lower() in counts else column).alias(name))
+    return folded.select(*columns)
 
 
 def _require_type(fold: Fold, kind: DataType, spec: TableSpec, rule: str) -> None:

@@ -26,6 +26,7 @@ from freshline.commit.delta_log import count_rows, is_never_null, newest_version
 from freshline.declare.names import TableName
 from freshline.declare.query import SqlQuery
 from freshline.declare.spec import DeltaJoin
+from freshline.plan.changes import ChangeKind
 from freshline.query.reason import Reason
 from freshline.query.rules.algebra import Algebra
 from freshline.query.rules.stretch import Sessions, Stretch
@@ -303,16 +304,24 @@ def refold(attempt: Attempt, step: RefoldKeys) -> Changed:
     version = newest_version(attempt.path)
     assert version is not None
     target = read_version(spark, attempt.path, version)
+    is_append = change.kind is ChangeKind.APPEND
     images = (
-        read_inserted(spark, pinned, change, arrival=True) if pinned.is_log else read_net_images(spark, pinned, change)
+        read_inserted(spark, pinned, change, arrival=pinned.is_log)
+        if pinned.is_log or is_append
+        else read_net_images(spark, pinned, change)
     )
     shadow_inputs({step.input: images})
-    touched = (
-        read_before_constraints(spark, spec)
-        .where(is_folded(spec))
-        .select(*[F.col(quoted(key)) for key in spec.primary_key])
-    )
-    keys = keys_of(touched.distinct())
+    came = read_before_constraints(spark, spec, arrival=pinned.is_log)
+    keys = keys_of(came.where(is_folded(spec)).select(*[F.col(quoted(key)) for key in spec.primary_key]).distinct())
+    assert spec.merge is not None
+    assert attempt.receipt is not None
+    as_declared = attempt.receipt.valid_from_seq is None
+    if is_append and as_declared and spec.merge.stands_for_rows(came.schema, target.schema, spec):
+        stored = keys.restrict(target)
+        rows = attempt.constraint_check.rows(came, again=False, but=without_constraints(spec))
+        new = spec.merge.fold_onto(rows.where(is_folded(spec)), stored, spec)
+        changed, count = materialize_once(difference_by_key(new, stored, spec.primary_key))
+        return Changed(keys, changed, count, step.reason, spec.primary_key)
     shadow_inputs({step.input: read_whole(spark, pinned, arrival=pinned.is_log)})
     rows = read_before_constraints(spark, spec, arrival=pinned.is_log)
     every = attempt.constraint_check.rows(keys.restrict(rows), again=True, but=without_constraints(spec))
