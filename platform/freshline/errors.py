@@ -30,6 +30,7 @@ FreshlineError                      code, retry_helps, where
 │   ├── SourceError                 a source cannot be read, or its content has changed
 │   │   ├── FileChangedError        a landing file changed after it was read
 │   │   ├── FilesMisreadError       a landing file has other records than were read from it
+│   │   ├── TimeUnitError           numbers stand for times, and nothing says in which unit
 │   │   ├── BrokerError             the Kafka brokers do not answer
 │   │   ├── TopicError              a topic does not exist, or the brokers refuse it
 │   │   ├── TopicReplacedError      a topic is not the one that was read before
@@ -394,6 +395,21 @@ class FilesMisreadError(SourceError):
 
     def __init__(self, found: str, where: str) -> None:
         super().__init__(f"{found} Nothing was committed. The next refresh reads the files again.", where=where)
+
+
+class TimeUnitError(SourceError):
+    """Records have numbers for a TIMESTAMP, and neither they nor the declaration say in which unit."""
+
+    code = "TIME_UNIT"
+    retry_helps = False
+
+    def __init__(self, *, where: str) -> None:
+        super().__init__(
+            "a number stands for a TIMESTAMP, and its record has no inline schema with the unit. Nothing was read. Add "
+            "'change.time-unit' = 'milliseconds', 'microseconds' or 'nanoseconds', as Debezium's time.precision.mode "
+            "and the precision of the column have it.",
+            where=where,
+        )
 
 
 class BrokerError(SourceError):

@@ -479,3 +479,19 @@ class _Resolver:
         if not message.endswith("?"):
             message += " Correct the name."
         self.add("UNKNOWN_COLUMN", message, self.offset(column))
+
+
+def plain_columns(query: SqlQuery, known: Sequence[str]) -> dict[str, str]:
+    """The columns of one input that a plain SELECT shows as they are: names of the result to those of the input.
+
+    `known` are the columns of the input. All names are in lower case.
+    """
+    found = {}
+    for item in parse_structure(query).expressions:
+        inner = item.this if isinstance(item, exp.Alias) else item
+        is_star = isinstance(inner, exp.Star) and not any(inner.args.values())
+        if is_star or (isinstance(inner, exp.Column) and isinstance(inner.this, exp.Star)):
+            found.update({name.lower(): name.lower() for name in known})
+        elif isinstance(inner, exp.Column) and inner.table.lower() in ("", query.references[0].alias.lower()):
+            found[item.alias_or_name.lower()] = inner.name.lower()
+    return found

@@ -202,11 +202,6 @@ class Connector(ABC):
         raise NotImplementedError(f"{self.name} is read in place")
 
     @classmethod
-    def stored_metadata(cls) -> dict[str, Metadata]:
-        """The metadata that have a column of their own in the log table, in their order."""
-        return {name: each for name, each in cls.metadata.items() if each.stored not in OF_EVERY_LOG}
-
-    @classmethod
     def quarantined_metadata(cls) -> dict[str, Metadata]:
         """The metadata that the quarantine table has, in their order."""
         return {name: each for name, each in cls.metadata.items() if each.quarantined}

@@ -7,11 +7,13 @@ of it. Declaring loads nothing heavy; `decode` may load Spark.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from freshline.declare.connector import Metadata
 from freshline.declare.options import Option, Options
+from freshline.errors import FreshlineError
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
@@ -44,6 +46,12 @@ class Format(ABC):
     `rejections` are its codes of quarantine, each with a sentence; the first is that of a record that is no record.
     `of_files` says that it can be read from files alone. `lines` says which lines of a file are no record, or have a
     limit: those of `json` may be blanks, those of `csv` have fields; `text` is neither.
+
+    `metadata` are facts of a record, for METADATA FROM beside those of the connector: `decode` adds their columns.
+    `stopping` are codes that fail the refresh instead of rejecting a record, because the declaration lacks what is
+    needed to read it, each with its error, which takes `where`. `is_change_feed` says that records are changes of rows
+    (see `freshline.declare.change`): PRIMARY KEY names the row then, and not the record. `takes_tombstones` says that
+    a record without a value is left out, and no poison.
     """
 
     name: ClassVar[str]
@@ -51,6 +59,10 @@ class Format(ABC):
     rejections: ClassVar[Mapping[str, str]]
     of_files: ClassVar[bool] = False
     lines: ClassVar[str] = "text"
+    metadata: ClassVar[Mapping[str, Metadata]] = {}
+    stopping: ClassVar[Mapping[str, Callable[..., FreshlineError]]] = {}
+    is_change_feed: ClassVar[bool] = False
+    takes_tombstones: ClassVar[bool] = False
 
     @classmethod
     def declare(cls, options: Options) -> Self:

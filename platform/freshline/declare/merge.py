@@ -102,6 +102,11 @@ class Merge(ABC):
         return False
 
     @property
+    def follows_changes(self) -> bool:
+        """Whether rows are those of the events of a change feed, where a row that leaves WHERE takes its key away."""
+        return False
+
+    @property
     def depends_on_refreshes(self) -> bool:
         """Whether the result depends on which refresh saw a row first, so that verify replays the refreshes."""
         return False

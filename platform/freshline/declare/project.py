@@ -422,6 +422,8 @@ def _graph(
             settled[spec.name] = replace(declaration, spec=resolved)
             _check_window_times(spec, settled, problems)
             _check_nodes(spec, settled, problems)
+            if resolved.merge is not None and resolved.merge.follows_changes:
+                _check_changes(resolved, settled, declaration, problems)
         except DeclarationError as error:
             problems.extend(error)
     thresholds = Thresholds(settings.default_freshness, settings.continuous_below, settings.incremental_below)
@@ -480,9 +482,39 @@ def _check_nodes(spec: TableSpec, settled: Mapping[TableName, Declaration], prob
             problems.extend(error)
 
 
+def _check_changes(
+    spec: TableSpec, settled: Mapping[TableName, Declaration], declaration: Declaration, problems: Problems
+) -> None:
+    """A table by the changes of a feed reads one, and has its key: a delete has no other columns."""
+    (name,) = spec.driving
+    feed = settled[name].spec
+    if not isinstance(feed, SourceSpec) or not feed.is_change_feed:
+        problems.add(
+            "MERGE_ARRIVAL",
+            f"'merge.sequence' = 'change' needs the order of the changes of a database, and {name} is no change feed. "
+            "Give 'merge.sequence' an expression, and a 'merge.tie-breaker'.",
+            declaration.at("merge.sequence"),
+        )
+        return
+    # Loads the parser, which a project that was read before does without.
+    from freshline.declare.columns import plain_columns
+
+    assert isinstance(spec.query, SqlQuery)
+    shown = plain_columns(spec.query, [column.name for column in feed.columns])
+    key = {shown.get(column.lower()) for column in spec.primary_key}
+    if key != {column.lower() for column in feed.primary_key}:
+        problems.add(
+            "CHANGE_KEY",
+            f"PRIMARY KEY ({', '.join(spec.primary_key)}) is not that of {name}, which is "
+            f"({', '.join(feed.primary_key)}). Select these columns as they are, and name them in PRIMARY KEY: the "
+            "events of a row have nothing else in common.",
+            declaration.at("PRIMARY KEY"),
+        )
+
+
 def _window_input(spec: Spec) -> WindowInput:
     types = {column.name.lower(): column.type for column in spec.columns} if isinstance(spec, SourceSpec) else {}
-    return WindowInput(types, spec.primary_key)
+    return WindowInput(types, spec.unique_key)
 
 
 def _is_log(spec: Spec) -> bool:

@@ -27,6 +27,7 @@ CONNECTORS = {
 FORMATS = {
     "json": "freshline.sources.formats.json:Json",
     "csv": "freshline.sources.formats.csv:Csv",
+    "debezium-json": "freshline.sources.formats.debezium:DebeziumJson",
 }
 MERGES = {
     "first_row": "freshline.merges.first_row:FirstRow",
@@ -54,7 +55,7 @@ CONNECTORS_NOT_BUILT = (
     "hdfs",
     "hive",
 )
-FORMATS_NOT_BUILT = ("avro", "protobuf", "parquet", "debezium", "debezium-json", "orc", "xml", "text")
+FORMATS_NOT_BUILT = ("avro", "protobuf", "parquet", "debezium", "debezium-avro", "orc", "xml", "text")
 CONNECTOR_GROUP = "freshline.connectors"
 FORMAT_GROUP = "freshline.formats"
 STRATEGY_GROUP = "freshline.strategies"

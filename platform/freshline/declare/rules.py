@@ -39,6 +39,7 @@ RULES: dict[str, str] = {
     "DUPLICATE_COLUMN": "A column name occurs once, in any letter case.",
     "METADATA": "METADATA FROM names something that the connector knows beside the record.",
     "PRIMARY_KEY": "PRIMARY KEY names columns of the table.",
+    "CHANGE_KEY": "A change feed has a PRIMARY KEY that names the row, and a table by its changes has the same key.",
     "PARTITION_COLUMN": "PARTITIONED BY names columns of the query, and leaves some.",
     "CLUSTER_COLUMN": "CLUSTER BY names up to four columns of the query, and stands without PARTITIONED BY.",
     "MERGE_QUERY": "A merge is declared over one plain SELECT of one input.",

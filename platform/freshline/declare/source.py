@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from freshline.declare.clauses import Declaration, SourceClauses
-from freshline.declare.connector import WITH_WATERMARK, Connector
+from freshline.declare.connector import WITH_WATERMARK, Connector, Metadata
 from freshline.declare.format import Format
 from freshline.declare.freshness import Freshness
 from freshline.declare.location import Location
@@ -60,7 +62,9 @@ def declare_source(clauses: SourceClauses) -> Declaration:
     if options.require("deduplicate", "a PRIMARY KEY, which names the event", clauses.primary_key is not None):
         forever = (options.raw("deduplicate") or "").strip().lower() == "forever"
         deduplicate = None if forever else (options.seconds("deduplicate") or deduplicate)
-    _check_columns(clauses, connector, problems)
+    _check_columns(clauses, connector, record_format, problems)
+    if record_format is not None and record_format.is_change_feed:
+        _check_change_feed(clauses, record_format, problems)
     declared_format = None if record_format is None else record_format.declare(options)
     largest = options.whole("max-record-bytes", 1, 1024**3)
     max_ahead, idle, follows_clock = _watermark_options(clauses, options)
@@ -199,15 +203,16 @@ def _check_options(
 def _check_format(
     options: Options, connector: type[Connector], record_format: type[Format] | None, at: Location
 ) -> None:
-    shipped = join_words([each.name for each in shipped_formats() if connector.has_lines or not each.of_files])
+    shipped = join_words([each.name for each in shipped_formats() if _is_built(connector, each)])
     if "format" not in options:
         options.problems.add("OPTION_NEEDS", f"a source of {connector.title} needs the option 'format': {shipped}.", at)
     if record_format is None:
         return
-    if record_format.of_files and not connector.has_lines:
+    if not _is_built(connector, record_format):
+        of = "files" if record_format.of_files else "topics"
         options.problems.add(
             "NOT_BUILT",
-            f"'format' = '{record_format.name}' is of files. Built for {connector.title} is {shipped}.",
+            f"'format' = '{record_format.name}' is of {of}. Built for {connector.title} is {shipped}.",
             options.at("format"),
         )
     taken = {option.name for option in record_format.options}
@@ -215,6 +220,11 @@ def _check_format(
         for option in other.options:
             if option.name not in taken:
                 options.require(option.name, f"format = {other.name}", False)
+
+
+def _is_built(connector: type[Connector], record_format: type[Format]) -> bool:
+    """Whether a connector's records may have a format. Changes come in an order, which lines of files have not."""
+    return not record_format.is_change_feed if connector.has_lines else not record_format.of_files
 
 
 def _watermark(clauses: SourceClauses, problems: Problems) -> Watermark | None:
@@ -270,7 +280,28 @@ def _declared_case(clauses: SourceClauses) -> tuple[str, ...]:
     return tuple(spelling.get(name.lower(), name) for name in clauses.primary_key.value)
 
 
-def _check_columns(clauses: SourceClauses, connector: type[Connector] | None, problems: Problems) -> None:
+def _check_change_feed(clauses: SourceClauses, record_format: type[Format], problems: Problems) -> None:
+    """Changes are of rows that a key names, and their rows are judged where they are whole."""
+    at = clauses.written_at
+    if clauses.primary_key is None:
+        problems.add(
+            "CHANGE_KEY",
+            f"a source of {record_format.name} needs PRIMARY KEY (..), the columns that name a row of the database's "
+            "table. Add it.",
+            at,
+        )
+    for written in clauses.constraints:
+        problems.add(
+            "CONSTRAINT",
+            f"CONSTRAINT {written.value.name}: an event of {record_format.name} need not have all values of its row. "
+            "Declare the constraint on the table that reads the source.",
+            Location(at.path, written.line),
+        )
+
+
+def _check_columns(
+    clauses: SourceClauses, connector: type[Connector] | None, record_format: type[Format] | None, problems: Problems
+) -> None:
     at = clauses.written_at
     for written in clauses.columns:
         column = written.value
@@ -289,7 +320,9 @@ def _check_columns(clauses: SourceClauses, connector: type[Connector] | None, pr
                 here,
             )
         if column.metadata is not None and connector is not None:
-            _check_metadata(column, connector, problems, here, with_watermark=clauses.watermark is not None)
+            of_format = {} if record_format is None else record_format.metadata
+            with_watermark = clauses.watermark is not None
+            _check_metadata(column, connector, of_format, problems, here, with_watermark=with_watermark)
     if clauses.columns and all(column.value.metadata is not None for column in clauses.columns):
         problems.add("METADATA", "all columns are METADATA; a source has at least one column of the record.", at)
     if clauses.primary_key is not None:
@@ -314,10 +347,17 @@ def _check_columns(clauses: SourceClauses, connector: type[Connector] | None, pr
 
 
 def _check_metadata(
-    column: Column, connector: type[Connector], problems: Problems, here: Location, *, with_watermark: bool
+    column: Column,
+    connector: type[Connector],
+    of_format: Mapping[str, Metadata],
+    problems: Problems,
+    here: Location,
+    *,
+    with_watermark: bool,
 ) -> None:
     key = (column.metadata or "").lower()
-    known = {**WITH_WATERMARK, **connector.metadata} if with_watermark and connector.is_log else connector.metadata
+    own = {**connector.metadata, **of_format}
+    known = {**WITH_WATERMARK, **own} if with_watermark and connector.is_log else own
     if key in WITH_WATERMARK and key not in known and connector.is_log:
         problems.add(
             "METADATA",

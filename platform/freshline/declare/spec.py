@@ -15,7 +15,7 @@ from enum import StrEnum
 
 from freshline.declare.as_of_joins import Versions
 from freshline.declare.closing import Closing, Final
-from freshline.declare.connector import WITH_WATERMARK, Connector
+from freshline.declare.connector import OF_EVERY_LOG, WITH_WATERMARK, Connector, Metadata
 from freshline.declare.format import Format
 from freshline.declare.freshness import Freshness
 from freshline.declare.location import Location, Written
@@ -163,7 +163,27 @@ class SourceSpec:
         metadata = next((one.metadata for one in self.columns if one.name.lower() == name.lower()), None)
         if metadata is None or not self.is_log:
             return name
-        return {**WITH_WATERMARK, **self.connection.metadata}[metadata].stored
+        return {**WITH_WATERMARK, **self.metadata}[metadata].stored
+
+    @property
+    def metadata(self) -> Mapping[str, Metadata]:
+        """What is known of a record beside its values, for METADATA FROM: of the connector and of the format."""
+        return {**self.connection.metadata, **({} if self.format is None else self.format.metadata)}
+
+    @property
+    def stored_metadata(self) -> Mapping[str, Metadata]:
+        """The metadata that have a column of their own in the log table, in their order."""
+        return {name: each for name, each in self.metadata.items() if each.stored not in OF_EVERY_LOG}
+
+    @property
+    def is_change_feed(self) -> bool:
+        """Whether records are changes of rows, each of which PRIMARY KEY names."""
+        return self.format is not None and self.format.is_change_feed
+
+    @property
+    def unique_key(self) -> tuple[str, ...]:
+        """The columns that no two rows share: PRIMARY KEY, but in a change feed, which has rows for every change."""
+        return () if self.is_change_feed else self.primary_key
 
     @property
     def record_columns(self) -> tuple[Column, ...]:
@@ -292,6 +312,11 @@ class TableSpec:
     def reads(self) -> tuple[TableName, ...]:
         """Every table and source that the query reads, each once, in the order of the query."""
         return self.query.reads
+
+    @property
+    def unique_key(self) -> tuple[str, ...]:
+        """The columns that no two rows share."""
+        return self.primary_key
 
     @property
     def lookups(self) -> frozenset[TableName]:

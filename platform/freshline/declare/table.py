@@ -318,7 +318,7 @@ def resolve_table(
     spec = declaration.spec
     assert isinstance(spec, TableSpec)
     problems = Problems()
-    if spec.merge is not None and spec.merge.is_by_arrival:
+    if spec.merge is not None and spec.merge.is_by_arrival and not spec.merge.follows_changes:
         for name in spec.driving:
             if name not in logs:
                 option = "merge.order" if "merge.sequence" not in declaration.lines else "merge.sequence"

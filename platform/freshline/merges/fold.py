@@ -55,6 +55,8 @@ def find_winners(spark: SparkSession, spec: TableSpec, merge: OneRow, rows: Data
     deletes = DELETE if merge.delete_condition is not None else None
     if merge.never_gives_way:
         return Winners(winners, None, deletes)
+    if not merge.needs_older_rows and merge.is_by_arrival and not merge.takes_least:
+        return Winners(winners, "true", deletes)
     stored = stored_order(spec, merge.order, merge.tie_breaker)
     if deletes is None and stored.order is not None and stored.ties is not None:
         return Winners(winners, replaces_when(spec, merge, winners.schema, stored), deletes)

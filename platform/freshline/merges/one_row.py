@@ -54,7 +54,7 @@ class OneRow(Merge):
         found = (
             Expression(self.order_option, self.order or ""),
             Expression("merge.tie-breaker", self.tie_breaker or "", several=True),
-            Expression("merge.delete-when", self.delete_condition or ""),
+            Expression("merge.delete-when", "" if self.follows_changes else self.delete_condition or ""),
         )
         return tuple(each for each in found if each.text)
 
@@ -81,7 +81,8 @@ class OneRow(Merge):
 
     @property
     def needs_older_rows(self) -> bool:
-        return self.delete_condition is not None
+        # Whatever comes is later than all that came before.
+        return self.delete_condition is not None and not self.follows_changes
 
     def why_not_ignore(self, spec: TableSpec) -> tuple[str, ...]:
         from freshline.query.select_list import stored_order

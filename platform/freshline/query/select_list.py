@@ -72,6 +72,33 @@ def _shown_as(query: Query, select: exp.Select, key: exp.Expr) -> str | None:
     return None
 
 
+# -- rows that leave WHERE ------------------------------------------------------------------------------------------
+
+# Stands for the condition of WHERE in a select list.
+CONDITION = "_freshline_condition"
+
+
+def select_with_condition(text: str) -> str:
+    """One plain SELECT without its WHERE, whose condition takes the place of CONDITION in the select list.
+
+    >>> select_with_condition("SELECT a, _freshline_condition AS c FROM t WHERE a > 1 -- few")
+    'SELECT a, (\\n a > 1 -- few\\n) AS c FROM t '
+    >>> select_with_condition("SELECT a, _freshline_condition AS c FROM t")
+    'SELECT a, true AS c FROM t'
+    """
+    depth = 0
+    for token in Spark().tokenize(text):
+        if token.token_type in (TokenType.L_PAREN, TokenType.L_BRACKET):
+            depth += 1
+        elif token.token_type in (TokenType.R_PAREN, TokenType.R_BRACKET):
+            depth -= 1
+        elif token.token_type is TokenType.WHERE and depth == 0:
+            # On lines of its own: the condition may end with a comment.
+            condition = f"(\n{text[token.end + 1 :]}\n)"
+            return text[: token.start].replace(CONDITION, condition)
+    return text.replace(CONDITION, "true")
+
+
 # -- the order of a merge ------------------------------------------------------------------------------------------
 
 

@@ -14,6 +14,7 @@ from pyspark.sql.types import StringType
 from freshline.declare.merge import DELETE, REJECTED
 from freshline.declare.query import SqlQuery
 from freshline.declare.spec import TableSpec
+from freshline.query.select_list import CONDITION, select_with_condition
 from freshline.refresh.constraints import leave_out
 from freshline.refresh.inputs import ARRIVAL
 from freshline.refresh.keys import DELETE as REMOVE
@@ -63,9 +64,13 @@ def read_before_constraints(spark: SparkSession, spec: TableSpec, *, arrival: bo
     assert isinstance(spec.query, SqlQuery)
     assert spec.columns is not None
     helpers = {DELETE: "false", **merge.helpers}
+    if merge.follows_changes:
+        helpers[DELETE] = f"({helpers[DELETE]} OR NOT coalesce({CONDITION}, false))"
     items = [f"{expression} AS {name}" for name, expression in helpers.items()]
     also = ARRIVAL if arrival else ()
     text = spec.query.render(select_also=(*items, *also))
+    if merge.follows_changes:
+        text = select_with_condition(text)
     views = [name.view for name in spec.query.reads]
     columns = [F.col(quoted(name)) for name in spec.columns]
     rows = read_declared(spark, text, views).select(*columns, *helpers, *also)

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from freshline.declare.change import CHANGE_METADATA
 from freshline.declare.closing import ARRIVED
 from freshline.declare.connector import FILE as FILE
 from freshline.declare.connector import HASH as HASH
@@ -53,7 +54,7 @@ class Pinned:
 
 
 def read_whole(spark: SparkSession, pinned: Pinned, *, arrival: bool = False, arrived: bool = False) -> DataFrame:
-    """All rows of an input at its position; with `arrival` a log table's arrival columns too.
+    """All rows of an input at its position; with `arrival` a log table's arrival columns and facts of changes too.
 
     With `arrived` what FINAL rows are told by (`freshline.declare.closing`), which is NULL where it is not known.
     """
@@ -214,7 +215,8 @@ def declared_columns(rows: DataFrame, pinned: Pinned, *, arrival: bool, arrived:
     if not isinstance(spec, SourceSpec):
         return rows.select(*[F.col(quoted(name)) for name in column_names(spec, rows)], *final)
     if spec.is_log:
-        also = [F.col(name) for name in ARRIVAL] if arrival else []
+        facts = [each.stored for each in CHANGE_METADATA.values()] if spec.is_change_feed else []
+        also = [F.col(name) for name in (*ARRIVAL, *facts)] if arrival else []
         return rows.select(*_log_columns(spec), *also, *final)
     _check_columns(rows.schema, spec, pinned.path)
     return rows.select(*[F.col(quoted(column.name)).alias(column.name) for column in spec.columns])

@@ -286,7 +286,7 @@ def _require_types(runtime: Runtime, spec: TableSpec, types: Mapping[TableName, 
     times = (*spec.query.window_times, *spec.query.pattern_times)
     if not times:
         return
-    inputs = {name: WindowInput(types.get(name, {}), runtime.graph.spec(name).primary_key) for name in spec.reads}
+    inputs = {name: WindowInput(types.get(name, {}), runtime.graph.spec(name).unique_key) for name in spec.reads}
     for time in times:
         error = time.check(inputs, spec.written_at.path)
         if error is not None:

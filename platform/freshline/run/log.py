@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -56,6 +56,7 @@ from freshline.refresh.inputs import FILE, HASH, INGESTED_AT, SEQ, WATERMARK
 from freshline.refresh.literal import quoted
 from freshline.refresh.materialize import collect_if_small
 from freshline.refresh.small_tables import read_small
+from freshline.sources.changes import mark_events
 from freshline.sources.reader import SMALL_ROWS, STOPPED, Asked, Certain, Inspection, Portion, Reader
 from freshline.sources.records import (
     DROPPED,
@@ -485,7 +486,7 @@ def _commit_checked(
     With `counted` the reader is told how many rows there are of each place.
     """
     spec = batch.spec
-    if spec.primary_key:
+    if spec.unique_key:
         rows = rows.withColumn(HASH, record_hash(spec))
     few = None
     if batch.small:
@@ -518,6 +519,7 @@ def _commit_checked(
             counts[error] += count
             found[file] += count
         batch.confirm(found if counted else None)
+        _require_readable(spec, counts)
         violations = _violations(marked, spec)
         redelivered = counts.pop(REDELIVERED, 0)
         dropped = counts.pop(DROPPED, 0)
@@ -545,6 +547,14 @@ def _commit_checked(
         if few is None:
             rows.unpersist()
     return Ingested(committed, rejected, redelivered, dropped, violations)
+
+
+def _require_readable(spec: SourceSpec, errors: Iterable[str | None]) -> None:
+    """Raise an error where a record cannot be read because the declaration lacks something."""
+    assert spec.format is not None
+    for code in errors:
+        if code is not None and code in spec.format.stopping:
+            raise spec.format.stopping[code](where=str(spec.written_at))
 
 
 def _violations(marked: DataFrame, spec: SourceSpec) -> dict[str, Violation]:
@@ -581,15 +591,17 @@ def _commit_log(
 
 
 def _mark_redelivered(spark: SparkSession, spec: SourceSpec, path: Path, rows: DataFrame, now: datetime) -> DataFrame:
-    keys = [F.col(quoted(key)) for key in spec.primary_key]
-    good = rows.where(F.col(ERROR).isNull())
-    twice = good.groupBy(*keys).count().where("count > 1").limit(1).count() > 0
-    marked = mark_duplicates(rows, spec) if twice else rows
     stored = read_small(spark, path, None)
     if stored is None:
         stored = spark.read.format("delta").load(str(path))
     if spec.deduplicate_seconds is not None:
         stored = stored.where(F.col(INGESTED_AT) > F.lit(now - timedelta(seconds=spec.deduplicate_seconds)))
+    if spec.is_change_feed:
+        return mark_events(rows, stored, spec)
+    keys = [F.col(quoted(key)) for key in spec.primary_key]
+    good = rows.where(F.col(ERROR).isNull())
+    twice = good.groupBy(*keys).count().where("count > 1").limit(1).count() > 0
+    marked = mark_duplicates(rows, spec) if twice else rows
     # The batch is the small side: its keys go to the log's scan.
     hits = stored.join(F.broadcast(good.select(*keys).distinct()), list(spec.primary_key), "left_semi")
     known = hits.groupBy(*keys).agg(F.min_by(HASH, SEQ).alias("_freshline_known"))

@@ -44,6 +44,7 @@ from freshline.refresh.keys import OP
 from freshline.refresh.literal import quoted
 from freshline.refresh.materialize import materialize_once
 from freshline.run.log import newest_batch
+from freshline.sources.changes import mark_events
 from freshline.sources.reader import Asked
 from freshline.sources.records import (
     ERROR,
@@ -193,6 +194,8 @@ def _accepted(
         if log.deduplicate_seconds is not None:
             since = token.at - timedelta(seconds=log.deduplicate_seconds)
             stored = stored.where(F.col(INGESTED_AT) > F.lit(since))
+        if log.is_change_feed:
+            return accepted(mark_events(rows, stored, log), log, 0, token.at)
         keys = [F.col(quoted(key)) for key in log.primary_key]
         rows = mark_duplicates(rows.withColumn(HASH, record_hash(log)), log)
         good = rows.where(F.col(ERROR).isNull()).select(*keys).distinct()

@@ -89,8 +89,8 @@ def log_schema(spec: SourceSpec) -> StructType:
         StructField(FILE, StringType()),
         StructField(RECORD, LongType()),
     ]
-    known = _fields([(each.stored, each.type) for each in spec.connection.stored_metadata().values()])
-    key = [StructField(HASH, LongType())] if spec.primary_key else []
+    known = _fields([(each.stored, each.type) for each in spec.stored_metadata.values()])
+    key = [StructField(HASH, LongType())] if spec.unique_key else []
     watermark = [StructField(WATERMARK, TimestampType())] if spec.watermark is not None else []
     return StructType(arrival + watermark + known + key + record_schema(spec).fields)
 
@@ -108,7 +108,7 @@ def statistics_columns(spec: SourceSpec) -> tuple[str, ...]:
     in no order, so their bounds skip nothing; keeping them was a sixth of what an append costs.
     """
     ordered = (DateType, TimestampType, TimestampNTZType, NumericType)
-    known = [each.stored for each in spec.connection.metadata.values() if each.ordered]
+    known = [each.stored for each in spec.metadata.values() if each.ordered]
     return (SEQ, INGESTED_AT, *known, *(f.name for f in record_schema(spec).fields if isinstance(f.dataType, ordered)))
 
 
@@ -151,9 +151,15 @@ def _finished(rows: DataFrame, error: Column, decoded: Decoded | None, spec: Sou
     written: Record | None = None if decoded is None else decoded.written
     columns = [_value(field, decoded).alias(field.name) for field in fields]
     parsed = [] if decoded is None else [PARSED]
+    assert spec.format is not None
+    without_value = DROPPED if spec.format.takes_tombstones else "NULL_VALUE"
+    there = set(rows.columns)
+    # What was not decoded has no facts of its format.
+    missing = {each.stored: F.lit(None).cast(each.type) for each in spec.format.metadata.values()}
+    rows = rows.withColumns({name: none for name, none in missing.items() if name not in there})
     checked = (
         F.when(_verdict(rows).isNotNull(), _verdict(rows))
-        .when(F.col(VALUE).isNull(), F.lit("NULL_VALUE"))
+        .when(F.col(VALUE).isNull(), F.lit(without_value))
         .when(~F.is_valid_utf8(VALUE), F.lit("NOT_UTF8"))
         .when(F.octet_length(VALUE) > spec.max_record_bytes, F.lit("TOO_LARGE"))
         .otherwise(error)
@@ -163,7 +169,6 @@ def _finished(rows: DataFrame, error: Column, decoded: Decoded | None, spec: Sou
     null_key = F.lit(False)
     for key in spec.primary_key:
         null_key = null_key | F.col(quoted(key)).isNull()
-    assert spec.format is not None
     broken_code = spec.format.rejection()
     lost = (
         []
@@ -192,8 +197,8 @@ def _finished(rows: DataFrame, error: Column, decoded: Decoded | None, spec: Sou
 
 
 def _known(spec: SourceSpec) -> list[str]:
-    """The columns of what the connector knows of a record, but for its place."""
-    return [each.stored for each in spec.connection.stored_metadata().values()]
+    """The columns of what is known of a record beside its values, but for its place."""
+    return [each.stored for each in spec.stored_metadata.values()]
 
 
 def _value(field: StructField, decoded: Decoded | None) -> Column:
@@ -306,7 +311,7 @@ def accepted(
 
     A log of which no watermark is declared any more has the column still, and a watermark that stands.
     """
-    key = [F.col(HASH)] if spec.primary_key else []
+    key = [F.col(HASH)] if spec.unique_key else []
     stamped = spec.watermark is not None or watermark is not None
     before = [F.lit(watermark).cast("timestamp").alias(WATERMARK)] if stamped else []
     names = [F.col(quoted(column.name)) for column in spec.record_columns]

@@ -1,0 +1,29 @@
+"""Change feeds: sources whose records say how rows of a database changed.
+
+The log table of a change feed has one row for each event: the declared columns of the row's new image (of the key for a
+delete), and the facts of the event, which are METADATA. The names and columns of these facts stand here, because
+declarations, formats and merges share them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from freshline.declare.connector import Metadata
+
+OP = "_freshline_op"
+POSITION = "_freshline_change_position"
+CHANGED_AT = "_freshline_changed_at"
+TRANSACTION = "_freshline_transaction"
+UNSENT = "_freshline_unsent"
+
+CHANGE_METADATA: Mapping[str, Metadata] = {
+    "op": Metadata("STRING", OP),
+    "position": Metadata("STRING", POSITION),
+    "changed_at": Metadata("TIMESTAMP", CHANGED_AT, ordered=True),
+    "transaction": Metadata("STRING", TRANSACTION),
+    "unsent": Metadata("ARRAY<STRING>", UNSENT),
+}
+
+# Values of OP: a row was inserted, updated, deleted, or read by a snapshot.
+INSERT, UPDATE, DELETE, READ = "c", "u", "d", "r"

@@ -1,0 +1,70 @@
+"""Debezium's change events as JSON: an envelope with the images of a row before and after its change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from freshline.declare.change import CHANGE_METADATA
+from freshline.declare.connector import Metadata
+from freshline.declare.format import Decoded, Format
+from freshline.declare.options import Kind, Option
+from freshline.errors import FreshlineError, TimeUnitError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from freshline.declare.spec import SourceSpec
+
+# What Debezium writes in the place of a value that the database did not send.
+UNAVAILABLE = "__debezium_unavailable_value"
+
+
+@dataclass(frozen=True)
+class DebeziumJson(Format):
+    """Records are envelopes of Debezium, with and without an inline schema.
+
+    `time_unit` is that of numbers for a TIMESTAMP which no inline schema explains. `decimals` says what a text is that
+    stands for a DECIMAL without a schema. `unavailable` stands for a value that was not sent.
+    """
+
+    time_unit: str | None = None
+    decimals: str | None = None
+    unavailable: str = UNAVAILABLE
+
+    name: ClassVar[str] = "debezium-json"
+    options: ClassVar[tuple[Option, ...]] = (
+        Option(
+            "change.time-unit",
+            "the unit of numbers for a TIMESTAMP that no inline schema explains",
+            Kind.CHOICE,
+            field="time_unit",
+            choices=("milliseconds", "microseconds", "nanoseconds"),
+        ),
+        Option(
+            "change.decimals",
+            "how texts for a DECIMAL are written that no inline schema explains",
+            Kind.CHOICE,
+            field="decimals",
+            choices=("base64", "text"),
+        ),
+        Option("change.unavailable", "the text that stands for a value that was not sent", field="unavailable"),
+    )
+    rejections: ClassVar[Mapping[str, str]] = {
+        "NOT_ENVELOPE": "the record is not one change event with values of the declared types",
+    }
+    stopping: ClassVar[Mapping[str, Callable[..., FreshlineError]]] = {"TIME_UNIT": TimeUnitError}
+    metadata: ClassVar[Mapping[str, Metadata]] = CHANGE_METADATA
+    is_change_feed: ClassVar[bool] = True
+    takes_tombstones: ClassVar[bool] = True
+
+    @property
+    def meaning(self) -> tuple[object, ...]:
+        return (self.time_unit, self.decimals, self.unavailable)
+
+    def decode(self, records: DataFrame, spec: SourceSpec, columns: Sequence[str]) -> Decoded:
+        # Loads Spark.
+        from freshline.sources.formats.debezium_rows import decode_debezium
+
+        return decode_debezium(records, spec, self)

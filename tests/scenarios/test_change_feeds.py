@@ -1,0 +1,288 @@
+"""Change data capture through a real broker: events of Debezium become log tables, and tables that follow them."""
+
+from __future__ import annotations
+
+import json
+import random
+from contextlib import suppress
+from datetime import UTC, date, datetime
+from decimal import Decimal
+
+import pytest
+
+from freshline.errors import TimeUnitError
+from freshline.testing import Crash
+from tests.changes import Database, Topic, shuffled
+from tests.kafka import Record
+from tests.lanes import few_or_many
+
+COLUMNS = "id INT, name STRING, bio STRING"
+FACTS = (
+    "op STRING METADATA FROM 'op', at STRING METADATA FROM 'position', changed TIMESTAMP METADATA FROM 'changed_at', "
+    "tx STRING METADATA FROM 'transaction', unsent ARRAY<STRING> METADATA FROM 'unsent'"
+)
+
+
+def feed(lab, kafka, columns=COLUMNS, *, partitions=1, name="feed", **options):
+    topic = kafka.new(partitions=partitions)
+    lab.kafka(name, columns, servers=kafka.servers, topic=topic, primary_key=("id",), format="debezium-json", **options)
+    return topic
+
+
+def event(op, at, after=None, before=None, **source):
+    """A record of Postgres at a position; its key is that of the row."""
+    row = before if after is None else after
+    value = {
+        "before": before,
+        "after": after,
+        "source": {"connector": "postgresql", "lsn": at, "txId": at // 10, "ts_ms": 1_700_000_000_000 + at, **source},
+        "op": op,
+        "ts_ms": 1_800_000_000_000,
+    }
+    key = None if row is None else json.dumps({"id": row.get("id")}).encode()
+    return Record(value, key)
+
+
+def insert(at, **row):
+    return event("c", at, row)
+
+
+def update(at, **row):
+    return event("u", at, row)
+
+
+def delete(at, key):
+    return event("d", at, None, {"id": key, "name": None, "bio": None})
+
+
+def tombstone(key):
+    return Record(None, json.dumps({"id": key}).encode())
+
+
+def without(rows, *names):
+    return [{name: value for name, value in row.items() if name not in names} for row in rows]
+
+
+# -- the log table
+
+
+def test_each_event_is_a_row_with_its_facts(lab, kafka):
+    topic = feed(lab, kafka, f"{COLUMNS}, {FACTS}")
+    kafka.send(
+        topic,
+        [
+            event("r", 5, {"id": 9, "name": "old", "bio": None}),
+            insert(10, id=1, name="a", bio="x"),
+            update(20, id=1, name="b", bio="x"),
+            event("d", 30, None, {"id": 1, "name": "b", "bio": "x"}),
+            tombstone(1),
+        ],
+    )
+    outcome = lab.refresh("feed")
+
+    assert (outcome.error, outcome.rows_in, outcome.rows_out, outcome.rejected) == (None, 5, 4, 0)
+    rows = sorted(lab.rows("feed"), key=lambda row: row["at"])
+    assert without(rows, "changed", "tx", "unsent") == [
+        {"id": 9, "name": "old", "bio": None, "op": "r", "at": "postgresql:00000000/00000005"},
+        {"id": 1, "name": "a", "bio": "x", "op": "c", "at": "postgresql:00000000/0000000A"},
+        {"id": 1, "name": "b", "bio": "x", "op": "u", "at": "postgresql:00000000/00000014"},
+        {"id": 1, "name": None, "bio": None, "op": "d", "at": "postgresql:00000000/0000001E"},
+    ]
+    assert [row["tx"] for row in rows] == ["0", "1", "2", "3"]
+    assert [row["unsent"] for row in rows] == [[], [], [], []]
+    start = datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)
+    assert [(row["changed"] - start).microseconds for row in rows] == [5_000, 10_000, 20_000, 30_000]
+
+
+def test_what_is_no_event_is_in_quarantine_and_stops_nothing(lab, kafka):
+    topic = feed(lab, kafka, f"{COLUMNS}, o BIGINT METADATA FROM 'offset'", max_record_bytes="300")
+    bad = [b"not JSON", b"\xff\xfe", {"id": 1}, event("c", 1, {"id": None}).value, event("c", 2, {"id": 2**40}).value]
+    bad.append(event("c", 3, {"id": 3, "name": "x" * 300}).value)
+    kafka.send(topic, [insert(1, id=1), *[Record(value, b"k") for value in bad], insert(2, id=2)])
+    outcome = lab.refresh("feed")
+
+    assert (outcome.error, outcome.rows_out, outcome.rejected) == (None, 2, 6)
+    assert [(row["id"], row["o"]) for row in lab.rows("feed")] == [(1, 0), (2, 7)]
+    rejected = sorted(lab.quarantine("feed"), key=lambda row: row["offset"])
+    assert [(row["offset"], row["error"]) for row in rejected] == [
+        (1, "NOT_ENVELOPE"),
+        (2, "NOT_UTF8"),
+        (3, "NOT_ENVELOPE"),
+        (4, "NULL_KEY"),
+        (5, "VALUE_CHANGED(id)"),
+        (6, "TOO_LARGE"),
+    ]
+    assert (rejected[0]["raw"], rejected[0]["key"], rejected[1]["raw"]) == (b"not JSON", b"k", b"\xff\xfe")
+    assert all(row["message"] for row in rejected)
+
+
+def test_values_of_every_kind_are_stored_by_their_declared_types(lab, kafka):
+    columns = (
+        "id BIGINT, n DECIMAL(10,2), d DATE, t TIMESTAMP, l TIMESTAMP_NTZ, b BINARY, f FLOAT, ok BOOLEAN, "
+        "s STRUCT<x: DECIMAL(5,1), t: TIMESTAMP>, a ARRAY<DATE>, m MAP<STRING, BIGINT>"
+    )
+    topic = feed(lab, kafka, columns, **{"change.time_unit": "milliseconds"})
+    row = {
+        "id": 2**53 + 1, "n": {"scale": 1, "value": "AXs="}, "d": -25_567, "t": -1, "l": "1969-12-31T23:59:59.5",
+        "b": "AAE=", "f": 0.5, "ok": 1, "s": {"x": 1.5, "t": 0}, "a": [0, None], "m": {"k": -1},
+    }  # fmt: skip
+    kafka.send(topic, [event("c", 1, row), event("c", 2, {"id": 1})])
+    assert lab.refresh("feed").error is None
+    empty, full = sorted(lab.rows("feed"), key=lambda row: row["id"])
+
+    assert full == {
+        "id": 2**53 + 1, "n": Decimal("37.90"), "d": date(1900, 1, 1),
+        "t": datetime(1969, 12, 31, 23, 59, 59, 999_000, UTC),
+        "l": datetime(1969, 12, 31, 23, 59, 59, 500_000, UTC).replace(tzinfo=None),
+        "b": b"\x00\x01", "f": 0.5, "ok": True, "s": {"x": Decimal("1.5"), "t": datetime(1970, 1, 1, tzinfo=UTC)},
+        "a": [date(1970, 1, 1), None], "m": {"k": -1},
+    }  # fmt: skip
+    assert {value for name, value in empty.items() if name != "id"} == {None}
+
+
+def test_a_number_for_a_time_stops_the_source_until_its_unit_is_known(lab, kafka):
+    topic = feed(lab, kafka, "id INT, t TIMESTAMP")
+    kafka.send(topic, [event("c", 1, {"id": 1, "t": 1_700_000_000_000})])
+    outcome = lab.refresh("feed")
+    assert isinstance(outcome.error, TimeUnitError), outcome.error
+    assert "'change.time-unit'" in outcome.error.message
+    lab.kafka(
+        "feed", "id INT, t TIMESTAMP", servers=kafka.servers, topic=topic, primary_key=("id",),
+        format="debezium-json", **{"change.time_unit": "milliseconds"},
+    )  # fmt: skip
+    assert lab.refresh("feed").error is None
+
+    assert lab.rows("feed") == [{"id": 1, "t": datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)}]
+
+
+def test_an_event_that_is_delivered_again_is_dropped(lab, kafka):
+    topic = feed(lab, kafka, f"{COLUMNS}, op STRING METADATA FROM 'op'")
+    first = [insert(10, id=1, name="a"), update(20, id=1, name="b"), delete(30, 1), insert(30, id=2, name="a")]
+    kafka.send(topic, [*first, first[0]])
+    outcome = lab.refresh("feed")
+    assert (outcome.error, outcome.rows_in, outcome.rows_out, outcome.rejected) == (None, 5, 4, 0)
+
+    # What Debezium says of itself is another thing than what the database says.
+    again = [Record({**each.value, "ts_ms": 5}, each.key) for each in first]
+    without_position = event("u", 40, {"id": 2, "name": "c"}, connector=None)
+    kafka.send(topic, [*again, update(20, id=2, name="other key"), without_position, without_position])
+    outcome = lab.refresh("feed")
+
+    assert (outcome.error, outcome.rows_in, outcome.rows_out, outcome.rejected) == (None, 7, 3, 0)
+    assert len(lab.rows("feed")) == 7
+
+
+# -- tables that follow the changes
+
+
+def follow(lab, query="SELECT id, name, bio FROM feed", *, name="customer", options="", key="id"):
+    lab.declare(
+        f"CREATE MATERIALIZED TABLE {name} (PRIMARY KEY ({key})) "
+        f"WITH ('merge' = 'last_row', 'merge.sequence' = 'change'{options}) "
+        f"FRESHNESS = INTERVAL '10' SECOND AS {query}"
+    )
+
+
+def by_id(lab, name="customer"):
+    return sorted(lab.rows(name), key=lambda row: row["id"])
+
+
+def test_a_table_has_the_rows_of_the_database(lab, kafka):
+    topic = feed(lab, kafka)
+    follow(lab)
+    kafka.send(topic, [event("r", 1, {"id": 1, "name": "a"}), insert(2, id=2, name="b"), insert(3, id=3, name="c")])
+    assert lab.refresh("customer").error is None
+    kafka.send(
+        topic,
+        [
+            update(4, id=1, name="a2"),
+            delete(5, 2), tombstone(2),
+            # A key that changes, and one that comes back.
+            delete(6, 3), tombstone(3), insert(6, id=4, name="c"),
+            delete(7, 1), tombstone(1), insert(8, id=1, name="again", bio="x"),
+            insert(9, id=5, name="short"), delete(10, 5), tombstone(5),
+        ],
+    )  # fmt: skip
+    outcome = lab.refresh("customer")
+
+    assert (outcome.error, outcome.strategy) == (None, "merge")
+    expected = [{"id": 1, "name": "again", "bio": "x"}, {"id": 4, "name": "c", "bio": None}]
+    assert by_id(lab) == expected
+    assert lab.verify("customer").equal
+    # Delivered again, and then something new.
+    kafka.send(topic, [insert(3, id=3, name="c"), delete(6, 3), tombstone(3), insert(6, id=4, name="c")])
+    assert (lab.refresh("customer").error, by_id(lab)) == (None, expected)
+    kafka.send(topic, [delete(11, 4)])
+    assert lab.union("customer")[0] == expected[:1]
+    lab.refresh("customer")
+    assert by_id(lab) == expected[:1]
+    assert lab.refresh("customer", full=True).error is None
+    assert by_id(lab) == expected[:1]
+
+
+def test_a_row_that_leaves_the_condition_leaves_the_table(lab, kafka):
+    topic = feed(lab, kafka, "id INT, name STRING, score INT")
+    follow(
+        lab,
+        "SELECT name, f.id AS customer_id, upper(f.name) AS loud FROM feed AS f "
+        "WHERE (score > 0 OR name = 'where') AND f.name IS NOT NULL -- the good ones",
+        key="customer_id",
+    )
+    kafka.send(topic, [insert(n, id=n, name="a", score=n - 2) for n in range(1, 5)])
+    lab.refresh("customer")
+    assert sorted(row["customer_id"] for row in lab.rows("customer")) == [3, 4]
+    kafka.send(
+        topic,
+        [
+            update(5, id=3, name="a", score=0),
+            update(6, id=1, name="where", score=0),
+            update(7, id=4, name=None, score=9),
+        ],
+    )
+    outcome = lab.refresh("customer")
+
+    assert (outcome.error, outcome.strategy) == (None, "merge")
+    assert lab.rows("customer") == [{"name": "where", "customer_id": 1, "loud": "WHERE"}]
+    assert lab.verify("customer").equal
+    kafka.send(topic, [update(8, id=3, name="back", score=1)])
+    lab.refresh("customer")
+    assert sorted(row["customer_id"] for row in lab.rows("customer")) == [1, 3]
+
+
+POINTS = ("log-before-commit", "log-after-commit", "table-pinned", "table-before-commit", "table-after-commit")
+
+
+@pytest.mark.parametrize("seeds", few_or_many(range(1), range(1, 40)))
+def test_random_changes_give_the_rows_of_the_database_at_the_positions_in_the_receipt(lab, kafka, seeds):
+    for seed in seeds:
+        chance = random.Random(seed)
+        database = Database(chance, partitions=chance.randint(1, 3), with_schema=chance.random() < 0.3)
+        sent, name = Topic(), f"feed{seed}"
+        topic = feed(
+            lab, kafka, "id INT, name STRING, score INT, bio STRING", partitions=database.partitions, name=name
+        )
+        follow(lab, f"SELECT id, name, score, bio FROM {name}", name=f"whole{seed}")
+        follow(lab, f"SELECT id, score * 2 AS twice FROM {name} WHERE score >= 0", name=f"some{seed}")
+        for round_ in range(5):
+            changes = database.transactions(chance.randint(1, 6))
+            if chance.random() < 0.4:
+                changes += database.again()
+            if chance.random() < 0.2:
+                changes += database.snapshot()
+            kafka.send(topic, sent.send(shuffled(chance, changes)))
+            for table in (f"whole{seed}", f"some{seed}"):
+                if chance.random() < 0.4:
+                    with lab.crash_at(chance.choice(POINTS)), suppress(Crash):
+                        lab.refresh(table)
+                    lab.restart(lose_control_store=chance.random() < 0.5)
+                outcome = lab.refresh(table, full=chance.random() < 0.1)
+                assert outcome.error is None, (seed, round_, outcome.error)
+            (position,) = lab.receipt(name).positions.values()
+            expected = sent.rows(position.offsets)
+
+            assert {row.pop("id"): row for row in lab.rows(f"whole{seed}")} == expected, (seed, round_)
+            some = {key: {"twice": row["score"] * 2} for key, row in expected.items() if row["score"] >= 0}
+            assert {row.pop("id"): row for row in lab.rows(f"some{seed}")} == some, (seed, round_)
+            assert lab.quarantine(name) == []
+        assert lab.verify(f"whole{seed}").equal
+        assert lab.verify(f"some{seed}").equal
