@@ -192,7 +192,11 @@ def test_a_reference_to_nothing_is_told_with_its_line(project, path, said):
         ("'connector' = 'jdbc', 'url' = 'x'", "NOT_BUILT", "not built yet"),
         ("'connector' = 'file', 'path' = 'x'", "OPTION_VALUE", "Accepted is files, delta or kafka"),
         ("'connector' = 'files', 'format' = 'avro', 'path' = 'x'", "NOT_BUILT", "not built yet"),
-        ("'connector' = 'files', 'format' = 'yaml', 'path' = 'x'", "OPTION_VALUE", "Accepted is json or csv"),
+        (
+            "'connector' = 'files', 'format' = 'yaml', 'path' = 'x'",
+            "OPTION_VALUE",
+            "Accepted is json, csv or debezium-json",
+        ),
         ("'connector' = 'files', 'format' = 'json', 'path' = ''", "OPTION_VALUE", "not empty"),
         (FILES + ", 'settle' = 'soon'", "OPTION_VALUE", "soon is not a length of time"),
         (FILES + ", 'settle' = '-1 seconds'", "OPTION_VALUE", "-1 seconds is not a length of time"),
