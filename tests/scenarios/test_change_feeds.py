@@ -12,7 +12,7 @@ import pytest
 
 from freshline.errors import TimeUnitError
 from freshline.testing import Crash
-from tests.changes import Database, Topic, shuffled
+from tests.changes import MARKER, Database, Topic, shuffled
 from tests.kafka import Record
 from tests.lanes import few_or_many
 
@@ -249,6 +249,53 @@ def test_a_row_that_leaves_the_condition_leaves_the_table(lab, kafka):
     assert sorted(row["customer_id"] for row in lab.rows("customer")) == [1, 3]
 
 
+def test_a_value_that_was_not_sent_is_the_last_known_one(lab, kafka):
+    topic = feed(lab, kafka, f"{COLUMNS}, unsent ARRAY<STRING> METADATA FROM 'unsent', o BIGINT METADATA FROM 'offset'")
+    follow(lab)
+    kafka.send(
+        topic,
+        [
+            # In one batch: of the insert, of an update, NULL, and nothing behind a delete.
+            insert(1, id=1, name="a", bio="one"), update(2, id=1, name="b", bio=MARKER),
+            update(3, id=1, name=MARKER, bio="two"), update(4, id=1, name="c", bio=MARKER),
+            insert(5, id=2, name="a", bio=None), update(6, id=2, name="b", bio=MARKER),
+            insert(7, id=3, name="a", bio="lost"), delete(8, 3), update(9, id=3, name="b", bio=MARKER),
+            update(10, id=4, name="b", bio=MARKER), update(11, id=4, name="c", bio="half"),
+            update(12, id=4, name=MARKER, bio="all"), event("r", 13, {"id": 4, "name": "d", "bio": MARKER}),
+            insert(14, id=5, name="a", bio="x"), insert(15, id=6, name="a", bio="gone"), delete(16, 6),
+            event("c", 17, {"id": 7, "name": "a", "bio": MARKER}),
+        ],
+    )  # fmt: skip
+    outcome = lab.refresh("customer")
+
+    assert outcome.error is None
+    assert [(row["offset"], row["error"]) for row in sorted(lab.quarantine("feed"), key=lambda row: row["offset"])] == [
+        (8, "VALUE_UNKNOWN"), (9, "VALUE_UNKNOWN"), (16, "VALUE_UNKNOWN"),
+    ]  # fmt: skip
+    found = {row["o"]: row for row in lab.rows("feed")}
+    assert [(found[at]["name"], found[at]["bio"], found[at]["unsent"]) for at in (1, 2, 3, 5)] == [
+        ("b", "one", ["bio"]), ("b", "two", ["name"]), ("c", "two", ["bio"]), ("b", None, ["bio"]),
+    ]  # fmt: skip
+    assert (found[11]["name"], found[12]["bio"]) == ("c", MARKER)
+    assert by_id(lab) == [
+        {"id": 1, "name": "c", "bio": "two"}, {"id": 2, "name": "b", "bio": None},
+        {"id": 4, "name": "d", "bio": MARKER}, {"id": 5, "name": "a", "bio": "x"},
+    ]  # fmt: skip
+    # In other batches: of the log, and nothing behind a delete that is in it.
+    kafka.send(
+        topic,
+        [update(20, id=5, name="b", bio=MARKER), update(21, id=6, name="b", bio=MARKER), update(22, id=1, bio=MARKER)],
+    )
+    rows, _ = lab.union("customer")
+    outcome = lab.refresh("customer")
+
+    assert (outcome.error, rows) == (None, by_id(lab))
+    assert by_id(lab)[0] == {"id": 1, "name": None, "bio": "two"}
+    assert by_id(lab)[-1] == {"id": 5, "name": "b", "bio": "x"}
+    assert [row["offset"] for row in lab.quarantine("feed")].count(18) == 1
+    assert lab.verify("customer").equal
+
+
 POINTS = ("log-before-commit", "log-after-commit", "table-pinned", "table-before-commit", "table-after-commit")
 
 
@@ -256,7 +303,7 @@ POINTS = ("log-before-commit", "log-after-commit", "table-pinned", "table-before
 def test_random_changes_give_the_rows_of_the_database_at_the_positions_in_the_receipt(lab, kafka, seeds):
     for seed in seeds:
         chance = random.Random(seed)
-        database = Database(chance, partitions=chance.randint(1, 3), with_schema=chance.random() < 0.3)
+        database = Database(chance, chance.randint(1, 3), unsent=True, with_schema=chance.random() < 0.3)
         sent, name = Topic(), f"feed{seed}"
         topic = feed(
             lab, kafka, "id INT, name STRING, score INT, bio STRING", partitions=database.partitions, name=name

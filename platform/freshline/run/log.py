@@ -56,7 +56,7 @@ from freshline.refresh.inputs import FILE, HASH, INGESTED_AT, SEQ, WATERMARK
 from freshline.refresh.literal import quoted
 from freshline.refresh.materialize import collect_if_small
 from freshline.refresh.small_tables import read_small
-from freshline.sources.changes import mark_events
+from freshline.sources.changes import judge_events
 from freshline.sources.reader import SMALL_ROWS, STOPPED, Asked, Certain, Inspection, Portion, Reader
 from freshline.sources.records import (
     DROPPED,
@@ -594,10 +594,11 @@ def _mark_redelivered(spark: SparkSession, spec: SourceSpec, path: Path, rows: D
     stored = read_small(spark, path, None)
     if stored is None:
         stored = spark.read.format("delta").load(str(path))
+    every = stored
     if spec.deduplicate_seconds is not None:
         stored = stored.where(F.col(INGESTED_AT) > F.lit(now - timedelta(seconds=spec.deduplicate_seconds)))
     if spec.is_change_feed:
-        return mark_events(rows, stored, spec)
+        return judge_events(rows, stored, every, spec)
     keys = [F.col(quoted(key)) for key in spec.primary_key]
     good = rows.where(F.col(ERROR).isNull())
     twice = good.groupBy(*keys).count().where("count > 1").limit(1).count() > 0

@@ -44,7 +44,7 @@ from freshline.refresh.keys import OP
 from freshline.refresh.literal import quoted
 from freshline.refresh.materialize import materialize_once
 from freshline.run.log import newest_batch
-from freshline.sources.changes import mark_events
+from freshline.sources.changes import judge_events
 from freshline.sources.reader import Asked
 from freshline.sources.records import (
     ERROR,
@@ -191,11 +191,12 @@ def _accepted(
     """The records that an ingest would keep. `also` is the log beyond the version, where part of the tail is in it."""
     if log.primary_key:
         stored = also if also is not None else whole.where(F.col(SEQ) <= (token.log.seq or 0))
+        every = stored
         if log.deduplicate_seconds is not None:
             since = token.at - timedelta(seconds=log.deduplicate_seconds)
             stored = stored.where(F.col(INGESTED_AT) > F.lit(since))
         if log.is_change_feed:
-            return accepted(mark_events(rows, stored, log), log, 0, token.at)
+            return accepted(judge_events(rows, stored, every, log), log, 0, token.at)
         keys = [F.col(quoted(key)) for key in log.primary_key]
         rows = mark_duplicates(rows.withColumn(HASH, record_hash(log)), log)
         good = rows.where(F.col(ERROR).isNull()).select(*keys).distinct()

@@ -1,7 +1,12 @@
-"""Events of a change feed that arrive again: recognized by the row's key, the position in the database and the kind.
+"""Events of a change feed among those that came before: which come again, and what was not sent with them.
 
-An event without a position cannot be recognized, and is kept: events that are delivered again come in their order, so
-that the last state of a row is the same.
+Events that arrive again are recognized by the row's key, the position in the database and the kind. An event without a
+position cannot be recognized, and is kept: events that are delivered again come in their order, so that the last state
+of a row is the same.
+
+A value that was not sent is that of the newest event before which has it, since the row was inserted. All rows of the
+log are whole, so the newest one of a key has what is known. An event for which something is unknown goes to quarantine.
+The events of one key that came before the first whole one go there too, in however many batches they came.
 """
 
 from __future__ import annotations
@@ -10,18 +15,25 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
-from freshline.declare.change import OP, POSITION
+from freshline.declare.change import DELETE, OP, POSITION, UNSENT
 from freshline.declare.spec import SourceSpec
-from freshline.refresh.inputs import FILE, RECORD
+from freshline.refresh.inputs import FILE, RECORD, SEQ
 from freshline.refresh.literal import quoted
 from freshline.sources.records import ERROR, REDELIVERED
 
+VALUE_UNKNOWN = "VALUE_UNKNOWN"
 
-def mark_events(rows: DataFrame, stored: DataFrame, spec: SourceSpec) -> DataFrame:
-    """Judged records, of which those that came before get the ERROR `REDELIVERED`.
 
-    `stored` are the rows of the log table among which they are looked for.
+def judge_events(rows: DataFrame, recent: DataFrame, stored: DataFrame, spec: SourceSpec) -> DataFrame:
+    """Judged records as events among those of the log table, `stored`.
+
+    Those that came before get the ERROR `REDELIVERED`: they are looked for in `recent`, a part of `stored`. Values that
+    were not sent are filled in, and where one is unknown the ERROR is `VALUE_UNKNOWN`.
     """
+    return _fill_unsent(_mark_redelivered(rows, recent, spec), stored, spec)
+
+
+def _mark_redelivered(rows: DataFrame, stored: DataFrame, spec: SourceSpec) -> DataFrame:
     identity = [*[F.col(quoted(key)) for key in spec.primary_key], F.col(POSITION), F.col(OP)]
     known_by = F.col(ERROR).isNull() & F.col(POSITION).isNotNull()
     events = Window.partitionBy(*identity, known_by).orderBy(FILE, RECORD)
@@ -33,3 +45,40 @@ def mark_events(rows: DataFrame, stored: DataFrame, spec: SourceSpec) -> DataFra
     again: Column = known_by & ((F.col("_freshline_place") > 1) | F.col("_freshline_known").isNotNull())
     error = F.when(again, F.lit(REDELIVERED)).otherwise(F.col(ERROR))
     return joined.withColumn(ERROR, error).select(*[F.col(quoted(name)) for name in rows.columns])
+
+
+def _fill_unsent(rows: DataFrame, stored: DataFrame, spec: SourceSpec) -> DataFrame:
+    good = F.col(ERROR).isNull()
+    keys = [F.col(quoted(key)) for key in spec.primary_key]
+    wanted = rows.where(good & (F.size(UNSENT) > 0)).select(*keys).distinct()
+    if wanted.limit(1).count() == 0:
+        return rows
+    values = [column.name for column in spec.record_columns if column.name not in spec.primary_key]
+    whole = F.struct(*[F.col(quoted(name)) for name in values]).alias("_freshline_before")
+    # One row of each key, which every event of it in the batch follows.
+    newest = (
+        stored.join(F.broadcast(wanted), list(spec.primary_key), "left_semi")
+        .groupBy(*keys)
+        .agg(F.max_by(F.struct(OP, whole), F.struct(SEQ, FILE, RECORD)).alias("_freshline_newest"))
+        .where(F.col(f"_freshline_newest.{OP}") != DELETE)
+        .select(*keys, F.col("_freshline_newest._freshline_before").alias("_freshline_before"))
+    )
+    joined = rows.join(F.broadcast(newest), list(spec.primary_key), "left")
+    before = Window.partitionBy(*keys, good).orderBy(FILE, RECORD)
+    deletes = joined.withColumn("_freshline_deletes", F.count_if(F.col(OP) == DELETE).over(before))
+    # Since the row was inserted; that of the log counts as long as no event of the batch deletes it.
+    since = Window.partitionBy(*keys, good, "_freshline_deletes").orderBy(FILE, RECORD)
+    in_log = (F.col("_freshline_deletes") == 0) & F.col("_freshline_before").isNotNull()
+    is_whole = (F.col(OP) != DELETE) & (F.size(UNSENT) == 0)
+    filled = deletes.withColumn("_freshline_is_known", F.max(is_whole).over(since) | in_log)
+    for name in values:
+        column, lacks = F.col(quoted(name)), F.array_contains(UNSENT, name)
+        # In a struct, because NULL is a value that was sent.
+        sent = F.last(F.when(~lacks & (F.col(OP) != DELETE), F.struct(column.alias("v"))), ignorenulls=True)
+        stands = F.when(in_log, F.struct(F.col(f"_freshline_before.{quoted(name)}").alias("v")))
+        known = F.coalesce(sent.over(since), stands).getField("v")
+        filled = filled.withColumn(f"_freshline_filled_{name}", F.when(good & lacks, known).otherwise(column))
+    unknown = good & (F.size(UNSENT) > 0) & ~F.col("_freshline_is_known")
+    error = F.when(unknown, F.lit(VALUE_UNKNOWN)).otherwise(F.col(ERROR)).alias(ERROR)
+    made = {name: F.col(quoted(f"_freshline_filled_{name}")).alias(name) for name in values} | {ERROR: error}
+    return filled.select(*[made.get(name, F.col(quoted(name))) for name in rows.columns])

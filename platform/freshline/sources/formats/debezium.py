@@ -53,6 +53,7 @@ class DebeziumJson(Format):
     )
     rejections: ClassVar[Mapping[str, str]] = {
         "NOT_ENVELOPE": "the record is not one change event with values of the declared types",
+        "VALUE_UNKNOWN": "a value was not sent, and no event since the row was inserted has it",
     }
     stopping: ClassVar[Mapping[str, Callable[..., FreshlineError]]] = {"TIME_UNIT": TimeUnitError}
     metadata: ClassVar[Mapping[str, Metadata]] = CHANGE_METADATA
