@@ -170,6 +170,66 @@ def test_a_null_key_is_left_to_the_judge():
     assert read(envelope("c", {"id": None, "v": "x"})).values == (None, "x")
 
 
+# -- flattened events
+
+
+@pytest.mark.parametrize("deleted", [False, "false"])
+def test_a_flattened_row_is_an_event(deleted):
+    row = {"id": 1, "v": "x", "__deleted": deleted}
+
+    assert (read(row).values, read(row).op, read(row).position) == ((1, "x"), "u", None)
+    assert read({**row, "__op": "r"}).op == "r"
+    assert read({"schema": None, "payload": {**row, "__op": "c"}}).op == "c"
+
+
+@pytest.mark.parametrize("deleted", [True, "true"])
+def test_a_flattened_row_that_is_deleted_has_its_key_alone(deleted):
+    event = read({"id": 1, "v": "x", "__deleted": deleted, "__op": "d"})
+
+    assert (event.values, event.op) == ((1, None), "d")
+    assert read({"id": 1, "v": "x", "__deleted": deleted}).op == "d"
+
+
+@pytest.mark.parametrize(
+    ("more", "position", "transaction", "changed_at"),
+    [
+        ({"__lsn": 5, "__txId": 3, "__ts_ms": 7}, "postgresql:00000000/00000005", "3", 7000),
+        ({"__source_lsn": 5, "__source_ts_ms": 6, "__ts_ms": 7}, "postgresql:00000000/00000005", None, 6000),
+        ({"__source_file": "b.1", "__source_pos": 4, "__source_row": 2, "__source_connector": "mariadb"},
+         "mariadb:b.000000000001/00000000000000000004/0000000002", None, None),
+        ({"__file": "b.1", "__pos": 4}, "mysql:b.000000000001/00000000000000000004/0000000000", None, None),
+        ({"__commit_lsn": "a", "__change_lsn": "b"}, "sqlserver:a/b/0000000000", None, None),
+        ({"__transaction_id": "9:1"}, None, "9:1", None),
+    ],
+)  # fmt: skip
+def test_facts_of_a_flattened_row_stand_beside_its_columns(more, position, transaction, changed_at):
+    event = read({"id": 1, "v": "x", "__deleted": "false", **more})
+
+    assert (event.position, event.transaction, event.changed_at) == (position, transaction, changed_at)
+
+
+def test_a_flattened_row_may_lack_values_and_has_a_schema_of_its_own():
+    schema = {"type": "struct", "fields": [{"field": "v", "name": "io.debezium.time.MicroTimestamp"}]}
+    kind = (("id", IntegerType()), ("v", TimestampType()))
+
+    assert read({"id": 1, "v": MARKER, "__deleted": "false"}).unsent == ("v",)
+    assert read({"schema": schema, "payload": {"id": 1, "v": -7, "__deleted": "false"}}, *kind).values == (1, -7)
+
+
+def test_a_table_with_columns_of_an_envelope_may_be_flattened():
+    columns = ("id", IntegerType()), ("op", StringType()), ("before", StringType()), ("after", StringType())
+
+    assert read({"id": 1, "op": "x", "before": "b", "after": "a", "__deleted": "false"}, *columns).values == (
+        1, "x", "b", "a",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("row", [{"__op": "c"}, {"__deleted": None}, {"__deleted": 1}, {"__deleted": "no"},
+                                 {"__deleted": "false", "__op": "t"}])  # fmt: skip
+def test_a_row_of_which_nobody_knows_whether_it_was_deleted_is_no_event(row):
+    assert rejection({"id": 1, "v": "x", **row}) == "NOT_ENVELOPE"
+
+
 # -- facts
 
 

@@ -74,6 +74,11 @@ _NO_POSITION = frozenset(
     ("version", "connector", "name", "snapshot", "ts_ms", "ts_us", "ts_ns", "db", "schema", "table", "collection")
 ) | {"sequence", "query", "thread"}
 
+# The member by which a flattened event is recognized, and what of a source stands there without `source`.
+_DELETED = "__deleted"
+_OF_SOURCE = frozenset(("connector", "lsn", "txId", "file", "pos", "row", "gtid"))
+_OF_SOURCE |= {"commit_lsn", "change_lsn", "event_serial_no"}
+
 Schema = Mapping[str, Any]
 Read = Callable[[Any, Schema], Any]
 
@@ -156,20 +161,15 @@ class EnvelopeReader:
             raise Rejected(TOMBSTONE)
         if not isinstance(payload, dict):
             raise Rejected(NOT_ENVELOPE)
-        op = payload.get("op")
-        if op not in ("c", "u", "d", "r") or not ("before" in payload or "after" in payload):
-            raise Rejected(NOT_ENVELOPE)
-        source = payload.get("source")
-        source = source if isinstance(source, dict) else {}
-        side = "before" if op == "d" else "after"
-        image, before = payload.get(side), payload.get("before")
-        if not isinstance(image, dict) or not (before is None or isinstance(before, dict)):
-            raise Rejected(NOT_ENVELOPE)
-        fields = _fields(_fields(schema).get(side, {}))
-        values, unsent = self._values(image, fields, only_key=op == "d", may_lack=op in ("c", "u"))
-        if op == "u" and before is not None:
-            self._check_key(before, fields, values)
-        return Event(values, op, _position(source), _changed_at(source, payload), _transaction(source, payload), unsent)
+        found = _flattened(payload, schema) if _DELETED in payload else _enveloped(payload, schema)
+        may_lack = found.op in ("c", "u")
+        values, unsent = self._values(found.image, found.fields, only_key=found.op == "d", may_lack=may_lack)
+        if found.op == "u" and found.before is not None:
+            self._check_key(found.before, found.fields, values)
+        source, beside = found.source, found.beside
+        return Event(
+            values, found.op, _position(source), _changed_at(source, beside), _transaction(source, beside), unsent
+        )
 
     def _values(
         self, image: Mapping[str, Any], fields: Mapping[str, Schema], *, only_key: bool, may_lack: bool
@@ -257,6 +257,49 @@ def _fields(schema: Schema) -> dict[str, Schema]:
     if not isinstance(listed, list):
         return {}
     return {each["field"]: each for each in listed if isinstance(each, dict) and isinstance(each.get("field"), str)}
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What a record says: the image to store, that before an update, and facts of the source and of the connector."""
+
+    op: str
+    image: Mapping[str, Any]
+    before: Mapping[str, Any] | None
+    fields: Mapping[str, Schema]
+    source: Mapping[str, Any]
+    beside: Mapping[str, Any]
+
+
+def _enveloped(payload: Mapping[str, Any], schema: Schema) -> _Found:
+    op, source, before = payload.get("op"), payload.get("source"), payload.get("before")
+    if op not in ("c", "u", "d", "r") or not ("before" in payload or "after" in payload):
+        raise Rejected(NOT_ENVELOPE)
+    side = "before" if op == "d" else "after"
+    image = payload.get(side)
+    if not isinstance(image, dict) or not (before is None or isinstance(before, dict)):
+        raise Rejected(NOT_ENVELOPE)
+    fields = _fields(_fields(schema).get(side, {}))
+    return _Found(op, image, before, fields, source if isinstance(source, dict) else {}, payload)
+
+
+def _flattened(payload: Mapping[str, Any], schema: Schema) -> _Found:
+    """A row with facts beside its columns, as Debezium's ExtractNewRecordState writes it."""
+    deleted = payload[_DELETED]
+    if deleted not in (True, False, "true", "false") or isinstance(deleted, Number):
+        raise Rejected(NOT_ENVELOPE)
+    op = payload.get("__op", "u")
+    if op not in ("c", "u", "d", "r"):
+        raise Rejected(NOT_ENVELOPE)
+    beside = {name[2:]: value for name, value in payload.items() if name.startswith("__")}
+    # Times without `source` are those of the connector.
+    source = {name: value for name, value in beside.items() if name in _OF_SOURCE}
+    source |= {name[7:]: value for name, value in beside.items() if name.startswith("source_")}
+    for name, connector in (("lsn", "postgresql"), ("commit_lsn", "sqlserver"), ("file", "mysql")):
+        if source.get(name) is not None:
+            source.setdefault("connector", connector)
+    beside["transaction"] = {"id": beside.get("transaction_id")}
+    return _Found("d" if deleted in (True, "true") else op, payload, None, _fields(schema), source, beside)
 
 
 # -- facts of an event
