@@ -20,9 +20,12 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Change:
-    """One event: the row of `key` is `row` after it, None where it is gone. `record` is what is sent."""
+    """One event: the row of `key` is `row` after it, None where it is gone. `record` is what is sent.
 
-    key: int
+    A TRUNCATE has no key.
+    """
+
+    key: int | None
     row: Row | None
     op: str
     lsn: int
@@ -39,6 +42,7 @@ class Database:
     keys: int = 8
     unsent: bool = False
     with_schema: bool = False
+    truncates: bool = False
     rows: dict[int, Row] = field(default_factory=dict)
     log: list[Change] = field(default_factory=list)
     lsn: int = 2**32 - 50
@@ -66,6 +70,9 @@ class Database:
 
     def _statement(self, begun: int) -> list[Change]:
         self.lsn += self.chance.randint(1, 20)
+        if self.truncates and self.chance.random() < 0.06:
+            self.rows.clear()
+            return [self._change("t", None, None, {}, begun)]
         key = self.chance.randint(1, self.keys)
         row = self.rows.get(key)
         if row is None:
@@ -101,11 +108,11 @@ class Database:
         tombstone = Record(None, gone.record.key, gone.record.partition)
         return [gone, Change(key, None, "d", self.lsn, tombstone, tombstone=True)]
 
-    def _change(self, op: str, key: int, row: Row | None, sent: Row, begun: int) -> Change:
+    def _change(self, op: str, key: int | None, row: Row | None, sent: Row, begun: int) -> Change:
         image = {"id": key, **sent}
         value: dict[str, Any] = {
             "before": image if op == "d" else None,
-            "after": None if op == "d" else image,
+            "after": None if op in "dt" else image,
             "source": {
                 "connector": "postgresql",
                 "lsn": self.lsn,
@@ -118,7 +125,9 @@ class Database:
         }
         if self.with_schema:
             value = {"schema": {"type": "struct", "fields": []}, "payload": value}
-        record = Record(value, json.dumps({"id": key}).encode(), (key * 7) % self.partitions)
+        # What has no key may be in any partition.
+        partition = self.chance.randrange(self.partitions) if key is None else (key * 7) % self.partitions
+        record = Record(value, None if key is None else json.dumps({"id": key}).encode(), partition)
         return Change(key, row, op, self.lsn, record)
 
 
@@ -148,17 +157,23 @@ class Topic:
         return [change.record for change in changes]
 
     def rows(self, offsets: Mapping[int, int]) -> dict[int, Row]:
-        """The rows that the first records of each partition leave; an event that comes again is none."""
-        found: dict[int, Row] = {}
+        """The rows that the first records of each partition leave; an event that comes again is none.
+
+        In the model the order of the database is that of each partition, so that a TRUNCATE is later by its position.
+        """
+        found: dict[int, tuple[int, Row]] = {}
+        truncated = 0
         for partition, end in offsets.items():
-            seen = set()
+            seen: set[object] = set()
             for change in self.sent.get(partition, ())[:end]:
                 identity = (change.key, change.lsn, change.op)
                 if change.tombstone or identity in seen:
                     continue
                 seen.add(identity)
-                if change.row is None:
+                if change.key is None:
+                    truncated = max(truncated, change.lsn)
+                elif change.row is None:
                     found.pop(change.key, None)
                 else:
-                    found[change.key] = change.row
-        return found
+                    found[change.key] = (change.lsn, change.row)
+        return {key: row for key, (lsn, row) in found.items() if lsn > truncated}

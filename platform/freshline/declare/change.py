@@ -25,5 +25,7 @@ CHANGE_METADATA: Mapping[str, Metadata] = {
     "unsent": Metadata("ARRAY<STRING>", UNSENT),
 }
 
-# Values of OP: a row was inserted, updated, deleted, or read by a snapshot.
-INSERT, UPDATE, DELETE, READ = "c", "u", "d", "r"
+# Values of OP: a row was inserted, updated, deleted, or read by a snapshot, or all rows were removed.
+INSERT, UPDATE, DELETE, READ, TRUNCATE = "c", "u", "d", "r", "t"
+# The databases whose positions are in order as texts, by what stands before the colon.
+IN_ORDER = ("postgresql", "mysql", "mariadb", "sqlserver")

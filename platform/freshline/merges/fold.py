@@ -39,7 +39,7 @@ def best_rows(rows: DataFrame, spec: TableSpec, merge: OneRow) -> DataFrame:
     """One row a key: the winner, with its order and delete mark."""
     assert spec.columns is not None
     choose = F.min_by if merge.takes_least else F.max_by
-    row = F.struct(*[F.col(quoted(name)) for name in spec.columns], F.col(ORDER), F.col(DELETE))
+    row = F.struct(*[F.col(quoted(name)) for name in spec.columns], *sorted({ORDER, DELETE, *merge.helpers}))
     keys = [F.col(quoted(key)).alias(f"_freshline_key{n}") for n, key in enumerate(spec.primary_key)]
     folded = rows.groupBy(*keys).agg(choose(row, F.col(ORDER)).alias("_freshline_row"))
     return folded.select("_freshline_row.*")

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from freshline.declare.change import DELETE as DELETED
-from freshline.declare.change import OP
+from freshline.declare.change import OP, POSITION
+from freshline.declare.connector import FILE
 from freshline.declare.options import Option, Options
 from freshline.merges.one_row import OneRow, declared_order
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from freshline.declare.spec import TableSpec
+
+# What is known of an event beside its order.
+EVENT = "_freshline_event"
 # The order of a change feed, which says itself which rows are gone.
 BY_CHANGE = "change"
 
@@ -62,3 +71,19 @@ class LastRow(OneRow):
     @property
     def delete_condition(self) -> str | None:
         return f"{OP} = '{DELETED}'" if self.by_change else self.delete_when
+
+    @property
+    def helpers(self) -> Mapping[str, str]:
+        found = super().helpers
+        return {**found, EVENT: f"struct({OP} AS op, {POSITION} AS at, {FILE} AS part)"} if self.by_change else found
+
+    def complete(self, rows: DataFrame, spec: TableSpec) -> DataFrame:
+        from freshline.merges.truncates import without_truncated
+
+        return without_truncated(rows) if self.by_change else super().complete(rows, spec)
+
+    def find_winners(self, spark: SparkSession, spec: TableSpec, rows: DataFrame, before: Any) -> Any:
+        from freshline.merges.truncates import removed_before
+
+        found = super().find_winners(spark, spec, rows, before)
+        return replace(found, rows=removed_before(spark, found.rows, before)) if self.by_change else found

@@ -39,6 +39,7 @@ CODES: dict[str, str] = {
     "HISTORY_GONE": "the log of an input no longer has its changes",
     "CDF_DISABLED": "an input updated or deleted rows and has no change feed",
     "UPSTREAM_DELETES": "the input of a merge updated or deleted rows, so their keys are folded again",
+    "TRUNCATED": "a change feed has a TRUNCATE, which may take any row of the table away",
     "NONDETERMINISTIC": "the query gives another value each time, or depends on the order in which rows are read",
     "WINDOW_WITHOUT_PARTITION": "a window function reads rows of every partition",
     "NO_KEY": "no column of the result identifies the rows that a change affects",

@@ -11,6 +11,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType
 
+from freshline.declare.change import OP as CHANGE_OP
+from freshline.declare.change import TRUNCATE
 from freshline.declare.merge import DELETE, REJECTED
 from freshline.declare.query import SqlQuery
 from freshline.declare.spec import TableSpec
@@ -76,6 +78,11 @@ def read_before_constraints(spark: SparkSession, spec: TableSpec, *, arrival: bo
     rows = read_declared(spark, text, views).select(*columns, *helpers, *also)
     # Before keys are looked at: an empty text in a key that is a partition too is a NULL in it.
     return merge.complete(as_stored(rows, spec), spec)
+
+
+def has_truncate(rows: DataFrame) -> bool:
+    """Whether there is a TRUNCATE among events of a change feed, which may take any key of a table away."""
+    return rows.where(F.col(CHANGE_OP) == TRUNCATE).limit(1).count() > 0
 
 
 def has_key(spec: TableSpec) -> Column:

@@ -25,7 +25,15 @@ from freshline.plan.changes import ChangeKind
 from freshline.plan.position import TablePosition
 from freshline.plan.union import UnionToken, log_behind
 from freshline.refresh.cancellation import Cancellation
-from freshline.refresh.fold import as_stored, changes_by_winners, fold_keys, is_folded, read_rows, winning_rows
+from freshline.refresh.fold import (
+    as_stored,
+    changes_by_winners,
+    fold_keys,
+    has_truncate,
+    is_folded,
+    read_rows,
+    winning_rows,
+)
 from freshline.refresh.inputs import (
     FILE,
     HASH,
@@ -246,9 +254,15 @@ def _folded(
         raise RequestError(f"{spec.name} is another table than the one that the token was made for. Read anew.")
     stored = read_version(spark, path, token.version.version).select(*[F.col(quoted(name)) for name in spec.columns])
     arrived = read_log(spark, log).where((F.col(SEQ) > token.folded) & (F.col(SEQ) <= (token.log.seq or 0)))
-    shadow_inputs({log.name: declared_columns(_together(arrived, tail), log, arrival=True)})
+    came_in = declared_columns(_together(arrived, tail), log, arrival=True)
+    shadow_inputs({log.name: came_in})
     keys = list(spec.primary_key)
     try:
+        if spec.merge.follows_changes and has_truncate(came_in):
+            every = read_log(spark, log).where(F.col(SEQ) <= (token.log.seq or 0))
+            shadow_inputs({log.name: declared_columns(_together(every, tail), log, arrival=True)})
+            whole, _ = materialize_once(as_stored(fold_keys(read_rows(spark, spec), spec), spec))
+            return whole
         rows = read_rows(spark, spec).where(is_folded(spec))
         if not spec.merge.compares_with_stored:
             touched, _ = materialize_once(rows.select(*[F.col(quoted(key)) for key in keys]).distinct())

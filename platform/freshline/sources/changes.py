@@ -11,6 +11,10 @@ The events of one key that came before the first whole one go there too, in howe
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import reduce
+from operator import and_
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.window import Window
@@ -39,12 +43,20 @@ def _mark_redelivered(rows: DataFrame, stored: DataFrame, spec: SourceSpec) -> D
     events = Window.partitionBy(*identity, known_by).orderBy(FILE, RECORD)
     marked = rows.withColumn("_freshline_place", F.row_number().over(events))
     names = [*spec.primary_key, POSITION, OP]
-    wanted = F.broadcast(rows.where(known_by).select(*identity).distinct())
-    hits = stored.join(wanted, names, "left_semi").select(*identity, F.lit(True).alias("_freshline_known"))
-    joined = marked.join(F.broadcast(hits.distinct()), names, "left")
+    wanted = F.broadcast(rows.where(known_by).select(*identity).distinct()).alias("w")
+    hits = stored.alias("l").join(wanted, _same("l", "w", names), "left_semi").select(*identity).distinct()
+    known = F.broadcast(hits.withColumn("_freshline_known", F.lit(True))).alias("k")
+    joined = marked.alias("m").join(known, _same("m", "k", names), "left").select("m.*", "k._freshline_known")
     again: Column = known_by & ((F.col("_freshline_place") > 1) | F.col("_freshline_known").isNotNull())
     error = F.when(again, F.lit(REDELIVERED)).otherwise(F.col(ERROR))
     return joined.withColumn(ERROR, error).select(*[F.col(quoted(name)) for name in rows.columns])
+
+
+def _same(left: str, right: str, names: Sequence[str]) -> Column:
+    """Whether two rows have the same values; a TRUNCATE has NULL in its key."""
+    return reduce(
+        and_, [F.col(f"{left}.{quoted(name)}").eqNullSafe(F.col(f"{right}.{quoted(name)}")) for name in names]
+    )
 
 
 def _fill_unsent(rows: DataFrame, stored: DataFrame, spec: SourceSpec) -> DataFrame:

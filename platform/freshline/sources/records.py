@@ -28,6 +28,7 @@ from pyspark.sql.types import (
 )
 from pyspark.sql.window import Window
 
+from freshline.declare.change import OP, TRUNCATE
 from freshline.declare.format import PARSED, VALUE, Decoded
 from freshline.declare.spec import OnViolation, SourceSpec
 from freshline.plan.watermark import (
@@ -169,6 +170,9 @@ def _finished(rows: DataFrame, error: Column, decoded: Decoded | None, spec: Sou
     null_key = F.lit(False)
     for key in spec.primary_key:
         null_key = null_key | F.col(quoted(key)).isNull()
+    if spec.is_change_feed:
+        # A TRUNCATE is of no one row.
+        null_key = null_key & F.coalesce(F.col(OP) != TRUNCATE, F.lit(True))
     broken_code = spec.format.rejection()
     lost = (
         []

@@ -104,6 +104,13 @@ def test_a_delete_has_the_key_alone():
     assert read(envelope("d", None, {"id": 1, "v": "x"})).values == (1, None)
 
 
+def test_a_truncate_has_no_row():
+    event = read(envelope("t"))
+
+    assert (event.values, event.op, event.position) == ((None, None), "t", "postgresql:00000001/00000005")
+    assert read({"op": "t", "source": None}).op == "t"
+
+
 def test_an_envelope_with_its_schema_is_the_same():
     assert read({"schema": {"type": "struct"}, "payload": envelope("c", {"id": 1, "v": "x"})}).values == (1, "x")
     assert read({"schema": None, "payload": envelope("c", {"id": 1, "v": "x"})}).values == (1, "x")

@@ -116,7 +116,8 @@ class Reading:
 class Event:
     """One change of one row.
 
-    `values` are those of the declared columns: of the new image, of the key alone for a delete. Times are in
+    `values` are those of the declared columns: of the new image, of the key alone for a delete, none for a TRUNCATE
+    (`op` is `t`). Times are in
     microseconds since 1970, dates in days. `position` names the place in the log of the database, None where that is
     unknown; those of Postgres, MySQL, MariaDB and SQL Server are in order as texts. `changed_at` is in microseconds
     too. `unsent` are the columns whose values were not sent.
@@ -136,16 +137,21 @@ class EnvelopeReader:
 
     reading: Reading
     _readers: tuple[tuple[str, Read], ...] = field(init=False, repr=False)
-    _markers: tuple[Any, ...] = field(init=False, repr=False)
+    _texts: frozenset[str] = field(init=False, repr=False)
+    _others: tuple[Any, ...] = field(init=False, repr=False)
+    _decoder: json.JSONDecoder = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         readers = tuple((name, _reader_of(kind, self.reading)) for name, kind in self.reading.columns)
         object.__setattr__(self, "_readers", readers)
         marker = self.reading.unavailable
         sent = marker.encode()
-        numbers = [Number(byte) for byte in sent]
-        markers = (marker, base64.b64encode(sent).decode(), [marker], numbers, {marker: marker})
-        object.__setattr__(self, "_markers", markers)
+        object.__setattr__(self, "_texts", frozenset((marker, base64.b64encode(sent).decode())))
+        object.__setattr__(self, "_others", ([marker], [Number(byte) for byte in sent], {marker: marker}))
+        decoder = json.JSONDecoder(
+            parse_int=Number, parse_float=Number, parse_constant=_refuse, object_pairs_hook=_without_twins
+        )
+        object.__setattr__(self, "_decoder", decoder)
 
     def read(self, record: bytes) -> Event:
         """The event that a record is. Raises Rejected, with TOMBSTONE for a record that says nothing."""
@@ -156,7 +162,7 @@ class EnvelopeReader:
             raise Rejected(NOT_ENVELOPE) from None
 
     def _read(self, record: bytes) -> Event:
-        payload, schema = _unwrapped(_parsed(record))
+        payload, schema = _unwrapped(_parsed(record, self._decoder))
         if payload is None:
             raise Rejected(TOMBSTONE)
         if not isinstance(payload, dict):
@@ -192,7 +198,9 @@ class EnvelopeReader:
         return tuple(values), tuple(unsent)
 
     def _is_marker(self, value: Any) -> bool:
-        return any(type(value) is type(marker) and value == marker for marker in self._markers)
+        if type(value) is str:
+            return value in self._texts
+        return isinstance(value, list | dict) and value in self._others
 
     def _check_key(self, before: Mapping[str, Any], fields: Mapping[str, Schema], values: tuple[Any, ...]) -> None:
         """An update keeps its key: Debezium sends a delete and an insert for one that does not. Raises Rejected."""
@@ -212,16 +220,14 @@ def _value(name: str, read: Read, value: Any, schema: Schema) -> Any:
 # -- the record
 
 
-def _parsed(record: bytes) -> Any:
+def _parsed(record: bytes, decoder: json.JSONDecoder) -> Any:
     """The JSON of a record, with numbers as they are written. Raises Rejected, also where a name stands twice."""
     try:
         text = record.decode().removeprefix(_BYTE_ORDER_MARK)
     except UnicodeDecodeError:
         raise Rejected(NOT_UTF8) from None
     try:
-        value = json.loads(
-            text, parse_int=Number, parse_float=Number, parse_constant=_refuse, object_pairs_hook=_without_twins
-        )
+        value = decoder.decode(text)
     except ValueError:
         raise Rejected(NOT_ENVELOPE) from None
     if _ESCAPED_HALF.search(text):
@@ -273,6 +279,8 @@ class _Found:
 
 def _enveloped(payload: Mapping[str, Any], schema: Schema) -> _Found:
     op, source, before = payload.get("op"), payload.get("source"), payload.get("before")
+    if op == "t":
+        return _Found("t", {}, None, {}, source if isinstance(source, dict) else {}, payload)
     if op not in ("c", "u", "d", "r") or not ("before" in payload or "after" in payload):
         raise Rejected(NOT_ENVELOPE)
     side = "before" if op == "d" else "after"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame
 
-from freshline.attempt.attempt import Attempt, Work
+from freshline.attempt.attempt import Attempt, NotIncremental, Work
 from freshline.attempt.quarantine import keep_rejected
 from freshline.commit.delta_log import newest_version
 from freshline.commit.small import open_small
@@ -19,8 +19,10 @@ from freshline.commit.write import apply_changes, insert_new_keys, merge_rows
 from freshline.plan.position import TablePosition
 from freshline.plan.receipt import Receipt
 from freshline.plan.result import Strategy
+from freshline.query.reason import Reason
 from freshline.refresh.fold import (
     changes_by_winners,
+    has_truncate,
     is_folded,
     read_before_constraints,
     winning_rows,
@@ -46,7 +48,10 @@ def merge(attempt: Attempt, step: MergeRows) -> Work:
     pinned = attempt.inputs[step.input]
     change = attempt.changes[step.input]
     new = read_upserted(spark, pinned, change) if step.updates else None
-    shadow_inputs({step.input: read_inserted(spark, pinned, change, arrival=pinned.is_log) if new is None else new})
+    came = read_inserted(spark, pinned, change, arrival=pinned.is_log) if new is None else new
+    if spec.merge.follows_changes and has_truncate(came):
+        raise NotIncremental(Reason("TRUNCATED", str(step.input)))
+    shadow_inputs({step.input: came})
     rows = read_before_constraints(spark, spec, arrival=pinned.is_log)
     rejected = quarantine_rejected(attempt, pinned, rows)
     rows = attempt.constraint_check.rows(rows, again=False, but=without_constraints(spec))
