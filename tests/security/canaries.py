@@ -2,18 +2,22 @@
 
 A canary is a random word. It is looked for as it is, in Base64 at each of the three places in a group, and in hex, in
 files whatever they hold, in names, in arguments and environments of processes, and in texts that a command or a page
-showed.
+showed. Parquet and what gzip packed are looked at as they are and unpacked.
 """
 
 from __future__ import annotations
 
 import base64
+import gzip
 import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 # What is read of a file at once; a canary may stand across two of them.
 BLOCK = 1 << 20
@@ -52,17 +56,39 @@ class Canaries:
             self.search(str(path).encode("utf-8", "surrogateescape"), f"the name of {path}")
             if path.is_file() and not path.is_symlink():
                 self._count("files")
-                self._search_file(path, allowed.get(path, ()))
+                try:
+                    self._search_file(path, allowed.get(path, ()))
+                except FileNotFoundError:
+                    continue  # a process removed it meanwhile
 
     def _search_file(self, path: Path, allowed: tuple[str, ...]) -> None:
+        with path.open("rb") as file:
+            begins = file.peek(4)[:4]
+            self._search_blocks(file, str(path), allowed)
+            file.seek(0)
+            if begins[:2] == b"\x1f\x8b":
+                self._count("unpacked")
+                with gzip.open(file) as unpacked:
+                    self._search_blocks(unpacked, f"{path}, unpacked", allowed)
+            elif begins == b"PAR1":
+                self._search_parquet(file, str(path), allowed)
+
+    def _search_blocks(self, file: IO[bytes], place: str, allowed: tuple[str, ...]) -> None:
         before = b""
+        while block := file.read(BLOCK):
+            self.search(before + block, place, allowed)
+            before = block[-200:]
+
+    def _search_parquet(self, file: IO[bytes], place: str, allowed: tuple[str, ...]) -> None:
         try:
-            with path.open("rb") as file:
-                while block := file.read(BLOCK):
-                    self.search(before + block, str(path), allowed)
-                    before = block[-200:]
-        except FileNotFoundError:
-            return  # a process removed it meanwhile
+            rows = pq.ParquetFile(file)
+        except pa.ArrowInvalid:
+            return  # one that a killed process has begun and nobody reads; it was looked at as it is
+        self._count("unpacked")
+        self.search(repr(rows.schema_arrow.metadata).encode(), f"what describes {place}", allowed)
+        for batch in rows.iter_batches():
+            values = repr(batch.to_pylist()).encode("utf-8", "surrogatepass")
+            self.search(values, f"the rows of {place}", allowed)
 
     def search_processes(self, processes: Iterable[psutil.Process], allowed: Mapping[str, tuple[str, ...]]) -> None:
         """Arguments and environments; `allowed` are names of secrets by the variable that may hold them."""

@@ -124,6 +124,7 @@ def test_no_secret_is_anywhere_that_it_need_not_be(living: Living) -> None:
     assert canaries.found == []
     assert canaries.searched["processes"] >= 6
     assert canaries.searched["files"] >= 100
+    assert canaries.searched["unpacked"] >= 2
     print(f"searched for {len(words)} secrets in {canaries.searched}")
 
 
