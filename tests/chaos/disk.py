@@ -12,6 +12,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -70,9 +71,17 @@ class Disk:
 
     def refuse_writes(self, folder: Path) -> None:
         """Let a folder refuse writes to whoever opens something in it from now on."""
-        _run("mount", "--bind", str(folder), str(folder))
-        self._read_only.append(folder)
-        _run("mount", "-o", "remount,bind,ro", str(folder))
+        # Made read-only where nobody opens anything, because a mount in which a file is open for writing cannot be. A
+        # mount of that one is read-only from the beginning.
+        aside = Path(tempfile.mkdtemp(prefix="freshline-chaos-"))
+        _run("mount", "--bind", str(folder), str(aside))
+        try:
+            _run("mount", "-o", "remount,bind,ro", str(aside))
+            _run("mount", "--bind", str(aside), str(folder))
+            self._read_only.append(folder)
+        finally:
+            _run("umount", "--lazy", str(aside))
+            aside.rmdir()
 
     def allow_writes(self) -> None:
         """Let all folders take writes again."""
