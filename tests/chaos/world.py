@@ -76,6 +76,8 @@ class World:
         self.standing = ExitStack()
         self.sent = Sent.read(folder / "sent.jsonl")
         self.generator = Generator(options.seed, self.sent)
+        # The lander and a fault may send at one time. A portion is counted and kept before the next one is made.
+        self._delivering = threading.Lock()
         self.tables = tuple(name for name in TABLES if options.kafka or name not in KAFKA_TABLES)
         self.commands = Commands(lambda: self.root, self.parts, folder / "commands.jsonl", self.environ, self.complain)
         self.observer = Observer(lambda: self.state / "warehouse", self.sent, self.tables, self.complain)
@@ -166,12 +168,13 @@ class World:
         """Send the next portion of a source: kept first, then landed or sent."""
         if source == "paid" and self.producer is None:
             return
-        portion = self.generator.portion(source, self.options.rows, **how)
-        self.sent.add(portion)
-        if source == "paid":
-            assert self.producer is not None
-            self.producer.send("paid", portion.records())
-        else:
+        with self._delivering:
+            portion = self.generator.portion(source, self.options.rows, **how)
+            self.sent.add(portion)
+            if source == "paid":
+                assert self.producer is not None
+                self.producer.send("paid", portion.records())
+                return
             self._land(portion)
             if source == "plain":
                 self._rows_of_plain += len(portion.rows)
