@@ -65,7 +65,7 @@ TWINS = (
         Plant(
             "a-delete-is-forgotten",
             "merges/last_row.py",
-            "        return self.delete_when\n",
+            "        return f\"{OP} = '{DELETED}'\" if self.by_change else self.delete_when\n",
             "        return None\n",
             "a row that takes its key away stays",
         ),
