@@ -21,9 +21,13 @@ unexport PYTHONDONTWRITEBYTECODE
 # A pin, so that two clones of one commit are set up alike. An installed uv is taken as it is.
 UV_VERSION = 0.13.8
 ARGS =
-# These stories run with the other tests, so that both sessions take about equally long; those start a broker anyway.
-ELSEWHERE = ingest kafka lookup merge partition triggers
-STORIES = $(filter-out $(ELSEWHERE:%=tests/scenarios/test_%.py),$(sort $(wildcard tests/scenarios/test_*.py)))
+# The stories are told by sessions that take about equally long: those about event time, and the rest. These run with the
+# other tests, which start a broker anyway.
+ELSEWHERE = change_feeds ingest kafka merge
+TIMED = as_of final final_rows generated patterns stretches temporal_filters temporal_spans time_partitions time_spans \
+    triggers windows
+EVENT_TIME = $(TIMED:%=tests/scenarios/test_%.py)
+STORIES = $(filter-out $(EVENT_TIME) $(ELSEWHERE:%=tests/scenarios/test_%.py),$(sort $(wildcard tests/scenarios/test_*.py)))
 # How much the security lane reads, and whether it looks for planted holes instead.
 INPUTS = 30000
 PLANTED =
@@ -85,19 +89,22 @@ lint: $(SETUP)
 types: $(SETUP)
 	$(BIN)/mypy
 
-# Most stories need one JVM for all of them, which keeps one core busy; what else uses Spark or starts processes has another,
-# and waits a lot; the rest runs beside them. With ARGS: one session.
+# A session with one JVM keeps less than one core busy, because most of its time is one thread that plans, or a process that
+# is waited for. So there are three, and what needs no Spark beside them. With ARGS: one session.
 ifeq ($(strip $(ARGS)),)
 test: lint $(SETUP)
-	@others=$$(mktemp); fast=$$(mktemp); trap 'rm -f "$$others" "$$fast"' EXIT; \
-	trap 'kill $$slow $$quick 2>/dev/null' INT TERM; \
-	echo "the stories, and beside them the types and all other tests, whose lines follow"; \
-	$(BIN)/pytest -m "not long and (spark or slow)" $(STORIES:%=--ignore=%) $(SECURITY:%=--ignore=%) >"$$others" 2>&1 & slow=$$!; \
+	@others=$$(mktemp); timed=$$(mktemp); fast=$$(mktemp); trap 'rm -f "$$others" "$$timed" "$$fast"' EXIT; \
+	trap 'kill $$other $$late $$quick 2>/dev/null' INT TERM; \
+	echo "the stories, and beside them the types, stories about event time and all other tests, whose lines follow"; \
+	$(BIN)/pytest -m "not long and (spark or slow)" $(STORIES:%=--ignore=%) $(EVENT_TIME:%=--ignore=%) $(SECURITY:%=--ignore=%) \
+	    >"$$others" 2>&1 & other=$$!; \
+	$(BIN)/pytest -m "not long" $(EVENT_TIME) >"$$timed" 2>&1 & late=$$!; \
 	{ $(BIN)/mypy; typed=$$?; \
-	$(BIN)/pytest -m "not long and not spark and not slow" $(STORIES:%=--ignore=%) $(SECURITY:%=--ignore=%) && [ $$typed -eq 0 ]; \
+	$(BIN)/pytest -m "not long and not spark and not slow" $(STORIES:%=--ignore=%) $(EVENT_TIME:%=--ignore=%) \
+	    $(SECURITY:%=--ignore=%) && [ $$typed -eq 0 ]; \
 	} >"$$fast" 2>&1 & quick=$$!; \
 	$(BIN)/pytest -m "not long" $(STORIES); stories=$$?; \
-	wait $$quick; rest=$$?; wait $$slow || rest=$$?; cat "$$fast" "$$others"; \
+	wait $$quick; rest=$$?; wait $$late || rest=$$?; wait $$other || rest=$$?; cat "$$fast" "$$timed" "$$others"; \
 	[ $$stories -eq 0 ] && [ $$rest -eq 0 ]
 else
 test: lint types
