@@ -597,7 +597,8 @@ def play_versions(lab, kind: str, lateness: int, seed: int, count: int) -> None:
             assert verified.equal, verified
 
 
-@pytest.mark.parametrize("kind", long_but(["LEFT"], ["", "LEFT"]))
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["", "LEFT"])
 def test_rows_meet_their_version_once(lab, kind: str) -> None:
     play_versions(lab, kind, 2 if kind else 0, seed=60, count=4)
 

@@ -245,7 +245,7 @@ def test_tables_of_random_queries_equal_them_after_random_changes(spark):
     assert counts.by_hand >= 2, counts
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_tables_of_random_queries_over_event_time_equal_them(spark):
     # One case of each shape.
     counts = refresh_random_queries(spark, 18, 5028, tables=3, rounds=2, shapes=EVENT_TIME)

@@ -93,7 +93,7 @@ def drawn_rows(chance: random.Random, first: int, count: int) -> str:
 @pytest.mark.parametrize(
     ("rounds", "more"),
     [
-        pytest.param(2, (*FOLLOWED, "through_a_query", "named", "visits"), id="few"),
+        pytest.param(1, (*FOLLOWED, "through_a_query", "named", "visits"), id="few"),
         pytest.param(60, (*SESSIONS, *WHOLE), id="many", marks=pytest.mark.long),
     ],
 )
@@ -400,7 +400,8 @@ def test_a_row_of_a_pattern_reads_the_files_from_its_interval_on(events, tmp_pat
     assert events.diff("rising") == []
 
 
-@pytest.mark.parametrize("names", few_or_many(("each_row",), ("rising", "each_row", "to_last")))
+@pytest.mark.long
+@pytest.mark.parametrize("names", [("rising", "each_row", "to_last")])
 @pytest.mark.usefixtures("skipping")
 def test_a_late_row_of_a_pattern_reads_the_files_up_to_a_match_that_begins_as_before(events, tmp_path, names):
     """Of one key: of the other one, nothing lies behind the late row, and it is read to its end."""

@@ -250,7 +250,7 @@ BESIDE = {
 @pytest.mark.parametrize(
     ("rounds", "names"),
     [
-        pytest.param(1, ("ranked", "joined", "hourly"), id="few"),
+        pytest.param(1, ("joined", "hourly"), id="few"),
         pytest.param(12, tuple(BESIDE), id="many", marks=pytest.mark.long),
     ],
 )
