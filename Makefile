@@ -21,12 +21,13 @@ unexport PYTHONDONTWRITEBYTECODE
 # A pin, so that two clones of one commit are set up alike. An installed uv is taken as it is.
 UV_VERSION = 0.13.8
 ARGS =
-# The stories are told by sessions that take about equally long: those about event time, and the rest. These run with the
-# other tests, which start a broker anyway.
+# Three sessions that take about equally long: stories about event time and tables in Python, the other stories, and the other
+# tests. These stories run with the last, which start a broker anyway.
 ELSEWHERE = change_feeds ingest kafka merge
 TIMED = as_of final final_rows generated patterns stretches temporal_filters temporal_spans time_partitions time_spans \
     triggers windows
-EVENT_TIME = $(TIMED:%=tests/scenarios/test_%.py)
+IN_PYTHON = process process_state python_promises python_tables
+EVENT_TIME = $(TIMED:%=tests/scenarios/test_%.py) $(IN_PYTHON:%=tests/engine/test_%.py)
 STORIES = $(filter-out $(EVENT_TIME) $(ELSEWHERE:%=tests/scenarios/test_%.py),$(sort $(wildcard tests/scenarios/test_*.py)))
 # How much the security lane reads, and whether it looks for planted holes instead.
 INPUTS = 30000
@@ -95,7 +96,7 @@ ifeq ($(strip $(ARGS)),)
 test: lint $(SETUP)
 	@others=$$(mktemp); timed=$$(mktemp); fast=$$(mktemp); trap 'rm -f "$$others" "$$timed" "$$fast"' EXIT; \
 	trap 'kill $$other $$late $$quick 2>/dev/null' INT TERM; \
-	echo "the stories, and beside them the types, stories about event time and all other tests, whose lines follow"; \
+	echo "stories, and beside them types, those about event time, tables in Python and the rest, whose lines follow"; \
 	$(BIN)/pytest -m "not long and (spark or slow)" $(STORIES:%=--ignore=%) $(EVENT_TIME:%=--ignore=%) $(SECURITY:%=--ignore=%) \
 	    >"$$others" 2>&1 & other=$$!; \
 	$(BIN)/pytest -m "not long" $(EVENT_TIME) >"$$timed" 2>&1 & late=$$!; \
