@@ -73,7 +73,7 @@ class Canaries:
             elif begins == b"PAR1":
                 self._search_parquet(file, str(path), allowed)
 
-    def _search_blocks(self, file: IO[bytes], place: str, allowed: tuple[str, ...]) -> None:
+    def _search_blocks(self, file: IO[bytes] | gzip.GzipFile, place: str, allowed: tuple[str, ...]) -> None:
         before = b""
         while block := file.read(BLOCK):
             self.search(before + block, place, allowed)
