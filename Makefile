@@ -27,8 +27,9 @@ ELSEWHERE = change_feeds ingest kafka merge
 TIMED = as_of final final_rows generated patterns stretches temporal_filters temporal_spans time_partitions time_spans \
     triggers windows
 IN_PYTHON = process process_state python_promises python_tables
-EVENT_TIME = $(TIMED:%=tests/scenarios/test_%.py) $(IN_PYTHON:%=tests/engine/test_%.py)
-STORIES = $(filter-out $(EVENT_TIME) $(ELSEWHERE:%=tests/scenarios/test_%.py),$(sort $(wildcard tests/scenarios/test_*.py)))
+TIMED_OR_IN_PYTHON = $(TIMED:%=tests/scenarios/test_%.py) $(IN_PYTHON:%=tests/engine/test_%.py)
+STORIES = $(filter-out $(TIMED_OR_IN_PYTHON) $(ELSEWHERE:%=tests/scenarios/test_%.py), \
+    $(sort $(wildcard tests/scenarios/test_*.py)))
 # How much the security lane reads, and whether it looks for planted holes instead.
 INPUTS = 30000
 PLANTED =
@@ -97,11 +98,12 @@ test: lint $(SETUP)
 	@others=$$(mktemp); timed=$$(mktemp); fast=$$(mktemp); trap 'rm -f "$$others" "$$timed" "$$fast"' EXIT; \
 	trap 'kill $$other $$late $$quick 2>/dev/null' INT TERM; \
 	echo "stories, and beside them types, those about event time, tables in Python and the rest, whose lines follow"; \
-	$(BIN)/pytest -m "not long and (spark or slow)" $(STORIES:%=--ignore=%) $(EVENT_TIME:%=--ignore=%) $(SECURITY:%=--ignore=%) \
+	$(BIN)/pytest -m "not long and (spark or slow)" $(STORIES:%=--ignore=%) $(TIMED_OR_IN_PYTHON:%=--ignore=%) \
+	    $(SECURITY:%=--ignore=%) \
 	    >"$$others" 2>&1 & other=$$!; \
-	$(BIN)/pytest -m "not long" $(EVENT_TIME) >"$$timed" 2>&1 & late=$$!; \
+	$(BIN)/pytest -m "not long" $(TIMED_OR_IN_PYTHON) >"$$timed" 2>&1 & late=$$!; \
 	{ $(BIN)/mypy; typed=$$?; \
-	$(BIN)/pytest -m "not long and not spark and not slow" $(STORIES:%=--ignore=%) $(EVENT_TIME:%=--ignore=%) \
+	$(BIN)/pytest -m "not long and not spark and not slow" $(STORIES:%=--ignore=%) $(TIMED_OR_IN_PYTHON:%=--ignore=%) \
 	    $(SECURITY:%=--ignore=%) && [ $$typed -eq 0 ]; \
 	} >"$$fast" 2>&1 & quick=$$!; \
 	$(BIN)/pytest -m "not long" $(STORIES); stories=$$?; \

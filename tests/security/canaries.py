@@ -68,8 +68,11 @@ class Canaries:
             file.seek(0)
             if begins[:2] == b"\x1f\x8b":
                 self._count("unpacked")
-                with gzip.open(file) as unpacked:
-                    self._search_blocks(unpacked, f"{path}, unpacked", allowed)
+                try:
+                    with gzip.open(file) as unpacked:
+                        self._search_blocks(unpacked, f"{path}, unpacked", allowed)
+                except EOFError:
+                    return  # as with Parquet: one that is being written, of which the beginning was looked at
             elif begins == b"PAR1":
                 self._search_parquet(file, str(path), allowed)
 

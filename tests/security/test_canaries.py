@@ -52,10 +52,12 @@ def test_a_secret_is_found_in_a_file(tmp_path: Path, hide: Callable[[Path, str],
     assert canaries.searched["files"] == 2
 
 
-def test_a_parquet_file_that_was_begun_is_looked_at_as_it_is(tmp_path: Path) -> None:
+def test_files_that_were_begun_are_looked_at_as_far_as_they_go(tmp_path: Path) -> None:
     canaries = Canaries()
     (tmp_path / "begun").write_bytes(b"PAR1" + canaries.make("mail").encode())
+    packed = gzip.compress(canaries.make("store").encode() + bytes(100) * BLOCK)
+    (tmp_path / "log.gz").write_bytes(packed[:-50])
 
     canaries.search_files(tmp_path, {})
 
-    assert len(canaries.found) == 1
+    assert {line.split(" is in ")[0] for line in canaries.found} == {"the secret of mail", "the secret of store"}
