@@ -16,6 +16,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from freshline.commit import delta_log
 from freshline.commit.control_store import ControlStore
+from freshline.commit.delta_log import read_newest
 from freshline.commit.small import application
 from freshline.commit.warehouse import Warehouse
 from freshline.declare.freshness import Freshness
@@ -86,8 +87,10 @@ class Project:
         return TablePosition(str(table.metadata().id), table.version(), seq)
 
     def check(self, name: TableName, at: datetime) -> None:
-        position = self.position(name)
-        self.control.record_check(name, at, json.dumps(position.as_json()))
+        newest = read_newest(self.path(name))
+        receipt = None if newest is None else newest.receipt
+        known = self.position(name).as_json() if receipt is None else {"receipt": receipt.identity}
+        self.control.record_check(name, at, json.dumps(known))
 
     def record(self, name: TableName, at: datetime, version: int | None, **changes: object) -> None:
         values: dict[str, object] = {

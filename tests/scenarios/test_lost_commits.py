@@ -9,6 +9,7 @@ import itertools
 
 import pytest
 
+from freshline.errors import SavepointGoneError
 from tests.lanes import long_but
 
 COUNT = "CREATE MATERIALIZED TABLE {name} {more} FRESHNESS = INTERVAL '1' HOUR AS SELECT {columns} FROM {source}"
@@ -66,3 +67,46 @@ def test_tables_that_read_lost_commits_hold_what_is_there_afterwards(shop, lost,
     if lost == ["event"]:
         assert outcomes["each"].reason.startswith("SOURCE_REPLACED")
     assert shop.refresh("each").strategy == "noop"
+
+
+@pytest.mark.parametrize(
+    "lost", long_but([["each"]], [["each"], ["per_key"], ["above"], ["found"], ["event", "each", "above"]])
+)
+def test_a_look_that_found_nothing_new_before_the_loss_says_nothing_of_what_came_after(shop, lost):
+    land(shop, 1)
+    shop.refresh_all()
+    land(shop, 2)
+    shop.refresh_all()
+    # Each table notes that it has read everything, by the number of its newest commit.
+    assert {str(outcome.strategy) for outcome in shop.refresh_all()} == {"noop"}
+
+    for name in lost:
+        lose_newest(shop, name)
+    shop.restart()
+    # The number is given again, to a commit that reads further.
+    land(shop, 3, count=2)
+    shop.refresh_all()
+    land(shop, 4)
+    shop.refresh_all()
+
+    for name in ("per_key", "each", "above", "found"):
+        assert shop.diff(name) == [], name
+
+
+def test_a_savepoint_of_a_commit_that_was_lost_brings_back_no_other_one(shop):
+    land(shop, 1)
+    shop.refresh_all()
+    land(shop, 2)
+    shop.refresh_all()
+    shop.create_savepoint("before")
+    lose_newest(shop, "each")
+    shop.restart()
+    land(shop, 3, count=2)
+    shop.refresh_all()
+    rows = shop.rows("each")
+
+    with pytest.raises(SavepointGoneError, match="another one has its number now"):
+        shop.restore_savepoint("before")
+
+    assert shop.rows("each") == rows
+    assert shop.diff("each") == []

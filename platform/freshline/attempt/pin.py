@@ -103,14 +103,9 @@ def _stamp(upstream: Spec, check: Check | None, receipt: Receipt | None, now: da
     if isinstance(upstream, SourceSpec) and not upstream.is_log:
         return now
     known = [] if receipt is None or receipt.data_timestamp is None else [receipt.data_timestamp]
-    if check is not None and (isinstance(upstream, SourceSpec) or _checked_at(check, receipt)):
+    if check is not None and (receipt is not None or isinstance(upstream, SourceSpec)) and check.is_of(receipt):
         known.append(check.data_timestamp)
     return max(known) if known else datetime.fromtimestamp(0, now.tzinfo)
-
-
-def _checked_at(check: Check, receipt: Receipt | None) -> bool:
-    """Whether a check was made of the version that the receipt stands for."""
-    return receipt is not None and bool(json.loads(check.position or "{}").get("seq") == receipt.seq)
 
 
 def _cut(upstream: Spec, position: TablePosition, receipt: Receipt | None) -> Mapping[str, Mapping[str, Any]]:

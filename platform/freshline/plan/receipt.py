@@ -121,6 +121,15 @@ class Receipt:
         return self.spans is not None and self.data_timestamp is None
 
     @property
+    def identity(self) -> str:
+        """What tells this refresh from every other one of its table; maintenance carries it on.
+
+        The number alone does not: where a log lost its newest commits, it is given a second time.
+        """
+        at = "" if self.data_timestamp is None else self.data_timestamp.isoformat()
+        return f"{self.epoch}/{self.seq}/{at}"
+
+    @property
     def transaction_version(self) -> int:
         """The version of the Delta transaction: the fence is closed for everything that is not above it."""
         return transaction_version(self.epoch, self.seq)

@@ -345,6 +345,9 @@ def _inspect(
                 files=count.files(path, newest.version),
             )
         own = None if receipt is None else receipt.data_timestamp
+        if check is not None and not check.is_of(receipt):
+            # Of rows that were there before, or that the log has lost.
+            checked = None
         stamps = [stamp for stamp in (checked, own) if stamp is not None]
         held = Held(
             # Opening a log only for its id takes ten times as long as all the rest.

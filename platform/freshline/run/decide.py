@@ -5,7 +5,6 @@ Everything here looks and decides; `table.py` acts.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -323,9 +322,9 @@ def _last_check(runtime: Runtime, spec: TableSpec, receipt: Receipt | None) -> M
         # Its stored rows are compared with a replay at the positions of the receipt, and of no check.
         return {}
     check = None if receipt is None else runtime.control.checks().get(spec.name)
-    known: Mapping[str, Any] = {} if check is None else json.loads(check.position or "{}")
-    if receipt is None or known.get("seq") != receipt.seq or "positions" not in known:
+    if check is None or not check.is_of(receipt) or "positions" not in check.known:
         return {}
+    known = check.known
     # Positions and clock belong together: rows are those of both.
     return {} if spec.is_temporal and "clock" not in known else known
 

@@ -9,6 +9,7 @@ finds quarantined rows above the log's newest number takes them away before it b
 
 from __future__ import annotations
 
+import json
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -166,7 +167,8 @@ def refresh_log(
     if passed is not None:
         receipt, version, committed = passed.receipt, passed.version, True
     if not left:
-        runtime.control.record_check(spec.name, inspection.at, "" if receipt is None else f'{{"seq": {receipt.seq}}}')
+        checked = "" if receipt is None else json.dumps({"receipt": receipt.identity})
+        runtime.control.record_check(spec.name, inspection.at, checked)
     return RefreshResult(
         table=spec.name,
         at=runtime.clock(),

@@ -38,7 +38,7 @@ def report_nothing(
     if receipt is not None:
         # Lookup tables keep the dimension versions that their rows met; only what drives is moved.
         positions = {str(name): position.as_json() for name, position in pins.positions.items()}
-        checked: dict[str, object] = {"seq": receipt.seq, "positions": positions}
+        checked: dict[str, object] = {"receipt": receipt.identity, "positions": positions}
         if spec.is_triggered and decision.closing is not None:
             checked["watermark"] = decision.closing.until
         if clock is not None:

@@ -33,6 +33,7 @@ from freshline.commit.delta_log import (
     position_of,
     read_newest,
     read_receipts,
+    receipt_at,
     table_id,
 )
 from freshline.commit.savepoints import (
@@ -267,6 +268,9 @@ def _require_version(path: Path, name: TableName, saved: SavedVersion) -> None:
         raise gone(f"its log does not have it any more ({error.message})") from error
     if identity != saved.table_id:
         raise gone("another table stands there now")
+    receipt = receipt_at(path, saved.version)
+    if receipt is not None and saved.receipt is not None and receipt.identity != saved.receipt.identity:
+        raise gone("the log had lost this commit, and another one has its number now")
     missing = [file for file in files if not ((path / file).exists() or (path / unquote(file)).exists())]
     if missing:
         raise gone(f"{len(missing)} of its {len(files)} files are gone, for example {missing[0]}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -26,6 +27,7 @@ from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
 from deltalake import CommitProperties, write_deltalake
 
 from freshline.commit.control_store import ControlStore
+from freshline.commit.delta_log import read_newest
 from freshline.commit.warehouse import Warehouse
 from freshline.dagster import FreshlineProject, build_definitions
 from freshline.dagster.freshness import CHECK
@@ -92,7 +94,10 @@ class Bench:
     def check(self, *names: str) -> None:
         """A look that found nothing new, at the time of the bench."""
         for name in names:
-            self.control.record_check(TableName.parse(name), self.now, "{}")
+            spec = self.graph.spec(TableName.parse(name))
+            newest = read_newest(Warehouse(self.settings.warehouse).location(spec))
+            known = {} if newest is None or newest.receipt is None else {"receipt": newest.receipt.identity}
+            self.control.record_check(spec.name, self.now, json.dumps(known))
 
     def record(self, name: str, **changes: object) -> None:
         values: dict[str, object] = {
