@@ -209,7 +209,7 @@ class Watcher:
             return "Python workers"
         if "freshline.dagster.webserver" in line:
             return "webserver"
-        if "dagster._daemon" in line:
+        if "freshline.dagster.daemon" in line:
             return "daemon"
         if "watch" in words:
             return "watch"

@@ -23,7 +23,7 @@ _ROLES: tuple[tuple[str, Callable[[list[str]], bool]], ...] = (
     ("broker", lambda line: "kafka.Kafka" in line),
     ("webserver", lambda line: "freshline.dagster.webserver" in line),
     ("code-server", lambda line: "grpc" in line and "api" in line),
-    ("daemon", lambda line: "dagster._daemon" in line),
+    ("daemon", lambda line: "freshline.dagster.daemon" in line),
     ("watch", lambda line: "freshline.cli.main" in line and "watch" in line),
     ("up", lambda line: "freshline.cli.main" in line and "up" in line),
     ("command", lambda line: "freshline.cli.main" in line),

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
+import psutil
 import pyarrow as pa
 import pytest
 from dagster import AssetKey, DagsterInstance
@@ -67,7 +68,7 @@ def shop(tmp_path: Path) -> Iterator[Settings]:
     (home / "dagster.yaml").write_text(DAGSTER_YAML)
     with (tmp_path / "daemon.log").open("wb") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "dagster._daemon", "run", "-w", "workspace.yaml"],
+            [sys.executable, "-m", "freshline.dagster.daemon", "--project", str(tmp_path)],
             cwd=tmp_path, env={**os.environ, "DAGSTER_HOME": str(home)}, stdout=log, stderr=subprocess.STDOUT,
         )  # fmt: skip
     try:
@@ -126,3 +127,44 @@ def test_the_sensors_tick_from_the_start_and_a_switch_is_noticed(shop):
 def paused(instance: DagsterInstance) -> list[str]:
     found = instance.fetch_observations(AssetKey("live"), limit=5).records
     return [str(record.asset_observation.description) for record in found if record.asset_observation]
+
+
+def code_servers(root: Path) -> set[tuple[int, float]]:
+    """The code servers of the daemon, by number and moment of their start."""
+    found = set()
+    for process in psutil.process_iter(["cmdline", "create_time", "cwd"]):
+        if "grpc" in (process.info["cmdline"] or []) and process.info["cwd"] == str(root):
+            found.add((process.pid, process.info["create_time"]))
+    return found
+
+
+@pytest.mark.long
+def test_code_servers_are_replaced_when_something_has_changed_and_not_each_minute(shop):
+    control = ControlStore.open(shop.control_store)
+    wait_until(lambda: "scheduler" in control.heartbeats.read(), shop)
+    before = code_servers(shop.root)
+    assert len(before) == 1
+
+    # Dagster's own loop replaces them after sixty.
+    time.sleep(75)
+    assert code_servers(shop.root) == before
+    (shop.root / "assets" / "later.sql").write_text(
+        "CREATE MATERIALIZED TABLE later FRESHNESS = INTERVAL '5' MINUTE AS SELECT id FROM event"
+    )
+
+    wait_until(lambda: bool(code_servers(shop.root) - before), shop)
+    # The one before ends when nobody asks it any more.
+    wait_until(lambda: not code_servers(shop.root) & before, shop)
+
+
+@pytest.mark.slow
+def test_a_code_server_of_the_daemon_that_was_killed_comes_back(shop):
+    control = ControlStore.open(shop.control_store)
+    wait_until(lambda: "scheduler" in control.heartbeats.read(), shop)
+    before = code_servers(shop.root)
+    for number, _ in before:
+        psutil.Process(number).kill()
+
+    wait_until(lambda: bool(code_servers(shop.root) - before), shop)
+    killed_at = datetime.now(UTC)
+    wait_until(lambda: control.heartbeats.read()["scheduler"].at > killed_at, shop)

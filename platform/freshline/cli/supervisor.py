@@ -170,7 +170,7 @@ class Supervisor:
             self._keep(_WEBSERVER, self._start_child, "dagster", module, "--project", root, "--port", str(port))
             self._wait_for_webserver(port)
             progress("starting the Dagster daemon")
-            self._keep(_DAEMON, self._start_child, "dagster", "dagster._daemon", "run", "-w", str(workspace))
+            self._keep(_DAEMON, self._start_child, "dagster", "freshline.dagster.daemon", "--project", root)
             self.url = f"http://127.0.0.1:{port}"
             self._write(url=self.url)
             self._keep(_WATCH, self._start_child, "watch", "freshline.cli.main", "watch", "--project", root)

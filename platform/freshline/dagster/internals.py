@@ -53,5 +53,10 @@ from dagster._core.storage.tags import PARTITION_NAME_TAG as PARTITION_NAME_TAG
 from dagster._core.workspace.context import WorkspaceProcessContext as WorkspaceProcessContext
 from dagster._core.workspace.load_target import WorkspaceFileTarget as WorkspaceFileTarget
 
+# The daemon with a loop of our own: `dagster-daemon run` replaces all code servers each minute.
+from dagster._daemon.controller import DagsterDaemonController as DagsterDaemonController
+from dagster._daemon.controller import create_daemon_grpc_server_registry as create_daemon_grpc_server_registry
+from dagster._daemon.controller import create_daemons_from_instance as create_daemons_from_instance
+
 # The log lines of the UI in the form that all of Dagster's processes write.
 from dagster._utils.log import configure_loggers as configure_loggers

@@ -1,35 +1,47 @@
-"""Code servers that were killed come back.
+"""Code locations that follow their project, in Dagster's webserver and in its daemon.
 
-Dagster's daemon replaces its code servers about every minute; its webserver keeps those it began with, and with one
-that died no run can be launched until somebody reloads the location by hand. Here each is asked for a sign of life, and
-the location of one that gives none is loaded again.
+Both have a code server for each location. It is replaced when declarations or overrides have changed, and when it was
+killed. Left alone, Dagster's webserver keeps those it began with until somebody reloads them by hand, and its daemon
+replaces all of them each minute, which takes a tenth of a core.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from freshline.dagster.changes import Changes
 from freshline.dagster.internals import (
     DagsterUserCodeUnreachableError,
     GrpcServerCodeLocation,
     WorkspaceProcessContext,
 )
 
-LOG = logging.getLogger("dagster-webserver")
+LOG = logging.getLogger("dagster")
 
-LOOK_SECONDS = 5.0
+LOOK_SECONDS = 2.0
+# A look lasts at most this share of the time, however many files the project has.
+_SHARE = 0.01
 # One that is only slow answers the next time.
-SILENT_LOOKS = 2
+SILENT_LOOKS = 3
+# One that did not load for another reason than its files: its code server was killed, or a module is installed later.
+_AGAIN_SECONDS = 60.0
 
 
 @contextmanager
-def kept_locations(process: WorkspaceProcessContext) -> Iterator[None]:
-    """Look after the code servers of a webserver until the block ends."""
+def kept_locations(
+    process: WorkspaceProcessContext, changes: Changes, renewed_after: float | None = None
+) -> Iterator[None]:
+    """Look after the locations of `process` until the block ends; with `renewed_after` seconds they load anew anyway.
+
+    `changes` was made before the locations were loaded.
+    """
     stop = threading.Event()
-    thread = threading.Thread(target=_keep, args=(process, stop), name="code-locations", daemon=True)
+    keeper = _Keeper(process, changes, renewed_after)
+    thread = threading.Thread(target=keeper.run, args=(stop,), name="code-locations", daemon=True)
     thread.start()
     try:
         yield
@@ -38,20 +50,57 @@ def kept_locations(process: WorkspaceProcessContext) -> Iterator[None]:
         thread.join()
 
 
-def _keep(process: WorkspaceProcessContext, stop: threading.Event) -> None:
-    silent: dict[str, int] = {}
-    while not stop.wait(LOOK_SECONDS):
-        for name, entry in process.create_request_context().get_code_location_entries().items():
-            location = entry.code_location
-            # One whose declarations do not load has no server; its error stands in the UI until it is reloaded.
-            if not isinstance(location, GrpcServerCodeLocation) or _answers(location):
-                silent.pop(name, None)
-                continue
-            silent[name] = silent.get(name, 0) + 1
-            if silent[name] >= SILENT_LOOKS:
+class _Keeper:
+    def __init__(self, process: WorkspaceProcessContext, changes: Changes, renewed_after: float | None) -> None:
+        self._process = process
+        self._changes = changes
+        self._renewed_after = renewed_after
+        self._loaded_at: dict[str, float] = {}
+        self._silent: dict[str, int] = {}
+
+    def run(self, stop: threading.Event) -> None:
+        pause = LOOK_SECONDS
+        while not stop.wait(pause):
+            began = time.monotonic()
+            try:
+                changed = self._changes.found()
+            except Exception:
+                # Whatever happened to the project's files: the locations that there are must be looked after.
+                LOG.exception("the declarations could not be looked at")
+                changed = False
+            pause = max(LOOK_SECONDS, (time.monotonic() - began) / _SHARE)
+            if changed:
+                LOG.info("declarations or overrides have changed; the locations are loaded again")
+                self._changes.loaded()
+            for name in self._process.create_request_context().get_code_location_entries():
+                if changed or self._needs(name):
+                    self._load(name)
+
+    def _needs(self, name: str) -> bool:
+        """Whether a location has to be loaded though nothing has changed."""
+        entry = self._process.create_request_context().get_code_location_entries()[name]
+        age = time.monotonic() - self._loaded_at.setdefault(name, time.monotonic())
+        if entry.load_error is not None:
+            return age >= _AGAIN_SECONDS
+        location = entry.code_location
+        if isinstance(location, GrpcServerCodeLocation) and not _answers(location):
+            self._silent[name] = self._silent.get(name, 0) + 1
+            if self._silent[name] >= SILENT_LOOKS:
                 LOG.warning("the code server of %s has ended; the location is loaded again", name)
-                process.reload_code_location(name)
-                silent.pop(name)
+                return True
+            return False
+        self._silent.pop(name, None)
+        return self._renewed_after is not None and age >= self._renewed_after
+
+    def _load(self, name: str) -> None:
+        self._silent.pop(name, None)
+        self._loaded_at[name] = time.monotonic()
+        before = self._process.create_request_context().get_code_location_entries()[name].code_location
+        self._process.reload_code_location(name)
+        if before is not None:
+            # Its code server gets no signs of life any more, and ends when its runs have ended. Dagster leaves that to
+            # the garbage collection, and threads of the daemon keep what they had.
+            before.cleanup()
 
 
 def _answers(location: GrpcServerCodeLocation) -> bool:

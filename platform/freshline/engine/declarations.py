@@ -121,14 +121,14 @@ class Declarations:
             files |= self._modules()
         if self._error is not None:
             # The file of a model that is not in force yet may be what was missing.
-            files.update(_files(self._settings.root, (".onnx",)))
+            files.update(known_files(self._settings.root, (".onnx",)))
         return files
 
     def _declared(self) -> set[Known]:
-        return set(_files(self._settings.declarations, (".sql", ".py", ".yaml")))
+        return set(known_files(self._settings.declarations, (".sql", ".py", ".yaml")))
 
     def _modules(self) -> set[Known]:
-        return set(_files(self._settings.root, (".py",)))
+        return set(known_files(self._settings.root, (".py",)))
 
     @property
     def _imports_modules(self) -> bool:
@@ -144,7 +144,8 @@ def _known(path: str) -> Known:
         return path, ()
 
 
-def _files(folder: Path, suffixes: tuple[str, ...]) -> Iterator[Known]:
+def known_files(folder: Path, suffixes: tuple[str, ...]) -> Iterator[Known]:
+    """The files below `folder` with one of these endings, each with what the file system knows of it."""
     for base, folders, names in os.walk(folder):
         # Neither environments nor state nor caches hold declarations.
         folders[:] = [

@@ -18,15 +18,16 @@ import uvicorn
 from dagster import __version__ as dagster_version
 from dagster_webserver.app import create_app_from_workspace_process_context
 
+from freshline.dagster.changes import Changes
 from freshline.dagster.internals import (
     WorkspaceFileTarget,
     WorkspaceProcessContext,
     configure_loggers,
     get_instance_for_cli,
 )
+from freshline.dagster.locations import kept_locations
 from freshline.dagster.webserver.access import Access
 from freshline.dagster.webserver.guard import Guard
-from freshline.dagster.webserver.locations import kept_locations
 from freshline.dagster.webserver.login import Login
 from freshline.declare.project import read_settings
 from freshline.declare.secret import read_dagster_token
@@ -73,6 +74,7 @@ def access_of(settings: Settings, port: int, token: str | None) -> Access:
 
 def _serve(settings: Settings, access: Access) -> None:
     with get_instance_for_cli() as instance:
+        changes = Changes(settings)
         instance.optimize_for_webserver(_STATEMENT_MILLISECONDS, _POOL_RECYCLE_SECONDS, _POOL_MAX_OVERFLOW)
         with (
             WorkspaceProcessContext(
@@ -81,7 +83,7 @@ def _serve(settings: Settings, access: Access) -> None:
                 version=dagster_version,
                 read_only=access.read_only,
             ) as process,
-            kept_locations(process),
+            kept_locations(process, changes),
         ):
             app = create_app_from_workspace_process_context(process, live_data_poll_rate=_LIVE_DATA_MILLISECONDS)
             uvicorn.run(
