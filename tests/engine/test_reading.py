@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 from freshline.commit.delta_log import table_id
 from freshline.commit.reading import net_changes
@@ -23,6 +23,7 @@ from freshline.engine.reading import (
     register_consumer,
 )
 from freshline.errors import ConsumerError, ConsumerExpiredError, ReadError, RequestError
+from freshline.plan.receipt import Receipt
 from freshline.plan.savepoint import SavedTable, SavedVersion, Savepoint
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
@@ -138,6 +139,42 @@ def test_a_consumer_goes_on_behind_what_it_committed(project):
         drop_consumer("c", project=project)
     with pytest.raises(ConsumerError, match="was dropped"):
         second.commit()
+
+
+def test_a_consumer_of_a_commit_that_was_lost_is_told_and_reads_nothing(project):
+    reader = open_reader("t", consumer_id="c", project=project)
+    assert reader.next() is not None
+    reader.commit()
+    path = project.warehouse / "t"
+    (path / "_delta_log" / f"{4:020d}.json").unlink()
+    write_deltalake(str(path), rows((7, "seven")), mode="append")
+    assert DeltaTable(path).version() == 4
+
+    with pytest.raises(ConsumerError, match="another commit has this number now"):
+        open_reader("t", consumer_id="c", project=project)
+
+
+def test_rows_at_a_savepoint_of_a_commit_that_was_lost_are_those_of_no_other_one(project):
+    path = project.warehouse / "t"
+
+    def write(number, epoch):
+        receipt = Receipt(
+            table=TableName.parse("t"), fingerprint="f", epoch=epoch, seq=5, mode="batch", strategy="append",
+            reason="new rows", data_timestamp=NOW, positions={}, rows_in=1, rows_out=1, attempt="a",
+        )  # fmt: skip
+        properties = CommitProperties(custom_metadata={"userMetadata": receipt.to_json()})
+        write_deltalake(str(path), rows((number, "x")), mode="append", commit_properties=properties)
+        return receipt
+
+    saved = SavedVersion(str(DeltaTable(path).metadata().id), 5, write(5, 1))
+    name = TableName.parse("t")
+    assert keep_savepoint(Warehouse(project.warehouse), Savepoint("calm", NOW, (SavedTable(name, saved),)))
+    assert ids(read_rows("t", as_of="calm", project=project)) == [2, 3, 5]
+
+    (path / "_delta_log" / f"{5:020d}.json").unlink()
+    write(6, 2)
+    with pytest.raises(ReadError, match="another one has its number now"):
+        read_rows("t", as_of="calm", project=project)
 
 
 @pytest.mark.parametrize("name", ["rows_at", "changes_at"])

@@ -9,7 +9,8 @@ import itertools
 
 import pytest
 
-from freshline.errors import SavepointGoneError
+from freshline.errors import ReadError, SavepointGoneError
+from freshline.run import query
 from tests.lanes import long_but
 
 COUNT = "CREATE MATERIALIZED TABLE {name} {more} FRESHNESS = INTERVAL '1' HOUR AS SELECT {columns} FROM {source}"
@@ -110,3 +111,5 @@ def test_a_savepoint_of_a_commit_that_was_lost_brings_back_no_other_one(shop):
 
     assert shop.rows("each") == rows
     assert shop.diff("each") == []
+    with pytest.raises(ReadError, match="another one has its number now"):
+        query(shop.runtime, "SELECT * FROM read_as_of('each', 'before')")

@@ -34,14 +34,15 @@ def keep_consumer(
     table: str,
     table_id: str,
     version: int,
+    commit: str | None,
     expiry_seconds: int,
     now: datetime,
     rows_first: bool = False,
     new: bool = False,
 ) -> Consumer | None:
-    """Write a consumer's position; with `new`, None where the name is in use."""
+    """Write a consumer's position, whose commit has the digest `commit`; with `new`, None where the name is in use."""
     expires = now + timedelta(seconds=expiry_seconds)
-    consumer = Consumer(name, table, table_id, version, expiry_seconds, now, expires, rows_first)
+    consumer = Consumer(name, table, table_id, version, expiry_seconds, now, expires, rows_first, commit)
     return consumer if write_note(_file(warehouse, name), consumer.as_json(), new=new) else None
 
 

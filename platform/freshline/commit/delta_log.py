@@ -7,6 +7,7 @@ Rules of the log: Delta's PROTOCOL.md (actions add, remove, metaData, txn, commi
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator
@@ -178,6 +179,20 @@ def read_commit(path: Path, version: int) -> Commit | None:
         else:
             actions.append(action)
     return Commit(version, info, tuple(actions))
+
+
+def commit_digest(path: Path, version: int) -> str | None:
+    """What tells a commit from another one that gets its number after the log has lost it; None where its file is gone.
+
+    Raises SourceError for one that cannot be read.
+    """
+    file = path / "_delta_log" / f"{version:020d}.json"
+    try:
+        return hashlib.sha256(file.read_bytes()).hexdigest()[:16]
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise _unreadable(file, error) from error
 
 
 def _unreadable(file: Path, error: OSError | ValueError) -> SourceError:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from freshline.commit.consumers import forget_consumer, keep_consumer, read_consumer, read_consumers
-from freshline.commit.delta_log import newest_version, table_id
+from freshline.commit.delta_log import commit_digest, newest_version, receipt_at, table_id
 from freshline.commit.reading import net_changes, read_history
 from freshline.commit.reading import read_changes as changes_at
 from freshline.commit.reading import read_rows as rows_at
@@ -28,7 +28,7 @@ from freshline.engine.savepoints import Project, project_settings
 from freshline.errors import ConsumerError, ConsumerExpiredError, ReadError, RequestError, SavepointError
 from freshline.plan.project import open_project
 from freshline.plan.read import DEFAULT_EXPIRY_DAYS, Consumer, Read, ReadMode, plan_read
-from freshline.plan.savepoint import require_name
+from freshline.plan.savepoint import LOST, require_name
 
 Place = int | datetime | str
 Clock = Callable[[], datetime]
@@ -162,6 +162,7 @@ class TableReader:
             table=str(self._found.name),
             table_id=self._consumer.table_id,
             version=self._read,
+            commit=commit_digest(self._found.path, self._read),
             expiry_seconds=self._consumer.expiry_seconds,
             now=self._clock(),
         )
@@ -199,6 +200,14 @@ def open_reader(
             raise ConsumerError(
                 f"consumer {known.name} read {known.table}, which is another table than {found.name} is now. "
                 f"Drop it with `freshline consumers drop {known.name}`.",
+                where=str(found.name),
+            )
+        there = commit_digest(found.path, known.version)
+        if known.commit is not None and there is not None and known.commit != there:
+            raise ConsumerError(
+                f"consumer {known.name} read version {known.version} of {found.name}, and another commit has this "
+                "number now: the log of the table had lost its newest commits. Drop it with "
+                f"`freshline consumers drop {known.name}`, register it anew and read the newest rows.",
                 where=str(found.name),
             )
         history.require_changes(known.version, history.newest)
@@ -250,6 +259,7 @@ def register_consumer(
         table=str(found.name),
         table_id=table_id(found.path),
         version=at,
+        commit=commit_digest(found.path, at),
         expiry_seconds=_seconds(expires_after),
         now=clock(),
         rows_first=rows_first,
@@ -330,6 +340,8 @@ def _place(found: _Table, place: Place | None) -> int:
         saved = None if savepoint is None else savepoint.saved(found.name)
         if saved is None:
             raise ReadError(f"there is no savepoint {place} with this table.", where=table)
+        if saved.version.is_another(receipt_at(found.path, saved.version.version)):
+            raise ReadError(LOST.format(name=place), where=table)
         return history.require_rows(saved.version.version)
     if isinstance(place, datetime):
         moment = place if place.tzinfo is not None else place.replace(tzinfo=UTC)

@@ -170,7 +170,8 @@ class Consumer:
     """Somebody who reads the changes of a table, and has read them up to `version`.
 
     What comes after it is kept until `expires_at`, which moves on by `expiry_seconds` whenever the consumer does. With
-    `rows_first` it has yet to read the rows of `version`.
+    `rows_first` it has yet to read the rows of `version`. `commit` is the digest of that version's commit, None where
+    it is not known.
     """
 
     name: str
@@ -181,6 +182,7 @@ class Consumer:
     moved_at: datetime
     expires_at: datetime
     rows_first: bool = False
+    commit: str | None = None
 
     def is_expired(self, now: datetime) -> bool:
         return now >= self.expires_at
@@ -192,6 +194,7 @@ class Consumer:
             "table": self.table,
             "table_id": self.table_id,
             "version": self.version,
+            "commit": self.commit,
             "rows_first": self.rows_first,
             "expiry_seconds": self.expiry_seconds,
             "moved_at": self.moved_at.isoformat(),
@@ -218,6 +221,7 @@ class Consumer:
                 moved_at=datetime.fromisoformat(value["moved_at"]).astimezone(UTC),
                 expires_at=datetime.fromisoformat(value["expires_at"]).astimezone(UTC),
                 rows_first=bool(value["rows_first"]),
+                commit=None if value.get("commit") is None else str(value["commit"]),
             )
         except UNREADABLE as error:
             raise FormatError(

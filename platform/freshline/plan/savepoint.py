@@ -27,6 +27,13 @@ FORMAT = 1
 SIDES = ("quarantine", "file", "parked")
 
 
+# Who reads a table at a savepoint is told this.
+LOST = (
+    "the log of the table had lost the commit of savepoint {name}, and another one has its number now. "
+    "Read another version."
+)
+
+
 @dataclass(frozen=True)
 class SavedVersion:
     """One version of one Delta table: its id, its number, and its newest receipt then."""
@@ -38,6 +45,13 @@ class SavedVersion:
     @property
     def seq(self) -> int | None:
         return None if self.receipt is None else self.receipt.seq
+
+    def is_another(self, receipt: Receipt | None) -> bool:
+        """Whether the receipt that stands at this version now is surely not the one that was saved.
+
+        The log had lost that commit, and its number was given a second time.
+        """
+        return receipt is not None and self.receipt is not None and receipt.identity != self.receipt.identity
 
     def as_json(self) -> dict[str, Any]:
         receipt = None if self.receipt is None else json.loads(self.receipt.to_json())

@@ -268,8 +268,7 @@ def _require_version(path: Path, name: TableName, saved: SavedVersion) -> None:
         raise gone(f"its log does not have it any more ({error.message})") from error
     if identity != saved.table_id:
         raise gone("another table stands there now")
-    receipt = receipt_at(path, saved.version)
-    if receipt is not None and saved.receipt is not None and receipt.identity != saved.receipt.identity:
+    if saved.is_another(receipt_at(path, saved.version)):
         raise gone("the log had lost this commit, and another one has its number now")
     missing = [file for file in files if not ((path / file).exists() or (path / unquote(file)).exists())]
     if missing:

@@ -19,7 +19,7 @@ from sqlglot import Token, TokenType
 from sqlglot.dialects.spark import Spark
 
 from freshline.attempt.runtime import Runtime
-from freshline.commit.delta_log import position_of, table_id
+from freshline.commit.delta_log import position_of, receipt_at, table_id
 from freshline.commit.reading import read_history
 from freshline.commit.savepoints import read_savepoint
 from freshline.declare.names import TableName
@@ -27,6 +27,7 @@ from freshline.declare.rules import nearest
 from freshline.errors import ReadError, RequestError
 from freshline.plan.position import TablePosition
 from freshline.plan.read import History
+from freshline.plan.savepoint import LOST
 from freshline.refresh.inputs import Pinned, read_at, read_feed
 
 AS_OF, CHANGES, NET_CHANGES = "read_as_of", "read_changes", "read_net_changes"
@@ -131,5 +132,7 @@ def _version(runtime: Runtime, name: TableName, history: History, place: int | s
             raise ReadError(
                 f"{place!r} is no version, no time, and no savepoint with this table.", where=str(name)
             ) from None
+        if saved.version.is_another(receipt_at(runtime.warehouse.path(name), saved.version.version)):
+            raise ReadError(LOST.format(name=place), where=str(name)) from None
         return saved.version.version
     return history.version_at(moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC))
