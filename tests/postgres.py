@@ -31,7 +31,8 @@ class PostgresServer:
 
     def start(self) -> None:
         """Start the server, on the data of its last life where there is any."""
-        options = f"-c listen_addresses= -c unix_socket_directories={self.folder} -c fsync=off"
+        options = f"-c listen_addresses= -c unix_socket_directories={self.folder} -c fsync=off -c wal_level=logical"
+        options += " -c max_replication_slots=100 -c max_wal_senders=20"
         log = str(self.folder / "log")
         data = str(self.folder / "data")
         self.run("pg_ctl", "start", "--wait", "--pgdata", data, "--options", options, "--log", log)

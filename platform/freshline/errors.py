@@ -34,7 +34,14 @@ FreshlineError                      code, retry_helps, where
 │   │   ├── BrokerError             the Kafka brokers do not answer
 │   │   ├── TopicError              a topic does not exist, or the brokers refuse it
 │   │   ├── TopicReplacedError      a topic is not the one that was read before
-│   │   └── OffsetsLostError        unread records of a topic are gone
+│   │   ├── OffsetsLostError        unread records of a topic are gone
+│   │   ├── DatabaseError           a database server does not answer
+│   │   ├── DatabaseRefusedError    a database refuses the request, or lacks what was declared of it
+│   │   ├── SlotLostError           unread changes of a table are gone, or it is another table
+│   │   ├── SlotForeignError        a replication slot is somebody else's, or in use
+│   │   ├── ReplicaIdentityError    changes of a table do not name its rows by the declared key
+│   │   ├── PublicationError        a publication does not have what the source needs of it
+│   │   └── SourceTypeError         a column is declared with a type that its values do not fit
 │   ├── ForeignWriteError           another writer changed a log table
 │   ├── UpstreamChangedError        an upstream deleted or updated rows, and `upstream-deletes` is `error`
 │   ├── DefinitionChangedError      the declaration changed in a way that needs a start
@@ -436,6 +443,54 @@ class OffsetsLostError(SourceError):
     """Unread records of a topic are gone, because they expired or its offsets were reset."""
 
     code = "OFFSETS_LOST"
+    retry_helps = False
+
+
+class DatabaseError(SourceError):
+    """A database server cannot be reached, or does not answer."""
+
+    code = "DATABASE"
+
+
+class DatabaseRefusedError(SourceError):
+    """A database refuses the request: wrong password, missing table or column, missing right or setting."""
+
+    code = "DATABASE_REFUSED"
+    retry_helps = False
+
+
+class SlotLostError(SourceError):
+    """Unread changes of a table are gone with its replication slot, or the database or the table is another one."""
+
+    code = "SLOT_LOST"
+    retry_helps = False
+
+
+class SlotForeignError(SourceError):
+    """A replication slot was made by somebody else, or is in use by somebody else."""
+
+    code = "SLOT_FOREIGN"
+    retry_helps = False
+
+
+class ReplicaIdentityError(SourceError):
+    """The replica identity of a table does not name its rows as PRIMARY KEY of the source does."""
+
+    code = "REPLICA_IDENTITY"
+    retry_helps = False
+
+
+class PublicationError(SourceError):
+    """A publication is missing, or does not have the table, all kinds of its changes, or all declared columns."""
+
+    code = "PUBLICATION"
+    retry_helps = False
+
+
+class SourceTypeError(SourceError):
+    """A column is declared with a type that the values of the database's column do not fit."""
+
+    code = "SOURCE_TYPE"
     retry_helps = False
 
 

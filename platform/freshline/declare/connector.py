@@ -154,7 +154,9 @@ class Connector(ABC):
     rows arrive in a log table of ours, else the Delta table at `table_path` is read in place. `position` is how far a
     log table has read, None where there is none. `partition` is the stored column that says which part of the source a
     record is of, where each part has an order of its own, as in Kafka; None where the source is one. The watermark
-    follows the slowest part. `kind` is what Dagster shows at the asset, None for the format's name.
+    follows the slowest part. `kind` is what Dagster shows at the asset, None for the format's name. `record_format` is
+    the name of the format that all records have, where no declaration says it. `delivers_again` says that the system
+    may send an event of a change feed a second time, so that events are compared with those that came before.
     """
 
     name: ClassVar[str]
@@ -166,6 +168,8 @@ class Connector(ABC):
     position: ClassVar[type[Position] | None] = None
     partition: ClassVar[str | None] = None
     kind: ClassVar[str | None] = None
+    record_format: ClassVar[str | None] = None
+    delivers_again: ClassVar[bool] = True
 
     @classmethod
     def declare(cls, options: Options) -> Self:
@@ -191,6 +195,16 @@ class Connector(ABC):
     def shown(self) -> Mapping[str, str]:
         """Where the system is, for people: facts by name, never a secret."""
         return {}
+
+    @property
+    def held_up(self) -> str:
+        """A sentence on what the system keeps for a source that is suspended; empty for nothing."""
+        return ""
+
+    @property
+    def left_behind(self) -> str:
+        """A sentence on what stays in the system when the source is dropped; empty for nothing."""
+        return ""
 
     @property
     def table_path(self) -> str:

@@ -23,12 +23,15 @@ CONNECTORS = {
     "files": "freshline.sources.files.connector:Files",
     "delta": "freshline.sources.delta.connector:Delta",
     "kafka": "freshline.sources.kafka.connector:Kafka",
+    "postgres": "freshline.sources.postgres.connector:Postgres",
 }
 FORMATS = {
     "json": "freshline.sources.formats.json:Json",
     "csv": "freshline.sources.formats.csv:Csv",
     "debezium-json": "freshline.sources.formats.debezium:DebeziumJson",
 }
+# Formats that no declaration names: `record_format` of a connector does.
+OWN_FORMATS = {"pgoutput": "freshline.sources.postgres.format:PgOutput"}
 MERGES = {
     "first_row": "freshline.merges.first_row:FirstRow",
     "last_row": "freshline.merges.last_row:LastRow",
@@ -45,7 +48,6 @@ STRATEGIES = {
 }
 CONNECTORS_NOT_BUILT = (
     "jdbc",
-    "postgres",
     "mysql",
     "debezium",
     "rabbitmq",
@@ -94,7 +96,8 @@ def find_connector(name: str) -> type[Connector]:
 
 def find_format(name: str) -> type[Format]:
     """The format of this name. Raises ExtensionError where there is none, or it cannot be used."""
-    found: type[Format] = _shipped(FORMATS[name]) if name in FORMATS else _from_outside(name, FORMAT_GROUP)
+    shipped = {**FORMATS, **OWN_FORMATS}
+    found: type[Format] = _shipped(shipped[name]) if name in shipped else _from_outside(name, FORMAT_GROUP)
     return found
 
 

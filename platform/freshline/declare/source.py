@@ -45,6 +45,8 @@ def declare_source(clauses: SourceClauses) -> Declaration:
     connector = None if written is None else _connector(written.value.strip().lower(), at, written.line, problems)
     written = clauses.options.get("format")
     record_format = None if written is None else _format(written.value.strip().lower(), at, written.line, problems)
+    if connector is not None and connector.record_format is not None:
+        record_format = find_format(connector.record_format)
     own = [option for each in (*shipped_connectors(), connector) if each is not None for option in each.options]
     own += [option for of in (*shipped_formats(), record_format) if of is not None for option in of.options]
     known = tuple(dict.fromkeys(option.name for option in (*SOURCE_OPTIONS, *own) if not option.is_beginning))
@@ -59,7 +61,9 @@ def declare_source(clauses: SourceClauses) -> Declaration:
         _check_options(options, connector, record_format, at)
         connection = connector.declare(options)
     deduplicate: float | None = 7 * 86400.0
-    if options.require("deduplicate", "a PRIMARY KEY, which names the event", clauses.primary_key is not None):
+    if connector is not None and not connector.delivers_again:
+        options.require("deduplicate", "a source that may send an event again", False)
+    elif options.require("deduplicate", "a PRIMARY KEY, which names the event", clauses.primary_key is not None):
         forever = (options.raw("deduplicate") or "").strip().lower() == "forever"
         deduplicate = None if forever else (options.seconds("deduplicate") or deduplicate)
     _check_columns(clauses, connector, record_format, problems)
@@ -182,6 +186,19 @@ def _check_options(
         for key in options.written(option):
             if option.secret or option.reference is Reference.WHOLE:
                 options.require_reference(key, secret=option.secret)
+    _refuse_options_of_others(options, connector)
+    if connector.record_format is not None:
+        _check_own_format(options)
+    elif connector.is_log:
+        _check_format(options, connector, record_format, at)
+    else:
+        logs = " or ".join(each.name for each in shipped_connectors() if each.is_log and each.record_format is None)
+        formats = [option for each in shipped_formats() for option in each.options]
+        for option in (*LOG_OPTIONS, *formats):
+            options.require(option.name, f"connector = {logs}", False)
+
+
+def _refuse_options_of_others(options: Options, connector: type[Connector]) -> None:
     others: dict[str, list[str]] = {}
     taken = {option.name for option in connector.options}
     for other in shipped_connectors():
@@ -191,13 +208,6 @@ def _check_options(
                     others.setdefault(key, []).append(other.name)
     for key, names in others.items():
         options.require(key, f"connector = {' or '.join(names)}", False)
-    if connector.is_log:
-        _check_format(options, connector, record_format, at)
-    else:
-        logs = " or ".join(each.name for each in shipped_connectors() if each.is_log)
-        formats = [option for each in shipped_formats() for option in each.options]
-        for option in (*LOG_OPTIONS, *formats):
-            options.require(option.name, f"connector = {logs}", False)
 
 
 def _check_format(
@@ -220,6 +230,14 @@ def _check_format(
         for option in other.options:
             if option.name not in taken:
                 options.require(option.name, f"format = {other.name}", False)
+
+
+def _check_own_format(options: Options) -> None:
+    """Records that have one format have no options of formats either."""
+    named = " or ".join(each.name for each in shipped_connectors() if each.is_log and each.record_format is None)
+    formats = [option.name for each in shipped_formats() for option in each.options]
+    for name in dict.fromkeys(("format", *formats)):
+        options.require(name, f"connector = {named}", False)
 
 
 def _is_built(connector: type[Connector], record_format: type[Format]) -> bool:

@@ -600,7 +600,7 @@ def _mark_redelivered(spark: SparkSession, spec: SourceSpec, path: Path, rows: D
     if spec.deduplicate_seconds is not None:
         stored = stored.where(F.col(INGESTED_AT) > F.lit(now - timedelta(seconds=spec.deduplicate_seconds)))
     if spec.is_change_feed:
-        return judge_events(rows, stored, every, spec)
+        return judge_events(rows, stored if spec.connection.delivers_again else None, every, spec)
     keys = [F.col(quoted(key)) for key in spec.primary_key]
     good = rows.where(F.col(ERROR).isNull())
     twice = good.groupBy(*keys).count().where("count > 1").limit(1).count() > 0

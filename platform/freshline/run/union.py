@@ -204,7 +204,8 @@ def _accepted(
             since = token.at - timedelta(seconds=log.deduplicate_seconds)
             stored = stored.where(F.col(INGESTED_AT) > F.lit(since))
         if log.is_change_feed:
-            return accepted(judge_events(rows, stored, every, log), log, 0, token.at)
+            recent = stored if log.connection.delivers_again else None
+            return accepted(judge_events(rows, recent, every, log), log, 0, token.at)
         keys = [F.col(quoted(key)) for key in log.primary_key]
         rows = mark_duplicates(rows.withColumn(HASH, record_hash(log)), log)
         good = rows.where(F.col(ERROR).isNull()).select(*keys).distinct()

@@ -28,13 +28,15 @@ from freshline.sources.records import ERROR, REDELIVERED
 VALUE_UNKNOWN = "VALUE_UNKNOWN"
 
 
-def judge_events(rows: DataFrame, recent: DataFrame, stored: DataFrame, spec: SourceSpec) -> DataFrame:
+def judge_events(rows: DataFrame, recent: DataFrame | None, stored: DataFrame, spec: SourceSpec) -> DataFrame:
     """Judged records as events among those of the log table, `stored`.
 
-    Those that came before get the ERROR `REDELIVERED`: they are looked for in `recent`, a part of `stored`. Values that
-    were not sent are filled in, and where one is unknown the ERROR is `VALUE_UNKNOWN`.
+    Those that came before get the ERROR `REDELIVERED`: they are looked for in `recent`, a part of `stored`, None where
+    no event comes again. Values that were not sent are filled in, and where one is unknown the ERROR is
+    `VALUE_UNKNOWN`.
     """
-    return _fill_unsent(_mark_redelivered(rows, recent, spec), stored, spec)
+    fresh = rows if recent is None else _mark_redelivered(rows, recent, spec)
+    return _fill_unsent(fresh, stored, spec)
 
 
 def _mark_redelivered(rows: DataFrame, stored: DataFrame, spec: SourceSpec) -> DataFrame:

@@ -1,0 +1,1 @@
+"""Tables of Postgres, read by logical decoding."""

@@ -1,0 +1,146 @@
+"""A table of Postgres: its rows and all their changes, read by logical decoding."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from freshline.declare.connector import RECORD, WHEN_INGESTED, Connector, Metadata, Place, Position
+from freshline.declare.options import Option, Options, Reference
+from freshline.sources.postgres.position import WalPosition
+
+if TYPE_CHECKING:
+    from freshline.declare.spec import SourceSpec
+
+COMMIT = "_freshline_commit"
+# As Postgres has them: a slot is a folder on its disk.
+_SLOT = re.compile(r"[a-z0-9_]{1,63}\Z")
+_PUBLICATION = re.compile(r"[a-z_][a-z0-9_]{0,62}\Z")
+_PART = r'(?:[A-Za-z_][A-Za-z0-9_$]{0,62}|"(?:[^"\x00]|""){1,63}")'
+_TABLE = re.compile(rf"(?:({_PART})\.)?({_PART})")
+_LOSS = re.compile(r"[a-z0-9_]{1,63}@[0-9A-F]{1,8}/[0-9A-F]{1,8}\Z")
+
+
+@dataclass(frozen=True)
+class Postgres(Connector):
+    """A table, as it is declared.
+
+    `url` is a reference to a connection string of libpq, with its password. `schema` and `name` are those of the table.
+    `accepted_loss` names a slot and a position: what came behind it was lost, and the table is read anew. `tls_ca`,
+    `tls_certificate` and `tls_key` are files, None for what the connection string says.
+    """
+
+    url: str
+    schema: str
+    table: str
+    slot: str
+    publication: str
+    accepted_loss: str | None = None
+    tls_ca: str | None = None
+    tls_certificate: str | None = None
+    tls_key: str | None = None
+
+    name: ClassVar[str] = "postgres"
+    title: ClassVar[str] = "Postgres"
+    options: ClassVar[tuple[Option, ...]] = (
+        Option("url", "the database", required="a reference to the database's address", secret=True),
+        Option("table", "the table, with its schema", required="the table, as schema.table"),
+        Option("slot", "the replication slot of this source alone", required="the name of a replication slot"),
+        Option("publication", "the publication that has the table, by default of the slot's name"),
+        Option("accept-slot", "the loss of changes after which the table is read anew", field="accepted_loss"),
+        Option("tls.ca", "the file of the certificates that the server's is checked by", reference=Reference.PART),
+        Option("tls.certificate", "the file of the client's certificate", reference=Reference.PART),
+        Option("tls.key", "the file of its key", reference=Reference.PART),
+    )
+    metadata: ClassVar[Mapping[str, Metadata]] = {
+        **WHEN_INGESTED,
+        "record": Metadata("BIGINT", RECORD, ordered=True),
+        "commit": Metadata("STRING", COMMIT),
+    }
+    position: ClassVar[type[Position] | None] = WalPosition
+    kind: ClassVar[str | None] = "postgres"
+    record_format: ClassVar[str | None] = "pgoutput"
+    delivers_again: ClassVar[bool] = False
+
+    @classmethod
+    def declare(cls, options: Options) -> Self:
+        slot = _checked(options, "slot", _SLOT, "up to 63 lower-case letters, digits and underscores")
+        publication = _checked(options, "publication", _PUBLICATION, "a lower-case name") or slot
+        schema, table = _table(options)
+        return cls(
+            url=options.text("url") or "",
+            schema=schema,
+            table=table,
+            slot=slot,
+            publication=publication,
+            accepted_loss=_checked(options, "accept-slot", _LOSS, "what SLOT_LOST shows, as slot@0/15D7A10") or None,
+            tls_ca=options.text("tls.ca"),
+            tls_certificate=options.text("tls.certificate"),
+            tls_key=options.text("tls.key"),
+        )
+
+    def resolve(self, place: Place) -> Connector:
+        def file(option: str, text: str | None) -> str | None:
+            return None if text is None else place.folder(option, place.text(option, text))
+
+        return replace(
+            self,
+            tls_ca=file("tls.ca", self.tls_ca),
+            tls_certificate=file("tls.certificate", self.tls_certificate),
+            tls_key=file("tls.key", self.tls_key),
+        )
+
+    @property
+    def full_name(self) -> str:
+        """The table's name as people write it."""
+        return f"{self.schema}.{self.table}"
+
+    @property
+    def meaning(self) -> tuple[object, ...]:
+        return (self.schema, self.table)
+
+    @property
+    def shown(self) -> Mapping[str, str]:
+        return {"table": self.full_name, "slot": self.slot, "publication": self.publication}
+
+    @property
+    def left_behind(self) -> str:
+        return (
+            f"The slot {self.slot} stays in the database and retains its write-ahead log. Nobody needs it any more: "
+            f"SELECT pg_drop_replication_slot('{self.slot}')."
+        )
+
+    @property
+    def held_up(self) -> str:
+        return f"The slot {self.slot} retains the database's write-ahead log meanwhile."
+
+    def open(self, spec: SourceSpec, host: Any) -> Any:
+        # Loads Spark and psycopg.
+        from freshline.sources.postgres.reader import PostgresReader
+
+        return PostgresReader(spec, host)
+
+
+def _checked(options: Options, key: str, pattern: re.Pattern[str], accepted: str) -> str:
+    text = options.text(key)
+    if text is not None and not pattern.match(text):
+        options.reject(key, accepted)
+        return ""
+    return text or ""
+
+
+def _table(options: Options) -> tuple[str, str]:
+    text = options.text("table")
+    match = None if text is None else _TABLE.fullmatch(text)
+    if text is not None and match is None:
+        options.reject("table", 'a table as schema.table, with names such as "Order Lines" in double quotes')
+    if match is None:
+        return "public", ""
+    return "public" if match[1] is None else _folded(match[1]), _folded(match[2])
+
+
+def _folded(name: str) -> str:
+    """A name as the catalog has it: without quotes it is in lower case."""
+    return name[1:-1].replace('""', '"') if name.startswith('"') else name.lower()

@@ -1,0 +1,287 @@
+"""From the messages of a slot, and the rows of a snapshot, to events of one table: the rows of its log. Pure.
+
+An update of the key is a delete and an insert, as Debezium sends it. A value that was not sent is taken from the old
+image where the database sent a whole one; else the event names the column in `unsent`, and the log's loop fills it in.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from freshline.declare.change import DELETE, INSERT, READ, TRUNCATE, UPDATE
+from freshline.sources.postgres.position import lsn_text
+from freshline.sources.postgres.values import BUILT_IN, Changed, DatabaseType, Read, value_reader
+from freshline.sources.postgres.wire import UNSENT, Begin, Change, Commit, Relation, Truncate, Tuple, read_message
+
+VALUE_CHANGED, VALUE_UNKNOWN, NOT_UTF8, TOO_LARGE = "VALUE_CHANGED", "VALUE_UNKNOWN", "NOT_UTF8", "TOO_LARGE"
+_ESCAPED = re.compile(rb"\\(.)", re.DOTALL)
+_ESCAPES = {b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"v": b"\v"}
+
+
+class UnfitTypeError(Exception):
+    """A column has a type now, or had one when it changed, whose values the declared one does not fit."""
+
+    def __init__(self, column: str, declared: str, found: DatabaseType) -> None:
+        self.column = column
+        self.declared = declared
+        self.found = found
+        super().__init__(f"{column} is {found.name}, and declared {declared}")
+
+
+@dataclass(frozen=True)
+class ReadColumn:
+    """A declared column: its name, its type in Spark's spelling, the name in the database, whether it is of the key."""
+
+    name: str
+    type: str
+    found: str
+    is_key: bool
+
+
+@dataclass(frozen=True)
+class ReadTable:
+    """What is read of a table.
+
+    `types` are those of its columns by their oids. A change of more than `most_bytes` is rejected.
+    """
+
+    id: int
+    name: str
+    columns: tuple[ReadColumn, ...]
+    types: Mapping[int, DatabaseType]
+    most_bytes: int
+
+    def reader(self, column: ReadColumn, type_id: int) -> Read:
+        """What reads the values of a column. Raises UnfitTypeError."""
+        found = self.types.get(type_id) or BUILT_IN.get(type_id) or DatabaseType("unknown")
+        read = value_reader(column.type, found)
+        if read is None:
+            raise UnfitTypeError(column.name, column.type, found)
+        return read
+
+
+class Event(NamedTuple):
+    """One event. `values` are those of the declared columns, in their order.
+
+    `position` and `commit` are places in the log of the database, `changed_at` is in microseconds since 1970. `broken`
+    is a code of quarantine, None for a good one; then `raw` is the change as JSON, as it also is where values are
+    missing. `size` is about how many bytes it takes.
+    """
+
+    values: tuple[Any, ...]
+    op: str
+    position: int
+    commit: int
+    changed_at: int | None
+    transaction: str | None
+    unsent: tuple[str, ...]
+    broken: str | None
+    raw: str
+    size: int
+
+
+class SnapshotReader:
+    """Reads the lines of COPY: every row as it is at the consistent point of a slot."""
+
+    def __init__(self, table: ReadTable, type_ids: Sequence[int], at: int, changed_at: int) -> None:
+        """`type_ids` are those of the columns, in the order of `table.columns`, which is that of the lines."""
+        self._table = table
+        self._readers = [table.reader(column, each) for column, each in zip(table.columns, type_ids, strict=True)]
+        self._at = at
+        self._changed_at = changed_at
+
+    def read(self, line: bytes) -> Event:
+        """The event of a line, with its line end."""
+        fields: Tuple = [_unescaped(field) for field in line[:-1].split(b"\t")]
+        values, _, broken = _values(self._table.columns, self._readers, fields, None)
+        if len(line) > self._table.most_bytes:
+            broken = TOO_LARGE
+        raw = ""
+        if broken is not None:
+            raw = _raw(self._table, READ, self._at, self._at, None, fields, None)
+        return Event(values, READ, self._at, self._at, self._changed_at, None, (), broken, raw, len(line))
+
+
+class ChangeReader:
+    """Reads the messages of a slot in their order: the events of one table, of whole transactions.
+
+    `end` is the place up to which everything was read when the last transaction ended. Transactions whose commit is
+    before `begin` are left out: they were read, and the slot was not moved yet.
+    """
+
+    def __init__(self, table: ReadTable, begin: int) -> None:
+        self.end = begin
+        self._table = table
+        self._begin = begin
+        self._transaction: Begin | None = None
+        self._places: tuple[int | None, ...] = ()
+        self._readers: Sequence[Read] = ()
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether a transaction began and did not end."""
+        return self._transaction is not None
+
+    def read(self, lsn: int, data: bytes) -> Sequence[Event]:
+        """The events of one message at a place. Raises WireError and UnfitTypeError."""
+        message = read_message(data)
+        if isinstance(message, Change):
+            begin = self._transaction
+            if message.relation != self._table.id or begin is None or begin.commit_lsn < self._begin:
+                return ()
+            return self._changed(message, lsn, begin)
+        match message:
+            case Begin():
+                self._transaction = message
+            case Commit(_, end_lsn):
+                self._transaction = None
+                self.end = max(self.end, end_lsn)
+            case Relation(id=self._table.id):
+                self._look_at(message)
+            case Truncate(relations) if self._table.id in relations:
+                begin = self._transaction
+                if begin is not None and begin.commit_lsn >= self._begin:
+                    none = (None,) * len(self._table.columns)
+                    return (self._event(none, TRUNCATE, lsn, begin, (), None, "", len(data)),)
+        return ()
+
+    def _look_at(self, relation: Relation) -> None:
+        found = {column.name: (place, column.type_id) for place, column in enumerate(relation.columns)}
+        places: list[int | None] = []
+        readers: list[Read] = []
+        for column in self._table.columns:
+            # A column that the table did not have yet.
+            place, type_id = found.get(column.found, (None, 25))
+            places.append(place)
+            readers.append(self._table.reader(column, type_id) if place is not None else bytes)
+        self._places, self._readers = tuple(places), readers
+
+    def _changed(self, change: Change, lsn: int, begin: Begin) -> Sequence[Event]:
+        columns, readers = self._table.columns, self._readers
+        old = None if change.old is None else self._image(change.old)
+        if change.new is None:
+            values, _, broken = _values(columns, readers, old or [None] * len(columns), None, only_key=True)
+            return (self._made(values, DELETE, lsn, begin, (), broken, change),)
+        new = self._image(change.new)
+        values, unsent, broken = _values(columns, readers, new, old, old_is_key=change.only_key)
+        if change.size > self._table.most_bytes:
+            broken = TOO_LARGE
+        if old is None:
+            return (self._made(values, change.op, lsn, begin, unsent, broken, change),)
+        before, _, broken_before = _values(columns, readers, old, None, only_key=True)
+        keys = [place for place, column in enumerate(columns) if column.is_key]
+        if all(before[place] == values[place] for place in keys) and broken_before is None:
+            return (self._made(values, UPDATE, lsn, begin, unsent, broken, change),)
+        return (
+            self._made(before, DELETE, lsn, begin, (), broken_before, change),
+            self._made(values, INSERT, lsn, begin, unsent, broken, change),
+        )
+
+    def _image(self, image: Tuple) -> Tuple:
+        """The values of a row in the order of the declared columns."""
+        return [None if place is None else image[place] for place in self._places]
+
+    def _made(
+        self,
+        values: tuple[Any, ...],
+        op: str,
+        lsn: int,
+        begin: Begin,
+        unsent: tuple[str, ...],
+        broken: str | None,
+        change: Change,
+    ) -> Event:
+        raw = ""
+        if broken is not None or unsent:
+            image = change.new if op != DELETE else change.old
+            fields: Tuple = [None] * len(self._places) if image is None else self._image(image)
+            raw = _raw(self._table, op, lsn, begin.commit_lsn, begin.xid, fields, self._table.most_bytes)
+        return self._event(values, op, lsn, begin, unsent, broken, raw, change.size)
+
+    @staticmethod
+    def _event(
+        values: tuple[Any, ...],
+        op: str,
+        lsn: int,
+        begin: Begin,
+        unsent: tuple[str, ...],
+        broken: str | None,
+        raw: str,
+        size: int,
+    ) -> Event:
+        committed_at = begin.committed_at
+        return Event(values, op, lsn, begin.commit_lsn, committed_at, str(begin.xid), unsent, broken, raw, size)
+
+
+def _values(
+    columns: Sequence[ReadColumn],
+    readers: Sequence[Callable[[bytes], Any]],
+    image: Tuple,
+    old: Tuple | None,
+    *,
+    only_key: bool = False,
+    old_is_key: bool = True,
+) -> tuple[tuple[Any, ...], tuple[str, ...], str | None]:
+    """The values of an image, the columns that were not sent, and the code of a value that does not fit.
+
+    `old` is the image before, from which values that were not sent are taken; of one that `old_is_key` those of the
+    key. With `only_key` the others are NULL.
+    """
+    values: list[Any] = []
+    unsent: list[str] = []
+    broken = None
+    for column, read, text in zip(columns, readers, image, strict=True):
+        if only_key and not column.is_key:
+            values.append(None)
+            continue
+        if text is UNSENT and old is not None and (column.is_key or not old_is_key):
+            text = old[len(values)]
+        if text is None:
+            values.append(None)
+        elif text is UNSENT:
+            if column.is_key:
+                broken = VALUE_UNKNOWN
+            unsent.append(column.name)
+            values.append(None)
+        else:
+            try:
+                values.append(read(text))
+            except Changed:
+                broken = f"{VALUE_CHANGED}({column.name})"
+                values.append(None)
+            except UnicodeDecodeError:
+                broken = NOT_UTF8
+                values.append(None)
+    return tuple(values), tuple(unsent), broken
+
+
+def _raw(
+    table: ReadTable, op: str, lsn: int, commit: int, xid: int | None, fields: Tuple, most_bytes: int | None
+) -> str:
+    """A change as JSON, for quarantine; of one that is too large, its beginning."""
+    shown: dict[str, Any] = {"table": table.name, "op": op, "lsn": lsn_text(lsn), "commit": lsn_text(commit)}
+    if xid is not None:
+        shown["transaction"] = xid
+    most = None if most_bytes is None else max(1, most_bytes // (2 * max(1, len(fields))))
+    row = {}
+    for column, text in zip(table.columns, fields, strict=True):
+        if text is not UNSENT:
+            row[column.name] = None if text is None else text[:most].decode("utf-8", "replace")
+    return json.dumps({**shown, "row": row}, ensure_ascii=False)
+
+
+def _unescaped(field: bytes) -> bytes | None:
+    r"""A field of COPY.
+
+    >>> _unescaped(rb"a\tb\\"), _unescaped(rb"\N")
+    (b'a\tb\\', None)
+    """
+    if b"\\" not in field:
+        return field
+    if field == b"\\N":
+        return None
+    return _ESCAPED.sub(lambda match: _ESCAPES.get(match[1], match[1]), field)

@@ -1,0 +1,37 @@
+"""The format of rows and changes of Postgres. The reader decodes them, because it reads them anyway."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from freshline.declare.change import CHANGE_METADATA
+from freshline.declare.connector import Metadata
+from freshline.declare.format import Decoded, Format
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from freshline.declare.spec import SourceSpec
+
+# The column with the code of quarantine of a record whose values are not those of the declared types.
+BROKEN = "_freshline_broken"
+
+
+@dataclass(frozen=True)
+class PgOutput(Format):
+    """Changes as the plug-in `pgoutput` of Postgres sends them, and rows as COPY does."""
+
+    name: ClassVar[str] = "pgoutput"
+    rejections: ClassVar[Mapping[str, str]] = {
+        "VALUE_UNKNOWN": "a value was not sent, and no event since the row was inserted has it",
+    }
+    metadata: ClassVar[Mapping[str, Metadata]] = CHANGE_METADATA
+    is_change_feed: ClassVar[bool] = True
+
+    def decode(self, records: DataFrame, spec: SourceSpec, columns: Sequence[str]) -> Decoded:
+        # Loads Spark.
+        from pyspark.sql import functions as F
+
+        return Decoded(records, F.col(BROKEN))

@@ -1,0 +1,467 @@
+"""The rows of a table of Postgres and all their changes: what the database has and the log has not.
+
+The first batch is the table as it is at the place where a new slot begins, the next ones are the transactions from
+there on. A batch has whole transactions, and its receipt the place behind the last one. The slot is moved there after
+the commit: killed before, it gives some transactions again, which are left out by that place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import reduce
+from operator import and_
+from pathlib import Path
+from typing import ClassVar
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType, TimestampType
+from pyspark.sql.window import Window
+
+from freshline.commit.notes import read_note, remove_note, write_note
+from freshline.declare.change import CHANGED_AT, DELETE, OP, POSITION, TRANSACTION, TRUNCATE, UNSENT
+from freshline.declare.format import PARSED, VALUE
+from freshline.declare.spec import SourceSpec
+from freshline.errors import DatabaseError, DatabaseRefusedError, FreshlineError, StorageError
+from freshline.plan.receipt import Receipt
+from freshline.refresh.cancellation import Cancellation
+from freshline.refresh.inputs import FILE, RECORD, SEQ
+from freshline.refresh.literal import quoted
+from freshline.sources.postgres.connector import COMMIT, Postgres
+from freshline.sources.postgres.events import ChangeReader, ReadTable, SnapshotReader, UnfitTypeError
+from freshline.sources.postgres.facts import (
+    ServerFacts,
+    Step,
+    find_step,
+    missing_publication,
+    require_publication,
+    require_server,
+    require_table,
+    unfit_type,
+)
+from freshline.sources.postgres.format import BROKEN
+from freshline.sources.postgres.position import WalPosition, ordered_lsn
+from freshline.sources.postgres.rows import DATABASE, EventRows
+from freshline.sources.postgres.wire import WireError
+from freshline.sources.reader import SMALL_ROWS, Asked, Group, Host, Inspection, Portion, Reader, Records
+from freshline.sources.records import record_schema
+
+# So many messages are one batch, and the rest of the last transaction.
+BATCH_MESSAGES = 200_000
+# An idle source moves its position past the changes of other tables when there are so many bytes of them, and so much
+# time has passed: the database may then remove them.
+IDLE_BYTES, IDLE_SECONDS = 16 * 1024 * 1024, 60.0
+# How long another process may still read the slot before it counts as in use: a server notices within seconds that an
+# engine was killed.
+_SETTLE_SECONDS, _LOOK_SECONDS = 15.0, 0.2
+
+
+@dataclass(frozen=True)
+class PostgresInspection(Inspection):
+    """The place up to which changes are read, what is read of the table, and how."""
+
+    step: Step = Step.CONTINUE
+    end: int = 0
+    before: WalPosition | None = None
+    position: WalPosition | None = None  # that of a source that begins at the end
+    table: ReadTable | None = None
+    type_ids: tuple[int, ...] = ()
+    version: int = 0
+    is_published: bool = True
+
+    @property
+    def records(self) -> int:
+        """How many records the log had before."""
+        return 0 if self.before is None else self.before.records
+
+
+@dataclass(frozen=True)
+class PostgresPortion(Portion):
+    """The table as it is, or the transactions up to a place. `rows` are there once it is prepared."""
+
+    inspection: PostgresInspection | None = None
+    rows: EventRows | None = None
+
+
+class PostgresReader(Reader[PostgresInspection, PostgresPortion]):
+    """Reads a table of Postgres with all its changes."""
+
+    reason: ClassVar[str] = "NEW_RECORDS"
+
+    def __init__(self, spec: SourceSpec, host: Host) -> None:
+        # psycopg is there only where the extra is installed.
+        try:
+            from freshline.sources.postgres.server import Server
+        except ImportError as error:
+            raise DatabaseRefusedError(
+                "psycopg is not installed, by which Postgres is read. Run: pip install 'freshline[postgres]'.",
+                where=str(spec.name),
+            ) from error
+        super().__init__(spec, host)
+        assert isinstance(spec.connection, Postgres)
+        self._postgres = spec.connection
+        self._server = Server(spec.connection, self.where)
+        self._rows: EventRows | None = None
+        # The place up to which nothing of the table was found behind the position, and when the position moved last.
+        self._idle_up_to = 0
+        self._moved_at: datetime | None = None
+
+    @property
+    def _url(self) -> str:
+        return self.secret("url", self._postgres.url)
+
+    @property
+    def where(self) -> str:
+        return str(self.spec.written_at)
+
+    @property
+    def _note(self) -> Path:
+        """Says that a slot is being made: one that is there without a batch of the log is then our own."""
+        return self.host.warehouse.notes / "slots" / f"{self.spec.name}.json"
+
+    @property
+    def _folder(self) -> Path:
+        return self.host.warehouse.notes / "reading" / str(self.spec.name)
+
+    # -- inspecting
+
+    def inspect(self, position: WalPosition | None, asked: Asked) -> PostgresInspection:
+        url, at = self._url, self.host.clock()
+        server, found, publication = self._server.inspect(url)
+        require_server(server, where=self.where)
+        columns = [(column.name, column.type) for column in self.spec.record_columns]
+        key, most = self.spec.primary_key, self.spec.max_record_bytes
+        table = require_table(self._postgres, found, columns, key, most, where=self.where)
+        assert found is not None
+        if server.slot is not None and server.slot.active_pid is not None:
+            server = self._unused(url, asked)
+        is_begun = self._is_begun(server, position)
+        step = find_step(self._postgres, server, table, position, is_begun=is_begun, where=self.where)
+        if publication is not None:
+            require_publication(self._postgres, publication, table, where=self.where)
+        elif step is Step.CONTINUE:
+            raise missing_publication(self._postgres, " any more", where=self.where)
+        by_name = {column.name: column.type_id for column in found.columns}
+        return self._judged(
+            PostgresInspection(
+                at,
+                0,
+                is_new=step is Step.BEGIN,
+                step=step,
+                end=server.flushed,
+                before=position,
+                position=WalPosition(
+                    self._postgres.slot,
+                    server.system_id,
+                    server.timeline,
+                    server.database,
+                    self._postgres.full_name,
+                    table.id,
+                    server.flushed,
+                    0 if position is None else position.records,
+                ),
+                table=table,
+                type_ids=tuple(by_name[column.found] for column in table.columns),
+                version=server.version,
+                is_published=publication is not None,
+            ),
+            url,
+            position,
+            asked,
+            confirmed=0 if server.slot is None else server.slot.confirmed,
+        )
+
+    def _judged(
+        self,
+        inspection: PostgresInspection,
+        url: str,
+        position: WalPosition | None,
+        asked: Asked,
+        *,
+        confirmed: int,
+    ) -> PostgresInspection:
+        """The inspection with what is new behind the position."""
+        if inspection.step is Step.BEGIN:
+            return replace(inspection, left=1)
+        assert position is not None
+        if confirmed < position.lsn:
+            # A process that was killed between commit and release did not do it.
+            self._server.advance(url, position.lsn)
+        left = inspection.end - position.lsn
+        if left <= 0 or self._idle_up_to == inspection.end:
+            return inspection
+        if self._server.has_changes(url, inspection.end, asked.cancellation):
+            return replace(inspection, left=left, is_new=True)
+        self._idle_up_to = inspection.end
+        if left >= IDLE_BYTES and self._is_time(inspection.at):
+            return replace(inspection, is_new=True)
+        return inspection
+
+    def _is_time(self, now: datetime) -> bool:
+        return self._moved_at is None or (now - self._moved_at).total_seconds() >= IDLE_SECONDS
+
+    def _unused(self, url: str, asked: Asked) -> ServerFacts:
+        """The facts of the server when nobody reads the slot; as they are when somebody goes on."""
+        waited = 0.0
+        while True:
+            server, _, _ = self._server.inspect(url)
+            if server.slot is None or server.slot.active_pid is None or waited >= _SETTLE_SECONDS:
+                return server
+            asked.cancellation.wait(_LOOK_SECONDS)
+            asked.cancellation.check()
+            waited += _LOOK_SECONDS
+
+    def _is_begun(self, server: ServerFacts, position: WalPosition | None) -> bool:
+        """Whether an attempt that was not committed began to make the slot."""
+        return read_note(self._note) == self._begun(server.system_id, server.database, position)
+
+    def _begun(self, system_id: str, database: str, before: WalPosition | None) -> dict[str, str]:
+        behind = "" if before is None else before.loss
+        return {"slot": self._postgres.slot, "system_id": system_id, "database": database, "behind": behind}
+
+    # -- cutting
+
+    def cut(self, inspection: PostgresInspection, position: WalPosition | None) -> PostgresPortion | None:
+        if not inspection.is_new or inspection.position is None:
+            return None
+        if inspection.step is Step.BEGIN:
+            if position != inspection.before:
+                return None
+            progress = (
+                f"reading {self._postgres.full_name} as it is, when the transactions that are open in the database "
+                "have ended"
+            )
+            return PostgresPortion(position, inspection.position, inspection.at, 0, progress, inspection=inspection)
+        if position is None or position.lsn >= inspection.end:
+            return None
+        after = replace(position, lsn=inspection.end)
+        progress = f"reading changes of {self._postgres.full_name}"
+        return PostgresPortion(position, after, inspection.at, 0, progress, inspection=inspection)
+
+    # -- reading
+
+    def prepare(
+        self, spark: SparkSession, portion: PostgresPortion, previous: Receipt | None, cancellation: Cancellation
+    ) -> PostgresPortion:
+        """Read the portion out of the database, before it is known where it ends."""
+        inspection = portion.inspection
+        assert inspection is not None
+        assert inspection.table is not None
+        begin = portion.after if inspection.step is Step.BEGIN else portion.before
+        assert isinstance(begin, WalPosition)
+        rows = EventRows(inspection.table.columns, self._folder, begin.records)
+        # What a process left that was killed.
+        rows.remove()
+        try:
+            if inspection.step is Step.BEGIN:
+                return self._read_table(portion, inspection, rows, cancellation)
+            return self._read_changes(portion, inspection, rows, previous, cancellation)
+        except UnfitTypeError as error:
+            rows.remove()
+            raise unfit_type(error.column, error.declared, error.found, where=self.where) from error
+        except WireError as error:
+            rows.remove()
+            raise DatabaseRefusedError(
+                f"the changes of slot {self._postgres.slot} are not as expected: {error}.", where=self.where
+            ) from error
+        except OSError as error:
+            rows.remove()
+            raise StorageError(
+                f"what was read does not fit on the disk: {error.strerror or error}. Make room.", where=self.where
+            ) from error
+        except BaseException:
+            rows.remove()
+            raise
+
+    def _read_table(
+        self, portion: PostgresPortion, inspection: PostgresInspection, rows: EventRows, cancellation: Cancellation
+    ) -> PostgresPortion:
+        url, table, begin = self._url, inspection.table, inspection.position
+        assert table is not None
+        assert begin is not None
+        self.host.require_warehouse()
+        # First: a slot that is there from now on is ours.
+        write_note(self._note, self._begun(begin.system_id, begin.database, inspection.before))
+        if not inspection.is_published:
+            # Before the slot: changes are decoded by the publication that was there at their time.
+            self._server.provide_publication(url)
+        self._server.drop_slot(url)
+        self.host.failpoint("slot-before-made")
+        try:
+            with self._server.new_slot(url, inspection.version, cancellation) as slot:
+                self.host.failpoint("slot-made")
+                with self._server.snapshot_lines(url, slot.snapshot, table, cancellation) as (changed_at, lines):
+                    reader = SnapshotReader(table, inspection.type_ids, slot.at, changed_at)
+                    for line in lines:
+                        rows.add(reader.read(line))
+        except (FreshlineError, UnfitTypeError, OSError):
+            # Nobody reads it now, and it would hold the database's log back.
+            self._forget_slot(url)
+            raise
+        rows.finish()
+        self._rows = rows
+        # A row that is gone has an earlier record, and one more for its delete.
+        after = replace(begin, lsn=slot.at, records=begin.records + rows.count + begin.records)
+        return self._prepared(portion, inspection, rows, after, portion.at, 0)
+
+    def _forget_slot(self, url: str) -> None:
+        """Remove a slot of an attempt that failed, where that can be; else the next attempt does."""
+        try:
+            self._server.drop_slot(url)
+        except DatabaseError:
+            return
+
+    def _read_changes(
+        self,
+        portion: PostgresPortion,
+        inspection: PostgresInspection,
+        rows: EventRows,
+        previous: Receipt | None,
+        cancellation: Cancellation,
+    ) -> PostgresPortion:
+        before = portion.before
+        assert isinstance(before, WalPosition)
+        assert inspection.table is not None
+        reader = ChangeReader(inspection.table, before.lsn)
+        count = 0
+        with self._server.changes(self._url, inspection.end, BATCH_MESSAGES, cancellation) as messages:
+            for lsn, data in messages:
+                count += 1
+                for event in reader.read(lsn, data):
+                    rows.add(event)
+        rows.finish()
+        self._rows = rows
+        if reader.is_inside:
+            raise WireError("a transaction began and did not end")
+        # Fewer messages than asked for: there is no other commit before the end.
+        is_all = count < BATCH_MESSAGES or reader.end >= inspection.end
+        end = max(reader.end, inspection.end) if is_all else reader.end
+        after = replace(before, lsn=end, records=before.records + rows.count)
+        at = portion.at if is_all else None if previous is None else previous.data_timestamp
+        return self._prepared(portion, inspection, rows, after, at, 0 if is_all else inspection.end - end)
+
+    def _prepared(
+        self,
+        portion: PostgresPortion,
+        inspection: PostgresInspection,
+        rows: EventRows,
+        after: WalPosition,
+        at: datetime | None,
+        left: int,
+    ) -> PostgresPortion:
+        return replace(
+            portion,
+            after=after,
+            at=at,
+            left=left,
+            most_records=rows.count,
+            small=not rows.is_spilled and after.records - inspection.records <= SMALL_ROWS,
+            rows=rows,
+        )
+
+    def read(self, spark: SparkSession, portion: PostgresPortion) -> Records:
+        rows, inspection = portion.rows, portion.inspection
+        assert rows is not None
+        assert inspection is not None
+        schema = self._schema()
+        if rows.is_spilled:
+            found = spark.read.schema(schema).parquet(*[str(file) for file in rows.files])
+        else:
+            found = spark.createDataFrame(rows.table, schema)
+        if inspection.step is Step.BEGIN and inspection.before is not None:
+            path = self.host.warehouse.path(self.spec.name)
+            stored = stored_rows(spark.read.format("delta").load(str(path)), self.spec)
+            after = portion.after
+            assert isinstance(after, WalPosition)
+            found = netted(found, stored, self.spec, first=inspection.records + rows.count, at=after.lsn)
+        return Records((Group(found.withColumn(FILE, F.lit(self._postgres.full_name))),))
+
+    def _schema(self) -> StructType:
+        """That of EventRows, in Spark's types."""
+        return StructType(
+            [
+                StructField(VALUE, StringType()),
+                StructField(RECORD, LongType()),
+                StructField(COMMIT, StringType()),
+                StructField(PARSED, record_schema(self.spec)),
+                StructField(OP, StringType()),
+                StructField(POSITION, StringType()),
+                StructField(CHANGED_AT, TimestampType()),
+                StructField(TRANSACTION, StringType()),
+                StructField(UNSENT, ArrayType(StringType())),
+                StructField(BROKEN, StringType()),
+            ]
+        )
+
+    def finish(self, spark: SparkSession) -> None:
+        if self._rows is not None:
+            self._rows.remove()
+            self._rows = None
+
+    def release(self, portion: PostgresPortion, *, seconds: float, rejected: int) -> None:
+        after = portion.after
+        assert isinstance(after, WalPosition)
+        self._moved_at, self._idle_up_to = self.host.clock(), 0
+        self.host.failpoint("slot-before-advanced")
+        self._server.advance(self._url, after.lsn)
+        remove_note(self._note)
+
+    def waiting(self, left: int) -> str:
+        return f"{left} bytes of the database's log wait"
+
+    def close(self) -> None:
+        self._server.close()
+
+
+# -- a table that is read anew
+
+
+def stored_rows(log: DataFrame, spec: SourceSpec) -> DataFrame:
+    """The rows of the table that a log knows: of each key the one that no later event removed."""
+    keys = [F.col(quoted(key)) for key in spec.primary_key]
+    place = F.struct(SEQ, FILE, RECORD)
+    truncated = log.where(F.col(OP) == TRUNCATE).agg(F.max(place).alias("_freshline_truncated"))
+    events = log.where(F.col(OP) != TRUNCATE).crossJoin(F.broadcast(truncated))
+    events = events.where(F.col("_freshline_truncated").isNull() | (place > F.col("_freshline_truncated")))
+    whole = F.struct(*[F.col(quoted(column.name)) for column in spec.record_columns])
+    newest = events.groupBy(*keys).agg(F.max_by(F.struct(F.col(OP), whole.alias("row")), place).alias("newest"))
+    return newest.where(F.col(f"newest.{OP}") != DELETE).select("newest.row.*")
+
+
+def netted(found: DataFrame, stored: DataFrame, spec: SourceSpec, *, first: int, at: int) -> DataFrame:
+    """The rows of a snapshot that are other than the stored ones, and a delete for each that is gone.
+
+    The deletes are numbered from `first` on, and are at the place `at` of the snapshot.
+    """
+    keys = [F.col(quoted(key)) for key in spec.primary_key]
+    names = [column.name for column in spec.record_columns]
+
+    def same(columns: Sequence[str]) -> Column:
+        pairs = [(F.col(f"f.{PARSED}.{quoted(name)}"), F.col(f"s.{quoted(name)}")) for name in columns]
+        return reduce(and_, [read.eqNullSafe(kept) for read, kept in pairs])
+
+    # What could not be read is known by its key as well, and stays as it was until it can be.
+    changed = found.alias("f").join(stored.alias("s"), same(names) & F.col(f"f.{BROKEN}").isNull(), "left_anti")
+    gone = stored.alias("s").join(found.alias("f"), same(spec.primary_key), "left_anti").select(*keys)
+    number = F.row_number().over(Window.orderBy(*keys)) + F.lit(first - 1)
+    row = F.struct(
+        *[
+            (F.col(quoted(name)) if name in spec.primary_key else F.lit(None).cast(field.dataType)).alias(name)
+            for name, field in zip(names, record_schema(spec).fields, strict=True)
+        ]
+    )
+    made = {
+        VALUE: F.lit(""),
+        RECORD: number.cast("bigint"),
+        COMMIT: F.lit(ordered_lsn(at)),
+        PARSED: row,
+        OP: F.lit(DELETE),
+        POSITION: F.lit(f"{DATABASE}:{ordered_lsn(at)}"),
+        UNSENT: F.array().cast("array<string>"),
+    }
+    deletes = gone.select(
+        *[made.get(field.name, F.lit(None).cast(field.dataType)).alias(field.name) for field in found.schema.fields]
+    )
+    return changed.select(*found.columns).unionByName(deletes)
