@@ -288,12 +288,13 @@ class PostgresReader(Reader[PostgresInspection, PostgresPortion]):
             # Before the slot: changes are decoded by the publication that was there at their time.
             self._server.provide_publication(url)
         self._server.drop_slot(url)
+        stored = self._server.storage(url, table)
         self.host.failpoint("slot-before-made")
         try:
             with self._server.new_slot(url, inspection.version, cancellation) as slot:
                 self.host.failpoint("slot-made")
-                with self._server.snapshot_lines(url, slot.snapshot, table, cancellation) as (changed_at, lines):
-                    reader = SnapshotReader(table, inspection.type_ids, slot.at, changed_at)
+                with self._server.snapshot_lines(url, slot.snapshot, table, stored, cancellation) as (at, lines):
+                    reader = SnapshotReader(table, inspection.type_ids, slot.at, at)
                     for line in lines:
                         rows.add(reader.read(line))
         except (FreshlineError, UnfitTypeError, OSError):

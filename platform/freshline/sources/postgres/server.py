@@ -247,14 +247,31 @@ class Server:
 
     # -- what is read
 
+    def storage(self, url: str, table: ReadTable) -> tuple[int, ...]:
+        """The numbers of the files in which the database has the table, which a TRUNCATE changes."""
+        with self.asking(url) as connection:
+            return _storage(connection, table)
+
     @contextmanager
     def snapshot_lines(
-        self, url: str, snapshot: str, table: ReadTable, cancellation: Cancellation
+        self, url: str, snapshot: str, table: ReadTable, stored: tuple[int, ...], cancellation: Cancellation
     ) -> Iterator[tuple[int, Iterator[bytes]]]:
-        """The rows of the table as lines of COPY, and the time of the snapshot in microseconds since 1970."""
+        """The rows of the table as lines of COPY, and the time of the snapshot in microseconds since 1970.
+
+        A TRUNCATE empties a table for older snapshots too. So `stored` is what `storage` gave before the snapshot was
+        made. Raises DatabaseError where the table is not there any more; then another snapshot has to be made.
+        """
         with self._explained(), self._connect(url) as connection:
             connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             connection.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(snapshot)))
+            with cancels(cancellation, connection):
+                locked = sql.Identifier(self._declared.schema, self._declared.table)
+                connection.execute(sql.SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(locked))
+            if _storage(connection, table) != stored:
+                raise DatabaseError(
+                    f"{table.name} was truncated or rewritten while its snapshot was made. It is tried again.",
+                    where=self._where,
+                )
             row = connection.execute("SELECT (extract(epoch FROM now()) * 1000000)::bigint").fetchone()
             assert row is not None
             columns = sql.SQL(", ").join(sql.Identifier(column.found) for column in table.columns)
@@ -339,6 +356,15 @@ class Server:
             yield
         except psycopg.Error as error:
             raise source_error(error, self._declared, where=self._where) from None
+
+
+def _storage(connection: psycopg.Connection[Any], table: ReadTable) -> tuple[int, ...]:
+    rows = connection.execute(
+        "SELECT coalesce(pg_relation_filenode(id), 0)::bigint FROM "
+        "(SELECT %(id)s::oid AS id UNION SELECT relid FROM pg_partition_tree(%(id)s::oid)) AS t ORDER BY id",
+        {"id": table.id},
+    ).fetchall()
+    return tuple(row[0] for row in rows)
 
 
 def connection_parameters(given: Mapping[str, Any], declared: Postgres, *, has_system_roots: bool) -> dict[str, Any]:

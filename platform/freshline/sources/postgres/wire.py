@@ -17,6 +17,8 @@ _COMMIT = struct.Struct(">xBqqq")
 _OID = struct.Struct(">I")
 _SHORT = struct.Struct(">h")
 _INT = struct.Struct(">i")
+# A type and its modifier.
+_TYPE = struct.Struct(">Ii")
 
 
 class Unsent(Enum):
@@ -179,14 +181,14 @@ def _relation(data: bytes) -> Relation:
     columns = []
     for _ in range(count):
         column, at = _text(data, at + 1)
-        (type_id,) = _OID.unpack_from(data, at)
+        type_id, _ = _TYPE.unpack_from(data, at)
         columns.append(RelationColumn(column, type_id))
         at += 8
     return Relation(relation, schema or "pg_catalog", name, tuple(columns))
 
 
 def _text(data: bytes, at: int) -> tuple[str, int]:
-    end = data.index(b"\x00", at) if b"\x00" in data[at:] else len(data) + 1
-    if end > len(data):
-        raise IndexError(end)
+    end = data.find(b"\x00", at)
+    if end < 0:
+        raise IndexError(at)
     return data[at:end].decode(), end + 1
