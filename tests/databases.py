@@ -39,6 +39,11 @@ class Shop:
     def ask(self, query: str) -> list[tuple[Any, ...]]:
         return self.connection.execute(query.encode()).fetchall()
 
+    def confirmed(self) -> str | None:
+        """The place from which the slot of the source gives changes, None without a slot."""
+        query = f"SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = '{self.slot}'"
+        return next((row[0] for row in self.ask(query)), None)
+
     def declare(
         self, table: str, columns: str, *, name: str = "feed", key: Sequence[str] = ("id",), **options: str
     ) -> None:

@@ -41,6 +41,19 @@ class PostgresServer:
         """End the server; `immediate` as a power cut would."""
         self.run("pg_ctl", "stop", "--mode", mode, "--pgdata", str(self.folder / "data"))
 
+    @contextmanager
+    def passwords_for(self, user: str) -> Iterator[None]:
+        """This user needs a password, as nobody else does."""
+        file = self.folder / "data" / "pg_hba.conf"
+        before = file.read_text(encoding="utf-8")
+        file.write_text(f"local all {user} scram-sha-256\n{before}", encoding="utf-8")
+        self.run("pg_ctl", "reload", "--pgdata", str(self.folder / "data"))
+        try:
+            yield
+        finally:
+            file.write_text(before, encoding="utf-8")
+            self.run("pg_ctl", "reload", "--pgdata", str(self.folder / "data"))
+
     def run(self, program: str, *arguments: str) -> None:
         """Run one of Postgres' programs as the user that the server runs as."""
         command = [str(self.programs / program), *arguments]

@@ -197,14 +197,14 @@ class Connector(ABC):
         return {}
 
     @property
-    def held_up(self) -> str:
-        """A sentence on what the system keeps for a source that is suspended; empty for nothing."""
+    def left_behind(self) -> str:
+        """A sentence on what stays in the system when the file of the source is removed; empty for nothing."""
         return ""
 
     @property
-    def left_behind(self) -> str:
-        """A sentence on what stays in the system when the source is dropped; empty for nothing."""
-        return ""
+    def retained_above(self) -> int | None:
+        """The bytes that the system may retain for the source before an alert warns; None for no limit."""
+        return None
 
     @property
     def table_path(self) -> str:

@@ -16,6 +16,7 @@ class AlertKind(StrEnum):
     QUARANTINE = "quarantine"  # more of what arrives is rejected than was allowed
     WATERMARK = "watermark"  # the watermark stands still
     LATE_ROWS = "late_rows"  # more of what arrives is behind the watermark than was allowed
+    RETAINED = "retained"  # the system outside keeps more for a source than was allowed
     SUSPENDED = "suspended"  # a person, or failures in a row, left it as it is
     ENGINE_SILENT = "engine_silent"
     SCHEDULER_SILENT = "scheduler_silent"

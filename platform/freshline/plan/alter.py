@@ -289,7 +289,7 @@ def find_table(graph: Graph, text: str) -> TableName:
     if isinstance(spec, SourceSpec):
         raise RequestError(
             f"{spec.name} is a source: it is as fresh as its consumers need, or as its declaration says "
-            f"({spec.written_at}). Alter or suspend the tables that read it."
+            f"({spec.written_at}). Alter or suspend the tables that read it. {spec.connection.left_behind}".rstrip()
         )
     return spec.name
 

@@ -65,8 +65,9 @@ class TableStatus:
     `watermark_moved_at` is when that of a log moved last; `late_rows`, `ahead_rows` and `late_by_seconds` are of its
     newest batch. `open_windows` are those of a FINAL table that have begun and are not closed. `rows` and
     `quarantined` are counted by the statistics in the logs, None where those do not tell; `files` and `size_bytes` are
-    those of the version. `error` is that of the newest refresh when it failed, or of reading this status, which
-    `unreadable` then says; `problems` are what needs a person though the newest refresh went on.
+    those of the version. `retained_bytes` is what the system outside kept for a source at its newest refresh. `error`
+    is that of the newest refresh when it failed, or of reading this status, which `unreadable` then says; `problems`
+    are what needs a person though the newest refresh went on.
     """
 
     table: TableName
@@ -102,6 +103,7 @@ class TableStatus:
     open_windows: int | None = None
     files: int | None = None
     size_bytes: int | None = None
+    retained_bytes: int | None = None
 
     @property
     def late(self) -> bool:
@@ -143,6 +145,7 @@ class TableStatus:
             "open_windows": self.open_windows,
             "files": self.files,
             "size_bytes": self.size_bytes,
+            "retained_bytes": self.retained_bytes,
         }
 
 
@@ -231,6 +234,7 @@ def read_status(
                 **_newest_times(inspection.event_time),
                 files=inspection.files[0],
                 size_bytes=inspection.files[1],
+                retained_bytes=None if record is None else record.retained_bytes,
             )
         )
     return statuses

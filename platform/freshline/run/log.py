@@ -183,6 +183,7 @@ def refresh_log(
         late_rows=None if spec.watermark is None else totals.late,
         ahead_rows=None if spec.watermark is None else totals.ahead,
         late_by_seconds=None if spec.watermark is None else totals.late_by_seconds,
+        retained_bytes=inspection.retained_bytes,
         seconds=time.monotonic() - started,
         mode=mode,
         data_timestamp=inspection.at if not left else None if receipt is None else receipt.data_timestamp,

@@ -95,13 +95,15 @@ class Inspection:
 
     Once all of it is read, the log table has everything that the source had at `at`. `left` is how much there is to be
     read, in the connector's own measure, 0 for nothing; `is_new` says that there is a portion to commit, which may have
-    no record in it but a first position. `problems` are reported and fail nothing.
+    no record in it but a first position. `problems` are reported and fail nothing. `retained_bytes` is how much the
+    system keeps because the source has not read it yet, None where it keeps nothing for it.
     """
 
     at: datetime
     left: int
     is_new: bool
     problems: tuple[FreshlineError, ...] = ()
+    retained_bytes: int | None = None
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from freshline.report.alerts.trouble import Trouble
 from tests.report.alerts.situations import NOW, Ledger, failing, silent, situation, suspension, table
 
 RAISED, WORSENED, REMINDER, RECOVERED = AlertEvent
-LATE, FAILING, QUARANTINE, WATERMARK, LATE_ROWS, SUSPENDED, ENGINE_SILENT, SCHEDULER_SILENT = AlertKind
+LATE, FAILING, QUARANTINE, WATERMARK, LATE_ROWS, RETAINED, SUSPENDED, ENGINE_SILENT, SCHEDULER_SILENT = AlertKind
 
 
 def at(seconds: float) -> datetime:
@@ -174,6 +174,17 @@ def test_more_late_rows_than_declared_are_told(share: float | None, rows: int, l
     news = Ledger().check(situation(orders(0, 1.0, arrivals=Arrivals(rows, 0, late), late_share=share)), NOW)
 
     assert news == ([(RAISED, "orders", AlertKind.LATE_ROWS)] if told else [])
+
+
+@pytest.mark.parametrize(
+    ("kept", "limit", "told"), [(100, 100, False), (101, 100, True), (None, 100, False), (9, None, False)]
+)
+def test_a_system_that_keeps_more_than_allowed_for_a_source_is_told(
+    kept: int | None, limit: int | None, told: bool
+) -> None:
+    news = Ledger().check(situation(orders(0, 1.0, retained_bytes=kept, retained_above=limit)), NOW)
+
+    assert news == ([(RAISED, "orders", RETAINED)] if told else [])
 
 
 def test_a_watermark_that_stands_still_is_told_once_again_and_when_it_moves() -> None:

@@ -22,6 +22,7 @@ CALM_SECONDS: Mapping[AlertKind, float] = {
     AlertKind.QUARANTINE: 300.0,
     AlertKind.WATERMARK: 0.0,
     AlertKind.LATE_ROWS: 300.0,
+    AlertKind.RETAINED: 60.0,
     AlertKind.SUSPENDED: 0.0,
     AlertKind.ENGINE_SILENT: 10.0,
     AlertKind.SCHEDULER_SILENT: 10.0,

@@ -17,6 +17,7 @@ _WORDS = {
     AlertKind.QUARANTINE: "quarantining rows",
     AlertKind.WATERMARK: "standing still in event time",
     AlertKind.LATE_ROWS: "receiving late rows",
+    AlertKind.RETAINED: "keeping a database's log",
     AlertKind.SUSPENDED: "suspended",
     AlertKind.ENGINE_SILENT: "silent",
     AlertKind.SCHEDULER_SILENT: "silent",

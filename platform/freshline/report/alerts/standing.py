@@ -29,7 +29,8 @@ class Standing:
     `driving` are the inputs that count in its lag. `unreadable` is the error of reading its log, as a JSON object.
     `infeasible` says why its freshness cannot be kept, None where it can or nobody knows. `late_share` and
     `watermark_after` are those declared of a source. Its `watermark` moved last at `watermark_moved_at`, and
-    `watermark_held_by` holds it up.
+    `watermark_held_by` holds it up. `retained_bytes` is what the system outside keeps for a source, and
+    `retained_above` the limit of that.
     """
 
     name: TableName
@@ -53,6 +54,8 @@ class Standing:
     watermark: datetime | None = None
     watermark_moved_at: datetime | None = None
     watermark_held_by: tuple[str, ...] = ()
+    retained_bytes: int | None = None
+    retained_above: int | None = None
 
     @property
     def reported_from(self) -> datetime | None:
@@ -143,6 +146,8 @@ def table_standing(graph: Graph, status: TableStatus) -> Standing:
         watermark=status.watermark,
         watermark_moved_at=status.watermark_moved_at,
         watermark_held_by=status.watermark_held_by,
+        retained_bytes=status.retained_bytes,
+        retained_above=spec.connection.retained_above if isinstance(spec, SourceSpec) else None,
     )
 
 

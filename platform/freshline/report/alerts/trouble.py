@@ -54,6 +54,7 @@ def find_troubles(situation: Situation, settings: AlertSettings, now: datetime) 
         found += _quarantine(standing, settings, now)
         found += _late_rows(standing, settings, now)
         found += _watermark(standing, now)
+        found += _retained(standing, now)
     return found
 
 
@@ -125,3 +126,13 @@ def _watermark(standing: Standing, now: datetime) -> Iterator[Trouble]:
     held = f", held up by {', '.join(standing.watermark_held_by)}" if standing.watermark_held_by else ""
     cause = f"the watermark {stands} since {moment_text(moved_at)}{held}"
     yield Trouble(str(standing.name), AlertKind.WATERMARK, AlertLevel.WARN, since, cause)
+
+
+def _retained(standing: Standing, now: datetime) -> Iterator[Trouble]:
+    kept, limit = standing.retained_bytes, standing.retained_above
+    if kept is not None and limit is not None and kept > limit:
+        cause = (
+            f"the database keeps more than {limit // 1024**2} MB of its log until the source has read it; a database "
+            "stops when its disk is full"
+        )
+        yield Trouble(str(standing.name), AlertKind.RETAINED, AlertLevel.WARN, now, cause)

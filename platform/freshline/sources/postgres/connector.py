@@ -20,6 +20,9 @@ _SLOT = re.compile(r"[a-z0-9_]{1,63}\Z")
 _PUBLICATION = re.compile(r"[a-z_][a-z0-9_]{0,62}\Z")
 _PART = r'(?:[A-Za-z_][A-Za-z0-9_$]{0,62}|"(?:[^"\x00]|""){1,63}")'
 _TABLE = re.compile(rf"(?:({_PART})\.)?({_PART})")
+_SIZE = re.compile(r"([1-9][0-9]{0,5})\s*([MGT]B)", re.IGNORECASE)
+_UNITS = {"MB": 1024**2, "GB": 1024**3, "TB": 1024**4}
+DEFAULT_RETAINED = 10 * 1024**3
 _LOSS = re.compile(r"[a-z0-9_]{1,63}@[0-9A-F]{1,8}/[0-9A-F]{1,8}\Z")
 
 
@@ -28,7 +31,7 @@ class Postgres(Connector):
     """A table, as it is declared.
 
     `url` is a reference to a connection string of libpq, with its password. `schema` and `name` are those of the table.
-    `accepted_loss` names a slot and a position: what came behind it was lost, and the table is read anew. `tls_ca`,
+    `most_retained` is in bytes. `accepted_loss` names a slot and a position: what came behind it was lost, and the table is read anew. `tls_ca`,
     `tls_certificate` and `tls_key` are files, None for what the connection string says.
     """
 
@@ -38,6 +41,7 @@ class Postgres(Connector):
     slot: str
     publication: str
     accepted_loss: str | None = None
+    most_retained: int = DEFAULT_RETAINED
     tls_ca: str | None = None
     tls_certificate: str | None = None
     tls_key: str | None = None
@@ -50,6 +54,7 @@ class Postgres(Connector):
         Option("slot", "the replication slot of this source alone", required="the name of a replication slot"),
         Option("publication", "the publication that has the table, by default of the slot's name"),
         Option("accept-slot", "the loss of changes after which the table is read anew", field="accepted_loss"),
+        Option("alert.retained-above", "the bytes of the database's log that the slot may retain before an alert"),
         Option("tls.ca", "the file of the certificates that the server's is checked by", reference=Reference.PART),
         Option("tls.certificate", "the file of the client's certificate", reference=Reference.PART),
         Option("tls.key", "the file of its key", reference=Reference.PART),
@@ -76,6 +81,7 @@ class Postgres(Connector):
             slot=slot,
             publication=publication,
             accepted_loss=_checked(options, "accept-slot", _LOSS, "what SLOT_LOST shows, as slot@0/15D7A10") or None,
+            most_retained=_bytes(options, "alert.retained-above"),
             tls_ca=options.text("tls.ca"),
             tls_certificate=options.text("tls.certificate"),
             tls_key=options.text("tls.key"),
@@ -108,13 +114,13 @@ class Postgres(Connector):
     @property
     def left_behind(self) -> str:
         return (
-            f"The slot {self.slot} stays in the database and retains its write-ahead log. Nobody needs it any more: "
+            f"When its file is removed, the slot {self.slot} stays in the database and retains its log. Then run there: "
             f"SELECT pg_drop_replication_slot('{self.slot}')."
         )
 
     @property
-    def held_up(self) -> str:
-        return f"The slot {self.slot} retains the database's write-ahead log meanwhile."
+    def retained_above(self) -> int | None:
+        return self.most_retained
 
     def open(self, spec: SourceSpec, host: Any) -> Any:
         # Loads Spark and psycopg.
@@ -129,6 +135,17 @@ def _checked(options: Options, key: str, pattern: re.Pattern[str], accepted: str
         options.reject(key, accepted)
         return ""
     return text or ""
+
+
+def _bytes(options: Options, key: str) -> int:
+    text = options.text(key)
+    if text is None:
+        return DEFAULT_RETAINED
+    match = _SIZE.fullmatch(text)
+    if match is None:
+        options.reject(key, "a size such as 512 MB or 10 GB")
+        return DEFAULT_RETAINED
+    return int(match[1]) * _UNITS[match[2].upper()]
 
 
 def _table(options: Options) -> tuple[str, str]:

@@ -149,6 +149,7 @@ class PostgresReader(Reader[PostgresInspection, PostgresPortion]):
                 at,
                 0,
                 is_new=step is Step.BEGIN,
+                retained_bytes=None if server.slot is None else server.slot.retained,
                 step=step,
                 end=server.flushed,
                 before=position,
