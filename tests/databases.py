@@ -32,6 +32,11 @@ class Shop:
             self._connection = psycopg.connect(self.url, autocommit=True)
         return self._connection
 
+    def forget(self) -> None:
+        """The server was started again: let go of the connection to its last life."""
+        if self._connection is not None:
+            self._connection.close()
+
     def sql(self, statements: str) -> None:
         """Run statements; several are one transaction."""
         self.connection.execute(statements.encode())

@@ -323,6 +323,7 @@ def test_a_server_that_starts_again_is_read_on(lab, shop, postgres):
     error = lab.refresh("feed").error
     assert (error.code, error.retry_helps) == ("DATABASE", True)
     postgres.start()
+    shop.forget()
 
     assert refreshed(lab).rows_out == 1
     shop.sql("INSERT INTO customer VALUES (2, 'a', NULL)")

@@ -1,4 +1,4 @@
-"""Files, Kafka, a queue that exists only here, and a format that exists only here, held to the same claims."""
+"""Files, Kafka, Postgres, a queue and a format that exist only here, held to the same claims."""
 
 from __future__ import annotations
 
@@ -9,8 +9,19 @@ import pytest
 
 from freshline.declare.registry import find_connector
 from freshline.errors import RequestError
+from tests.databases import Shop
 from tests.kafka import Record
-from tests.sources.conformance import SECRET, Conformance, FormatConformance, Row, SecretConformance, System, ids
+from tests.sources.conformance import (
+    SECRET,
+    Conformance,
+    FormatConformance,
+    LogConformance,
+    Row,
+    SecretClaims,
+    SecretConformance,
+    System,
+    ids,
+)
 from tests.sources.stranger import stranger
 
 MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -93,6 +104,50 @@ class SpoolFile(System):
 
     def bring_back(self):
         self.file.with_name("gone").rename(self.file)
+
+
+class DatabaseTable(System):
+    """A table of a real Postgres. A record that is none is a row with a key that the declared type cannot hold."""
+
+    connector = "postgres"
+    broken = b"too large a key"
+    code = "VALUE_CHANGED(id)"
+    gone = "DATABASE"
+    secret = "url"
+    replays = False
+    lost = "SLOT_LOST"
+
+    def __init__(self, lab, server, shop):
+        super().__init__(lab)
+        self.server, self.shop, self.large, self.is_away = server, shop, 10**11, False
+        shop.sql("CREATE TABLE t (id BIGINT PRIMARY KEY, a TEXT)")
+
+    @property
+    def options(self):
+        return {"url": "${env:SHOP_URL}", "table": "public.t", "slot": self.shop.slot}
+
+    def declare(self, columns="id INT, a STRING", **more):
+        key = "" if "PRIMARY KEY" in columns else ", PRIMARY KEY (id)"
+        given = ", ".join(f"'{name}' = '{value}'" for name, value in {**self.options, **more}.items())
+        self.lab.declare(f"CREATE SOURCE s ({columns}{key}) WITH ('connector' = 'postgres', {given})")
+
+    def held(self, secret):
+        return self.shop.url.replace("freshline@", f"freshline:{secret}@")
+
+    def put(self, records):
+        for record in records:
+            self.large += 1
+            row = {"id": self.large} if record == self.broken else json.loads(record)
+            self.shop.connection.execute("INSERT INTO t VALUES (%s, %s)", (row["id"], row.get("a")))
+
+    def take_away(self):
+        self.is_away = True
+        self.server.stop()
+
+    def bring_back(self):
+        self.server.start()
+        self.shop.forget()
+        self.is_away = False
 
 
 class PairsInFiles(LandingFolder):
@@ -208,6 +263,27 @@ class TestSpool(SecretConformance):
         system.file.write_text(f"queue-2 {SECRET}\n", encoding="utf-8")
 
         assert "the queue is queue-2, and queue-1 was read" in str(lab.refresh("s").error)
+
+
+class TestPostgres(SecretClaims, LogConformance):
+    @pytest.fixture
+    def system(self, lab, postgres, monkeypatch):
+        shop = Shop(lab, postgres)
+        monkeypatch.setenv("SHOP_URL", shop.url)
+        made = DatabaseTable(lab, postgres, shop)
+        yield made
+        if made.is_away:
+            made.bring_back()
+        shop.close()
+
+    # In `make test` the stories of Postgres have these.
+    @pytest.mark.long
+    def test_stopped_at_each_point_it_loses_and_repeats_nothing(self, lab, system):
+        super().test_stopped_at_each_point_it_loses_and_repeats_nothing(lab, system)
+
+    @pytest.mark.long
+    def test_stopped_again_and_again_before_anything_is_committed(self, lab, system):
+        super().test_stopped_again_and_again_before_anything_is_committed(lab, system)
 
 
 class TestPairs(FormatConformance):

@@ -30,9 +30,9 @@ _LOSS = re.compile(r"[a-z0-9_]{1,63}@[0-9A-F]{1,8}/[0-9A-F]{1,8}\Z")
 class Postgres(Connector):
     """A table, as it is declared.
 
-    `url` is a reference to a connection string of libpq, with its password. `schema` and `name` are those of the table.
-    `most_retained` is in bytes. `accepted_loss` names a slot and a position: what came behind it was lost, and the table is read anew. `tls_ca`,
-    `tls_certificate` and `tls_key` are files, None for what the connection string says.
+    `url` is a reference to a connection string of libpq, with its password. `schema` and `table` name the table.
+    `most_retained` is in bytes. `accepted_loss` names a slot and a position: what came behind it was lost, and the
+    table is read anew. `tls_ca`, `tls_certificate` and `tls_key` are files, None for what the connection string says.
     """
 
     url: str
@@ -114,8 +114,8 @@ class Postgres(Connector):
     @property
     def left_behind(self) -> str:
         return (
-            f"When its file is removed, the slot {self.slot} stays in the database and retains its log. Then run there: "
-            f"SELECT pg_drop_replication_slot('{self.slot}')."
+            f"When its file is removed, the slot {self.slot} stays in the database and retains its log. Then run "
+            f"there: SELECT pg_drop_replication_slot('{self.slot}')."
         )
 
     @property

@@ -97,7 +97,7 @@ class PostgresReader(Reader[PostgresInspection, PostgresPortion]):
         except ImportError as error:
             raise DatabaseRefusedError(
                 "psycopg is not installed, by which Postgres is read. Run: pip install 'freshline[postgres]'.",
-                where=str(spec.name),
+                where=str(spec.written_at),
             ) from error
         super().__init__(spec, host)
         assert isinstance(spec.connection, Postgres)
@@ -191,16 +191,16 @@ class PostgresReader(Reader[PostgresInspection, PostgresPortion]):
             # A process that was killed between commit and release did not do it.
             self._server.advance(url, position.lsn)
         left = inspection.end - position.lsn
-        if left <= 0 or self._idle_up_to == inspection.end:
+        if left <= 0:
             return inspection
-        if self._server.has_changes(url, inspection.end, asked.cancellation):
+        # Where the log of the database is as it was, there is nothing to ask.
+        if self._idle_up_to != inspection.end and self._server.has_changes(url, inspection.end, asked.cancellation):
             return replace(inspection, left=left, is_new=True)
         self._idle_up_to = inspection.end
-        if left >= IDLE_BYTES and self._is_time(inspection.at):
-            return replace(inspection, is_new=True)
-        return inspection
+        return replace(inspection, is_new=left >= IDLE_BYTES and self._is_time(inspection.at))
 
     def _is_time(self, now: datetime) -> bool:
+        """Whether the position did not move for so long that an idle source may move it."""
         return self._moved_at is None or (now - self._moved_at).total_seconds() >= IDLE_SECONDS
 
     def _unused(self, url: str, asked: Asked) -> ServerFacts:
