@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
+import psycopg
+
 
 @dataclass
 class PostgresServer:
@@ -48,11 +50,21 @@ class PostgresServer:
         before = file.read_text(encoding="utf-8")
         file.write_text(f"local all {user} scram-sha-256\n{before}", encoding="utf-8")
         self.run("pg_ctl", "reload", "--pgdata", str(self.folder / "data"))
+        while not self._asks_for_password(user):
+            pass
         try:
             yield
         finally:
             file.write_text(before, encoding="utf-8")
             self.run("pg_ctl", "reload", "--pgdata", str(self.folder / "data"))
+
+    def _asks_for_password(self, user: str) -> bool:
+        """Whether the server has read its new settings."""
+        try:
+            psycopg.connect(host=str(self.folder), user=user, dbname="postgres").close()
+        except psycopg.OperationalError:
+            return True
+        return False
 
     def run(self, program: str, *arguments: str) -> None:
         """Run one of Postgres' programs as the user that the server runs as."""

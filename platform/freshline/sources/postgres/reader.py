@@ -369,7 +369,8 @@ class PostgresReader(Reader[PostgresInspection, PostgresPortion]):
         assert inspection is not None
         schema = self._schema()
         if rows.is_spilled:
-            found = spark.read.schema(schema).parquet(*[str(file) for file in rows.files])
+            # As one path: of several Spark takes those for patterns that have a bracket in them.
+            found = spark.read.schema(schema).option("__globPaths__", "false").parquet(str(rows.folder))
         else:
             found = spark.createDataFrame(rows.table, schema)
         if inspection.step is Step.BEGIN and inspection.before is not None:
