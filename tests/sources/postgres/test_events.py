@@ -142,6 +142,7 @@ def test_values_that_do_not_fit_are_named_and_kept_as_they_were():
         "row": {"id": str(2**40), "name": "n", "bio": "b"},
     }
     assert len(events[2].raw) < 600
+    assert events[2].values == (3, None, None)
 
 
 def test_a_column_of_another_type_ends_the_reading():

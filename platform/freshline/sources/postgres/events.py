@@ -99,10 +99,10 @@ class SnapshotReader:
         fields: Tuple = [_unescaped(field) for field in line[:-1].split(b"\t")]
         values, _, broken = _values(self._table.columns, self._readers, fields, None)
         if len(line) > self._table.most_bytes:
-            broken = TOO_LARGE
+            values, broken = _only_key(self._table.columns, values), TOO_LARGE
         raw = ""
         if broken is not None:
-            raw = _raw(self._table, READ, self._at, self._at, None, fields, None)
+            raw = _raw(self._table, READ, self._at, self._at, None, fields, is_cut=broken == TOO_LARGE)
         return Event(values, READ, self._at, self._at, self._changed_at, None, (), broken, raw, len(line))
 
 
@@ -169,7 +169,7 @@ class ChangeReader:
         new = self._image(change.new)
         values, unsent, broken = _values(columns, readers, new, old, old_is_key=change.only_key)
         if change.size > self._table.most_bytes:
-            broken = TOO_LARGE
+            values, broken = _only_key(columns, values), TOO_LARGE
         if old is None:
             return (self._made(values, change.op, lsn, begin, unsent, broken, change),)
         before, _, broken_before = _values(columns, readers, old, None, only_key=True)
@@ -199,7 +199,8 @@ class ChangeReader:
         if broken is not None or unsent:
             image = change.new if op != DELETE else change.old
             fields: Tuple = [None] * len(self._places) if image is None else self._image(image)
-            raw = _raw(self._table, op, lsn, begin.commit_lsn, begin.xid, fields, self._table.most_bytes)
+            is_cut = broken == TOO_LARGE
+            raw = _raw(self._table, op, lsn, begin.commit_lsn, begin.xid, fields, is_cut=is_cut)
         return self._event(values, op, lsn, begin, unsent, broken, raw, change.size)
 
     @staticmethod
@@ -259,14 +260,17 @@ def _values(
     return tuple(values), tuple(unsent), broken
 
 
-def _raw(
-    table: ReadTable, op: str, lsn: int, commit: int, xid: int | None, fields: Tuple, most_bytes: int | None
-) -> str:
-    """A change as JSON, for quarantine; of one that is too large, its beginning."""
+def _only_key(columns: Sequence[ReadColumn], values: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The values of the key alone: what is rejected as too large is not kept."""
+    return tuple(value if column.is_key else None for column, value in zip(columns, values, strict=True))
+
+
+def _raw(table: ReadTable, op: str, lsn: int, commit: int, xid: int | None, fields: Tuple, *, is_cut: bool) -> str:
+    """A change as JSON, for quarantine; of one that is too large, the beginnings of its values."""
     shown: dict[str, Any] = {"table": table.name, "op": op, "lsn": lsn_text(lsn), "commit": lsn_text(commit)}
     if xid is not None:
         shown["transaction"] = xid
-    most = None if most_bytes is None else max(1, most_bytes // (2 * max(1, len(fields))))
+    most = max(1, table.most_bytes // (2 * max(1, len(fields)))) if is_cut else None
     row = {}
     for column, text in zip(table.columns, fields, strict=True):
         if text is not UNSENT:

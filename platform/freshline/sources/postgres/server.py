@@ -51,8 +51,8 @@ _SETTINGS_14 = "; SET client_connection_check_interval = '5s'"
 # What libpq says of a connection that another try does not make, in the language of the server.
 _REFUSED = re.compile(
     r"password|authentication|must be superuser|pg_hba\.conf|does not exist|permission denied|not permitted|"
-    r"certificate|SSL (?:error|was required)|does not support SSL|not currently accepting|could not read root certificate|"
-    r"root certificate file|private key file|invalid sslmode"
+    r"certificate|SSL (?:error|was required)|does not support SSL|not currently accepting|private key file|"
+    r"invalid sslmode"
 )
 _SAID = re.compile(r"FATAL:\s*(?:[0-9A-Z]{5}:\s*)?(.*)")
 # Beginnings of SQLSTATE that say that the server is away or busy for a while.
