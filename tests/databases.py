@@ -1,4 +1,4 @@
-"""A database of a real Postgres server, whose tables are declared as sources of a Lab."""
+"""Databases of a real Postgres server, and tables that change all the time."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ if TYPE_CHECKING:
     from tests.postgres import PostgresServer
 
 
-class Shop:
+class Database:
     """A new database of a server. `url` is its connection string, which tests put into the variable SHOP_URL."""
 
-    def __init__(self, lab: Lab, server: PostgresServer) -> None:
-        self.lab = lab
+    def __init__(self, server: PostgresServer) -> None:
         self.server = server
         _, _, place = server.new_database().partition("://")
         self.url = f"postgresql://{place}"
@@ -49,6 +48,22 @@ class Shop:
         query = f"SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = '{self.slot}'"
         return next((row[0] for row in self.ask(query)), None)
 
+    def close(self) -> None:
+        """Let the server forget the slots of this database."""
+        self.sql(
+            f"SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots "
+            f"WHERE database = '{self.name}' AND NOT active"
+        )
+        self.connection.close()
+
+
+class Shop(Database):
+    """A database whose tables are declared as sources of a Lab."""
+
+    def __init__(self, lab: Lab, server: PostgresServer) -> None:
+        super().__init__(server)
+        self.lab = lab
+
     def declare(
         self, table: str, columns: str, *, name: str = "feed", key: Sequence[str] = ("id",), **options: str
     ) -> None:
@@ -57,14 +72,6 @@ class Shop:
         given = {"connector": "postgres", "url": "${env:SHOP_URL}", "table": table, "slot": self.slot, **written}
         pairs = ", ".join(f"'{option}' = '{value}'" for option, value in given.items())
         self.lab.declare(f"CREATE SOURCE {name} ({columns}, PRIMARY KEY ({', '.join(key)})) WITH ({pairs})")
-
-    def close(self) -> None:
-        """Let the server forget the slots of this database."""
-        self.sql(
-            f"SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots "
-            f"WHERE database = '{self.name}' AND NOT active"
-        )
-        self.connection.close()
 
 
 Rows = dict[int, tuple[Any, ...]]
