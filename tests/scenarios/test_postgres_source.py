@@ -159,7 +159,7 @@ def test_a_transaction_is_in_one_commit_whatever_the_size_of_a_batch(lab, shop, 
     outcome = refreshed(lab)
 
     assert outcome.rows_out == 4
-    batches = {}
+    batches: dict[str, list[int]] = {}
     for row in open_table(lab.path("feed")).to_pyarrow_table().to_pylist():
         batches.setdefault(row["_freshline_transaction"], []).append(row["_freshline_seq"])
     assert [(len(set(seqs)), len(seqs)) for seqs in batches.values()] == [(1, 4)] * 4

@@ -13,7 +13,9 @@ import psycopg
 import pytest
 
 from freshline.commit.warehouse import Warehouse
+from freshline.declare.clauses import SourceClauses
 from freshline.declare.source import declare_source
+from freshline.declare.spec import SourceSpec
 from freshline.declare.statement import read_statement
 from freshline.declare.tokens import Text
 from freshline.errors import FreshlineError
@@ -67,8 +69,12 @@ class Log:
         given = {"url": "${env:SHOP_URL}", "table": "t", "slot": self.database.slot, **self.options}
         pairs = ", ".join(f"'{name}' = '{value}'" for name, value in given.items())
         text = f"CREATE SOURCE feed ({COLUMNS}) WITH ('connector' = 'postgres', {pairs})"
-        spec = declare_source(read_statement(Text(text, "assets/feed.sql"))).spec
-        self.reader = PostgresReader(spec, self.host)
+        clauses = read_statement(Text(text, "assets/feed.sql"))
+        assert isinstance(clauses, SourceClauses)
+        spec = declare_source(clauses).spec
+        assert isinstance(spec, SourceSpec)
+        host: Any = self.host
+        self.reader = PostgresReader(spec, host)
         return self.reader
 
     def refresh(self):
