@@ -68,10 +68,10 @@ class RefreshResult:
     commit; `committed` says whether this refresh wrote it. `rows_in` counts the changed rows that were read, `rows_out`
     the rows written, `rejected` those that went to quarantine. `late_rows` are those behind the watermark of a log
     table and `ahead_rows` those too far ahead of it; both are in the log, and None without a watermark, as is
-    `late_by_seconds`, the most that one of them is late by. `retained_bytes` is
-    what the system outside kept for a source when it was looked at, None where it keeps nothing. `violations`
-    are counted by constraint. `partitions` are the keys of the time partitions that were written. `problems` did not
-    stop the refresh and need a person. `cache_hits` counts the inputs that were still cached from an earlier refresh.
+    `late_by_seconds`, the most that one of them is late by. `retained_bytes` is what the system outside kept for a
+    source when it was looked at, None where it keeps nothing. `violations` are counted by constraint. `partitions` are
+    the keys of the time partitions that were written. `problems` did not stop the refresh and need a person.
+    `cache_hits` counts the inputs that were still cached from an earlier refresh.
 
     `clock` is the time that temporal filters compared rows with, None for a table without such. `models` are
     the SHA-256 of the files of its models, by their names: rows that are computed now are predicted with these.
