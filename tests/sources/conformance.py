@@ -67,7 +67,7 @@ class System(ABC):
         self.put([record if isinstance(record, bytes) else self.encode(record) for record in records])
 
     def held(self, secret: str) -> str:
-        """What the option for a secret stands for, which contains the secret."""
+        """The text that the option for a secret stands for, which contains the secret."""
         return secret
 
     @abstractmethod

@@ -33,7 +33,7 @@ COLUMNS = "id INT, name STRING, PRIMARY KEY (id)"
 
 @dataclass
 class Host:
-    """What a reader uses of an engine; it stops at the failpoint `stop_at`."""
+    """The part of an engine that a reader uses. It stops at the failpoint `stop_at`."""
 
     root: Path
     stop_at: str = ""

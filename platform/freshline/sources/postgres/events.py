@@ -44,7 +44,7 @@ class ReadColumn:
 
 @dataclass(frozen=True)
 class ReadTable:
-    """What is read of a table.
+    """The part of a table that is read.
 
     `types` are those of its columns by their oids. A change of more than `most_bytes` is rejected.
     """
@@ -56,7 +56,7 @@ class ReadTable:
     most_bytes: int
 
     def reader(self, column: ReadColumn, type_id: int) -> Read:
-        """What reads the values of a column. Raises UnfitTypeError."""
+        """The function that reads the values of a column. Raises UnfitTypeError."""
         found = self.types.get(type_id) or BUILT_IN.get(type_id) or DatabaseType("unknown")
         read = value_reader(column.type, found)
         if read is None:

@@ -122,8 +122,9 @@ def require_table(
     *,
     where: str,
 ) -> ReadTable:
-    """What is read of the table: `columns` are the declared ones, each with its type, `key` those of PRIMARY KEY.
+    """The part of the table that is read.
 
+    `columns` are the declared ones, each with its type, `key` those of PRIMARY KEY.
     Raises DatabaseRefusedError, SourceTypeError and ReplicaIdentityError.
     """
     name = declared.full_name

@@ -253,7 +253,7 @@ class PostgresReader(Reader[PostgresInspection, PostgresPortion]):
         begin = portion.after if inspection.step is Step.BEGIN else portion.before
         assert isinstance(begin, WalPosition)
         rows = EventRows(inspection.table.columns, self._folder, begin.records)
-        # What a process left that was killed.
+        # A process that was killed may have left files.
         rows.remove()
         try:
             if inspection.step is Step.BEGIN:
@@ -445,7 +445,7 @@ def netted(found: DataFrame, stored: DataFrame, spec: SourceSpec, *, first: int,
         pairs = [(F.col(f"f.{PARSED}.{quoted(name)}"), F.col(f"s.{quoted(name)}")) for name in columns]
         return reduce(and_, [read.eqNullSafe(kept) for read, kept in pairs])
 
-    # What could not be read is known by its key as well, and stays as it was until it can be.
+    # A row that could not be read is known by its key as well, and stays as it was until it can be.
     changed = found.alias("f").join(stored.alias("s"), same(names) & F.col(f"f.{BROKEN}").isNull(), "left_anti")
     gone = stored.alias("s").join(found.alias("f"), same(spec.primary_key), "left_anti").select(*keys)
     number = F.row_number().over(Window.orderBy(*keys)) + F.lit(first - 1)

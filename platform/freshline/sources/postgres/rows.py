@@ -31,7 +31,7 @@ class EventRows:
     """Events in the order in which they are added, numbered from `first` on.
 
     Up to MOST_ROWS of them, and MOST_BYTES, are in `table`; of more all are in files in `folder`, which `remove`
-    takes away. What a killed process leaves there is removed by who makes the folder.
+    takes away. The reader removes the files that a killed process left there.
     """
 
     def __init__(self, columns: Sequence[ReadColumn], folder: Path, first: int) -> None:

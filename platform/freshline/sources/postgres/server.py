@@ -48,7 +48,7 @@ SET intervalstyle = 'postgres'; SET statement_timeout = 0; SET lock_timeout = 0
 """
 # The server ends what it does for a client that is gone. Before 14 it does not know that.
 _SETTINGS_14 = "; SET client_connection_check_interval = '5s'"
-# What libpq says of a connection that another try does not make, in the language of the server.
+# The words of libpq for a connection that another try does not make, in the language of the server.
 _REFUSED = re.compile(
     r"password|authentication|must be superuser|pg_hba\.conf|does not exist|permission denied|not permitted|"
     r"certificate|SSL (?:error|was required)|does not support SSL|not currently accepting|private key file|"
@@ -336,7 +336,7 @@ class Server:
         try:
             given = conninfo_to_dict(url)
         except psycopg.ProgrammingError:
-            # What libpq says shows a part of the text, which has the password.
+            # The message of libpq shows a part of the text, which has the password.
             raise DatabaseRefusedError(
                 "option 'url': it stands for no connection string, such as postgresql://user:password@host/database.",
                 where=self._where,
@@ -441,7 +441,7 @@ def _connection_error(text: str, where: str) -> SourceError:
 
 
 def _shown(text: str) -> str:
-    """What a client says of TLS, without the names in it."""
+    """The message of a client about TLS, without the names in it."""
     for word in ("certificate", "SSL", "private key"):
         if word in text:
             return f"its {word} is not accepted"
@@ -450,7 +450,7 @@ def _shown(text: str) -> str:
 
 @contextmanager
 def cancels(cancellation: Cancellation, connection: psycopg.Connection[Any]) -> Iterator[None]:
-    """What the server does for the connection ends when the request is cancelled."""
+    """The server ends its work for the connection when the request is cancelled."""
     cancellation.on_cancel(connection.cancel)
     try:
         yield

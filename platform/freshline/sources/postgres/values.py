@@ -72,9 +72,10 @@ BUILT_IN = {
 
 
 def value_reader(declared: str, found: DatabaseType) -> Read | None:
-    """What reads a text of a database's type as a value of a declared one, in Spark's spelling; None where none fits.
+    """The function that reads a text of a database's type as a value of a declared one, None where none fits.
 
-    The reader takes a text as bytes and raises Changed for a value that the declared type cannot hold.
+    `declared` is in Spark's spelling. The function takes a text as bytes, and raises Changed for a value that the
+    declared type cannot hold.
 
     >>> value_reader("DECIMAL(10,2)", DatabaseType("numeric"))(b"12.5")
     Decimal('12.50')

@@ -47,7 +47,7 @@ class Begin:
 
 @dataclass(frozen=True)
 class Commit:
-    """It ends. What comes later begins at `end_lsn` or behind it."""
+    """It ends. Later transactions begin at `end_lsn` or behind it."""
 
     commit_lsn: int
     end_lsn: int
