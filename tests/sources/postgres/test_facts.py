@@ -170,6 +170,18 @@ def test_a_publication_that_lacks_something_is_an_error(case):
     require_publication(DECLARED, PublicationFacts((), ("id", "Amount", "twice")), table(), where=WHERE)
 
 
+def test_statements_name_a_table_as_the_database_reads_it():
+    lines = replace(DECLARED, schema="Shop", table='Order "Lines"')
+    written = r'"Shop"\."Order ""Lines"""'
+    with pytest.raises(DatabaseRefusedError, match=f"GRANT SELECT ON {written} TO"):
+        require_table(lines, replace(TABLE, may_select=False), DECLARED_COLUMNS, ("id",), 1_000, where=WHERE)
+    for found in (replace(TABLE, identity="n"), replace(TABLE, key=())):
+        with pytest.raises(ReplicaIdentityError, match=f"ALTER TABLE {written} REPLICA"):
+            require_table(lines, found, DECLARED_COLUMNS, ("id",), 1_000, where=WHERE)
+    with pytest.raises(PublicationError, match=f"ADD TABLE {written}"):
+        require_publication(lines, PublicationFacts((), None), table(), where=WHERE)
+
+
 MODES = [
     ({"host": "db"}, {}, ("verify-full", "system")),
     ({"host": "db", "sslmode": "require"}, {}, ("verify-full", "system")),

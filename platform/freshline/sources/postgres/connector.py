@@ -20,6 +20,7 @@ _SLOT = re.compile(r"[a-z0-9_]{1,63}\Z")
 _PUBLICATION = re.compile(r"[a-z_][a-z0-9_]{0,62}\Z")
 _PART = r'(?:[A-Za-z_][A-Za-z0-9_$]{0,62}|"(?:[^"\x00]|""){1,63}")'
 _TABLE = re.compile(rf"(?:({_PART})\.)?({_PART})")
+_PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
 _SIZE = re.compile(r"([1-9][0-9]{0,5})\s*([MGT]B)", re.IGNORECASE)
 _UNITS = {"MB": 1024**2, "GB": 1024**3, "TB": 1024**4}
 DEFAULT_RETAINED = 10 * 1024**3
@@ -104,6 +105,11 @@ class Postgres(Connector):
         return f"{self.schema}.{self.table}"
 
     @property
+    def statement_name(self) -> str:
+        """The table's name as a statement of SQL needs it."""
+        return f"{_quoted(self.schema)}.{_quoted(self.table)}"
+
+    @property
     def meaning(self) -> tuple[object, ...]:
         return (self.schema, self.table)
 
@@ -156,6 +162,11 @@ def _table(options: Options) -> tuple[str, str]:
     if match is None:
         return "public", ""
     return "public" if match[1] is None else _folded(match[1]), _folded(match[2])
+
+
+def _quoted(name: str) -> str:
+    """A name that the database reads as it is."""
+    return name if _PLAIN.fullmatch(name) else '"' + name.replace('"', '""') + '"'
 
 
 def _folded(name: str) -> str:

@@ -127,14 +127,15 @@ def require_table(
     `columns` are the declared ones, each with its type, `key` those of PRIMARY KEY.
     Raises DatabaseRefusedError, SourceTypeError and ReplicaIdentityError.
     """
-    name = declared.full_name
+    name, statement_name = declared.full_name, declared.statement_name
     if found is None:
         raise DatabaseRefusedError(f"there is no table {name} in the database. Correct `table`.", where=where)
     if found.kind not in ("r", "p"):
         raise DatabaseRefusedError(f"{name} is no table, and has no changes. Name the tables behind it.", where=where)
     if not found.may_select:
         raise DatabaseRefusedError(
-            f"the user of the connection may not read {name}. Run: GRANT SELECT ON {name} TO its user.", where=where
+            f"the user of the connection may not read {name}. Run: GRANT SELECT ON {statement_name} TO its user.",
+            where=where,
         )
     read = []
     for column, declared_type in columns:
@@ -154,7 +155,7 @@ def require_table(
         if value_reader(declared_type, kind) is None:
             raise unfit_type(column, declared_type, kind, where=where)
         read.append(ReadColumn(column, declared_type, there.name, column in key))
-    _require_identity(name, found, [column.found for column in read if column.is_key], where)
+    _require_identity(declared, found, [column.found for column in read if column.is_key], where)
     return ReadTable(found.id, name, tuple(read), found.types, most_bytes)
 
 
@@ -174,12 +175,12 @@ def _column(columns: Sequence[DatabaseColumn], name: str) -> DatabaseColumn | No
     return similar[0] if len(similar) == 1 else None
 
 
-def _require_identity(name: str, found: TableFacts, key: Sequence[str], where: str) -> None:
-    wanted = ", ".join(key)
+def _require_identity(declared: Postgres, found: TableFacts, key: Sequence[str], where: str) -> None:
+    name, statement_name, wanted = declared.full_name, declared.statement_name, ", ".join(key)
     if found.identity == "n":
         raise ReplicaIdentityError(
             f"{name} has REPLICA IDENTITY NOTHING, so its updates and deletes do not name the row. Run: "
-            f"ALTER TABLE {name} REPLICA IDENTITY DEFAULT.",
+            f"ALTER TABLE {statement_name} REPLICA IDENTITY DEFAULT.",
             where=where,
         )
     if found.identity == "f":
@@ -194,7 +195,8 @@ def _require_identity(name: str, found: TableFacts, key: Sequence[str], where: s
         has = f"the key ({', '.join(found.key)})" if found.key else "no key, for want of a PRIMARY KEY"
         raise ReplicaIdentityError(
             f"PRIMARY KEY ({wanted}) of the source is not what names a row in the changes of {name}, which have {has}. "
-            f"Declare that key, or run: ALTER TABLE {name} REPLICA IDENTITY FULL, with a unique index of ({wanted}).",
+            f"Declare that key, or run: ALTER TABLE {statement_name} REPLICA IDENTITY FULL, with a unique index of "
+            f"({wanted}).",
             where=where,
         )
 
@@ -204,8 +206,8 @@ def require_publication(declared: Postgres, found: PublicationFacts, table: Read
     name, full = declared.publication, declared.full_name
     if found.columns is None:
         raise PublicationError(
-            f"publication {name} does not have {full}. Run: ALTER PUBLICATION {name} ADD TABLE {full}. Changes of the "
-            "time without it are missing.",
+            f"publication {name} does not have {full}. Run: ALTER PUBLICATION {name} ADD TABLE "
+            f"{declared.statement_name}. Changes of the time without it are missing.",
             where=where,
         )
     if found.missing_kinds:
