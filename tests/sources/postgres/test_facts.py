@@ -198,13 +198,32 @@ MODES = [
 
 @pytest.mark.parametrize(("given", "options", "expected"), MODES)
 def test_a_server_on_another_machine_is_verified_unless_the_url_says_otherwise(given, options, expected):
-    found = connection_parameters(given, replace(DECLARED, **options), has_system_roots=True)
+    found = connection_parameters(given, {}, replace(DECLARED, **options), has_system_roots=True)
 
     assert (found.get("sslmode"), found.get("sslrootcert")) == expected
 
 
+ENVIRONMENTS = [
+    ({}, {"PGHOST": "db"}, "verify-full"),
+    ({}, {"PGHOST": "/run/postgresql"}, None),
+    ({"host": "localhost"}, {"PGHOST": "db"}, None),
+    ({"host": "localhost"}, {"PGHOSTADDR": "10.0.0.5"}, "verify-full"),
+    ({"host": "localhost"}, {"PGSERVICE": "shop"}, "verify-full"),
+    ({"service": "shop"}, {}, "verify-full"),
+    ({"service": "shop", "hostaddr": "127.0.0.1"}, {}, None),
+    ({"service": "shop", "sslmode": "prefer"}, {}, "prefer"),
+]
+
+
+@pytest.mark.parametrize(("given", "environment", "expected"), ENVIRONMENTS)
+def test_a_server_that_the_environment_or_a_service_names_is_verified_too(given, environment, expected):
+    found = connection_parameters(given, environment, DECLARED, has_system_roots=True)
+
+    assert found.get("sslmode") == expected
+
+
 def test_certificates_of_the_client_are_handed_on():
     declared = replace(DECLARED, tls_certificate="/c", tls_key="/k")
-    found = connection_parameters({"host": "db"}, declared, has_system_roots=False)
+    found = connection_parameters({"host": "db"}, {}, declared, has_system_roots=False)
 
     assert (found["sslcert"], found["sslkey"], found.get("sslrootcert")) == ("/c", "/k", None)

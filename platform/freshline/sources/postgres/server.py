@@ -7,6 +7,7 @@ error and no text of this module shows the connection string.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -341,7 +342,8 @@ class Server:
                 "option 'url': it stands for no connection string, such as postgresql://user:password@host/database.",
                 where=self._where,
             ) from None
-        parameters = connection_parameters(given, self._declared, has_system_roots=libpq_version() >= 160_000)
+        has_system_roots = libpq_version() >= 160_000
+        parameters = connection_parameters(given, os.environ, self._declared, has_system_roots=has_system_roots)
         if replication is not None:
             parameters["replication"] = replication
         connection = psycopg.connect(make_conninfo(**parameters), autocommit=True)
@@ -367,15 +369,17 @@ def _storage(connection: psycopg.Connection[Any], table: ReadTable) -> tuple[int
     return tuple(row[0] for row in rows)
 
 
-def connection_parameters(given: Mapping[str, Any], declared: Postgres, *, has_system_roots: bool) -> dict[str, Any]:
-    """The parameters of libpq for a connection string that was read.
+def connection_parameters(
+    given: Mapping[str, Any], environment: Mapping[str, str], declared: Postgres, *, has_system_roots: bool
+) -> dict[str, Any]:
+    """The parameters of libpq for a connection string that was read, in an environment that libpq reads too.
 
     Without `sslmode` the certificate of a server on another machine is verified, and `require` means the same. TLS that
     is not verified protects from nobody, so who wants that has to write `prefer`.
     """
     found = {name: value for name, value in given.items() if value is not None}
     mode = found.get("sslmode")
-    if mode == "require" or (mode is None and not _is_local(found)):
+    if mode == "require" or (mode is None and not _is_local(found, environment)):
         found["sslmode"] = "verify-full"
     if declared.tls_ca is not None:
         found["sslrootcert"] = declared.tls_ca
@@ -398,9 +402,14 @@ def connection_parameters(given: Mapping[str, Any], declared: Postgres, *, has_s
     }
 
 
-def _is_local(given: Mapping[str, Any]) -> bool:
+def _is_local(given: Mapping[str, Any], environment: Mapping[str, str]) -> bool:
     """Whether a connection leaves this machine for nobody: by a socket, or to itself."""
-    hosts = str(given.get("hostaddr") or given.get("host") or "").split(",")
+    address = given.get("hostaddr") or environment.get("PGHOSTADDR")
+    named = str(address or given.get("host") or environment.get("PGHOST") or "")
+    if not address and (given.get("service") or environment.get("PGSERVICE")):
+        # A service is a file of libpq, which may name any address.
+        return False
+    hosts = named.split(",")
     return all(host in ("", "localhost", "::1") or host.startswith(("/", "@", "127.")) for host in hosts)
 
 
