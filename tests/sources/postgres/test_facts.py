@@ -156,6 +156,7 @@ def test_a_whole_old_image_needs_a_key_that_is_unique():
 
 PUBLICATIONS = {
     "not the table": (PublicationFacts((), None), "ALTER PUBLICATION shop ADD TABLE public.orders"),
+    "by partition": (PublicationFacts((), None, by_partition=True), "SET .publish_via_partition_root = true"),
     "not all kinds": (PublicationFacts(("truncate",), ("id", "Amount")), "leaves out: truncate"),
     "not all rows": (PublicationFacts((), ("id", "Amount"), True), "has a condition on rows"),
     "not all columns": (PublicationFacts((), ("id",)), "does not have the columns Amount"),

@@ -329,6 +329,19 @@ def test_partitions_count_as_their_table(log, database):
     assert log.refresh() == [("c", 11, "b"), ("d", 1, None), ("c", 12, "a"), ("t", None, None)]
 
 
+def test_a_publication_of_partitions_is_an_error_with_the_statement_that_helps(log, database):
+    database.sql("DROP TABLE t; CREATE TABLE t (id INT PRIMARY KEY, name TEXT) PARTITION BY RANGE (id)")
+    database.sql("CREATE TABLE t_1 PARTITION OF t FOR VALUES FROM (1) TO (10)")
+    database.sql(f"CREATE PUBLICATION {database.slot} FOR TABLE t")
+    error = log.error()
+    statement = str(error).partition("Run: ")[2].rstrip(".")
+    assert (error.code, statement[:17]) == ("PUBLICATION", "ALTER PUBLICATION")
+
+    database.sql(statement)
+    database.sql("INSERT INTO t VALUES (1, 'a')")
+    assert log.refresh() == [("r", 1, "a")]
+
+
 def test_a_type_that_changes_ends_the_reading(log, database):
     log.refresh()
     database.sql("ALTER TABLE t ALTER COLUMN name TYPE BYTEA USING name::bytea")

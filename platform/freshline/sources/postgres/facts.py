@@ -84,11 +84,15 @@ class TableFacts:
 
 @dataclass(frozen=True)
 class PublicationFacts:
-    """A publication. `columns` are those that it has of the table, None where it does not have the table."""
+    """A publication. `columns` are those that it has of the table, None where it does not have the table.
+
+    `by_partition` says that it sends the changes of a partitioned table as changes of its partitions.
+    """
 
     missing_kinds: tuple[str, ...]
     columns: tuple[str, ...] | None
     filtered: bool = False
+    by_partition: bool = False
 
 
 class Step(StrEnum):
@@ -204,6 +208,12 @@ def _require_identity(declared: Postgres, found: TableFacts, key: Sequence[str],
 def require_publication(declared: Postgres, found: PublicationFacts, table: ReadTable, *, where: str) -> None:
     """Raises PublicationError where a publication does not have all that is read."""
     name, full = declared.publication, declared.full_name
+    if found.columns is None and found.by_partition:
+        raise PublicationError(
+            f"publication {name} sends changes of {full} under the names of its partitions. Run: ALTER PUBLICATION "
+            f"{name} SET (publish_via_partition_root = true).",
+            where=where,
+        )
     if found.columns is None:
         raise PublicationError(
             f"publication {name} does not have {full}. Run: ALTER PUBLICATION {name} ADD TABLE "

@@ -96,6 +96,8 @@ _TYPES = "SELECT oid::bigint, typname::text, typtype::text, typbasetype::bigint,
 _TYPES += "FROM pg_type WHERE oid = ANY (%s)"
 _PUBLICATION = """
 SELECT pubinsert, pubupdate, pubdelete, pubtruncate,
+  NOT pubviaroot AND EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace
+                             WHERE nspname = %s AND relname = %s AND relkind = 'p'),
   (SELECT to_jsonb(t) FROM pg_publication_tables t WHERE t.pubname = p.pubname AND schemaname = %s AND tablename = %s)
 FROM pg_publication p WHERE pubname = %s
 """
@@ -192,14 +194,15 @@ class Server:
 
     def _publication(self, connection: psycopg.Connection[Any]) -> PublicationFacts | None:
         declared = self._declared
-        row = connection.execute(_PUBLICATION, (declared.schema, declared.table, declared.publication)).fetchone()
+        named = (declared.schema, declared.table)
+        row = connection.execute(_PUBLICATION, (*named, *named, declared.publication)).fetchone()
         if row is None:
             return None
         kinds = ("insert", "update", "delete", "truncate")
         missing = tuple(kind for kind, there in zip(kinds, row[:4], strict=True) if not there)
-        table = row[4]
+        by_partition, table = row[4:]
         if table is None:
-            return PublicationFacts(missing, None)
+            return PublicationFacts(missing, None, by_partition=by_partition)
         columns = table.get("attnames")
         if columns is None:
             # Before 15 a publication has all columns.
