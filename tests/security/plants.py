@@ -79,6 +79,11 @@ HOLES: tuple[Hole, ...] = (
         "a password goes to whoever answers for the mail server", CHANNELS,
     ),
     _hole(
+        "names in other letters", "refresh/read_only.py",
+        "if name.lower() not in OPTION_FUNCTIONS:", "if name not in OPTION_FUNCTIONS:",
+        "FROM_XML opens a file that from_xml may not", READ_DOOR, slow=True,
+    ),
+    _hole(
         "problems as they are", "cli/status.py",
         "{printable(problem)}", "{problem}",
         "the name of a file moves the cursor of whoever looks at the status", TERMINAL,
