@@ -30,6 +30,7 @@ FreshlineError                      code, retry_helps, where
 │   ├── SourceError                 a source cannot be read, or its content has changed
 │   │   ├── FileChangedError        a landing file changed after it was read
 │   │   ├── FilesMisreadError       a landing file has other records than were read from it
+│   │   ├── UndeclaredFieldsError   files have fields that the declaration has not
 │   │   ├── TimeUnitError           numbers stand for times, and nothing says in which unit
 │   │   ├── BrokerError             the Kafka brokers do not answer
 │   │   ├── TopicError              a topic does not exist, or the brokers refuse it
@@ -402,6 +403,26 @@ class FilesMisreadError(SourceError):
 
     def __init__(self, found: str, where: str) -> None:
         super().__init__(f"{found} Nothing was committed. The next refresh reads the files again.", where=where)
+
+
+class UndeclaredFieldsError(SourceError):
+    """Files have fields that earlier ones had not and the declaration has not. They were left out, and all else read.
+
+    `fields` are their names, each with the type to declare it with, empty where no column has such a type.
+    """
+
+    code = "UNDECLARED_FIELDS"
+    retry_helps = False
+
+    def __init__(self, fields: Sequence[tuple[str, str]], where: str) -> None:
+        self.fields = tuple(fields)
+        shown = ", ".join(f"`{name}` {kind}" if kind else f"`{name}`" for name, kind in self.fields[:20])
+        more = f" and {len(self.fields) - 20} more" if len(self.fields) > 20 else ""
+        super().__init__(
+            f"files have new fields, which are not declared and were left out: {shown}{more}. To read them from now "
+            "on, add them to the columns of the source. This is reported once.",
+            where=where,
+        )
 
 
 class TimeUnitError(SourceError):

@@ -52,6 +52,9 @@ class Format(ABC):
     needed to read it, each with its error, which takes `where`. `is_change_feed` says that records are changes of rows
     (see `freshline.declare.change`): PRIMARY KEY names the row then, and not the record. `takes_tombstones` says that
     a record without a value is left out, and no poison.
+
+    `has_text` says that a record is a text; else `container` reads values of the declared types, and the quarantine
+    shows them as JSON.
     """
 
     name: ClassVar[str]
@@ -63,11 +66,17 @@ class Format(ABC):
     stopping: ClassVar[Mapping[str, Callable[..., FreshlineError]]] = {}
     is_change_feed: ClassVar[bool] = False
     takes_tombstones: ClassVar[bool] = False
+    has_text: ClassVar[bool] = True
 
     @classmethod
     def declare(cls, options: Options) -> Self:
         """The format as it is declared; problems are added to those of `options`."""
         return cls(**options.values(cls.options))
+
+    @classmethod
+    def find_problems(cls, columns: Sequence[tuple[str, str]]) -> tuple[str, ...]:
+        """What the columns of the record, each with its type, have that this format cannot give, in sentences."""
+        return ()
 
     @property
     def meaning(self) -> tuple[object, ...]:
@@ -78,6 +87,13 @@ class Format(ABC):
     def has_header(self) -> bool:
         """Whether the first line of a file names its columns."""
         return False
+
+    def container(self, spec: SourceSpec) -> Any:
+        """How files are read whose records are not lines, a `freshline.sources.formats.container.Container`.
+
+        None for files of lines. It may load Spark, and needs a session of it.
+        """
+        return None
 
     @classmethod
     def rejection(cls) -> str:
@@ -92,6 +108,6 @@ class Format(ABC):
         header where the format has one, else the declared ones.
         """
 
-    def encode(self, rows: Sequence[Mapping[str, object]]) -> str:
-        """The text of a file with these rows, for a Lab."""
+    def encode(self, rows: Sequence[Mapping[str, object]]) -> str | bytes:
+        """The text or the bytes of a file with these rows, for a Lab."""
         raise NotImplementedError(f"rows cannot be written as {self.name}; give the text of the file")

@@ -28,6 +28,11 @@ CONNECTORS = {
 FORMATS = {
     "json": "freshline.sources.formats.json:Json",
     "csv": "freshline.sources.formats.csv:Csv",
+    "parquet": "freshline.sources.formats.parquet:Parquet",
+    "orc": "freshline.sources.formats.orc:Orc",
+    "avro": "freshline.sources.formats.avro:Avro",
+    "xml": "freshline.sources.formats.xml:Xml",
+    "text": "freshline.sources.formats.text:Text",
     "debezium-json": "freshline.sources.formats.debezium:DebeziumJson",
 }
 # Formats that no declaration names: `record_format` of a connector does.
@@ -57,7 +62,7 @@ CONNECTORS_NOT_BUILT = (
     "hdfs",
     "hive",
 )
-FORMATS_NOT_BUILT = ("avro", "protobuf", "parquet", "debezium", "debezium-avro", "orc", "xml", "text")
+FORMATS_NOT_BUILT = ("protobuf", "debezium", "debezium-avro")
 CONNECTOR_GROUP = "freshline.connectors"
 FORMAT_GROUP = "freshline.formats"
 STRATEGY_GROUP = "freshline.strategies"

@@ -67,6 +67,10 @@ def declare_source(clauses: SourceClauses) -> Declaration:
         forever = (options.raw("deduplicate") or "").strip().lower() == "forever"
         deduplicate = None if forever else (options.seconds("deduplicate") or deduplicate)
     _check_columns(clauses, connector, record_format, problems)
+    if record_format is not None:
+        of_record = [(one.value.name, one.value.type) for one in clauses.columns if one.value.metadata is None]
+        for sentence in record_format.find_problems(of_record):
+            problems.add("OPTION_NEEDS", sentence, options.at("format"))
     if record_format is not None and record_format.is_change_feed:
         _check_change_feed(clauses, record_format, problems)
     declared_format = None if record_format is None else record_format.declare(options)

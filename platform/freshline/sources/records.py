@@ -158,13 +158,14 @@ def _finished(rows: DataFrame, error: Column, decoded: Decoded | None, spec: Sou
     # What was not decoded has no facts of its format.
     missing = {each.stored: F.lit(None).cast(each.type) for each in spec.format.metadata.values()}
     rows = rows.withColumns({name: none for name, none in missing.items() if name not in there})
-    checked = (
-        F.when(_verdict(rows).isNotNull(), _verdict(rows))
-        .when(F.col(VALUE).isNull(), F.lit(without_value))
-        .when(~F.is_valid_utf8(VALUE), F.lit("NOT_UTF8"))
-        .when(F.octet_length(VALUE) > spec.max_record_bytes, F.lit("TOO_LARGE"))
-        .otherwise(error)
-    )
+    checked = F.when(_verdict(rows).isNotNull(), _verdict(rows))
+    if spec.format.has_text:
+        checked = (
+            checked.when(F.col(VALUE).isNull(), F.lit(without_value))
+            .when(~F.is_valid_utf8(VALUE), F.lit("NOT_UTF8"))
+            .when(F.octet_length(VALUE) > spec.max_record_bytes, F.lit("TOO_LARGE"))
+        )
+    checked = checked.otherwise(error)
     known = _known(spec)
     typed = rows.select(FILE, RECORD, LINE, *known, F.col(VALUE), checked.alias(ERROR), *parsed, *columns)
     null_key = F.lit(False)
@@ -295,8 +296,16 @@ def quarantined(rows: DataFrame, spec: SourceSpec, seq: int, now: datetime) -> D
     message = F.element_at(F.create_map(*[F.lit(x) for pair in said.items() for x in pair]), F.col(ERROR))
     # The bytes of a file that cannot be read are the reason why.
     unreadable = F.col(ERROR) == "UNREADABLE"
+    if spec.connection.has_lines:
+        of_whole_file = F.col(LINE).isNull() & (F.col(RECORD) == 0) & (F.length(RAW) > 0)
+        unreadable = unreadable | F.coalesce(of_whole_file, F.lit(False))
     message = F.when(unreadable, F.concat(message, F.lit(": "), F.col(RAW).cast("string"))).otherwise(message)
-    raw = F.when(~unreadable, F.col(RAW)).otherwise(F.lit(b""))
+    found = F.col(RAW)
+    if not spec.format.has_text:
+        # A record that was good by itself has no bytes but its values.
+        names = [F.col(quoted(column.name)) for column in spec.record_columns]
+        found = F.coalesce(found, F.to_json(F.struct(*names), {"ignoreNullFields": "false"}).cast("binary"))
+    raw = F.when(~unreadable, found).otherwise(F.lit(b""))
     return rows.where(F.col(ERROR).isNotNull() & ~F.col(ERROR).isin(*LEFT_OUT)).select(
         F.lit(seq).cast("bigint").alias(SEQ),
         *place,

@@ -80,7 +80,10 @@ class Inspected:
 
     `lines` are those that are not blank, `first` is the first line (None where it is too large), `size` the bytes
     unpacked. `plain` says that each line is a JSON object without another in it. `breaks` are places between lines,
-    with the number of lines before each. `changed` says that the file is not the one that was listed.
+    with the number of lines before each. `changed` says that the file is not the one that was listed. `fields` are the
+    columns with their types in SQL, where the file itself has them.
+
+    For a file of a container (`contained.py`) `lines` are its records, and `breaks` places of the container's own.
     """
 
     mark: FileMark
@@ -92,6 +95,7 @@ class Inspected:
     plain: bool = False
     breaks: tuple[tuple[int, int], ...] = ()
     changed: bool = False
+    fields: tuple[tuple[str, str], ...] = ()
 
     def records(self, skip: int) -> int:
         """The lines behind the first `skip` (none or one) that are not blank."""
@@ -176,22 +180,22 @@ def inspect_files(
 
 def _inspect(path: bytes, mark: FileMark, reading: Reading, check: Callable[[], None]) -> Inspected:
     check()
-    ending = _ending(mark.path, NOT_UNPACKED)
+    ending = ending_of(mark.path, NOT_UNPACKED)
     if ending is not None and mark.size:
         known = ", ".join(PACKED)
         return Inspected(mark, "UNREADABLE", f"files that end with {ending} are not unpacked; those with {known} are")
-    packed = _ending(mark.path, PACKED)
+    packed = ending_of(mark.path, PACKED)
     first: bytes | None = None
     lines, number, size, plain = 0, 0, 0, reading.format == "json" and packed is None
     breaks: list[tuple[int, int]] = []
     try:
-        with _open(path, reading) as file:
+        with open_file(path, reading) as file:
             status = os.fstat(file.fileno())
             if (status.st_size, status.st_mtime_ns) != (mark.size, mark.modified_ns):
                 return Inspected(mark, changed=True)
             if mark.size == 0:
                 return Inspected(mark, "EMPTY_FILE")
-            for part in _parts(_unpacked(file, packed), reading.most_bytes, 0):
+            for part in _parts(unpacked(file, packed), reading.most_bytes, 0):
                 check()
                 if isinstance(part, _Long):
                     lines, number, plain, size = lines + 1, part.line + 1, False, size + reading.most_bytes
@@ -203,7 +207,7 @@ def _inspect(path: bytes, mark: FileMark, reading: Reading, check: Callable[[], 
                 if part.end - (breaks[-1][0] if breaks else 0) >= PIECE_BYTES and packed is None:
                     breaks.append((part.end, number))
     except DAMAGED as error:
-        return Inspected(mark, "UNREADABLE", _reason(error))
+        return Inspected(mark, "UNREADABLE", reason_of(error))
     if not number:
         return Inspected(mark, "EMPTY_FILE")
     return Inspected(mark, None, "", lines, first, size, plain, tuple(breaks))
@@ -223,20 +227,22 @@ def _fits(part: _Lines, reading: Reading) -> bool:
     return int(np.max(np.diff(part.offsets))) <= reading.most_bytes
 
 
-def _reason(error: Exception) -> str:
+def reason_of(error: Exception) -> str:
+    """Why a file could not be read, in one line."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     first, _, _ = str(error).partition("\n")
     return first or type(error).__name__
 
 
-def _ending(name: str, endings: Sequence[str]) -> str | None:
+def ending_of(name: str, endings: Sequence[str]) -> str | None:
+    """The one of the endings that a name has, in either case."""
     return next((ending for ending in endings if name.lower().endswith(ending)), None)
 
 
 def is_packed(name: str) -> bool:
     """Whether a name says that the file is packed, in a way that is unpacked here or not."""
-    return _ending(name, (*PACKED, *NOT_UNPACKED)) is not None
+    return ending_of(name, (*PACKED, *NOT_UNPACKED)) is not None
 
 
 def pieces_of(root: Path, files: Sequence[Inspected], numbers: Sequence[int]) -> list[Piece]:
@@ -259,10 +265,10 @@ def read_pieces(pieces: Sequence[Piece], reading: Reading) -> Iterator[pa.Record
     size = 0
     for piece in pieces:
         try:
-            with _open(piece.path, reading) as file:
+            with open_file(piece.path, reading) as file:
                 file.seek(piece.start)
                 ranged = file if piece.end is None else _Range(file, piece.end - piece.start)
-                source = _unpacked(ranged, _ending(os.fsdecode(piece.path), PACKED))
+                source = unpacked(ranged, ending_of(os.fsdecode(piece.path), PACKED))
                 for part in _parts(source, reading.most_bytes, piece.line):
                     for batch in _batches(part, piece.number, reading):
                         gathered.append(batch)
@@ -386,7 +392,8 @@ def _split(data: bytes, line: int, end: int) -> _Lines:
 # -- from files to bytes
 
 
-def _open(path: bytes, reading: Reading) -> BinaryIO:
+def open_file(path: bytes, reading: Reading) -> BinaryIO:
+    """Open a file of the landing folder. Raises OSError for a link, unless they are followed, and for no file."""
     # Without O_NONBLOCK a pipe in the place of the file would be waited for.
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | (0 if reading.follow_links else os.O_NOFOLLOW)
     if reading.follow_links or not reading.root or not path.startswith(reading.root + b"/"):
@@ -400,7 +407,8 @@ def _open(path: bytes, reading: Reading) -> BinaryIO:
     return file
 
 
-def _unpacked(file: Any, packed: str | None) -> _Source:
+def unpacked(file: Any, packed: str | None) -> Any:
+    """The bytes of a file, unpacked block by block as they are read, by the ending of its name."""
     match packed:
         case ".gz":
             source: _Source = gzip.GzipFile(fileobj=file, mode="rb")

@@ -24,21 +24,26 @@ class FilesPosition(Position):
 
     All files with a batch number up to `flushed_seq` stand in the table `<log>__file`; `recent` are those
     read since. Together they are the whole position.
+
+    `undeclared` are the names of the fields that files had and the declaration has not, where files name their fields:
+    each is reported once.
     """
 
     kind = "files"
 
     flushed_seq: int
     recent: tuple[FileMark, ...]
+    undeclared: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         return {
             "kind": self.kind,
             "flushed_seq": self.flushed_seq,
             "recent": [[mark.path, mark.size, mark.modified_ns] for mark in self.recent],
+            **({"undeclared": list(self.undeclared)} if self.undeclared else {}),
         }
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
         recent = tuple(FileMark(str(path), int(size), int(modified)) for path, size, modified in value["recent"])
-        return cls(int(value["flushed_seq"]), recent)
+        return cls(int(value["flushed_seq"]), recent, tuple(str(name) for name in value.get("undeclared", ())))

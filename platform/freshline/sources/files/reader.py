@@ -12,22 +12,26 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import cached_property, partial
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pyarrow as pa
 from pyspark import cloudpickle
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from freshline.declare.format import VALUE
 from freshline.declare.spec import SourceSpec
-from freshline.errors import FileChangedError, FilesMisreadError, SourceError
+from freshline.errors import FileChangedError, FilesMisreadError, SourceError, UndeclaredFieldsError
 from freshline.plan.receipt import Receipt
 from freshline.refresh.cancellation import Cancellation
 from freshline.refresh.inputs import FILE, RECORD
+from freshline.sources.files import contained as contained_module
 from freshline.sources.files import lines as lines_module
 from freshline.sources.files.connector import Files
+from freshline.sources.files.contained import inspect_contained, read_contained, schema_of
 from freshline.sources.files.landing import Listing, find_unread, list_landing
 from freshline.sources.files.lines import (
     LINES_DDL,
@@ -44,6 +48,8 @@ from freshline.sources.files.lines import (
 from freshline.sources.files.plain_json import count_plain, end_reading, may_be_plain, read_plain
 from freshline.sources.files.position import FileMark, FilesPosition
 from freshline.sources.files.side_table import flush_names, read_marks
+from freshline.sources.formats import container as container_module
+from freshline.sources.formats.container import Container
 from freshline.sources.formats.decode import MOST_FIELDS
 from freshline.sources.reader import (
     LINE,
@@ -65,6 +71,8 @@ BATCH_FILES = 10_000
 SMALL_BYTES = 4 << 20
 # A task of Spark's reads at least this much.
 LEAST_TASK_BYTES = 1 << 20
+# The receipt names at most so many fields that are not declared.
+MOST_UNDECLARED = 500
 # Of files with more fields in a line than this only the declared ones reach the parser.
 WIDE = 1_000
 CHANGED = "the file changed while it was read."
@@ -162,10 +170,26 @@ class FilesReader(Reader[FilesInspection, FilesPortion]):
         before = portion.before if isinstance(portion.before, FilesPosition) else FilesPosition(0, ())
         flushed = flush_names(self.host, spark, self.spec, before, previous)
         prepared = self._inspected(portion, cancellation)
+        undeclared = {*before.undeclared, *self._undeclared(prepared.inspected)}
+        flushed = replace(flushed, undeclared=tuple(sorted(undeclared)[:MOST_UNDECLARED]))
         return replace(prepared, after=_advanced(flushed, portion.marks))
 
+    def _undeclared(self, files: Sequence[Inspected]) -> dict[str, tuple[str, str]]:
+        """The fields of files that are not declared: the type of each, and the first file that has it."""
+        declared = {column.name for column in self.spec.record_columns}
+        found: dict[str, tuple[str, str]] = {}
+        for file in files:
+            for name, kind in file.fields:
+                if name not in declared:
+                    found.setdefault(name, (kind, file.mark.path))
+        return found
+
     def _inspected(self, portion: FilesPortion, cancellation: Cancellation) -> FilesPortion:
-        files = tuple(inspect_files(self._folder, portion.marks, self._reading, cancellation.check))
+        container, reading, check = self._container, self._reading, cancellation.check
+        if container is None:
+            files = tuple(inspect_files(self._folder, portion.marks, reading, check))
+        else:
+            files = tuple(inspect_contained(self._folder, portion.marks, container, reading, check))
         return replace(portion, inspected=files, small=sum(file.size for file in files) <= SMALL_BYTES)
 
     def read_certain(self, spark: SparkSession, portion: FilesPortion) -> Certain | None:
@@ -187,6 +211,11 @@ class FilesReader(Reader[FilesInspection, FilesPortion]):
         for header, files in self._by_header(portion).items():
             skip = 1 if header is not None and self._has_header else 0
             reading = replace(self._reading, skip=skip, fields=max(MOST_FIELDS, len(header or ())))
+            if self._container is not None:
+                container = self._container.behind_header() if skip else self._container
+                rows = _contained(spark, self._folder, files, container, reading)
+                groups.append(Group(rows, header or (), None if header is not None else "HEADER_MISMATCH"))
+                continue
             if skip and header is not None and len(header) > WIDE:
                 # To set its parser up Spark compares each column with each other one.
                 places = self._places(header)
@@ -207,6 +236,14 @@ class FilesReader(Reader[FilesInspection, FilesPortion]):
         assert isinstance(portion.after, FilesPosition)
         known = self.known(portion.before if isinstance(portion.before, FilesPosition) else None)
         self._known = (portion.after, {**known, **{mark.path: mark for mark in portion.marks}})
+        # Fields that were there from the beginning are left out on purpose, and with very many nobody knows which.
+        if isinstance(portion.before, FilesPosition) and len(portion.after.undeclared) < MOST_UNDECLARED:
+            fields = self._undeclared(portion.inspected)
+            new = {name: fields[name] for name in fields if name not in portion.before.undeclared}
+            if new:
+                raise UndeclaredFieldsError(
+                    [(name, kind) for name, (kind, _) in new.items()], str(self._folder / next(iter(new.values()))[1])
+                )
 
     # -- union read
 
@@ -236,6 +273,13 @@ class FilesReader(Reader[FilesInspection, FilesPortion]):
         )
 
     # -- headers and lines
+
+    @cached_property
+    def _container(self) -> Container | None:
+        """How files are read whose records are not lines. Needs a session of Spark."""
+        assert self.spec.format is not None
+        container: Container | None = self.spec.format.container(self.spec)
+        return container
 
     @property
     def _has_header(self) -> bool:
@@ -314,7 +358,7 @@ def _before(moment: datetime, marks: Sequence[FileMark]) -> datetime:
 
 def _advanced(position: FilesPosition | None, marks: Sequence[FileMark]) -> FilesPosition:
     before = position or FilesPosition(0, ())
-    return FilesPosition(before.flushed_seq, (*before.recent, *marks))
+    return replace(before, recent=(*before.recent, *marks))
 
 
 def _batches(marks: Sequence[FileMark]) -> Iterator[tuple[FileMark, ...]]:
@@ -348,28 +392,64 @@ def _without_lines(spark: SparkSession, files: Sequence[Inspected]) -> Group:
 
 def _lines(spark: SparkSession, root: Path, files: Sequence[Inspected], reading: Reading) -> DataFrame:
     """The records of files with their places: columns VALUE, FILE, RECORD, LINE, VERDICT."""
-    names = [file.mark.path for file in files]
+    # What tasks are sent holds the code itself: the machines of a cluster need pyarrow, and not freshline.
+    cloudpickle.register_pickle_by_value(lines_module)  # type: ignore[no-untyped-call]
     pieces = pieces_of(root, files, range(len(files)))
-    total = sum(file.size for file in files)
-    if total <= SMALL_BYTES:
-        read = spark.createDataFrame(pa.Table.from_batches(read_pieces(pieces, reading), LINES_SCHEMA))
-    else:
-        tasks = _tasks(pieces, [file.size for file in files], spark.sparkContext.defaultParallelism)
-        read = spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(_in_tasks(tasks, reading), LINES_DDL)
-    # One text with all names: thousands of literals would take Spark seconds to receive. A name has no NUL in it.
-    name = F.get(F.split(F.lit("\0".join(names)), "\0", -1), F.col(NUMBER))
+    weights = [
+        (piece.end - piece.start) if piece.end is not None else max(1, files[piece.number].size - piece.start)
+        for piece in pieces
+    ]
+    tasks = partial(_tasks, pieces, weights)
+    read = _in_batches(spark, files, tasks, partial(read_pieces, reading=reading), LINES_SCHEMA, LINES_DDL)
     place = F.col(PLACE)
     return read.select(
-        F.col(VALUE).cast("string").alias(VALUE), name.alias(FILE), place.alias(RECORD), place.alias(LINE), VERDICT
+        F.col(VALUE).cast("string").alias(VALUE), _file_name(files), place.alias(RECORD), place.alias(LINE), VERDICT
     )
 
 
-def _tasks(pieces: Sequence[Piece], sizes: Sequence[int], cores: int) -> list[list[Piece]]:
+def _contained(
+    spark: SparkSession, root: Path, files: Sequence[Inspected], container: Container, reading: Reading
+) -> DataFrame:
+    """The records of files that a container reads, with their places; also PARSED, where it has values."""
+    for module in (lines_module, contained_module, container_module, *container.modules):
+        cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+    pieces = pieces_of(root, files, range(len(files)))
+    # Places are the container's own, so the parts of a file count alike.
+    weights = [files[piece.number].size // (len(files[piece.number].breaks) + 1) for piece in pieces]
+    schema, tasks = schema_of(container), partial(_tasks, pieces, weights)
+    read_parts = partial(read_contained, container=container, reading=reading)
+    read = _in_batches(spark, files, tasks, read_parts, schema, from_arrow_schema(schema))
+    own = [name for name in schema.names if name not in (VALUE, NUMBER, PLACE, LINE, VERDICT)]
+    return read.select(
+        F.col(VALUE).cast("string").alias(VALUE), _file_name(files), F.col(PLACE).alias(RECORD), LINE, VERDICT, *own
+    )
+
+
+def _file_name(files: Sequence[Inspected]) -> Column:
+    """The name of the file with a number."""
+    # One text with all names: thousands of literals would take Spark seconds to receive. A name has no NUL in it.
+    names = "\0".join(file.mark.path for file in files)
+    return F.get(F.split(F.lit(names), "\0", -1), F.col(NUMBER)).alias(FILE)
+
+
+def _in_batches(
+    spark: SparkSession,
+    files: Sequence[Inspected],
+    tasks_for: Callable[[int], list[list[Piece]]],
+    read: Callable[[Sequence[Piece]], Iterator[pa.RecordBatch]],
+    schema: pa.Schema,
+    of: Any,
+) -> DataFrame:
+    """What `read` makes of files, here where they are small, else in tasks; `of` is the schema as Spark has it."""
+    if sum(file.size for file in files) <= SMALL_BYTES:
+        pieces = [piece for task in tasks_for(1) for piece in task]
+        return spark.createDataFrame(pa.Table.from_batches(read(pieces), schema))
+    tasks = tasks_for(spark.sparkContext.defaultParallelism)
+    return spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(_in_tasks(tasks, read), of)
+
+
+def _tasks(pieces: Sequence[Piece], weights: Sequence[int], cores: int) -> list[list[Piece]]:
     """The parts of files in portions of about the same size, in their order."""
-    weights = [
-        (piece.end - piece.start) if piece.end is not None else max(1, sizes[piece.number] - piece.start)
-        for piece in pieces
-    ]
     most = max(LEAST_TASK_BYTES, sum(weights) // (2 * cores))
     tasks: list[list[Piece]] = [[]]
     size = 0
@@ -383,17 +463,14 @@ def _tasks(pieces: Sequence[Piece], sizes: Sequence[int], cores: int) -> list[li
 
 
 def _in_tasks(
-    tasks: Sequence[Sequence[Piece]], reading: Reading
+    tasks: Sequence[Sequence[Piece]], read: Callable[[Sequence[Piece]], Iterator[pa.RecordBatch]]
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    # What tasks are sent holds the code itself: the machines of a cluster need pyarrow, and not freshline.
-    cloudpickle.register_pickle_by_value(lines_module)  # type: ignore[no-untyped-call]
-
-    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def of_tasks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for task in batch.column(0).to_pylist():
-                yield from read_pieces(tasks[task], reading)
+                yield from read(tasks[task])
 
-    return read
+    return of_tasks
 
 
 def _header(first: bytes | None, declared: tuple[str, ...]) -> tuple[str, ...] | None:

@@ -1,10 +1,10 @@
-"""CSV as RFC 4180 has it: quotes are doubled inside quotes, and a record is one line."""
+"""CSV as RFC 4180 has it: quotes are doubled inside quotes, and a record is one line unless it may have several."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from freshline.declare.format import Decoded, Format
 from freshline.declare.options import Kind, Option
@@ -21,11 +21,13 @@ class Csv(Format):
 
     header: bool = True
     null_value: str | None = None
+    multi_line: bool = False
 
     name: ClassVar[str] = "csv"
     options: ClassVar[tuple[Option, ...]] = (
         Option("header", "whether the first line of a file names its columns", Kind.BOOLEAN),
         Option("null-value", "the text that stands for NULL", Kind.RAW),
+        Option("multi-line", "whether line breaks inside quotes are part of a value", Kind.BOOLEAN),
     )
     rejections: ClassVar[Mapping[str, str]] = {
         "NOT_CSV": "the line does not have the declared number of columns, or a value is not of its declared type",
@@ -35,11 +37,21 @@ class Csv(Format):
 
     @property
     def meaning(self) -> tuple[object, ...]:
-        return (self.header, self.null_value)
+        # A log of before the option has the fingerprint that it had.
+        return (self.header, self.null_value, *([True] if self.multi_line else []))
 
     @property
     def has_header(self) -> bool:
         return self.header
+
+    def container(self, spec: SourceSpec) -> Any:
+        if not self.multi_line:
+            return None
+        # Loads Spark.
+        from freshline.sources.formats.csv_files import QuotedRecords
+        from freshline.sources.formats.decode import MOST_FIELDS
+
+        return QuotedRecords(spec.max_record_bytes, MOST_FIELDS)
 
     def decode(self, records: DataFrame, spec: SourceSpec, columns: Sequence[str]) -> Decoded:
         # Loads Spark.
@@ -55,4 +67,4 @@ class Csv(Format):
 
 def _cell(value: object) -> str:
     text = "" if value is None else str(value)
-    return '"' + text.replace('"', '""') + '"' if set(text) & set(',"\r') else text
+    return '"' + text.replace('"', '""') + '"' if set(text) & set(',"\r\n') else text

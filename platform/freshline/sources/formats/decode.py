@@ -15,6 +15,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from freshline.declare.format import PARSED, VALUE, Decoded
 from freshline.declare.spec import SourceSpec
 from freshline.sources.formats.exact import Record, has_half_character, is_whole, read_as
+from freshline.sources.formats.xml_files import JSON
 from freshline.sources.records import record_schema
 
 BROKEN = "_freshline_broken"
@@ -26,19 +27,32 @@ STRICT_JSON = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
 MOST_FIELDS = 20_480
 
 
-def decode_json(records: DataFrame, spec: SourceSpec) -> Decoded:
-    """Each record as one JSON object."""
+def decode_json(records: DataFrame, spec: SourceSpec, text: str = VALUE, code: str = "NOT_JSON") -> Decoded:
+    """Each record as one JSON object, which is in the column `text`; `code` is that of one that is none."""
     # By itself Spark's parser reads the first value of a line and forgets the rest, so what is behind it is checked.
-    written = Record(raw=F.col(VALUE))
+    written = Record(raw=F.col(text))
     fields = [StructField(field.name, read_as(field.dataType, written)) for field in record_schema(spec).fields]
     schema = StructType([*fields, StructField(CORRUPT, StringType())])
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT, **STRICT_JSON}
-    marked = F.startswith(VALUE, F.lit(BYTE_ORDER_MARK))
-    body = F.when(marked, F.substring(VALUE, 2, spec.max_record_bytes)).otherwise(F.col(VALUE))
+    marked = F.startswith(text, F.lit(BYTE_ORDER_MARK))
+    body = F.when(marked, F.substring(text, 2, spec.max_record_bytes)).otherwise(F.col(text))
     parsed = records.withColumn(PARSED, F.from_json(body, schema, options))
     broken = F.col(PARSED).isNull() | F.col(f"{PARSED}.{CORRUPT}").isNotNull() | ~is_whole(body)
-    error = F.when(has_half_character(F.col(VALUE)), F.lit("NOT_UTF8")).when(broken, F.lit("NOT_JSON"))
+    error = F.when(has_half_character(F.col(text)), F.lit("NOT_UTF8")).when(broken, F.lit(code))
     return Decoded(parsed, error, written)
+
+
+def decode_xml(records: DataFrame, spec: SourceSpec) -> Decoded:
+    """Each record as an element, whose container has made an object of JSON of it."""
+    return decode_json(records, spec, JSON, "NOT_XML")
+
+
+def decode_text(records: DataFrame, spec: SourceSpec) -> Decoded:
+    """Each record as the value of the one declared column, without a byte order mark."""
+    (column,) = spec.record_columns
+    marked = F.startswith(VALUE, F.lit(BYTE_ORDER_MARK))
+    text = F.when(marked, F.substring(VALUE, 2, spec.max_record_bytes)).otherwise(F.col(VALUE))
+    return Decoded(records.withColumn(PARSED, F.struct(text.alias(column.name))), F.lit(None).cast("string"))
 
 
 def decode_csv(records: DataFrame, spec: SourceSpec, header: Sequence[str], null_value: str | None) -> Decoded:

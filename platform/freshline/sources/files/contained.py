@@ -1,0 +1,94 @@
+"""The records of files that are found by a container: counted before they are read, in bounded memory.
+
+As with lines (`lines.py`), each file is read twice, and a file that cannot be read to its end is known before a row of
+it is. Nothing here needs Spark.
+"""
+
+from __future__ import annotations
+
+import lzma
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from freshline.sources.files.lines import (
+    DAMAGED,
+    NOT_UNPACKED,
+    NUMBER,
+    PACKED,
+    Inspected,
+    Piece,
+    Reading,
+    ending_of,
+    open_file,
+    reason_of,
+    unpacked,
+)
+from freshline.sources.files.position import FileMark
+from freshline.sources.formats.container import Container, NoContainer
+
+# What a reader of a format raises for bytes that are none of it.
+BROKEN: tuple[type[Exception], ...] = (*DAMAGED, lzma.LZMAError, ValueError, OverflowError)
+MISREAD: tuple[type[Exception], ...] = (NoContainer, *BROKEN)
+
+
+def inspect_contained(
+    root: Path,
+    marks: Sequence[FileMark],
+    container: Container,
+    reading: Reading,
+    check: Callable[[], None] = lambda: None,
+) -> list[Inspected]:
+    """Count the records of complete files; `check` is called now and then, and stops it by what it raises."""
+    return [_inspect(os.fsencode(root / mark.path), mark, container, reading, check) for mark in marks]
+
+
+def _inspect(
+    path: bytes, mark: FileMark, container: Container, reading: Reading, check: Callable[[], None]
+) -> Inspected:
+    check()
+    ending = ending_of(mark.path, NOT_UNPACKED) if container.is_unpacked else None
+    if ending is not None and mark.size:
+        known = ", ".join(PACKED)
+        return Inspected(mark, "UNREADABLE", f"files that end with {ending} are not unpacked; those with {known} are")
+    try:
+        with open_file(path, reading) as file:
+            status = os.fstat(file.fileno())
+            if (status.st_size, status.st_mtime_ns) != (mark.size, mark.modified_ns):
+                return Inspected(mark, changed=True)
+            if mark.size == 0:
+                return Inspected(mark, "EMPTY_FILE")
+            packed = ending_of(mark.path, PACKED) if container.is_unpacked else None
+            found = container.inspect(unpacked(file, packed), mark.size, check)
+    except NoContainer as error:
+        return Inspected(mark, error.code, error.reason)
+    except BROKEN as error:
+        return Inspected(mark, "UNREADABLE", reason_of(error))
+    breaks = () if packed else found.breaks
+    return Inspected(mark, lines=found.records, first=found.first, size=found.size, breaks=breaks, fields=found.fields)
+
+
+def schema_of(container: Container) -> pa.Schema:
+    """The columns of `read_contained`: those of the container, and the number of the file."""
+    return container.rows.append(pa.field(NUMBER, pa.int32()))
+
+
+def read_contained(pieces: Sequence[Piece], container: Container, reading: Reading) -> Iterator[pa.RecordBatch]:
+    """The records in parts of files, as `schema_of` has them.
+
+    A file that can no longer be read ends where it was read to: whoever counts finds that records are missing.
+    """
+    schema = schema_of(container)
+    for piece in pieces:
+        try:
+            with open_file(piece.path, reading) as file:
+                packed = ending_of(os.fsdecode(piece.path), PACKED) if container.is_unpacked else None
+                source: Any = unpacked(file, packed)
+                for batch in container.read(source, piece.start, piece.end, piece.line):
+                    number = pa.array([piece.number] * batch.num_rows, pa.int32())
+                    yield pa.RecordBatch.from_arrays([*batch.columns, number], schema=schema)
+        except MISREAD:
+            continue

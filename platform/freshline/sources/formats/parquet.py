@@ -1,0 +1,41 @@
+"""Parquet: files of rows, whose values have types of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from freshline.declare.format import Decoded, Format
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from freshline.declare.spec import SourceSpec
+
+
+@dataclass(frozen=True)
+class Parquet(Format):
+    """Records are the rows of files; of their columns those with the names of declared ones are read."""
+
+    name: ClassVar[str] = "parquet"
+    rejections: ClassVar[Mapping[str, str]] = {"NOT_PARQUET": "the file is no Parquet file"}
+    of_files: ClassVar[bool] = True
+    has_text: ClassVar[bool] = False
+
+    def container(self, spec: SourceSpec) -> Any:
+        # Loads Spark.
+        from freshline.sources.formats.parquet_files import ParquetRows
+        from freshline.sources.formats.typed import wanted
+
+        return ParquetRows(wanted(spec))
+
+    def decode(self, records: DataFrame, spec: SourceSpec, columns: Sequence[str]) -> Decoded:
+        from freshline.sources.formats.typed import decode_typed
+
+        return decode_typed(records)
+
+    def encode(self, rows: Sequence[Mapping[str, object]]) -> bytes:
+        from freshline.sources.formats.parquet_files import encode
+
+        return encode(rows)
