@@ -11,11 +11,17 @@ from freshline.declare.spec import Column, SourceSpec
 from freshline.errors import DeclarationErrors
 from freshline.sources.delta.connector import Delta
 from freshline.sources.files.connector import Files
+from freshline.sources.formats.avro import Avro
 from freshline.sources.formats.csv import Csv
+from freshline.sources.formats.orc import Orc
+from freshline.sources.formats.parquet import Parquet
+from freshline.sources.formats.text import Text
+from freshline.sources.formats.xml import Xml
 from freshline.sources.kafka.connector import Kafka
 
 S = TableName(None, "s")
 KAFKA = "'connector' = 'kafka', 'format' = 'json', 'topic' = 't', 'bootstrap.servers' = 'h:1'"
+SCHEMA = '{"type": "record", "name": "r", "fields": [{"name": "id", "type": "int", "default": 0}]}'
 FILES = "'connector' = 'files', 'format' = 'json', 'path' = 'landing/s'"
 
 
@@ -69,6 +75,42 @@ def test_every_option_of_a_source_of_files(project):
     assert source.comment == "c"
     assert source.freshness is not None
     assert source.freshness.seconds == 86_400
+
+
+@pytest.mark.parametrize(
+    ("options", "columns", "expected"),
+    [
+        ("'format' = 'parquet'", "id INT", Parquet()),
+        ("'format' = 'orc'", "id INT", Orc()),
+        ("'format' = 'avro'", "id INT", Avro()),
+        ("'format' = 'avro', 'avro.schema' = '" + SCHEMA + "'", "id INT", Avro(SCHEMA)),
+        ("'format' = 'xml', 'row-tag' = 'a:order'", "id INT", Xml("a:order")),
+        ("'format' = 'text'", "line STRING, f STRING METADATA FROM 'file'", Text()),
+        ("'format' = 'text', 'whole-file' = 'true'", "line STRING", Text(whole_file=True)),
+        ("'format' = 'csv', 'multi-line' = 'true'", "id INT", Csv(multi_line=True)),
+    ],
+)
+def test_each_format_of_files_has_its_options(project, options, columns, expected):
+    declare(project, f"'connector' = 'files', 'path' = 'x', {options}", columns=columns)
+
+    assert spec(project).format == expected
+
+
+def test_another_way_to_find_records_is_another_meaning(project):
+    seen = set()
+    for options in (
+        "'csv'",
+        "'csv', 'multi-line' = 'true'",
+        "'parquet'",
+        "'xml', 'row-tag' = 'a'",
+        "'xml', 'row-tag' = 'b'",
+    ):
+        declare(project, f"'connector' = 'files', 'path' = 'x', 'format' = {options}")
+        seen.add(spec(project).fingerprint)
+    declare(project, "'connector' = 'files', 'path' = 'x', 'format' = 'csv', 'multi-line' = 'false'")
+
+    assert len(seen) == 5
+    assert spec(project).fingerprint in seen
 
 
 def test_a_delta_table_is_read_in_place(project):
@@ -191,11 +233,11 @@ def test_a_reference_to_nothing_is_told_with_its_line(project, path, said):
         ("'connector' = 'files', 'path' = 'x'", "OPTION_NEEDS", "needs the option 'format'"),
         ("'connector' = 'jdbc', 'url' = 'x'", "NOT_BUILT", "not built yet"),
         ("'connector' = 'file', 'path' = 'x'", "OPTION_VALUE", "Accepted is files, delta, kafka or postgres"),
-        ("'connector' = 'files', 'format' = 'avro', 'path' = 'x'", "NOT_BUILT", "not built yet"),
+        ("'connector' = 'files', 'format' = 'protobuf', 'path' = 'x'", "NOT_BUILT", "not built yet"),
         (
             "'connector' = 'files', 'format' = 'yaml', 'path' = 'x'",
             "OPTION_VALUE",
-            "Accepted is json, csv or debezium-json",
+            "Accepted is json, csv, parquet, orc, avro, xml, text or debezium-json",
         ),
         ("'connector' = 'files', 'format' = 'json', 'path' = ''", "OPTION_VALUE", "not empty"),
         (FILES + ", 'settle' = 'soon'", "OPTION_VALUE", "soon is not a length of time"),
@@ -210,7 +252,21 @@ def test_a_reference_to_nothing_is_told_with_its_line(project, path, said):
         (KAFKA + ", 'path' = 'x'", "OPTION_NEEDS", "needs connector = files or delta"),
         (KAFKA + ", 'settle' = '1 second'", "OPTION_NEEDS", "needs connector = files"),
         (KAFKA.replace("'topic' = 't', ", ""), "OPTION_NEEDS", "needs the option 'topic'"),
-        (KAFKA.replace("'json'", "'csv'"), "NOT_BUILT", "Built for Kafka is json"),
+        (KAFKA.replace("'json'", "'csv'"), "NOT_BUILT", "Built for Kafka is json, text or debezium-json"),
+        (KAFKA.replace("'json'", "'avro'"), "NOT_BUILT", "'format' = 'avro' is of files"),
+        (FILES + ", 'multi-line' = 'true'", "OPTION_NEEDS", "needs format = csv"),
+        (FILES + ", 'whole-file' = 'true'", "OPTION_NEEDS", "needs format = text"),
+        (FILES + ", 'row-tag' = 'row'", "OPTION_NEEDS", "needs format = xml"),
+        (FILES + ", 'avro.schema' = '{}'", "OPTION_NEEDS", "needs format = avro"),
+        (FILES.replace("'json'", "'xml'"), "OPTION_NEEDS", "needs the option 'row-tag'"),
+        (FILES.replace("'json'", "'xml'") + ", 'row-tag' = '<row>'", "OPTION_VALUE", "the name of an element"),
+        (FILES.replace("'json'", "'text'"), "OPTION_NEEDS", "needs one column of the record, a STRING"),
+        (FILES.replace("'json'", "'avro'") + ", 'avro.schema' = 'x'", "OPTION_VALUE", "the JSON of an Avro record"),
+        (
+            FILES.replace("'json'", "'avro'") + """, 'avro.schema' = '{"type": "string"}'""",
+            "OPTION_VALUE",
+            "it is no record",
+        ),
         (KAFKA + ", 'starting' = 'yesterday'", "OPTION_VALUE", "earliest, latest or a time"),
         (KAFKA + ", 'rate-limit' = '0'", "OPTION_VALUE", "a whole number from 1"),
         (KAFKA + ", 'accept-gap' = '0:9-3'", "OPTION_VALUE", "partition:from-to"),

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime, timedelta
 
+import pyarrow as pa
 import pytest
 
 from freshline.declare.registry import find_connector
 from freshline.errors import RequestError
 from tests.databases import Shop
 from tests.kafka import Record
+from tests.lanes import long_but
 from tests.sources.conformance import (
     SECRET,
     Conformance,
@@ -23,6 +25,7 @@ from tests.sources.conformance import (
     ids,
 )
 from tests.sources.stranger import stranger
+from tests.typed_rows import avro_file, avro_record, orc_file, parquet_file
 
 MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -161,6 +164,49 @@ class PairsInFiles(LandingFolder):
         return "|".join(f"{name}={value}" for name, value in row.items()).encode()
 
 
+class RowsInFiles(LandingFolder):
+    """Files of a format that has no lines. A record in bytes is JSON, or an element."""
+
+    def __init__(self, lab, folder, format):  # noqa: A002 - as the option
+        super().__init__(lab, folder)
+        self.format = format
+        if format == "xml":
+            self.broken, self.code = b"<row><id>x</id></row>", "NOT_XML"
+        elif format == "csv":
+            self.broken, self.code = b'x,"a\nb"', "NOT_CSV"
+        else:
+            self.broken, self.code = b'{"id": 1099511627776, "a": "x"}', "VALUE_CHANGED(id)"
+
+    @property
+    def options(self):
+        own = {"xml": {"row-tag": "row"}, "csv": {"multi-line": "true", "header": "false"}}
+        return {**super().options, **own.get(self.format, {})}
+
+    def encode(self, row: Row) -> bytes:
+        if self.format == "xml":
+            members = "".join(f"<{name}>{value}</{name}>" for name, value in row.items())
+            return f"<row>{members}</row>".encode()
+        if self.format == "csv":
+            return ",".join(str(row.get(name, "")) for name in ("id", "a")).encode()
+        return super().encode(row)
+
+    def put(self, records):
+        if self.format in ("xml", "csv"):
+            lines = b"".join(record + b"\n" for record in records)
+            data = b"<rows>" + lines + b"</rows>" if self.format == "xml" else lines
+        else:
+            rows = [{"id": None, "a": None, **json.loads(record)} for record in records]
+            table = pa.Table.from_pylist(rows, pa.schema([("id", pa.int64()), ("a", pa.string())]))
+            schema = avro_record(id=["null", "long"], a=["null", "string"])
+            data = {
+                "parquet": lambda: parquet_file(table),
+                "orc": lambda: orc_file(table),
+                "avro": lambda: avro_file(schema, rows),
+            }[self.format]()
+        self.files += 1
+        (self.folder / f"{self.files:03}").write_bytes(data)
+
+
 @pytest.fixture
 def installed(tmp_path):
     folder = tmp_path / "site-packages"
@@ -290,6 +336,26 @@ class TestPairs(FormatConformance):
     @pytest.fixture
     def system(self, installed, lab, tmp_path):
         return PairsInFiles(lab, tmp_path)
+
+
+class TestFormatsOfFiles(FormatConformance):
+    """Of those with types, each has stories of its own too."""
+
+    @pytest.fixture(params=long_but(["avro"], ["parquet", "orc", "avro", "xml", "csv"]))
+    def system(self, lab, tmp_path, request):
+        return RowsInFiles(lab, tmp_path, request.param)
+
+    def test_what_is_no_record_is_in_quarantine_and_the_rest_goes_on(self, lab, system):
+        system.declare("id INT, a STRING, PRIMARY KEY (id)")
+        system.send({"id": 1, "a": "x"}, system.broken, {"a": "without a key"}, {"id": 2, "a": "y"})
+        outcome = lab.refresh("s")
+
+        assert (outcome.state, outcome.rows_out, outcome.rejected) == ("SUCCEEDED", 2, 2)
+        assert ids(lab) == [1, 2]
+        found = {row["error"]: bytes(row["raw"]) for row in lab.quarantine("s")}
+        assert found.keys() == {system.code, "NULL_KEY"}
+        assert found[system.code] == system.broken
+        assert all(row["message"] for row in lab.quarantine("s"))
 
 
 @pytest.mark.parametrize("kind", ["files", "kafka"])

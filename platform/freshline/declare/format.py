@@ -45,7 +45,8 @@ class Format(ABC):
 
     `rejections` are its codes of quarantine, each with a sentence; the first is that of a record that is no record.
     `of_files` says that it can be read from files alone. `lines` says which lines of a file are no record, or have a
-    limit: those of `json` may be blanks, those of `csv` have fields; `text` is neither.
+    limit: those of `json` may be blanks, those of `csv` have fields; `text` is neither. Of `every` empty ones are
+    records too.
 
     `metadata` are facts of a record, for METADATA FROM beside those of the connector: `decode` adds their columns.
     `stopping` are codes that fail the refresh instead of rejecting a record, because the declaration lacks what is

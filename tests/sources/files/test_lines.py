@@ -17,6 +17,7 @@ from freshline.sources.files.position import FileMark
 
 JSON = Reading("json", 1000, follow_links=False)
 CSV = Reading("csv", 1_000_000, follow_links=False)
+EVERY = Reading("every", 1000, follow_links=False)
 
 
 def mark(path):
@@ -172,3 +173,13 @@ def test_fields_of_a_long_line_are_cut_as_they_are_written(tmp_path):
         (b'"a,b,c', "NOT_CSV"),
         (b'a"b,d', None),
     ]
+
+
+def test_where_every_line_is_a_record_empty_ones_are_too(tmp_path):
+    file = tmp_path / "a.txt"
+    file.write_bytes(b"\n a\r\n\n\n b")
+
+    found, rows = read(file, EVERY)
+
+    assert rows == [(1, b"", None), (2, b" a", None), (3, b"", None), (4, b"", None), (5, b" b", None)]
+    assert found.lines == 5

@@ -150,7 +150,7 @@ class _Lines:
     def filled(self, reading: Reading) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """Which lines are not blank."""
         starts, lengths = self.offsets[:-1], np.diff(self.offsets)
-        filled: np.ndarray[Any, np.dtype[np.bool_]] = lengths > 0
+        filled: np.ndarray[Any, np.dtype[np.bool_]] = lengths >= (0 if reading.format == "every" else 1)
         if reading.format == "json" and self.data:
             codes = np.frombuffer(self.data, np.uint8)
             first = codes[np.minimum(starts, len(codes) - 1)]

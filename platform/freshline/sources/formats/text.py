@@ -25,7 +25,7 @@ class Text(Format):
     options: ClassVar[tuple[Option, ...]] = (
         Option("whole-file", "whether a file is one record, and not each of its lines", Kind.BOOLEAN),
     )
-    rejections: ClassVar[Mapping[str, str]] = {"NOT_TEXT": "the record is no text"}
+    rejections: ClassVar[Mapping[str, str]] = {"NOT_UTF8": "the text is not valid UTF-8"}
     lines: ClassVar[str] = "every"
 
     @property
