@@ -149,8 +149,8 @@ def test_poison_of_the_other_formats(lab):
     assert b"<row><id>x</id></row>" in [row["raw"] for row in lab.quarantine("x")]
     assert lab.rows("c") == [{"id": 1, "t": 'a\r\n\nb "c"'}]
     assert rejected(lab, "c") == [
-        ("1.csv", 5, "NOT_CSV"), ("1.csv", 6, "NOT_CSV"), ("2.csv", None, "UNREADABLE"), ("3.csv", 1, "HEADER_MISMATCH"),
-        ("3.csv", 2, "HEADER_MISMATCH"),
+        ("1.csv", 5, "NOT_CSV"), ("1.csv", 6, "NOT_CSV"), ("2.csv", None, "UNREADABLE"),
+        ("3.csv", 1, "HEADER_MISMATCH"), ("3.csv", 2, "HEADER_MISMATCH"),
     ]  # fmt: skip
     assert [row["line"] for row in lab.rows("t")] == ["", "a", "b, c", "d"]
     assert rejected(lab, "t") == [("1.txt", 3, "NOT_UTF8"), ("1.txt", 5, "TOO_LARGE")]

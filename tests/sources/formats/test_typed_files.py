@@ -492,6 +492,44 @@ def test_a_recursive_schema_is_read_as_deep_as_it_is_declared():
     assert read(AvroRecords(columns), avro_file(schema, rows)) == {1: {"id": 1, "next": {"id": 2}}}
 
 
+def test_records_within_each_other_to_any_depth_break_nothing_but_their_block():
+    schema = avro_record(id="int", next=["null", "r"])
+    deep = b"\x02\x02" * 1_000_000 + b"\x02\x00"
+    data = container_file(json.dumps(schema), "null", [(1, deep), (1, b"\x04\x00")])
+
+    assert read(AvroRecords(wanted(id=pa.int32())), data) == {1: "NOT_AVRO", 2: {"id": 2}}
+
+
+def test_a_schema_that_grows_by_its_names_is_refused():
+    kind = {"type": "record", "name": "n0", "fields": []}
+    for number in range(1, 60):
+        fields = [{"name": "a", "type": kind}, {"name": "b", "type": f"n{number - 1}"}]
+        kind = {"type": "record", "name": f"n{number}", "fields": fields}
+    data = container_file(json.dumps(kind), "null", [])
+
+    with pytest.raises(NoContainer, match="more than 100000 values"):
+        AvroRecords(wanted(id=pa.int32())).inspect(io.BytesIO(data), len(data), lambda: None)
+
+
+def test_a_day_that_is_none_is_lost():
+    schema = avro_record(d={"type": "int", "logicalType": "date"})
+    body = b"".join(number(day) for day in (0, 2**40, -(2**40)))
+    data = container_file(json.dumps(schema), "null", [(3, body)])
+
+    found = read(AvroRecords(wanted(d=pa.date32())), data)
+    assert found == {1: {"d": date(1970, 1, 1)}, 2: "VALUE_CHANGED(d)", 3: "VALUE_CHANGED(d)"}
+
+
+def test_a_file_weighs_what_its_rows_do():
+    """Else a small file of many equal texts would be read here, where all of it is in memory."""
+    column = pa.DictionaryArray.from_arrays(pa.array([0] * 300, pa.int32()), ["x" * 100_000])
+    data = parquet_file(pa.table({"t": column}), store_schema=False)
+    found = ParquetRows(wanted(t=pa.string())).inspect(io.BytesIO(data), len(data), lambda: None)
+
+    assert len(data) < 100_000
+    assert found.size > 30_000_000
+
+
 # -- random rows
 
 

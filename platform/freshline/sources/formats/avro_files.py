@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from fastavro import schemaless_reader
+from fastavro import _read_py, schemaless_reader
 from fastavro.read import SchemaResolutionError
 
 from freshline.sources.formats import avro_schema as schema_module
@@ -25,6 +25,7 @@ from freshline.sources.formats.avro_schema import (
     NoSchema,
     Record,
     Schema,
+    is_recursive,
     kind_of,
     least_bytes,
     read_schema,
@@ -45,6 +46,7 @@ _SYNC_BYTES = 16
 # What is decoded before it becomes columns.
 _MOST_ROWS, _ROWS_BYTES = 4_096, 4 << 20
 _NO_RECORD = (EOFError, ValueError, IndexError, KeyError, TypeError, OverflowError, MemoryError, RecursionError)
+_LAST = 2**31 - 1
 _TOO_GREAT = Decimal(10**76 - 1)
 _TIMES = {
     "timestamp-millis": pa.timestamp("ms", "UTC"),
@@ -107,18 +109,18 @@ class AvroRecords(Container):
             records, weight = records + block.count, weight + len(block.data)
         # A small file of many records costs as much as a larger one.
         fields = tuple((field["name"], sql_type(field["type"], header.written)) for field in header.written.fields)
-        return Contents(records, max(weight, records), tuple(breaks), fields=fields)
+        return Contents(records, weight + 8 * records, tuple(breaks), fields=fields)
 
     def read(self, file: Any, start: int, end: int | None, before: int) -> Iterator[pa.RecordBatch]:
         header = _read_header(file)
         asked = None if self.schema is None else read_schema(self.schema)
-        columns = _Columns(asked or header.written, self.wanted)
+        columns, decoder = _Columns(asked or header.written, self.wanted), _decoder(header.written)
         if start:
             file.seek(start)
         rows: list[dict[str, Any]] = []
         size = 0
         for block in _blocks(file, header, end):
-            found = _decoded(block, header.written, asked)
+            found = _decoded(decoder, block, header.written, asked)
             if found is None:
                 yield from columns.batches(rows, before + 1)
                 yield _broken(block, before + len(rows) + 1, self.wanted)
@@ -267,7 +269,15 @@ _UNPACK: dict[str, Callable[[bytes], bytes]] = {
 # -- records
 
 
-def _decoded(block: _Block, written: Record, asked: Record | None) -> list[dict[str, Any]] | None:
+def _decoder(written: Record) -> Callable[..., Any]:
+    """What decodes records. Those within each other may be so to any depth, which only the slower one takes."""
+    slower: Callable[..., Any] = _read_py.schemaless_reader
+    return slower if is_recursive(written.full, written) else schemaless_reader
+
+
+def _decoded(
+    decoder: Callable[..., Any], block: _Block, written: Record, asked: Record | None
+) -> list[dict[str, Any]] | None:
     """The records of a block; None where its bytes are not exactly as many records as it says.
 
     Nothing of such a block can be trusted: a byte that is missing moves all values behind it.
@@ -275,7 +285,7 @@ def _decoded(block: _Block, written: Record, asked: Record | None) -> list[dict[
     source = io.BytesIO(block.data)
     plain, resolved = written.plain, None if asked is None else asked.plain
     try:
-        records: list[Any] = [schemaless_reader(source, plain, resolved) for _ in range(block.count)]
+        records: list[Any] = [decoder(source, plain, resolved) for _ in range(block.count)]
     except _NO_RECORD:
         return None
     return records if source.tell() == len(block.data) else None
@@ -283,7 +293,7 @@ def _decoded(block: _Block, written: Record, asked: Record | None) -> list[dict[
 
 def _check_resolution(block: _Block, written: Record, asked: Record) -> None:
     try:
-        schemaless_reader(io.BytesIO(block.data), written.plain, asked.plain)
+        _decoder(written)(io.BytesIO(block.data), written.plain, asked.plain)
     except SchemaResolutionError as error:
         reason = str(error).partition("\n")[0][:300]
         raise NoContainer("UNREADABLE", f"its schema cannot be resolved to avro.schema: {reason}") from error
@@ -310,8 +320,20 @@ class _Columns:
         self._fields = [_find_field(record.fields, name) for name in wanted.schema.names]
 
     def batches(self, rows: Sequence[dict[str, Any]], first: int) -> Iterator[pa.RecordBatch]:
+        """The rows in batches. One with a value that no type of Arrow's holds, such as 2^70, is no Avro."""
         if not rows:
             return
+        try:
+            found = list(self._batches(rows, first))
+        except (*_NO_RECORD, pa.ArrowException):
+            if len(rows) > 1:
+                for number, row in enumerate(rows):
+                    yield from self.batches([row], first + number)
+                return
+            found = [_broken(_Block(0, 1, repr(rows[0]).encode(errors="replace")), first, self._wanted)]
+        yield from found
+
+    def _batches(self, rows: Sequence[dict[str, Any]], first: int) -> Iterator[pa.RecordBatch]:
         columns: list[pa.Array | None] = []
         lost: list[Mask | None] = []
         owners = list(range(len(rows)))
@@ -456,7 +478,8 @@ def _single(values: list[Any], of: str, schema: dict[str, Any]) -> pa.Array:
     if of in ("int", "long"):
         numbers = pa.array(values, pa.int64())
         if logical == "date" and of == "int":
-            return numbers.cast(pa.int32()).cast(pa.date32())
+            # A day beyond is of no year that a column has, and so is the last one.
+            return pc.min_element_wise(pc.max_element_wise(numbers, -_LAST), _LAST).cast(pa.int32()).cast(pa.date32())
         return numbers.cast(_TIMES[logical]) if logical in _TIMES and of == "long" else numbers
     if of in _ARROW:
         return pa.array(values, _ARROW[of])

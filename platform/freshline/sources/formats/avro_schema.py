@@ -15,6 +15,7 @@ from fastavro.schema import SchemaParseException, UnknownType, parse_schema
 Schema = Any
 _PRIMITIVE = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 # The least bytes of a value.
+_MOST_VALUES = 100_000
 _LEAST = {"null": 0, "boolean": 1, "int": 1, "long": 1, "float": 4, "double": 8, "bytes": 1, "string": 1}
 
 
@@ -48,11 +49,12 @@ def read_schema(text: str | bytes) -> Record:
         full = parse_schema(written, named_schemas=named, _write_hint=False)
         if not isinstance(full, dict) or full.get("type") not in ("record", "error"):
             raise NoSchema("it is no record")
-        plain = parse_schema(_without_logical(written))
+        record = Record(parse_schema(_without_logical(written)), full, named)
+        if _values_at_least(full, record, {}) > _MOST_VALUES:
+            raise NoSchema(f"a record has more than {_MOST_VALUES} values")
+        _refuse_empty_items(full, record, set())
     except (ValueError, TypeError, KeyError, RecursionError, SchemaParseException, UnknownType) as error:
         raise NoSchema(f"{type(error).__name__}: {error}") from error
-    record = Record(plain, full, named)
-    _refuse_empty_items(full, record, set())
     return record
 
 
@@ -83,18 +85,56 @@ def kind_of(schema: Schema) -> str:
     return kind if isinstance(kind, str) else kind_of(kind)
 
 
-def least_bytes(schema: Schema, record: Record, within: frozenset[str] = frozenset()) -> int:
-    """The bytes that each value has at least."""
+def least_bytes(schema: Schema, record: Record, known: dict[str, int] | None = None) -> int:
+    """The bytes that each value has at least; `known` are those of named types that were asked before."""
+    known = {} if known is None else known
     schema = resolve(schema, record)
     kind = kind_of(schema)
     if kind in ("record", "error"):
         name = schema["name"]
-        if name in within:
-            return 0
-        return sum(least_bytes(field["type"], record, within | {name}) for field in schema["fields"])
+        if name not in known:
+            # A record within itself is there by way of a union or an array, which may have none.
+            known[name] = 0
+            known[name] = sum(least_bytes(field["type"], record, known) for field in schema["fields"])
+        return known[name]
     if kind == "fixed":
         return int(schema["size"])
     return _LEAST.get(kind, 1)
+
+
+def _values_at_least(schema: Schema, record: Record, known: dict[str, int]) -> int:
+    """How many values each one has within at least: names that stand for each other make many of a short schema."""
+    schema = resolve(schema, record)
+    if kind_of(schema) not in ("record", "error"):
+        return 1
+    name = schema["name"]
+    if name not in known:
+        known[name] = 1
+        known[name] = 1 + sum(_values_at_least(field["type"], record, known) for field in schema["fields"])
+    return known[name]
+
+
+def is_recursive(schema: Schema, record: Record, within: frozenset[str] = frozenset()) -> bool:
+    """Whether a named type has values of itself within."""
+    return _finds_itself(schema, record, within, set())
+
+
+def _finds_itself(schema: Schema, record: Record, within: frozenset[str], clear: set[str]) -> bool:
+    schema = resolve(schema, record)
+    kind = kind_of(schema)
+    if kind == "union":
+        return any(_finds_itself(each, record, within, clear) for each in schema)
+    if kind in ("array", "map"):
+        return _finds_itself(schema["items" if kind == "array" else "values"], record, within, clear)
+    if kind not in ("record", "error") or schema["name"] in clear:
+        return False
+    name = schema["name"]
+    if name in within:
+        return True
+    if any(_finds_itself(field["type"], record, within | {name}, clear) for field in schema["fields"]):
+        return True
+    clear.add(name)
+    return False
 
 
 def _refuse_empty_items(schema: Schema, record: Record, seen: set[str]) -> None:
@@ -117,6 +157,8 @@ def _refuse_empty_items(schema: Schema, record: Record, seen: set[str]) -> None:
         _refuse_empty_items(schema["values"], record, seen)
 
 
+# A longer type is not shown to anybody.
+_LONGEST_TYPE = 2_000
 _SQL = {
     "boolean": "BOOLEAN",
     "int": "INT",
@@ -136,22 +178,28 @@ _SQL_OF_LOGICAL = {
 }
 
 
-def sql_type(schema: Schema, record: Record, within: frozenset[str] = frozenset()) -> str:
-    """The type of a column that takes all values of a type, as it is declared; empty where there is none."""
+def sql_type(schema: Schema, record: Record, known: dict[str, str] | None = None) -> str:
+    """The type of a column that takes all values of a type, as it is declared; empty where there is none.
+
+    `known` are those of named types that were asked before.
+    """
+    known = {} if known is None else known
     schema = resolve(schema, record)
     kind = kind_of(schema)
     if kind == "union":
         branches = [each for each in schema if kind_of(resolve(each, record)) != "null"]
-        return sql_type(branches[0], record, within) if len(branches) == 1 else ""
+        return sql_type(branches[0], record, known) if len(branches) == 1 else ""
     if kind in ("record", "error"):
-        if schema["name"] in within or not schema["fields"]:
-            return ""
-        known = within | {schema["name"]}
-        inner = [(field["name"], sql_type(field["type"], record, known)) for field in schema["fields"]]
-        fields = ", ".join(f"`{name}`: {found}" for name, found in inner)
-        return f"STRUCT<{fields}>" if all(found for _, found in inner) else ""
+        if schema["name"] not in known:
+            # What is within itself has no type that ends.
+            known[schema["name"]] = ""
+            inner = [(field["name"], sql_type(field["type"], record, known)) for field in schema["fields"]]
+            fields = ", ".join(f"`{name}`: {found}" for name, found in inner)
+            is_whole = inner and all(found for _, found in inner) and len(fields) <= _LONGEST_TYPE
+            known[schema["name"]] = f"STRUCT<{fields}>" if is_whole else ""
+        return known[schema["name"]]
     if kind in ("array", "map"):
-        found = sql_type(schema["items" if kind == "array" else "values"], record, within)
+        found = sql_type(schema["items" if kind == "array" else "values"], record, known)
         around = "ARRAY<{}>" if kind == "array" else "MAP<STRING, {}>"
         return around.format(found) if found else ""
     logical = schema.get("logicalType") if isinstance(schema, dict) else None

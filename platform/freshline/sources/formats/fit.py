@@ -88,12 +88,10 @@ def fitted(
 def _fitted_part(
     columns: Sequence[pa.Array], sizes: Counts, first: int, wanted: Wanted, known: Sequence[Mask | None]
 ) -> Iterator[pa.RecordBatch]:
-    places = np.arange(first, first + len(sizes), dtype=np.int64)
-    verdicts: list[str | None] = [None] * len(sizes)
-    for row in np.flatnonzero(sizes > wanted.most_bytes).tolist():
-        verdicts[row] = TOO_LARGE
+    # Few records are rejected, and the others are not looked at one by one.
+    verdicts = dict.fromkeys(np.flatnonzero(sizes > wanted.most_bytes).tolist(), TOO_LARGE)
     small = columns
-    if any(verdicts):
+    if verdicts:
         # A text that is too large is not unfolded.
         kept = pa.array(sizes <= wanted.most_bytes)
         small = [_only(kept, column) for column in columns]
@@ -103,18 +101,18 @@ def _fitted_part(
         values.append(value)
         for each in (lost, mask):
             for row in [] if each is None else np.flatnonzero(each).tolist():
-                verdicts[row] = verdicts[row] or f"{VALUE_CHANGED}({field.name})"
-    good = pa.array([verdict is None for verdict in verdicts], pa.bool_())
-    fields = list(wanted.schema)
-    parsed = pa.StructArray.from_arrays(values, fields=fields, mask=pc.invert(good))
-    names = wanted.schema.names
-    raw = [
-        None if verdict is None else shown(names, [column[row] for column in columns])
-        for row, verdict in enumerate(verdicts)
-    ]
-    numbers = pa.array(places)
-    arrays = [pa.array(raw, pa.binary()), numbers, numbers, pa.array(verdicts, pa.string()), parsed]
-    yield pa.RecordBatch.from_arrays(arrays, schema=wanted.rows)
+                verdicts.setdefault(row, f"{VALUE_CHANGED}({field.name})")
+    rejected: Mask = np.zeros(len(sizes), bool)
+    rejected[list(verdicts)] = True
+    parsed = pa.StructArray.from_arrays(values, fields=list(wanted.schema), mask=pa.array(rejected))
+    raw, codes = pa.nulls(len(sizes), pa.binary()), pa.nulls(len(sizes), pa.string())
+    if verdicts:
+        names = wanted.schema.names
+        texts = {row: shown(names, [column[row] for column in columns]) for row in verdicts}
+        raw = pa.array([texts.get(row) for row in range(len(sizes))], pa.binary())
+        codes = pa.array([verdicts.get(row) for row in range(len(sizes))], pa.string())
+    numbers = pa.array(np.arange(first, first + len(sizes), dtype=np.int64))
+    yield pa.RecordBatch.from_arrays([raw, numbers, numbers, codes, parsed], schema=wanted.rows)
 
 
 def _only(kept: pa.Array, column: pa.Array) -> pa.Array:

@@ -45,15 +45,16 @@ class OrcRows(Container):
         for name in self.wanted.schema.names:
             if names.count(name) > 1:
                 raise NoContainer(NOT_ORC, f"it has the column {name} twice")
-        read = 0
-        for batch in self._batches(file, names, opened.nrows):
+        read = weight = 0
+        for batch in self.read(file, 0, None, 0):
             check()
-            read += batch.num_rows
+            read, weight = read + batch.num_rows, weight + batch.nbytes
         if read != opened.nrows:
             raise NoContainer("UNREADABLE", f"its footer says {opened.nrows} rows, and {read} are there")
-        return Contents(read, max(size, read), fields=fields)
+        return Contents(read, weight, fields=fields)
 
     def read(self, file: Any, start: int, end: int | None, before: int) -> Iterator[pa.RecordBatch]:
+        file.seek(0)
         opened = orc.ORCFile(file)
         declared, count = self.wanted.schema.names, before
         for batch in self._batches(file, tuple(opened.schema.names), opened.nrows):

@@ -48,21 +48,20 @@ class ParquetRows(Container):
         for name in self.wanted.schema.names:
             if names.count(name) > 1:
                 raise NoContainer(NOT_PARQUET, f"it has the column {name} twice")
-        breaks, before, held, weight = [], 0, 0, 0
+        breaks, before, held = [], 0, 0
         for number in range(metadata.num_row_groups):
             if held >= PART_BYTES:
                 breaks.append((number, before))
                 held = 0
             group = metadata.row_group(number)
-            uncompressed = self._check(opened, number)
-            before, held, weight = before + group.num_rows, held + uncompressed, weight + uncompressed
-        read = 0
-        for batch in self._batches(file, opened, 0, metadata.num_row_groups):
+            before, held = before + group.num_rows, held + self._check(opened, number)
+        read = weight = 0
+        for batch in self.read(file, 0, None, 0):
             check()
-            read += batch.num_rows
+            read, weight = read + batch.num_rows, weight + batch.nbytes
         if not read == before == metadata.num_rows:
             raise NoContainer("UNREADABLE", f"its footer says {metadata.num_rows} rows, and {read} are there")
-        return Contents(before, max(weight, before), tuple(breaks), fields=fields)
+        return Contents(before, weight, tuple(breaks), fields=fields)
 
     def _check(self, opened: pq.ParquetFile, number: int) -> int:
         """The bytes of the declared columns in a group of rows, unpacked. Raises NoContainer for too many."""
