@@ -479,7 +479,10 @@ def _single(values: list[Any], of: str, schema: dict[str, Any]) -> pa.Array:
         numbers = pa.array(values, pa.int64())
         if logical == "date" and of == "int":
             # A day beyond is of no year that a column has, and so is the last one.
-            return pc.min_element_wise(pc.max_element_wise(numbers, -_LAST), _LAST).cast(pa.int32()).cast(pa.date32())
+            bounded = pc.max_element_wise(
+                pc.min_element_wise(numbers, _LAST, skip_nulls=False), -_LAST, skip_nulls=False
+            )
+            return bounded.cast(pa.int32()).cast(pa.date32())
         return numbers.cast(_TIMES[logical]) if logical in _TIMES and of == "long" else numbers
     if of in _ARROW:
         return pa.array(values, _ARROW[of])

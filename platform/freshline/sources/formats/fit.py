@@ -494,5 +494,5 @@ def _shown_time(scalar: Any) -> str:
     try:
         return str(scalar.cast(pa.string()).as_py())
     except pa.ArrowException:
-        # A moment that no calendar of Arrow's has.
-        return str(scalar.cast(pa.int64()).as_py())
+        # An interval, or a moment that no calendar of Arrow's has.
+        return str(scalar.cast(pa.int64()).as_py()) if pa.types.is_timestamp(scalar.type) else str(scalar)
