@@ -9,10 +9,11 @@ from freshline.sources.files.position import FileMark, FilesPosition
 from freshline.sources.kafka.position import TopicPosition
 
 FILES = FilesPosition(3, (FileMark("a.json", 5, 6),))
+SEEN = FilesPosition(3, (), ("a", "b"))
 TOPIC = TopicPosition("cluster", "topic", "id-1", {0: 10, 1: 20})
 
 
-@pytest.mark.parametrize("position", [FILES, TOPIC, TablePosition("id", 7, 3), TablePosition("id", 7)])
+@pytest.mark.parametrize("position", [FILES, SEEN, TOPIC, TablePosition("id", 7, 3), TablePosition("id", 7)])
 def test_a_position_is_read_as_it_was_written(position):
     assert position_from_json(position.as_json()) == position
 

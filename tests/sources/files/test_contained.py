@@ -46,7 +46,7 @@ def test_parts_of_a_file_have_its_records_once_with_the_number_of_the_file(tmp_p
     pieces = pieces_of(tmp_path, [found], [7])
     rows = read(file, container, pieces)
 
-    assert (found.lines, found.fields, len(pieces) > 3) == (100, (("id", "BIGINT"),), True)
+    assert (found.lines, found.fields, len(pieces) > 3) == (100, (), True)
     assert [row["_freshline_parsed"]["id"] for row in rows] == list(range(100))
     assert [row["_freshline_record"] for row in rows] == list(range(1, 101))
     assert {row["_freshline_number"] for row in rows} == {7}

@@ -464,6 +464,9 @@ def test_a_field_is_found_by_the_name_that_it_had_before():
     found = read(AvroRecords(wanted(price=pa.int32())), avro_file(schema, [{"id": 1, "amount": 5}]))
 
     assert found == {1: {"price": 5}}
+    data = avro_file(schema, [])
+    contents = AvroRecords(wanted(price=pa.int32())).inspect(io.BytesIO(data), len(data), lambda: None)
+    assert contents.fields == (("id", "INT"),)
 
 
 def test_a_schema_of_the_declaration_gives_aliases_and_defaults():

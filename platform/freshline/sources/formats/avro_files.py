@@ -108,8 +108,18 @@ class AvroRecords(Container):
                 at = block.start
             records, weight = records + block.count, weight + len(block.data)
         # A small file of many records costs as much as a larger one.
-        fields = tuple((field["name"], sql_type(field["type"], header.written)) for field in header.written.fields)
+        read = self._read_as_columns(asked or header.written)
+        fields = tuple(
+            (field["name"], sql_type(field["type"], header.written))
+            for field in header.written.fields
+            if field["name"] not in read
+        )
         return Contents(records, weight + 8 * records, tuple(breaks), fields=fields)
+
+    def _read_as_columns(self, record: Record) -> set[str]:
+        """The names of fields that columns take, of which some have another name."""
+        found = [_find_field(record.fields, name) for name in self.wanted.schema.names]
+        return {name for field in found if field is not None for name in (field["name"], *field.get("aliases", ()))}
 
     def read(self, file: Any, start: int, end: int | None, before: int) -> Iterator[pa.RecordBatch]:
         header = _read_header(file)
