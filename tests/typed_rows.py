@@ -54,7 +54,7 @@ def random_rows(chance: Random, kinds: Mapping[str, pa.DataType], count: int) ->
 
 
 def _whole(chance: Random, kind: pa.DataType) -> int:
-    most = 2 ** (kind.bit_width - 1)
+    most: int = 2 ** (kind.bit_width - 1)
     return chance.choice([0, 1, -1, most - 1, -most, chance.randrange(-most, most)])
 
 

@@ -11,6 +11,7 @@ from random import Random
 import pyarrow as pa
 import pytest
 
+from freshline.sources.files import contained
 from freshline.sources.files import reader as files_reader
 from freshline.sources.formats import avro_files, parquet_files
 from freshline.testing import Crash
@@ -211,7 +212,7 @@ def test_names_of_files_are_only_names_in_tasks_too(lab, in_tasks):
 def test_a_file_that_is_replaced_while_it_is_read_commits_nothing(lab, monkeypatch):
     lab.files("s", "id BIGINT", format="parquet")
     path = lab.land("s", "1.parquet", parquet_file(pa.table({"id": [1, 2]})))
-    read = files_reader.read_contained
+    read = contained.read_contained
 
     def replacing(*args, **options):
         partial = path.with_name(".new")

@@ -8,6 +8,7 @@ import random
 import zlib
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from typing import Any
 
 import fastavro
 import pyarrow as pa
@@ -436,7 +437,7 @@ def test_unions_enums_and_nested_types_of_avro():
         m={"type": "map", "values": ["long", "string"]},
         again=["null", "i"],
     )
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"u": 1, "many": 5, "e": "A", "l": [{"a": 1}, None], "m": {"k": 1}, "again": {"a": 2}},
         {"u": None, "many": None, "e": "B", "l": [], "m": {}, "again": None},
         {"u": None, "many": "text", "e": "B", "l": [], "m": {}, "again": None},
@@ -504,7 +505,7 @@ def test_records_within_each_other_to_any_depth_break_nothing_but_their_block():
 
 
 def test_a_schema_that_grows_by_its_names_is_refused():
-    kind = {"type": "record", "name": "n0", "fields": []}
+    kind: dict[str, Any] = {"type": "record", "name": "n0", "fields": []}
     for number in range(1, 60):
         fields = [{"name": "a", "type": kind}, {"name": "b", "type": f"n{number - 1}"}]
         kind = {"type": "record", "name": f"n{number}", "fields": fields}

@@ -163,14 +163,15 @@ def _storage(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 def _fit_struct(values: pa.StructArray, kind: pa.StructType) -> tuple[pa.Array, Mask]:
     names = [field.name for field in values.type]
-    members, lost = [], np.zeros(len(values), bool)
+    members: list[pa.Array] = []
+    lost: Mask = np.zeros(len(values), bool)
     for field in kind:
+        member, lost_member = pa.nulls(len(values), field.type), None
         if names.count(field.name) > 1:
-            member, lost_member = pa.nulls(len(values), field.type), np.ones(len(values), bool)
+            # Nobody knows which of them is meant.
+            lost |= True
         elif field.name in names:
             member, lost_member = fit(values.field(names.index(field.name)), field.type)
-        else:
-            member, lost_member = pa.nulls(len(values), field.type), None
         members.append(member)
         if lost_member is not None:
             lost |= lost_member
