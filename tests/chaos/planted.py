@@ -75,8 +75,8 @@ TWINS = (
         Plant(
             "a-position-is-moved",
             "sources/files/reader.py",
-            "inspect_files(self._folder, portion.marks, self._reading",
-            "inspect_files(self._folder, portion.marks[: max(1, len(portion.marks) - 1)], self._reading",
+            "inspect_files(self._folder, portion.marks, reading",
+            "inspect_files(self._folder, portion.marks[: max(1, len(portion.marks) - 1)], reading",
             "the receipt names a file that was not read",
         ),
         ("kill-engine-and-jvm", "stop-engine"),
