@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import random
 import zlib
@@ -12,6 +13,7 @@ from typing import Any
 
 import fastavro
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from freshline.sources.formats.avro_files import AvroRecords
@@ -19,6 +21,7 @@ from freshline.sources.formats.container import NoContainer
 from freshline.sources.formats.fit import CUT_BYTES, Wanted, fit
 from freshline.sources.formats.orc_files import OrcRows
 from freshline.sources.formats.parquet_files import ParquetRows
+from freshline.sources.formats.parquet_pages import page_sizes, read_chunks
 from tests.typed_rows import (
     TYPES,
     UTC_TIME,
@@ -293,6 +296,71 @@ def test_a_file_with_a_changed_byte_is_refused_or_has_as_many_records_as_were_co
 
 
 # -- Avro
+
+
+def page_of(unpacked, packed):
+    """The beginning of the header of a page of values: its kind and its sizes."""
+    return b"\x15\x00\x15" + number(unpacked) + b"\x15" + number(packed)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "reason"),
+    [
+        ((80_008, 2**31 - 1), "the page at byte 4 has a damaged header"),
+        ((80_008, -1), "the page at byte 4 has a damaged header"),
+        ((2**31 - 1, 80_008), "has 2147483647 bytes, and at most 268435456 are read. Write smaller pages"),
+    ],
+)
+def test_a_page_of_parquet_that_promises_too_much_is_refused_before_room_is_made_for_it(sizes, reason):
+    table = pa.table({"id": pa.array(range(10_000), pa.int64())})
+    whole = parquet_file(table, compression="none", use_dictionary=False)
+    data = whole.replace(page_of(80_008, 80_008), page_of(*sizes), 1)
+    container = ParquetRows(wanted(id=pa.int64()))
+
+    assert len(read(container, whole)) == 10_000
+    assert data != whole
+    before = pa.total_allocated_bytes()
+    with pytest.raises(UNREADABLE, match=reason):
+        container.inspect(io.BytesIO(data), len(data), lambda: None)
+    assert pa.total_allocated_bytes() - before < 1 << 20
+    # Nobody reads the column where it is not declared.
+    assert len(read(ParquetRows(wanted(other=pa.int64())), data)) == 10_000
+
+
+def test_headers_of_pages_are_read_whatever_they_have():
+    texts = [str(n % 100) * 2_000 for n in range(3_000)]
+    table = pa.table({"t": texts, "id": range(3_000), "l": [[n] * (n % 3) for n in range(3_000)]})
+    for version in ("1.0", "2.0"):
+        for dictionary in (True, False):
+            data = parquet_file(
+                table, use_dictionary=dictionary, data_page_version=version, data_page_size=1_000,
+                write_page_checksum=dictionary, row_group_size=1_700, write_page_index=dictionary,
+            )  # fmt: skip
+            metadata, chunks = pq.read_metadata(io.BytesIO(data)), read_chunks(io.BytesIO(data))
+            for group, leaf in itertools.product(range(2), range(3)):
+                theirs, ours = metadata.row_group(group).column(leaf), chunks[group][leaf]
+                assert (ours.size, ours.unpacked) == (theirs.total_compressed_size, theirs.total_uncompressed_size)
+                assert (ours.has_dictionary, ours.is_bytes) == (theirs.has_dictionary_page, leaf == 0)
+                assert 1 <= len(list(page_sizes(io.BytesIO(data), ours))) <= 1_700
+            assert len(read(ParquetRows(wanted(t=pa.string(), l=pa.list_(pa.int64()))), data)) == 3_000
+
+
+def test_a_damaged_footer_of_parquet_does_not_end_the_process():
+    kind = pa.map_(pa.string(), pa.int32())
+    table = pa.table({"id": range(100), "m": pa.array([[("a", 1)]] * 100, kind)})
+    data, container = parquet_file(table), ParquetRows(wanted(id=pa.int64(), m=kind))
+
+    # A group of rows has another path than the schema, which is the first that has it.
+    renamed = b"key_valuf".join(data.rsplit(b"key_value", 1))
+    assert len(read(container, renamed)) == 100
+    # The column has no NULL any more, but a histogram of two levels.
+    required = data.replace(b"\x25\x02\x18\x02id", b"\x25\x00\x18\x02id", 1)
+    assert required != data
+    with pytest.raises(UNREADABLE, match="histogram size mismatch"):
+        read(container, required)
+    # The footer says that it has groups of rows without columns.
+    with pytest.raises(UNREADABLE):
+        read(container, data.replace(b"\x19\x1c", b"\x19\x0c"))
 
 
 @pytest.mark.parametrize("codec", ["null", "deflate", "bzip2", "xz"])

@@ -12,16 +12,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from freshline.sources.formats import fit as fit_module
+from freshline.sources.formats import parquet_pages as pages_module
 from freshline.sources.formats.container import PART_BYTES, Container, Contents, NoContainer
 from freshline.sources.formats.fit import Wanted, fitted, sql_type
+from freshline.sources.formats.parquet_pages import Chunk, page_sizes, read_chunks
 
 MARK = b"PAR1"
 NOT_PARQUET = "NOT_PARQUET"
 # What is read at once: rows, and what they weigh on average.
 _MOST_ROWS = 8_192
 _ROWS_BYTES = 16 << 20
-# A page is in memory as a whole, and no page is larger than its column in a group of rows.
-_MOST_COLUMN_BYTES = 2 << 30
+# A page is in memory as a whole; usual ones have a megabyte.
+_MOST_PAGE_BYTES = 256 << 20
 
 
 @dataclass(frozen=True)
@@ -36,12 +38,12 @@ class ParquetRows(Container):
 
     @property
     def modules(self) -> tuple[ModuleType, ...]:
-        return (fit_module, sys.modules[__name__])
+        return (fit_module, pages_module, sys.modules[__name__])
 
     def inspect(self, file: BinaryIO, size: int, check: Callable[[], None]) -> Contents:
         if file.read(len(MARK)) != MARK:
             raise NoContainer(NOT_PARQUET, "it does not begin with PAR1")
-        opened = self._open(file)
+        opened, chunks = self._open(file)
         metadata = opened.metadata
         names = opened.schema_arrow.names
         fields = tuple((field.name, sql_type(field.type)) for field in opened.schema_arrow)
@@ -53,8 +55,8 @@ class ParquetRows(Container):
             if held >= PART_BYTES:
                 breaks.append((number, before))
                 held = 0
-            group = metadata.row_group(number)
-            before, held = before + group.num_rows, held + self._check(opened, number)
+            before += metadata.row_group(number).num_rows
+            held += self._check(file, opened, chunks[number], check)
         read = weight = 0
         for batch in self.read(file, 0, None, 0):
             check()
@@ -63,39 +65,41 @@ class ParquetRows(Container):
             raise NoContainer("UNREADABLE", f"its footer says {metadata.num_rows} rows, and {read} are there")
         return Contents(before, weight, tuple(breaks), fields=fields)
 
-    def _check(self, opened: pq.ParquetFile, number: int) -> int:
-        """The bytes of the declared columns in a group of rows, unpacked. Raises NoContainer for too many."""
-        group, total = opened.metadata.row_group(number), 0
-        for column in self._columns(opened):
-            chunk = group.column(column)
-            if chunk.total_uncompressed_size > _MOST_COLUMN_BYTES:
-                raise NoContainer(
-                    "UNREADABLE",
-                    f"{chunk.path_in_schema} has {chunk.total_uncompressed_size} bytes in a group of rows, and at most "
-                    f"{_MOST_COLUMN_BYTES} are read. Write smaller groups",
-                )
-            total += chunk.total_uncompressed_size
-        return total
+    def _check(self, file: BinaryIO, opened: pq.ParquetFile, chunks: Sequence[Chunk], check: Callable[[], None]) -> int:
+        """The bytes of the declared columns in a group of rows, unpacked. Raises NoContainer for too large a page."""
+        for leaf in self._columns(opened):
+            check()
+            for at, size in page_sizes(file, chunks[leaf]):
+                if size > _MOST_PAGE_BYTES:
+                    raise NoContainer(
+                        "UNREADABLE",
+                        f"the page of {opened.metadata.schema.column(leaf).path} at byte {at} has {size} bytes, and at "
+                        f"most {_MOST_PAGE_BYTES} are read. Write smaller pages",
+                    )
+        return sum(chunks[leaf].unpacked for leaf in self._columns(opened))
 
     def read(self, file: Any, start: int, end: int | None, before: int) -> Iterator[pa.RecordBatch]:
-        opened = self._open(file)
+        opened, chunks = self._open(file)
         declared, count = self.wanted.schema.names, before
         end = opened.metadata.num_row_groups if end is None else end
-        for batch in self._batches(file, opened, start, end):
+        for batch in self._batches(file, opened, chunks, start, end):
             there = {name: batch.column(number) for number, name in enumerate(batch.schema.names)}
             yield from fitted([there.get(name) for name in declared], batch.num_rows, count + 1, self.wanted)
             count += batch.num_rows
 
-    def _open(self, file: Any, *, unfolded: bool = False) -> pq.ParquetFile:
-        """The file with its texts as dictionaries where they are stored so: unfolded they may be of any size.
+    def _open(self, file: Any, *, unfolded: bool = False) -> tuple[pq.ParquetFile, list[list[Chunk]]]:
+        """The file with its texts as dictionaries where they are stored so, and its columns by groups of rows.
 
-        `unfolded` leaves those within other values as they are.
+        Unfolded the texts may be of any size. `unfolded` leaves those within other values as they are.
         """
         file.seek(0)
         metadata = pq.read_metadata(file)
-        texts = {path for path in _folded(metadata) if not (unfolded and "." in path)}
+        chunks = read_chunks(file)
+        if [len(group) for group in chunks] != [metadata.num_columns] * metadata.num_row_groups:
+            raise NoContainer("UNREADABLE", "its footer has a group of rows without all columns")
+        texts = {path for path in _folded(metadata, chunks) if not (unfolded and "." in path)}
         file.seek(0)
-        return pq.ParquetFile(
+        opened = pq.ParquetFile(
             file,
             metadata=metadata,
             read_dictionary=sorted(texts),
@@ -104,6 +108,7 @@ class ParquetRows(Container):
             pre_buffer=False,
             page_checksum_verification=True,
         )
+        return opened, chunks
 
     def _columns(self, opened: pq.ParquetFile) -> list[int]:
         """The numbers of the leaves of the declared columns."""
@@ -119,12 +124,14 @@ class ParquetRows(Container):
             )
         ]
 
-    def _batches(self, file: Any, opened: pq.ParquetFile, start: int, end: int) -> Iterator[pa.RecordBatch]:
+    def _batches(
+        self, file: Any, opened: pq.ParquetFile, chunks: Sequence[Sequence[Chunk]], start: int, end: int
+    ) -> Iterator[pa.RecordBatch]:
         there = set(opened.schema_arrow.names)
         declared = [name for name in self.wanted.schema.names if name in there]
         leaves = self._columns(opened)
         # Arrow has no dictionaries within values that go over from one group to the next.
-        alone = any("." in path for path in _folded(opened.metadata))
+        alone = any("." in path for path in _folded(opened.metadata, chunks))
         groups: list[int] = []
         rows = weight = 0
         for number in range(start, end):
@@ -138,7 +145,7 @@ class ParquetRows(Container):
             # Small groups are read together: each reading costs as much as thousands of rows.
             groups.append(number)
             rows += group.num_rows
-            weight += sum(group.column(leaf).total_uncompressed_size for leaf in leaves)
+            weight += sum(chunks[number][leaf].unpacked for leaf in leaves)
             if weight >= _ROWS_BYTES or number == end - 1 or alone:
                 most = max(1, min(_MOST_ROWS, _ROWS_BYTES * max(1, rows) // max(1, weight)))
                 yield from self._batches_of(file, opened, groups, most, declared)
@@ -155,7 +162,7 @@ class ParquetRows(Container):
             return
         except pa.ArrowNotImplementedError:
             # So Arrow says that a dictionary within values ends within a group.
-            plain = self._open(file, unfolded=True)
+            plain, _ = self._open(file, unfolded=True)
         for batch in plain.iter_batches(most, row_groups=groups, columns=columns, use_threads=False):
             skipped = min(done, batch.num_rows)
             done -= skipped
@@ -163,16 +170,10 @@ class ParquetRows(Container):
                 yield batch.slice(skipped)
 
 
-def _folded(metadata: pq.FileMetaData) -> set[str]:
+def _folded(metadata: pq.FileMetaData, chunks: Sequence[Sequence[Chunk]]) -> set[str]:
     """The paths of texts that are stored as dictionaries, in one group of rows at least."""
-    found = set()
-    for number in range(metadata.num_row_groups):
-        group = metadata.row_group(number)
-        for column in range(metadata.num_columns):
-            chunk = group.column(column)
-            if chunk.physical_type == "BYTE_ARRAY" and chunk.has_dictionary_page:
-                found.add(chunk.path_in_schema)
-    return found
+    leaves = {leaf for group in chunks for leaf, chunk in enumerate(group) if chunk.is_bytes and chunk.has_dictionary}
+    return {metadata.schema.column(leaf).path for leaf in leaves}
 
 
 def encode(rows: Sequence[Mapping[str, object]]) -> bytes:
