@@ -107,6 +107,24 @@ def test_what_is_packed_is_unpacked_and_what_is_damaged_says_why(tmp_path):
             assert found.reason
         file.write_bytes(b"")
         assert read(file, JSON)[0].error == "EMPTY_FILE"
+        # What stands behind is no padding, but may be the rest of a damaged file.
+        member = data.rindex(data[:3])
+        file.write_bytes(data[:member] + b"?" + data[member + 1 :])
+        assert read(file, JSON)[0].error == "UNREADABLE", ending
+
+
+@pytest.mark.parametrize("block", [1, 7, 1 << 20])
+def test_streams_of_bzip2_are_read_one_behind_the_other_with_zeros_behind(tmp_path, monkeypatch, block):
+    monkeypatch.setattr(lines, "BLOCK_BYTES", block)
+    file = tmp_path / "a.bz2"
+    whole = b"".join(bz2.compress(text) for text in (b"a\nb", b"", b"c\n", b"d\n"))
+    for data, error in {
+        whole: None, whole + bytes(9): None, bytes(9): "UNREADABLE", whole + b"\0x": "UNREADABLE",
+        whole[:-1]: "UNREADABLE", whole + whole[:3]: "UNREADABLE", bz2.compress(b""): "EMPTY_FILE",
+    }.items():  # fmt: skip
+        file.write_bytes(data)
+        found, rows = read(file, JSON)
+        assert (found.error, [text for _, text, _ in rows]) == (error, [b"a", b"bc", b"d"] if error is None else [])
 
 
 def test_plain_json_is_objects_that_end_with_their_only_closing_brace_in_whole_characters(tmp_path):

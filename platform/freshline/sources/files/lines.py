@@ -413,12 +413,45 @@ def unpacked(file: Any, packed: str | None) -> Any:
         case ".gz":
             source: _Source = gzip.GzipFile(fileobj=file, mode="rb")
         case ".bz2":
-            source = bz2.BZ2File(file)
+            source = _Bzip2(file)
         case ".zst" | ".lz4":
             source = pa.CompressedInputStream(pa.PythonFile(file, "r"), "zstd" if packed == ".zst" else "lz4")
         case _:
             source = file
     return source
+
+
+class _Bzip2:
+    """The bytes of bzip2's streams, one behind the other; zeros may follow.
+
+    BZ2File takes whatever follows a stream and is none for garbage, and ends there: of a file of many streams, as
+    parallel tools write them, all that stands behind a damaged one would be lost without a word.
+    """
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+        self._stream = bz2.BZ2Decompressor()
+        self._packed = b""
+        self._is_within = self._is_behind = False
+
+    def read(self, size: int, /) -> bytes:
+        while True:
+            if self._stream.eof:
+                self._packed = self._stream.unused_data
+                self._stream, self._is_within, self._is_behind = bz2.BZ2Decompressor(), False, True
+            if self._stream.needs_input and not self._packed:
+                self._packed = self._file.read(BLOCK_BYTES)
+                if not self._packed:
+                    if self._is_within:
+                        raise EOFError("it ends within a stream of bzip2")
+                    return b""
+            if self._is_behind and not self._is_within:
+                self._packed = self._packed.lstrip(b"\0")
+                if not self._packed:
+                    continue
+            packed, self._packed, self._is_within = self._packed, b"", True
+            if data := self._stream.decompress(packed, size):
+                return data
 
 
 def _open_below(root: bytes, parts: Sequence[bytes], flags: int) -> int:
