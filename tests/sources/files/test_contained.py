@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import os
 
@@ -13,9 +14,11 @@ from freshline.sources.files.lines import Piece, Reading, pieces_of
 from freshline.sources.files.position import FileMark
 from freshline.sources.formats import avro_files
 from freshline.sources.formats.avro_files import AvroRecords
+from freshline.sources.formats.csv_files import QuotedRecords
 from freshline.sources.formats.fit import Wanted
 from freshline.sources.formats.parquet_files import ParquetRows
 from freshline.sources.formats.text_files import WholeFile
+from freshline.sources.formats.xml_files import Elements
 from tests.typed_rows import avro_file, avro_record, parquet_file
 
 WANTED = Wanted(pa.schema([("id", pa.int64())]), 1_000)
@@ -84,6 +87,16 @@ def test_a_link_a_file_that_is_gone_and_one_that_changed_are_not_read(tmp_path):
     (gone,) = inspect_contained(tmp_path, [mark], container, reading(file))
     assert (gone.error, gone.reason) == ("UNREADABLE", "No such file or directory")
     assert read(file, container, [Piece(0, os.fsencode(file))]) == []
+
+
+@pytest.mark.parametrize("container", [WholeFile(100), QuotedRecords(100, 9), Elements(WANTED, "row")])
+def test_a_packed_file_of_no_byte_is_empty_in_every_format(tmp_path, container):
+    for name, content in {
+        "a.gz": gzip.compress(b"", mtime=0), "a.bz2": bz2.compress(b""),
+        "a.zst": pa.compress(b"", "zstd", asbytes=True), "a": b"",
+    }.items():  # fmt: skip
+        (tmp_path / name).write_bytes(content)
+        assert inspected(tmp_path / name, container).error == "EMPTY_FILE", name
 
 
 def test_only_texts_are_unpacked_by_the_ending_of_the_name(tmp_path):

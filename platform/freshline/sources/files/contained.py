@@ -62,13 +62,32 @@ def _inspect(
             if mark.size == 0:
                 return Inspected(mark, "EMPTY_FILE")
             packed = ending_of(mark.path, PACKED) if container.is_unpacked else None
-            found = container.inspect(unpacked(file, packed), mark.size, check)
+            source: Any = unpacked(file, packed)
+            if packed:
+                source = _Begun(source)
+                if source.is_empty:
+                    return Inspected(mark, "EMPTY_FILE")
+            found = container.inspect(source, mark.size, check)
     except NoContainer as error:
         return Inspected(mark, error.code, error.reason)
     except BROKEN as error:
         return Inspected(mark, "UNREADABLE", reason_of(error))
     breaks = () if packed else found.breaks
     return Inspected(mark, lines=found.records, first=found.first, size=found.size, breaks=breaks, fields=found.fields)
+
+
+class _Begun:
+    """The bytes of a packed file, of which the first was read to see whether there is one."""
+
+    def __init__(self, source: Any) -> None:
+        self._source = source
+        self._first: bytes = source.read(1)
+        self.is_empty = not self._first
+
+    def read(self, size: int) -> bytes:
+        first, self._first = self._first, b""
+        rest: bytes = self._source.read(size - len(first))
+        return first + rest
 
 
 def schema_of(container: Container) -> pa.Schema:
