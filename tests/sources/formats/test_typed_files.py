@@ -345,6 +345,45 @@ def test_headers_of_pages_are_read_whatever_they_have():
             assert len(read(ParquetRows(wanted(t=pa.string(), l=pa.list_(pa.int64()))), data)) == 3_000
 
 
+def test_times_of_int96_keep_all_digits_or_their_record_is_rejected():
+    noon = int(datetime(2026, 1, 1, 12, tzinfo=UTC).timestamp()) * 10**9
+    kind = pa.timestamp("ns", "UTC")
+    table = pa.table(
+        {
+            "at": pa.array([noon + 1_000, noon + 1_001, None, -1, -1_000, noon], kind),
+            "n": pa.array([[{"x": noon}], [], None, [], [{"x": noon}, None], [{"x": noon}, {"x": 1}]],
+                          pa.list_(pa.struct([("x", kind)]))),
+            "m": pa.array([[], [("a", noon)], None, [("a", 1)], [("a", None)], []], pa.map_(pa.string(), kind)),
+        }
+    )  # fmt: skip
+    data = parquet_file(table, use_deprecated_int96_timestamps=True, row_group_size=4)
+    micro = UTC_TIME
+    container = ParquetRows(wanted(at=micro, n=pa.list_(pa.struct([("x", micro)])), m=pa.map_(pa.string(), micro)))
+    found = read(container, data)
+
+    assert [row if isinstance(row, str) else row["at"] for row in found.values()] == [
+        datetime(2026, 1, 1, 12, 0, 0, 1, tzinfo=UTC), "VALUE_CHANGED(at)", None, "VALUE_CHANGED(at)",
+        datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC), "VALUE_CHANGED(n)",
+    ]  # fmt: skip
+    assert read(container, data, 1, None, 4).keys() == {5, 6}
+    assert [
+        row if isinstance(row, str) else row["m"]
+        for row in read(ParquetRows(wanted(m=pa.map_(pa.string(), micro))), data).values()
+    ][3] == "VALUE_CHANGED(m)"
+
+
+def test_times_of_int96_may_be_of_any_year():
+    times = [
+        datetime(1, 1, 1, tzinfo=UTC),
+        datetime(1600, 1, 1, 0, 0, 0, 1, tzinfo=UTC),
+        datetime.max.replace(tzinfo=UTC),
+    ]
+    table = pa.table({"at": pa.array(times, UTC_TIME)})
+    data = parquet_file(table, use_deprecated_int96_timestamps=True)
+
+    assert [row["at"] for row in read(ParquetRows(wanted(at=UTC_TIME)), data).values()] == times
+
+
 def test_a_damaged_footer_of_parquet_does_not_end_the_process():
     kind = pa.map_(pa.string(), pa.int32())
     table = pa.table({"id": range(100), "m": pa.array([[("a", 1)]] * 100, kind)})

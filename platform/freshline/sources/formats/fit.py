@@ -388,6 +388,33 @@ _LEAVES: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array, Any], pa
 )
 
 
+def cut_off(coarse: pa.Array, fine: pa.Array) -> Mask | None:
+    """Which values have a time with digits behind the microsecond; None for a type without times.
+
+    `coarse` are the values with times in microseconds, and `fine` the same ones in nanoseconds. Nanoseconds of years
+    that 64 bits do not reach are right but for a multiple of 2^64, and so are the ones that they are compared with.
+    """
+    coarse, fine = _as_list(coarse), _as_list(fine)
+    kind = coarse.type
+    if pa.types.is_timestamp(kind):
+        micro, nano = (np.asarray(each.cast(pa.int64()).fill_null(0)) for each in (coarse, fine))
+        return np.asarray(micro * 1_000 != nano)
+    if pa.types.is_struct(kind):
+        found = [cut_off(coarse.field(number), fine.field(number)) for number in range(kind.num_fields)]
+        masks = [mask for mask in found if mask is not None]
+        return np.logical_or.reduce(masks) if masks else None
+    if pa.types.is_list(kind) or pa.types.is_map(kind):
+        offsets, begin, end = _offsets(coarse)
+        inner = []
+        for part in ("keys", "items") if pa.types.is_map(kind) else ("values",):
+            values = [getattr(each, part) for each in (coarse, fine)]
+            starts = (begin, int(np.asarray(fine.offsets)[0]))
+            inner.append(cut_off(*(each.slice(at, end - begin) for each, at in zip(values, starts, strict=True))))
+        masks = [_any_within(mask, offsets) for mask in inner if mask is not None]
+        return np.logical_or.reduce(masks) if masks else None
+    return None
+
+
 # -- what a column of the file would be declared as
 
 

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from freshline.sources.formats import fit as fit_module
 from freshline.sources.formats import parquet_pages as pages_module
 from freshline.sources.formats.container import PART_BYTES, Container, Contents, NoContainer
-from freshline.sources.formats.fit import Wanted, fitted, sql_type
+from freshline.sources.formats.fit import Mask, Wanted, cut_off, fitted, sql_type
 from freshline.sources.formats.parquet_pages import Chunk, page_sizes, read_chunks
 
 MARK = b"PAR1"
@@ -82,15 +82,28 @@ class ParquetRows(Container):
         opened, chunks = self._open(file)
         declared, count = self.wanted.schema.names, before
         end = opened.metadata.num_row_groups if end is None else end
+        exact: Iterator[pa.RecordBatch] | None = None
+        leaves = self._columns(opened)
+        if any(group[leaf].is_int96 for group in chunks[start:end] for leaf in leaves):
+            # Arrow cuts off the digits that a unit has not, so these times are read in nanoseconds too.
+            exact = self._batches(file, self._open(file, int96="ns")[0], chunks, start, end)
         for batch in self._batches(file, opened, chunks, start, end):
             there = {name: batch.column(number) for number, name in enumerate(batch.schema.names)}
-            yield from fitted([there.get(name) for name in declared], batch.num_rows, count + 1, self.wanted)
+            lost: list[Mask | None] = []
+            if exact is not None:
+                finer = next(exact)
+                found = {name: cut_off(column, finer.column(name)) for name, column in there.items()}
+                lost = [found.get(name) for name in declared]
+            yield from fitted([there.get(name) for name in declared], batch.num_rows, count + 1, self.wanted, lost)
             count += batch.num_rows
 
-    def _open(self, file: Any, *, unfolded: bool = False) -> tuple[pq.ParquetFile, list[list[Chunk]]]:
+    def _open(
+        self, file: Any, *, unfolded: bool = False, int96: str = "us"
+    ) -> tuple[pq.ParquetFile, list[list[Chunk]]]:
         """The file with its texts as dictionaries where they are stored so, and its columns by groups of rows.
 
         Unfolded the texts may be of any size. `unfolded` leaves those within other values as they are.
+        `int96` is the unit of times of that type.
         """
         file.seek(0)
         metadata = pq.read_metadata(file)
@@ -103,7 +116,7 @@ class ParquetRows(Container):
             file,
             metadata=metadata,
             read_dictionary=sorted(texts),
-            coerce_int96_timestamp_unit="us",
+            coerce_int96_timestamp_unit=int96,
             buffer_size=1 << 20,
             pre_buffer=False,
             page_checksum_verification=True,

@@ -19,7 +19,7 @@ _HEADER_BYTES, _MOST_HEADER_BYTES = 256, 16 << 20
 _SLACK = 100
 _DEEPEST = 16
 _TRUE, _FALSE = 1, 2
-_BYTE_ARRAY = 6
+_INT96, _BYTE_ARRAY = 3, 6
 # The numbers of fields, as parquet.thrift has them.
 _ROW_GROUPS, _COLUMNS, _META_DATA = 4, 1, 3
 _TYPE, _UNPACKED_SIZE, _PACKED_SIZE, _DATA_PAGE, _DICTIONARY_PAGE = 1, 6, 7, 9, 11
@@ -39,6 +39,7 @@ class Chunk:
     unpacked: int
     has_dictionary: bool
     is_bytes: bool
+    is_int96: bool
 
 
 def read_chunks(file: BinaryIO) -> list[list[Chunk]]:
@@ -64,7 +65,8 @@ def _chunk(column: dict[int, Any]) -> Chunk:
     size, unpacked = column[_PACKED_SIZE], column[_UNPACKED_SIZE]
     if min(*starts, size, unpacked, 0) < 0:
         raise DamagedParquet("a column has a damaged place or size in its footer")
-    return Chunk(min(starts), size, unpacked, _DICTIONARY_PAGE in column, column[_TYPE] == _BYTE_ARRAY)
+    kind = column[_TYPE]
+    return Chunk(min(starts), size, unpacked, _DICTIONARY_PAGE in column, kind == _BYTE_ARRAY, kind == _INT96)
 
 
 def page_sizes(file: BinaryIO, chunk: Chunk) -> Iterator[tuple[int, int]]:
