@@ -27,6 +27,7 @@ from tests.typed_rows import (
     random_rows,
 )
 
+POINTS = ("log-before-quarantine", "log-after-quarantine", "log-before-commit", "log-after-commit")
 ROWS_XML = '<?xml version="1.0"?>\n<rows>\n{}</rows>\n'
 
 
@@ -157,7 +158,8 @@ def test_poison_of_the_other_formats(lab):
     assert rejected(lab, "t") == [("1.txt", 3, "NOT_UTF8"), ("1.txt", 5, "TOO_LARGE")]
 
 
-def test_events_are_recognized_whatever_file_has_them_and_wherever_it_is_stopped(lab):
+@pytest.mark.parametrize("points", few_or_many(POINTS[1::2], POINTS))
+def test_events_are_recognized_whatever_file_has_them_and_wherever_it_is_stopped(lab, points):
     columns = "id INT, amount DECIMAL(10,2), at TIMESTAMP, CONSTRAINT some EXPECT (amount > 0) ON VIOLATION QUARANTINE"
     lab.files("s", columns, format="avro", primary_key=["id"])
     amount = {"type": "bytes", "logicalType": "decimal", "precision": 6, "scale": 1}
@@ -167,7 +169,7 @@ def test_events_are_recognized_whatever_file_has_them_and_wherever_it_is_stopped
         lab.land("s", name, avro_file(schema, [{"id": key, "amount": Decimal(value)} for key, value in rows]))
 
     land("1.avro", (1, "1.5"), (1, "1.5"), (None, "2.5"), (2, "-1"))
-    for point in ("log-before-quarantine", "log-after-quarantine", "log-before-commit", "log-after-commit"):
+    for point in points:
         with lab.crash_at(point), pytest.raises(Crash):
             lab.refresh("s")
         lab.restart(lose_control_store=True)
