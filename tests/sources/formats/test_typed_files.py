@@ -372,6 +372,20 @@ def test_times_of_int96_keep_all_digits_or_their_record_is_rejected():
     ][3] == "VALUE_CHANGED(m)"
 
 
+@pytest.mark.parametrize("options", [{}, {"use_dictionary": False}, {"data_page_version": "2.0"}])
+def test_a_file_of_parquet_without_rows_has_none(options):
+    container = ParquetRows(wanted(id=pa.int64(), t=pa.string()))
+    nothing = pa.table({"id": pa.array([], pa.int64()), "t": pa.array([], pa.string())})
+    assert read(container, parquet_file(nothing, **options)) == {}
+
+    some = pa.table({"id": [1], "t": pa.array([None], pa.string())})
+    file = io.BytesIO()
+    with pq.ParquetWriter(file, some.schema, **options) as writer:
+        for table in (nothing, some, nothing, some):
+            writer.write_table(table)
+    assert read(container, file.getvalue()) == {1: {"id": 1, "t": None}, 2: {"id": 1, "t": None}}
+
+
 def test_times_of_int96_may_be_of_any_year():
     times = [
         datetime(1, 1, 1, tzinfo=UTC),

@@ -22,7 +22,7 @@ _TRUE, _FALSE = 1, 2
 _INT96, _BYTE_ARRAY = 3, 6
 # The numbers of fields, as parquet.thrift has them.
 _ROW_GROUPS, _COLUMNS, _META_DATA = 4, 1, 3
-_TYPE, _UNPACKED_SIZE, _PACKED_SIZE, _DATA_PAGE, _DICTIONARY_PAGE = 1, 6, 7, 9, 11
+_TYPE, _VALUES, _UNPACKED_SIZE, _PACKED_SIZE, _DATA_PAGE, _DICTIONARY_PAGE = 1, 5, 6, 7, 9, 11
 _PAGE_UNPACKED, _PAGE_PACKED = 2, 3
 
 
@@ -65,6 +65,8 @@ def _chunk(column: dict[int, Any]) -> Chunk:
     size, unpacked = column[_PACKED_SIZE], column[_UNPACKED_SIZE]
     if min(*starts, size, unpacked, 0) < 0:
         raise DamagedParquet("a column has a damaged place or size in its footer")
+    # A column without values has no pages that are read, and a place that says nothing.
+    size = size if column[_VALUES] else 0
     kind = column[_TYPE]
     return Chunk(min(starts), size, unpacked, _DICTIONARY_PAGE in column, kind == _BYTE_ARRAY, kind == _INT96)
 
