@@ -151,7 +151,7 @@ def _finished(rows: DataFrame, error: Column, decoded: Decoded | None, spec: Sou
     fields = record_schema(spec).fields
     written: Record | None = None if decoded is None else decoded.written
     columns = [_value(field, decoded).alias(field.name) for field in fields]
-    parsed = [] if decoded is None else [PARSED]
+    parsed = [] if decoded is None else [PARSED, *decoded.needed]
     assert spec.format is not None
     without_value = DROPPED if spec.format.takes_tombstones else "NULL_VALUE"
     there = set(rows.columns)

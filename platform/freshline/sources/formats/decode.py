@@ -7,6 +7,7 @@ types hold it too.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -44,7 +45,7 @@ def decode_json(records: DataFrame, spec: SourceSpec, text: str = VALUE, code: s
 
 def decode_xml(records: DataFrame, spec: SourceSpec) -> Decoded:
     """Each record as an element, whose container has made an object of JSON of it."""
-    return decode_json(records, spec, JSON, "NOT_XML")
+    return replace(decode_json(records, spec, JSON, "NOT_XML"), needed=(JSON,))
 
 
 def decode_text(records: DataFrame, spec: SourceSpec) -> Decoded:
