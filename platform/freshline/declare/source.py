@@ -68,11 +68,7 @@ def declare_source(clauses: SourceClauses) -> Declaration:
         deduplicate = None if forever else (options.seconds("deduplicate") or deduplicate)
     _check_columns(clauses, connector, record_format, problems)
     if record_format is not None:
-        of_record = [(one.value.name, one.value.type) for one in clauses.columns if one.value.metadata is None]
-        for sentence in record_format.find_problems(of_record):
-            problems.add("OPTION_NEEDS", sentence, options.at("format"))
-    if record_format is not None and record_format.is_change_feed:
-        _check_change_feed(clauses, record_format, problems)
+        _check_record(clauses, record_format, options, problems)
     declared_format = None if record_format is None else record_format.declare(options)
     largest = options.whole("max-record-bytes", 1, 1024**3)
     max_ahead, idle, follows_clock = _watermark_options(clauses, options)
@@ -117,6 +113,15 @@ def declare_source(clauses: SourceClauses) -> Declaration:
     if spec.freshness is not None and clauses.freshness is not None:
         lines["FRESHNESS"] = clauses.freshness.line
     return Declaration(spec, lines)
+
+
+def _check_record(clauses: SourceClauses, record_format: type[Format], options: Options, problems: Problems) -> None:
+    """The declared columns must be ones that records of this format can have."""
+    of_record = [(one.value.name, one.value.type) for one in clauses.columns if one.value.metadata is None]
+    for sentence in record_format.find_problems(of_record):
+        problems.add("OPTION_NEEDS", sentence, options.at("format"))
+    if record_format.is_change_feed:
+        _check_change_feed(clauses, record_format, problems)
 
 
 def _connector(name: str, at: Location, line: int, problems: Problems) -> type[Connector] | None:
