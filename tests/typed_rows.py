@@ -100,6 +100,15 @@ def orc_file(table: pa.Table, **options: Any) -> bytes:
     return file.getvalue()
 
 
+def aborting_orc_file() -> bytes:
+    """One whose footer has a DECIMAL of 77 digits, at which Arrow ends its process."""
+    whole = bytearray(orc_file(pa.table({"a": pa.array([Decimal("1.5")], pa.decimal128(38, 10)), "id": [1]})))
+    # The precision and the scale of the type, as the footer has them.
+    place = whole.index(bytes((0x28, 38, 0x30, 10)))
+    whole[place + 1] = 77
+    return bytes(whole)
+
+
 def avro_record(**fields: Any) -> dict[str, Any]:
     """The schema of a record with these fields."""
     return {"type": "record", "name": "r", "fields": [{"name": name, "type": kind} for name, kind in fields.items()]}

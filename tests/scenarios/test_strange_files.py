@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from tests.lanes import long_but
-from tests.typed_rows import avro_file, avro_record, orc_file, parquet_file
+from tests.typed_rows import aborting_orc_file, avro_file, avro_record, orc_file, parquet_file
 
 COLUMNS = "id BIGINT, d DECIMAL(6,2), at TIMESTAMP, n STRUCT<a: INT, b: STRING>, file STRING METADATA FROM 'file'"
 DECIMAL_3 = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 3}
@@ -110,6 +110,8 @@ def test_files_as_others_write_them(lab, name):
         "same.x": good, "one.parquet": good, "packed.gz": gzip.compress(good), "wrong.gz": good,
         "bomb.gz": gzip.compress(b" " * (50 << 20)), "nothing.gz": gzip.compress(b""),
     }  # fmt: skip
+    if name == "orc":
+        files["ends its reader.x"] = aborting_orc_file()
     for file, content in files.items():
         lab.land("s", file, content)
     outcome = lab.refresh("s")
@@ -144,6 +146,8 @@ def test_files_as_others_write_them(lab, name):
         if is_text
         else {"packed.gz": [mark], "nothing.gz": [mark]}
     )
+    if name == "orc":
+        assert codes.pop("ends its reader.x") == ["UNREADABLE"]
     assert codes == {
         "another format.x": ["HEADER_MISMATCH" if name == "csv" else mark], "empty.x": ["EMPTY_FILE"],
         "cut.x": ["UNREADABLE"], "bomb.gz": ["TOO_LARGE" if name == "csv" else mark], **of_packed,

@@ -30,6 +30,7 @@ from freshline.refresh.cancellation import Cancellation
 from freshline.refresh.inputs import FILE, RECORD
 from freshline.sources.files import contained as contained_module
 from freshline.sources.files import lines as lines_module
+from freshline.sources.files.apart import inspect_apart
 from freshline.sources.files.connector import Files
 from freshline.sources.files.contained import inspect_contained, read_contained, schema_of
 from freshline.sources.files.landing import Listing, find_unread, list_landing
@@ -189,7 +190,8 @@ class FilesReader(Reader[FilesInspection, FilesPortion]):
         if container is None:
             files = tuple(inspect_files(self._folder, portion.marks, reading, check))
         else:
-            files = tuple(inspect_contained(self._folder, portion.marks, container, reading, check))
+            inspect = inspect_apart if container.may_abort else inspect_contained
+            files = tuple(inspect(self._folder, portion.marks, container, reading, check))
         return replace(portion, inspected=files, small=sum(file.size for file in files) <= SMALL_BYTES)
 
     def read_certain(self, spark: SparkSession, portion: FilesPortion) -> Certain | None:

@@ -48,10 +48,12 @@ class Container(ABC):
 
     `is_unpacked` says that files whose names end with `.gz` and the like are unpacked before. `has_values` says that
     records have values of the declared types, in the column PARSED; else they are texts, in the column VALUE.
+    `may_abort` says that its decoder can end the process at damaged bytes, so that files are inspected in another one.
     """
 
     is_unpacked: ClassVar[bool] = False
     has_values: ClassVar[bool] = True
+    may_abort: ClassVar[bool] = False
 
     @property
     @abstractmethod

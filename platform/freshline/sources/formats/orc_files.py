@@ -28,6 +28,9 @@ class OrcRows(Container):
 
     wanted: Wanted
 
+    # At a DECIMAL of more than 38 digits in its footer, for one.
+    may_abort = True
+
     @property
     def rows(self) -> pa.Schema:
         return self.wanted.rows
