@@ -20,7 +20,7 @@ EXAMPLE_TABLES = [("alerting", 3), ("analytics", 5), ("enrichment", 3), ("etl", 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("days", few_or_many(4, 31))
-@pytest.mark.parametrize(("name", "tables"), long_but([("analytics", 5), ("etl", 5)], EXAMPLE_TABLES))
+@pytest.mark.parametrize(("name", "tables"), long_but([("etl", 5)], EXAMPLE_TABLES))
 def test_an_example_ends_with_every_table_equal_to_duckdbs(name: str, tables: int, days: int) -> None:
     at_once = str(days // 2 + 1)
     command = [sys.executable, str(EXAMPLES / name / "run.py"), "--days", str(days), "--days-per-refresh", at_once]
