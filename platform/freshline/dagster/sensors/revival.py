@@ -107,7 +107,7 @@ def _start(settings: Settings, record: UpRecord) -> None:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                # The code server is replaced every minute; this start goes on.
+                # The code server may be replaced at any time; this start goes on.
                 start_new_session=True,
             )
         )
