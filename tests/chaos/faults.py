@@ -230,13 +230,16 @@ def _log_short_at_rest(world: World, act: Act) -> None:
     world.lander.pause()
     world.deliver("event")
     world.commands.run("refresh", "--json")
+    # This one finds nothing new, and notes of each table that it has read everything: of the commit that goes.
+    world.commands.run("refresh", "--json")
     world.parts.signal(["engine", "jvm"], signal.SIGKILL)
     world.counts["killed engine"] += 1
     _log_short(world, act)
     world.lander.go_on()
-    # The next engine gives the version and its number to other rows.
-    world.deliver("event")
-    world.commands.run("refresh", "--json")
+    # The next engine gives the version and its number to other rows, and goes on from there.
+    for _ in range(2):
+        world.deliver("event")
+        world.commands.run("refresh", "--json")
 
 
 def _clock(world: World, act: Act) -> None:

@@ -18,19 +18,36 @@ from pathlib import Path
 from tests.plants import Plant, planted_copy
 
 ROOT = Path(__file__).resolve().parents[2]
+CASES = Path(__file__).parent / "cases"
 
 
 @dataclass(frozen=True)
 class Twin:
-    """A planted bug, and the faults among which it is looked for. `kafka` says whether the run needs a broker."""
+    """A planted bug, and the faults among which it is looked for, or the case that shows it.
+
+    `kafka` says whether the run needs a broker.
+    """
 
     plant: Plant
     faults: tuple[str, ...]
     kafka: bool = False
     store: str = "sqlite"
+    case: str = ""
 
 
 TWINS = (
+    Twin(
+        Plant(
+            "a-look-is-of-a-number",
+            "plan/receipt.py",
+            'return f"{self.epoch}/{self.seq}/{at}"',
+            'return f"{self.seq}"',
+            "what was noted of a lost commit is taken for the one that has its number",
+        ),
+        ("log-short-at-rest",),
+        # Only of tables that rows are added to without a key.
+        case="a_log_without_its_newest_commit",
+    ),
     Twin(
         Plant(
             "a-row-is-dropped",
@@ -202,7 +219,8 @@ def find(twin: Twin, minutes: float) -> tuple[bool, str, float]:
         folder = Path(name)
         code = planted_copy(twin.plant, folder / "code")
         line = [sys.executable, "-m", "tests.chaos", "--seed", "1", "--minutes", str(minutes), "--store", twin.store]
-        line += ["--folder", str(folder / "run"), "--code", str(code), "--only", ",".join(twin.faults)]
+        line += ["--folder", str(folder / "run"), "--code", str(code)]
+        line += ["--schedule", str(CASES / f"{twin.case}.jsonl")] if twin.case else ["--only", ",".join(twin.faults)]
         line += [] if twin.kafka else ["--no-kafka"]
         environ = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'platform'}"}
         done = subprocess.run(line, cwd=ROOT, env=environ, capture_output=True, text=True, check=False)

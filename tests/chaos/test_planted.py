@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.chaos.faults import FAULTS
-from tests.chaos.planted import TWINS
+from tests.chaos.planted import CASES, TWINS
 from tests.plants import LIBRARY
 
 
@@ -16,3 +16,4 @@ def test_the_text_that_a_planted_bug_replaces_is_there_once(twin):
     assert text.count(twin.plant.old) == 1
     assert twin.plant.new != twin.plant.old
     assert set(twin.faults) <= set(FAULTS)
+    assert not twin.case or (CASES / f"{twin.case}.jsonl").is_file()
