@@ -34,6 +34,8 @@ STORIES = $(filter-out $(TIMED_OR_IN_PYTHON) $(ELSEWHERE:%=tests/scenarios/test_
 INPUTS = 30000
 PLANTED =
 SECURITY = tests/security
+# What the lane runs: its folder, and the claims of its mark wherever they are. `make test` runs those elsewhere too.
+CLAIMS = $(SECURITY) tests
 
 BIN = .venv/bin
 SETUP = .venv/.freshline-setup
@@ -131,7 +133,7 @@ night: $(SETUP)
 security: $(SETUP)
 ifeq ($(strip $(PLANTED)),)
 	$(BIN)/python -m tests.security.bill build/bill.json
-	FRESHLINE_INPUTS=$(INPUTS) $(BIN)/pytest -n 2 --dist loadfile -m "security and not long" $(SECURITY) tests $(ARGS)
+	FRESHLINE_INPUTS=$(INPUTS) $(BIN)/pytest -n 2 --dist loadfile -m "security and not long" $(CLAIMS) $(ARGS)
 else
 	$(BIN)/pytest -m long $(SECURITY)/test_plants.py $(ARGS)
 endif
