@@ -162,9 +162,10 @@ def test_a_code_server_of_the_daemon_that_was_killed_comes_back(shop):
     control = ControlStore.open(shop.control_store)
     wait_until(lambda: "scheduler" in control.heartbeats.read(), shop)
     before = code_servers(shop.root)
+    assert before
     for number, _ in before:
         psutil.Process(number).kill()
 
     wait_until(lambda: bool(code_servers(shop.root) - before), shop)
-    killed_at = datetime.now(UTC)
-    wait_until(lambda: control.heartbeats.read()["scheduler"].at > killed_at, shop)
+    back_at = datetime.now(UTC)
+    wait_until(lambda: control.heartbeats.read()["scheduler"].at > back_at, shop)

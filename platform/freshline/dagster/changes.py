@@ -52,6 +52,7 @@ class Changes:
         if not (settings.root / "workspace.yaml").is_file():
             # A folder that is being moved: there is nothing that could be loaded.
             return self._seen
+        # The folder of declarations may be outside of the project, or hidden in it.
         files = {*known_files(settings.root, _SUFFIXES), *known_files(settings.declarations, _SUFFIXES)}
         try:
             if settings.has_control_store:

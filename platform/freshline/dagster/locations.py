@@ -23,7 +23,7 @@ from freshline.dagster.internals import (
 LOG = logging.getLogger("dagster")
 
 LOOK_SECONDS = 2.0
-# A look lasts at most this share of the time, however many files the project has.
+# Looking for changes takes at most this share of the time, however many files the project has.
 _SHARE = 0.01
 # One that is only slow answers the next time.
 SILENT_LOOKS = 3
@@ -55,26 +55,33 @@ class _Keeper:
         self._process = process
         self._changes = changes
         self._renewed_after = renewed_after
+        self._look_at = 0.0
         self._loaded_at: dict[str, float] = {}
         self._silent: dict[str, int] = {}
 
     def run(self, stop: threading.Event) -> None:
-        pause = LOOK_SECONDS
-        while not stop.wait(pause):
-            began = time.monotonic()
-            try:
-                changed = self._changes.found()
-            except Exception:
-                # Whatever happened to the project's files: the locations that there are must be looked after.
-                LOG.exception("the declarations could not be looked at")
-                changed = False
-            pause = max(LOOK_SECONDS, (time.monotonic() - began) / _SHARE)
-            if changed:
-                LOG.info("declarations or overrides have changed; the locations are loaded again")
-                self._changes.loaded()
+        while not stop.wait(LOOK_SECONDS):
+            changed = self._changed()
             for name in self._process.create_request_context().get_code_location_entries():
                 if changed or self._needs(name):
                     self._load(name)
+
+    def _changed(self) -> bool:
+        began = time.monotonic()
+        if began < self._look_at:
+            return False
+        try:
+            changed = self._changes.found()
+        except Exception:
+            # Whatever happened to the project's files: the locations that there are must be looked after.
+            LOG.exception("the declarations could not be looked at")
+            changed = False
+        ended = time.monotonic()
+        self._look_at = ended + (ended - began) / _SHARE
+        if changed:
+            LOG.info("declarations or overrides have changed; the locations are loaded again")
+            self._changes.loaded()
+        return changed
 
     def _needs(self, name: str) -> bool:
         """Whether a location has to be loaded though nothing has changed."""

@@ -50,7 +50,7 @@ def inspect_apart(
         left = marks[len(found) :]
         done, ended = _inspect(root, left, container, reading, check)
         found += done
-        if ended is not None and len(done) < len(left):
+        if ended is not None:
             reason = f"reading it ended the process that did ({ended.name})"
             found.append(Inspected(left[len(done)], "UNREADABLE", reason))
     return found
@@ -71,14 +71,11 @@ def _inspect(
                 found = _answers(process, marks, check)
             finally:
                 process.kill()
-        if process.returncode == 0:
+        if len(found) == len(marks):
             return found, None
         ended = signal.Signals(-process.returncode) if process.returncode < 0 else None
         if ended in _BY_CODE:
             return found, ended
-        # By SIGKILL of ours it ends only behind its last answer.
-        if len(found) == len(marks):
-            return found, None
         told.seek(0)
         said = told.read().decode("utf-8", "replace").strip()[-_TOLD:]
         raise SourceError(

@@ -16,13 +16,14 @@ import pyarrow as pa
 
 from freshline.sources.files.lines import (
     DAMAGED,
-    NOT_UNPACKED,
     NUMBER,
     PACKED,
     Inspected,
     Piece,
     Reading,
+    changed_or_empty,
     ending_of,
+    not_unpacked,
     open_file,
     reason_of,
     unpacked,
@@ -50,17 +51,12 @@ def _inspect(
     path: bytes, mark: FileMark, container: Container, reading: Reading, check: Callable[[], None]
 ) -> Inspected:
     check()
-    ending = ending_of(mark.path, NOT_UNPACKED) if container.is_unpacked else None
-    if ending is not None and mark.size:
-        known = ", ".join(PACKED)
-        return Inspected(mark, "UNREADABLE", f"files that end with {ending} are not unpacked; those with {known} are")
+    if container.is_unpacked and (packing := not_unpacked(mark)) is not None:
+        return packing
     try:
         with open_file(path, reading) as file:
-            status = os.fstat(file.fileno())
-            if (status.st_size, status.st_mtime_ns) != (mark.size, mark.modified_ns):
-                return Inspected(mark, changed=True)
-            if mark.size == 0:
-                return Inspected(mark, "EMPTY_FILE")
+            if (other := changed_or_empty(file, mark)) is not None:
+                return other
             packed = ending_of(mark.path, PACKED) if container.is_unpacked else None
             source: Any = unpacked(file, packed)
             if packed:

@@ -178,23 +178,35 @@ def inspect_files(
     return [_inspect(os.fsencode(root / mark.path), mark, reading, check) for mark in marks]
 
 
+def not_unpacked(mark: FileMark) -> Inspected | None:
+    """What is found of a file whose name says that it is packed in a way that is not unpacked; None for any other."""
+    ending = ending_of(mark.path, NOT_UNPACKED)
+    if ending is None or not mark.size:
+        return None
+    known = ", ".join(PACKED)
+    return Inspected(mark, "UNREADABLE", f"files that end with {ending} are not unpacked; those with {known} are")
+
+
+def changed_or_empty(file: BinaryIO, mark: FileMark) -> Inspected | None:
+    """What is found of an open file that is not the one that was listed, or has no byte; None for any other."""
+    status = os.fstat(file.fileno())
+    if (status.st_size, status.st_mtime_ns) != (mark.size, mark.modified_ns):
+        return Inspected(mark, changed=True)
+    return Inspected(mark, "EMPTY_FILE") if mark.size == 0 else None
+
+
 def _inspect(path: bytes, mark: FileMark, reading: Reading, check: Callable[[], None]) -> Inspected:
     check()
-    ending = ending_of(mark.path, NOT_UNPACKED)
-    if ending is not None and mark.size:
-        known = ", ".join(PACKED)
-        return Inspected(mark, "UNREADABLE", f"files that end with {ending} are not unpacked; those with {known} are")
+    if (packing := not_unpacked(mark)) is not None:
+        return packing
     packed = ending_of(mark.path, PACKED)
     first: bytes | None = None
     lines, number, size, plain = 0, 0, 0, reading.format == "json" and packed is None
     breaks: list[tuple[int, int]] = []
     try:
         with open_file(path, reading) as file:
-            status = os.fstat(file.fileno())
-            if (status.st_size, status.st_mtime_ns) != (mark.size, mark.modified_ns):
-                return Inspected(mark, changed=True)
-            if mark.size == 0:
-                return Inspected(mark, "EMPTY_FILE")
+            if (other := changed_or_empty(file, mark)) is not None:
+                return other
             for part in _parts(unpacked(file, packed), reading.most_bytes, 0):
                 check()
                 if isinstance(part, _Long):
