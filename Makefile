@@ -21,14 +21,14 @@ unexport PYTHONDONTWRITEBYTECODE
 # A pin, so that two clones of one commit are set up alike. An installed uv is taken as it is.
 UV_VERSION = 0.13.8
 ARGS =
-# Three sessions that take about equally long: stories about event time and tables in Python, the other stories, and the other
-# tests. These stories run with the last, which start a broker anyway.
-ELSEWHERE = change_feeds ingest kafka merge
-TIMED = as_of final final_rows generated patterns stretches temporal_filters temporal_spans time_partitions time_spans \
+# Three sessions that take about equally long: stories about event time and merges, tables in Python and commits; the other
+# stories; and the other tests. These stories run with the last, which start a broker anyway.
+ELSEWHERE = change_feeds ingest kafka
+TIMED = as_of final final_rows generated merge patterns stretches temporal_filters temporal_spans time_partitions time_spans \
     triggers windows
 IN_PYTHON = process process_state python_promises python_tables
-TIMED_OR_IN_PYTHON = $(TIMED:%=tests/scenarios/test_%.py) $(IN_PYTHON:%=tests/engine/test_%.py)
-STORIES = $(filter-out $(TIMED_OR_IN_PYTHON) $(ELSEWHERE:%=tests/scenarios/test_%.py), \
+SECOND_SESSION = $(TIMED:%=tests/scenarios/test_%.py) $(IN_PYTHON:%=tests/engine/test_%.py) tests/commit tests/query
+STORIES = $(filter-out $(SECOND_SESSION) $(ELSEWHERE:%=tests/scenarios/test_%.py), \
     $(sort $(wildcard tests/scenarios/test_*.py)))
 # How much the security lane reads, and whether it looks for planted holes instead.
 INPUTS = 30000
@@ -99,13 +99,13 @@ ifeq ($(strip $(ARGS)),)
 test: lint $(SETUP)
 	@others=$$(mktemp); timed=$$(mktemp); fast=$$(mktemp); trap 'rm -f "$$others" "$$timed" "$$fast"' EXIT; \
 	trap 'kill $$other $$late $$quick 2>/dev/null' INT TERM; \
-	echo "stories, and beside them types, those about event time, tables in Python and the rest, whose lines follow"; \
-	$(BIN)/pytest -m "not long and (spark or slow)" $(STORIES:%=--ignore=%) $(TIMED_OR_IN_PYTHON:%=--ignore=%) \
+	echo "stories, and beside them types, those about event time, tables in Python, commits and the rest, whose lines follow"; \
+	$(BIN)/pytest -m "not long and (spark or slow)" $(STORIES:%=--ignore=%) $(SECOND_SESSION:%=--ignore=%) \
 	    $(SECURITY:%=--ignore=%) \
 	    >"$$others" 2>&1 & other=$$!; \
-	$(BIN)/pytest -m "not long" $(TIMED_OR_IN_PYTHON) >"$$timed" 2>&1 & late=$$!; \
+	$(BIN)/pytest -m "not long" $(SECOND_SESSION) >"$$timed" 2>&1 & late=$$!; \
 	{ $(BIN)/mypy; typed=$$?; \
-	$(BIN)/pytest -m "not long and not spark and not slow" $(STORIES:%=--ignore=%) $(TIMED_OR_IN_PYTHON:%=--ignore=%) \
+	$(BIN)/pytest -m "not long and not spark and not slow" $(STORIES:%=--ignore=%) $(SECOND_SESSION:%=--ignore=%) \
 	    $(SECURITY:%=--ignore=%) && [ $$typed -eq 0 ]; \
 	} >"$$fast" 2>&1 & quick=$$!; \
 	$(BIN)/pytest -m "not long" $(STORIES); stories=$$?; \

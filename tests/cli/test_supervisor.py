@@ -112,6 +112,7 @@ def answers(url: str) -> bool:
         return False
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_project_that_is_gone_is_kept_no_longer(supervisor: Supervisor, settings: Settings, said: list[str]) -> None:
     (settings.root / "workspace.yaml").unlink()
@@ -120,6 +121,7 @@ def test_a_project_that_is_gone_is_kept_no_longer(supervisor: Supervisor, settin
     assert said == [f"{settings.root / 'workspace.yaml'} is gone: there is nothing left to keep"]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_watch_that_is_killed_is_started_again(supervisor: Supervisor, settings: Settings, said: list[str]) -> None:
     store = ControlStore.open(settings.control_store)
@@ -211,6 +213,7 @@ def with_token(settings: Settings, reference: str) -> Settings:
     return open_settings(settings.root)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_ui_that_asks_for_a_token_is_up(
     settings: Settings, fake_engine: FakeEngine, said: list[str], monkeypatch: pytest.MonkeyPatch

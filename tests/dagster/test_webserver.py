@@ -84,6 +84,7 @@ def code_servers(root: Path) -> list[psutil.Process]:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_code_server_that_was_killed_comes_back(root, webserver):
     before = code_servers(root)

@@ -444,6 +444,7 @@ def test_a_copy_of_a_project_whose_engine_runs_has_an_engine_of_its_own(tmp_path
             copy.end()
 
 
+@pytest.mark.long
 def test_an_engine_whose_project_was_moved_writes_nothing_at_the_old_place_and_ends(tmp_path):
     project, moved = Project(tmp_path / "shop"), Project(tmp_path / "moved", is_new=False)
     project.land("1", 1, 2, 3)
@@ -465,6 +466,7 @@ def test_an_engine_whose_project_was_moved_writes_nothing_at_the_old_place_and_e
         moved.end()
 
 
+@pytest.mark.long
 def test_a_jvm_that_outlives_its_supervisor_is_ended_by_the_next_start(tmp_path):
     project = Project(tmp_path / "shop")
     try:

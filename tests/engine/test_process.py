@@ -214,6 +214,7 @@ def test_crashes_restarts_and_restores_give_the_same_tables(python_lab: Lab) -> 
         assert lab.verify(name).equal
 
 
+@pytest.mark.long
 def test_only_the_keys_whose_timers_are_due_are_replayed(python_lab: Lab) -> None:
     lab = python_lab
     lab.files("act", EVENTS, primary_key=["id"])
@@ -263,6 +264,7 @@ def test_only_the_keys_whose_timers_are_due_are_replayed(python_lab: Lab) -> Non
     assert lab.verify("silence").equal
 
 
+@pytest.mark.long
 def test_updates_and_deletes_of_a_table_replay_their_keys(python_lab: Lab) -> None:
     lab = python_lab
     lab.source("visit", "id BIGINT, `who-is` STRING, Nr INT, price DECIMAL(6,2), tags MAP<STRING, INT>")
@@ -384,6 +386,7 @@ COUNTED = """
 """
 
 
+@pytest.mark.long
 def test_a_key_with_a_nan_or_zeros_of_both_signs_inside_has_one_instance(python_lab: Lab) -> None:
     lab = python_lab
     nan, other = "named_struct('x', double('NaN'), 'y', array({}))", "named_struct('x', 1D, 'y', array({}))"
@@ -415,6 +418,7 @@ def collated_tables(spark) -> Iterator[None]:
     confs.remove(check)
 
 
+@pytest.mark.long
 def test_a_key_with_a_collation_is_refused_and_one_of_plain_texts_is_right(collated_tables, python_lab: Lab) -> None:
     lab = python_lab
     lab.source("ev", "k STRING, n INT")
@@ -434,6 +438,7 @@ def test_a_key_with_a_collation_is_refused_and_one_of_plain_texts_is_right(colla
     assert shown(lab, "of_plain") == Counter([(1, 1), (2, 2), (3, 3)])
 
 
+@pytest.mark.long
 def test_a_column_of_a_narrower_type_than_its_key_is_refused(python_lab: Lab) -> None:
     lab = python_lab
     lab.source("ev", "k DOUBLE, n INT")

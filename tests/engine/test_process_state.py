@@ -29,7 +29,7 @@ from tests.engine.test_process import (
     shown,
     takeovers,
 )
-from tests.lanes import few_or_many, long_but
+from tests.lanes import few_or_many
 
 pytestmark = pytest.mark.slow
 
@@ -157,7 +157,8 @@ def test_a_primary_key_of_an_old_row_is_found_when_a_key_goes_on(python_lab: Lab
     assert replays == [1, 1]
 
 
-@pytest.mark.parametrize("more", long_but(['partitioned_by="k",'], ["", 'partitioned_by="k",']))
+@pytest.mark.long
+@pytest.mark.parametrize("more", ["", 'partitioned_by="k",'])
 def test_a_row_that_moves_from_a_replayed_key_to_one_that_goes_on_stays(
     python_lab: Lab,  # noqa: F811
     replays: list[int],
@@ -208,7 +209,8 @@ def damages(folder: Path) -> list[Callable[[], object]]:
     ]
 
 
-@pytest.mark.parametrize("kinds", few_or_many((1, 3, 5), tuple(range(8))))
+@pytest.mark.long
+@pytest.mark.parametrize("kinds", [tuple(range(8))])
 def test_whatever_happens_to_what_is_kept_the_tables_are_right(
     python_lab: Lab,  # noqa: F811
     replays: list[int],
@@ -347,6 +349,7 @@ def test_state_that_is_no_plain_value_is_replayed(python_lab: Lab, replays: list
     assert lab.verify("shared").equal
 
 
+@pytest.mark.long
 def test_a_class_reads_tables_that_change_and_tables_that_are_final(python_lab: Lab, replays: list[int]) -> None:  # noqa: F811
     lab = python_lab
     lab.files("act", EVENTS, primary_key=["id"])
@@ -431,6 +434,7 @@ def test_a_class_over_what_declares_no_columns_is_told_of_those_that_do_not_serv
         assert lab.receipt(name) is None
 
 
+@pytest.mark.long
 def test_texts_that_a_collation_finds_equal_come_in_one_order(collated_tables, python_lab: Lab) -> None:  # noqa: F811
     lab = python_lab
     lab.source("typed", "k INT, name STRING")

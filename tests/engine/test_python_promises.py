@@ -14,7 +14,7 @@ from freshline.engine.spark import connect_port
 from freshline.errors import DeclarationErrors
 from freshline.plan.project import open_project
 from freshline.testing import Lab
-from tests.lanes import few_or_many, long_but
+from tests.lanes import few_or_many
 
 pytestmark = pytest.mark.slow
 
@@ -192,6 +192,7 @@ def test_a_function_that_takes_away_equal_rows_is_found_at_creation(python_lab: 
     assert len(lab.rows("each")) == 5
 
 
+@pytest.mark.long
 def test_a_key_that_the_rows_have_in_a_narrower_type_is_found_at_creation(python_lab: Lab) -> None:
     lab = python_lab
     lab.source("orders", "k FLOAT, n INT")
@@ -219,6 +220,7 @@ def test_a_key_that_the_rows_have_in_a_narrower_type_is_found_at_creation(python
     assert sorted(row["n"] for row in lab.rows("t")) == [1, 1, 2]
 
 
+@pytest.mark.long
 def test_verify_tries_the_promise_on_the_rows_there_are(python_lab: Lab) -> None:
     lab = python_lab
     lab.source("orders", "id BIGINT, customer STRING", primary_key=["id"])
@@ -245,6 +247,7 @@ def test_verify_tries_the_promise_on_the_rows_there_are(python_lab: Lab) -> None
     assert "does not keep its promise" in str(lab.verify("t").error)
 
 
+@pytest.mark.long
 def test_a_promise_that_comes_later_is_tried_before_it_counts(python_lab: Lab) -> None:
     lab = python_lab
     lab.source("orders", "id BIGINT, customer STRING", primary_key=["id"])
@@ -298,7 +301,8 @@ def test_rows_of_other_keys_are_never_written(python_lab: Lab) -> None:
     assert [row["id"] for row in lab.rows("t")] == [1, 2]
 
 
-@pytest.mark.parametrize("promise", long_but(["append='orders'"], ["keys={'orders': 'id'}", "append='orders'"]))
+@pytest.mark.long
+@pytest.mark.parametrize("promise", ["keys={'orders': 'id'}", "append='orders'"])
 def test_a_column_that_an_input_is_declared_with_later_is_taken_up_once(python_lab: Lab, promise: str) -> None:
     lab = python_lab
     lab.source("orders", "id BIGINT, amount INT, note STRING")
@@ -338,7 +342,8 @@ def test_a_column_that_an_input_is_declared_with_later_is_taken_up_once(python_l
     assert len(lab.rows("t")) == 3
 
 
-@pytest.mark.parametrize("promise", long_but(["keys={'orders': 'id'}"], ["keys={'orders': 'id'}", "append='orders'"]))
+@pytest.mark.long
+@pytest.mark.parametrize("promise", ["keys={'orders': 'id'}", "append='orders'"])
 def test_rows_meet_one_version_of_a_dimension(python_lab: Lab, promise: str) -> None:
     lab = python_lab
     sources(lab)

@@ -353,6 +353,7 @@ def test_a_session_is_quiet_and_leaves_no_process_and_no_scratch_even_in_an_odd_
     assert said.stderr == ""
 
 
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.slow
 def test_the_jvm_ends_when_its_process_is_killed(tmp_path):

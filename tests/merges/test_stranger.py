@@ -59,6 +59,7 @@ def test_over_a_table_keys_of_changed_rows_are_folded_again(lab, installed):
     require_folded(lab, (1, "b"))
 
 
+@pytest.mark.long
 def test_over_a_log_older_rows_of_the_key_count_too(lab, installed):
     lab.files("s", "k INT, v STRING")
     lab.declare(declared(", 'majority.at-least' = '2'", ", CONSTRAINT known EXPECT (v <> 'bad') ON VIOLATION DROP ROW"))
@@ -77,6 +78,7 @@ def test_over_a_log_older_rows_of_the_key_count_too(lab, installed):
     require_folded(lab, (1, "a"), (2, "c"))
 
 
+@pytest.mark.long
 def test_a_union_read_is_the_table_that_a_refresh_would_make(lab, installed):
     lab.files("s", "k INT, v STRING")
     lab.declare(declared(", 'majority.at-least' = '2'"))

@@ -48,6 +48,7 @@ def test_a_broker_does_not_outlive_who_started_it(tmp_path, how):
     assert psutil.wait_procs(processes, timeout=30)[1] == []
 
 
+@pytest.mark.long
 def test_a_broker_that_is_killed_or_stopped_leaves_nothing_and_starts_again_on_its_data(tmp_path):
     broker = new_broker(settings_in(tmp_path), tmp_path / "broker")
     for end in (broker.kill, broker.stop):

@@ -51,6 +51,7 @@ def test_groups_come_change_and_go_by_their_changed_rows_alone(lines):
     assert lines.rows("t") == []
 
 
+@pytest.mark.long
 def test_a_least_value_that_went_away_is_looked_for_among_the_rows_that_are_left(lines):
     declare(lines, "SELECT k, min(q) AS least, max(q) AS greatest FROM line GROUP BY k")
     lines.refresh("t")
@@ -64,6 +65,7 @@ def test_a_least_value_that_went_away_is_looked_for_among_the_rows_that_are_left
         assert refreshed(lines)[0] == "ALGEBRAIC(k)", statement
 
 
+@pytest.mark.long
 def test_a_value_that_came_and_went_between_two_refreshes_was_never_there(lines):
     declare(lines, "SELECT k, min(q) AS least, count(*) AS n FROM line GROUP BY k")
     lines.refresh("t")
@@ -74,6 +76,7 @@ def test_a_value_that_came_and_went_between_two_refreshes_was_never_there(lines)
     assert refreshed(lines)[0] == "ALGEBRAIC(k)"
 
 
+@pytest.mark.long
 def test_a_sum_of_zero_does_not_hide_that_its_group_is_empty(lines):
     declare(lines, "SELECT k, sum(q) AS s FROM line GROUP BY k")
     lines.refresh("t")
@@ -86,6 +89,7 @@ def test_a_sum_of_zero_does_not_hide_that_its_group_is_empty(lines):
     assert sorted(row["k"] or "" for row in lines.rows("t")) == ["", "a", "b", "c"]
 
 
+@pytest.mark.long
 def test_both_sides_of_a_join_may_change_at_once(lines):
     lines.source("part", "k STRING, color STRING", primary_key=["k"])
     lines.sql("INSERT INTO part VALUES ('a','red'), ('b','red'), ('c','blue')")
@@ -106,6 +110,7 @@ def test_both_sides_of_a_join_may_change_at_once(lines):
         assert refreshed(lines)[0] == "ALGEBRAIC(color)", statements
 
 
+@pytest.mark.long
 def test_an_average_follows_from_the_count_of_rows_where_its_column_is_never_null(lab):
     lab.source("line", LINES, primary_key=["id"])
     lab.sql("INSERT INTO line SELECT id, 'k' || id % 3, id, id / 7, NULL FROM range(300)")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from freshline.errors import AsOfDuplicateError, DeclarationErrors
-from tests.lanes import few_or_many, long_but
+from tests.lanes import few_or_many
 from tests.scenarios.test_windows import in_utc, sql_time
 
 ORDERS = "id BIGINT, currency STRING, amount INT, ts TIMESTAMP"
@@ -123,6 +123,7 @@ def test_a_late_version_computes_only_the_rows_of_its_time(lab):
     assert lab.diff("euros") == []
 
 
+@pytest.mark.long
 def test_a_version_may_end_its_key(lab):
     declare_inputs(lab, {"as-of.delete-when": "rate IS NULL OR rate < 0"})
     lab.declare(f"CREATE MATERIALIZED TABLE euros {HEAD} o.id, r.rate FROM o LEFT JOIN {MET}")
@@ -140,7 +141,8 @@ def test_a_version_may_end_its_key(lab):
     assert {row["id"]: row["rate"] for row in lab.rows("euros")} == {1: 1.5, 2: 4.5, 3: 2.5}
 
 
-@pytest.mark.parametrize("first", long_but([False], [True, False]))
+@pytest.mark.long
+@pytest.mark.parametrize("first", [True, False])
 def test_two_versions_of_one_time_fail_the_table_and_leave_it_as_it_was(lab, first):
     declare_inputs(lab)
     lab.declare(f"CREATE MATERIALIZED TABLE euros {HEAD} o.id, r.rate FROM o LEFT JOIN {MET}")
@@ -178,6 +180,7 @@ def test_versions_without_a_key_meet_nothing_and_are_no_duplicates(lab):
     assert [(row["id"], row["rate"]) for row in lab.rows("euros")] == [(1, None), (2, None)]
 
 
+@pytest.mark.long
 def test_times_of_versions_may_be_without_a_zone(lab):
     lab.source("o", ORDERS)
     lab.source("rate", RATES.replace("TIMESTAMP", "TIMESTAMP_NTZ"), watermark="valid")

@@ -220,6 +220,7 @@ def test_a_table_has_the_rows_of_the_database(lab, kafka):
     assert by_id(lab) == expected[:1]
 
 
+@pytest.mark.long
 def test_a_row_that_leaves_the_condition_leaves_the_table(lab, kafka):
     topic = feed(lab, kafka, "id INT, name STRING, score INT")
     follow(
@@ -296,6 +297,7 @@ def test_a_value_that_was_not_sent_is_the_last_known_one(lab, kafka):
     assert lab.verify("customer").equal
 
 
+@pytest.mark.long
 def test_a_truncate_removes_the_keys_with_earlier_events(lab, kafka):
     topic = feed(lab, kafka, partitions=2)
     follow(lab)

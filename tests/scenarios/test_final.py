@@ -388,6 +388,7 @@ def test_windows_close_by_the_watermark_and_not_by_rows(lab) -> None:
     assert (result.strategy, result.reason.split(":")[0]) == ("noop", "NO_WINDOW_CLOSED")
 
 
+@pytest.mark.long
 def test_final_tables_build_on_final_tables(lab) -> None:
     lab.files("ev", EVENTS)
     declare(
@@ -738,6 +739,7 @@ def test_emit_takes_documented_words_only(lab) -> None:
     lab.declare("CREATE MATERIALIZED TABLE t EMIT CHANGES AS SELECT id, v FROM ev")
 
 
+@pytest.mark.long
 def test_a_window_that_ends_behind_the_very_watermark_is_read_by_its_last_instant(lab):
     lab.files("ev", "id BIGINT, ts TIMESTAMP, WATERMARK FOR ts AS ts")
     window = "TUMBLE(TABLE ev, DESCRIPTOR(ts), INTERVAL '1' DAY, TIME_ZONE => 'UTC')"

@@ -138,7 +138,8 @@ def play(lab, query: str, oracle: Oracle, lateness: int, batches: Batches) -> tu
     return rows, late
 
 
-@pytest.mark.parametrize("name", long_but(["around"], OVERS))
+@pytest.mark.long
+@pytest.mark.parametrize("name", OVERS)
 def test_rows_with_frames_are_the_same_however_often_they_are_refreshed(lab, name: str) -> None:
     rows, late = play(lab, *OVERS[name], 0 if name == "trailing" else 3, drawn_batches(len(name), 4))
     # Else the case says little.
@@ -609,6 +610,7 @@ def test_other_rows_meet_their_version_once_too(lab, seed: int) -> None:
     play_versions(lab, ("LEFT", "")[seed % 2], (0, 1, 5)[seed % 3], seed, 6)
 
 
+@pytest.mark.long
 def test_stars_and_deleted_versions_of_final_rows(lab) -> None:
     lab.files("ev", EVENTS, primary_key=["id"])
     lab.files(
@@ -722,7 +724,8 @@ MATCHES: dict[str, tuple[str, Oracle]] = {
 }
 
 
-@pytest.mark.parametrize("name", long_but(["within"], MATCHES))
+@pytest.mark.long
+@pytest.mark.parametrize("name", MATCHES)
 def test_matches_are_the_same_however_often_they_are_refreshed(lab, name: str) -> None:
     rows, late = play(lab, *MATCHES[name], 2 if name == "within" else 0, drawn_batches(70 + len(name), 4))
     assert rows
@@ -737,6 +740,7 @@ def test_matches_are_the_same_for_other_rows_too(lab, seed: int) -> None:
     play(lab, query, oracle, chance.choice((0, 1, 3)), drawn_batches(seed, count=chance.randint(4, 9)))
 
 
+@pytest.mark.long
 def test_a_match_is_written_when_no_row_to_come_can_change_it(lab) -> None:
     lab.files("ev", EVENTS, primary_key=["id"])
     declare(lab, "t", RISES.format(within=""), 0)

@@ -190,6 +190,7 @@ def test_a_query_that_fails_is_an_error_at_its_line(lab):
     assert lab.refresh("t").state == "SUCCEEDED"
 
 
+@pytest.mark.long
 def test_a_full_refresh_that_others_follow_writes_only_what_differs(lab):
     lab.source("s", "id INT, n INT")
     lab.sql("INSERT INTO s SELECT id, id FROM range(100)")

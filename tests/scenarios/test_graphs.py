@@ -88,7 +88,8 @@ def drawn(chance: random.Random, number: int) -> list[str]:
     return [changes[0], *chance.sample(changes[1:], chance.randint(0, 2))]
 
 
-@pytest.mark.parametrize("rounds", [2, pytest.param(30, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("rounds", [30])
 def test_graphs_follow_every_change(lab, rounds):
     lab.source("edge", "id BIGINT, src STRING, dst STRING, weight INT")
     declare_all(lab)
@@ -186,9 +187,8 @@ def test_more_edges_than_memory_is_for_give_the_same_tables(lab, monkeypatch):
     require_all(lab, verify=False)
 
 
-@pytest.mark.parametrize(
-    "kinds", [("money", "at", "bytes"), pytest.param(("whole", "day", "yes"), marks=pytest.mark.long)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("kinds", [("money", "at", "bytes"), ("whole", "day", "yes")])
 def test_nodes_of_other_types_and_constraints(lab, kinds):
     types = {
         "whole": ("INT", "1", "2", "3"),

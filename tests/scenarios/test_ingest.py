@@ -152,6 +152,7 @@ def test_what_is_no_row_moves_no_watermark(lab):
     assert lab.receipt("ev").event_time.watermark == at(1)
 
 
+@pytest.mark.long
 def test_large_files_move_the_watermark_as_small_ones_do(lab, taken):
     lab.files("ev", WATERMARKED.format(5))
     now = lab.clock().replace(microsecond=0)

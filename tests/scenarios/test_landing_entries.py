@@ -306,6 +306,7 @@ def test_a_folder_that_cannot_be_listed_is_a_problem_and_the_rest_is_read(lab, m
     assert len(outcome.problems) == 1
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_wide_csv_ends_in_a_bounded_time(lab):
     lab.files("wide", "c7 INT, c19999 STRING", format="csv")

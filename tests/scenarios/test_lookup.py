@@ -52,6 +52,7 @@ def test_rows_keep_the_versions_that_they_met(lab):
     ]
 
 
+@pytest.mark.long
 def test_a_named_partition_meets_the_versions_of_the_newest_receipt_again(lab):
     declare(lab)
     lab.sql("INSERT INTO o VALUES (1, DATE'2026-01-01', 1, 1, 'eu')")
@@ -235,6 +236,7 @@ def test_a_stop_while_rows_wait_loses_and_repeats_none(lab, point):
     assert lab.diff("w") == lab.diff("n") == []
 
 
+@pytest.mark.long
 def test_rows_that_wait_are_added_when_the_declaration_has_no_retries_any_more(lab):
     declare(lab)
     lab.declare(WAITING.format(key=""))

@@ -113,9 +113,8 @@ VERSIONED = {
 }
 
 
-@pytest.mark.parametrize(
-    "size", few_or_many((("stored", "deleting"), (1,), 60, 3), (tuple(VERSIONED), tuple(range(2, 22)), 120, 5))
-)
+@pytest.mark.long
+@pytest.mark.parametrize("size", [(tuple(VERSIONED), tuple(range(2, 22)), 120, 5)])
 def test_versioned_is_one_table_for_every_arrival_order(spark, size):
     names, seeds, count, batches = size
     for seed in seeds:
@@ -245,7 +244,8 @@ def slowly_updated(rows: Sequence[Row], *, deleting: bool = False) -> list[Row]:
     return slow.fold(shown, ["k"], partial(slow.partial_update, GROUPS, ["flag"], "seen", ["size"], deletes))
 
 
-@pytest.mark.parametrize("size", few_or_many(((1,), 50, 2), (tuple(range(2, 22)), 120, 5)))
+@pytest.mark.long
+@pytest.mark.parametrize("size", [(tuple(range(2, 22)), 120, 5)])
 def test_partial_update_is_one_table_for_every_arrival_order(spark, size):
     seeds, count, batches = size
     for seed in seeds:

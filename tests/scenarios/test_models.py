@@ -127,6 +127,7 @@ def test_new_rows_keep_the_prediction_of_their_time(lab):
     assert lab.diff("predicted") == []
 
 
+@pytest.mark.long
 def test_predictions_over_a_join_are_verified_by_what_each_append_added(lab):
     lab.source("trip", TRIPS)
     lab.source("airport", "id BIGINT, wind INT")
@@ -147,6 +148,7 @@ def test_predictions_over_a_join_are_verified_by_what_each_append_added(lab):
     check(lab, {1: FIRST, 2: SECOND, 3: SECOND})
 
 
+@pytest.mark.long
 def test_models_predict_around_a_graph_function(lab):
     lab.source("edge", "src BIGINT, dst BIGINT")
     lab.model("delay", model(FIRST))
@@ -181,6 +183,7 @@ def test_models_predict_around_a_graph_function(lab):
     assert expect(([3.0, 0.5], 1.0)) == {1, 2, 3, 4, 10, 11}
 
 
+@pytest.mark.long
 def test_models_stand_wherever_an_expression_does(lab):
     lab.source("trip", TRIPS)
     lab.model(

@@ -13,7 +13,6 @@ from freshline.plan.request import RefreshRequest
 from freshline.refresh.cancellation import Cancellation
 from freshline.run import refresh_table
 from freshline.run.partition_states import committed_keys
-from tests.lanes import long_but
 
 T = TableName.parse("t")
 
@@ -118,6 +117,7 @@ def test_one_partition_is_verified_without_the_others(daily):
             daily.verify("t", partitions=[partition])
 
 
+@pytest.mark.long
 def test_what_a_backfill_of_declared_values_has_committed_is_in_its_receipts(lab):
     lab.source("s", "id INT, c STRING, n INT")
     lab.sql("INSERT INTO s VALUES (1, 'de', 1), (2, 'it''s', 2), (3, NULL, 3), (4, 'nl', 4)")
@@ -159,15 +159,13 @@ def test_tables_without_partitions_and_before_their_first_version_say_so(lab):
     assert "has no partitions" in str(lab.refresh("s", partitions={"d": "2026-01-01"}).error)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "undone",
-    long_but(
-        ["DELETE FROM s WHERE id = 1; INSERT INTO s VALUES (1, DATE'2026-01-01', 'eu', 1)"],
-        [
-            "UPDATE s SET n = 1 WHERE id = 1",
-            "DELETE FROM s WHERE id = 1; INSERT INTO s VALUES (1, DATE'2026-01-01', 'eu', 1)",
-        ],
-    ),
+    [
+        "UPDATE s SET n = 1 WHERE id = 1",
+        "DELETE FROM s WHERE id = 1; INSERT INTO s VALUES (1, DATE'2026-01-01', 'eu', 1)",
+    ],
 )
 def test_what_a_named_partition_took_in_is_taken_back_when_it_is_undone(daily, undone):
     daily.sql("UPDATE s SET n = 10 WHERE id = 1")

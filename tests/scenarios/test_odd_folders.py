@@ -77,6 +77,7 @@ def test_a_delta_source_in_a_folder_that_looks_like_a_pattern_is_read_once(lab, 
     assert lab.rows("t") == [{"n": 0}, {"n": 1}, {"n": 2}]
 
 
+@pytest.mark.long
 def test_a_partitioned_table_in_such_a_folder_is_replaced_by_partitions(odd_lab):
     lab = odd_lab
     lab.source("src", "ds STRING, n INT")

@@ -192,6 +192,7 @@ def far_from_utc(monkeypatch):
     time.tzset()
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("far_from_utc")
 def test_partitions_of_every_type_are_found_again_wherever_the_machine_stands(lab):
     columns = "i INT, d DATE, ts TIMESTAMP, n TIMESTAMP_NTZ, b BOOLEAN, m DECIMAL(10,2), f DOUBLE, r FLOAT, l BIGINT"
@@ -213,6 +214,7 @@ def test_partitions_of_every_type_are_found_again_wherever_the_machine_stands(la
     assert rows[0]["ts"] == datetime(2026, 3, 8, 2, 30, 0, 123456, UTC)
 
 
+@pytest.mark.long
 def test_a_primary_key_holds_across_partitions(lab):
     lab.source("s", "id INT, ds STRING")
     lab.sql("INSERT INTO s VALUES (1, 'a'), (2, 'a')")
@@ -233,6 +235,7 @@ def test_a_primary_key_holds_across_partitions(lab):
     assert lab.rows("t") == [{"id": 1, "ds": "b"}]
 
 
+@pytest.mark.long
 def test_updates_without_a_change_feed_are_computed_again(lab):
     lab.source("s", "id INT, ds STRING", change_feed=False)
     lab.sql("INSERT INTO s VALUES (1, 'a')")

@@ -328,6 +328,7 @@ def test_another_clause_says(lab, variant):
     follows(lab, name, variant)
 
 
+@pytest.mark.long
 def test_rows_of_one_row_are_searched_as_rows_of_one_time(lab):
     lab.source("ev", "k INT, ts TIMESTAMP, tags ARRAY<STRING>")
     lab.sql(
@@ -379,6 +380,7 @@ def test_without_a_partition_all_rows_are_one(lab):
     assert stored(lab, "found") == [(1, 3), (4, 2), (6, 3)]
 
 
+@pytest.mark.long
 def test_names_may_be_in_any_letter_case(lab):
     lab.source("departure", "id BIGINT, Tail STRING, leftAt TIMESTAMP, `Delay` INT")
     grows = "PATTERN (A B+) DEFINE B AS B.delay > PREV(B.DELAY)"
@@ -402,6 +404,7 @@ def test_names_may_be_in_any_letter_case(lab):
     assert stored(lab, "found") == [("N1", 1, 3), ("N1", 4, 3), ("N2", 6, 2)]
 
 
+@pytest.mark.long
 def test_matches_are_rows_like_any_other(lab):
     """Of a window, of a query in parentheses, of a join, and of matches again."""
     lab.source("departure", FLIGHTS)

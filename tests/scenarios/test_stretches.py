@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from freshline.refresh import near
-from tests.lanes import few_or_many, long_but
+from tests.lanes import few_or_many
 from tests.scenarios.test_windows import EPOCH, GAP, MINUTE, NOON, in_utc, sessions_of, sql_time
 
 EVENTS = "id BIGINT, k STRING, v INT, ts TIMESTAMP"
@@ -282,13 +282,8 @@ def met(monkeypatch) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize(
-    ("rounds", "names"),
-    [
-        pytest.param(2, ("rising", "each_row", "best"), id="few"),
-        pytest.param(60, tuple(MATCHES), id="many", marks=pytest.mark.long),
-    ],
-)
+@pytest.mark.long
+@pytest.mark.parametrize(("rounds", "names"), [(60, tuple(MATCHES))])
 def test_matches_within_an_interval_follow_random_changes(events, rounds, names):
     chance = random.Random(41)
     events.sql(f"INSERT INTO ev VALUES {drawn_rows(chance, 1, 60)}")
@@ -374,7 +369,8 @@ def test_matches_among_all_rows_follow_random_changes(events, rounds, met):
     assert events.diff("rising") == []
 
 
-@pytest.mark.parametrize("partition", long_but([""], ["PARTITION BY k ", ""]))
+@pytest.mark.long
+@pytest.mark.parametrize("partition", ["PARTITION BY k ", ""])
 @pytest.mark.usefixtures("skipping")
 def test_a_row_of_a_pattern_reads_the_files_from_its_interval_on(events, tmp_path, partition):
     folder = Path(next(s for s in events.runtime.graph.sources if str(s.name) == "ev").options["path"])

@@ -72,6 +72,7 @@ CONDITIONS: dict[str, tuple[str, Callable[[Row, datetime], bool]]] = {
 }
 
 
+@pytest.mark.long
 def test_rows_enter_and_leave_as_the_clock_moves(lab: Any) -> None:
     """By every comparison, with rows at the bound and a microsecond beside it, NULL times, and a time before 1970."""
     lab.source("ev", EVENTS, primary_key=["id"])
@@ -234,6 +235,7 @@ def test_a_restored_table_goes_on_from_its_own_clock(lab: Any) -> None:
     assert lab.diff("recent") == []
 
 
+@pytest.mark.long
 def test_rows_of_a_log_and_of_windows_leave_too(lab: Any) -> None:
     """Over a log table, over the end of a window, and over all of a UNION ALL."""
     lab.files("ev", "id BIGINT, k STRING, ts TIMESTAMP")

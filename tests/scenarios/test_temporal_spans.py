@@ -76,7 +76,8 @@ def _sees(at: datetime, other: datetime) -> bool:
     return at - 10 * HOUR <= other <= at + HOUR
 
 
-@pytest.mark.parametrize(("turns", "names"), [(2, FEW), pytest.param(20, tuple(TABLES), marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize(("turns", "names"), [(20, tuple(TABLES))])
 def test_rows_that_cross_are_seen_from_rows_that_stay(lab: Any, turns: int, names: tuple[str, ...]) -> None:
     chance = random.Random(turns)
     lab.source("ev", "id BIGINT, k STRING, v INT, ts TIMESTAMP")

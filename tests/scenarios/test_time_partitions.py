@@ -59,6 +59,7 @@ def commits(lab, name="t"):
     return newest_version(lab.path(name))
 
 
+@pytest.mark.long
 def test_a_table_made_by_partitions_has_these_only_until_a_refresh_brings_the_rest(days):
     daily(days)
 
@@ -164,6 +165,7 @@ def test_what_is_no_partition_is_an_error_before_any_work(days):
     assert commits(days) == before
 
 
+@pytest.mark.long
 def test_appends_and_keys_leave_partitions_alone_that_the_table_does_not_have(days):
     daily(days, query="SELECT id, CAST(ts AS DATE) AS ds FROM s WHERE n >= 0", freshness="10' SECOND")
     days.source("names", "id INT, name STRING")
@@ -239,6 +241,7 @@ def test_one_day_is_verified_and_only_one_of_an_older_declaration_is_unverified(
         days.verify("t", partitions=[{"ds": "2025-12-31"}])
 
 
+@pytest.mark.long
 def test_hours_weeks_and_months_of_times_and_texts(days):
     hour = "'partition.unit' = 'hour', 'partition.start' = '2026-01-01-00:00', 'partition.time-zone' = 'Europe/Paris'"
     daily(days, "h", options=hour, query="SELECT id, date_trunc('HOUR', ts) AS ds FROM s")

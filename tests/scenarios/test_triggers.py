@@ -138,6 +138,7 @@ def test_time_alone_makes_a_condition_true(lab) -> None:
     assert lab.refresh("t", upstreams=False).reason.startswith("NOTHING_NEW")
 
 
+@pytest.mark.long
 def test_when_over_rows_that_change_and_over_lookups(lab) -> None:
     lab.source("orders", "id INT, shop STRING, state STRING")
     lab.source("shop", "name STRING, city STRING")

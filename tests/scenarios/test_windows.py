@@ -247,13 +247,8 @@ BESIDE = {
 }
 
 
-@pytest.mark.parametrize(
-    ("rounds", "names"),
-    [
-        pytest.param(1, ("joined", "hourly"), id="few"),
-        pytest.param(12, tuple(BESIDE), id="many", marks=pytest.mark.long),
-    ],
-)
+@pytest.mark.long
+@pytest.mark.parametrize(("rounds", "names"), [(12, tuple(BESIDE))])
 def test_windows_of_spark_beside_other_clauses(lab, rounds, names):
     for source in ("ev", "other"):
         lab.source(source, "id BIGINT, k STRING, ts TIMESTAMP, v INT")
@@ -363,7 +358,8 @@ def counted(
     return found
 
 
-@pytest.mark.parametrize("names", few_or_many(("newest", "sliding"), ("thirds", "newest", "sliding")))
+@pytest.mark.long
+@pytest.mark.parametrize("names", [("thirds", "newest", "sliding")])
 def test_a_late_row_moves_the_rows_behind_it_into_later_windows(events, names):
     head = "FRESHNESS = INTERVAL '5' MINUTE AS SELECT"
     all_calls = {
