@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 
 import pytest
 from deltalake import DeltaTable, write_deltalake
@@ -108,6 +109,48 @@ def test_many_changes_pass_while_their_size_by_what_is_stored_is_bounded(spark, 
     monkeypatch.setattr(small, "MOST_ROWS_BYTES", 30_000)
     change(3)
     assert written_by(path) != "delta-rs"
+
+
+def test_a_key_of_very_many_rows_is_replaced_in_a_time_that_grows_with_them(spark, made):
+    path = made("k STRING, n BIGINT")
+    count = 150_000
+    write_and_read_back(
+        lambda: append_rows(spark.range(count).selectExpr("'hot' AS k", "id AS n"), path, receipt(1)), path, receipt(1)
+    )
+    gone = spark.sql("SELECT 'D' AS op, 'hot' AS k, CAST(NULL AS BIGINT) AS n")
+    new = gone.union(spark.range(count).selectExpr("'I' AS op", "'hot' AS k", "id + 1 AS n"))
+
+    began = time.monotonic()
+    apply_changes(spark, new, path, receipt(2), op="op", keys=["k"], unique=False, near=None)
+
+    # Were each stored row compared with each new one, it would take minutes.
+    assert time.monotonic() - began < 60.0
+    found = spark.read.format("delta").load(str(path))
+    assert found.selectExpr("count(*)", "min(n)", "max(n)", "count(DISTINCT n)").collect() == [(count, 1, count, count)]
+
+
+def test_keys_of_many_rows_are_found_whatever_they_are(spark, made):
+    columns = "t STRING, d DOUBLE, b BINARY, day DATE, n INT"
+    keys = [
+        "'a', 1.5D, X'00', DATE'2026-01-01'",
+        "'a', double('NaN'), X'00', NULL",
+        "NULL, 0.0D, NULL, DATE'1500-01-01'",
+        "NULL, NULL, NULL, NULL",
+        "'', double('-Infinity'), X'', NULL",
+    ]
+    path = made(columns)
+    values = ", ".join(f"({key}, {n})" for key in keys for n in (1, 2))
+    rows_there = spark.sql(f"SELECT * FROM VALUES {values} AS v(t, d, b, day, n)")
+    write_and_read_back(lambda: append_rows(rows_there, path, receipt(1)), path, receipt(1))
+    for seq, key in enumerate((key.replace("0.0D", "-0.0D") for key in keys), 2):
+        changes = spark.sql(
+            f"SELECT 'D' AS op, {key}, CAST(NULL AS INT) UNION ALL SELECT 'I', {key}, 3 UNION ALL SELECT 'I', {key}, 4"
+        ).toDF("op", "t", "d", "b", "day", "n")
+        apply_changes(spark, changes, path, receipt(seq), op="op", keys=["t", "d", "b", "day"], unique=False, near=None)
+
+    found = spark.read.format("delta").load(str(path))
+    assert found.count() == 2 * len(keys)
+    assert {row[0] for row in found.select("n").collect()} == {3, 4}
 
 
 def test_rows_of_every_type_are_the_same_as_if_spark_had_added_them(spark, made):

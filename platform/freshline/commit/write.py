@@ -19,6 +19,7 @@ from delta.tables import DeltaTable
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 from freshline.commit.delta_log import (
@@ -50,6 +51,10 @@ WRITE_CONFS = (
     "spark.databricks.delta.write.txnVersion",
     "spark.databricks.delta.commitInfo.userMetadata",
 )
+
+
+# The key whose rows a change takes away; NULL for one that finds no row.
+_FOUND_BY = "_freshline_found_by"
 
 
 @dataclass(frozen=True)
@@ -236,12 +241,18 @@ def apply_changes(
     table = None if count is None else open_small(path, found_by=keys, rows=count)
     if table is not None and change_small(table, changes.toArrow(), receipt, op=op, keys=keys, unique=unique):
         return
-    changes.createOrReplaceTempView("freshline_changes")
     columns = [name for name in changes.columns if name != op]
-    on = [f"t.{quoted(key)} <=> s.{quoted(key)}" for key in keys]
-    if not unique:
-        # An insert never finds a row, so it always inserts.
-        on.append(f"s.{op} = 'D'")
+    if unique:
+        on = [f"t.{quoted(key)} <=> s.{quoted(key)}" for key in keys]
+    else:
+        # An insert never finds a row, so it always inserts. Were that a condition beside the keys, Spark would compare
+        # each stored row with all inserts of its key: for a key with a million rows, a million times a million.
+        fields = StructType.fromJson(json.loads(open_table(path).schema().to_json())).fields
+        types = {field.name.lower(): field.dataType for field in fields}
+        key = F.struct(*[F.col(quoted(name)).cast(types[name.lower()]).alias(name) for name in keys])
+        changes = changes.withColumn(_FOUND_BY, F.when(F.col(op) == "D", key))
+        on = [f"struct({', '.join(f't.{quoted(name)}' for name in keys)}) = s.{_FOUND_BY}"]
+    changes.createOrReplaceTempView("freshline_changes")
     if near is not None:
         on.append(f"({near})")
     clauses = [f"WHEN MATCHED AND s.{op} = 'D' THEN DELETE"]
