@@ -132,6 +132,7 @@ def test_a_command_outside_of_a_project_says_so(
         "resume": ["t"],
         "backfill": ["t"],
         "savepoint": ["list"],
+        "quarantine": ["retry", "s"],
         "consumers": ["list"],
     }
 

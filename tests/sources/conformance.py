@@ -14,6 +14,7 @@ from typing import ClassVar
 
 import pytest
 
+from freshline.declare.connector import RECORD
 from freshline.declare.registry import find_connector
 from freshline.errors import DeclarationErrors, RequestError
 from freshline.plan.position import position_from_json
@@ -269,6 +270,31 @@ class LogConformance:
 
 class Conformance(LogConformance, FormatConformance):
     """What holds for a connector whose records may be anything."""
+
+    def test_a_rejected_record_that_is_a_row_later_says_where_it_came_from(self, lab, system):
+        metadata = find_connector(system.connector).metadata
+        facts = ", ".join(f"m_{name} {each.type} METADATA FROM '{name}'" for name, each in metadata.items())
+        small = "CONSTRAINT small EXPECT (id < 10) ON VIOLATION QUARANTINE"
+        system.declare(f"id INT, a STRING, {facts}, {small}")
+        system.send({"id": 1, "a": "x"}, {"id": 20, "a": "\u00e9\U0001f600"}, system.broken, {"id": 2, "a": "z"})
+        assert lab.refresh("s").rejected == 2
+        position = receipt_of(lab).positions
+
+        system.declare(f"id INT, a STRING, {facts}")
+        assert lab.retry_quarantine("s").rows_out == 1
+        assert receipt_of(lab).positions == position
+        system.send({"id": 3, "a": "later"})
+        assert lab.refresh("s").rows_out == 1
+
+        first, second, third, last = lab.rows("s")
+        assert [first["id"], second["id"], third["id"], last["id"]] == [1, 2, 20, 3]
+        assert third["a"] == "\u00e9\U0001f600"
+        for name in metadata:
+            # A record of the same look has the same facts but for its place, which is between the others'.
+            found = third[f"m_{name}"]
+            assert (found is None) == (first[f"m_{name}"] is None), name
+            if metadata[name].stored == RECORD:
+                assert first[f"m_{name}"] < found < second[f"m_{name}"], name
 
     def test_a_merge_over_it_keeps_rows_without_a_key_in_its_quarantine(self, lab, system):
         system.declare()

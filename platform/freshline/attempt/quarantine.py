@@ -2,21 +2,28 @@
 
 Its rows have the number of the batch or refresh that went on without them, and are committed before it is. What one
 that did not finish left there is taken away by the next.
+
+A record that became a row of the log later, by a retry, stays there with the number of that batch, which is committed
+after it too: the record is given back where the batch did not finish, or where the log lost it. Nothing is deleted for
+a retry, so that it can be taken back at any time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
+import pyarrow.compute as pc
+from delta.tables import DeltaTable
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from freshline.attempt.runtime import Runtime
-from freshline.commit.delta_log import exists, last_seq, read_newest
-from freshline.commit.write import append_rows, create_table, fenced_session, write_and_read_back
-from freshline.declare.connector import Metadata
+from freshline.commit.delta_log import exists, last_seq, open_table, read_newest
+from freshline.commit.write import append_rows, create_table, fenced_session, set_null, write_and_read_back
+from freshline.declare.connector import RETRIED_IN, Metadata
 from freshline.declare.merge import REJECTED
 from freshline.declare.spec import SourceSpec, Spec, TableSpec
 from freshline.errors import FencedError
@@ -43,7 +50,23 @@ def next_seq(runtime: Runtime, spark: SparkSession, spec: Spec, previous: Receip
     )
     with fenced_session(spark, path, receipt):
         spark.sql(f"DELETE FROM delta.{quoted(str(path))} WHERE {SEQ} > {log_seq}")
+    if has_retried(path, log_seq):
+        left += 1
+        receipt = side_receipt(
+            spec, runtime.epoch, left + 1, mode, "records of an unfinished retry are given back", runtime.clock()
+        )
+        set_null(spark, path, RETRIED_IN, f"{RETRIED_IN} > {log_seq}", receipt)
     return max(used + 1, left + 2)
+
+
+def has_retried(path: Path, seq: int) -> bool:
+    """Whether records became rows of the log with a batch above `seq`, as the quarantine table has it."""
+    if RETRIED_IN not in {field.name for field in open_table(path).schema().fields}:
+        # It is of an earlier commit, and nothing was tried again.
+        return False
+    found = open_table(path).to_pyarrow_table(columns=[RETRIED_IN])[RETRIED_IN]
+    greatest = pc.max(found).as_py()
+    return greatest is not None and int(greatest) > seq
 
 
 def commit_quarantine(
@@ -58,9 +81,7 @@ def commit_quarantine(
 ) -> None:
     """Keep what could not be a row, under the number of the batch or refresh that goes on without it."""
     path = runtime.warehouse.quarantine(spec.name)
-    if not exists(path):
-        runtime.require_warehouse()
-        create_table(spark, path, schema, history_seconds=HISTORY_SECONDS)
+    _provide(runtime, spark, path, schema)
     side = replace(
         receipt, positions={}, rows_out=receipt.rejected, rejected=0, violations={}, planned=None, event_time=None
     )
@@ -68,6 +89,46 @@ def commit_quarantine(
         raise FencedError(
             "another writer's rows came to the quarantine table meanwhile. Ask again.", where=str(spec.name)
         )
+
+
+def mark_retried(
+    runtime: Runtime, spark: SparkSession, spec: SourceSpec, records: DataFrame, receipt: Receipt, *, count: int
+) -> None:
+    """Give quarantined records the number of the batch with which they become rows of the log.
+
+    `records` has the columns SEQ, FILE and RECORD of `count` rows of the quarantine table.
+    """
+    path = runtime.warehouse.quarantine(spec.name)
+    side = replace(receipt, positions={}, rows_in=0, rows_out=count, violations={}, planned=None, event_time=None)
+    same = " AND ".join(f"stored.{name} <=> found.{name}" for name in (SEQ, FILE, RECORD))
+
+    def write() -> None:
+        with fenced_session(spark, path, side):
+            table = DeltaTable.forPath(spark, str(path)).alias("stored")
+            merge = table.merge(records.select(SEQ, FILE, RECORD).alias("found"), same)
+            merge.whenMatchedUpdate(set={RETRIED_IN: F.lit(receipt.seq).cast("bigint")}).execute()
+
+    if write_and_read_back(write, path, side) is None:
+        raise FencedError(
+            "another writer's rows came to the quarantine table meanwhile. Ask again.", where=str(spec.name)
+        )
+
+
+def provide_quarantine(runtime: Runtime, spark: SparkSession, spec: SourceSpec) -> None:
+    """Create the quarantine table of a log, or add the columns that it has not yet."""
+    _provide(runtime, spark, runtime.warehouse.quarantine(spec.name), quarantine_schema(spec))
+
+
+def _provide(runtime: Runtime, spark: SparkSession, path: Path, schema: StructType) -> None:
+    if not exists(path):
+        runtime.require_warehouse()
+        create_table(spark, path, schema, history_seconds=HISTORY_SECONDS)
+        return
+    stored = {field.name.lower() for field in open_table(path).schema().fields}
+    added = [field for field in schema.fields if field.name.lower() not in stored]
+    if added:
+        names = ", ".join(f"{quoted(field.name)} {field.dataType.simpleString()}" for field in added)
+        spark.sql(f"ALTER TABLE delta.{quoted(str(path))} ADD COLUMNS ({names})")
 
 
 def keep_rejected(
@@ -138,8 +199,7 @@ def _commit_rejected(
         for error, last in stored.groupBy("error").agg(F.max(SEQ)).collect():
             fresh = fresh.where((F.col("error") != error) | (F.col(SEQ) > last))
     else:
-        runtime.require_warehouse()
-        create_table(spark, path, quarantine_schema(spec), history_seconds=HISTORY_SECONDS)
+        provide_quarantine(runtime, spark, spec)
     count = fresh.count()
     if count:
         # No fence: one engine writes, and a repeat finds its rows by their number. The receipt on top stays the log's.

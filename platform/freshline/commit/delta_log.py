@@ -373,6 +373,25 @@ def position_at(identity: str, version: int, receipt: Receipt | None) -> TablePo
     return TablePosition(identity, version, receipt.seq, receipt.epoch)
 
 
+def count_nulls(path: Path, version: int, column: str) -> int | None:
+    """How many rows have NULL in a column, by the statistics in the log; all of them where there is no such column."""
+    table = deltalake.DeltaTable(str(path), version=version)
+    if column not in {field.name for field in table.schema().fields}:
+        return count_rows(path, version)
+    actions = table.get_add_actions(flatten=True)
+    names, nulls = actions.schema.names, f"null_count.{column}"
+    total = 0
+    for number in range(actions.num_rows):
+        # A file of before the column has NULL in every row.
+        found = actions[nulls][number].as_py() if nulls in names else None
+        if found is None and "num_records" in names:
+            found = actions["num_records"][number].as_py()
+        if found is None:
+            return None
+        total += int(found)
+    return total
+
+
 def count_rows(path: Path, version: int | None = None) -> int | None:
     """The number of rows by the statistics in the log; None where a file has none."""
     table = deltalake.DeltaTable(str(path), version=version)

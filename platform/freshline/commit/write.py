@@ -292,6 +292,12 @@ def delete_rows(spark: Callable[[], SparkSession], path: Path, predicate: str | 
         session.sql(f"DELETE FROM delta.{quoted(str(path))}" + (f" WHERE {predicate}" if predicate else ""))
 
 
+def set_null(spark: SparkSession, path: Path, column: str, predicate: str, receipt: Receipt) -> None:
+    """Set a column to NULL in the rows that meet a condition."""
+    with fenced_session(spark, path, receipt):
+        spark.sql(f"UPDATE delta.{quoted(str(path))} SET {quoted(column)} = NULL WHERE {predicate}")
+
+
 def carry_receipt(spark: Callable[[], SparkSession], path: Path, receipt: Receipt) -> None:
     """Commit a receipt without rows."""
     table = open_small(path)

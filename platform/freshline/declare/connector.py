@@ -70,6 +70,8 @@ INGESTED_AT = "_freshline_ingested_at"
 FILE = "_freshline_file"
 RECORD = "_freshline_record"
 HASH = "_freshline_hash"
+# In a quarantine table: the batch with which a record became a row of the log; NULL while it is in quarantine.
+RETRIED_IN = "retried_in"
 WATERMARK = "_freshline_watermark"
 OF_EVERY_LOG = (SEQ, INGESTED_AT, FILE, RECORD, HASH, WATERMARK)
 WHEN_INGESTED: Mapping[str, Metadata] = {"ingested_at": Metadata("TIMESTAMP", INGESTED_AT)}

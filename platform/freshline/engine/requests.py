@@ -134,6 +134,7 @@ class _Asked:
     upstreams: bool = True
     cause: str = MANUAL
     start: str | None = None
+    retry: bool = False
 
 
 class Requests:
@@ -374,6 +375,7 @@ class Requests:
             partitions=asked.partitions if named else (),
             cause=asked.cause,
             start=asked.start if named else None,
+            retry=asked.retry and named,
             # A person waits for what was just put there; a scheduler comes again.
             wait_for_settle=isinstance(graph.spec(name), SourceSpec)
             and request.kind == "refresh"
@@ -566,6 +568,7 @@ def read_refresh(graph: Graph, arguments: Mapping[str, Any]) -> _Asked:
         bool(arguments.get("upstreams", True)),
         _cause(arguments.get("cause", MANUAL)),
         _start(arguments.get("start")),
+        bool(arguments.get("retry", False)),
     )
 
 

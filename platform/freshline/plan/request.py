@@ -18,7 +18,8 @@ class RefreshRequest:
     the order they are served in and the scheduler pool they run in. `wait_for_settle` makes a log table wait for files
     that are still being written. `start` says from when on a changed declaration holds: `now`, or a date as
     `2026-11-01`; it counts only where the declaration changed. From the beginning is `full`.
-    `backfill` is the backfill that the partitions are replaced for.
+    `backfill` is the backfill that the partitions are replaced for. `retry` decodes the quarantined records of a log
+    table again, and reads nothing of its source.
     """
 
     full: bool = False
@@ -28,3 +29,4 @@ class RefreshRequest:
     strategy: str | None = None
     start: str | None = None
     backfill: str | None = None
+    retry: bool = False

@@ -22,6 +22,7 @@ CODES: dict[str, str] = {
     "PARKED_ROWS": "rows that found no dimension row are looked up again",
     "NEW_FILES": "the landing folder had complete files that were not read yet",
     "NEW_RECORDS": "the source had records that were not read yet",
+    "RETRIED": "quarantined records were decoded again, and so many of them are rows now",
     "WATERMARK_MOVED": "no record was new, and time that passed moved the watermark",
     "WINDOWS_CLOSED": "the watermark has passed the end of windows, or the times from which rows follow",
     "NO_WINDOW_CLOSED": "the watermark has not passed the end of another window, or the time of another row",

@@ -19,6 +19,7 @@ from freshline.commit import delta_log
 from freshline.commit.control_store import ControlStore
 from freshline.commit.event_time import newest_event, open_windows, recorded_event_time, watermark_of
 from freshline.commit.warehouse import Warehouse
+from freshline.declare.connector import RETRIED_IN
 from freshline.declare.graph import Graph
 from freshline.declare.names import TableName
 from freshline.declare.spec import OnViolation, SourceSpec, Spec, TableSpec
@@ -155,10 +156,16 @@ class RowCounts:
     def __init__(self) -> None:
         self._known: dict[Path, tuple[int, int | None]] = {}
 
-    def __call__(self, path: Path, version: int) -> int | None:
+    def __call__(self, path: Path, version: int, null_in: str | None = None) -> int | None:
+        """The rows of a version, or those that have NULL in a column: a table is always asked for the same."""
         known = self._known.get(path)
         if known is None or known[0] != version:
-            known = self._known[path] = (version, delta_log.count_rows(path, version))
+            found = (
+                delta_log.count_rows(path, version)
+                if null_in is None
+                else delta_log.count_nulls(path, version, null_in)
+            )
+            known = self._known[path] = (version, found)
         return known[1]
 
 
@@ -169,7 +176,7 @@ def read_status(
     now: datetime,
     *,
     running: Collection[TableName] = (),
-    count_rows: Callable[[Path, int], int | None] | None = None,
+    count_rows: Callable[[Path, int, str | None], int | None] | None = None,
     counted: bool = True,
     seconds: Mapping[TableName, float] | None = None,
 ) -> list[TableStatus]:
@@ -290,12 +297,12 @@ def kind_of(spec: Spec) -> Kind:
 class _Counts:
     """What is asked of an opened log: rows and files of a version, and the newest time of an event in it."""
 
-    rows: Callable[[Path, int], int | None]
+    rows: Callable[[Path, int, str | None], int | None]
     files: Callable[[Path, int], tuple[int | None, int | None]]
     event_time: Callable[[Spec, Path, int, datetime], datetime | None]
 
 
-_UNCOUNTED = _Counts(lambda path, version: None, lambda path, version: (None, None), lambda *of: None)
+_UNCOUNTED = _Counts(lambda path, version, null_in: None, lambda path, version: (None, None), lambda *of: None)
 
 
 @dataclass(frozen=True)
@@ -332,11 +339,11 @@ def _inspect(
         if is_quarantining(spec):
             rejected = warehouse.quarantine(spec.name)
             version = delta_log.newest_version(rejected)
-            quarantined = 0 if version is None else count.rows(rejected, version)
+            quarantined = 0 if version is None else count.rows(rejected, version, RETRIED_IN)
         if newest is None:
             return replace(nothing, quarantined=quarantined)
         receipt = newest.receipt
-        rows = count.rows(path, newest.version)
+        rows = count.rows(path, newest.version, None)
         if isinstance(spec, SourceSpec) and not spec.is_log:
             # The check says what the source had then; what it has now, no refresh has looked at yet.
             position = None if check is None else position_from_json(json.loads(check.position))

@@ -12,9 +12,11 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -42,6 +44,7 @@ from freshline.commit.write import (
     create_table,
     write_and_read_back,
 )
+from freshline.declare.connector import Position
 from freshline.declare.spec import SourceSpec
 from freshline.errors import DefinitionChangedError, FencedError, ForeignWriteError, FreshlineError
 from freshline.plan.disk import history_seconds
@@ -355,14 +358,63 @@ def _ingest(
     cancellation: Cancellation,
 ) -> tuple[Ingested, Portion]:
     """Commit one portion. Raises FencedError where the log is not where the portion begins."""
-    started = time.monotonic()
-    path = runtime.warehouse.path(spec.name)
+    standing = stand(runtime, spec, portion.before)
+    portion = reader.prepare(spark, portion, standing.newest, cancellation)
+    unread = partial(reader.partitions, inspection, portion.after, portion.left)
+    confirm = partial(reader.confirm, portion)
+    batch = begin_batch(runtime, spark, spec, portion, standing, mode, reader.reason, unread, confirm)
+    stored = count_all([batch.path]) if spec.primary_key else []
+    with suited_to(spark, [*stored, SMALL_ROWS if portion.small else None]):
+        try:
+            return _commit_portion(runtime, spark, reader, batch, portion, cancellation), portion
+        except (PySparkException, Py4JJavaError) as error:
+            cancellation.check()
+            explained = reader.explain(error, portion)
+            if explained is None:
+                raise
+            raise explained from error
+        finally:
+            reader.finish(spark)
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What a batch stands on: the version of the log, its newest receipt, and since when (of `time.monotonic`)."""
+
+    version: int | None
+    newest: Receipt | None
+    since: float
+
+
+def stand(runtime: Runtime, spec: SourceSpec, position: Position | None) -> Standing:
+    """What a batch that begins at a position stands on. Raises FencedError where the log is not there any more."""
+    since, path = time.monotonic(), runtime.warehouse.path(spec.name)
     # First: what is committed from here on was not seen.
-    planned = newest_version(path)
+    version = newest_version(path)
     newest = newest_batch(spec, path)
-    if (None if newest is None else newest.positions.get(spec.name)) != portion.before:
+    if (None if newest is None else newest.positions.get(spec.name)) != position:
         raise _fenced(spec)
-    portion = reader.prepare(spark, portion, newest, cancellation)
+    return Standing(version, newest, since)
+
+
+def begin_batch(
+    runtime: Runtime,
+    spark: SparkSession,
+    spec: SourceSpec,
+    portion: Portion,
+    standing: Standing,
+    mode: str,
+    reason: str,
+    unread: Callable[[], Mapping[str, bool]],
+    confirm: Callable[[Mapping[str, int] | None], None] = lambda found: None,
+) -> Batch:
+    """The batch of a portion, with a number of its own; `reason` is the code of its receipt.
+
+    `unread` gives the partitions of the source, each with whether it has records behind the portion. `confirm` is as in
+    `Batch`.
+    """
+    planned, newest = standing.version, standing.newest
+    path = runtime.warehouse.path(spec.name)
     now = runtime.clock()
     before = None if planned is None else event_time_after(spec, path, planned, newest, now)
     # While none is declared the watermark stands. Rows are late by it all the same, else they would be in time for
@@ -381,7 +433,7 @@ def _ingest(
             seq=seq,
             mode=mode,
             strategy="append",
-            reason=str(Reason(reader.reason, str(read if portion.pieces is None else portion.pieces))),
+            reason=str(Reason(reason, str(read if portion.pieces is None else portion.pieces))),
             data_timestamp=portion.at,
             positions={spec.name: portion.after},
             rows_in=read,
@@ -389,7 +441,7 @@ def _ingest(
             rejected=rejected,
             attempt=attempt,
             cut={str(spec.name): {"seq": seq}},
-            seconds=time.monotonic() - started,
+            seconds=time.monotonic() - standing.since,
             planned=planned,
         )
 
@@ -399,28 +451,12 @@ def _ingest(
             if kept is None:
                 return None
             return replace(kept, partitions={}, moved_by=MovedBy.NOTHING, late=0, ahead=0, late_by_seconds=0.0)
-        unread = reader.partitions(inspection, portion.after, portion.left)
         column = spec.stored_column(spec.watermark.column)
-        return after_batch(before, seen, unread, now=now, rules=rules_of(spec), column=column)
+        return after_batch(before, seen, unread(), now=now, rules=rules_of(spec), column=column)
 
-    def confirm(found: Mapping[str, int] | None) -> None:
-        reader.confirm(portion, found)
-
-    standing = before or kept
-    watermark = None if standing is None else standing.watermark
-    batch = Batch(spec, path, seq, now, portion.small, watermark, receipt, passed, confirm)
-    stored = count_all([path]) if spec.primary_key else []
-    with suited_to(spark, [*stored, SMALL_ROWS if portion.small else None]):
-        try:
-            return _commit_portion(runtime, spark, reader, batch, portion, cancellation), portion
-        except (PySparkException, Py4JJavaError) as error:
-            cancellation.check()
-            explained = reader.explain(error, portion)
-            if explained is None:
-                raise
-            raise explained from error
-        finally:
-            reader.finish(spark)
+    stands = before or kept
+    watermark = None if stands is None else stands.watermark
+    return Batch(spec, path, seq, now, portion.small, watermark, receipt, passed, confirm)
 
 
 def _commit_portion(
@@ -460,7 +496,7 @@ def _commit_certain(runtime: Runtime, batch: Batch, certain: Certain, cancellati
         if batch.spec.watermark is not None:
             seen = seen_times(rows, batch.spec, batch.now, batch.watermark)
         receipt = replace(batch.receipt(certain.count, 0, 0), event_time=batch.passed(seen))
-        return Ingested(_commit_log(runtime, batch, rows, receipt, cancellation, count=None))
+        return Ingested(commit_log(runtime, batch, rows, receipt, cancellation, count=None))
     except (PySparkException, Py4JJavaError) as error:
         # What a task raises comes back as either, by how deep Spark has wrapped it.
         if STOPPED not in str(error):
@@ -471,22 +507,33 @@ def _commit_certain(runtime: Runtime, batch: Batch, certain: Certain, cancellati
             rows.unpersist()
 
 
-def _count(few: tuple[DataFrame, int] | None) -> int | None:
-    return None if few is None else few[1]
+@dataclass(frozen=True)
+class Looked:
+    """Records of a batch that were looked at one by one.
+
+    `rows` are as `judge_records` gives them, with those that were there before; `few` is how many they are where they
+    are in memory. `rejected` go to quarantine, those left out nowhere.
+    """
+
+    rows: DataFrame
+    good: int
+    rejected: int
+    redelivered: int
+    dropped: int
+    violations: Mapping[str, Violation]
+    seen: SeenTimes
+    few: int | None
+
+    @property
+    def left_out(self) -> int:
+        return self.redelivered + self.dropped
 
 
-def _commit_checked(
-    runtime: Runtime,
-    spark: SparkSession,
-    batch: Batch,
-    rows: DataFrame,
-    cancellation: Cancellation,
-    *,
-    counted: bool,
-) -> Ingested:
-    """Commit judged records that are looked at one by one: rejected ones to the quarantine table, then good ones.
+@contextmanager
+def look_at(spark: SparkSession, batch: Batch, rows: DataFrame, *, counted: bool) -> Iterator[Looked]:
+    """Look at judged records one by one. With `counted` the reader is told how many there are of each place.
 
-    With `counted` the reader is told how many rows there are of each place.
+    They are parsed once, and kept until the end for the counts, the quarantine and the log.
     """
     spec = batch.spec
     if spec.unique_key:
@@ -496,7 +543,6 @@ def _commit_checked(
         # In one task nothing needs to be shuffled, and the log gets one file.
         rows = rows.coalesce(1)
         few = collect_if_small(rows, SMALL_ROWS)
-    # Parsed once, used for the counts, the quarantine and the log.
     rows = few[0] if few is not None else rows.persist(StorageLevel.MEMORY_AND_DISK)
     try:
         marked = _mark_redelivered(spark, spec, batch.path, rows, batch.now) if spec.primary_key else rows
@@ -528,28 +574,35 @@ def _commit_checked(
         dropped = counts.pop(DROPPED, 0)
         good = counts.pop(None, 0)
         rejected = sum(counts.values())
-        receipt = batch.receipt(good, rejected, redelivered + dropped)
-        receipt = replace(receipt, violations=violations, event_time=batch.passed(seen))
-        cancellation.check()
-        if rejected:
-            runtime.failpoint("log-before-quarantine")
-            rows_out = quarantined(marked, spec, batch.seq, batch.now)
-            commit_quarantine(
-                runtime, spark, spec, rows_out, receipt, count=_count(few), schema=quarantine_schema(spec)
-            )
-            runtime.failpoint("log-after-quarantine")
-        committed = _commit_log(
-            runtime,
-            batch,
-            batch.accept(marked),
-            receipt,
-            cancellation,
-            count=_count(few),
-        )
+        yield Looked(marked, good, rejected, redelivered, dropped, violations, seen, None if few is None else few[1])
     finally:
         if few is None:
             rows.unpersist()
-    return Ingested(committed, rejected, redelivered, dropped, violations)
+
+
+def _commit_checked(
+    runtime: Runtime,
+    spark: SparkSession,
+    batch: Batch,
+    rows: DataFrame,
+    cancellation: Cancellation,
+    *,
+    counted: bool,
+) -> Ingested:
+    """Commit judged records that are looked at one by one: rejected ones to the quarantine table, then good ones."""
+    spec = batch.spec
+    with look_at(spark, batch, rows, counted=counted) as looked:
+        receipt = batch.receipt(looked.good, looked.rejected, looked.left_out)
+        receipt = replace(receipt, violations=looked.violations, event_time=batch.passed(looked.seen))
+        cancellation.check()
+        if looked.rejected:
+            runtime.failpoint("log-before-quarantine")
+            rows_out = quarantined(looked.rows, spec, batch.seq, batch.now)
+            commit_quarantine(runtime, spark, spec, rows_out, receipt, count=looked.few, schema=quarantine_schema(spec))
+            runtime.failpoint("log-after-quarantine")
+        good = batch.accept(looked.rows)
+        committed = commit_log(runtime, batch, good, receipt, cancellation, count=looked.few)
+    return Ingested(committed, looked.rejected, looked.redelivered, looked.dropped, looked.violations)
 
 
 def _require_readable(spec: SourceSpec, errors: Iterable[str | None]) -> None:
@@ -568,7 +621,7 @@ def _violations(marked: DataFrame, spec: SourceSpec) -> dict[str, Violation]:
     return count_violations(checked, spec.constraints, str(spec.name))
 
 
-def _commit_log(
+def commit_log(
     runtime: Runtime,
     batch: Batch,
     rows: DataFrame,

@@ -34,6 +34,7 @@ from freshline.query.reason import Reason
 from freshline.refresh.cancellation import Cancellation
 from freshline.report.status import kind_of
 from freshline.run.log import refresh_log
+from freshline.run.retry import retry_quarantine
 from freshline.run.savepoint import finish_restore, is_restoring
 from freshline.run.table import Refresh, bring_up_to_date
 
@@ -107,6 +108,8 @@ def _outcome_of(
         runtime.require_warehouse()
         if trouble is not None:
             raise trouble
+        if request.retry:
+            return retry_quarantine(runtime, spec, request, cancellation=cancellation, progress=progress)
         if isinstance(spec, TableSpec):
             return bring_up_to_date(Refresh(runtime, spec, request, cancellation, progress))
         if request.partitions or (request.full and spec.is_log):

@@ -23,6 +23,7 @@ from uuid import uuid4
 
 from pyspark.sql import SparkSession
 
+from freshline.attempt.quarantine import has_retried
 from freshline.attempt.runtime import Progress, Runtime
 from freshline.commit.delta_log import (
     count_rows,
@@ -45,7 +46,8 @@ from freshline.commit.savepoints import (
     read_savepoint,
     read_savepoints,
 )
-from freshline.commit.write import carry_receipt, delete_rows, read_back, restore_version
+from freshline.commit.write import carry_receipt, delete_rows, read_back, restore_version, set_null
+from freshline.declare.connector import RETRIED_IN
 from freshline.declare.names import TableName
 from freshline.declare.spec import SourceSpec, TableSpec
 from freshline.errors import (
@@ -453,6 +455,11 @@ class _Step:
             again = replace(receipt, attempt=f"{attempt}/later", epoch=self._next_epoch())
             before = newest_version(path)
             delete_rows(self.spark, path, f"{SEQ} > {base.seq}", again)
+            self._require_committed(path, again, -1 if before is None else before)
+        if side == "quarantine" and version is not None and has_retried(path, base.seq):
+            again = replace(receipt, attempt=f"{attempt}/retried", epoch=self._next_epoch())
+            before = newest_version(path)
+            set_null(self.spark(), path, RETRIED_IN, f"{RETRIED_IN} > {base.seq}", again)
             self._require_committed(path, again, -1 if before is None else before)
         found = newest_version(path)
         assert found is not None

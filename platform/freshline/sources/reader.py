@@ -139,12 +139,13 @@ class Group:
     `rows` has the columns VALUE (text or bytes), FILE and RECORD (the place: a text and a number), and one for each
     metadata of the connector that is stored; it may have LINE and VERDICT. `columns` are the names of the fields in a
     line where a file has its own, by default the declared ones. With `error` nothing is decoded: it is the code of
-    every record that has no VERDICT.
+    every record that has no VERDICT. `kept` are other columns that stay beside what is decoded.
     """
 
     rows: DataFrame
     columns: tuple[str, ...] = ()
     error: str | None = None
+    kept: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

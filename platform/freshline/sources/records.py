@@ -29,6 +29,7 @@ from pyspark.sql.types import (
 from pyspark.sql.window import Window
 
 from freshline.declare.change import OP, TRUNCATE
+from freshline.declare.connector import RETRIED_IN
 from freshline.declare.format import PARSED, VALUE, Decoded
 from freshline.declare.spec import OnViolation, SourceSpec
 from freshline.plan.watermark import (
@@ -48,6 +49,9 @@ from freshline.sources.reader import LINE, VERDICT, Group
 
 RAW = "_freshline_raw"
 ERROR = "_freshline_error"
+# Whether a record can be decoded again from its own bytes, and the names of its fields where its file has its own.
+AGAIN = "_freshline_again"
+FIELDS = "_freshline_fields"
 
 REJECTIONS: dict[str, str] = {
     "UNREADABLE": "the file cannot be read",
@@ -82,6 +86,9 @@ QUARANTINE_SCHEMA = StructType(
 )
 
 
+_TEXTS = ArrayType(StringType())
+
+
 def log_schema(spec: SourceSpec) -> StructType:
     """The stored columns of a log table: arrival first, so that Delta keeps statistics on them, then the record's."""
     arrival = [
@@ -99,7 +106,20 @@ def log_schema(spec: SourceSpec) -> StructType:
 def quarantine_schema(spec: SourceSpec) -> StructType:
     """The columns of a log table's quarantine table; the connector may have a place of its own for its records."""
     own = _fields([(name, each.type) for name, each in spec.connection.quarantined_metadata().items()])
-    return StructType([*QUARANTINE_SCHEMA.fields, *own])
+    return StructType([*QUARANTINE_SCHEMA.fields, StructField(RETRIED_IN, LongType()), *own, *_again_fields(spec)])
+
+
+def again_columns(spec: SourceSpec) -> list[str]:
+    """What is known of a record before it is decoded, beside its bytes; with it the record can be decoded again."""
+    return [field.name for field in _again_fields(spec)]
+
+
+def _again_fields(spec: SourceSpec) -> list[StructField]:
+    assert spec.format is not None
+    decoded = {each.stored for each in spec.format.metadata.values()}
+    known = [(each.stored, each.type) for each in spec.stored_metadata.values() if each.stored not in decoded]
+    places = [StructField(FILE, StringType()), StructField(RECORD, LongType()), StructField(FIELDS, _TEXTS)]
+    return places + _fields(known)
 
 
 def statistics_columns(spec: SourceSpec) -> tuple[str, ...]:
@@ -127,9 +147,10 @@ def _fields(columns: Sequence[tuple[str, str]]) -> list[StructField]:
 def judge_records(groups: Sequence[Group], spec: SourceSpec) -> DataFrame:
     """Decode records and judge them, one by one.
 
-    The columns are FILE, RECORD, LINE (NULL where only the order is known), the metadata that are stored, RAW (NULL for
-    good records of a source without a key), ERROR (NULL for good records) and one for each declared column of the
-    record; where constraints are declared also VIOLATED, the names of those that a record violates.
+    The columns are FILE, RECORD, LINE (NULL where only the order is known), FIELDS, those that a group keeps, the
+    metadata that are stored, AGAIN, RAW (NULL for good records of a source without a key), ERROR (NULL for good
+    records) and one for each declared column of the record; where constraints are declared also VIOLATED, the names of
+    those that a record violates.
     """
     return reduce(DataFrame.unionByName, [_judged(group, spec) for group in groups])
 
@@ -138,15 +159,20 @@ def _judged(group: Group, spec: SourceSpec) -> DataFrame:
     rows = group.rows.withColumn(VALUE, F.col(VALUE).cast("string"))
     if LINE not in rows.columns:
         rows = rows.withColumn(LINE, F.col(RECORD))
-    if group.error is not None:
-        return _finished(rows, F.lit(group.error), None, spec)
     assert spec.format is not None
+    named = spec.format.has_header and group.columns
+    fields = F.array(*[F.lit(name) for name in group.columns]) if named else F.lit(None)
+    rows = rows.withColumn(FIELDS, fields.cast(_TEXTS))
+    if group.error is not None:
+        return _finished(rows, F.lit(group.error), None, spec, group.kept)
     columns = group.columns or tuple(column.name for column in spec.record_columns)
     decoded = spec.format.decode(rows, spec, columns)
-    return _finished(decoded.rows, decoded.error, decoded, spec)
+    return _finished(decoded.rows, decoded.error, decoded, spec, group.kept)
 
 
-def _finished(rows: DataFrame, error: Column, decoded: Decoded | None, spec: SourceSpec) -> DataFrame:
+def _finished(
+    rows: DataFrame, error: Column, decoded: Decoded | None, spec: SourceSpec, kept: Sequence[str]
+) -> DataFrame:
     """The columns of `judge_records`, with the checks that every format shares; nothing may have been decoded."""
     fields = record_schema(spec).fields
     written: Record | None = None if decoded is None else decoded.written
@@ -166,8 +192,11 @@ def _finished(rows: DataFrame, error: Column, decoded: Decoded | None, spec: Sou
             .when(F.octet_length(VALUE) > spec.max_record_bytes, F.lit("TOO_LARGE"))
         )
     checked = checked.otherwise(error)
-    known = _known(spec)
-    typed = rows.select(FILE, RECORD, LINE, *known, F.col(VALUE), checked.alias(ERROR), *parsed, *columns)
+    # What a container made of a file, or what is known of the whole file, is not in the bytes of the record.
+    by_itself = decoded is not None and not decoded.needed and spec.format.has_text
+    again = (_verdict(rows).isNull() if by_itself else F.lit(False)).alias(AGAIN)
+    known = [FIELDS, *kept, *_known(spec)]
+    typed = rows.select(FILE, RECORD, LINE, *known, again, F.col(VALUE), checked.alias(ERROR), *parsed, *columns)
     null_key = F.lit(False)
     for key in spec.primary_key:
         null_key = null_key | F.col(quoted(key)).isNull()
@@ -198,7 +227,8 @@ def _finished(rows: DataFrame, error: Column, decoded: Decoded | None, spec: Sou
     # A good record of a source without a key is never needed raw again.
     raw = F.col(VALUE) if spec.primary_key else F.when(final.isNotNull(), F.col(VALUE))
     names = [F.col(quoted(field.name)) for field in record_schema(spec).fields]
-    return typed.select(FILE, RECORD, LINE, *known, raw.cast("binary").alias(RAW), verdict, *marked, *names)
+    raw = raw.cast("binary").alias(RAW)
+    return typed.select(FILE, RECORD, LINE, *known, AGAIN, raw, verdict, *marked, *names)
 
 
 def _known(spec: SourceSpec) -> list[str]:
@@ -313,7 +343,9 @@ def quarantined(rows: DataFrame, spec: SourceSpec, seq: int, now: datetime) -> D
         F.col(ERROR).alias("error"),
         message.alias("message"),
         F.lit(now).alias("quarantined_at"),
+        none.cast("bigint").alias(RETRIED_IN),
         *[F.col(each.stored).alias(name) for name, each in own.items()],
+        *[F.when(F.col(AGAIN), F.col(name)).alias(name) for name in again_columns(spec)],
     )
 
 

@@ -325,6 +325,10 @@ class Lab:
         texts = tuple(partition_texts(each) for each in named)
         return self._refresh(table, RefreshRequest(full=full, partitions=texts, strategy=strategy, start=start))
 
+    def retry_quarantine(self, name: str) -> RefreshResult:
+        """Decode the quarantined records of a log table again, under the declaration of now."""
+        return self._refresh(self.runtime.graph.spec(TableName.parse(name)).name, RefreshRequest(retry=True))
+
     def refresh_all(self) -> list[RefreshResult]:
         """Refresh every source and table in the order of the graph."""
         return [self._refresh(name, RefreshRequest()) for name in self.runtime.graph.order]
