@@ -8,6 +8,7 @@
 #   make example          a month of real flights, compared with DuckDB; also NAME=analytics, alerting, enrichment, etl
 #   make chaos            attack a living project, and compare all tables with what was sent; SEED=n MINUTES=m;  PLANTED=1:
 #                         the bugs that it must find
+#   make load             more of everything than usual: tables, requests, files, one large file, one key; ARGS=NAME
 #   make night            hours of all three: 10,000 random refreshes of new seeds, 10,000,000 inputs, 240 minutes of chaos
 #   make bench            speed and memory, beside hand-written Spark
 #   make docs             the documentation as a site, in build/docs
@@ -45,7 +46,7 @@ PYTHONS = python3.11 python3.12 python3 python
 IS_SERVED = import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 13))
 IS_NEW_ENOUGH = import sys; sys.exit(sys.version_info[:2] < (3, 11))
 
-.PHONY: setup demo test test-fast test-long security bill lint types example chaos night bench docs
+.PHONY: setup demo test test-fast test-long security bill lint types example chaos load night bench docs
 .DEFAULT_GOAL = setup
 
 setup: $(SETUP)
@@ -151,6 +152,9 @@ else
 	@$(BIN)/python -m tests.chaos $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES)) \
 	    $(if $(RESUME),--folder $(RESUME)) $(ARGS)
 endif
+
+load: $(SETUP)
+	@$(BIN)/python -m tests.load $(ARGS)
 
 bench: $(SETUP)
 	@$(BIN)/python platform/benchmarks/run.py $(ARGS)
