@@ -82,6 +82,7 @@ def test_the_ui_answers_on_loopback_and_all_of_it_ends(
     assert not fake_engine.running
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("name", long_but(["dagster-webserver"], ["dagster-webserver", "dagster-daemon"]))
 def test_what_ends_by_itself_is_told_and_started_again(

@@ -185,6 +185,7 @@ def test_every_version_equals_a_replay_of_all_rows(python_lab: Lab, count: int) 
     assert lab.verify("refused").equal
 
 
+@pytest.mark.long
 def test_crashes_restarts_and_restores_give_the_same_tables(python_lab: Lab) -> None:
     lab = python_lab
     tables = lab.runtime.python_tables

@@ -80,6 +80,7 @@ def expected_counts(rows: list[Any]) -> Bag:
     return found
 
 
+@pytest.mark.long
 def test_rows_at_the_end_are_added_and_only_keys_of_late_ones_are_replayed(
     python_lab: Lab,  # noqa: F811
     replays: list[int],

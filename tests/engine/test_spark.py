@@ -342,6 +342,7 @@ def short_life(root: Path, *, leave: bool = False, **changes: object) -> list[st
     return [sys.executable, "-c", code]
 
 
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.slow
 def test_a_session_is_quiet_and_leaves_no_process_and_no_scratch_even_in_an_odd_folder(tmp_path):

@@ -67,6 +67,7 @@ def test_a_join_takes_the_new_rows_of_one_side_and_follows_changes_of_both_by_ke
     refresh(lab, "both", "keys")
 
 
+@pytest.mark.long
 def test_updates_and_deletes_of_an_input_are_no_appends(lab):
     lab.source("s", "id INT, n INT")
     lab.sql("INSERT INTO s VALUES (1, 1), (2, 2)")

@@ -399,6 +399,7 @@ def renamed(prefix: str, rows: Sequence[Event]) -> list[Event]:
     return [{f"{prefix}_{name}": each for name, each in row.items()} for row in rows]
 
 
+@pytest.mark.long
 def test_a_pair_is_written_at_once_and_a_row_alone_when_its_interval_has_passed(lab) -> None:
     for log in ("ev", "other"):
         lab.files(log, EVENTS, primary_key=["id"])

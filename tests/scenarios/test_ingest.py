@@ -774,6 +774,7 @@ def test_a_log_that_was_put_back_reads_again_what_it_no_longer_has_each_file_onc
     assert ids() == list(range(1200))
 
 
+@pytest.mark.long
 def test_what_was_put_back_takes_numbers_that_nothing_had_before(lab):
     """A reader knows a log by the number of its newest batch: the same number twice would be nothing new."""
     lab.files("ev", "id STRING, v INT")

@@ -27,6 +27,7 @@ def declare(lab):
     lab.declare(ENRICHED)
 
 
+@pytest.mark.long
 def test_rows_keep_the_versions_that_they_met(lab):
     declare(lab)
     lab.sql(

@@ -55,6 +55,7 @@ def test_exactly_the_named_partitions_are_replaced(daily):
     assert daily.receipt("t").partitions == {}
 
 
+@pytest.mark.long
 def test_rows_of_a_partition_that_was_refreshed_apart_do_not_come_twice(daily):
     daily.sql("INSERT INTO s VALUES (4, DATE'2026-01-02', 'eu', 4), (5, DATE'2026-01-03', 'eu', 5)")
     daily.refresh("a", partitions={"d": "2026-01-02"})

@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import UTC, date, datetime
 from decimal import Decimal
 
+import pytest
+
 HOURLY = "FRESHNESS = INTERVAL '1' HOUR"
 COLUMNS = (
     "id INT, d DECIMAL(38,18), ts TIMESTAMP, n TIMESTAMP_NTZ, day DATE, s STRING, b BINARY, t BOOLEAN, f DOUBLE, "
@@ -95,6 +97,7 @@ def test_a_clustered_table_stays_clustered(lab):
     assert lab.diff("t") == []
 
 
+@pytest.mark.long
 def test_namespaces_keep_tables_of_one_name_apart(lab):
     lab.source("a.s", "id INT, n INT")
     lab.source("a_s", "id INT, n INT")
