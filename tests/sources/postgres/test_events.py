@@ -6,8 +6,9 @@ import json
 
 import pytest
 
+from freshline.sources.databases.spill import MOST_ROWS
 from freshline.sources.postgres.events import ChangeReader, ReadColumn, ReadTable, SnapshotReader, UnfitTypeError
-from freshline.sources.postgres.rows import MOST_ROWS, EventRows
+from freshline.sources.postgres.rows import EventRows
 from freshline.sources.postgres.wire import UNSENT
 from tests.sources.postgres import messages
 

@@ -17,6 +17,7 @@ from freshline.errors import (
     SourceTypeError,
 )
 from freshline.plan.position import position_from_json
+from freshline.sources.databases.postgres_values import BUILT_IN
 from freshline.sources.postgres.connector import Postgres
 from freshline.sources.postgres.facts import (
     DatabaseColumn,
@@ -31,8 +32,6 @@ from freshline.sources.postgres.facts import (
     require_table,
 )
 from freshline.sources.postgres.position import WalPosition
-from freshline.sources.postgres.server import connection_parameters
-from freshline.sources.postgres.values import BUILT_IN
 
 DECLARED = Postgres("${env:URL}", "public", "orders", "shop", "shop")
 SLOT = SlotFacts("pgoutput", "db", None, 900, 100)
@@ -181,50 +180,3 @@ def test_statements_name_a_table_as_the_database_reads_it():
             require_table(lines, found, DECLARED_COLUMNS, ("id",), 1_000, where=WHERE)
     with pytest.raises(PublicationError, match=f"ADD TABLE {written}"):
         require_publication(lines, PublicationFacts((), None), table(), where=WHERE)
-
-
-MODES = [
-    ({"host": "db"}, {}, ("verify-full", "system")),
-    ({"host": "db", "sslmode": "require"}, {}, ("verify-full", "system")),
-    ({"host": "db", "sslmode": "prefer"}, {}, ("prefer", None)),
-    ({"host": "db", "sslmode": "verify-ca"}, {}, ("verify-ca", None)),
-    ({"host": "db", "sslrootcert": "/own"}, {}, ("verify-full", "/own")),
-    ({"host": "127.0.0.1"}, {}, (None, None)),
-    ({"host": "/run/postgresql"}, {}, (None, None)),
-    ({}, {}, (None, None)),
-    ({"host": "localhost,db"}, {}, ("verify-full", "system")),
-    ({"host": "localhost"}, {"tls_ca": "/ca"}, ("verify-full", "/ca")),
-]
-
-
-@pytest.mark.parametrize(("given", "options", "expected"), MODES)
-def test_a_server_on_another_machine_is_verified_unless_the_url_says_otherwise(given, options, expected):
-    found = connection_parameters(given, {}, replace(DECLARED, **options), has_system_roots=True)
-
-    assert (found.get("sslmode"), found.get("sslrootcert")) == expected
-
-
-ENVIRONMENTS = [
-    ({}, {"PGHOST": "db"}, "verify-full"),
-    ({}, {"PGHOST": "/run/postgresql"}, None),
-    ({"host": "localhost"}, {"PGHOST": "db"}, None),
-    ({"host": "localhost"}, {"PGHOSTADDR": "10.0.0.5"}, "verify-full"),
-    ({"host": "localhost"}, {"PGSERVICE": "shop"}, "verify-full"),
-    ({"service": "shop"}, {}, "verify-full"),
-    ({"service": "shop", "hostaddr": "127.0.0.1"}, {}, None),
-    ({"service": "shop", "sslmode": "prefer"}, {}, "prefer"),
-]
-
-
-@pytest.mark.parametrize(("given", "environment", "expected"), ENVIRONMENTS)
-def test_a_server_that_the_environment_or_a_service_names_is_verified_too(given, environment, expected):
-    found = connection_parameters(given, environment, DECLARED, has_system_roots=True)
-
-    assert found.get("sslmode") == expected
-
-
-def test_certificates_of_the_client_are_handed_on():
-    declared = replace(DECLARED, tls_certificate="/c", tls_key="/k")
-    found = connection_parameters({"host": "db"}, {}, declared, has_system_roots=False)
-
-    assert (found["sslcert"], found["sslkey"], found.get("sslrootcert")) == ("/c", "/k", None)

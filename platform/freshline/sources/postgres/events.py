@@ -7,19 +7,17 @@ image where the database sent a whole one; else the event names the column in `u
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from freshline.declare.change import DELETE, INSERT, READ, TRUNCATE, UPDATE
+from freshline.sources.databases.postgres_values import BUILT_IN, DatabaseType, copy_fields, value_reader
+from freshline.sources.databases.text_values import Changed, Read
 from freshline.sources.postgres.position import lsn_text
-from freshline.sources.postgres.values import BUILT_IN, Changed, DatabaseType, Read, value_reader
 from freshline.sources.postgres.wire import UNSENT, Begin, Change, Commit, Relation, Truncate, Tuple, read_message
 
 VALUE_CHANGED, VALUE_UNKNOWN, NOT_UTF8, TOO_LARGE = "VALUE_CHANGED", "VALUE_UNKNOWN", "NOT_UTF8", "TOO_LARGE"
-_ESCAPED = re.compile(rb"\\(.)", re.DOTALL)
-_ESCAPES = {b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"v": b"\v"}
 
 
 class UnfitTypeError(Exception):
@@ -96,7 +94,7 @@ class SnapshotReader:
 
     def read(self, line: bytes) -> Event:
         """The event of a line, with its line end."""
-        fields: Tuple = [_unescaped(field) for field in line[:-1].split(b"\t")]
+        fields: Tuple = [*copy_fields(line)]
         values, _, broken = _values(self._table.columns, self._readers, fields, None)
         if len(line) > self._table.most_bytes:
             values, broken = _only_key(self._table.columns, values), TOO_LARGE
@@ -276,16 +274,3 @@ def _raw(table: ReadTable, op: str, lsn: int, commit: int, xid: int | None, fiel
         if text is not UNSENT:
             row[column.name] = None if text is None else text[:most].decode("utf-8", "replace")
     return json.dumps({**shown, "row": row}, ensure_ascii=False)
-
-
-def _unescaped(field: bytes) -> bytes | None:
-    r"""A field of COPY.
-
-    >>> _unescaped(rb"a\tb\\"), _unescaped(rb"\N")
-    (b'a\tb\\', None)
-    """
-    if b"\\" not in field:
-        return field
-    if field == b"\\N":
-        return None
-    return _ESCAPED.sub(lambda match: _ESCAPES.get(match[1], match[1]), field)

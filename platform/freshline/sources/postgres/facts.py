@@ -18,10 +18,10 @@ from freshline.errors import (
     SlotLostError,
     SourceTypeError,
 )
+from freshline.sources.databases.postgres_values import DatabaseType, accepted_types, value_reader
 from freshline.sources.postgres.connector import Postgres
 from freshline.sources.postgres.events import ReadColumn, ReadTable
 from freshline.sources.postgres.position import WalPosition, lsn_text
-from freshline.sources.postgres.values import DatabaseType, accepted_types, value_reader
 
 PLUGIN = "pgoutput"
 

@@ -7,28 +7,24 @@ the commit: killed before, it gives some transactions again, which are left out 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import reduce
-from operator import and_
 from pathlib import Path
 from typing import ClassVar
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType, TimestampType
-from pyspark.sql.window import Window
 
 from freshline.commit.notes import read_note, remove_note, write_note
-from freshline.declare.change import CHANGED_AT, DELETE, OP, POSITION, TRANSACTION, TRUNCATE, UNSENT
+from freshline.declare.change import CHANGED_AT, OP, POSITION, TRANSACTION, UNSENT
 from freshline.declare.format import PARSED, VALUE
 from freshline.declare.spec import SourceSpec
 from freshline.errors import DatabaseError, DatabaseRefusedError, FreshlineError, StorageError
 from freshline.plan.receipt import Receipt
 from freshline.refresh.cancellation import Cancellation
-from freshline.refresh.inputs import FILE, RECORD, SEQ
-from freshline.refresh.literal import quoted
+from freshline.refresh.inputs import FILE, RECORD
+from freshline.sources.databases.netting import changed_rows, gone_rows, stored_rows
 from freshline.sources.postgres.connector import COMMIT, Postgres
 from freshline.sources.postgres.events import ChangeReader, ReadTable, SnapshotReader, UnfitTypeError
 from freshline.sources.postgres.facts import (
@@ -378,7 +374,15 @@ class PostgresReader(Reader[PostgresInspection, PostgresPortion]):
             stored = stored_rows(spark.read.format("delta").load(str(path)), self.spec)
             after = portion.after
             assert isinstance(after, WalPosition)
-            found = netted(found, stored, self.spec, first=inspection.records + rows.count, at=after.lsn)
+            changed = changed_rows(found, stored, self.spec, BROKEN).select(*found.columns)
+            place = ordered_lsn(after.lsn)
+            made = {
+                VALUE: F.lit(""),
+                COMMIT: F.lit(place),
+                POSITION: F.lit(f"{DATABASE}:{place}"),
+                UNSENT: F.array().cast("array<string>"),
+            }
+            found = changed.unionByName(gone_rows(found, stored, self.spec, inspection.records + rows.count, made))
         return Records((Group(found.withColumn(FILE, F.lit(self._postgres.full_name))),))
 
     def _schema(self) -> StructType:
@@ -416,55 +420,3 @@ class PostgresReader(Reader[PostgresInspection, PostgresPortion]):
 
     def close(self) -> None:
         self._server.close()
-
-
-# -- a table that is read anew
-
-
-def stored_rows(log: DataFrame, spec: SourceSpec) -> DataFrame:
-    """The rows of the table that a log knows: of each key the one that no later event removed."""
-    keys = [F.col(quoted(key)) for key in spec.primary_key]
-    place = F.struct(SEQ, FILE, RECORD)
-    truncated = log.where(F.col(OP) == TRUNCATE).agg(F.max(place).alias("_freshline_truncated"))
-    events = log.where(F.col(OP) != TRUNCATE).crossJoin(F.broadcast(truncated))
-    events = events.where(F.col("_freshline_truncated").isNull() | (place > F.col("_freshline_truncated")))
-    whole = F.struct(*[F.col(quoted(column.name)) for column in spec.record_columns])
-    newest = events.groupBy(*keys).agg(F.max_by(F.struct(F.col(OP), whole.alias("row")), place).alias("newest"))
-    return newest.where(F.col(f"newest.{OP}") != DELETE).select("newest.row.*")
-
-
-def netted(found: DataFrame, stored: DataFrame, spec: SourceSpec, *, first: int, at: int) -> DataFrame:
-    """The rows of a snapshot that are other than the stored ones, and a delete for each that is gone.
-
-    The deletes are numbered from `first` on, and are at the place `at` of the snapshot.
-    """
-    keys = [F.col(quoted(key)) for key in spec.primary_key]
-    names = [column.name for column in spec.record_columns]
-
-    def same(columns: Sequence[str]) -> Column:
-        pairs = [(F.col(f"f.{PARSED}.{quoted(name)}"), F.col(f"s.{quoted(name)}")) for name in columns]
-        return reduce(and_, [read.eqNullSafe(kept) for read, kept in pairs])
-
-    # A row that could not be read is known by its key as well, and stays as it was until it can be.
-    changed = found.alias("f").join(stored.alias("s"), same(names) & F.col(f"f.{BROKEN}").isNull(), "left_anti")
-    gone = stored.alias("s").join(found.alias("f"), same(spec.primary_key), "left_anti").select(*keys)
-    number = F.row_number().over(Window.orderBy(*keys)) + F.lit(first - 1)
-    row = F.struct(
-        *[
-            (F.col(quoted(name)) if name in spec.primary_key else F.lit(None).cast(field.dataType)).alias(name)
-            for name, field in zip(names, record_schema(spec).fields, strict=True)
-        ]
-    )
-    made = {
-        VALUE: F.lit(""),
-        RECORD: number.cast("bigint"),
-        COMMIT: F.lit(ordered_lsn(at)),
-        PARSED: row,
-        OP: F.lit(DELETE),
-        POSITION: F.lit(f"{DATABASE}:{ordered_lsn(at)}"),
-        UNSENT: F.array().cast("array<string>"),
-    }
-    deletes = gone.select(
-        *[made.get(field.name, F.lit(None).cast(field.dataType)).alias(field.name) for field in found.schema.fields]
-    )
-    return changed.select(*found.columns).unionByName(deletes)

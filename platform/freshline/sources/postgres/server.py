@@ -7,26 +7,22 @@ error and no text of this module shows the connection string.
 
 from __future__ import annotations
 
-import os
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import psycopg
 from psycopg import sql
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
-from psycopg.pq import version as libpq_version
 
 from freshline.errors import (
     DatabaseError,
-    DatabaseRefusedError,
     PublicationError,
     SlotForeignError,
     SourceError,
 )
 from freshline.refresh.cancellation import Cancellation
+from freshline.sources.databases.postgres_connection import PostgresConnection, TypeCatalog, cancels
 from freshline.sources.postgres.connector import Postgres
 from freshline.sources.postgres.events import ReadTable
 from freshline.sources.postgres.facts import (
@@ -39,25 +35,6 @@ from freshline.sources.postgres.facts import (
     publication_statement,
 )
 from freshline.sources.postgres.position import lsn_of, lsn_text
-from freshline.sources.postgres.values import DatabaseType
-
-# How long a server may take to answer a connection, in seconds.
-_CONNECT_SECONDS = 10
-_SETTINGS = """
-SET datestyle = 'ISO, YMD'; SET timezone = 'UTC'; SET bytea_output = 'hex'; SET extra_float_digits = 1;
-SET intervalstyle = 'postgres'; SET statement_timeout = 0; SET lock_timeout = 0
-"""
-# The server ends what it does for a client that is gone. Before 14 it does not know that.
-_SETTINGS_14 = "; SET client_connection_check_interval = '5s'"
-# The words of libpq for a connection that another try does not make, in the language of the server.
-_REFUSED = re.compile(
-    r"password|authentication|must be superuser|pg_hba\.conf|does not exist|permission denied|not permitted|"
-    r"certificate|SSL (?:error|was required)|does not support SSL|not currently accepting|private key file|"
-    r"invalid sslmode"
-)
-_SAID = re.compile(r"FATAL:\s*(?:[0-9A-Z]{5}:\s*)?(.*)")
-# Beginnings of SQLSTATE that say that the server is away or busy for a while.
-_AWAY = ("08", "57P", "53", "40", "55P03", "57014", "58")
 
 _SERVER = """
 SELECT (SELECT system_identifier FROM pg_control_system())::text, current_database()::text,
@@ -92,8 +69,6 @@ FROM pg_logical_slot_peek_binary_changes(%s, %s::pg_lsn, %s, 'proto_version', '1
 """
 # The letters of inserts, updates, deletes and truncates.
 _CHANGES = list(b"IUDT")
-_TYPES = "SELECT oid::bigint, typname::text, typtype::text, typbasetype::bigint, typelem::bigint, typcategory::text "
-_TYPES += "FROM pg_type WHERE oid = ANY (%s)"
 _PUBLICATION = """
 SELECT pubinsert, pubupdate, pubdelete, pubtruncate,
   NOT pubviaroot AND EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace
@@ -111,25 +86,22 @@ class NewSlot:
     snapshot: str
 
 
-class Server:
+class Server(PostgresConnection):
     """A connection to the database of one source, made when it is needed and made again when it broke.
 
     `where` is the place that errors name.
     """
 
     def __init__(self, declared: Postgres, where: str) -> None:
+        super().__init__(
+            declared,
+            f"freshline {declared.slot}",
+            where,
+            explain=lambda error: _of_slot(error, declared, where=where),
+        )
         self._declared = declared
         self._where = where
-        self._connection: psycopg.Connection[Any] | None = None
-        # Of what the connection was made; a text that is a secret is not kept.
-        self._made_of: int | None = None
-        self._types: tuple[tuple[int, ...], Mapping[int, DatabaseType]] = ((), {})
-
-    def close(self) -> None:
-        """Let go of the connection."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        self._types = TypeCatalog()
 
     # -- facts
 
@@ -169,28 +141,8 @@ class Server:
         found = tuple(DatabaseColumn(*column) for column in columns or ())
         unique = tuple(tuple(names) for _, names in indexes or ())
         key = next((tuple(names) for is_identity, names in indexes or () if is_identity), ())
-        types = self._types_of(connection, tuple(sorted({column.type_id for column in found})))
+        types = self._types.find(connection, {column.type_id for column in found})
         return TableFacts(oid, kind, identity, may_select, found, key, unique, types)
-
-    def _types_of(self, connection: psycopg.Connection[Any], wanted: tuple[int, ...]) -> Mapping[int, DatabaseType]:
-        if self._types[0] == wanted:
-            return self._types[1]
-        rows: dict[int, tuple[Any, ...]] = {}
-        ask = set(wanted)
-        while ask:
-            for row in connection.execute(_TYPES, (sorted(ask),)):
-                rows[row[0]] = row
-            # Of a domain its base, of an array its element.
-            ask = {oid for row in rows.values() for oid in row[3:5] if oid} - rows.keys()
-
-        def resolved(oid: int) -> DatabaseType:
-            _, name, kind, base, element, category = rows[oid]
-            if kind == "d":
-                return resolved(base)
-            return DatabaseType(name, resolved(element) if category == "A" and element else None)
-
-        self._types = (wanted, {oid: resolved(oid) for oid in wanted if oid in rows})
-        return self._types[1]
 
     def _publication(self, connection: psycopg.Connection[Any]) -> PublicationFacts | None:
         declared = self._declared
@@ -243,7 +195,7 @@ class Server:
         """Make the slot. Its snapshot is there as long as the context; the slot stays."""
         snapshot = "(SNAPSHOT 'export')" if version >= 150_000 else "EXPORT_SNAPSHOT"
         statement = f'CREATE_REPLICATION_SLOT "{self._declared.slot}" LOGICAL pgoutput {snapshot}'
-        with self._explained(), self._connect(url, replication="database") as connection:
+        with self.explained(), self.connect(url, replication="database") as connection:
             with cancels(cancellation, connection):
                 row = connection.execute(statement.encode()).fetchone()
             assert row is not None
@@ -265,7 +217,7 @@ class Server:
         A TRUNCATE empties a table for older snapshots too. So `stored` is what `storage` gave before the snapshot was
         made. Raises DatabaseError where the table is not there any more; then another snapshot has to be made.
         """
-        with self._explained(), self._connect(url) as connection:
+        with self.explained(), self.connect(url) as connection:
             connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             connection.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(snapshot)))
             with cancels(cancellation, connection):
@@ -317,51 +269,6 @@ class Server:
         assert row is not None
         return bool(row[0] >= _PROBED or row[1] > 0)
 
-    # -- the connection
-
-    @contextmanager
-    def asking(self, url: str) -> Iterator[psycopg.Connection[Any]]:
-        """The connection. Errors of the server become errors of sources, and one that broke is let go."""
-        with self._explained():
-            made_of = hash(url)
-            connection = self._connection
-            if connection is None or connection.closed or self._made_of != made_of:
-                self.close()
-                connection = self._connection = self._connect(url)
-                self._made_of = made_of
-            try:
-                yield connection
-            except BaseException:
-                # Whatever state it is in, the next question begins with a new one.
-                self.close()
-                raise
-
-    def _connect(self, url: str, *, replication: str | None = None) -> psycopg.Connection[Any]:
-        try:
-            given = conninfo_to_dict(url)
-        except psycopg.ProgrammingError:
-            # The message of libpq shows a part of the text, which has the password.
-            raise DatabaseRefusedError(
-                "option 'url': it stands for no connection string, such as postgresql://user:password@host/database.",
-                where=self._where,
-            ) from None
-        has_system_roots = libpq_version() >= 160_000
-        parameters = connection_parameters(given, os.environ, self._declared, has_system_roots=has_system_roots)
-        if replication is not None:
-            parameters["replication"] = replication
-        connection = psycopg.connect(make_conninfo(**parameters), autocommit=True)
-        if replication is None:
-            newer = connection.info.server_version >= 140_000
-            connection.execute((_SETTINGS + (_SETTINGS_14 if newer else "")).encode())
-        return connection
-
-    @contextmanager
-    def _explained(self) -> Iterator[None]:
-        try:
-            yield
-        except psycopg.Error as error:
-            raise source_error(error, self._declared, where=self._where) from None
-
 
 def _storage(connection: psycopg.Connection[Any], table: ReadTable) -> tuple[int, ...]:
     rows = connection.execute(
@@ -372,55 +279,9 @@ def _storage(connection: psycopg.Connection[Any], table: ReadTable) -> tuple[int
     return tuple(row[0] for row in rows)
 
 
-def connection_parameters(
-    given: Mapping[str, Any], environment: Mapping[str, str], declared: Postgres, *, has_system_roots: bool
-) -> dict[str, Any]:
-    """The parameters of libpq for a connection string that was read, in an environment that libpq reads too.
-
-    Without `sslmode` the certificate of a server on another machine is verified, and `require` means the same. TLS that
-    is not verified protects from nobody, so who wants that has to write `prefer`.
-    """
-    found = {name: value for name, value in given.items() if value is not None}
-    mode = found.get("sslmode")
-    if mode == "require" or (mode is None and not _is_local(found, environment)):
-        found["sslmode"] = "verify-full"
-    if declared.tls_ca is not None:
-        found["sslrootcert"] = declared.tls_ca
-        found["sslmode"] = "verify-full" if mode is None else found["sslmode"]
-    if declared.tls_certificate is not None:
-        found["sslcert"] = declared.tls_certificate
-    if declared.tls_key is not None:
-        found["sslkey"] = declared.tls_key
-    if found.get("sslmode") == "verify-full" and "sslrootcert" not in found and has_system_roots:
-        found["sslrootcert"] = "system"
-    return {
-        "connect_timeout": _CONNECT_SECONDS,
-        "keepalives_idle": 10,
-        "keepalives_interval": 5,
-        "keepalives_count": 3,
-        "tcp_user_timeout": 60_000,
-        **found,
-        "application_name": f"freshline {declared.slot}",
-        "client_encoding": "UTF8",
-    }
-
-
-def _is_local(given: Mapping[str, Any], environment: Mapping[str, str]) -> bool:
-    """Whether a connection leaves this machine for nobody: by a socket, or to itself."""
-    address = given.get("hostaddr") or environment.get("PGHOSTADDR")
-    named = str(address or given.get("host") or environment.get("PGHOST") or "")
-    if not address and (given.get("service") or environment.get("PGSERVICE")):
-        # A service is a file of libpq, which may name any address.
-        return False
-    hosts = named.split(",")
-    return all(host in ("", "localhost", "::1") or host.startswith(("/", "@", "127.")) for host in hosts)
-
-
-def source_error(error: psycopg.Error, declared: Postgres, *, where: str) -> SourceError:
-    """The error to report for one of the server or its client. It shows no connection string."""
-    state, said = error.sqlstate, error.diag.message_primary
-    if state is None or said is None:
-        return _connection_error(str(error), where)
+def _of_slot(error: psycopg.Error, declared: Postgres, *, where: str) -> SourceError | None:
+    """The error to report for one of the server that only a slot has, None for another."""
+    state, said = error.sqlstate, error.diag.message_primary or ""
     if state == "55006":
         return SlotForeignError(
             f"the slot {declared.slot} is in use: {said}. A slot is for one source alone: name another one, or end who "
@@ -433,41 +294,4 @@ def source_error(error: psycopg.Error, declared: Postgres, *, where: str) -> Sou
             f"pg_drop_replication_slot('{declared.slot}'). The source then says how it begins anew.",
             where=where,
         )
-    if state.startswith(_AWAY):
-        return DatabaseError(f"the database answers: {said}. Nothing was committed; it is tried again.", where=where)
-    return DatabaseRefusedError(f"the database refuses the request: {said}. Correct what it names.", where=where)
-
-
-def _connection_error(text: str, where: str) -> SourceError:
-    """Of a connection that was not made, or broke: only what the server itself says is shown."""
-    said = _SAID.search(text)
-    if _REFUSED.search(text):
-        because = said[1].strip() if said is not None else _shown(text)
-        return DatabaseRefusedError(
-            f"the database refuses the connection: {because}. Correct what `url` stands for.", where=where
-        )
-    because = f" ({said[1].strip()})" if said is not None else ""
-    return DatabaseError(
-        f"the database server does not answer{because}. Nothing was read; it is tried again.", where=where
-    )
-
-
-def _shown(text: str) -> str:
-    """The message of a client about TLS, without the names in it."""
-    for word in ("certificate", "SSL", "private key"):
-        if word in text:
-            return f"its {word} is not accepted"
-    return "the connection string is not accepted"
-
-
-@contextmanager
-def cancels(cancellation: Cancellation, connection: psycopg.Connection[Any]) -> Iterator[None]:
-    """The server ends its work for the connection when the request is cancelled."""
-    cancellation.on_cancel(connection.cancel)
-    try:
-        yield
-    except psycopg.errors.QueryCanceled:
-        cancellation.check()
-        raise
-    finally:
-        cancellation.forget(connection.cancel)
+    return None

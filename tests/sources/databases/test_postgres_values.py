@@ -8,7 +8,8 @@ from decimal import Decimal
 
 import pytest
 
-from freshline.sources.postgres.values import Changed, DatabaseType, accepted_types, arrow_type, value_reader
+from freshline.sources.databases.postgres_values import DatabaseType, accepted_types, value_reader
+from freshline.sources.databases.text_values import Changed, arrow_type
 
 ARRAY = {name: DatabaseType(f"_{name}", DatabaseType(name)) for name in ("int4", "text", "numeric")}
 

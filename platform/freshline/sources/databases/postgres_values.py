@@ -7,40 +7,27 @@ functions of Postgres' types. The session has to write dates as ISO, times in UT
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
-from decimal import Context, Decimal, Inexact, InvalidOperation
 from typing import Any
 
-import pyarrow as pa
+from freshline.sources.databases.text_values import (
+    ARRAY,
+    DECIMAL,
+    INTEGER_BITS,
+    Changed,
+    Read,
+    date_value,
+    decimal_reader,
+    integer_reader,
+    local_time_value,
+    text_value,
+    time_value,
+)
 
-Read = Callable[[bytes], Any]
-
-_DECIMAL = re.compile(r"DECIMAL\((\d+),(\d+)\)")
-_ARRAY = re.compile(r"ARRAY<(.*)>")
-_INTEGER_BITS = {"TINYINT": 8, "SMALLINT": 16, "INT": 32, "BIGINT": 64}
 _INTEGERS = frozenset(("int2", "int4", "int8", "oid"))
-_ARROW: dict[str, Any] = {
-    "STRING": pa.string(),
-    "BOOLEAN": pa.bool_(),
-    "TINYINT": pa.int8(),
-    "SMALLINT": pa.int16(),
-    "INT": pa.int32(),
-    "BIGINT": pa.int64(),
-    "FLOAT": pa.float32(),
-    "DOUBLE": pa.float64(),
-    "DATE": pa.date32(),
-    "TIMESTAMP": pa.timestamp("us", tz="UTC"),
-    "TIMESTAMP_NTZ": pa.timestamp("us"),
-    "BINARY": pa.binary(),
-}
 # An array in an array in an array: nobody declares more, and a text may have as many braces as it likes.
 _MOST_NESTED = 20
-
-
-class Changed(Exception):
-    """A value that the declared type cannot hold as it is."""
 
 
 @dataclass(frozen=True)
@@ -82,18 +69,18 @@ def value_reader(declared: str, found: DatabaseType) -> Read | None:
     >>> value_reader("INT", DatabaseType("text")) is None
     True
     """
-    array = _ARRAY.fullmatch(declared)
+    array = ARRAY.fullmatch(declared)
     if array is not None:
         return _array_reader(array[1], found)
     if found.element is not None:
-        return _text if declared == "STRING" else None
-    decimal = _DECIMAL.fullmatch(declared)
+        return text_value if declared == "STRING" else None
+    decimal = DECIMAL.fullmatch(declared)
     if decimal is not None:
         exact = found.name in _INTEGERS or found.name == "numeric"
-        return _decimal_reader(int(decimal[1]), int(decimal[2])) if exact else None
-    if declared in _INTEGER_BITS:
+        return decimal_reader(int(decimal[1]), int(decimal[2])) if exact else None
+    if declared in INTEGER_BITS:
         exact = found.name in _INTEGERS or found.name == "numeric"
-        return _integer_reader(_INTEGER_BITS[declared]) if exact else None
+        return integer_reader(INTEGER_BITS[declared]) if exact else None
     return _simple_reader(declared, found.name)
 
 
@@ -104,27 +91,19 @@ def _simple_reader(declared: str, found: str) -> Read | None:
         case "STRING", "bytea":
             return None
         case "STRING", _:
-            return _text
+            return text_value
         case "BOOLEAN", "bool":
             return lambda text: text == b"t"
         case ("FLOAT", "float4") | ("DOUBLE", "float4" | "float8" | "int2" | "int4"):
             return float
         case "DATE", "date":
-            return _date
+            return date_value
         case ("TIMESTAMP", "timestamptz" | "timestamp") | ("TIMESTAMP_NTZ", "timestamp"):
-            return _time if declared == "TIMESTAMP" else _local_time
+            return time_value if declared == "TIMESTAMP" else local_time_value
         case "BINARY", "bytea":
             return _bytes
         case _:
             return None
-
-
-def arrow_type(declared: str) -> Any:
-    """The type of Arrow that holds the values of a declared one. Raises KeyError for one that no reader makes."""
-    array, decimal = _ARRAY.fullmatch(declared), _DECIMAL.fullmatch(declared)
-    if array is not None:
-        return pa.list_(arrow_type(array[1]))
-    return _ARROW[declared] if decimal is None else pa.decimal128(int(decimal[1]), int(decimal[2]))
 
 
 def accepted_types(found: DatabaseType) -> str:
@@ -138,72 +117,6 @@ def accepted_types(found: DatabaseType) -> str:
         named += ["TIMESTAMP_NTZ"] if found.name == "timestamp" else []
     text = [] if _simple_reader("STRING", found.name) is None else ["STRING"]
     return " or ".join([*named, *text]) or "BINARY"
-
-
-def _text(text: bytes) -> str:
-    return text.decode()
-
-
-def _integer_reader(bits: int) -> Read:
-    least, greatest = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
-
-    def read(text: bytes) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            value = _whole(text)
-        if not least <= value <= greatest:
-            raise Changed
-        return value
-
-    return read
-
-
-def _whole(text: bytes) -> int:
-    """The whole number that a numeric is, however it is written."""
-    number = Decimal(text.decode())
-    if not number.is_finite() or number != number.to_integral_value() or number.adjusted() > 20:
-        raise Changed
-    return int(number)
-
-
-def _decimal_reader(precision: int, scale: int) -> Read:
-    exact, unit = Context(prec=precision, traps=[Inexact, InvalidOperation]), Decimal(1).scaleb(-scale)
-
-    def read(text: bytes) -> Decimal:
-        try:
-            value = Decimal(text.decode()).quantize(unit, context=exact)
-        except (Inexact, InvalidOperation):
-            raise Changed from None
-        if not value.is_finite():
-            raise Changed
-        return value
-
-    return read
-
-
-def _date(text: bytes) -> date:
-    try:
-        return date.fromisoformat(text.decode())
-    except ValueError:
-        # Before the year 1, behind 9999, or infinity.
-        raise Changed from None
-
-
-def _time(text: bytes) -> datetime:
-    found = _moment(text)
-    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
-
-
-def _local_time(text: bytes) -> datetime:
-    return _moment(text)
-
-
-def _moment(text: bytes) -> datetime:
-    try:
-        return datetime.fromisoformat(text.decode())
-    except ValueError:
-        raise Changed from None
 
 
 def _bytes(text: bytes) -> bytes:
@@ -220,7 +133,7 @@ def _array_reader(declared: str, found: DatabaseType) -> Read | None:
         return None
     # Postgres has one type for arrays of any number of dimensions.
     depth, inner = 1, declared
-    while (nested := _ARRAY.fullmatch(inner)) is not None:
+    while (nested := ARRAY.fullmatch(inner)) is not None:
         depth, inner = depth + 1, nested[1]
     element = value_reader(inner, found.element)
     if element is None or depth > _MOST_NESTED:
@@ -289,3 +202,26 @@ def _list(lexemes: Iterator[tuple[str, str | None]]) -> Any:
                 raise Changed
             stack[-1].append(value)
     raise Changed
+
+
+# -- lines of COPY
+
+_COPY_ESCAPED = re.compile(rb"\\(.)", re.DOTALL)
+_COPY_ESCAPES = {b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"v": b"\v"}
+
+
+def copy_fields(line: bytes) -> list[bytes | None]:
+    r"""The fields of a line of COPY, with its line end.
+
+    >>> copy_fields(rb"a\tb\\	\N" + b"\n")
+    [b'a\tb\\', None]
+    """
+    return [_unescaped(field) for field in line[:-1].split(b"\t")]
+
+
+def _unescaped(field: bytes) -> bytes | None:
+    if b"\\" not in field:
+        return field
+    if field == b"\\N":
+        return None
+    return _COPY_ESCAPED.sub(lambda match: _COPY_ESCAPES.get(match[1], match[1]), field)

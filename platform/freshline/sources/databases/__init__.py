@@ -1,0 +1,1 @@
+"""What connectors of databases share: connections, values, rows in bounded memory, and net changes."""
