@@ -13,6 +13,7 @@ import pytest
 
 from freshline.declare.freshness import Freshness
 from freshline.declare.settings import Settings
+from tests import mariadb as mariadb_server
 from tests.postgres import PostgresServer, find_programs, running_server
 
 if TYPE_CHECKING:
@@ -79,6 +80,18 @@ def postgres() -> Iterator[PostgresServer]:
             pytest.fail("Postgres is required here and not installed (on Debian: apt-get install postgresql)")
         pytest.skip("Postgres is not installed (on Debian: apt-get install postgresql)")
     with running_server(programs) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def mariadb() -> Iterator[mariadb_server.MariadbServer]:
+    """A MariaDB server of this run; skipped where MariaDB is not installed, unless the environment requires it."""
+    programs = mariadb_server.find_programs()
+    if programs is None:
+        if os.environ.get("FRESHLINE_REQUIRE_MARIADB"):
+            pytest.fail("MariaDB is required here and not installed (on Debian: apt-get install mariadb-server)")
+        pytest.skip("MariaDB is not installed (on Debian: apt-get install mariadb-server)")
+    with mariadb_server.running_server(programs) as server:
         yield server
 
 

@@ -38,6 +38,8 @@ FreshlineError                      code, retry_helps, where
 │   │   ├── OffsetsLostError        unread records of a topic are gone
 │   │   ├── DatabaseError           a database server does not answer
 │   │   ├── DatabaseRefusedError    a database refuses the request, or lacks what was declared of it
+│   │   ├── DatabaseReplacedError   a database or table is not the one that was read before
+│   │   ├── SourceKeyError          PRIMARY KEY of a source names several rows of the database's table
 │   │   ├── SlotLostError           unread changes of a table are gone, or it is another table
 │   │   ├── SlotForeignError        a replication slot is somebody else's, or in use
 │   │   ├── ReplicaIdentityError    changes of a table do not name its rows by the declared key
@@ -477,6 +479,20 @@ class DatabaseRefusedError(SourceError):
     """A database refuses the request: wrong password, missing table or column, missing right or setting."""
 
     code = "DATABASE_REFUSED"
+    retry_helps = False
+
+
+class DatabaseReplacedError(SourceError):
+    """A server, database or table is not the one that was read before, or was put back to an earlier state."""
+
+    code = "DATABASE_REPLACED"
+    retry_helps = False
+
+
+class SourceKeyError(SourceError):
+    """PRIMARY KEY of a source does not name one row of the database's table."""
+
+    code = "SOURCE_KEY"
     retry_helps = False
 
 

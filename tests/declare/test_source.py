@@ -231,8 +231,8 @@ def test_a_reference_to_nothing_is_told_with_its_line(project, path, said):
         ("'format' = 'json', 'path' = 'x'", "OPTION_NEEDS", "needs WITH ('connector'"),
         ("'connector' = 'files', 'format' = 'json'", "OPTION_NEEDS", "needs the option 'path'"),
         ("'connector' = 'files', 'path' = 'x'", "OPTION_NEEDS", "needs the option 'format'"),
-        ("'connector' = 'jdbc', 'url' = 'x'", "NOT_BUILT", "not built yet"),
-        ("'connector' = 'file', 'path' = 'x'", "OPTION_VALUE", "Accepted is files, delta, kafka or postgres"),
+        ("'connector' = 'mysql', 'url' = 'x'", "NOT_BUILT", "not built yet"),
+        ("'connector' = 'file', 'path' = 'x'", "OPTION_VALUE", "Accepted is files, delta, kafka, postgres or jdbc"),
         ("'connector' = 'files', 'format' = 'protobuf', 'path' = 'x'", "NOT_BUILT", "not built yet"),
         (
             "'connector' = 'files', 'format' = 'yaml', 'path' = 'x'",

@@ -132,7 +132,7 @@ class DatabaseTable(System):
     def declare(self, columns="id INT, a STRING", **more):
         key = "" if "PRIMARY KEY" in columns else ", PRIMARY KEY (id)"
         given = ", ".join(f"'{name}' = '{value}'" for name, value in {**self.options, **more}.items())
-        self.lab.declare(f"CREATE SOURCE s ({columns}{key}) WITH ('connector' = 'postgres', {given})")
+        self.lab.declare(f"CREATE SOURCE s ({columns}{key}) WITH ('connector' = '{self.connector}', {given})")
 
     def held(self, secret):
         return self.shop.url.replace("freshline@", f"freshline:{secret}@")
@@ -151,6 +151,17 @@ class DatabaseTable(System):
         self.server.start()
         self.shop.forget()
         self.is_away = False
+
+
+class QueriedTable(DatabaseTable):
+    """A table of a real Postgres that is read by queries."""
+
+    connector = "jdbc"
+    replays = True
+
+    @property
+    def options(self):
+        return {"url": "${env:SHOP_URL}", "table": "public.t", "read": "snapshot"}
 
 
 class PairsInFiles(LandingFolder):
@@ -339,6 +350,27 @@ class TestPostgres(SecretClaims, LogConformance):
         shop.close()
 
     # In `make test` the stories of Postgres have these.
+    @pytest.mark.long
+    def test_stopped_at_each_point_it_loses_and_repeats_nothing(self, lab, system):
+        super().test_stopped_at_each_point_it_loses_and_repeats_nothing(lab, system)
+
+    @pytest.mark.long
+    def test_stopped_again_and_again_before_anything_is_committed(self, lab, system):
+        super().test_stopped_again_and_again_before_anything_is_committed(lab, system)
+
+
+class TestJdbc(SecretClaims, LogConformance):
+    @pytest.fixture
+    def system(self, lab, postgres, monkeypatch):
+        shop = Shop(lab, postgres)
+        monkeypatch.setenv("SHOP_URL", shop.url)
+        made = QueriedTable(lab, postgres, shop)
+        yield made
+        if made.is_away:
+            made.bring_back()
+        shop.close()
+
+    # In `make test` the stories of jdbc have these.
     @pytest.mark.long
     def test_stopped_at_each_point_it_loses_and_repeats_nothing(self, lab, system):
         super().test_stopped_at_each_point_it_loses_and_repeats_nothing(lab, system)

@@ -24,6 +24,7 @@ CONNECTORS = {
     "delta": "freshline.sources.delta.connector:Delta",
     "kafka": "freshline.sources.kafka.connector:Kafka",
     "postgres": "freshline.sources.postgres.connector:Postgres",
+    "jdbc": "freshline.sources.jdbc.connector:Jdbc",
 }
 FORMATS = {
     "json": "freshline.sources.formats.json:Json",
@@ -36,7 +37,10 @@ FORMATS = {
     "debezium-json": "freshline.sources.formats.debezium:DebeziumJson",
 }
 # Formats that no declaration names: `record_format` of a connector does.
-OWN_FORMATS = {"pgoutput": "freshline.sources.postgres.format:PgOutput"}
+OWN_FORMATS = {
+    "pgoutput": "freshline.sources.postgres.format:PgOutput",
+    "rows": "freshline.sources.jdbc.format:Rows",
+}
 MERGES = {
     "first_row": "freshline.merges.first_row:FirstRow",
     "last_row": "freshline.merges.last_row:LastRow",
@@ -52,7 +56,6 @@ STRATEGIES = {
     "keys": "freshline.strategies.keys.rule:KeysStrategy",
 }
 CONNECTORS_NOT_BUILT = (
-    "jdbc",
     "mysql",
     "debezium",
     "rabbitmq",

@@ -142,7 +142,7 @@ def refresh_log(
     inspection = reader.inspect(position, Asked(cancellation, progress, wait=request.wait_for_settle))
     version = newest_version(path)
     totals, problems = _Totals(), list(inspection.problems)
-    committed = False
+    committed, nothing_new = False, not inspection.is_new
     left = inspection.left
     if inspection.is_new or version is None or lacks_columns(path, spec):
         with runtime.working(cancellation, pool=request.cause, what=f"ingest {spec.name}") as spark:
@@ -154,6 +154,9 @@ def refresh_log(
                 if portion.at is None and receipt is not None:
                     portion = replace(portion, at=receipt.data_timestamp)
                 batch, portion = _ingest(runtime, spark, spec, reader, inspection, portion, mode, cancellation)
+                if batch is None:
+                    left, nothing_new = portion.left, True
+                    break
                 receipt, position = batch.committed.receipt, portion.after
                 try:
                     reader.release(portion, seconds=time.monotonic() - begun, rejected=batch.rejected)
@@ -165,7 +168,7 @@ def refresh_log(
                 if reader.pauses and request.cause == LIVE and time.monotonic() - started > LIVE_SECONDS:
                     break
     passed = None
-    if receipt is not None and not inspection.is_new:
+    if receipt is not None and nothing_new and not committed:
         passed = _pass_time(runtime, spec, reader, inspection, receipt, mode, request.cause, cancellation)
     if passed is not None:
         receipt, version, committed = passed.receipt, passed.version, True
@@ -356,10 +359,15 @@ def _ingest(
     portion: Portion,
     mode: str,
     cancellation: Cancellation,
-) -> tuple[Ingested, Portion]:
-    """Commit one portion. Raises FencedError where the log is not where the portion begins."""
+) -> tuple[Ingested | None, Portion]:
+    """Commit one portion; None where it turned out that nothing of it is new.
+
+    Raises FencedError where the log is not where the portion begins.
+    """
     standing = stand(runtime, spec, portion.before)
     portion = reader.prepare(spark, portion, standing.newest, cancellation)
+    if portion.after == portion.before:
+        return None, portion
     unread = partial(reader.partitions, inspection, portion.after, portion.left)
     confirm = partial(reader.confirm, portion)
     batch = begin_batch(runtime, spark, spec, portion, standing, mode, reader.reason, unread, confirm)

@@ -230,7 +230,10 @@ class Reader(ABC, Generic[L, P]):
     # -- what some do
 
     def prepare(self, spark: SparkSession, portion: P, previous: Receipt | None, cancellation: Cancellation) -> P:
-        """Called before a portion is read; may find out more about it, and move what makes a position too long."""
+        """Called before a portion is read; may find out more about it, and move what makes a position too long.
+
+        With an `after` that is its `before` there is nothing new in it: it is not read, and nothing is committed.
+        """
         return portion
 
     def partitions(self, inspection: L, position: Any, left: int) -> Mapping[str, bool]:

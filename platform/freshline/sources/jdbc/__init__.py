@@ -1,0 +1,1 @@
+"""A table of a database, read by queries."""

@@ -1,0 +1,50 @@
+"""A kind of database as a source asks it: one module for each implements this."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Protocol
+
+from freshline.refresh.cancellation import Cancellation
+from freshline.sources.jdbc.facts import Asked, FoundTable, ServerFacts
+
+# A row as a text of its own, and the texts of its fields: those of the columns, and of the growing one.
+Row = tuple[bytes, Sequence[bytes | None]]
+
+
+@dataclass(frozen=True)
+class Since:
+    """Which rows are read: those from a value of the growing column on, or from a number of a transaction on."""
+
+    value: str
+
+
+class Session(Protocol):
+    """One transaction that only reads. All that it gives is as of one moment."""
+
+    @property
+    def server(self) -> ServerFacts: ...
+
+    @property
+    def table(self) -> FoundTable | None: ...
+
+    def rows(self, asked: Asked, since: Since | None) -> AbstractContextManager[Iterator[Row]]:
+        """The rows of the table, all of them without `since`, one by one: only a few are in memory.
+
+        Rows whose growing column is NULL are read each time.
+        """
+
+
+class Database(Protocol):
+    """A database of one source. Errors are those of sources, and show no address of it."""
+
+    def inspect(self, url: str) -> tuple[ServerFacts, FoundTable | None]:
+        """What the server and the table are now. Raises DatabaseError and DatabaseRefusedError."""
+
+    def reading(self, url: str, table: FoundTable, cancellation: Cancellation) -> AbstractContextManager[Session]:
+        """A transaction in which the table is what it was found to be, or is not there."""
+
+    def close(self) -> None:
+        """Let go of the connection."""

@@ -1,0 +1,37 @@
+"""The format of rows of a database. The reader decodes them, because it reads them anyway."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from freshline.declare.change import CHANGE_METADATA
+from freshline.declare.connector import Metadata
+from freshline.declare.format import Decoded, Format
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from freshline.declare.spec import SourceSpec
+
+# The column with the code of quarantine of a row whose values are not those of the declared types.
+BROKEN = "_freshline_broken"
+
+
+@dataclass(frozen=True)
+class Rows(Format):
+    """Rows as queries give them, and their changes."""
+
+    name: ClassVar[str] = "rows"
+    rejections: ClassVar[Mapping[str, str]] = {
+        "VALUE_CHANGED": "a value of the row would be another one in the declared type",
+    }
+    metadata: ClassVar[Mapping[str, Metadata]] = CHANGE_METADATA
+    is_change_feed: ClassVar[bool] = True
+
+    def decode(self, records: DataFrame, spec: SourceSpec, columns: Sequence[str]) -> Decoded:
+        # Loads Spark.
+        from pyspark.sql import functions as F
+
+        return Decoded(records, F.col(BROKEN))
