@@ -6,6 +6,7 @@ import os
 import pwd
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -18,14 +19,18 @@ from typing import Any
 
 import pymysql
 
+from tests.report.alerts.servers import make_certificate
+
 
 @dataclass
 class MariadbServer:
-    """A server that listens on a socket in `folder` only."""
+    """A server that listens on a socket in `folder`, and on `port` of this machine, there also by TLS."""
 
     programs: tuple[str, str]
     folder: Path
     user: str | None
+    port: int
+    certificate: Path
     process: Any = None
     _numbers: Iterator[int] = field(default_factory=count)
 
@@ -39,7 +44,9 @@ class MariadbServer:
 
     def start(self) -> None:
         """Start the server, on the data of its last life where there is any."""
-        options = ["--no-defaults", f"--datadir={self.folder / 'data'}", f"--socket={self.socket}", "--skip-networking"]
+        options = ["--no-defaults", f"--datadir={self.folder / 'data'}", f"--socket={self.socket}"]
+        options += ["--bind-address=127.0.0.1", f"--port={self.port}", "--skip-name-resolve"]
+        options += [f"--ssl-cert={self.certificate}", f"--ssl-key={self.certificate.with_name('key.pem')}"]
         options += ["--innodb-flush-log-at-trx-commit=2", f"--pid-file={self.folder / 'pid'}"]
         with (self.folder / "log").open("ab") as log:
             self.process = subprocess.Popen(
@@ -112,6 +119,13 @@ def find_programs() -> tuple[str, str] | None:
     return None if found[0] is None or found[1] is None else (found[0], found[1])
 
 
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port: int = found.getsockname()[1]
+        return port
+
+
 @contextmanager
 def running_server(programs: tuple[str, str]) -> Iterator[MariadbServer]:
     """Start a server with an empty data directory, and end it and remove that directory afterwards."""
@@ -121,14 +135,17 @@ def running_server(programs: tuple[str, str]) -> Iterator[MariadbServer]:
     if user is not None:
         account = pwd.getpwnam(user)
         os.chown(folder, account.pw_uid, account.pw_gid)
-    server = MariadbServer(programs, folder, user)
+    certificate, key = make_certificate(folder)
+    key.chmod(0o644)
+    server = MariadbServer(programs, folder, user, _free_port(), certificate)
     try:
         server.install()
         server.start()
         try:
             with pymysql.connect(unix_socket=server.socket, user="root") as root, root.cursor() as cursor:
-                cursor.execute("CREATE USER freshline@localhost")
-                cursor.execute("GRANT ALL ON *.* TO freshline@localhost WITH GRANT OPTION")
+                for host in ("localhost", "'127.0.0.1'"):
+                    cursor.execute(f"CREATE USER freshline@{host}")
+                    cursor.execute(f"GRANT ALL ON *.* TO freshline@{host} WITH GRANT OPTION")
             yield server
         finally:
             server.stop()

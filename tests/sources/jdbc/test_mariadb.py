@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from datetime import UTC, date, datetime
 from decimal import Decimal
 
 import pytest
 
+from freshline.errors import CancelledError
 from freshline.refresh.cancellation import Cancellation
 from freshline.sources.jdbc.mysql import MysqlDatabase
+from freshline.sources.jdbc.rows import RowReader
 from freshline.sources.reader import Asked
 from tests.mariadb import MariadbDatabase
 from tests.sources.jdbc.queried import GROWING, Host, Queried
@@ -242,3 +246,70 @@ def test_a_reading_is_as_of_one_moment_and_one_that_is_left_leaves_nothing(log, 
     # PyMySQL would wait for the rest of the rows.
     with pytest.raises(ZeroDivisionError):
         leave()
+
+
+def test_the_certificate_of_a_server_is_verified(log, database, mariadb, monkeypatch):
+    def connect(host, mode="", **options):
+        monkeypatch.setenv("SHOP_URL", f"mysql://freshline:@{host}:{mariadb.port}/{database.name}{mode}")
+        log.open(**options)
+
+    connect("127.0.0.1", "?ssl-mode=disabled")
+    assert log.refresh() == []
+    connect("localhost", "?ssl-mode=verify-identity")
+    error = log.error("DATABASE_REFUSED")
+    assert ("its certificate is not accepted" in str(error), error.retry_helps) == (True, False)
+    connect("localhost", **{"tls.ca": str(mariadb.certificate)})
+    assert log.refresh() is None
+    # It is one of another name.
+    connect("127.0.0.1")
+    assert "its certificate is not accepted" in str(log.error("DATABASE_REFUSED"))
+    connect("localhost", **{"tls.ca": "/none.pem"})
+    assert "a file of `tls` is not there" in str(log.error("DATABASE_REFUSED"))
+
+
+def test_a_server_that_dies_in_the_middle_of_a_reading_is_read_from_the_beginning(log, database, mariadb, monkeypatch):
+    monkeypatch.setattr("freshline.sources.databases.spill.MOST_ROWS", 100)
+    database.sql("INSERT INTO t SELECT seq, REPEAT('x', 1000), seq, NULL FROM seq_1_to_20000")
+    read, seen = RowReader.read, []
+
+    def dies(self, fields, size):
+        seen.append(fields)
+        if len(seen) == 1_000:
+            mariadb.stop()
+        return read(self, fields, size)
+
+    monkeypatch.setattr(RowReader, "read", dies)
+    try:
+        assert log.error("DATABASE").retry_helps
+    finally:
+        mariadb.start()
+        database.forget()
+    assert 1_000 <= len(seen) < 20_000
+    assert [file for file in log.host.root.rglob("*") if file.is_file()] == []
+    portion = prepared(log)
+    assert portion.rows.count == 20_000
+    log.reader.finish(None)
+
+
+def prepared(log, cancellation=None):
+    asked = cancellation or Cancellation()
+    portion = log.reader.cut(log.reader.inspect(None, Asked(asked)), None)
+    return log.reader.prepare(None, portion, None, asked)
+
+
+def test_a_reading_that_is_cancelled_ends_in_the_database_too(log, database):
+    database.sql("INSERT INTO t VALUES (1, 'a', 1, NULL)")
+    log.open(where="SLEEP(60) = 0")
+    cancellation = Cancellation()
+    timer = threading.Timer(1, cancellation.cancel)
+    timer.start()
+    begun = time.monotonic()
+    with pytest.raises(CancelledError):
+        prepared(log, cancellation)
+    timer.join()
+
+    assert time.monotonic() - begun < 30
+    with database.connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM information_schema.PROCESSLIST WHERE INFO LIKE '%SLEEP(60)%' AND ID <> "
+                       "CONNECTION_ID()")  # fmt: skip
+        assert cursor.fetchone() == (0,)

@@ -7,6 +7,7 @@ import pytest
 
 from freshline.refresh.cancellation import Cancellation
 from freshline.sources.jdbc.postgres import xmin_condition
+from freshline.sources.jdbc.rows import RowReader
 from freshline.sources.reader import Asked
 from tests.databases import Database
 from tests.sources.jdbc.queried import GROWING, Host, Queried
@@ -307,3 +308,26 @@ def test_a_server_that_starts_again_is_read_on(log, database, postgres):
     database.sql("INSERT INTO t VALUES (2, 'b', 2)")
 
     assert log.refresh() == [(1, "a"), (2, "b")]
+
+
+def test_a_server_that_dies_in_the_middle_of_a_reading_is_read_from_the_beginning(log, database, postgres, monkeypatch):
+    monkeypatch.setattr("freshline.sources.databases.spill.MOST_ROWS", 100)
+    database.sql("INSERT INTO t SELECT n, repeat('x', 1000) FROM generate_series(1, 20000) AS n")
+    read, seen = RowReader.read, []
+
+    def dies(self, fields, size):
+        seen.append(fields)
+        if len(seen) == 1_000:
+            postgres.stop()
+        return read(self, fields, size)
+
+    monkeypatch.setattr(RowReader, "read", dies)
+    try:
+        assert log.error("DATABASE").retry_helps
+    finally:
+        postgres.start()
+        database.forget()
+    assert 1_000 <= len(seen) < 20_000
+    assert [file for file in log.host.root.rglob("*") if file.is_file()] == []
+    database.sql("DELETE FROM t WHERE id > 1")
+    assert len(log.refresh()) == 1

@@ -47,6 +47,7 @@ class MysqlAddress:
     database: str
     socket: str | None
     is_verified: bool
+    is_plain: bool = False
 
     def __repr__(self) -> str:
         return "MysqlAddress(..)"
@@ -84,6 +85,7 @@ def read_address(url: str, *, where: str) -> MysqlAddress:
         database,
         at_socket,
         is_verified=not is_local if not mode else mode != "disabled",
+        is_plain=mode == "disabled",
     )
 
 
@@ -108,7 +110,7 @@ class MysqlConnection:
         """The connection. Errors of the server become errors of sources, and one that broke is let go."""
         with self.explained():
             made_of = hash(url)
-            if self._connection is None or not self._connection.open or self._made_of != made_of:
+            if self._connection is None or self._made_of != made_of or not _answers(self._connection):
                 self.close()
                 self._connection, self._made_of = self.connect(url), made_of
             try:
@@ -135,7 +137,8 @@ class MysqlConnection:
             host=address.host,
             port=address.port,
             user=address.user,
-            password=address.password.encode(),  # type: ignore[arg-type] # a text would have to be Latin 1
+            # A text would have to be Latin 1.
+            password=address.password.encode(),
             database=address.database,
             charset="utf8mb4",
             use_unicode=False,
@@ -151,17 +154,21 @@ class MysqlConnection:
         with connection.cursor() as cursor:
             for statement in _SETTINGS:
                 cursor.execute(statement)
+            # A limit that the server sets for all, by another name and unit in each of the two.
+            is_mariadb = "mariadb" in str(connection.get_server_info()).lower()
+            cursor.execute(f"SET SESSION {'max_statement_time' if is_mariadb else 'max_execution_time'} = 0")
         return connection
 
     def _tls_parameters(self, address: MysqlAddress) -> dict[str, Any]:
         tls = self._tls
-        given = {"ssl_cert": tls.tls_certificate, "ssl_key": tls.tls_key}
-        own = {name: file for name, file in given.items() if file is not None}
-        if not address.is_verified and tls.tls_ca is None:
-            return {**own, "ssl_verify_cert": False} if own else {}
-        # Without a file of its own the authorities are those that the system knows.
-        ca = tls.tls_ca or ssl.get_default_verify_paths().cafile
-        return {**own, "ssl_ca": ca, "ssl_verify_cert": True, "ssl_verify_identity": True}
+        if not address.is_verified and tls.tls_ca is None and tls.tls_certificate is None:
+            # To this machine PyMySQL takes TLS where the server has it.
+            return {"ssl_disabled": True} if address.is_plain else {}
+        # A context of our own: without a file of authorities PyMySQL would not compare the name of the server.
+        context = ssl.create_default_context(cafile=tls.tls_ca)
+        if tls.tls_certificate is not None:
+            context.load_cert_chain(tls.tls_certificate, tls.tls_key)
+        return {"ssl": context}
 
     @contextmanager
     def explained(self) -> Iterator[None]:
@@ -221,6 +228,15 @@ def _socket_of(address: MysqlAddress) -> socket.socket | None:
         if hasattr(socket, option):
             found.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
     return found
+
+
+def _answers(connection: Any) -> bool:
+    """Whether a connection that was not used for a while is still one: a server ends those that are idle."""
+    try:
+        connection.ping(reconnect=False)
+    except (pymysql.Error, OSError):
+        return False
+    return True
 
 
 def unread(connection: Any) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import select
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -76,7 +77,7 @@ class PostgresConnection:
         with self.explained():
             made_of = hash(url)
             connection = self._connection
-            if connection is None or connection.closed or self._made_of != made_of:
+            if connection is None or self._made_of != made_of or _was_left(connection):
                 self.close()
                 connection = self._connection = self.connect(url)
                 self._made_of = made_of
@@ -117,6 +118,15 @@ class PostgresConnection:
         except psycopg.Error as error:
             own = self._explain(error)
             raise (own or source_error(error, where=self._named_in_errors)) from None
+
+
+def _was_left(connection: psycopg.Connection[Any]) -> bool:
+    """Whether the server ended an idle connection, as it does when it restarts: it sent something that nobody asked."""
+    if connection.closed:
+        return True
+    waiting = select.poll()
+    waiting.register(connection.fileno(), select.POLLIN | select.POLLHUP | select.POLLERR)
+    return bool(waiting.poll(0))
 
 
 def connection_parameters(

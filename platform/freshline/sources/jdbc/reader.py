@@ -206,12 +206,13 @@ class QueryReader(Reader[QueryInspection, QueryPortion]):
         if before is not None and after.value is None and _is_as_read(before, after, digest):
             return self._nothing_new(portion, rows)
         rows.finish()
+        deletes = before.rows if before is not None and step is Step.WHOLE else 0
         return replace(
             portion,
             after=replace(after, digest=digest),
             step=step,
             most_records=rows.count,
-            small=not rows.is_spilled and after.rows + (0 if before is None else before.rows) <= SMALL_ROWS,
+            small=not rows.is_spilled and rows.count + deletes <= SMALL_ROWS,
             rows=rows,
         )
 
@@ -290,8 +291,9 @@ class QueryReader(Reader[QueryInspection, QueryPortion]):
         log = spark.read.format("delta").load(str(path))
         if portion.step is Step.CHANGED:
             # Of all that is stored only these keys are asked for.
-            keys = found.select(*[F.col(f"{PARSED}.{quoted(key)}").alias(key) for key in self.spec.primary_key])
-            log = log.join(F.broadcast(keys.distinct()), list(self.spec.primary_key), "left_semi")
+            names = self.spec.primary_key
+            keys = found.select(*[F.col(f"{PARSED}.{quoted(key)}").alias(key) for key in names]).distinct()
+            log = log.join(F.broadcast(keys) if portion.small else keys, list(names), "left_semi")
         stored = stored_rows(log, self.spec)
         changed = self._without_rejected(spark, changed_rows(found, stored, self.spec, BROKEN))
         op = F.when(F.col(KEPT).isNull(), F.lit(INSERT)).otherwise(F.lit(UPDATE))
