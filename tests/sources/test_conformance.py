@@ -379,6 +379,22 @@ class TestJdbc(SecretClaims, LogConformance):
     def test_stopped_again_and_again_before_anything_is_committed(self, lab, system):
         super().test_stopped_again_and_again_before_anything_is_committed(lab, system)
 
+    @pytest.mark.long
+    def test_an_empty_source_succeeds_and_has_a_version(self, lab, system):
+        super().test_an_empty_source_succeeds_and_has_a_version(lab, system)
+
+    @pytest.mark.long
+    def test_every_metadata_has_its_type_and_a_value(self, lab, system):
+        super().test_every_metadata_has_its_type_and_a_value(lab, system)
+
+    @pytest.mark.long
+    def test_a_log_of_another_connector_is_not_written(self, lab, system):
+        super().test_a_log_of_another_connector_is_not_written(lab, system)
+
+    @pytest.mark.long
+    def test_a_system_that_is_gone_is_an_error_with_a_code_and_costs_nothing(self, lab, system):
+        super().test_a_system_that_is_gone_is_an_error_with_a_code_and_costs_nothing(lab, system)
+
 
 class TestPairs(FormatConformance):
     @pytest.fixture

@@ -156,6 +156,7 @@ def refresh_log(
                 batch, portion = _ingest(runtime, spark, spec, reader, inspection, portion, mode, cancellation)
                 if batch is None:
                     left, nothing_new = portion.left, True
+                    inspection = replace(inspection, left=left)
                     break
                 receipt, position = batch.committed.receipt, portion.after
                 try:

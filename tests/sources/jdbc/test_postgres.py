@@ -206,6 +206,9 @@ def test_by_xmin_rows_of_transactions_that_end_late_are_read(log, database):
     database.sql("UPDATE t SET name = 'A' WHERE id = 1; DELETE FROM t WHERE id = 4")
     assert log.refresh() == [(1, "A")]
     assert log.refresh() is None
+    # Transactions of other tables are no reason to commit a position.
+    database.sql("CREATE TABLE other (id INT); INSERT INTO other VALUES (1)")
+    assert log.refresh() is None
 
 
 def test_numbers_of_transactions_are_compared_over_the_end_of_32_bits(database):

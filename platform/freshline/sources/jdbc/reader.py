@@ -194,6 +194,9 @@ class QueryReader(Reader[QueryInspection, QueryPortion]):
             if greatest is None:
                 raise went_back(asked, before, where=self.where)
             greatest = max(greatest, growing.parse(before.value))
+        if before is not None and step is Step.CHANGED and reading.digest == before.digest:
+            # Not more than was known when the position was committed, wherever a new one would be.
+            return self._nothing_new(portion, rows)
         after = self._after(inspection, session.server, greatest, rows.count)
         digest = reading.digest
         next_since = _since(growing, after.value)
@@ -201,8 +204,6 @@ class QueryReader(Reader[QueryInspection, QueryPortion]):
             # In the same transaction: what the next read gives while nothing changes.
             with session.rows(asked, next_since) as found:
                 digest = _digest_of(found, cancellation)
-        if before is not None and step is Step.CHANGED and (after.value, digest) == (before.value, before.digest):
-            return self._nothing_new(portion, rows)
         if before is not None and after.value is None and _is_as_read(before, after, digest):
             return self._nothing_new(portion, rows)
         rows.finish()
