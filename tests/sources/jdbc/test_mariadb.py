@@ -11,6 +11,7 @@ import pytest
 
 from freshline.errors import CancelledError
 from freshline.refresh.cancellation import Cancellation
+from freshline.sources.jdbc import mysql as mysql_module
 from freshline.sources.jdbc.mysql import MysqlDatabase
 from freshline.sources.jdbc.rows import RowReader
 from freshline.sources.reader import Asked
@@ -313,3 +314,29 @@ def test_a_reading_that_is_cancelled_ends_in_the_database_too(log, database):
         cursor.execute("SELECT count(*) FROM information_schema.PROCESSLIST WHERE INFO LIKE '%SLEEP(60)%' AND ID <> "
                        "CONNECTION_ID()")  # fmt: skip
         assert cursor.fetchone() == (0,)
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        ["TRUNCATE t", "INSERT INTO t VALUES (9, 'new', 1, NULL)"],
+        ["DROP TABLE t", "CREATE TABLE t (id INT PRIMARY KEY, name TEXT, n INT, at DATETIME(6))"],
+        ["ALTER TABLE t DROP COLUMN name", "ALTER TABLE t ADD COLUMN name TEXT"],
+    ],
+)
+def test_a_table_that_is_changed_while_it_begins_to_be_read_is_read_again(log, database, monkeypatch, statements):
+    database.sql("INSERT INTO t VALUES (1, 'a', 1, NULL)")
+    ask = mysql_module._ask
+
+    def changed_behind_the_snapshot(connection, query, *given):
+        found = ask(connection, query, *given)
+        if query.startswith("START TRANSACTION"):
+            database.sql(*statements)
+        return found
+
+    monkeypatch.setattr(mysql_module, "_ask", changed_behind_the_snapshot)
+    assert log.error("DATABASE").retry_helps
+    monkeypatch.setattr(mysql_module, "_ask", ask)
+    with database.connection.cursor() as cursor:
+        cursor.execute("SELECT id, name FROM t")
+        assert log.refresh() == list(cursor.fetchall())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import psycopg
 import pytest
 
@@ -334,3 +336,19 @@ def test_a_server_that_dies_in_the_middle_of_a_reading_is_read_from_the_beginnin
     assert [file for file in log.host.root.rglob("*") if file.is_file()] == []
     database.sql("DELETE FROM t WHERE id > 1")
     assert len(log.refresh()) == 1
+
+
+def test_a_table_that_is_emptied_while_it_begins_to_be_read_is_not_read_as_empty(log, database):
+    database.sql("INSERT INTO t VALUES (1, 'a')")
+    log.refresh()
+    found: list[object] = []
+    with psycopg.connect(database.url) as other:
+        other.execute("TRUNCATE t")
+        other.execute("INSERT INTO t VALUES (9, 'new')")
+        reading = threading.Thread(target=lambda: found.extend(log.refresh()))
+        reading.start()
+        while not database.ask("SELECT FROM pg_locks WHERE NOT granted AND relation = 't'::regclass"):
+            assert reading.is_alive()
+    reading.join()
+
+    assert found == [(9, "new")]
