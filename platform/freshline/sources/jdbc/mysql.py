@@ -86,7 +86,7 @@ class MysqlDatabase:
     def reading(self, url: str, table: FoundTable, cancellation: Cancellation) -> Iterator[MysqlSession]:
         with self._connection.connected(url) as connection, self._connection.cancels(cancellation, connection, url):
             _ask(connection, "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
-            # From here on nobody changes its columns. That it was emptied since the snapshot is an error when it is read.
+            # From here on nobody changes its columns. One that was emptied since the snapshot is an error below.
             _ask(connection, f"SELECT 1 FROM {table.statement_name} LIMIT 0")
             server = _server(connection)
             yield MysqlSession(connection, server, self._find_table(connection, server))
