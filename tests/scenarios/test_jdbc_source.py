@@ -107,6 +107,7 @@ def test_what_incremental_reading_does_not_see_is_found_when_it_is_reconciled(la
     assert refreshed(lab).strategy == "noop"
 
 
+@pytest.mark.long
 def test_stopped_at_each_point_it_loses_and_repeats_nothing(lab, shop):
     shop.sql("CREATE TABLE t (id BIGINT PRIMARY KEY, name TEXT); INSERT INTO t VALUES (99999999999, 'far')")
     declare(lab)

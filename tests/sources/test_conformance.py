@@ -370,7 +370,7 @@ class TestJdbc(SecretClaims, LogConformance):
             made.bring_back()
         shop.close()
 
-    # In `make test` the stories of jdbc have these.
+    # In `make test` the stories of jdbc, and the tests of its reader without Spark, have these.
     @pytest.mark.long
     def test_stopped_at_each_point_it_loses_and_repeats_nothing(self, lab, system):
         super().test_stopped_at_each_point_it_loses_and_repeats_nothing(lab, system)
@@ -394,6 +394,10 @@ class TestJdbc(SecretClaims, LogConformance):
     @pytest.mark.long
     def test_a_system_that_is_gone_is_an_error_with_a_code_and_costs_nothing(self, lab, system):
         super().test_a_system_that_is_gone_is_an_error_with_a_code_and_costs_nothing(lab, system)
+
+    @pytest.mark.long
+    def test_a_secret_is_written_as_a_reference_and_shown_nowhere(self, lab, system, monkeypatch):
+        super().test_a_secret_is_written_as_a_reference_and_shown_nowhere(lab, system, monkeypatch)
 
 
 class TestPairs(FormatConformance):

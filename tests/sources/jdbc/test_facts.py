@@ -111,6 +111,13 @@ def test_by_xmin_numbers_that_went_back_are_a_loss_and_too_many_a_whole_reading(
     assert step(BY_XMIN, position(BY_XMIN), server=replace(SERVER, next=99 + (1 << 31))) is Step.CHANGED
 
 
+def test_by_xmin_a_standby_is_refused():
+    standby = replace(SERVER, place=None, oldest=None, next=None)
+    with pytest.raises(DatabaseRefusedError, match="the server is a standby"):
+        step(BY_XMIN, None, server=standby)
+    assert step(INCREMENTAL, position(INCREMENTAL), server=standby) is Step.CHANGED
+
+
 def test_the_lowest_value_is_the_overlap_behind_and_never_below_the_type():
     numbers = Growing(column("n", "int2"), 10)
     assert (numbers.low("100"), numbers.low("-32760")) == ("90", "-32768")

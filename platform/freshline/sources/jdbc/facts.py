@@ -286,8 +286,14 @@ def find_step(
 ) -> Step:
     """How much is read behind a position, at `now` by the clock of the engine.
 
-    Raises DatabaseReplacedError with what was replaced and how to accept that.
+    Raises DatabaseReplacedError with what was replaced and how to accept that, and DatabaseRefusedError.
     """
+    if asked.growing is not None and asked.growing.column is None and server.oldest is None:
+        raise DatabaseRefusedError(
+            "the server is a standby, which gives no numbers to transactions, so its tables are not read by xmin. Let "
+            "the connection lead to the primary, or name a column that grows.",
+            where=where,
+        )
     if position is None or declared.accepted_loss == position.loss:
         return Step.WHOLE
     loss = _loss(declared, server, asked.table, position)

@@ -19,7 +19,8 @@ from freshline.sources.jdbc.facts import Asked, FoundColumn, FoundTable, Growing
 
 _SERVER = """
 SELECT (SELECT system_identifier FROM pg_control_system())::text, current_database()::text, pg_is_in_recovery(),
-       (SELECT timeline_id FROM pg_control_checkpoint()), now(),
+       CASE WHEN pg_is_in_recovery() THEN (SELECT timeline_id FROM pg_control_checkpoint())
+       ELSE ('x' || left(pg_walfile_name(pg_current_wal_flush_lsn()), 8))::bit(32)::int END, now(),
        CASE WHEN pg_is_in_recovery() THEN NULL ELSE (pg_current_wal_flush_lsn() - '0/0'::pg_lsn)::bigint END,
        pg_snapshot_xmin(s)::text::bigint, pg_snapshot_xmax(s)::text::bigint
 FROM pg_current_snapshot() AS s
