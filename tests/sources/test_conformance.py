@@ -388,8 +388,8 @@ class TestJdbc(SecretClaims, LogConformance):
         super().test_every_metadata_has_its_type_and_a_value(lab, system)
 
     @pytest.mark.long
-    def test_a_log_of_another_connector_is_not_written(self, lab, system):
-        super().test_a_log_of_another_connector_is_not_written(lab, system)
+    def test_a_log_of_another_connector_is_not_written(self, lab, system, tmp_path):
+        super().test_a_log_of_another_connector_is_not_written(lab, system, tmp_path)
 
     @pytest.mark.long
     def test_a_system_that_is_gone_is_an_error_with_a_code_and_costs_nothing(self, lab, system):
