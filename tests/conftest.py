@@ -15,6 +15,7 @@ from freshline.declare.freshness import Freshness
 from freshline.declare.settings import Settings
 from tests import mariadb as mariadb_server
 from tests.postgres import PostgresServer, find_programs, running_server
+from tests.rabbitmq import RabbitServer, find_server, running_rabbitmq
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -92,6 +93,18 @@ def mariadb() -> Iterator[mariadb_server.MariadbServer]:
             pytest.fail("MariaDB is required here and not installed (on Debian: apt-get install mariadb-server)")
         pytest.skip("MariaDB is not installed (on Debian: apt-get install mariadb-server)")
     with mariadb_server.running_server(programs) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def rabbitmq() -> Iterator[RabbitServer]:
+    """A RabbitMQ server of this run; skipped where RabbitMQ is not installed, unless the environment requires it."""
+    program = find_server()
+    if program is None:
+        if os.environ.get("FRESHLINE_REQUIRE_RABBITMQ"):
+            pytest.fail("RabbitMQ is required here and not installed (on Debian: apt-get install rabbitmq-server)")
+        pytest.skip("RabbitMQ is not installed (on Debian: apt-get install rabbitmq-server)")
+    with running_rabbitmq(program) as server:
         yield server
 
 

@@ -26,6 +26,7 @@ from passing_time import temporal_filter
 from patterns import Rate, long_key, matcher
 from project import Project, refresh, same
 from pyspark.sql import DataFrame, SparkSession
+from rabbitmq import Throughput, rabbitmq_ingest
 from tpch import SHARES, Share, tpch
 
 from freshline.declare.names import TableName
@@ -320,7 +321,7 @@ def evaluation(spark: SparkSession, folder: Path) -> str:
     return "\n".join(found.line() for found in [*evaluate(folder), load(folder)])
 
 
-Figure = Comparison | Share | Kept | State | Memory | Why | Late | Rate | Rounds | str
+Figure = Comparison | Share | Kept | State | Memory | Why | Late | Rate | Rounds | Throughput | str
 BENCHMARKS: dict[str, Callable[[SparkSession, Path], Figure | Iterator[Figure]]] = {
     "plan": plan,
     "evaluation": evaluation,
@@ -334,6 +335,7 @@ BENCHMARKS: dict[str, Callable[[SparkSession, Path], Figure | Iterator[Figure]]]
     "lookup_join": lookup_join,
     "kafka_ingest": kafka_ingest,
     "union_read": union_read,
+    "rabbitmq_ingest": rabbitmq_ingest,
     "ageing": ageing,
     "savepoint": savepoint,
     "matcher": matcher,

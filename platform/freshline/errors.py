@@ -32,10 +32,14 @@ FreshlineError                      code, retry_helps, where
 │   │   ├── FilesMisreadError       a landing file has other records than were read from it
 │   │   ├── UndeclaredFieldsError   files have fields that the declaration has not
 │   │   ├── TimeUnitError           numbers stand for times, and nothing says in which unit
-│   │   ├── BrokerError             the Kafka brokers do not answer
+│   │   ├── BrokerError             a broker does not answer
 │   │   ├── TopicError              a topic does not exist, or the brokers refuse it
 │   │   ├── TopicReplacedError      a topic is not the one that was read before
-│   │   ├── OffsetsLostError        unread records of a topic are gone
+│   │   ├── OffsetsLostError        unread records of a topic or stream are gone
+│   │   ├── QueueError              a queue or stream does not exist, or the broker refuses it
+│   │   ├── QueueReplacedError      a queue or stream is not the one that was read before
+│   │   ├── QueueForeignError       a queue is read by somebody else
+│   │   ├── RedeliveredError        messages of a queue were delivered many times
 │   │   ├── DatabaseError           a database server does not answer
 │   │   ├── DatabaseRefusedError    a database refuses the request, or lacks what was declared of it
 │   │   ├── DatabaseReplacedError   a database or table is not the one that was read before
@@ -443,7 +447,7 @@ class TimeUnitError(SourceError):
 
 
 class BrokerError(SourceError):
-    """The brokers of a Kafka source cannot be reached, or do not answer in time."""
+    """The brokers of a source of Kafka or RabbitMQ cannot be reached, or do not answer in time."""
 
     code = "BROKER"
 
@@ -463,9 +467,37 @@ class TopicReplacedError(SourceError):
 
 
 class OffsetsLostError(SourceError):
-    """Unread records of a topic are gone, because they expired or its offsets were reset."""
+    """Unread records of a topic or a stream are gone, because they expired or its offsets were reset."""
 
     code = "OFFSETS_LOST"
+    retry_helps = False
+
+
+class QueueError(SourceError):
+    """A queue or stream of RabbitMQ does not exist, or the broker refuses the request."""
+
+    code = "QUEUE"
+    retry_helps = False
+
+
+class QueueReplacedError(SourceError):
+    """A queue or stream is not the one that was read: another one was declared, or a stream was made anew."""
+
+    code = "QUEUE_REPLACED"
+    retry_helps = False
+
+
+class QueueForeignError(SourceError):
+    """A queue has another consumer, which gets a part of its messages."""
+
+    code = "QUEUE_FOREIGN"
+    retry_helps = False
+
+
+class RedeliveredError(SourceError):
+    """Messages of a queue were delivered so often that the broker may soon drop them. Reported, and fails nothing."""
+
+    code = "REDELIVERED"
     retry_helps = False
 
 

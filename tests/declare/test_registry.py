@@ -88,7 +88,9 @@ def test_a_name_that_no_package_has_is_refused_with_those_that_there_are(project
         rule, where, message = project.error()
 
     assert (rule, where) == ("OPTION_VALUE", "assets/s.sql:1")
-    assert message == "option 'connector' is 'spol'. Accepted is files, delta, kafka, postgres, jdbc or spool."
+    assert (
+        message == "option 'connector' is 'spol'. Accepted is files, delta, kafka, postgres, jdbc, rabbitmq or spool."
+    )
 
 
 def test_a_name_in_two_packages_is_refused_with_both(project, site):

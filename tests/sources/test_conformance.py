@@ -164,6 +164,61 @@ class QueriedTable(DatabaseTable):
         return {"url": "${env:SHOP_URL}", "table": "public.t", "read": "snapshot"}
 
 
+class RabbitStream(System):
+    """A stream of a real RabbitMQ."""
+
+    connector = "rabbitmq"
+    kind = "stream"
+    # No message has these, and a stream needs no digest.
+    may_be_null = frozenset({"message_id", "app_id", "timestamp", "headers", "digest"})
+    gone = "QUEUE"
+    # One of the same name is another one.
+    comes_back = False
+    secret = "url"
+
+    def __init__(self, lab, rabbitmq):
+        super().__init__(lab)
+        self.rabbitmq, self.sent = rabbitmq, 0
+        self.queue = rabbitmq.new_name(self.kind)
+        rabbitmq.declare(self.queue, self.kind)
+
+    @property
+    def options(self):
+        return {"url": "${env:BROKER}", "stream": self.queue}
+
+    def held(self, secret):
+        assert secret in self.rabbitmq.url
+        return self.rabbitmq.url
+
+    def put(self, records):
+        self.rabbitmq.send(self.queue, records)
+
+    def take_away(self):
+        self.rabbitmq.delete(self.queue)
+
+
+class RabbitQueue(RabbitStream):
+    """A queue of a real RabbitMQ, whose messages have ids of their own."""
+
+    kind = "classic"
+    may_be_null = frozenset({"app_id", "timestamp", "headers"})
+    replays = False
+    lost = "OFFSETS_LOST"
+    has_tail = False
+
+    @property
+    def options(self):
+        return {"url": "${env:BROKER}", "queue": self.queue, "identity": "message-id"}
+
+    def put(self, records):
+        first, self.sent = self.sent, self.sent + len(records)
+        self.rabbitmq.send(self.queue, records, ids=[str(number) for number in range(first, self.sent)])
+
+
+class RabbitQuorumQueue(RabbitQueue):
+    kind = "quorum"
+
+
 class PairsInFiles(LandingFolder):
     """Files in the format of the page "Connectors"."""
 
@@ -398,6 +453,86 @@ class TestJdbc(SecretClaims, LogConformance):
     @pytest.mark.long
     def test_a_secret_is_written_as_a_reference_and_shown_nowhere(self, lab, system, monkeypatch):
         super().test_a_secret_is_written_as_a_reference_and_shown_nowhere(lab, system, monkeypatch)
+
+
+class TestRabbitStream(SecretConformance):
+    @pytest.fixture
+    def system(self, lab, rabbitmq, monkeypatch):
+        monkeypatch.setenv("BROKER", rabbitmq.url)
+        return RabbitStream(lab, rabbitmq)
+
+    # In `make test` other connectors have these, which the log and the format decide.
+    @pytest.mark.long
+    def test_a_rejected_record_that_is_a_row_later_says_where_it_came_from(self, lab, system):
+        super().test_a_rejected_record_that_is_a_row_later_says_where_it_came_from(lab, system)
+
+    @pytest.mark.long
+    def test_what_is_no_record_is_in_quarantine_and_the_rest_goes_on(self, lab, system):
+        super().test_what_is_no_record_is_in_quarantine_and_the_rest_goes_on(lab, system)
+
+    @pytest.mark.long
+    def test_a_merge_over_it_keeps_rows_without_a_key_in_its_quarantine(self, lab, system):
+        super().test_a_merge_over_it_keeps_rows_without_a_key_in_its_quarantine(lab, system)
+
+    @pytest.mark.long
+    def test_stopped_again_and_again_before_anything_is_committed(self, lab, system):
+        super().test_stopped_again_and_again_before_anything_is_committed(lab, system)
+
+    @pytest.mark.long
+    def test_an_event_that_arrives_again_is_left_out_and_another_with_its_key_is_not(self, lab, system):
+        super().test_an_event_that_arrives_again_is_left_out_and_another_with_its_key_is_not(lab, system)
+
+    @pytest.mark.long
+    def test_each_record_is_a_row_once(self, lab, system):
+        super().test_each_record_is_a_row_once(lab, system)
+
+    @pytest.mark.long
+    def test_a_log_of_another_connector_is_not_written(self, lab, system, tmp_path):
+        super().test_a_log_of_another_connector_is_not_written(lab, system, tmp_path)
+
+    @pytest.mark.long
+    def test_an_empty_source_succeeds_and_has_a_version(self, lab, system):
+        super().test_an_empty_source_succeeds_and_has_a_version(lab, system)
+
+
+class TestRabbitQueue(SecretConformance):
+    @pytest.fixture(params=long_but([RabbitQueue], [RabbitQueue, RabbitQuorumQueue]))
+    def system(self, lab, rabbitmq, monkeypatch, request):
+        monkeypatch.setenv("BROKER", rabbitmq.url)
+        return request.param(lab, rabbitmq)
+
+    # In `make test` other connectors have these, which the log and the format decide, or the stories of RabbitMQ.
+    @pytest.mark.long
+    def test_a_rejected_record_that_is_a_row_later_says_where_it_came_from(self, lab, system):
+        super().test_a_rejected_record_that_is_a_row_later_says_where_it_came_from(lab, system)
+
+    @pytest.mark.long
+    def test_a_merge_over_it_keeps_rows_without_a_key_in_its_quarantine(self, lab, system):
+        super().test_a_merge_over_it_keeps_rows_without_a_key_in_its_quarantine(lab, system)
+
+    @pytest.mark.long
+    def test_an_event_that_arrives_again_is_left_out_and_another_with_its_key_is_not(self, lab, system):
+        super().test_an_event_that_arrives_again_is_left_out_and_another_with_its_key_is_not(lab, system)
+
+    @pytest.mark.long
+    def test_stopped_at_each_point_it_loses_and_repeats_nothing(self, lab, system):
+        super().test_stopped_at_each_point_it_loses_and_repeats_nothing(lab, system)
+
+    @pytest.mark.long
+    def test_stopped_again_and_again_before_anything_is_committed(self, lab, system):
+        super().test_stopped_again_and_again_before_anything_is_committed(lab, system)
+
+    @pytest.mark.long
+    def test_each_record_is_a_row_once(self, lab, system):
+        super().test_each_record_is_a_row_once(lab, system)
+
+    @pytest.mark.long
+    def test_a_log_of_another_connector_is_not_written(self, lab, system, tmp_path):
+        super().test_a_log_of_another_connector_is_not_written(lab, system, tmp_path)
+
+    @pytest.mark.long
+    def test_a_system_that_is_gone_is_an_error_with_a_code_and_costs_nothing(self, lab, system):
+        super().test_a_system_that_is_gone_is_an_error_with_a_code_and_costs_nothing(lab, system)
 
 
 class TestPairs(FormatConformance):

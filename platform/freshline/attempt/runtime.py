@@ -188,6 +188,14 @@ class Runtime:
         if reader is not None:
             reader.close()
 
+    def close_readers(self) -> None:
+        """Let go of the connections of all sources."""
+        with self._readers_guard:
+            readers = list(self._readers.values())
+            self._readers.clear()
+        for reader in readers:
+            reader.close()
+
     def lock(self, name: TableName) -> threading.Lock:
         """The lock of one table: one refresh at a time."""
         with self._guard:

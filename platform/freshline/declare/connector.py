@@ -181,6 +181,13 @@ class Connector(ABC):
         """
         return cls(**options.values(cls.options))
 
+    def find_problems(self, *, has_key: bool) -> tuple[tuple[str, str, str], ...]:
+        """What is wrong with the declaration as a whole, each as a rule, an option and a sentence.
+
+        `has_key` says whether the source has a PRIMARY KEY.
+        """
+        return ()
+
     def resolve(self, place: Place) -> Connector:
         """The same with its references and paths resolved. Raises DeclarationError.
 

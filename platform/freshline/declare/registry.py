@@ -25,6 +25,7 @@ CONNECTORS = {
     "kafka": "freshline.sources.kafka.connector:Kafka",
     "postgres": "freshline.sources.postgres.connector:Postgres",
     "jdbc": "freshline.sources.jdbc.connector:Jdbc",
+    "rabbitmq": "freshline.sources.rabbitmq.connector:RabbitMq",
 }
 FORMATS = {
     "json": "freshline.sources.formats.json:Json",
@@ -58,7 +59,6 @@ STRATEGIES = {
 CONNECTORS_NOT_BUILT = (
     "mysql",
     "debezium",
-    "rabbitmq",
     "kinesis",
     "elasticsearch",
     "clickhouse",

@@ -40,6 +40,7 @@ RULES: dict[str, str] = {
     "METADATA": "METADATA FROM names something that the connector knows beside the record.",
     "PRIMARY_KEY": "PRIMARY KEY names columns of the table.",
     "CHANGE_KEY": "A change feed has a PRIMARY KEY that names the row, and a table by its changes has the same key.",
+    "DELIVERY": "A message that a queue sends again can be recognized, or the declaration accepts repeated rows.",
     "PARTITION_COLUMN": "PARTITIONED BY names columns of the query, and leaves some.",
     "CLUSTER_COLUMN": "CLUSTER BY names up to four columns of the query, and stands without PARTITIONED BY.",
     "MERGE_QUERY": "A merge is declared over one plain SELECT of one input.",

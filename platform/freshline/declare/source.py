@@ -60,6 +60,8 @@ def declare_source(clauses: SourceClauses) -> Declaration:
     if connector is not None:
         _check_options(options, connector, record_format, at)
         connection = connector.declare(options)
+        for rule, key, sentence in connection.find_problems(has_key=clauses.primary_key is not None):
+            problems.add(rule, sentence, options.at(key))
     deduplicate: float | None = 7 * 86400.0
     if connector is not None and not connector.delivers_again:
         options.require("deduplicate", "a source that may send an event again", False)

@@ -61,6 +61,8 @@ REJECTIONS: dict[str, str] = {
     "HEADER_MISMATCH": "the first line of the file does not name the declared columns",
     "VALUE_CHANGED": "a value of this column would be another one in the declared type",
     "NULL_VALUE": "the record of the topic has no value (a tombstone)",
+    "NOT_PROPERTIES": "the properties of the message cannot be read",
+    "NO_MESSAGE_ID": "the message has no message id, by which it would be recognized",
     "NULL_KEY": "a column of the primary key is NULL",
     "KEY_CONFLICT": "another record with this primary key and other values arrived before",
 }

@@ -104,6 +104,7 @@ class Lab:
 
     def close(self) -> None:
         """Let go of everything: tables, files, views, the control store. The Spark session stays."""
+        self.runtime.close_readers()
         self.runtime.control.close()
         self._spark.sql("USE default")
         self._spark.sql(f"DROP DATABASE IF EXISTS {self._database} CASCADE")
@@ -111,6 +112,7 @@ class Lab:
 
     def restart(self, *, lose_control_store: bool = False) -> None:
         """Go on as another engine would: a new epoch, nothing in memory, without the control store if so asked."""
+        self.runtime.close_readers()
         self.runtime.control.close()
         if lose_control_store:
             for file in self.settings.state.glob("control.db*"):
