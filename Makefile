@@ -24,7 +24,7 @@ UV_VERSION = 0.13.8
 ARGS =
 # Three sessions that take about equally long: stories about event time and merges, tables in Python and commits; the other
 # stories; and the other tests. These stories run with the last, which start a broker anyway.
-ELSEWHERE = change_feeds ingest kafka rabbitmq_source
+ELSEWHERE = change_feeds ingest kafka rabbitmq_source topic_formats
 TIMED = as_of final final_rows generated merge patterns stretches temporal_filters temporal_spans time_partitions time_spans \
     triggers windows
 IN_PYTHON = process process_state python_promises python_tables

@@ -128,7 +128,14 @@ HEAVY = ("pyspark", "dagster", "deltalake", "py4j", "pandas", "pyarrow")
 
 
 # Of connectors and formats the half that declarations and receipts need; reading them needs Spark.
-LIGHT_SOURCES = ("sources/*/connector.py", "sources/*/position.py", "sources/formats/json.py", "sources/formats/csv.py")
+LIGHT_SOURCES = (
+    "sources/*/connector.py",
+    "sources/*/position.py",
+    *(
+        f"sources/formats/{name}.py"
+        for name in ("json", "csv", "avro", "json_schema", "debezium", "debezium_avro", "protobuf", "registry")
+    ),
+)
 # Of strategies the rules, which EXPLAIN asks, and of merges the half that declarations need.
 RULES = (
     "strategies/*/rule.py",

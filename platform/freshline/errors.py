@@ -30,12 +30,15 @@ FreshlineError                      code, retry_helps, where
 │   ├── SourceError                 a source cannot be read, or its content has changed
 │   │   ├── FileChangedError        a landing file changed after it was read
 │   │   ├── FilesMisreadError       a landing file has other records than were read from it
-│   │   ├── UndeclaredFieldsError   files have fields that the declaration has not
+│   │   ├── UndeclaredFieldsError   records have fields that the declaration has not
 │   │   ├── TimeUnitError           numbers stand for times, and nothing says in which unit
 │   │   ├── BrokerError             a broker does not answer
 │   │   ├── TopicError              a topic does not exist, or the brokers refuse it
 │   │   ├── TopicReplacedError      a topic is not the one that was read before
 │   │   ├── OffsetsLostError        unread records of a topic or stream are gone
+│   │   ├── RegistryError           a schema registry does not answer
+│   │   ├── RegistryRefusedError    a schema registry refuses the request, or is none
+│   │   ├── SchemaIdError           a schema registry does not know the schema of a record
 │   │   ├── QueueError              a queue or stream does not exist, or the broker refuses it
 │   │   ├── QueueReplacedError      a queue or stream is not the one that was read before
 │   │   ├── QueueForeignError       a queue is read by somebody else
@@ -412,7 +415,7 @@ class FilesMisreadError(SourceError):
 
 
 class UndeclaredFieldsError(SourceError):
-    """Files have fields that earlier ones had not and the declaration has not. They were left out, and all else read.
+    """Records have fields that earlier ones had not and the declaration has not. All but these fields was read.
 
     `fields` are their names, each with the type to declare it with, empty where no column has such a type.
     """
@@ -425,7 +428,7 @@ class UndeclaredFieldsError(SourceError):
         shown = ", ".join(f"`{name}` {kind}" if kind else f"`{name}`" for name, kind in self.fields[:20])
         more = f" and {len(self.fields) - 20} more" if len(self.fields) > 20 else ""
         super().__init__(
-            f"files have new fields, which are not declared and were left out: {shown}{more}. To read them from now "
+            f"records have new fields, which are not declared and were left out: {shown}{more}. To read them from now "
             "on, add them to the columns of the source. This is reported once.",
             where=where,
         )
@@ -471,6 +474,39 @@ class OffsetsLostError(SourceError):
 
     code = "OFFSETS_LOST"
     retry_helps = False
+
+
+class RegistryError(SourceError):
+    """A schema registry cannot be reached, does not answer in time, or answers something else than a schema."""
+
+    code = "REGISTRY"
+
+
+class RegistryRefusedError(SourceError):
+    """A schema registry refuses the request: wrong address, password or certificate, or a redirect."""
+
+    code = "REGISTRY_REFUSED"
+    retry_helps = False
+
+
+class SchemaIdError(SourceError):
+    """Records name schemas that the schema registry does not know. `ids` are their numbers, up to twenty of them.
+
+    A wrong registry would make every record of the topic one of these, so nothing goes to quarantine unasked.
+    """
+
+    code = "SCHEMA_ID"
+    retry_helps = False
+
+    def __init__(self, ids: Sequence[int], url: str, *, where: str) -> None:
+        self.ids = tuple(ids[:20])
+        shown = ", ".join(map(str, self.ids)) + (f" and {len(ids) - 20} more" if len(ids) > 20 else "")
+        super().__init__(
+            f"the schema registry at {url} does not know the schemas {shown} of new records. Nothing was read. Correct "
+            "registry.url, or register the schemas again under their ids. To read the other records and to keep these "
+            "in quarantine, add 'registry.unknown-id' = 'quarantine'.",
+            where=where,
+        )
 
 
 class QueueError(SourceError):

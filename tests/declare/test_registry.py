@@ -79,7 +79,8 @@ def test_what_it_needs_is_asked_for(project, site):
 
     assert "a source of a spool needs the option 'path': the file of the queue." in messages
     assert "a source of a spool needs the option 'token': the word that opens it." in messages
-    assert "a source of a spool needs the option 'format': json, text or debezium-json." in messages
+    formats = "json, avro, text, protobuf, json-schema, debezium-json or debezium-avro"
+    assert f"a source of a spool needs the option 'format': {formats}." in messages
 
 
 def test_a_name_that_no_package_has_is_refused_with_those_that_there_are(project, site):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 from datetime import UTC, datetime, timedelta
 
+import fastavro
 import pyarrow as pa
 import pytest
 
@@ -13,6 +15,7 @@ from freshline.errors import RequestError
 from tests.databases import Shop
 from tests.kafka import Record
 from tests.lanes import long_but
+from tests.registry import basic, framed, running_registry
 from tests.sources.conformance import (
     SECRET,
     Conformance,
@@ -78,6 +81,45 @@ class Topic(System):
 
     def take_away(self):
         self.kafka.delete(self.topic)
+
+
+class AvroTopic(Topic):
+    """A topic whose records name schemas of a registry. Its only schema has the number 1."""
+
+    format = "avro"
+    broken = framed(1, b"\x02")
+    code = "NOT_AVRO"
+    schema = avro_record(id=["null", "long"], a=["null", "string"])
+
+    def __init__(self, lab, kafka, registry):
+        super().__init__(lab, kafka)
+        self.registry = registry
+        registry.authorization = basic("reader", SECRET)
+        assert registry.register(self.schema) == 1
+
+    @property
+    def options(self):
+        own = {
+            "registry.url": self.registry.url,
+            "registry.user": "reader",
+            "registry.password": "${env:SYSTEM_SECRET}",
+        }
+        return {**super().options, **own}
+
+    def encode(self, row):
+        file = io.BytesIO()
+        fastavro.schemaless_writer(file, self.schema, {"id": None, "a": None, **row})
+        return framed(1, file.getvalue())
+
+
+class FramedJsonTopic(Topic):
+    """A topic of JSON behind the frame of a registry, which is not asked."""
+
+    format = "json-schema"
+    broken = framed(1, b'{"id": 1')
+
+    def encode(self, row):
+        return framed(200, super().encode(row))
 
 
 class SpoolFile(System):
@@ -333,6 +375,30 @@ class TestKafka(SecretConformance):
     @pytest.mark.long
     def test_stopped_again_and_again_before_anything_is_committed(self, lab, system):
         super().test_stopped_again_and_again_before_anything_is_committed(lab, system)
+
+
+class TestFramedTopics(FormatConformance):
+    """Formats whose records are bytes, over a topic; the stories of these formats are in `make test`."""
+
+    pytestmark = pytest.mark.long
+
+    @pytest.fixture(params=[AvroTopic, FramedJsonTopic])
+    def system(self, lab, kafka, request, monkeypatch):
+        monkeypatch.setenv("SYSTEM_SECRET", SECRET)
+        with running_registry() as registry:
+            yield request.param(lab, kafka, registry) if request.param is AvroTopic else request.param(lab, kafka)
+
+    def test_what_is_no_record_is_in_quarantine_and_the_rest_goes_on(self, lab, system):
+        system.declare("id INT, a STRING, PRIMARY KEY (id)")
+        system.send({"id": 1, "a": "x"}, system.broken, {"a": "without a key"}, {"id": 2, "a": "y"})
+        outcome = lab.refresh("s")
+
+        assert (outcome.state, outcome.rows_out, outcome.rejected) == ("SUCCEEDED", 2, 2)
+        assert ids(lab) == [1, 2]
+        found = {row["error"]: bytes(row["raw"]) for row in lab.quarantine("s")}
+        assert found.keys() == {system.code, "NULL_KEY"}
+        assert found[system.code] == system.broken
+        assert all(row["message"] for row in lab.quarantine("s"))
 
 
 class TestSpool(SecretConformance):

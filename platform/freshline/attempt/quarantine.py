@@ -145,7 +145,8 @@ def keep_rejected(
     assert spec.columns is not None
     assert spec.merge is not None
     raw = F.to_json(F.struct(*[F.col(quoted(name)) for name in spec.columns])).cast("binary")
-    none, own = F.lit(None), log.connection.quarantined_metadata()
+    none, own = F.lit(None), log.quarantined_metadata
+    has_place = bool(log.connection.quarantined_metadata())
     no_key = f"a column of PRIMARY KEY ({', '.join(spec.primary_key)}) is NULL"
     code, message = F.lit("NULL_KEY"), F.lit(no_key)
     for each, sentence in spec.merge.rejections.items():
@@ -153,8 +154,8 @@ def keep_rejected(
         code, message = F.when(met, each).otherwise(code), F.when(met, sentence).otherwise(message)
     records = rejected.select(
         F.col(SEQ),
-        (none.cast("string") if own else F.col(FILE)).alias("file"),
-        (none.cast("bigint") if own else F.col(RECORD)).alias("line"),
+        (none.cast("string") if has_place else F.col(FILE)).alias("file"),
+        (none.cast("bigint") if has_place else F.col(RECORD)).alias("line"),
         raw.alias("raw"),
         F.concat(code, F.lit(f"({spec.name})")).alias("error"),
         message.alias("message"),

@@ -8,6 +8,7 @@ declarations, formats and merges share them.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import StrEnum
 
 from freshline.declare.connector import Metadata
 
@@ -24,6 +25,15 @@ CHANGE_METADATA: Mapping[str, Metadata] = {
     "transaction": Metadata("STRING", TRANSACTION),
     "unsent": Metadata("ARRAY<STRING>", UNSENT),
 }
+
+
+class Tombstones(StrEnum):
+    """What a record without a value is."""
+
+    QUARANTINE = "quarantine"
+    SKIP = "skip"
+    DELETE = "delete"
+
 
 # Values of OP: a row was inserted, updated, deleted, or read by a snapshot, or all rows were removed.
 INSERT, UPDATE, DELETE, READ, TRUNCATE = "c", "u", "d", "r", "t"

@@ -157,8 +157,10 @@ class Connector(ABC):
     log table has read, None where there is none. `partition` is the stored column that says which part of the source a
     record is of, where each part has an order of its own, as in Kafka; None where the source is one. The watermark
     follows the slowest part. `kind` is what Dagster shows at the asset, None for the format's name. `record_format` is
-    the name of the format that all records have, where no declaration says it. `delivers_again` says that the system
-    may send an event of a change feed a second time, so that events are compared with those that came before.
+    the name of the format that all records have, where no declaration says it. `record_key` is the stored column that
+    has the bytes of a record's key, and `record_time` that of the time which the system gave it. `delivers_again` says
+    that the system may send an event of a change feed a second time, so that events are compared with those that came
+    before.
     """
 
     name: ClassVar[str]
@@ -171,6 +173,8 @@ class Connector(ABC):
     partition: ClassVar[str | None] = None
     kind: ClassVar[str | None] = None
     record_format: ClassVar[str | None] = None
+    record_key: ClassVar[str | None] = None
+    record_time: ClassVar[str | None] = None
     delivers_again: ClassVar[bool] = True
 
     @classmethod

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from freshline.declare.connector import Metadata
+from freshline.declare.connector import Connector, Metadata
 from freshline.declare.options import Option, Options
 from freshline.errors import FreshlineError
 
@@ -46,9 +46,9 @@ class Format(ABC):
     """How records are written; subclasses are frozen dataclasses, whose fields are what one declaration says.
 
     `rejections` are its codes of quarantine, each with a sentence; the first is that of a record that is no record.
-    `of_files` says that it can be read from files alone. `lines` says which lines of a file are no record, or have a
-    limit: those of `json` may be blanks, those of `csv` have fields; `text` is neither. Of `every` empty ones are
-    records too.
+    `of_files` says that it can be read from files alone, `of_topics` that it cannot be read from files. `lines` says
+    which lines of a file are no record, or have a limit: those of `json` may be blanks, those of `csv` have fields;
+    `text` is neither. Of `every` empty ones are records too.
 
     `metadata` are facts of a record, for METADATA FROM beside those of the connector: `decode` adds their columns.
     `stopping` are codes that fail the refresh instead of rejecting a record, because the declaration lacks what is
@@ -56,20 +56,23 @@ class Format(ABC):
     (see `freshline.declare.change`): PRIMARY KEY names the row then, and not the record. `takes_tombstones` says that
     a record without a value is left out, and no poison.
 
-    `has_text` says that a record is a text; else `container` reads values of the declared types, and the quarantine
-    shows them as JSON.
+    `has_text` says that a record is a text; else it is bytes where `has_bytes` says so, or `container` reads values of
+    the declared types, and the quarantine shows them as JSON. `of_keys` says that the keys of records may have this
+    format.
     """
 
     name: ClassVar[str]
     options: ClassVar[tuple[Option, ...]] = ()
     rejections: ClassVar[Mapping[str, str]]
     of_files: ClassVar[bool] = False
+    of_topics: ClassVar[bool] = False
     lines: ClassVar[str] = "text"
     metadata: ClassVar[Mapping[str, Metadata]] = {}
     stopping: ClassVar[Mapping[str, Callable[..., FreshlineError]]] = {}
     is_change_feed: ClassVar[bool] = False
     takes_tombstones: ClassVar[bool] = False
     has_text: ClassVar[bool] = True
+    of_keys: ClassVar[bool] = False
 
     @classmethod
     def declare(cls, options: Options) -> Self:
@@ -81,10 +84,44 @@ class Format(ABC):
         """What the columns of the record, each with its type, have that this format cannot give, in sentences."""
         return ()
 
+    @classmethod
+    def metadata_with(cls, connector: type[Connector]) -> Mapping[str, Metadata]:
+        """The `metadata` of records that a connector of this kind brings."""
+        return cls.metadata
+
     @property
     def meaning(self) -> tuple[object, ...]:
         """The part of the fingerprint: another value makes other rows of the same records."""
         return ()
+
+    @property
+    def has_bytes(self) -> bool:
+        """Whether a record is bytes, which only `decode` can read."""
+        return False
+
+    @property
+    def is_prepared(self) -> bool:
+        """Whether records can be decoded as it is. If not, `prepare` is called with the records of each batch."""
+        return True
+
+    def prepare(self, records: Sequence[DataFrame], spec: SourceSpec, host: Any) -> Format:
+        """The same format with what it needs of a system outside to decode these records, such as their schemas.
+
+        `records` have the column `value`, and `host` is what it may use of the engine, a
+        `freshline.sources.reader.Host`. Raises errors of sources: then nothing of the batch is committed.
+        """
+        return self
+
+    def undeclared(self, spec: SourceSpec) -> Mapping[str, str]:
+        """The fields of the records that it was prepared for which no column takes, each with its type in SQL.
+
+        The type is empty where no column can have it.
+        """
+        return {}
+
+    def of_key(self) -> Format:
+        """The same for the keys of records, whose options are those of values too."""
+        return self
 
     @property
     def has_header(self) -> bool:

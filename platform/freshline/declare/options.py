@@ -68,6 +68,14 @@ class Reference(StrEnum):
     WHOLE = "whole"  # the whole text
 
 
+class Carrier(StrEnum):
+    """What brings the records that an option of a format is about."""
+
+    ANY = "any"
+    FILES = "files"
+    TOPICS = "topics"
+
+
 @dataclass(frozen=True)
 class Option:
     """An option of a source, as CREATE SOURCE WITH has it.
@@ -75,7 +83,8 @@ class Option:
     `help` is one sentence. `field` is the field of the connector or format that has the value, by default the name with
     underscores. `required` says what the option is where a source must have it. A `secret` is never written in a
     declaration: its value is a reference. `least` and `greatest` are of SECONDS and WHOLE, `choices` of CHOICE.
-    `is_beginning` says that all options that begin like `name` are meant, which are handed on as they are.
+    `is_beginning` says that all options that begin like `name` are meant, which are handed on as they are. `carrier`
+    says that an option of a format is for records of files, or of topics, alone; such a one is `required` for these.
     """
 
     name: str
@@ -89,6 +98,7 @@ class Option:
     greatest: int = 10**15 - 1
     choices: tuple[str, ...] = ()
     is_beginning: bool = False
+    carrier: Carrier = Carrier.ANY
 
     @property
     def may_refer(self) -> bool:
@@ -102,6 +112,10 @@ class Option:
 # The options that sources of every connector have; `LOG_OPTIONS` are for those whose rows arrive in a log table.
 LOG_OPTIONS = (
     Option("format", "how records are written"),
+    Option("key.format", "how the keys of records are written"),
+    Option("key.columns", "the columns that the key of a record has"),
+    Option("changes", "whether each record is the newest state of the row that its key names"),
+    Option("tombstones", "what a record without a value is"),
     Option("deduplicate", "how long an event is recognized when it arrives again", Kind.SECONDS),
     Option("max-record-bytes", "larger records go to quarantine", Kind.WHOLE, greatest=1024**3),
     Option("watermark.max-ahead", "how far rows may be ahead of the clock", Kind.SECONDS, least=0),

@@ -35,7 +35,10 @@ FORMATS = {
     "avro": "freshline.sources.formats.avro:Avro",
     "xml": "freshline.sources.formats.xml:Xml",
     "text": "freshline.sources.formats.text:Text",
+    "protobuf": "freshline.sources.formats.protobuf:Protobuf",
+    "json-schema": "freshline.sources.formats.json_schema:JsonSchema",
     "debezium-json": "freshline.sources.formats.debezium:DebeziumJson",
+    "debezium-avro": "freshline.sources.formats.debezium_avro:DebeziumAvro",
 }
 # Formats that no declaration names: `record_format` of a connector does.
 OWN_FORMATS = {
@@ -65,7 +68,7 @@ CONNECTORS_NOT_BUILT = (
     "hdfs",
     "hive",
 )
-FORMATS_NOT_BUILT = ("protobuf", "debezium", "debezium-avro")
+FORMATS_NOT_BUILT = ("debezium",)
 CONNECTOR_GROUP = "freshline.connectors"
 FORMAT_GROUP = "freshline.formats"
 STRATEGY_GROUP = "freshline.strategies"

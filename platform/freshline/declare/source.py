@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+from freshline.declare.change import CHANGE_METADATA, Tombstones
 from freshline.declare.clauses import Declaration, SourceClauses
 from freshline.declare.connector import WITH_WATERMARK, Connector, Metadata
 from freshline.declare.format import Format
@@ -14,6 +15,7 @@ from freshline.declare.options import (
     LOG_OPTIONS,
     SOURCE_OPTIONS,
     SOURCE_OPTIONS_NOT_BUILT,
+    Carrier,
     Options,
     Reference,
     join_words,
@@ -33,7 +35,7 @@ from freshline.declare.registry import (
     shipped_formats,
 )
 from freshline.declare.rules import Problems, declaration_error, nearest
-from freshline.declare.spec import Column, Constraint, SourceSpec, Watermark
+from freshline.declare.spec import Column, Constraint, RecordKey, SourceSpec, Watermark
 from freshline.declare.versions import check_version_columns, read_versions
 
 
@@ -47,6 +49,8 @@ def declare_source(clauses: SourceClauses) -> Declaration:
     record_format = None if written is None else _format(written.value.strip().lower(), at, written.line, problems)
     if connector is not None and connector.record_format is not None:
         record_format = find_format(connector.record_format)
+    written = clauses.options.get("key.format")
+    key_format = None if written is None else _format(written.value.strip().lower(), at, written.line, problems)
     own = [option for each in (*shipped_connectors(), connector) if each is not None for option in each.options]
     own += [option for of in (*shipped_formats(), record_format) if of is not None for option in of.options]
     known = tuple(dict.fromkeys(option.name for option in (*SOURCE_OPTIONS, *own) if not option.is_beginning))
@@ -58,20 +62,23 @@ def declare_source(clauses: SourceClauses) -> Declaration:
         problems.add("OPTION_NEEDS", f"a source needs WITH ('connector' = 'files'), {named}.", at)
     connection = None
     if connector is not None:
-        _check_options(options, connector, record_format, at)
+        _check_options(options, connector, record_format, key_format, at)
         connection = connector.declare(options)
         for rule, key, sentence in connection.find_problems(has_key=clauses.primary_key is not None):
             problems.add(rule, sentence, options.at(key))
+    upserts = options.choice("changes", ("upsert",)) is not None
     deduplicate: float | None = 7 * 86400.0
-    if connector is not None and not connector.delivers_again:
+    if upserts or (connector is not None and not connector.delivers_again):
         options.require("deduplicate", "a source that may send an event again", False)
     elif options.require("deduplicate", "a PRIMARY KEY, which names the event", clauses.primary_key is not None):
         forever = (options.raw("deduplicate") or "").strip().lower() == "forever"
         deduplicate = None if forever else (options.seconds("deduplicate") or deduplicate)
-    _check_columns(clauses, connector, record_format, problems)
-    if record_format is not None:
-        _check_record(clauses, record_format, options, problems)
+    _check_columns(clauses, connector, _facts(connector, record_format, upserts=upserts), problems)
+    key_columns = _key_columns(clauses, key_format, options)
+    _check_records(clauses, record_format, key_format, key_columns, options, upserts=upserts)
+    tombstones = _tombstones(options, upserts=upserts)
     declared_format = None if record_format is None else record_format.declare(options)
+    record_key = None if key_format is None else RecordKey(_declared_key(key_format, options), key_columns)
     largest = options.whole("max-record-bytes", 1, 1024**3)
     max_ahead, idle, follows_clock = _watermark_options(clauses, options)
     history, (warn_after, fail_after) = options.seconds("history"), options.alert_seconds()
@@ -89,6 +96,9 @@ def declare_source(clauses: SourceClauses) -> Declaration:
         columns=tuple(column.value for column in clauses.columns),
         written_at=at,
         format=declared_format,
+        key=record_key,
+        upserts=upserts,
+        tombstones=tombstones,
         primary_key=_declared_case(clauses),
         freshness=_stated_freshness(clauses),
         comment=clauses.comment,
@@ -117,13 +127,118 @@ def declare_source(clauses: SourceClauses) -> Declaration:
     return Declaration(spec, lines)
 
 
-def _check_record(clauses: SourceClauses, record_format: type[Format], options: Options, problems: Problems) -> None:
+def _check_records(
+    clauses: SourceClauses,
+    record_format: type[Format] | None,
+    key_format: type[Format] | None,
+    key_columns: Sequence[str],
+    options: Options,
+    *,
+    upserts: bool,
+) -> None:
+    if upserts:
+        _check_upserts(clauses, record_format, key_format, key_columns, options)
+    if record_format is not None:
+        _check_record(clauses, record_format, key_columns, options, options.problems)
+    if key_format is not None:
+        _check_key(clauses, key_format, key_columns, options)
+
+
+def _check_record(
+    clauses: SourceClauses,
+    record_format: type[Format],
+    key_columns: Sequence[str],
+    options: Options,
+    problems: Problems,
+) -> None:
     """The declared columns must be ones that records of this format can have."""
-    of_record = [(one.value.name, one.value.type) for one in clauses.columns if one.value.metadata is None]
+    of_record = [each for each in _of_record(clauses) if each[0] not in key_columns]
     for sentence in record_format.find_problems(of_record):
         problems.add("OPTION_NEEDS", sentence, options.at("format"))
     if record_format.is_change_feed:
-        _check_change_feed(clauses, record_format, problems)
+        _check_change_feed(clauses, f"a source of {record_format.name}", "the database's table", problems)
+
+
+def _of_record(clauses: SourceClauses) -> list[tuple[str, str]]:
+    return [(one.value.name, one.value.type) for one in clauses.columns if one.value.metadata is None]
+
+
+def _facts(
+    connector: type[Connector] | None, record_format: type[Format] | None, *, upserts: bool
+) -> Mapping[str, Metadata]:
+    """What decoding finds out of a record beside its values."""
+    if record_format is None:
+        of_format: Mapping[str, Metadata] = {}
+    else:
+        of_format = record_format.metadata if connector is None else record_format.metadata_with(connector)
+    return {**of_format, **(CHANGE_METADATA if upserts else {})}
+
+
+def _key_columns(clauses: SourceClauses, key_format: type[Format] | None, options: Options) -> tuple[str, ...]:
+    """The columns that keys of records have, in the spelling of the column list: by default those of PRIMARY KEY."""
+    options.require("key.columns", "a 'key.format'", key_format is not None)
+    if key_format is None:
+        return ()
+    text = options.text("key.columns")
+    names = [name.strip().strip("`") for name in text.split(",")] if text else list(_declared_case(clauses))
+    spelling = {name.lower(): name for name, _ in _of_record(clauses)}
+    unknown = [name for name in names if name.lower() not in spelling]
+    if text and (unknown or len({name.lower() for name in names}) != len(names)):
+        options.reject("key.columns", "columns of the record with commas between them, each once")
+        return ()
+    found = tuple(spelling[name.lower()] for name in names if name.lower() in spelling)
+    if not found:
+        options.require("key.format", "'key.columns' or a PRIMARY KEY, the columns that the key has", False)
+    elif len(found) == len(spelling):
+        options.require("key.format", "a column that is in the values of records. Declare one of any name", False)
+    return found
+
+
+def _check_key(clauses: SourceClauses, key_format: type[Format], key_columns: Sequence[str], options: Options) -> None:
+    """Keys of records must have a format of keys, and columns that it can give."""
+    if not key_format.of_keys:
+        accepted = join_words([each.name for each in shipped_formats() if each.of_keys])
+        options.reject("key.format", accepted)
+    elif key_columns:
+        of_keys = [each for each in _of_record(clauses) if each[0] in key_columns]
+        for sentence in key_format.find_problems(of_keys):
+            options.problems.add("OPTION_NEEDS", f"the key: {sentence}", options.at("key.format"))
+
+
+def _declared_key(key_format: type[Format], options: Options) -> Format:
+    return key_format.declare(options).of_key()
+
+
+def _check_upserts(
+    clauses: SourceClauses,
+    record_format: type[Format] | None,
+    key_format: type[Format] | None,
+    key_columns: Sequence[str],
+    options: Options,
+) -> None:
+    """The key of a record names the row, also where the record has no value."""
+    if record_format is not None and record_format.is_change_feed:
+        options.require("changes", f"records that are rows; those of {record_format.name} are changes", False)
+        return
+    options.require("changes", "a 'key.format', because a record that deletes has a key alone", key_format is not None)
+    _check_change_feed(
+        clauses, "a source with 'changes' = 'upsert'", "the topic, as the record's key has them", options.problems
+    )
+    if clauses.primary_key is not None and key_columns and set(_declared_case(clauses)) != set(key_columns):
+        options.problems.add(
+            "CHANGE_KEY",
+            f"PRIMARY KEY ({', '.join(_declared_case(clauses))}) is not the key of the records, which has "
+            f"({', '.join(key_columns)}). Let both name the same columns.",
+            Location(clauses.written_at.path, clauses.primary_key.line),
+        )
+
+
+def _tombstones(options: Options, *, upserts: bool) -> Tombstones | None:
+    """What a record without a value is, None where it is not declared."""
+    text = options.choice("tombstones", tuple(Tombstones))
+    if text == Tombstones.DELETE and not upserts:
+        options.require("tombstones", "'changes' = 'upsert', which names the row that is deleted", False)
+    return None if text is None else Tombstones(text)
 
 
 def _connector(name: str, at: Location, line: int, problems: Problems) -> type[Connector] | None:
@@ -183,10 +298,23 @@ def _constraints(
 
 
 def _check_options(
-    options: Options, connector: type[Connector], record_format: type[Format] | None, at: Location
+    options: Options,
+    connector: type[Connector],
+    record_format: type[Format] | None,
+    key_format: type[Format] | None,
+    at: Location,
 ) -> None:
     """The connector has what it needs, and there is no option of another one, or of another format."""
     problems = options.problems
+    declared = tuple(each for each in (record_format, key_format) if each is not None)
+    for of_format in dict.fromkeys(option for each in declared for option in each.options):
+        for key in options.written(of_format):
+            if of_format.secret or of_format.reference is Reference.WHOLE:
+                options.require_reference(key, secret=of_format.secret)
+    for name in ("key.format", "changes", "tombstones"):
+        options.require(
+            name, "a connector whose records have keys, as those of kafka", connector.record_key is not None
+        )
     for option in connector.options:
         if option.required and option.name not in options:
             problems.add(
@@ -201,7 +329,7 @@ def _check_options(
     if connector.record_format is not None:
         _check_own_format(options)
     elif connector.is_log:
-        _check_format(options, connector, record_format, at)
+        _check_format(options, connector, record_format, key_format, at)
     else:
         logs = " or ".join(each.name for each in shipped_connectors() if each.is_log and each.record_format is None)
         formats = [option for each in shipped_formats() for option in each.options]
@@ -222,7 +350,11 @@ def _refuse_options_of_others(options: Options, connector: type[Connector]) -> N
 
 
 def _check_format(
-    options: Options, connector: type[Connector], record_format: type[Format] | None, at: Location
+    options: Options,
+    connector: type[Connector],
+    record_format: type[Format] | None,
+    key_format: type[Format] | None,
+    at: Location,
 ) -> None:
     shipped = join_words([each.name for each in shipped_formats() if _is_built(connector, each)])
     if "format" not in options:
@@ -236,11 +368,27 @@ def _check_format(
             f"'format' = '{record_format.name}' is of {of}. Built for {connector.title} is {shipped}.",
             options.at("format"),
         )
-    taken = {option.name for option in record_format.options}
-    for other in shipped_formats():
-        for option in other.options:
-            if option.name not in taken:
-                options.require(option.name, f"format = {other.name}", False)
+    carrier = Carrier.FILES if connector.has_lines else Carrier.TOPICS
+    own = {
+        option.name: option for option in (*(() if key_format is None else key_format.options), *record_format.options)
+    }
+    for option in own.values():
+        if option.carrier in (carrier, Carrier.ANY):
+            if option.required and option.name not in options:
+                options.problems.add(
+                    "OPTION_NEEDS",
+                    f"a source of {record_format.name} needs the option '{option.name}': {option.required}.",
+                    options.at("format"),
+                )
+        else:
+            options.require(option.name, f"records of {option.carrier}", False)
+    for name in _options_of_formats() - own.keys():
+        named = " or ".join(each.name for each in shipped_formats() if name in {one.name for one in each.options})
+        options.require(name, f"format = {named}", False)
+
+
+def _options_of_formats() -> set[str]:
+    return {option.name for each in shipped_formats() for option in each.options}
 
 
 def _check_own_format(options: Options) -> None:
@@ -253,7 +401,8 @@ def _check_own_format(options: Options) -> None:
 
 def _is_built(connector: type[Connector], record_format: type[Format]) -> bool:
     """Whether a connector's records may have a format. Changes come in an order, which lines of files have not."""
-    return not record_format.is_change_feed if connector.has_lines else not record_format.of_files
+    of_topics = record_format.is_change_feed or record_format.of_topics
+    return not of_topics if connector.has_lines else not record_format.of_files
 
 
 def _watermark(clauses: SourceClauses, problems: Problems) -> Watermark | None:
@@ -309,27 +458,26 @@ def _declared_case(clauses: SourceClauses) -> tuple[str, ...]:
     return tuple(spelling.get(name.lower(), name) for name in clauses.primary_key.value)
 
 
-def _check_change_feed(clauses: SourceClauses, record_format: type[Format], problems: Problems) -> None:
+def _check_change_feed(clauses: SourceClauses, source: str, rows_of: str, problems: Problems) -> None:
     """Changes are of rows that a key names, and their rows are judged where they are whole."""
     at = clauses.written_at
     if clauses.primary_key is None:
         problems.add(
             "CHANGE_KEY",
-            f"a source of {record_format.name} needs PRIMARY KEY (..), the columns that name a row of the database's "
-            "table. Add it.",
+            f"{source} needs PRIMARY KEY (..), the columns that name a row of {rows_of}. Add it.",
             at,
         )
     for written in clauses.constraints:
         problems.add(
             "CONSTRAINT",
-            f"CONSTRAINT {written.value.name}: an event of {record_format.name} need not have all values of its row. "
+            f"CONSTRAINT {written.value.name}: an event of {source} need not have all values of its row. "
             "Declare the constraint on the table that reads the source.",
             Location(at.path, written.line),
         )
 
 
 def _check_columns(
-    clauses: SourceClauses, connector: type[Connector] | None, record_format: type[Format] | None, problems: Problems
+    clauses: SourceClauses, connector: type[Connector] | None, facts: Mapping[str, Metadata], problems: Problems
 ) -> None:
     at = clauses.written_at
     for written in clauses.columns:
@@ -349,9 +497,8 @@ def _check_columns(
                 here,
             )
         if column.metadata is not None and connector is not None:
-            of_format = {} if record_format is None else record_format.metadata
             with_watermark = clauses.watermark is not None
-            _check_metadata(column, connector, of_format, problems, here, with_watermark=with_watermark)
+            _check_metadata(column, connector, facts, problems, here, with_watermark=with_watermark)
     if clauses.columns and all(column.value.metadata is not None for column in clauses.columns):
         problems.add("METADATA", "all columns are METADATA; a source has at least one column of the record.", at)
     if clauses.primary_key is not None:

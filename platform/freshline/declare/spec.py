@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
 from freshline.declare.as_of_joins import Versions
+from freshline.declare.change import CHANGE_METADATA, Tombstones
 from freshline.declare.closing import Closing, Final
 from freshline.declare.connector import OF_EVERY_LOG, WITH_WATERMARK, Connector, Metadata
 from freshline.declare.format import Format
@@ -111,6 +112,14 @@ class SideOutput:
 
 
 @dataclass(frozen=True)
+class RecordKey:
+    """How the keys of records are read: their format, and the columns whose values they have."""
+
+    format: Format
+    columns: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class SourceSpec:
     """A system outside, and the columns that queries see of it.
 
@@ -120,7 +129,9 @@ class SourceSpec:
     (defaults not filled in), the typed ones stand beside them. `warn_after_seconds` and `fail_after_seconds` are the
     lags above which there is an alert, None for those of its freshness. `watermark_after_seconds` is how long its
     watermark may stand still, and `late_share` the share of late rows, above which there is one, None for never.
-    `versions` say how its rows are met by as-of joins, None without a watermark.
+    `versions` say how its rows are met by as-of joins, None without a watermark. `key` says how keys of records are
+    read, None where they are not. With `upserts` each record is the newest state of the row that its key names.
+    `tombstones` is what a record without a value is, None for what is usual.
     """
 
     name: TableName
@@ -128,6 +139,9 @@ class SourceSpec:
     columns: tuple[Column, ...]
     written_at: Location
     format: Format | None = None
+    key: RecordKey | None = None
+    upserts: bool = False
+    tombstones: Tombstones | None = None
     primary_key: tuple[str, ...] = ()
     freshness: Freshness | None = None
     comment: str | None = None
@@ -168,7 +182,18 @@ class SourceSpec:
     @property
     def metadata(self) -> Mapping[str, Metadata]:
         """What is known of a record beside its values, for METADATA FROM: of the connector and of the format."""
-        return {**self.connection.metadata, **({} if self.format is None else self.format.metadata)}
+        return {**self.connection.metadata, **self.facts}
+
+    @property
+    def facts(self) -> Mapping[str, Metadata]:
+        """What decoding finds out of a record beside its values."""
+        of_format = {} if self.format is None else self.format.metadata_with(type(self.connection))
+        return {**of_format, **(CHANGE_METADATA if self.upserts else {})}
+
+    @property
+    def quarantined_metadata(self) -> Mapping[str, Metadata]:
+        """The metadata that the quarantine table has, in their order."""
+        return {name: each for name, each in self.metadata.items() if each.quarantined}
 
     @property
     def stored_metadata(self) -> Mapping[str, Metadata]:
@@ -178,7 +203,12 @@ class SourceSpec:
     @property
     def is_change_feed(self) -> bool:
         """Whether records are changes of rows, each of which PRIMARY KEY names."""
-        return self.format is not None and self.format.is_change_feed
+        return self.upserts or (self.format is not None and self.format.is_change_feed)
+
+    @property
+    def recognizes_events(self) -> bool:
+        """Whether an event of a change feed may come again and is known by its position, which upserts have not."""
+        return self.connection.delivers_again and not self.upserts
 
     @property
     def unique_key(self) -> tuple[str, ...]:
@@ -189,6 +219,24 @@ class SourceSpec:
     def record_columns(self) -> tuple[Column, ...]:
         """The columns that a record carries, without METADATA ones."""
         return tuple(column for column in self.columns if column.metadata is None)
+
+    @property
+    def formats(self) -> tuple[Format, ...]:
+        """The formats of its records, and of their keys."""
+        of_key = () if self.key is None else (self.key.format,)
+        return (*(() if self.format is None else (self.format,)), *of_key)
+
+    def of_keys(self) -> SourceSpec:
+        """The part that is in the keys of records."""
+        keys = () if self.key is None else self.key.columns
+        return replace(self, columns=tuple(each for each in self.record_columns if each.name in keys))
+
+    def of_values(self) -> SourceSpec:
+        """The part that is in the values of records."""
+        if self.key is None:
+            return self
+        keys = self.key.columns
+        return replace(self, columns=tuple(each for each in self.record_columns if each.name not in keys))
 
     @property
     def fingerprint(self) -> str:
@@ -204,7 +252,23 @@ class SourceSpec:
             self.deduplicate_seconds,
             *((True, None) if self.format is None else self.format.meaning),
             *self.connection.meaning,
+            # What a declaration of before could not say changes nothing where it is not said.
+            *(() if self.key is None else (self.key.format.name, *self.key.format.meaning, *self.key.columns)),
+            *(("upsert",) if self.upserts else ()),
+            *(() if self.without_value is self._usual_tombstones else (str(self.without_value),)),
         )
+
+    @property
+    def without_value(self) -> Tombstones:
+        """What a record without a value is."""
+        return self.tombstones or self._usual_tombstones
+
+    @property
+    def _usual_tombstones(self) -> Tombstones:
+        if self.upserts:
+            return Tombstones.DELETE
+        skips = self.format is not None and self.format.takes_tombstones
+        return Tombstones.SKIP if skips else Tombstones.QUARANTINE
 
 
 @dataclass(frozen=True)

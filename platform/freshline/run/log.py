@@ -61,6 +61,7 @@ from freshline.refresh.literal import quoted
 from freshline.refresh.materialize import collect_if_small
 from freshline.refresh.small_tables import read_small
 from freshline.sources.changes import judge_events
+from freshline.sources.prepare import prepare_formats, undeclared_of
 from freshline.sources.reader import SMALL_ROWS, STOPPED, Asked, Certain, Inspection, Portion, Reader
 from freshline.sources.records import (
     DROPPED,
@@ -92,6 +93,7 @@ class Ingested:
     redelivered: int = 0
     dropped: int = 0
     violations: Mapping[str, Violation] = field(default_factory=dict)
+    problems: tuple[FreshlineError, ...] = ()
 
 
 @dataclass
@@ -159,6 +161,7 @@ def refresh_log(
                     inspection = replace(inspection, left=left)
                     break
                 receipt, position = batch.committed.receipt, portion.after
+                problems += batch.problems
                 try:
                     reader.release(portion, seconds=time.monotonic() - begun, rejected=batch.rejected)
                 except FreshlineError as error:
@@ -369,13 +372,16 @@ def _ingest(
     portion = reader.prepare(spark, portion, standing.newest, cancellation)
     if portion.after == portion.before:
         return None, portion
-    unread = partial(reader.partitions, inspection, portion.after, portion.left)
-    confirm = partial(reader.confirm, portion)
-    batch = begin_batch(runtime, spark, spec, portion, standing, mode, reader.reason, unread, confirm)
-    stored = count_all([batch.path]) if spec.primary_key else []
+    stored = count_all([runtime.warehouse.path(spec.name)]) if spec.primary_key else []
     with suited_to(spark, [*stored, SMALL_ROWS if portion.small else None]):
         try:
-            return _commit_portion(runtime, spark, reader, batch, portion, cancellation), portion
+            ready = prepare_formats(spec, lambda: _undecoded(reader, spark, portion), runtime)
+            portion, problems = reader.note_fields(portion, undeclared_of(ready))
+            unread = partial(reader.partitions, inspection, portion.after, portion.left)
+            confirm = partial(reader.confirm, portion)
+            batch = begin_batch(runtime, spark, ready, portion, standing, mode, reader.reason, unread, confirm)
+            ingested = _commit_portion(runtime, spark, reader, batch, portion, cancellation)
+            return replace(ingested, problems=problems), portion
         except (PySparkException, Py4JJavaError) as error:
             cancellation.check()
             explained = reader.explain(error, portion)
@@ -384,6 +390,10 @@ def _ingest(
             raise explained from error
         finally:
             reader.finish(spark)
+
+
+def _undecoded(reader: Reader[Any, Any], spark: SparkSession, portion: Portion) -> list[DataFrame]:
+    return [group.rows for group in reader.read(spark, portion).groups if group.error is None]
 
 
 @dataclass(frozen=True)
@@ -663,7 +673,7 @@ def _mark_redelivered(spark: SparkSession, spec: SourceSpec, path: Path, rows: D
     if spec.deduplicate_seconds is not None:
         stored = stored.where(F.col(INGESTED_AT) > F.lit(now - timedelta(seconds=spec.deduplicate_seconds)))
     if spec.is_change_feed:
-        return judge_events(rows, stored if spec.connection.delivers_again else None, every, spec)
+        return judge_events(rows, stored if spec.recognizes_events else None, every, spec)
     keys = [F.col(quoted(key)) for key in spec.primary_key]
     good = rows.where(F.col(ERROR).isNull())
     twice = good.groupBy(*keys).count().where("count > 1").limit(1).count() > 0

@@ -117,6 +117,12 @@ def _require_log(spec: Spec) -> SourceSpec:
             "count as the newest of its key. Let the database send the row again.",
             where=name,
         )
+    if spec.format.has_bytes or not all(each.is_prepared for each in spec.formats):
+        raise RequestError(
+            f"records of {name} that are bytes, or whose schemas a registry has, are not decoded again yet. Send them "
+            "again.",
+            where=name,
+        )
     if not spec.format.has_text:
         raise RequestError(
             f"the records of {name} ({spec.format.name}) have no bytes of their own that could be decoded again. Put "

@@ -53,6 +53,7 @@ from freshline.refresh.literal import quoted
 from freshline.refresh.materialize import materialize_once
 from freshline.run.log import newest_batch
 from freshline.sources.changes import judge_events
+from freshline.sources.prepare import prepare_formats
 from freshline.sources.reader import Asked
 from freshline.sources.records import (
     ERROR,
@@ -181,7 +182,9 @@ def _tail(
         parts.append(whole.where((F.col(SEQ) > seq) & tail.logged))
     if tail.unread is not None:
         records = reader.read(spark, tail.unread)
-        rows = judge_records(records.groups, log)
+        rows = judge_records(
+            records.groups, prepare_formats(log, lambda: [each.rows for each in records.groups], runtime)
+        )
         if records.counts is not None:
             found = {row[FILE]: row["count"] for row in rows.groupBy(FILE).count().collect()}
             reader.confirm(tail.unread, found)
@@ -204,7 +207,7 @@ def _accepted(
             since = token.at - timedelta(seconds=log.deduplicate_seconds)
             stored = stored.where(F.col(INGESTED_AT) > F.lit(since))
         if log.is_change_feed:
-            recent = stored if log.connection.delivers_again else None
+            recent = stored if log.recognizes_events else None
             return accepted(judge_events(rows, recent, every, log), log, 0, token.at)
         keys = [F.col(quoted(key)) for key in log.primary_key]
         rows = mark_duplicates(rows.withColumn(HASH, record_hash(log)), log)

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 # A batch of up to this many records may be judged in the driver's own memory.
 SMALL_ROWS = 20_000
+# A position names at most so many fields that are not declared.
+MOST_UNDECLARED = 500
 # In the message of an error with which rows end that were expected to be good.
 STOPPED = "FRESHLINE_RECORD_IN_DOUBT"
 # Columns of records beside VALUE, FILE and RECORD: the line in a file, and a code of quarantine that is known before.
@@ -243,6 +245,14 @@ class Reader(ABC, Generic[L, P]):
         `Connector.partition` has them, as a text; without that column, which is the default, the source is one.
         """
         return {WHOLE_SOURCE: left > 0}
+
+    def note_fields(self, portion: P, fields: Mapping[str, str]) -> tuple[P, tuple[FreshlineError, ...]]:
+        """Note in the position behind a portion that its records have fields which no column takes.
+
+        `fields` are their names, each with the type to declare it with. Returns the portion, and what to report of
+        fields that records before did not have. By default a position notes nothing, and nothing is reported.
+        """
+        return portion, ()
 
     def read_certain(self, spark: SparkSession, portion: P) -> Certain | None:
         """A shorter way to the rows where there is one; it is left at the first record in doubt."""

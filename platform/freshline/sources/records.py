@@ -28,10 +28,10 @@ from pyspark.sql.types import (
 )
 from pyspark.sql.window import Window
 
-from freshline.declare.change import OP, TRUNCATE
+from freshline.declare.change import CHANGED_AT, DELETE, OP, TRUNCATE, UNSENT, UPDATE, Tombstones
 from freshline.declare.connector import RETRIED_IN
 from freshline.declare.format import PARSED, VALUE, Decoded
-from freshline.declare.spec import OnViolation, SourceSpec
+from freshline.declare.spec import OnViolation, RecordKey, SourceSpec
 from freshline.plan.watermark import (
     FIRST_MICROSECOND,
     WHOLE_SOURCE,
@@ -49,6 +49,9 @@ from freshline.sources.reader import LINE, VERDICT, Group
 
 RAW = "_freshline_raw"
 ERROR = "_freshline_error"
+# Of the keys of records: their values, and why one is none.
+KEYED, KEY_ERROR = "_freshline_keyed", "_freshline_key_error"
+_HELD = "_freshline_held"
 # Whether a record can be decoded again from its own bytes, and the names of its fields where its file has its own.
 AGAIN = "_freshline_again"
 FIELDS = "_freshline_fields"
@@ -63,6 +66,7 @@ REJECTIONS: dict[str, str] = {
     "NULL_VALUE": "the record of the topic has no value (a tombstone)",
     "NOT_PROPERTIES": "the properties of the message cannot be read",
     "NO_MESSAGE_ID": "the message has no message id, by which it would be recognized",
+    "NOT_KEY": "the key of the record is none of 'key.format' with values of the declared types",
     "NULL_KEY": "a column of the primary key is NULL",
     "KEY_CONFLICT": "another record with this primary key and other values arrived before",
 }
@@ -107,7 +111,7 @@ def log_schema(spec: SourceSpec) -> StructType:
 
 def quarantine_schema(spec: SourceSpec) -> StructType:
     """The columns of a log table's quarantine table; the connector may have a place of its own for its records."""
-    own = _fields([(name, each.type) for name, each in spec.connection.quarantined_metadata().items()])
+    own = _fields([(name, each.type) for name, each in spec.quarantined_metadata.items()])
     return StructType([*QUARANTINE_SCHEMA.fields, StructField(RETRIED_IN, LongType()), *own, *_again_fields(spec)])
 
 
@@ -117,8 +121,7 @@ def again_columns(spec: SourceSpec) -> list[str]:
 
 
 def _again_fields(spec: SourceSpec) -> list[StructField]:
-    assert spec.format is not None
-    decoded = {each.stored for each in spec.format.metadata.values()}
+    decoded = {each.stored for each in spec.facts.values()}
     known = [(each.stored, each.type) for each in spec.stored_metadata.values() if each.stored not in decoded]
     places = [StructField(FILE, StringType()), StructField(RECORD, LongType()), StructField(FIELDS, _TEXTS)]
     return places + _fields(known)
@@ -167,33 +170,64 @@ def _judged(group: Group, spec: SourceSpec) -> DataFrame:
     rows = rows.withColumn(FIELDS, fields.cast(_TEXTS))
     if group.error is not None:
         return _finished(rows, F.lit(group.error), None, spec, group.kept)
-    columns = group.columns or tuple(column.name for column in spec.record_columns)
-    decoded = spec.format.decode(rows, spec, columns)
+    if spec.key is not None:
+        rows = _with_key(rows, spec, spec.key)
+    of_values = spec.of_values()
+    columns = group.columns or tuple(column.name for column in of_values.record_columns)
+    decoded = spec.format.decode(rows, of_values, columns)
     return _finished(decoded.rows, decoded.error, decoded, spec, group.kept)
+
+
+def _with_key(rows: DataFrame, spec: SourceSpec, key: RecordKey) -> DataFrame:
+    """The rows with KEYED, a struct of the columns that are in the keys of records, and KEY_ERROR.
+
+    A record without a key has NULL in them.
+    """
+    column = spec.connection.record_key
+    assert column is not None
+    of_keys = spec.of_keys()
+    held = rows.withColumn(_HELD, F.col(VALUE)).withColumn(VALUE, F.col(column).cast("string"))
+    decoded = key.format.decode(held, of_keys, key.columns)
+    fields = record_schema(of_keys).fields
+    typed = decoded.rows.withColumn(KEYED, F.struct(*[_value(field, decoded).alias(field.name) for field in fields]))
+    broken = F.coalesce(decoded.error, *_lost_values(fields, decoded.written, "NOT_KEY", f"{KEYED}."))
+    # What says more than that the key is none stays.
+    says_more = broken.startswith(VALUE_CHANGED) | (broken == "UNKNOWN_SCHEMA")
+    error = F.when(says_more, broken).when(broken.isNotNull(), "NOT_KEY")
+    if key.format.has_text:
+        error = F.when(~F.is_valid_utf8(VALUE), "NOT_KEY").otherwise(error)
+    others = [F.col(quoted(name)) for name in rows.columns if name != VALUE]
+    return typed.select(
+        *others,
+        F.col(_HELD).alias(VALUE),
+        KEYED,
+        F.when(F.col(column).isNotNull(), error).alias(KEY_ERROR),
+    )
+
+
+def _lost_values(fields: Sequence[StructField], written: Record | None, broken: str, within: str = "") -> list[Column]:
+    """The codes of values that are not stored as they are. The stored ones are columns, with `within` before them."""
+    if written is None:
+        return []
+    return [each for field in fields if (each := _lost(field, written, broken, within)) is not None]
 
 
 def _finished(
     rows: DataFrame, error: Column, decoded: Decoded | None, spec: SourceSpec, kept: Sequence[str]
 ) -> DataFrame:
     """The columns of `judge_records`, with the checks that every format shares; nothing may have been decoded."""
-    fields = record_schema(spec).fields
+    fields = record_schema(spec.of_values()).fields
     written: Record | None = None if decoded is None else decoded.written
-    columns = [_value(field, decoded).alias(field.name) for field in fields]
+    columns = _columns(decoded, spec)
     parsed = [] if decoded is None else [PARSED, *decoded.needed]
     assert spec.format is not None
-    without_value = DROPPED if spec.format.takes_tombstones else "NULL_VALUE"
+    if spec.upserts:
+        rows = rows.withColumns(_upsert_facts(spec))
     there = set(rows.columns)
     # What was not decoded has no facts of its format.
-    missing = {each.stored: F.lit(None).cast(each.type) for each in spec.format.metadata.values()}
+    missing = {each.stored: F.lit(None).cast(each.type) for each in spec.facts.values()}
     rows = rows.withColumns({name: none for name, none in missing.items() if name not in there})
-    checked = F.when(_verdict(rows).isNotNull(), _verdict(rows))
-    if spec.format.has_text:
-        checked = (
-            checked.when(F.col(VALUE).isNull(), F.lit(without_value))
-            .when(~F.is_valid_utf8(VALUE), F.lit("NOT_UTF8"))
-            .when(F.octet_length(VALUE) > spec.max_record_bytes, F.lit("TOO_LARGE"))
-        )
-    checked = checked.otherwise(error)
+    checked = _checked(rows, spec).otherwise(error)
     # What a container made of a file, or what is known of the whole file, is not in the bytes of the record.
     by_itself = decoded is not None and not decoded.needed and spec.format.has_text
     again = (_verdict(rows).isNull() if by_itself else F.lit(False)).alias(AGAIN)
@@ -205,12 +239,7 @@ def _finished(
     if spec.is_change_feed:
         # A TRUNCATE is of no one row.
         null_key = null_key & F.coalesce(F.col(OP) != TRUNCATE, F.lit(True))
-    broken_code = spec.format.rejection()
-    lost = (
-        []
-        if written is None
-        else [each for field in fields if (each := _lost(field, written, broken_code)) is not None]
-    )
+    lost = _lost_values(fields, written, spec.format.rejection())
     broken = F.coalesce(F.col(ERROR), *lost, F.when(null_key, F.lit("NULL_KEY")))
     final = broken
     marked: list[Column] = []
@@ -233,6 +262,46 @@ def _finished(
     return typed.select(FILE, RECORD, LINE, *known, AGAIN, raw, verdict, *marked, *names)
 
 
+def _columns(decoded: Decoded | None, spec: SourceSpec) -> list[Column]:
+    """The values of the declared columns, in their order, of keys and of values."""
+    of_keys = () if spec.key is None else spec.key.columns
+    found = []
+    for field in record_schema(spec).fields:
+        is_keyed = field.name in of_keys and decoded is not None
+        value = F.col(f"{KEYED}.{quoted(field.name)}") if is_keyed else _value(field, decoded)
+        found.append(value.alias(field.name))
+    return found
+
+
+def _upsert_facts(spec: SourceSpec) -> dict[str, Column]:
+    """What is known of a record that is the newest state of a row, as of a change of one. It has no position."""
+    time = spec.connection.record_time
+    return {
+        OP: F.when(F.col(VALUE).isNull(), DELETE).otherwise(UPDATE),
+        CHANGED_AT: F.lit(None).cast("timestamp") if time is None else F.col(time),
+        UNSENT: F.array().cast("array<string>"),
+    }
+
+
+def _checked(rows: DataFrame, spec: SourceSpec) -> Column:
+    """The code of a record that is rejected before its values are looked at; the rest is to be said."""
+    assert spec.format is not None
+    checked = F.when(_verdict(rows).isNotNull(), _verdict(rows))
+    if not (spec.format.has_text or spec.format.has_bytes):
+        return checked
+    has_none = F.col(VALUE).isNull()
+    if spec.without_value is not Tombstones.DELETE:
+        code = DROPPED if spec.without_value is Tombstones.SKIP else "NULL_VALUE"
+        checked = checked.when(has_none, F.lit(code))
+    if spec.format.has_text:
+        checked = checked.when(~F.is_valid_utf8(VALUE), F.lit("NOT_UTF8"))
+    checked = checked.when(F.octet_length(VALUE) > spec.max_record_bytes, F.lit("TOO_LARGE"))
+    if KEY_ERROR in rows.columns:
+        checked = checked.when(F.col(KEY_ERROR).isNotNull(), F.col(KEY_ERROR))
+    # A record without a value is a delete now.
+    return checked.when(has_none, F.lit(None).cast("string"))
+
+
 def _known(spec: SourceSpec) -> list[str]:
     """The columns of what is known of a record beside its values, but for its place."""
     return [each.stored for each in spec.stored_metadata.values()]
@@ -250,7 +319,7 @@ def _verdict(rows: DataFrame) -> Column:
     return F.col(VERDICT) if VERDICT in rows.columns else F.lit(None).cast("string")
 
 
-def _lost(field: StructField, record: Record, broken: str) -> Column | None:
+def _lost(field: StructField, record: Record, broken: str, within: str) -> Column | None:
     """The code of a record whose value of a column is not stored as it is; None where each value is."""
     parsed = F.col(f"{PARSED}.{quoted(field.name)}")
     lost = is_lost(parsed, field.dataType, record, field.name)
@@ -258,7 +327,7 @@ def _lost(field: StructField, record: Record, broken: str) -> Column | None:
         return None
     if not isinstance(field.dataType, ArrayType | MapType | StructType):
         # The value is there already.
-        lost = parsed.isNotNull() & F.col(quoted(field.name)).isNull()
+        lost = parsed.isNotNull() & F.col(f"{within}{quoted(field.name)}").isNull()
     changed = F.lit(value_changed(field.name))
     return F.when(lost, F.when(is_changed(parsed, field.dataType, record), changed).otherwise(F.lit(broken)))
 
@@ -309,16 +378,17 @@ def mark_known(rows: DataFrame, known: DataFrame, spec: SourceSpec) -> DataFrame
 
 def quarantined(rows: DataFrame, spec: SourceSpec, seq: int, now: datetime) -> DataFrame:
     """The rejected records as rows of the quarantine table."""
-    own = spec.connection.quarantined_metadata()
+    own = spec.quarantined_metadata
     none = F.lit(None)
+    has_place = bool(spec.connection.quarantined_metadata())
     place = [
-        (none.cast("string") if own else F.col(FILE)).alias("file"),
-        (none.cast("bigint") if own else F.col(LINE)).alias("line"),
+        (none.cast("string") if has_place else F.col(FILE)).alias("file"),
+        (none.cast("bigint") if has_place else F.col(LINE)).alias("line"),
     ]
     assert spec.format is not None
     said = {
         **REJECTIONS,
-        **spec.format.rejections,
+        **{code: sentence for each in spec.formats for code, sentence in each.rejections.items()},
         **{f"{CONSTRAINT}{each.name})": f"EXPECT ({each.condition}) is not met" for each in spec.constraints},
     }
     for column in spec.record_columns:
@@ -333,7 +403,7 @@ def quarantined(rows: DataFrame, spec: SourceSpec, seq: int, now: datetime) -> D
         unreadable = unreadable | F.coalesce(of_whole_file, F.lit(False))
     message = F.when(unreadable, F.concat(message, F.lit(": "), F.col(RAW).cast("string"))).otherwise(message)
     found = F.col(RAW)
-    if not spec.format.has_text:
+    if not (spec.format.has_text or spec.format.has_bytes):
         # A record that was good by itself has no bytes but its values.
         names = [F.col(quoted(column.name)) for column in spec.record_columns]
         found = F.coalesce(found, F.to_json(F.struct(*names), {"ignoreNullFields": "false"}).cast("binary"))

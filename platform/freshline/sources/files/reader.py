@@ -54,6 +54,7 @@ from freshline.sources.formats.container import Container
 from freshline.sources.formats.decode import MOST_FIELDS
 from freshline.sources.reader import (
     LINE,
+    MOST_UNDECLARED,
     VERDICT,
     Asked,
     Certain,
@@ -72,8 +73,6 @@ BATCH_FILES = 10_000
 SMALL_BYTES = 4 << 20
 # A task of Spark's reads at least this much.
 LEAST_TASK_BYTES = 1 << 20
-# The receipt names at most so many fields that are not declared.
-MOST_UNDECLARED = 500
 # Of files with more fields in a line than this only the declared ones reach the parser.
 WIDE = 1_000
 CHANGED = "the file changed while it was read."

@@ -1,13 +1,15 @@
-"""Avro: object container files, whose records have a schema of their own."""
+"""Avro: object container files, whose records have a schema of their own, and records of topics that name theirs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from freshline.declare.connector import Connector, Metadata
 from freshline.declare.format import Decoded, Format
 from freshline.declare.options import Kind, Option, Options
+from freshline.sources.formats.registry import REGISTRY_OPTIONS, SCHEMA_METADATA, Registry
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -17,37 +19,74 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Avro(Format):
-    """Records are those of object container files; of their fields those with the names of declared columns are read.
+    """Records of Avro; of their fields those with the names of declared columns are read.
 
-    With `schema` records are resolved to that schema first, whose aliases and defaults count.
+    With `schema` records are resolved to that schema first, whose aliases and defaults count. `registry` has the
+    schemas of the records of topics, and is None for files, which have their own. `schemas` are those of the records
+    that it was prepared for, by their ids. `is_key` says that it is the format of keys.
     """
 
     schema: str | None = None
+    registry: Registry | None = None
+    is_key: bool = False
+    schemas: Mapping[int, Any] = field(default_factory=dict, compare=False, repr=False)
 
     name: ClassVar[str] = "avro"
     options: ClassVar[tuple[Option, ...]] = (
         Option("avro.schema", "the schema that records are resolved to, as JSON", Kind.RAW, field="schema"),
+        *REGISTRY_OPTIONS,
     )
-    rejections: ClassVar[Mapping[str, str]] = {"NOT_AVRO": "the file, or a block of it, is no Avro"}
-    of_files: ClassVar[bool] = True
+    rejections: ClassVar[Mapping[str, str]] = {
+        "NOT_AVRO": "the record, the file or a block of it is no Avro of its schema",
+        "UNKNOWN_SCHEMA": "the schema registry does not know the schema that the record names",
+    }
     has_text: ClassVar[bool] = False
+    of_keys: ClassVar[bool] = True
 
     @classmethod
     def declare(cls, options: Options) -> Self:
-        declared = super().declare(options)
-        if declared.schema is not None:
+        schema = options.raw("avro.schema")
+        if schema is not None:
             # Loads the parser of schemas, which other declarations do without.
             from freshline.sources.formats.avro_schema import NoSchema, read_schema
 
             try:
-                read_schema(declared.schema)
+                read_schema(schema)
             except NoSchema as error:
                 options.reject("avro.schema", f"the JSON of an Avro record: {error}")
-        return declared
+        return cls(schema, Registry.declare(options))
+
+    @classmethod
+    def metadata_with(cls, connector: type[Connector]) -> Mapping[str, Metadata]:
+        return {} if connector.has_lines else SCHEMA_METADATA
 
     @property
     def meaning(self) -> tuple[object, ...]:
         return (self.schema,)
+
+    @property
+    def has_bytes(self) -> bool:
+        return self.registry is not None
+
+    @property
+    def is_prepared(self) -> bool:
+        return self.registry is None
+
+    def prepare(self, records: Sequence[DataFrame], spec: SourceSpec, host: Any) -> Format:
+        from freshline.sources.formats.framed_rows import find_schemas
+
+        assert self.registry is not None
+        return replace(self, schemas=find_schemas(records, self.registry, spec, host))
+
+    def undeclared(self, spec: SourceSpec) -> Mapping[str, str]:
+        if not self.schemas:
+            return {}
+        from freshline.sources.formats.framed_rows import undeclared_fields
+
+        return undeclared_fields(self.schemas, spec, asked=self.schema)
+
+    def of_key(self) -> Format:
+        return replace(self, schema=None, is_key=True)
 
     def container(self, spec: SourceSpec) -> Any:
         # Loads Spark.
@@ -57,6 +96,10 @@ class Avro(Format):
         return AvroRecords(wanted(spec), self.schema)
 
     def decode(self, records: DataFrame, spec: SourceSpec, columns: Sequence[str]) -> Decoded:
+        if self.registry is not None:
+            from freshline.sources.formats.framed_rows import decode_framed_avro
+
+            return decode_framed_avro(records, spec, self)
         from freshline.sources.formats.typed import decode_typed
 
         return decode_typed(records)

@@ -7,6 +7,7 @@ has no value for breaks no file; `avro_files` gives them their meaning, column b
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,15 +42,26 @@ class Record:
         return found
 
 
-def read_schema(text: str | bytes) -> Record:
-    """The schema of a record from its JSON. Raises NoSchema."""
+def read_schema(text: str | bytes, references: Sequence[str] = (), *, column: str | None = None) -> Record:
+    """The schema of a record from its JSON. Raises NoSchema.
+
+    `references` are the schemas of types that it names, each behind those that it names itself. With `column` a schema
+    that is none of a record is that of a record with this one field, whose bytes are the same.
+    """
     try:
-        written = json.loads(text)
         named: dict[str, Schema] = {}
+        plain_named: dict[str, Schema] = {}
+        for each in references:
+            other = json.loads(each)
+            parse_schema(other, named_schemas=named, _write_hint=False)
+            parse_schema(_without_logical(other), named_schemas=plain_named, _write_hint=False)
+        written = json.loads(text)
+        if column is not None and not (isinstance(written, dict) and written.get("type") in ("record", "error")):
+            written = {"type": "record", "name": "freshline_key", "fields": [{"name": column, "type": written}]}
         full = parse_schema(written, named_schemas=named, _write_hint=False)
         if not isinstance(full, dict) or full.get("type") not in ("record", "error"):
             raise NoSchema("it is no record")
-        record = Record(parse_schema(_without_logical(written)), full, named)
+        record = Record(parse_schema(_without_logical(written), named_schemas=plain_named), full, named)
         if _values_at_least(full, record, {}) > _MOST_VALUES:
             raise NoSchema(f"a record has more than {_MOST_VALUES} values")
         _refuse_empty_items(full, record, set())

@@ -19,6 +19,16 @@ if TYPE_CHECKING:
 
 # What Debezium writes in the place of a value that the database did not send.
 UNAVAILABLE = "__debezium_unavailable_value"
+TIME_UNIT_OPTION = Option(
+    "change.time-unit",
+    "the unit of numbers for a TIMESTAMP that no schema explains",
+    Kind.CHOICE,
+    field="time_unit",
+    choices=("milliseconds", "microseconds", "nanoseconds"),
+)
+UNAVAILABLE_OPTION = Option(
+    "change.unavailable", "the text that stands for a value that was not sent", field="unavailable"
+)
 
 
 @dataclass(frozen=True)
@@ -35,13 +45,7 @@ class DebeziumJson(Format):
 
     name: ClassVar[str] = "debezium-json"
     options: ClassVar[tuple[Option, ...]] = (
-        Option(
-            "change.time-unit",
-            "the unit of numbers for a TIMESTAMP that no inline schema explains",
-            Kind.CHOICE,
-            field="time_unit",
-            choices=("milliseconds", "microseconds", "nanoseconds"),
-        ),
+        TIME_UNIT_OPTION,
         Option(
             "change.decimals",
             "how texts for a DECIMAL are written that no inline schema explains",
@@ -49,7 +53,7 @@ class DebeziumJson(Format):
             field="decimals",
             choices=("base64", "text"),
         ),
-        Option("change.unavailable", "the text that stands for a value that was not sent", field="unavailable"),
+        UNAVAILABLE_OPTION,
     )
     rejections: ClassVar[Mapping[str, str]] = {
         "NOT_ENVELOPE": "the record is not one change event with values of the declared types",

@@ -16,10 +16,13 @@ from pyspark.sql.types import StringType, StructField, StructType
 from freshline.declare.format import PARSED, VALUE, Decoded
 from freshline.declare.spec import SourceSpec
 from freshline.sources.formats.exact import Record, has_half_character, is_whole, read_as
+from freshline.sources.formats.framing import FRAME_BYTES
+from freshline.sources.formats.registry import SCHEMA_ID
 from freshline.sources.formats.xml_files import JSON
 from freshline.sources.records import record_schema
 
 BROKEN = "_freshline_broken"
+FRAMED = "_freshline_framed"
 CORRUPT = "_freshline_corrupt"
 BYTE_ORDER_MARK = "\ufeff"
 # What Spark's JSON takes beyond JSON.
@@ -41,6 +44,27 @@ def decode_json(records: DataFrame, spec: SourceSpec, text: str = VALUE, code: s
     broken = F.col(PARSED).isNull() | F.col(f"{PARSED}.{CORRUPT}").isNotNull() | ~is_whole(body)
     error = F.when(has_half_character(F.col(text)), F.lit("NOT_UTF8")).when(broken, F.lit(code))
     return Decoded(parsed, error, written)
+
+
+def decode_framed_json(records: DataFrame, spec: SourceSpec) -> Decoded:
+    """Each record as JSON behind the frame of a schema registry, whose number of the schema is kept."""
+    value = F.col(VALUE).cast("binary")
+    # The first bit of a number is damage, as in `framing`.
+    is_framed = F.hex(F.substring(value, 1, 2)).rlike("^00[0-7]") & (F.octet_length(value) >= FRAME_BYTES)
+    number = F.conv(F.hex(F.substring(value, 2, 4)), 16, 10).try_cast("int")
+    framed = records.withColumns(
+        {
+            FRAMED: F.when(is_framed, F.substring(value, FRAME_BYTES + 1, 2**31 - 1).cast("string")),
+            SCHEMA_ID: F.when(is_framed, number),
+        }
+    )
+    decoded = decode_json(framed, spec, FRAMED)
+    error = (
+        F.when(F.col(FRAMED).isNull(), F.lit("NOT_JSON"))
+        .when(~F.is_valid_utf8(FRAMED), F.lit("NOT_UTF8"))
+        .otherwise(decoded.error)
+    )
+    return replace(decoded, error=error, needed=(FRAMED,))
 
 
 def decode_xml(records: DataFrame, spec: SourceSpec) -> Decoded:

@@ -156,13 +156,16 @@ class EnvelopeReader:
     def read(self, record: bytes) -> Event:
         """The event that a record is. Raises Rejected, with TOMBSTONE for a record that says nothing."""
         try:
-            return self._read(record)
+            return self.event(*_unwrapped(_parsed(record, self._decoder)))
         except RecursionError:
             # A text that is as deep as this is none of Debezium's.
             raise Rejected(NOT_ENVELOPE) from None
 
-    def _read(self, record: bytes) -> Event:
-        payload, schema = _unwrapped(_parsed(record, self._decoder))
+    def event(self, payload: Any, schema: Schema) -> Event:
+        """The event that a payload is, which has the values of JSON, numbers as Number; raises Rejected as `read`.
+
+        `schema` is that of Kafka Connect, and may be empty.
+        """
         if payload is None:
             raise Rejected(TOMBSTONE)
         if not isinstance(payload, dict):

@@ -24,6 +24,7 @@ class Json(Format):
         "NOT_JSON": "the line is not one JSON object with values of the declared types",
     }
     lines: ClassVar[str] = "json"
+    of_keys: ClassVar[bool] = True
 
     @property
     def meaning(self) -> tuple[object, ...]:

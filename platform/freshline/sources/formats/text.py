@@ -27,6 +27,7 @@ class Text(Format):
     )
     rejections: ClassVar[Mapping[str, str]] = {"NOT_UTF8": "the text is not valid UTF-8"}
     lines: ClassVar[str] = "every"
+    of_keys: ClassVar[bool] = True
 
     @property
     def meaning(self) -> tuple[object, ...]:

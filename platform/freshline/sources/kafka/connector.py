@@ -87,6 +87,8 @@ class Kafka(Connector):
     }
     position: ClassVar[type[Position] | None] = TopicPosition
     partition: ClassVar[str | None] = PARTITION
+    record_key: ClassVar[str | None] = KEY
+    record_time: ClassVar[str | None] = TIMESTAMP
     kind: ClassVar[str | None] = "kafka"
 
     @classmethod

@@ -14,7 +14,8 @@ class TopicPosition(Position):
     """How far a log table has read a Kafka topic.
 
     `offsets` are the next ones by partition: everything before was read. A topic that was deleted and made anew has
-    another `topic_id`.
+    another `topic_id`. `undeclared` are the names of the fields that records had and the declaration has not, where
+    their schemas name them: each is reported once.
     """
 
     kind = "kafka"
@@ -23,6 +24,7 @@ class TopicPosition(Position):
     topic: str
     topic_id: str
     offsets: Mapping[int, int]
+    undeclared: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -31,9 +33,11 @@ class TopicPosition(Position):
             "topic": self.topic,
             "topic_id": self.topic_id,
             "offsets": {str(partition): self.offsets[partition] for partition in sorted(self.offsets)},
+            **({"undeclared": list(self.undeclared)} if self.undeclared else {}),
         }
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
         offsets = {int(partition): int(offset) for partition, offset in value["offsets"].items()}
-        return cls(str(value["cluster_id"]), str(value["topic"]), str(value["topic_id"]), offsets)
+        undeclared = tuple(str(name) for name in value.get("undeclared", ()))
+        return cls(str(value["cluster_id"]), str(value["topic"]), str(value["topic_id"]), offsets, undeclared)

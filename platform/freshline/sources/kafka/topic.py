@@ -174,8 +174,9 @@ def allowed_by_rate(rate: int | None, seconds: float | None) -> int | None:
 
 def advanced(position: TopicPosition | None, state: TopicInspection, read: TopicRange) -> TopicPosition:
     """The position when a range was read."""
-    before = position.offsets if position is not None and position.topic_id == state.topic_id else {}
-    return TopicPosition(state.cluster_id, state.topic, state.topic_id, {**before, **read.end})
+    known = position if position is not None and position.topic_id == state.topic_id else None
+    before, undeclared = ({}, ()) if known is None else (known.offsets, known.undeclared)
+    return TopicPosition(state.cluster_id, state.topic, state.topic_id, {**before, **read.end}, undeclared)
 
 
 def rest_of(whole: TopicRange, state: TopicInspection, position: TopicPosition | None) -> TopicRange:

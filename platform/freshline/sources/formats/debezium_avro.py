@@ -1,0 +1,82 @@
+"""Debezium's change events as Avro, whose schemas a registry has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from freshline.declare.change import CHANGE_METADATA
+from freshline.declare.connector import Metadata
+from freshline.declare.format import Decoded, Format
+from freshline.declare.options import Option, Options
+from freshline.errors import FreshlineError, TimeUnitError
+from freshline.sources.formats.debezium import TIME_UNIT_OPTION, UNAVAILABLE, UNAVAILABLE_OPTION, DebeziumJson
+from freshline.sources.formats.registry import REGISTRY_OPTIONS, SCHEMA_METADATA, Registry
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from freshline.declare.spec import SourceSpec
+
+
+@dataclass(frozen=True)
+class DebeziumAvro(Format):
+    """Records are envelopes of Debezium that name their schemas, and give the rows that those of `debezium-json` give.
+
+    `time_unit` is that of numbers for a TIMESTAMP which the schema does not explain. `unavailable` stands for a value
+    that was not sent. `schemas` are those of the records that it was prepared for, by their ids.
+    """
+
+    time_unit: str | None = None
+    unavailable: str = UNAVAILABLE
+    registry: Registry | None = None
+    schemas: Mapping[int, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    name: ClassVar[str] = "debezium-avro"
+    options: ClassVar[tuple[Option, ...]] = (TIME_UNIT_OPTION, UNAVAILABLE_OPTION, *REGISTRY_OPTIONS)
+    rejections: ClassVar[Mapping[str, str]] = {
+        "NOT_ENVELOPE": DebeziumJson.rejections["NOT_ENVELOPE"],
+        "NOT_AVRO": "the record is no Avro of the schema that it names",
+        "UNKNOWN_SCHEMA": "the schema registry does not know the schema that the record names",
+        "VALUE_UNKNOWN": DebeziumJson.rejections["VALUE_UNKNOWN"],
+    }
+    stopping: ClassVar[Mapping[str, Callable[..., FreshlineError]]] = {"TIME_UNIT": TimeUnitError}
+    metadata: ClassVar[Mapping[str, Metadata]] = {**CHANGE_METADATA, **SCHEMA_METADATA}
+    is_change_feed: ClassVar[bool] = True
+    takes_tombstones: ClassVar[bool] = True
+    has_text: ClassVar[bool] = False
+
+    @classmethod
+    def declare(cls, options: Options) -> Self:
+        own = options.values((TIME_UNIT_OPTION, UNAVAILABLE_OPTION))
+        return cls(**own, registry=Registry.declare(options))
+
+    @property
+    def meaning(self) -> tuple[object, ...]:
+        return (self.time_unit, self.unavailable)
+
+    @property
+    def has_bytes(self) -> bool:
+        return True
+
+    @property
+    def is_prepared(self) -> bool:
+        return False
+
+    def prepare(self, records: Sequence[DataFrame], spec: SourceSpec, host: Any) -> Format:
+        from freshline.sources.formats.framed_rows import find_schemas
+
+        assert self.registry is not None
+        return replace(self, schemas=find_schemas(records, self.registry, spec, host))
+
+    def undeclared(self, spec: SourceSpec) -> Mapping[str, str]:
+        from freshline.sources.formats.debezium_rows import undeclared_columns
+
+        return undeclared_columns(self.schemas, spec)
+
+    def decode(self, records: DataFrame, spec: SourceSpec, columns: Sequence[str]) -> Decoded:
+        # Loads Spark.
+        from freshline.sources.formats.debezium_rows import decode_debezium_avro
+
+        return decode_debezium_avro(records, spec, self)

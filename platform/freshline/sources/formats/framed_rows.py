@@ -1,0 +1,234 @@
+"""Records with the frame of a schema registry: which schemas they name, and Avro's as columns; loads Spark."""
+
+from __future__ import annotations
+
+import base64
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import reduce
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark import cloudpickle
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import IntegerType, StringType, StructField, StructType
+
+from freshline.declare.format import PARSED, VALUE, Decoded
+from freshline.declare.spec import SourceSpec
+from freshline.errors import RegistryRefusedError, SchemaIdError
+from freshline.sources.formats import avro_schema, avro_topics, avro_values, fit, framing, protobuf_topics
+from freshline.sources.formats.avro_schema import NoSchema, Record, read_schema, sql_type
+from freshline.sources.formats.avro_topics import FramedAvro, FramedReading, FramedSchema, read_framed_schema
+from freshline.sources.formats.avro_values import read_fields
+from freshline.sources.formats.framing import FRAME_BYTES
+from freshline.sources.formats.protobuf_topics import FramedProtobuf, ProtobufReading, ProtobufSchema
+from freshline.sources.formats.registry import FAIL, SCHEMA_ID, Registry
+from freshline.sources.formats.registry_client import KnownSchemas, RegisteredSchema
+from freshline.sources.formats.typed import wanted
+from freshline.sources.records import record_schema
+
+if TYPE_CHECKING:
+    from freshline.sources.formats.avro import Avro
+    from freshline.sources.formats.protobuf import Protobuf
+    from freshline.sources.reader import Host
+
+BROKEN = "_freshline_broken"
+# One batch names so many schemas at most. A topic that has more is none of a registry's.
+MOST_SCHEMAS = 10_000
+# What is decoded before it becomes columns.
+_MOST_ROWS, _ROWS_BYTES = 4_096, 4 << 20
+# What tasks are sent holds the code itself: the machines of a cluster need pyarrow and fastavro, and not freshline.
+AVRO_MODULES: tuple[ModuleType, ...] = (fit, framing, avro_schema, avro_values, avro_topics)
+
+Schemas = Mapping[int, RegisteredSchema]
+
+
+def find_schemas(
+    records: Sequence[DataFrame], registry: Registry, spec: SourceSpec, host: Host, *, descriptors: bool = False
+) -> Schemas:
+    """The schemas that records name, by their ids, files of Protobuf as descriptors if asked; reads the records once.
+
+    Ids that the registry does not know are missing where that is declared, else they are an error. Raises
+    SchemaIdError, RegistryError and RegistryRefusedError.
+    """
+    ids = _named_ids(records)
+    if not ids:
+        return {}
+    where = str(spec.name)
+    try:
+        address = registry.resolve(host.root, os.environ)
+    except ValueError as error:
+        raise RegistryRefusedError(str(error), where=where) from error
+    if len(ids) > MOST_SCHEMAS:
+        raise SchemaIdError(ids, address.url, where=where)
+    name = f"{'descriptors' if descriptors else 'schemas'} of {address.url}"
+    known = host.shared(name, lambda: KnownSchemas(descriptors))
+    found = known.read(address, ids, where=where)
+    missing = [each for each in ids if each not in found]
+    if missing and registry.unknown_id == FAIL:
+        raise SchemaIdError(missing, address.url, where=where)
+    return found
+
+
+def _named_ids(records: Sequence[DataFrame]) -> list[int]:
+    frames = []
+    for rows in records:
+        value = F.col(VALUE).cast("binary")
+        begin = F.substring(value, 1, FRAME_BYTES)
+        frames.append(rows.where(F.octet_length(value) >= FRAME_BYTES).select(begin.alias("frame")))
+    if not frames:
+        return []
+    # One more than are read, so that it is known that there are more.
+    found = reduce(DataFrame.unionByName, frames).distinct().limit(MOST_SCHEMAS + 1).collect()
+    ids = {framing.schema_id_of(bytes(row["frame"])) for row in found}
+    return sorted(each for each in ids if each is not None)
+
+
+def avro_schemas(schemas: Schemas) -> dict[int, FramedSchema | None]:
+    """The schemas as tasks are sent them; None for one that is none of Avro."""
+    return {
+        schema_id: FramedSchema(each.text, tuple(text for _, text in each.references)) if each.kind == "AVRO" else None
+        for schema_id, each in schemas.items()
+    }
+
+
+def undeclared_fields(
+    schemas: Schemas,
+    spec: SourceSpec,
+    record_of: Callable[[Record], Record | None] = lambda record: record,
+    asked: str | None = None,
+) -> dict[str, str]:
+    """The fields of records that no column takes, each with the type to declare it with, empty for none.
+
+    `record_of` is the record in a schema that has the columns, None where there is none. `asked` is the schema that
+    records are resolved to, whose fields have the columns then.
+    """
+    names = [column.name for column in spec.record_columns]
+    found: dict[str, str] = {}
+    for schema in avro_schemas(schemas).values():
+        try:
+            record = None if schema is None else record_of(read_framed_schema(schema))
+        except NoSchema:
+            continue
+        if record is not None:
+            taken = read_fields(record if asked is None else read_schema(asked), names)
+            for each in record.fields:
+                if each["name"] not in taken:
+                    found.setdefault(each["name"], sql_type(each["type"], record))
+    return found
+
+
+def decode_framed_avro(records: DataFrame, spec: SourceSpec, declared: Avro) -> Decoded:
+    """The records with the struct PARSED and the ids of their schemas."""
+    reading = FramedReading(avro_schemas(declared.schemas), wanted(spec), declared.schema, declared.is_key)
+    return decode_in_tasks(records, spec, [StructField(SCHEMA_ID, IntegerType())], _avro_task(reading), AVRO_MODULES)
+
+
+def protobuf_schemas(schemas: Schemas) -> dict[int, ProtobufSchema | None]:
+    """The files as tasks are sent them; None for a schema that is none of Protobuf."""
+    return {
+        schema_id: ProtobufSchema(
+            base64.b64decode(each.text), tuple((name, base64.b64decode(text)) for name, text in each.references)
+        )
+        if each.kind == "PROTOBUF"
+        else None
+        for schema_id, each in schemas.items()
+    }
+
+
+def undeclared_of_messages(schemas: Schemas, spec: SourceSpec) -> dict[str, str]:
+    """The fields of messages that no column takes, each with the type to declare it with, empty for none."""
+    names = [column.name for column in spec.record_columns]
+    found: dict[str, str] = {}
+    for schema in protobuf_schemas(schemas).values():
+        for name, kind in ({} if schema is None else protobuf_topics.undeclared_fields(schema, names)).items():
+            found.setdefault(name, kind)
+    return found
+
+
+def decode_framed_protobuf(records: DataFrame, spec: SourceSpec, declared: Protobuf) -> Decoded:
+    """The records with the struct PARSED and the ids of their schemas."""
+    reading = ProtobufReading(protobuf_schemas(declared.schemas), wanted(spec))
+    modules = (*AVRO_MODULES, protobuf_topics)
+    return decode_in_tasks(records, spec, [StructField(SCHEMA_ID, IntegerType())], _protobuf_task(reading), modules)
+
+
+def _protobuf_task(reading: ProtobufReading) -> Callable[[], Callable[[list[bytes | None]], list[pa.Array]]]:
+    def begin() -> Callable[[list[bytes | None]], list[pa.Array]]:
+        decoder = FramedProtobuf(reading)
+
+        def read(values: list[bytes | None]) -> list[pa.Array]:
+            found = decoder.read(values)
+            return [found.parsed, found.ids, found.codes]
+
+        return read
+
+    return begin
+
+
+def _avro_task(reading: FramedReading) -> Callable[[], Callable[[list[bytes | None]], list[pa.Array]]]:
+    def begin() -> Callable[[list[bytes | None]], list[pa.Array]]:
+        decoder = FramedAvro(reading)
+
+        def read(values: list[bytes | None]) -> list[pa.Array]:
+            found = decoder.read(values)
+            return [found.parsed, found.ids, found.codes]
+
+        return read
+
+    return begin
+
+
+def decode_in_tasks(
+    records: DataFrame,
+    spec: SourceSpec,
+    facts: Sequence[StructField],
+    begin: Callable[[], Callable[[list[bytes | None]], list[pa.Array]]],
+    modules: Sequence[ModuleType],
+) -> Decoded:
+    """Records decoded by Python in the processes of Spark, in parts of bounded size.
+
+    `begin` is called once in each task, and gives what makes arrays of the bytes of records: PARSED, `facts`, and the
+    code of quarantine of each. `modules` are those that it needs.
+    """
+    if "PYSPARK_PYTHON" not in os.environ:
+        # Spark would take the first `python3` of the path, which may lack pyarrow.
+        records.sparkSession.sparkContext.pythonExec = sys.executable
+    made = StructType([StructField(PARSED, record_schema(spec)), *facts, StructField(BROKEN, StringType())])
+    # Arrow has texts of UTF-8 only, and a record may be anything.
+    given = records.withColumn(VALUE, F.col(VALUE).cast("binary"))
+    for module in modules:
+        cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+    task = _in_batches(begin, to_arrow_schema(made, timezone="UTC"))
+    rows = given.mapInArrow(task, StructType([*given.schema.fields, *made.fields]))
+    return Decoded(rows.withColumn(VALUE, F.col(VALUE).cast("string")), F.col(BROKEN))
+
+
+def _in_batches(
+    begin: Callable[[], Callable[[list[bytes | None]], list[pa.Array]]], made: pa.Schema
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    value, most_rows, most_bytes = VALUE, _MOST_ROWS, _ROWS_BYTES
+
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        decode = begin()
+        for batch in batches:
+            schema = pa.schema([*batch.schema, *made])
+            start = 0
+            while start < batch.num_rows:
+                end, size = start, 0
+                values: list[bytes | None] = []
+                while end < batch.num_rows and len(values) < most_rows and size < most_bytes:
+                    record = batch.column(value)[end].as_py()
+                    values.append(record)
+                    size += len(record or b"")
+                    end += 1
+                arrays = [array.cast(field.type) for array, field in zip(decode(values), made, strict=True)]
+                part = batch.slice(start, end - start)
+                yield pa.RecordBatch.from_arrays([*part.columns, *arrays], schema=schema)
+                start = end
+
+    return read

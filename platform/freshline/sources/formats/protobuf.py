@@ -1,0 +1,68 @@
+"""Protobuf: records of topics, whose files a schema registry has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from freshline.declare.connector import Metadata
+from freshline.declare.format import Decoded, Format
+from freshline.declare.options import Option, Options
+from freshline.sources.formats.registry import REGISTRY_OPTIONS, SCHEMA_METADATA, Registry
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from freshline.declare.spec import SourceSpec
+
+
+@dataclass(frozen=True)
+class Protobuf(Format):
+    """Records are messages that name their files; of their fields those with the names of declared columns are read.
+
+    `schemas` are those of the records that it was prepared for, by their ids.
+    """
+
+    registry: Registry | None = None
+    schemas: Mapping[int, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    name: ClassVar[str] = "protobuf"
+    options: ClassVar[tuple[Option, ...]] = REGISTRY_OPTIONS
+    rejections: ClassVar[Mapping[str, str]] = {
+        "NOT_PROTOBUF": "the record is no message of the file that it names",
+        "UNKNOWN_SCHEMA": "the schema registry does not know the schema that the record names",
+    }
+    metadata: ClassVar[Mapping[str, Metadata]] = SCHEMA_METADATA
+    has_text: ClassVar[bool] = False
+    of_topics: ClassVar[bool] = True
+    of_keys: ClassVar[bool] = True
+
+    @classmethod
+    def declare(cls, options: Options) -> Self:
+        return cls(Registry.declare(options))
+
+    @property
+    def has_bytes(self) -> bool:
+        return True
+
+    @property
+    def is_prepared(self) -> bool:
+        return False
+
+    def prepare(self, records: Sequence[DataFrame], spec: SourceSpec, host: Any) -> Format:
+        from freshline.sources.formats.framed_rows import find_schemas
+
+        assert self.registry is not None
+        return replace(self, schemas=find_schemas(records, self.registry, spec, host, descriptors=True))
+
+    def undeclared(self, spec: SourceSpec) -> Mapping[str, str]:
+        from freshline.sources.formats.framed_rows import undeclared_of_messages
+
+        return undeclared_of_messages(self.schemas, spec)
+
+    def decode(self, records: DataFrame, spec: SourceSpec, columns: Sequence[str]) -> Decoded:
+        # Loads Spark.
+        from freshline.sources.formats.framed_rows import decode_framed_protobuf
+
+        return decode_framed_protobuf(records, spec, self)

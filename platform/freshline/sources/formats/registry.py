@@ -1,0 +1,147 @@
+"""A schema registry, as a source declares it. Nothing is asked here (see `registry_client`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from freshline.declare.connector import Metadata
+from freshline.declare.options import Carrier, Kind, Option, Options, Reference
+from freshline.declare.secret import resolve_reference
+
+SCHEMA_ID = "_freshline_schema_id"
+# What is known of a record that names its schema.
+SCHEMA_METADATA: Mapping[str, Metadata] = {"schema_id": Metadata("INT", SCHEMA_ID, quarantined=True)}
+
+FAIL, QUARANTINE = "fail", "quarantine"
+
+REGISTRY_OPTIONS = (
+    Option(
+        "registry.url",
+        "the address of the schema registry",
+        required="the address of the schema registry, as https://host:port",
+        reference=Reference.WHOLE,
+        carrier=Carrier.TOPICS,
+    ),
+    Option("registry.user", "the user of the schema registry", reference=Reference.WHOLE, carrier=Carrier.TOPICS),
+    Option("registry.password", "the password of that user", secret=True, carrier=Carrier.TOPICS),
+    Option("registry.token", "the bearer token of the schema registry", secret=True, carrier=Carrier.TOPICS),
+    Option(
+        "registry.tls.ca",
+        "the file of the certificates that the registry's is checked by",
+        reference=Reference.WHOLE,
+        carrier=Carrier.TOPICS,
+    ),
+    Option(
+        "registry.tls.certificate",
+        "the file of the client's certificate",
+        reference=Reference.WHOLE,
+        carrier=Carrier.TOPICS,
+    ),
+    Option("registry.tls.key", "the file of its key", reference=Reference.WHOLE, carrier=Carrier.TOPICS),
+    Option(
+        "registry.unknown-id",
+        "whether a record whose schema the registry does not know fails the refresh or goes to quarantine",
+        Kind.CHOICE,
+        choices=(FAIL, QUARANTINE),
+        carrier=Carrier.TOPICS,
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Registry:
+    """A schema registry. All but `unknown_id` may be references, which are resolved where they are used."""
+
+    url: str
+    user: str | None = None
+    password: str | None = None
+    token: str | None = None
+    tls_ca: str | None = None
+    tls_certificate: str | None = None
+    tls_key: str | None = None
+    unknown_id: str = FAIL
+
+    @classmethod
+    def declare(cls, options: Options) -> Registry | None:
+        """The registry that is declared, None without one; problems are added to those of `options`."""
+        url = options.text("registry.url")
+        for first, second in (
+            ("registry.user", "registry.password"),
+            ("registry.password", "registry.user"),
+            ("registry.tls.certificate", "registry.tls.key"),
+            ("registry.tls.key", "registry.tls.certificate"),
+        ):
+            options.require(first, f"'{second}'", second in options)
+        if "registry.token" in options and "registry.user" in options:
+            options.require("registry.token", "to be the only one of a token and a user", False)
+        if url is None:
+            return None
+        if not url.startswith("${") and (problem := url_problem(url)):
+            options.reject("registry.url", problem)
+        return cls(
+            url=url,
+            user=options.text("registry.user"),
+            password=options.text("registry.password"),
+            token=options.text("registry.token"),
+            tls_ca=options.text("registry.tls.ca"),
+            tls_certificate=options.text("registry.tls.certificate"),
+            tls_key=options.text("registry.tls.key"),
+            unknown_id=options.choice("registry.unknown-id", (FAIL, QUARANTINE)) or FAIL,
+        )
+
+    def resolve(self, root: Path, environ: Mapping[str, str]) -> Address:
+        """The registry with its references resolved. Raises ValueError with a sentence that holds no secret."""
+
+        def text(option: str, written: str | None) -> str | None:
+            if written is None:
+                return None
+            try:
+                return resolve_reference(written, root, environ)
+            except ValueError as error:
+                raise ValueError(f"option '{option}': {error}") from error
+
+        def file(option: str, written: str | None) -> Path | None:
+            found = text(option, written)
+            return None if found is None else root / Path(found).expanduser()
+
+        url = text("registry.url", self.url) or ""
+        if url_problem(url):
+            raise ValueError(f"option 'registry.url': {self.url} does not stand for {url_problem(url)}.")
+        return Address(
+            url.rstrip("/"),
+            text("registry.user", self.user),
+            text("registry.password", self.password),
+            text("registry.token", self.token),
+            file("registry.tls.ca", self.tls_ca),
+            file("registry.tls.certificate", self.tls_certificate),
+            file("registry.tls.key", self.tls_key),
+        )
+
+
+@dataclass(frozen=True)
+class Address:
+    """A registry with its references resolved: what a client needs. Its text shows no secret."""
+
+    url: str
+    user: str | None = field(default=None, repr=False)
+    password: str | None = field(default=None, repr=False)
+    token: str | None = field(default=None, repr=False)
+    tls_ca: Path | None = None
+    tls_certificate: Path | None = None
+    tls_key: Path | None = None
+
+
+def url_problem(url: str) -> str:
+    """What a registry's address has to be, where this one is not; empty where it is."""
+    expected = "http:// or https:// with a host, without a user, a query or a fragment"
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        return expected
+    right = parts.scheme in ("http", "https") and parts.hostname and "@" not in parts.netloc and port != 0
+    plain = url.isascii() and url.isprintable() and " " not in url
+    return "" if right and plain and not parts.query and not parts.fragment else expected
