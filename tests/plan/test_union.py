@@ -49,6 +49,16 @@ def test_what_is_no_token_is_refused(text):
         UnionToken.parse(text)
 
 
+@pytest.mark.security
+@pytest.mark.parametrize("path", ["../secret", "a/../../secret", "/etc/passwd", "a//b", "", ".", "a/./b", None])
+def test_a_token_that_names_a_file_out_of_the_folder_is_refused(path):
+    files = {"kind": "files", "flushed_seq": 4, "recent": [[path, 5, 6]]}
+    with pytest.raises(RequestError, match="no token of a union read"):
+        UnionToken.parse({**TOKEN.as_json(), "to": files})
+    files["recent"] = [["a/..b/c..", 5, 6]]
+    assert UnionToken.parse({**TOKEN.as_json(), "to": files}).end.recent[0].path == "a/..b/c.."
+
+
 def test_a_token_of_a_newer_freshline_is_refused():
     with pytest.raises(RequestError, match="newer freshline"):
         UnionToken.parse({**TOKEN.as_json(), "freshline_union": 2})

@@ -89,6 +89,17 @@ def test_a_link_that_comes_after_the_inspection_is_not_followed(landing: Path, p
     assert b"hunter2" not in read(landing, listed(landing), lambda: lay(landing / place, secret))
 
 
+@pytest.mark.parametrize("follow", [False, True])
+@pytest.mark.parametrize(
+    "path", ["../secrets/a.json", "day/../../secrets/a.json", "{secrets}/a.json", "./../secrets/a.json"]
+)
+def test_a_path_that_leads_out_of_the_folder_is_not_opened(landing: Path, path: str, follow: bool) -> None:
+    secret = landing.parent / "secrets" / "a.json"
+    named = FileMark(path.format(secrets=secret.parent), secret.stat().st_size, secret.stat().st_mtime_ns)
+
+    assert b"hunter2" not in read(landing, (named,), nothing, follow=follow)
+
+
 def test_links_are_followed_where_the_source_says_so(landing: Path) -> None:
     lay(landing / "day", landing.parent / "secrets" / "day")
     marks = list_landing(landing, 0, LATER, follow_links=True).complete

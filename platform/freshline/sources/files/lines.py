@@ -405,10 +405,15 @@ def _split(data: bytes, line: int, end: int) -> _Lines:
 
 
 def open_file(path: bytes, reading: Reading) -> BinaryIO:
-    """Open a file of the landing folder. Raises OSError for a link, unless they are followed, and for no file."""
+    """Open a file of the landing folder.
+
+    Raises OSError for a link, unless they are followed, for no file, and for a path that leads out of the folder.
+    """
+    if reading.root and not _is_below(path, reading.root):
+        raise OSError("it is not in the landing folder")
     # Without O_NONBLOCK a pipe in the place of the file would be waited for.
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | (0 if reading.follow_links else os.O_NOFOLLOW)
-    if reading.follow_links or not reading.root or not path.startswith(reading.root + b"/"):
+    if reading.follow_links or not reading.root:
         descriptor = os.open(path, flags)
     else:
         descriptor = _open_below(reading.root, path[len(reading.root) + 1 :].split(b"/"), flags)
@@ -464,6 +469,11 @@ class _Bzip2:
             packed, self._packed, self._is_within = self._packed, b"", True
             if data := self._stream.decompress(packed, size):
                 return data
+
+
+def _is_below(path: bytes, root: bytes) -> bool:
+    steps = path.removeprefix(root + b"/").split(b"/")
+    return path.startswith(root + b"/") and not any(step in (b"", b".", b"..") for step in steps)
 
 
 def _open_below(root: bytes, parts: Sequence[bytes], flags: int) -> int:

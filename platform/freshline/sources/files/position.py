@@ -45,5 +45,15 @@ class FilesPosition(Position):
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
-        recent = tuple(FileMark(str(path), int(size), int(modified)) for path, size, modified in value["recent"])
+        """The inverse of `as_json`. Raises ValueError for a path that leads out of the folder.
+
+        A position is read out of a receipt, and out of the token of a union read, which anybody may have written.
+        """
+        recent = tuple(FileMark(_below(path), int(size), int(modified)) for path, size, modified in value["recent"])
         return cls(int(value["flushed_seq"]), recent, tuple(str(name) for name in value.get("undeclared", ())))
+
+
+def _below(path: object) -> str:
+    if not isinstance(path, str) or any(step in ("", ".", "..") for step in path.split("/")):
+        raise ValueError(f"{path!r} is no path below a folder")
+    return path
