@@ -132,8 +132,8 @@ TWINS = (
         Plant(
             "broken-records-vanish",
             "run/log.py",
-            "        if rejected:\n",
-            "        if rejected > 1:\n",
+            "        if looked.rejected:\n",
+            "        if looked.rejected > 1:\n",
             "a batch with one broken record loses it",
         ),
         ("broken-records",),
