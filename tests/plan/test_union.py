@@ -56,7 +56,7 @@ def test_a_token_that_names_a_file_out_of_the_folder_is_refused(path):
     with pytest.raises(RequestError, match="no token of a union read"):
         UnionToken.parse({**TOKEN.as_json(), "to": files})
     files["recent"] = [["a/..b/c..", 5, 6]]
-    assert UnionToken.parse({**TOKEN.as_json(), "to": files}).end.recent[0].path == "a/..b/c.."
+    assert UnionToken.parse({**TOKEN.as_json(), "to": files}).end == FilesPosition(4, (FileMark("a/..b/c..", 5, 6),))
 
 
 def test_a_token_of_a_newer_freshline_is_refused():
