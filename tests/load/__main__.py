@@ -156,7 +156,9 @@ def ask_at_once(port: int, token: str, count: int) -> list[float | None]:
                     if connection.recv(64).startswith(b"HTTP/1.1 200"):
                         return time.monotonic() - began
             except OSError:
-                time.sleep(0.1)
+                # Closed without an answer.
+                pass
+            time.sleep(0.1)
         return None
 
     with ThreadPoolExecutor(count) as threads:

@@ -17,7 +17,7 @@ import pymysql
 
 from freshline.errors import DatabaseError, DatabaseRefusedError, SourceError
 from freshline.refresh.cancellation import Cancellation
-from freshline.sources.databases.tls import TlsFiles
+from freshline.sources.tls import TlsFiles
 
 # How long a server may take to answer a connection, and then to send something, in seconds.
 _CONNECT_SECONDS, _ANSWER_SECONDS = 10, 600

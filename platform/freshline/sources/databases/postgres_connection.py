@@ -19,7 +19,7 @@ from psycopg.pq import version as libpq_version
 from freshline.errors import DatabaseError, DatabaseRefusedError, SourceError
 from freshline.refresh.cancellation import Cancellation
 from freshline.sources.databases.postgres_values import DatabaseType
-from freshline.sources.databases.tls import TlsFiles
+from freshline.sources.tls import TlsFiles
 
 # How long a server may take to answer a connection, in seconds.
 _CONNECT_SECONDS = 10

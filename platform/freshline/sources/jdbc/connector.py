@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from freshline.declare.connector import WHEN_INGESTED, Connector, Metadata, Place, Position
-from freshline.declare.options import Kind, Option, Options, Reference
+from freshline.declare.options import Kind, Option, Options
 from freshline.sources.jdbc.position import QueryPosition
+from freshline.sources.tls import TLS_OPTIONS, tls_files
 
 if TYPE_CHECKING:
     from freshline.declare.spec import SourceSpec
@@ -91,9 +92,7 @@ class Jdbc(Connector):
         Option("overlap", "how far behind the greatest value of the column rows are read again"),
         Option("reconcile", "how often the table is read as a whole", Kind.SECONDS, least=60),
         Option("accept-database", "the read behind which another database is accepted", field="accepted_loss"),
-        Option("tls.ca", "the file of the certificates that the server's is checked by", reference=Reference.PART),
-        Option("tls.certificate", "the file of the client's certificate", reference=Reference.PART),
-        Option("tls.key", "the file of its key", reference=Reference.PART),
+        *TLS_OPTIONS,
     )
     metadata: ClassVar[Mapping[str, Metadata]] = WHEN_INGESTED
     position: ClassVar[type[Position] | None] = QueryPosition
@@ -128,15 +127,7 @@ class Jdbc(Connector):
         )
 
     def resolve(self, place: Place) -> Connector:
-        def file(option: str, text: str | None) -> str | None:
-            return None if text is None else place.folder(option, place.text(option, text))
-
-        return replace(
-            self,
-            tls_ca=file("tls.ca", self.tls_ca),
-            tls_certificate=file("tls.certificate", self.tls_certificate),
-            tls_key=file("tls.key", self.tls_key),
-        )
+        return replace(self, **tls_files(self, place))
 
     @property
     def full_name(self) -> str:

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from freshline.declare.connector import RECORD, WHEN_INGESTED, Connector, Metadata, Place, Position
-from freshline.declare.options import Option, Options, Reference
+from freshline.declare.options import Option, Options
 from freshline.sources.postgres.position import WalPosition
+from freshline.sources.tls import TLS_OPTIONS, tls_files
 
 if TYPE_CHECKING:
     from freshline.declare.spec import SourceSpec
@@ -56,9 +57,7 @@ class Postgres(Connector):
         Option("publication", "the publication that has the table, by default of the slot's name"),
         Option("accept-slot", "the loss of changes after which the table is read anew", field="accepted_loss"),
         Option("alert.retained-above", "the bytes of the database's log that the slot may retain before an alert"),
-        Option("tls.ca", "the file of the certificates that the server's is checked by", reference=Reference.PART),
-        Option("tls.certificate", "the file of the client's certificate", reference=Reference.PART),
-        Option("tls.key", "the file of its key", reference=Reference.PART),
+        *TLS_OPTIONS,
     )
     metadata: ClassVar[Mapping[str, Metadata]] = {
         **WHEN_INGESTED,
@@ -89,15 +88,7 @@ class Postgres(Connector):
         )
 
     def resolve(self, place: Place) -> Connector:
-        def file(option: str, text: str | None) -> str | None:
-            return None if text is None else place.folder(option, place.text(option, text))
-
-        return replace(
-            self,
-            tls_ca=file("tls.ca", self.tls_ca),
-            tls_certificate=file("tls.certificate", self.tls_certificate),
-            tls_key=file("tls.key", self.tls_key),
-        )
+        return replace(self, **tls_files(self, place))
 
     @property
     def full_name(self) -> str:

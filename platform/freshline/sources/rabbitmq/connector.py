@@ -9,9 +9,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from freshline.declare.connector import RECORD, WHEN_INGESTED, Connector, Metadata, Place, Position
-from freshline.declare.options import Kind, Option, Options, Reference
+from freshline.declare.options import Kind, Option, Options
 from freshline.errors import QueueError
 from freshline.sources.rabbitmq.position import RabbitPosition
+from freshline.sources.tls import TLS_OPTIONS, tls_files
 
 if TYPE_CHECKING:
     from freshline.declare.spec import SourceSpec
@@ -83,9 +84,7 @@ class RabbitMq(Connector):
             field="most_deliveries",
             greatest=10**6,
         ),
-        Option("tls.ca", "the file of the certificates that the server's is checked by", reference=Reference.PART),
-        Option("tls.certificate", "the file of the client's certificate", reference=Reference.PART),
-        Option("tls.key", "the file of its key", reference=Reference.PART),
+        *TLS_OPTIONS,
     )
     # The place of a message is its stream or queue, and its offset or number there.
     metadata: ClassVar[Mapping[str, Metadata]] = {
@@ -147,15 +146,7 @@ class RabbitMq(Connector):
         return (("DELIVERY", "queue", sentence),)
 
     def resolve(self, place: Place) -> Connector:
-        def file(option: str, text: str | None) -> str | None:
-            return None if text is None else place.folder(option, place.text(option, text))
-
-        return replace(
-            self,
-            tls_ca=file("tls.ca", self.tls_ca),
-            tls_certificate=file("tls.certificate", self.tls_certificate),
-            tls_key=file("tls.key", self.tls_key),
-        )
+        return replace(self, **tls_files(self, place))
 
     @property
     def title_of(self) -> str:
