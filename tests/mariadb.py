@@ -136,7 +136,9 @@ def running_server(programs: tuple[str, str]) -> Iterator[MariadbServer]:
         account = pwd.getpwnam(user)
         os.chown(folder, account.pw_uid, account.pw_gid)
     certificate, key = make_certificate(folder)
-    key.chmod(0o644)
+    # The server reads both as its own user, whatever the umask of this process is.
+    for file in (certificate, key):
+        file.chmod(0o644)
     server = MariadbServer(programs, folder, user, _free_port(), certificate)
     try:
         server.install()
