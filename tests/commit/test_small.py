@@ -439,6 +439,7 @@ def test_other_types_and_columns_are_left_to_spark(spark, made):
     assert stored(spark, path) == ["Row(k=1, more=2)"]
 
 
+@pytest.mark.long
 def test_a_table_of_many_files_is_searched_by_spark(spark, made):
     path = made("k INT, v INT")
     many = spark.range(MOST_FILES + 1).select(F.col("id").cast("int").alias("k"), F.lit(1).alias("v"))

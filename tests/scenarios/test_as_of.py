@@ -106,6 +106,7 @@ def fill(lab) -> None:
     lab.sql(f"INSERT INTO rate VALUES ('EUR', {sql_time(NOON)}, 1.5D, 1), ('USD', {sql_time(NOON)}, 2.5D, 1)")
 
 
+@pytest.mark.long
 def test_a_late_version_computes_only_the_rows_of_its_time(lab):
     declare_inputs(lab)
     lab.declare(f"CREATE MATERIALIZED TABLE euros (PRIMARY KEY (id)) {HEAD} o.id, r.rate FROM o LEFT JOIN {MET}")

@@ -229,6 +229,7 @@ def test_killed_anywhere_rows_with_frames_come_once(lab) -> None:
     assert lab.verify("t").equal
 
 
+@pytest.mark.long
 def test_a_refresh_reads_the_files_of_its_frames_only(lab) -> None:
     lab.files("ev", EVENTS, primary_key=["id"])
     declare(lab, "t", OVERS["trailing"][0], 0)

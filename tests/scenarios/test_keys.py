@@ -36,6 +36,7 @@ def refresh(lab):
     return outcome
 
 
+@pytest.mark.long
 def test_the_side_that_stands_still_is_kept_between_refreshes(joined):
     lab = joined()
     hits = []

@@ -206,6 +206,7 @@ def test_rows_that_miss_wait_for_their_dimension_until_their_tries_are_used_up(l
         raise lab.refresh("w", partitions={"d": "2026-01-01"}).error
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("point", long_but(["table-before-commit"], ["table-before-commit", "table-after-commit"]))
 def test_a_stop_while_rows_wait_loses_and_repeats_none(lab, point):
     declare(lab)

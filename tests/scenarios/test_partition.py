@@ -65,6 +65,7 @@ def test_only_the_touched_partitions_are_computed_again(lab):
     ]
 
 
+@pytest.mark.long
 def test_windows_inside_a_partition_and_joins_to_what_did_not_change_are_kept_up(lab):
     lab.source("s", "id INT, ds STRING, n INT")
     lab.source("names", "ds STRING, name STRING")

@@ -313,6 +313,7 @@ def small(shared_lab) -> tuple[Lab, dict[str, str]]:
     return shared_lab, read_in_halves(shared_lab, TELLING)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("variant", TELLING)
 def test_a_clause_says(small, variant):
     lab, names = small

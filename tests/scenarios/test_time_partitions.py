@@ -125,6 +125,7 @@ def test_the_open_partition_waits_where_freshness_is_not_shorter_than_it(days):
     assert keys(days) == [1, 2, 3, 4, 5]
 
 
+@pytest.mark.long
 def test_a_named_partition_is_replaced_also_when_nothing_is_left_of_it(days):
     daily(days)
     refresh(days)

@@ -291,6 +291,7 @@ def sessions_of(rows: Sequence[Sequence[Any]]) -> set[tuple[Any, ...]]:
     return found
 
 
+@pytest.mark.long
 def test_a_session_grows_joins_and_parts_with_the_rows_that_come_and_go(events):
     head = "FRESHNESS = INTERVAL '5' MINUTE AS SELECT"
     session = "SESSION(TABLE ev PARTITION BY k, DESCRIPTOR(ts), INTERVAL '10' MINUTES)"

@@ -60,7 +60,9 @@ def literal(text: str) -> str:
     return f"'{escaped}'"
 
 
-def test_odd_keys_and_partition_values_are_stored_as_they_are(lab: Any, record_property: Any) -> None:
+def test_odd_keys_and_partition_values_are_stored_as_they_are(
+    lab: Any, inputs: int, seed: int, record_property: Any
+) -> None:
     lab.source("s", "id STRING, day STRING, n INT", primary_key=["id"])
     values = ", ".join(f"({literal(text)}, {literal(text)}, {number})" for number, text in enumerate(ODD))
     lab.sql(f"INSERT INTO s VALUES {values}, ({literal(LONG)}, 'long', 1000)")
@@ -74,9 +76,9 @@ def test_odd_keys_and_partition_values_are_stored_as_they_are(lab: Any, record_p
         assert stored == {**{text: number for number, text in enumerate(ODD)}, LONG: 1000}
         assert not lab.diff(table)
     # Each is found by itself, and one that changes changes alone.
-    for number, text in enumerate(ODD):
+    for text in set(sample(inputs, seed)) - {LONG}:
         found = rows_of(lab, f"SELECT n FROM cut WHERE day = {literal(text)}")
-        assert found == [{"n": number}], repr(text)
+        assert found == [{"n": ODD.index(text)}], repr(text)
     lab.sql(f"UPDATE s SET n = n + 1 WHERE n < {len(ODD)}")
     for table in ("kept", "cut"):
         lab.refresh(table)
