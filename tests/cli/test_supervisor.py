@@ -174,6 +174,7 @@ def test_down_ends_what_a_killed_up_left(supervisor: Supervisor, settings: Setti
     assert not fake_engine.running
 
 
+@pytest.mark.long
 def test_a_webserver_that_cannot_start_is_told_with_the_last_line_of_its_log(
     settings: Settings, fake_engine: FakeEngine
 ) -> None:

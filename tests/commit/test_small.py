@@ -85,6 +85,7 @@ def write_both(spark, made, columns, writes, **how):
     return paths
 
 
+@pytest.mark.long
 def test_many_changes_pass_while_their_size_by_what_is_stored_is_bounded(spark, made, monkeypatch):
     path = made("k BIGINT, v STRING")
     begin = spark.range(60_000).selectExpr("id AS k", "concat('value ', id) AS v").localCheckpoint()
@@ -170,7 +171,7 @@ def test_rows_of_every_type_are_the_same_as_if_spark_had_added_them(spark, made)
 MERGED = list(itertools.product((True, False), ((), ("p",), ("day", "p"))))
 
 
-@pytest.mark.parametrize(("unique", "partitioned"), long_but([(True, ("day", "p")), (False, ())], MERGED))
+@pytest.mark.parametrize(("unique", "partitioned"), long_but([(True, ("day", "p"))], MERGED))
 def test_changes_are_the_same_as_if_spark_had_merged_them(spark, made, partitioned, unique):
     columns = "K INT, p STRING, day DATE, v DOUBLE, at TIMESTAMP"
     first = """(1, 'x', DATE'2026-01-01', 1.0, TIMESTAMP'2026-01-01'), (2, 'a/b=c%20 é', DATE'2026-01-02', 2.0, NULL),

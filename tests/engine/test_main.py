@@ -290,6 +290,7 @@ def test_a_table_in_python_runs_in_a_worker_and_follows_its_code(engine, project
     assert rows(engine, statement) == [{"kind": "K0!!"}, {"kind": "K1!!"}]
 
 
+@pytest.mark.long
 def test_functions_that_hang_stop_no_other_table_and_are_cancelled_or_ended(engine, project):
     for name, limit in (("endless", "6 seconds"), ("patient", "1 hour")):
         (project.root / "assets" / f"{name}.py").write_text(

@@ -29,7 +29,6 @@ from tests.engine.test_process import (
     shown,
     takeovers,
 )
-from tests.lanes import few_or_many
 
 pytestmark = pytest.mark.slow
 
@@ -262,7 +261,8 @@ def test_whatever_happens_to_what_is_kept_the_tables_are_right(
 POINTS = ("table-pinned", "table-before-commit", "table-writing", "table-keys-kept", "table-after-commit")
 
 
-@pytest.mark.parametrize("points", few_or_many(("table-keys-kept",), POINTS))
+@pytest.mark.long
+@pytest.mark.parametrize("points", [POINTS])
 def test_a_refresh_that_is_stopped_anywhere_leaves_no_row_twice_and_none_out(
     python_lab: Lab,  # noqa: F811
     replays: list[int],

@@ -171,6 +171,7 @@ def test_a_promise_that_is_not_kept_is_found_at_creation(python_lab: Lab, promis
     assert lab.receipt("t") is None
 
 
+@pytest.mark.long
 def test_a_function_that_takes_away_equal_rows_is_found_at_creation(python_lab: Lab) -> None:
     lab = python_lab
     lab.source("word", "id BIGINT, word STRING")

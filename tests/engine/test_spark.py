@@ -211,6 +211,7 @@ def test_the_session_reads_and_writes_delta_and_merges(spark, tmp_path):
     assert sorted(map(tuple, spark.sql(f"SELECT id, n FROM {table}").collect())) == [(0, 1), (1, 1), (2, 2), (3, 1)]
 
 
+@pytest.mark.long
 def test_times_have_statistics_in_files_and_no_file_has_too_many_rows_to_be_written_again(spark, tmp_path):
     rows = spark.range(0, 1_000_001, 1, 1).selectExpr("timestamp_seconds(id * 60) AS ts")
 

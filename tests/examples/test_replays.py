@@ -11,16 +11,15 @@ from types import ModuleType
 
 import pytest
 
-from tests.lanes import few_or_many, long_but
-
 EXAMPLES = Path(__file__).parents[2] / "platform" / "examples"
 # How many tables each compares.
 EXAMPLE_TABLES = [("alerting", 3), ("analytics", 5), ("enrichment", 3), ("etl", 5)]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("days", few_or_many(4, 31))
-@pytest.mark.parametrize(("name", "tables"), long_but([("etl", 5)], EXAMPLE_TABLES))
+@pytest.mark.long
+@pytest.mark.parametrize("days", [4, 31])
+@pytest.mark.parametrize(("name", "tables"), EXAMPLE_TABLES)
 def test_an_example_ends_with_every_table_equal_to_duckdbs(name: str, tables: int, days: int) -> None:
     at_once = str(days // 2 + 1)
     command = [sys.executable, str(EXAMPLES / name / "run.py"), "--days", str(days), "--days-per-refresh", at_once]

@@ -140,6 +140,7 @@ def test_values_of_every_kind_are_stored_by_their_declared_types(lab, kafka):
     assert {value for name, value in empty.items() if name != "id"} == {None}
 
 
+@pytest.mark.long
 def test_a_number_for_a_time_stops_the_source_until_its_unit_is_known(lab, kafka):
     topic = feed(lab, kafka, "id INT, t TIMESTAMP")
     kafka.send(topic, [event("c", 1, {"id": 1, "t": 1_700_000_000_000})])

@@ -64,6 +64,7 @@ def test_an_append_counts_leaves_out_and_keeps(lab):
     assert status.quarantined == 4
 
 
+@pytest.mark.long
 def test_groups_that_are_left_out_go_away_and_come_back(lab):
     lab.source("s", "id INT, k STRING, amount INT")
     lab.declare(

@@ -50,7 +50,7 @@ def in_tasks(monkeypatch):
 
 
 @pytest.mark.parametrize("seed", few_or_many(1, 8))
-@pytest.mark.parametrize("name", ["parquet", "avro", "orc"])
+@pytest.mark.parametrize("name", long_but(["parquet"], ["parquet", "avro", "orc"]))
 def test_random_rows_of_all_types_arrive_as_they_were_written(lab, request, name, seed):
     chance = Random(f"{name} {seed}")
     # Arrow writes no time of ORC that nanoseconds do not reach, nor reads one.

@@ -422,6 +422,7 @@ def test_final_tables_build_on_final_tables(lab) -> None:
     assert lab.verify("five").equal
 
 
+@pytest.mark.long
 def test_a_watermark_moves_on_through_a_final_table_that_gets_no_row(lab) -> None:
     lab.files("ev", EVENTS)
     lab.declare(
@@ -462,6 +463,7 @@ def test_a_watermark_moves_on_through_a_table_whose_rows_stay_as_they_are(lab) -
     assert lab.refresh("shown").committed is False
 
 
+@pytest.mark.long
 def test_a_final_table_over_one_that_was_computed_anew_is_computed_anew(lab) -> None:
     lab.files("ev", EVENTS)
     for least, lateness in ((0, 0), (1, 120)):
@@ -547,6 +549,7 @@ def test_rows_of_several_logs_wait_for_the_slowest(lab) -> None:
     assert lab.verify("t").equal
 
 
+@pytest.mark.long
 def test_top_rows_and_counted_windows_are_final_too(lab) -> None:
     lab.files("ev", EVENTS, primary_key=["id"])
     declare(
@@ -593,6 +596,7 @@ def test_a_restored_table_closes_its_windows_again(lab) -> None:
     assert lab.verify("t").equal
 
 
+@pytest.mark.long
 def test_calendars_times_without_a_zone_and_clocks_that_are_wrong(lab) -> None:
     lab.files("ev", "id BIGINT, ts TIMESTAMP_NTZ, WATERMARK FOR ts AS ts")
     lab.declare(
@@ -613,6 +617,7 @@ def test_calendars_times_without_a_zone_and_clocks_that_are_wrong(lab) -> None:
     assert lab.verify("days__late").equal
 
 
+@pytest.mark.long
 def test_time_that_passes_closes_windows_too(lab) -> None:
     lab.files("ev", EVENTS, **{"watermark.idle": "1 minute", "watermark.when-idle": "advance"})
     lab.declare(
@@ -654,6 +659,7 @@ def test_constraints_keys_and_partitions_of_a_final_table(lab) -> None:
     assert lab.verify("t").equal
 
 
+@pytest.mark.long
 def test_a_new_lateness_is_taken_up_from_the_beginning(lab) -> None:
     lab.files("ev", EVENTS)
     call = "TUMBLE(TABLE ev, DESCRIPTOR(ts), INTERVAL '5' MINUTES)"

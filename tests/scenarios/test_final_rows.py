@@ -180,6 +180,7 @@ def test_rows_are_final_when_the_watermark_has_passed_their_frame(lab) -> None:
     assert lab.verify("t").equal
 
 
+@pytest.mark.long
 def test_places_of_a_total_order_are_final_and_queries_around_them_stay(lab) -> None:
     lab.files("ev", EVENTS, primary_key=["id"])
     declare(

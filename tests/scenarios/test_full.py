@@ -98,6 +98,7 @@ def test_history_gone_from_the_log(copied):
     assert_full(copied, "HISTORY_GONE(s: commit 3 is no longer in its log)")
 
 
+@pytest.mark.long
 def test_history_gone_from_the_disk(lab):
     lab.source("s", "id INT, ds STRING")
     lab.sql("INSERT INTO s VALUES (1, 'a'), (2, 'b')")

@@ -276,6 +276,7 @@ def watermark(lab):
 TIMES = "id INT, ts TIMESTAMP, w TIMESTAMP METADATA FROM 'watermark', WATERMARK FOR ts AS ts - INTERVAL '5' MINUTE"
 
 
+@pytest.mark.long
 def test_the_slowest_partition_of_a_topic_holds_the_watermark_up_until_it_is_idle(lab, kafka):
     topic = kafka.new(partitions=2)
     lab.kafka("s", TIMES, servers=kafka.servers, topic=topic)

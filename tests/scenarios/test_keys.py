@@ -73,6 +73,7 @@ def test_no_more_is_kept_than_the_declaration_allows(joined, option):
         assert refresh(lab).cache_hits == 0
 
 
+@pytest.mark.long
 def test_a_column_that_a_kept_side_gains_is_seen(joined):
     lab = joined()
     for number in range(2):

@@ -103,6 +103,7 @@ def test_a_dimension_that_is_not_unique_is_an_error_with_samples_or_any_row(lab)
     assert lab.diff("e") == []
 
 
+@pytest.mark.long
 def test_a_table_that_keeps_its_key_is_a_dimension_of_a_log(lab):
     lab.files("ev", "id INT, k STRING")
     lab.files("ch", "k STRING, n INT, at TIMESTAMP METADATA FROM 'ingested_at'")

@@ -41,7 +41,7 @@ def lose_newest(shop, name):
 @pytest.mark.parametrize(
     ("lost", "more"),
     long_but(
-        [(["event"], 2), (["event", "per_key"], 0)],
+        [(["event"], 2)],
         itertools.product((["event"], ["per_key"], ["event", "per_key"]), (0, 2)),
     ),
 )

@@ -299,6 +299,7 @@ def test_a_row_without_a_version_is_quarantined_once(lab):
     }
 
 
+@pytest.mark.long
 def test_versioned_follows_updates_and_deletes_of_its_input(lab):
     lab.source("s", "k INT, ver INT, v STRING")
     lab.sql("INSERT INTO s VALUES (1, 1, 'a'), (1, 2, 'b'), (1, 2, 'c'), (2, NULL, 'd'), (NULL, 1, 'e'), (3, 1, 'f')")
@@ -352,7 +353,8 @@ def slowly_added(rows: Sequence[Row]) -> list[Row]:
     return slow.fold(shown, ["k"], partial(slow.partial_update, groups, [], "seen", [], None))
 
 
-@pytest.mark.parametrize("size", few_or_many(((1,), 50, 3), (tuple(range(2, 22)), 120, 5)))
+@pytest.mark.long
+@pytest.mark.parametrize("size", [((1,), 50, 3), (tuple(range(2, 22)), 120, 5)])
 def test_new_rows_are_folded_with_the_stored_row_where_it_says_enough(spark, size, monkeypatch):
     seeds, count, batches = size
     for seed in seeds:

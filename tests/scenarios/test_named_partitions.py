@@ -71,6 +71,7 @@ def test_rows_of_a_partition_that_was_refreshed_apart_do_not_come_twice(daily):
     assert daily.diff("a") == []
 
 
+@pytest.mark.long
 def test_a_partition_without_rows_is_emptied(daily):
     daily.sql("DELETE FROM s WHERE d = DATE'2026-01-02'")
 
@@ -98,6 +99,7 @@ def test_what_is_no_partition_is_an_error_before_any_work(daily):
     assert daily.receipt("t") == before
 
 
+@pytest.mark.long
 def test_one_partition_is_verified_without_the_others(daily):
     DeltaTable(str(daily.path("t"))).delete("d = '2026-01-02' AND r = 'eu'")
 

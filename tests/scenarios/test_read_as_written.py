@@ -156,7 +156,8 @@ def test_rows_that_the_query_leaves_out_do_not_fail_the_partition_of_others(lab)
     assert lab.diff("t") == []
 
 
-@pytest.mark.parametrize("tail", long_but([" GROUP BY ALL"], ["", " GROUP BY ALL"]))
+@pytest.mark.long
+@pytest.mark.parametrize("tail", ["", " GROUP BY ALL"])
 def test_neither_where_they_fail_in_the_task_that_writes(lab, tail):
     lab.source("s", "k STRING, v INT")
     lab.sql("INSERT INTO s VALUES ('1', 1), ('2', 2), ('abc', 3)")
@@ -185,6 +186,7 @@ def test_columns_with_other_names_are_not_taken_for_those_of_the_input(lab):
     kept(lab)
 
 
+@pytest.mark.long
 def test_texts_of_a_kept_side_that_are_no_utf_8_stay_as_they_are(lab):
     lab.source("s", "id INT, k INT", primary_key=["id"])
     lab.source("d", "k INT, name STRING", primary_key=["k"])

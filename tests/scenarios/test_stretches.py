@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from freshline.refresh import near
-from tests.lanes import few_or_many
 from tests.scenarios.test_windows import EPOCH, GAP, MINUTE, NOON, in_utc, sessions_of, sql_time
 
 EVENTS = "id BIGINT, k STRING, v INT, ts TIMESTAMP"
@@ -208,7 +207,8 @@ def test_windows_of_so_many_rows_follow_random_changes(lab, rounds):
             assert lab.diff(name) == [], (name, number)
 
 
-@pytest.mark.parametrize("names", few_or_many(("sliding",), tuple(COUNTS)))
+@pytest.mark.long
+@pytest.mark.parametrize("names", [("sliding",), tuple(COUNTS)])
 @pytest.mark.usefixtures("skipping")
 def test_a_row_of_a_counted_window_reads_the_files_from_it_on(lab, tmp_path, names):
     lab.source("act", EVENTS, primary_key=["id"])

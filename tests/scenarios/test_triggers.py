@@ -122,6 +122,7 @@ def test_the_row_of_a_key_is_written_once_when_its_condition_is_true(lab) -> Non
     assert "t__late" not in [str(name) for name in lab.runtime.graph.order]
 
 
+@pytest.mark.long
 def test_time_alone_makes_a_condition_true(lab) -> None:
     lab.files("ev", EVENTS, **{"watermark.idle": "1 minute", "watermark.when-idle": "advance"})
     lab.declare(EARLY)

@@ -85,6 +85,7 @@ def test_a_column_may_be_null_in_a_later_refresh_that_never_was_before(lab):
     assert lab.diff("t") == []
 
 
+@pytest.mark.long
 def test_a_clustered_table_stays_clustered(lab):
     lab.source("s", "id INT, k STRING")
     lab.sql("INSERT INTO s VALUES (1, 'a')")

@@ -197,7 +197,8 @@ def test_changes_compute_the_windows_that_they_touch(events, changes):
             assert events.diff(table) == [], (name, statements)
 
 
-@pytest.mark.parametrize("rounds", [2, pytest.param(50, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("rounds", [2, 50])
 def test_three_ways_to_write_a_window_give_one_table(events, rounds):
     head = "FRESHNESS = INTERVAL '5' MINUTE AS"
     events.declare(
@@ -549,7 +550,7 @@ def skipping(spark):
     conf.set(SKIPPING, before)
 
 
-@pytest.mark.parametrize("names", few_or_many(("ended", "cumulated", "truncated"), tuple(NARROW)))
+@pytest.mark.parametrize("names", few_or_many(("ended",), tuple(NARROW)))
 @pytest.mark.usefixtures("skipping")
 def test_a_late_row_reads_the_files_of_its_window_and_no_others(events, tmp_path, names):
     folder = Path(events.runtime.graph.sources[0].options["path"])

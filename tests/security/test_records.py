@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from freshline.sources.records import REJECTIONS
+from tests.lanes import long_but
 from tests.security.conftest import COVERED
 from tests.security.fuzz import ODD_TEXTS, documented, mutated
 
@@ -53,7 +54,7 @@ def record(chance: random.Random, parts: tuple[str, ...], pool: tuple[str, ...])
     return data if data.strip(b" \t\xef\xbb\xbf\x00\x0b\x0c") else b"x"
 
 
-@pytest.mark.parametrize("keyed", [False, True])
+@pytest.mark.parametrize("keyed", long_but([True], [False, True]))
 @pytest.mark.parametrize("name", ["json", "csv"])
 def test_each_record_is_a_row_or_in_quarantine(
     lab: Any, name: str, keyed: bool, inputs: int, seed: int, record_property: Any

@@ -94,6 +94,7 @@ def test_what_something_else_brought_in_is_told_by_partition_once(shop):
     assert told(shop.supervise()) == []
 
 
+@pytest.mark.long
 def test_many_partitions_are_told_in_several_ticks(shop):
     hold(shop, "days", *range(250))
 

@@ -366,6 +366,7 @@ def test_read_only_shows_everything_and_changes_nothing(closed):
     assert not allowed["launch_pipeline_execution"]
 
 
+@pytest.mark.long
 def test_a_proxy_with_https_is_served_under_its_name(closed):
     headers = {"Host": "dagster.example.com", "Authorization": f"Bearer {TOKEN}", **JSON}
     query = b'{"query": "{ version }"}'
