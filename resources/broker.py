@@ -7,7 +7,6 @@ are fetched on first use. It can be killed and started again on what it has stor
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import subprocess
 import time
@@ -15,11 +14,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import psutil
-
 from freshline.declare.settings import Settings
 from freshline.engine.jars import Progress, parse_lock, provide_jars
 from freshline.engine.java import find_java
+from resources.guarded import GuardedProcess
 
 LOCK = Path(__file__).with_name("broker_jars_lock.json")
 # A KRaft cluster is named when its storage is formatted: 16 bytes in base64.
@@ -48,22 +46,7 @@ group.initial.rebalance.delay.ms=0
 log.retention.check.interval.ms=500
 log.initial.task.delay.ms=500
 """
-
-# The broker must not outlive who started it, kill -9 included: a pipe that nobody holds any more is at its end, and the
-# one who reads it ends the broker. `read` is the shell's own, so nothing of this is left when the broker has ended.
-_GUARD = """
-exec 3<&0
-"$@" 3<&- </dev/null &
-broker=$!
-(while read -r _ <&3; do :; done; kill -9 $broker) &
-guard=$!
-trap 'kill $broker' TERM
-wait $broker
-code=$?
-while kill -0 $broker 2>/dev/null; do wait $broker; code=$?; done
-kill $guard 2>/dev/null
-exit $code
-"""
+_STOP_SECONDS = 15.0
 
 
 @dataclass
@@ -76,7 +59,7 @@ class Broker:
     port: int
     controller_port: int
     more: Mapping[str, str] = field(default_factory=dict)
-    _process: subprocess.Popen[bytes] | None = None
+    _process: GuardedProcess | None = None
 
     @property
     def servers(self) -> str:
@@ -89,7 +72,7 @@ class Broker:
 
     @property
     def running(self) -> bool:
-        return self._process is not None and self._process.poll() is None
+        return self._process is not None and self._process.running
 
     def start(self) -> None:
         """Start it, on the data of its last life where there is any, and wait until it answers.
@@ -104,15 +87,8 @@ class Broker:
             text += "".join(f"{name}={value}\n" for name, value in self.more.items())
             properties.write_text(text, encoding="utf-8")
             self._run("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(properties))
-        with self.log.open("ab") as output:
-            # A group of its own: Ctrl-C in a terminal is for the demo, which ends its broker itself.
-            self._process = subprocess.Popen(
-                ["sh", "-c", _GUARD, "broker", *self._command(), "kafka.Kafka", str(properties)],
-                stdin=subprocess.PIPE,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+        # It must not outlive who started it, kill -9 included.
+        self._process = GuardedProcess([*self._command(), "kafka.Kafka", str(properties)], log=self.log)
         deadline = time.monotonic() + _START_SECONDS
         while not _answers(self.port):
             if not self.running or time.monotonic() > deadline:
@@ -123,29 +99,12 @@ class Broker:
     def kill(self) -> None:
         """End it as a power cut would (kill -9)."""
         if self._process is not None:
-            try:
-                guarded = psutil.Process(self._process.pid).children(recursive=True)
-                os.killpg(self._process.pid, signal.SIGKILL)
-            except (psutil.NoSuchProcess, ProcessLookupError):
-                guarded = []
-            self._process.wait()
-            # Its next life needs the lock on its data.
-            psutil.wait_procs(guarded)
-            self._let_go()
+            self._process.kill()
 
     def stop(self) -> None:
         """End it in order."""
         if self._process is not None:
-            self._process.send_signal(signal.SIGTERM)
-            try:
-                self._process.wait(15.0)
-            except subprocess.TimeoutExpired:
-                self.kill()
-            self._let_go()
-
-    def _let_go(self) -> None:
-        if self._process is not None and self._process.stdin is not None:
-            self._process.stdin.close()
+            self._process.stop(_STOP_SECONDS)
 
     def _command(self) -> list[str]:
         quick = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx384m"]

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import psycopg
 
+from resources.database import find_programs as find_programs
+
 
 @dataclass
 class PostgresServer:
@@ -71,15 +73,6 @@ class PostgresServer:
         command = [str(self.programs / program), *arguments]
         done = subprocess.run(command, user=self.user, cwd=self.folder, capture_output=True, text=True, check=False)
         assert done.returncode == 0, f"{program}: {done.stdout}{done.stderr}"
-
-
-def find_programs() -> Path | None:
-    """The folder of initdb and pg_ctl, the newest that is installed."""
-    on_path = shutil.which("initdb")
-    if on_path is not None:
-        return Path(on_path).resolve().parent
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda file: int(file.parts[-3]))
-    return found[-1].parent if found else None
 
 
 @contextmanager

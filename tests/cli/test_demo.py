@@ -16,6 +16,8 @@ from freshline.cli import demo, status
 from freshline.cli.main import run
 from freshline.cli.options import open_settings
 from freshline.declare.project import read_project
+from freshline.engine.state_file import read_state
+from resources.database import find_programs
 from tests.cli.conftest import FakeEngine
 
 ROOT = Path(__file__).parents[2]
@@ -167,3 +169,27 @@ def test_the_live_table_can_be_drawn(deployment: Path, fake_engine: FakeEngine) 
     text = console.export_text()
     assert "first_touch" in text
     assert text.rstrip().endswith("the engine does not answer")
+
+
+@pytest.mark.parametrize("more", [["--once"], ["--keep"], ["--kafka"], ["--port", "0"]])
+def test_databases_have_their_own_way(deployment: Path, more: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["demo", "--databases", *more]) == 1
+
+    assert "leave out --once, --keep, --kafka and --port" in capsys.readouterr().err
+
+
+@pytest.mark.long
+@pytest.mark.spark
+def test_every_commit_has_the_rows_of_the_database_while_it_and_the_engine_are_killed(
+    deployment: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if find_programs() is None:
+        pytest.skip("Postgres is not installed (on Debian: apt-get install postgresql)")
+
+    assert run(["demo", "--databases", "--json"]) == 0
+
+    answer = json.loads(capsys.readouterr().out)
+    assert sum(answer["kills"].values()) >= 10
+    assert (answer["differences"], answer["current"]) == ([], True)
+    assert min(answer["commits"].values()) > 5
+    assert read_state(deployment / ".freshline" / "demo") is None

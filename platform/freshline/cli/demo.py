@@ -21,6 +21,7 @@ import click
 
 from freshline.cli import sale_weekend
 from freshline.cli.ask import ask
+from freshline.cli.database_demo import DECLARATIONS, run_databases
 from freshline.cli.failures import FAILED
 from freshline.cli.options import json_option, open_settings, project_option
 from freshline.cli.progress import Progress
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from freshline.report.status import TableStatus
 
 ENVIRONMENT = "demo"
-DECLARATIONS = "FRESHLINE_DECLARATIONS"
 SEED = 7
 PORTIONS, TOUCHES, ORDERS, CUSTOMER_CHANGES = 10, 10_000, 3_000, 2_000
 TOUCHES_A_SECOND = 40.0
@@ -82,10 +82,22 @@ class Generator(Protocol):
     help="Port of the Dagster UI, 0 for any free one.  [default: the setting dagster-port]",
 )
 @click.option("--kafka", is_flag=True, help="Send events through Kafka topics, on a broker that the demo starts.")
+@click.option(
+    "--databases",
+    is_flag=True,
+    help="Follow a Postgres that the demo starts, kill -9 it and the engine ten times, and compare every commit.",
+)
 @project_option
 @json_option
 def command(
-    once: bool, minutes: float, keep: bool, port: int | None, kafka: bool, project: Path | None, as_json: bool
+    once: bool,
+    minutes: float,
+    keep: bool,
+    port: int | None,
+    kafka: bool,
+    databases: bool,
+    project: Path | None,
+    as_json: bool,
 ) -> int:
     """Run the reference deployment on generated events, in its own environment, which is wiped first.
 
@@ -97,8 +109,10 @@ def command(
         raise RequestError("--kafka begins with an empty broker: leave out --keep.")
     if once and keep:
         raise RequestError("--once makes a fixed amount of events from the beginning: leave out --keep.")
-    if as_json and not once:
-        raise RequestError("--json goes with --once.")
+    if databases and (once or keep or kafka or port is not None):
+        raise RequestError("--databases has its own tables and no UI: leave out --once, --keep, --kafka and --port.")
+    if as_json and not (once or databases):
+        raise RequestError("--json goes with --once and --databases.")
     settings = open_settings(project, ENVIRONMENT)
     # For the processes that are started.
     os.environ["FRESHLINE_ENV"] = ENVIRONMENT
@@ -109,6 +123,9 @@ def command(
             end_all(settings, progress)
             if not keep:
                 wipe(settings)
+        if databases:
+            return run_databases(settings, as_json)
+        with Progress() as progress:
             if kafka:
                 settings, generator = load_topics(settings, graph, progress, held)
                 graph = open_project(settings)

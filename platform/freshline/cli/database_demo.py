@@ -1,0 +1,230 @@
+"""`freshline demo --databases`: tables that follow a Postgres while engine and server are killed.
+
+A server of the demo's own has a shop whose rows change all the time (resources/shop_writer.py). Every so often the
+engine or the server is ended by kill -9, at a moment that nobody chose. At the end each commit of each table is
+compared with the rows that the database had at the place that the commit's receipt names
+(resources/shop_comparison.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from types import ModuleType
+from typing import Any
+
+import click
+
+from freshline.cli.ask import ask
+from freshline.cli.failures import FAILED
+from freshline.cli.progress import Progress
+from freshline.cli.refresh import FINE, outcome_lines
+from freshline.cli.status import open_status, status_text
+from freshline.cli.supervisor import undisturbed
+from freshline.declare.settings import Settings
+from freshline.engine.client import EngineClient
+from freshline.engine.process import ProcessId
+from freshline.engine.state_file import read_state
+from freshline.errors import EngineError, SettingsError
+from freshline.plan.project import open_project
+from freshline.report.table_text import duration_text
+
+DECLARATIONS, ADDRESS = "FRESHLINE_DECLARATIONS", "FRESHLINE_DEMO_DATABASE"
+SEED = 7
+KILLS = 10
+ENGINE, SERVER, JVM = "engine", "server", "JVM"
+# Both ends of the wire more often than the JVM between them, and once together.
+VICTIMS = ((ENGINE,), (SERVER,), (JVM,), (SERVER,), (ENGINE, SERVER))
+_PAUSE_SECONDS = (2.0, 12.0)
+_AWAY_SECONDS = (0.5, 4.0)
+_CAUGHT_UP_SECONDS = 300.0
+_LOOK_SECONDS = 0.5
+
+
+@contextmanager
+def database_environment(settings: Settings) -> Iterator[tuple[Settings, Any, ModuleType, ModuleType]]:
+    """A server that ends with it, the settings with sources over it, and the modules of its writer and comparison.
+
+    Raises SettingsError where this is not the repository, or Postgres or its driver is not installed.
+    """
+    declarations = settings.root / "resources" / "databases"
+    if not declarations.is_dir():
+        raise SettingsError(
+            "there is no folder resources/databases here: the demo is the reference deployment of freshline's "
+            "repository. Clone that, or try `freshline init`.",
+            where=str(settings.root),
+        )
+    if str(settings.root) not in sys.path:
+        sys.path.insert(0, str(settings.root))
+    try:
+        database = importlib.import_module("resources.database")
+    except ModuleNotFoundError as error:
+        if error.name != "psycopg":
+            raise
+        raise SettingsError("psycopg is not installed. Run: pip install 'freshline[postgres]'.") from error
+    programs = database.find_programs()
+    if programs is None:
+        raise SettingsError("Postgres is not installed, which the demo starts (on Debian: apt-get install postgresql).")
+    server = database.new_database(programs)
+    # For the processes that are started; put back for who calls this in a process of its own.
+    given = {DECLARATIONS: str(declarations), ADDRESS: server.url}
+    before = {name: os.environ.get(name) for name in given}
+    os.environ.update(given)
+    try:
+        shop, comparison = (importlib.import_module(f"resources.shop_{name}") for name in ("writer", "comparison"))
+        yield replace(settings, declarations=declarations), server, shop, comparison
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
+        with undisturbed():
+            server.remove()
+
+
+def run_databases(settings: Settings, as_json: bool) -> int:
+    """Kill engine and server while tables follow the database, then compare every commit; the exit code.
+
+    0 if each commit has the rows of the database, and the newest ones those that the database has at the end.
+    """
+    started = time.monotonic()
+    with ExitStack() as held:
+        progress = held.enter_context(Progress())
+
+        def say(text: str) -> None:
+            if not as_json:
+                progress.print(text)
+
+        progress("starting Postgres")
+        settings, server, shop, comparison = held.enter_context(database_environment(settings))
+        server.start()
+        writer = shop.ShopWriter(server.connect, SEED)
+        held.callback(writer.close)
+        writer.prepare()
+        engine = _Engine(settings, progress)
+        held.callback(engine.stop)
+        engine.refresh(say)
+        say(f"the tables have the rows of the database after {duration_text(time.monotonic() - started)}")
+        over = threading.Event()
+        threads = held.enter_context(ThreadPoolExecutor(1))
+        changing = threads.submit(writer.run, over)
+        held.callback(over.set)
+        chance = Random(SEED)
+        kills: Counter[str] = Counter()
+        for number in range(KILLS):
+            _require_going_on(changing, chance.uniform(*_PAUSE_SECONDS))
+            victims = VICTIMS[number % len(VICTIMS)]
+            kills.update(victims)
+            _kill(victims, server, engine, chance.uniform(*_AWAY_SECONDS))
+            seconds = _wait_until_after(shop.place(server.connect), settings.warehouse, comparison, changing)
+            killed = " and ".join(victims)
+            say(f"kill {number + 1} of {KILLS}, {killed}: the tables went on after {duration_text(seconds)}")
+        over.set()
+        transactions = changing.result()
+        engine.refresh(say)
+        with open_status(settings, open_project(settings)) as read:
+            say(f"\n{status_text(*read())}\n")
+        progress("comparing every commit with the database")
+        compared = comparison.compare_commits(settings.warehouse, writer.transactions)
+        stored = {table: dict(comparison.read_rows(settings.warehouse, table)) for table in shop.COLUMNS}
+        is_current = stored == writer.stored()
+    commits = sum(compared.commits.values())
+    if as_json:
+        answer = {
+            "kills": dict(kills),
+            "transactions": transactions,
+            "commits": dict(compared.commits),
+            "differences": list(compared.differences),
+            "current": is_current,
+            "seconds": round(time.monotonic() - started, 1),
+        }
+        click.echo(json.dumps(answer, indent=2))
+    else:
+        for difference in compared.differences:
+            click.echo(difference)
+        killed = ", ".join(f"{name} {number} times" for name, number in kills.items())
+        click.echo(f"{transactions} transactions; killed: {killed}")
+        equal = commits - len(compared.differences)
+        last = "are those of the database" if is_current else "are NOT those of the database"
+        click.echo(
+            f"{equal} of {commits} commits have the rows of the database at their place, and the newest rows {last}; "
+            f"{duration_text(time.monotonic() - started)} in all"
+        )
+    return 0 if compared.equal and is_current else FAILED
+
+
+def _kill(victims: Sequence[str], server: Any, engine: _Engine, away_seconds: float) -> None:
+    """End them all, and start them again: the server after a while in which only the engine is there."""
+    if SERVER in victims:
+        server.kill()
+    if ENGINE in victims:
+        engine.kill(lambda state: state.process)
+    if JVM in victims:
+        engine.kill(lambda state: state.jvm)
+    if SERVER in victims:
+        time.sleep(away_seconds)
+        server.start()
+    engine.start_again()
+
+
+def _wait_until_after(place: int, warehouse: Path, comparison: ModuleType, changing: Future[int]) -> float:
+    """Wait until both tables have what was committed before this place; returns the seconds.
+
+    Raises EngineError when they do not get there.
+    """
+    began = time.monotonic()
+    while any(comparison.newest_place(warehouse, table) < place for table in comparison.FEEDS):
+        if time.monotonic() - began > _CAUGHT_UP_SECONDS:
+            raise EngineError("the tables do not follow the database any more; `freshline status` says why.")
+        _require_going_on(changing, _LOOK_SECONDS)
+    return time.monotonic() - began
+
+
+def _require_going_on(changing: Future[int], seconds: float) -> None:
+    """Wait; raises what ended the writer meanwhile."""
+    with contextlib.suppress(TimeoutError):
+        changing.result(timeout=seconds)
+
+
+class _Engine:
+    """The engine of the demo, which keeps tables by their modes."""
+
+    def __init__(self, settings: Settings, progress: Progress) -> None:
+        self._settings = settings
+        self._progress = progress
+        self._client = self._connect()
+
+    def start_again(self) -> None:
+        """Start it, and wait for it, where it was killed."""
+        self._client = self._connect()
+
+    def kill(self, part: Callable[[Any], ProcessId]) -> None:
+        """End one of its processes by kill -9."""
+        state = read_state(self._settings.state)
+        if state is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(part(state).pid, signal.SIGKILL)
+
+    def refresh(self, say: Callable[[str], None]) -> None:
+        """Bring all tables up to date, and say what went wrong."""
+        for event in ask(self._client, "refresh", self._progress):
+            if event["type"] == "outcome" and event["outcome"]["state"] not in FINE:
+                say("\n".join(outcome_lines(event["outcome"])))
+
+    def stop(self) -> None:
+        with undisturbed(), contextlib.suppress(EngineError):
+            self._client.stop()
+
+    def _connect(self) -> EngineClient:
+        return EngineClient.connect(self._settings, start=True, loops=True, progress=self._progress)

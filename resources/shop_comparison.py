@@ -1,0 +1,136 @@
+"""Whether tables that follow the shop's database have, at each of their commits, the rows that the database had.
+
+Nothing of freshline is used: the receipts are read as JSON from the logs of the tables, the rows with delta-rs, and
+what they must be follows from the transactions that the writer made.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from deltalake import DeltaTable
+
+from resources.shop_writer import COLUMNS, CUSTOMER, ORDER, Key, Rows, Transaction, Values, rows_after
+
+FEEDS = {CUSTOMER: "customer_feed", ORDER: "order_feed"}
+REVENUE = "city_revenue"
+
+
+@dataclass(frozen=True)
+class Commit:
+    """A commit of a refresh: its version, and the places in the database's log that its rows are of, by table."""
+
+    table: str
+    version: int
+    places: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Compared:
+    """How many commits of each table were compared, and a sentence for each that has other rows than it must."""
+
+    commits: Mapping[str, int]
+    differences: tuple[str, ...]
+
+    @property
+    def equal(self) -> bool:
+        """Whether no commit differs; a table without a commit was not compared."""
+        return not self.differences and all(self.commits.values())
+
+
+def compare_commits(warehouse: Path, transactions: Sequence[Transaction]) -> Compared:
+    """Compare every commit of the three tables."""
+    commits = [commit for table in (*FEEDS, REVENUE) for commit in read_commits(warehouse, table)]
+    befores = [transaction.before for transaction in transactions]
+    # A place is behind all transactions whose commits begin before it.
+    numbers = {place: bisect_left(befores, place) for commit in commits for place in commit.places.values()}
+    wanted = set(numbers.values())
+    states = {number: rows for number, rows in enumerate(rows_after(transactions)) if number in wanted}
+    differences = []
+    for commit in commits:
+        rows = {table: states[numbers[place]][table] for table, place in commit.places.items()}
+        expected = revenue(rows) if commit.table == REVENUE else rows[commit.table]
+        stored = read_rows(warehouse, commit.table, commit.version)
+        # As lists, so that a row that is there twice differs.
+        if stored != sorted(expected.items()):
+            differences.append(_difference(commit, stored, expected))
+    counts = {table: sum(commit.table == table for commit in commits) for table in (*FEEDS, REVENUE)}
+    return Compared(counts, tuple(differences))
+
+
+def read_commits(warehouse: Path, table: str) -> Iterator[Commit]:
+    """The commits of a table whose receipts move rows, in their order."""
+    for version, receipt in _receipts(warehouse / table):
+        if not receipt.get("maintenance"):
+            yield Commit(table, version, _places(warehouse, table, receipt))
+
+
+def newest_place(warehouse: Path, table: str) -> int:
+    """The place in the database's log that a table of `FEEDS` has come to, 0 before its first commit."""
+    return max((commit.places[table] for commit in read_commits(warehouse, table)), default=0)
+
+
+def read_rows(warehouse: Path, table: str, version: int | None = None) -> list[tuple[Any, Values]]:
+    """The rows of a version, or of the newest one, as pairs of key and values, in the order of the keys."""
+    columns = COLUMNS.get(table, ("city", "orders", "amount"))
+    found = DeltaTable(str(warehouse / table), version=version).to_pyarrow_table(columns=list(columns))
+    rows = zip(*(found.column(name).to_pylist() for name in columns), strict=True)
+    return sorted((row[0], tuple(row[1:])) for row in rows)
+
+
+def revenue(rows: Rows) -> dict[str, Values]:
+    """What city_revenue is by its query: the number and the amount of paid orders by the city of their customer."""
+    found: dict[str, tuple[int, Decimal]] = {}
+    for customer, amount, state in rows[ORDER].values():
+        if state == "paid" and customer in rows[CUSTOMER]:
+            city = rows[CUSTOMER][customer][1]
+            number, total = found.get(city, (0, Decimal(0)))
+            found[city] = (number + 1, total + amount)
+    return dict(found)
+
+
+def _receipts(folder: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    for file in sorted((folder / "_delta_log").glob("[0-9]*.json")):
+        for line in file.read_text(encoding="utf-8").splitlines():
+            said = json.loads(line).get("commitInfo", {}).get("userMetadata")
+            if said:
+                yield int(file.stem), json.loads(said)
+
+
+def _places(warehouse: Path, table: str, receipt: Mapping[str, Any]) -> dict[str, int]:
+    """The places that a receipt leads to, through those of the tables that it read."""
+    if table in FEEDS:
+        return {table: _place_of_feed(warehouse, FEEDS[table], receipt["positions"][FEEDS[table]]["version"])}
+    places: dict[str, int] = {}
+    for name in FEEDS:
+        read = dict(_receipts(warehouse / name))
+        version = max(version for version in read if version <= receipt["positions"][name]["version"])
+        places |= _places(warehouse, name, read[version])
+    return places
+
+
+def _place_of_feed(warehouse: Path, feed: str, version: int) -> int:
+    read = dict(_receipts(warehouse / feed))
+    receipt = read[max(known for known in read if known <= version)]
+    (position,) = receipt["positions"].values()
+    high, low = position["lsn"].split("/")
+    return int(high, 16) << 32 | int(low, 16)
+
+
+def _difference(commit: Commit, stored: Sequence[tuple[Any, Values]], expected: Mapping[Any, Values]) -> str:
+    found: dict[Key, list[Values]] = {}
+    for key, values in stored:
+        found.setdefault(key, []).append(values)
+    wrong = [
+        f"{key}: {found.get(key, [])} instead of {[expected[key]] if key in expected else []}"
+        for key in sorted({*found, *expected})
+        if found.get(key, []) != ([expected[key]] if key in expected else [])
+    ]
+    more = f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""
+    return f"version {commit.version} of {commit.table} has {wrong[0]}{more}"
