@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
+import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+ROOT = Path(__file__).parents[1]
+# Of a run that ended by a claim that is not so; 2 and above are runs that did not come to one.
+FAILED = 1
+_RUN_SECONDS = 900
+# pytest puts the folders of this setting before those of PYTHONPATH.
+_PATHS = ("-o", "pythonpath=.", "-o", "addopts=--import-mode=importlib --strict-markers -ra")
 LIBRARY = Path(__file__).parents[1] / "platform" / "freshline"
 
 
@@ -18,6 +28,58 @@ class Plant:
     old: str
     new: str
     why: str
+
+
+@dataclass(frozen=True)
+class Planted:
+    """A plant, and the arguments of pytest for the tests that must find it. `slow` ones need an engine, or Spark.
+
+    It is found where the run of these tests fails by a claim: a run that cannot be collected has found nothing.
+    """
+
+    plant: Plant
+    tests: tuple[str, ...]
+    slow: bool = False
+
+
+def require_fit(planted: Planted) -> None:
+    """Require that the plant is one replacement that compiles, and that its tests are there."""
+    text = (LIBRARY / planted.plant.file).read_text(encoding="utf-8")
+    assert text.count(planted.plant.old) == 1
+    assert planted.plant.old != planted.plant.new
+    compile(text.replace(planted.plant.old, planted.plant.new), planted.plant.file, "exec")
+    assert planted.tests
+    for test in planted.tests:
+        assert (ROOT / test.partition("::")[0]).is_file(), test
+
+
+def require_found(planted: Planted, folder: Path) -> None:
+    """Require that the tests fail with the plant."""
+    copy = planted_copy(planted.plant, folder)
+    done = run_python(
+        copy, "-m", "pytest", "-x", "-q", "--no-header", "-p", "no:cacheprovider", *_PATHS, *planted.tests
+    )
+
+    said = f"{done.stdout[-3000:]}{done.stderr[-1000:]}"
+    assert done.returncode == FAILED, f"{planted.plant.name} was not found:\n{said}"
+    assert re.search(r"^FAILED ", done.stdout, re.MULTILINE), f"nothing was found by a claim:\n{said}"
+
+
+def run_python(copy: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run Python on the planted library: its folder is before that of the installed one, here and in all children."""
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_XDIST")}
+    path = os.pathsep.join([str(copy), str(ROOT)])
+    # What a hole makes a fuzzer find is no case for those who have no hole.
+    environ |= {"PYTHONPATH": path, "FRESHLINE_CASES": str(copy / "cases"), "FRESHLINE_INPUTS": "20000"}
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=ROOT,
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=_RUN_SECONDS,
+        check=False,
+    )
 
 
 def planted_copy(plant: Plant, folder: Path) -> Path:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import bz2
 import io
 import itertools
 import json
+import lzma
 import random
+import tracemalloc
 import zlib
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -478,6 +481,9 @@ def test_a_block_that_is_no_avro_is_rejected_as_a_whole_and_the_next_one_is_read
     assert raw(container, data) == [None, None, blocks[1][1], b"", blocks[2][1], None]
 
 
+BOMB_BYTES = 240 << 20
+
+
 @pytest.mark.parametrize(
     ("schema", "codec", "blocks", "reason"),
     [
@@ -487,21 +493,31 @@ def test_a_block_that_is_no_avro_is_rejected_as_a_whole_and_the_next_one_is_read
         (avro_record(a={"type": "array", "items": "null"}), "null", [], "an array of values without bytes"),
         (avro_record(id="long"), "null", [(2**40, b"\x02")], "fewer bytes than its"),
         (avro_record(nothing="null"), "null", [(2**40, b"")], "fewer bytes than its"),
-        (avro_record(id="long"), "deflate", [(1, zlib.compress(bytes(80 << 20))[2:-4])], "has more than"),
+        (avro_record(id="long"), "deflate", [(1, zlib.compress(bytes(BOMB_BYTES))[2:-4])], "has more than"),
+        (avro_record(id="long"), "bzip2", [(1, bz2.compress(bytes(BOMB_BYTES)))], "has more than"),
+        (avro_record(id="long"), "xz", [(1, lzma.compress(bytes(BOMB_BYTES), preset=0))], "has more than"),
         (avro_record(id="long"), "snappy", [(1, b"\xff\xff\xff\xff\x0f" + bytes(8))], "has more than"),
         (
             avro_record(id="long"),
             "zstandard",
-            [(1, pa.compress(bytes(80 << 20), "zstd", asbytes=True))],
+            [(1, pa.compress(bytes(BOMB_BYTES), "zstd", asbytes=True))],
             "has more than",
         ),
     ],
 )
 def test_avro_that_cannot_be_read_is_refused_in_little_memory(schema, codec, blocks, reason):
     data = container_file(schema if isinstance(schema, str) else json.dumps(schema), codec, blocks)
-    with pytest.raises(NoContainer, match=reason) as found:
-        AvroRecords(wanted(id=pa.int64())).inspect(io.BytesIO(data), len(data), lambda: None)
+    tracemalloc.start()
+    before = pa.total_allocated_bytes()
+    try:
+        with pytest.raises(NoContainer, match=reason) as found:
+            AvroRecords(wanted(id=pa.int64())).inspect(io.BytesIO(data), len(data), lambda: None)
+        taken = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
     assert found.value.code == "UNREADABLE"
+    # A block of 64 MiB, once as it grew and once as a whole.
+    assert taken + pa.total_allocated_bytes() - before < 160 << 20
 
 
 def test_values_of_logical_types_have_their_meaning():

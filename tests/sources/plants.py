@@ -1,0 +1,56 @@
+"""Bugs of connectors that the tests of sources must find. Each is one replacement, and the tests that fail with it."""
+
+from __future__ import annotations
+
+from tests.plants import Plant, Planted
+
+
+def _bug(name: str, file: str, old: str, new: str, why: str, *tests: str, slow: bool = True) -> Planted:
+    return Planted(Plant(name, file, old, new, why), tests, slow)
+
+
+FEEDS = "tests/scenarios/test_change_feeds.py"
+CONFORMANCE = "tests/sources/test_conformance.py"
+
+BUGS: tuple[Planted, ...] = (
+    _bug(
+        "advanced before the commit", "sources/postgres/reader.py",
+        "        if rows.is_spilled:\n            # As one path",
+        "        if isinstance(portion.after, WalPosition):\n"
+        "            self._server.advance(self._url, portion.after.lsn)\n"
+        "        if rows.is_spilled:\n            # As one path",
+        "what was read is lost where the engine is killed before it is committed",
+        f"{CONFORMANCE}::TestPostgres::test_stopped_at_each_point_it_loses_and_repeats_nothing",
+    ),
+    _bug(
+        "acknowledged before the commit", "sources/rabbitmq/queue.py",
+        "        rows = held.rows.read(spark, self._rabbit.queue)\n",
+        "        rows = held.rows.read(spark, self._rabbit.queue)\n"
+        "        held.channel.basic_ack(held.tag, multiple=True)\n",
+        "what was read is lost where the engine is killed before it is committed",
+        f"{CONFORMANCE}::TestRabbitQueue::test_stopped_at_each_point_it_loses_and_repeats_nothing",
+    ),
+    _bug(
+        "a key change without a delete", "sources/postgres/events.py",
+        "            self._made(before, DELETE, lsn, begin, (), broken_before, change),\n", "",
+        "the row stays under its old key", "tests/sources/postgres/test_events.py", slow=False,
+    ),
+    _bug(
+        "what was not sent is NULL", "sources/changes.py",
+        "F.when(good & lacks, known).otherwise(column)", "F.when(good & lacks & F.lit(False), known).otherwise(column)",
+        "a large value is lost at the next update that leaves it",
+        f"{FEEDS}::test_a_value_that_was_not_sent_is_the_last_known_one",
+    ),
+    _bug(
+        "an event that comes again is applied again", "sources/changes.py",
+        "    again: Column = known_by & (", "    again: Column = F.lit(False) & (",
+        "an old state of a row comes back", f"{FEEDS}::test_an_event_that_is_delivered_again_is_dropped",
+    ),
+    _bug(
+        "one schema for all ids", "sources/formats/registry_client.py",
+        "return {each: self._found[each] for each in wanted if each in self._found}",
+        "return {each: self._found[max(self._found)] for each in wanted if each in self._found}",
+        "records are decoded by the newest schema, not by that which they were written with",
+        "tests/sources/formats/test_registry.py", slow=False,
+    ),
+)  # fmt: skip

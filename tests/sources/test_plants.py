@@ -1,0 +1,23 @@
+"""The tests of sources find bugs that are planted on purpose; one that they do not find makes them worth nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.plants import Planted, require_fit, require_found
+from tests.sources.plants import BUGS
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.plant.name)
+def test_each_bug_fits_the_source_and_is_looked_for_by_tests_that_are_there(bug: Planted) -> None:
+    require_fit(bug)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "bug", [pytest.param(bug, id=bug.plant.name, marks=[pytest.mark.slow] if bug.slow else []) for bug in BUGS]
+)
+def test_a_planted_bug_is_found(bug: Planted, tmp_path: Path) -> None:
+    require_found(bug, tmp_path)
