@@ -457,6 +457,19 @@ def test_failures_are_counted_on_after_a_restart(bench):
     assert bench.control.intentions.read().suspensions
 
 
+def test_a_success_ends_a_row_of_failures_of_before_a_restart(bench):
+    for _ in range(4):
+        bench.report("hourly", state="FAILED")
+        bench.now += timedelta(minutes=5)
+    bench.loops = Loops(bench.loops._runtime, bench.effective_graph, bench.work, random_number=lambda: 0.0)
+
+    bench.report("hourly", state="SUCCEEDED")
+
+    assert not bench.control.intentions.failures()
+    bench.report("hourly", state="FAILED")
+    assert not bench.control.intentions.read().suspensions
+
+
 @pytest.mark.parametrize(
     ("table", "cause", "error"),
     [

@@ -70,7 +70,12 @@ def files(folder: Path) -> dict[str, bytes]:
 
 @pytest.mark.slow
 def test_no_statement_leaves_the_declared_tables(shop, tmp_path):
+    # What a savepoint's file would be, had somebody laid one there.
+    (tmp_path / "object.json").write_text('{"a": 1}')
+    (tmp_path / "broken.json").write_text(SECRET)
     places = {
+        "{object}": str(tmp_path / "object"),
+        "{broken}": str(tmp_path / "broken"),
         "{marker}": str(tmp_path / "marker"),
         "{secret}": str(tmp_path / "secret.txt"),
         "{delta}": str(tmp_path / "delta"),

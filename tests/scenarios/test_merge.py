@@ -106,6 +106,25 @@ def test_last_row_with_deletes_is_one_table_for_every_arrival_order(lab):
     assert {(row["k"], row["v"]) for row in lab.rows("newest")} == {("gone", None), ("back", "again")}
 
 
+def test_a_delete_that_changed_nothing_beats_an_older_row_that_comes_later(lab):
+    lab.files("ch", "k STRING, ts TIMESTAMP, op STRING")
+    lab.declare(
+        "CREATE MATERIALIZED TABLE t (PRIMARY KEY (k)) WITH ('merge' = 'last_row', 'merge.sequence' = 'ts', "
+        f"'merge.tie-breaker' = 'op', 'merge.delete-when' = 'op = ''d''') {HOURLY} AS SELECT k FROM ch"
+    )
+    lab.land("ch", "0.json", [{"k": "b", "ts": "2026-01-01T00:00:10Z", "op": "u"}])
+    lab.refresh_all()
+    # Nothing is written, so only the control store knows that this was read.
+    lab.land("ch", "1.json", [{"k": "a", "ts": "2026-01-01T00:00:20Z", "op": "d"}])
+    assert [outcome.strategy for outcome in lab.refresh_all()][-1] == "noop"
+
+    lab.land("ch", "2.json", [{"k": "a", "ts": "2026-01-01T00:00:15Z", "op": "u"}])
+    lab.refresh_all()
+
+    assert lab.rows("t") == [{"k": "b"}]
+    assert lab.diff("t") == []
+
+
 def test_first_row_by_arrival_keeps_the_first_file_and_line(lab):
     lab.files("ev", "k STRING, v INT")
     lab.declare(

@@ -59,6 +59,18 @@ def commits(lab, name="t"):
     return newest_version(lab.path(name))
 
 
+def test_a_partition_that_begins_hides_no_row_that_came_for_an_older_one(days):
+    daily(days)
+    refresh(days)
+    days.sql("INSERT INTO s VALUES (200, TIMESTAMP'2026-01-03 09:00:00', 200)")
+    days.clock.advance(days=1)
+
+    refresh(days)
+
+    assert keys(days) == [1, 2, 3, 4, 5, 6]
+    assert refresh(days).strategy == "noop"
+
+
 @pytest.mark.long
 def test_a_table_made_by_partitions_has_these_only_until_a_refresh_brings_the_rest(days):
     daily(days)
@@ -112,6 +124,7 @@ def test_late_rows_reach_their_own_closed_partition_and_no_other(days):
     assert refresh(days).strategy == "noop"
 
 
+@pytest.mark.long
 def test_the_open_partition_waits_where_freshness_is_not_shorter_than_it(days):
     daily(days, freshness="1' DAY")
 
@@ -261,6 +274,7 @@ def test_hours_weeks_and_months_of_times_and_texts(days):
     assert "needs a DATE, a TIMESTAMP or a text such as 2026-11-01 in PARTITIONED BY, and ds is INT" in str(wrong.error)
 
 
+@pytest.mark.long
 def test_readers_follow_a_partition_that_was_replaced(days):
     daily(days)
     daily(days, "below", query="SELECT ds, n * 2 AS n FROM t")

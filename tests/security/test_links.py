@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 
 from freshline.engine.session_folders import SessionFolders, write_private
+from freshline.sources.files.contained import inspect_contained, read_contained
 from freshline.sources.files.landing import list_landing
 from freshline.sources.files.lines import Reading, inspect_files, pieces_of, read_pieces
 from freshline.sources.files.position import FileMark
+from freshline.sources.formats.text_files import WholeFile
 
 pytestmark = pytest.mark.security
 
@@ -43,12 +45,18 @@ def listed(landing: Path) -> tuple[FileMark, ...]:
 
 
 def read(landing: Path, marks: tuple[FileMark, ...], between: Callable[[], None], *, follow: bool = False) -> bytes:
-    """All that is read of these files, when something happens after they were inspected."""
+    """All that is read of these files, as lines and as whole files, when something happens after the inspection."""
     how = reading(landing, follow=follow)
+    whole = WholeFile(1000)
     found = tuple(inspect_files(landing, marks, how))
+    contained = tuple(inspect_contained(landing, marks, whole, how))
     between()
-    batches = read_pieces(pieces_of(landing, found, range(len(found))), how)
-    return b"".join(value.as_py() or b"" for batch in batches for value in batch.column(0))
+    batches = [
+        *read_pieces(pieces_of(landing, found, range(len(found))), how),
+        *read_contained(pieces_of(landing, contained, range(len(contained))), whole, how),
+    ]
+    values = (value.as_py() for batch in batches for column in batch.columns for value in column)
+    return b"".join(value for value in values if isinstance(value, bytes))
 
 
 def nothing() -> None:
@@ -62,7 +70,7 @@ def lay(link: Path, target: Path) -> None:
 
 
 def test_without_links_all_files_are_read(landing: Path) -> None:
-    assert read(landing, listed(landing), nothing).count(b"fine") == 2
+    assert read(landing, listed(landing), nothing).count(b"fine") == 4
 
 
 @pytest.mark.parametrize("place", ["a.json", "day", "day/hour", "day/hour/a.json"])
@@ -104,13 +112,13 @@ def test_links_are_followed_where_the_source_says_so(landing: Path) -> None:
     lay(landing / "day", landing.parent / "secrets" / "day")
     marks = list_landing(landing, 0, LATER, follow_links=True).complete
 
-    assert b"hunter2" in read(landing, marks, nothing, follow=True)
+    assert read(landing, marks, nothing, follow=True).count(b"hunter2") == 2
 
 
 def test_a_landing_folder_may_be_a_link_itself(landing: Path, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").symlink_to(landing)
 
-    assert read(tmp_path / "elsewhere", listed(tmp_path / "elsewhere"), nothing).count(b"fine") == 2
+    assert read(tmp_path / "elsewhere", listed(tmp_path / "elsewhere"), nothing).count(b"fine") == 4
 
 
 def test_a_private_file_is_not_written_through_a_link(tmp_path: Path) -> None:
