@@ -12,7 +12,6 @@ import contextlib
 import importlib
 import json
 import os
-import signal
 import sys
 import threading
 import time
@@ -27,6 +26,7 @@ from types import ModuleType
 from typing import Any
 
 import click
+import psutil
 
 from freshline.cli.ask import ask
 from freshline.cli.failures import FAILED
@@ -52,6 +52,7 @@ _PAUSE_SECONDS = (2.0, 12.0)
 _AWAY_SECONDS = (0.5, 4.0)
 _CAUGHT_UP_SECONDS = 300.0
 _LOOK_SECONDS = 0.5
+_GONE_SECONDS = 10.0
 
 
 @contextmanager
@@ -210,11 +211,13 @@ class _Engine:
         self._client = self._connect()
 
     def kill(self, part: Callable[[Any], ProcessId]) -> None:
-        """End one of its processes by kill -9."""
+        """End one of its processes by kill -9, and wait until it is gone."""
         state = read_state(self._settings.state)
         if state is not None:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(part(state).pid, signal.SIGKILL)
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process = psutil.Process(part(state).pid)
+                process.kill()
+                process.wait(_GONE_SECONDS)
 
     def refresh(self, say: Callable[[str], None]) -> None:
         """Bring all tables up to date, and say what went wrong."""
