@@ -128,7 +128,8 @@ def run_databases(settings: Settings, as_json: bool) -> int:
             victims = VICTIMS[number % len(VICTIMS)]
             kills.update(victims)
             _kill(victims, server, engine, chance.uniform(*_AWAY_SECONDS))
-            seconds = _wait_until_after(shop.place(server.connect), settings.warehouse, comparison, changing)
+            place = shop.place(server.connect)
+            seconds = _wait_until_after(place, settings.warehouse, engine, comparison, changing)
             killed = " and ".join(victims)
             say(f"kill {number + 1} of {KILLS}, {killed}: the tables went on after {duration_text(seconds)}")
         over.set()
@@ -176,11 +177,14 @@ def _kill(victims: Sequence[str], server: Any, engine: _Engine, away_seconds: fl
     if SERVER in victims:
         time.sleep(away_seconds)
         server.start()
-    engine.start_again()
 
 
-def _wait_until_after(place: int, warehouse: Path, comparison: ModuleType, changing: Future[int]) -> float:
+def _wait_until_after(
+    place: int, warehouse: Path, engine: _Engine, comparison: ModuleType, changing: Future[int]
+) -> float:
     """Wait until both tables have what was committed before this place; returns the seconds.
+
+    An engine whose JVM was killed ends by itself, and is started again.
 
     Raises EngineError when they do not get there.
     """
@@ -188,6 +192,7 @@ def _wait_until_after(place: int, warehouse: Path, comparison: ModuleType, chang
     while any(comparison.newest_place(warehouse, table) < place for table in comparison.FEEDS):
         if time.monotonic() - began > _CAUGHT_UP_SECONDS:
             raise EngineError("the tables do not follow the database any more; `freshline status` says why.")
+        engine.start_again()
         _require_going_on(changing, _LOOK_SECONDS)
     return time.monotonic() - began
 
@@ -207,7 +212,7 @@ class _Engine:
         self._client = self._connect()
 
     def start_again(self) -> None:
-        """Start it, and wait for it, where it was killed."""
+        """Start it, and wait for it, where it does not run."""
         self._client = self._connect()
 
     def kill(self, part: Callable[[Any], ProcessId]) -> None:
