@@ -203,6 +203,10 @@ class Generator:
         wrong: tuple[bytes, ...] = ()
         if broken:
             wrong = tuple(chance.choice(_BROKEN[source]) for _ in range(chance.randrange(1, 4)))
+            if source in KEYED and made and chance.random() < 0.5:
+                # What a sender corrects: the good record of this key comes behind it.
+                garbled = dict(zip(COLUMNS[source], map(_as_text, made[-1]), strict=True)) | {"n": "no number"}
+                wrong = (*wrong, json.dumps(garbled, ensure_ascii=False).encode())
         name = chance.choice(ODD_NAMES).format(n=number) if odd else f"part-{number:06d}"
         return Portion(source, number, name + (".csv" if source == "plain" else ".json"), tuple(made), twice, wrong)
 
