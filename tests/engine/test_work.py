@@ -98,6 +98,34 @@ def test_a_scheduler_that_asks_for_every_batch_table_at_once_leaves_a_thread_to_
         each.outcome.result(10)
 
 
+def test_a_person_who_refreshes_many_tables_stops_no_continuous_one():
+    bench = Bench(threads=2, takes_long=lambda table: str(table).startswith("daily"))
+    gates = [bench.hold(f"daily{number}") for number in range(6)]
+    # What must not wait begins first, so that its next live refresh is soon asked for.
+    asked = [bench.work.submit(job(name)) for name in ("daily0", "daily1")]
+    bench.wait_for(2)
+    asked += [bench.work.submit(job(name)) for name in ("daily2", "heard", "daily3")]
+    gates[0].set()
+    asked[0].outcome.result(10)
+    asked[3].outcome.result(10)
+    bench.wait_for(4)
+    assert [table for table, _ in bench.begun][2:] == ["heard", "daily2"]
+
+    # Both places are taken; the next one that is free is for what is live, and then for the person again.
+    bench.work.submit(job("daily4", LIVE))
+    live = [bench.work.submit(job(name, LIVE)) for name in ("heard", "beat")]
+    gates[1].set()
+    for each in live:
+        each.outcome.result(10)
+    bench.wait_for(7)
+
+    assert [table for table, _ in bench.begun[4:]] == ["heard", "beat", "daily3"]
+    for gate in gates:
+        gate.set()
+    for each in asked:
+        each.outcome.result(10)
+
+
 def test_with_one_thread_everything_has_its_turn():
     bench = Bench(threads=1, takes_long=lambda table: True)
 

@@ -4,7 +4,9 @@ Manual ones before live ones before backfills, each kind in the order in which i
 once. A job that waits for its table does not keep others waiting. Backfills have threads of their own, half as many:
 what is live never waits for one to end, unless it is of the same table. Live refreshes that may take long leave one
 thread, of two or more, to those that must not wait, whoever asks for them: a scheduler that asks for every batch table
-at once stops no continuous one. A job that waits for something else than its own work may give up its place meanwhile.
+at once stops no continuous one. Manual ones leave it too, while a live one that must not wait is there, and begin with
+the tables that must not wait: a person who refreshes a thousand tables stops no continuous one. A job that waits for
+something else than its own work may give up its place meanwhile.
 """
 
 from __future__ import annotations
@@ -59,6 +61,11 @@ class Places:
             return True
         long = sum(other.request.cause == LIVE and takes_long(other.table) for other in ahead)
         return long < max(1, self.most - 1)
+
+    def leave_one_to_live(self, running: Iterable[Job]) -> bool:
+        """Whether manual refreshes have all places but the one that live ones may have first."""
+        manual = sum(job.request.cause == MANUAL for job in running)
+        return self.most > 1 and manual >= self.most - 1
 
 
 class Work:
@@ -192,12 +199,21 @@ class Work:
     def _next(self) -> tuple[int, int, Job] | None:
         # Those that wait for their places come before those that have not begun.
         running = [job for job in self._running.values() if job not in self._aside]
+        left_to_live = self._places.leave_one_to_live(running)
+
+        def turn(entry: tuple[int, int, Job]) -> tuple[int, bool, int]:
+            rank, number, job = entry
+            is_long = self._takes_long(job.table)
+            if left_to_live and job.request.cause == LIVE and not is_long:
+                return (-1, False, number)
+            return (rank, is_long and job.request.cause == MANUAL, number)
+
         free = (
             entry
             for entry in self._waiting
             if entry[2].table not in self._running and self._places.has_room(entry[2], running, self._takes_long)
         )
-        return min(free, key=lambda entry: entry[:2], default=None)
+        return min(free, key=turn, default=None)
 
     def _do(self, job: Job) -> None:
         outcome: RefreshResult | None = None
