@@ -7,7 +7,7 @@ import signal
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -106,6 +106,27 @@ def rabbitmq() -> Iterator[RabbitServer]:
         pytest.skip("RabbitMQ is not installed (on Debian: apt-get install rabbitmq-server)")
     with running_rabbitmq(program) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def kinesis_service() -> Iterator[Any]:
+    """The Kinesis service of this run."""
+    # Imported here because it takes a second, and few tests need it.
+    from tests.kinesis import running_kinesis
+
+    with running_kinesis() as server:
+        yield server
+
+
+@pytest.fixture
+def kinesis(kinesis_service: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """The Kinesis service, which answers, with the keys of the tests in the environment."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "tests")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hunter2-is-the-secret")
+    yield kinesis_service
+    kinesis_service.answers.clear()
+    if kinesis_service._server is None:
+        kinesis_service.start()
 
 
 @pytest.fixture(scope="session")

@@ -43,6 +43,9 @@ FreshlineError                      code, retry_helps, where
 │   │   ├── QueueReplacedError      a queue or stream is not the one that was read before
 │   │   ├── QueueForeignError       a queue is read by somebody else
 │   │   ├── RedeliveredError        messages of a queue were delivered many times
+│   │   ├── StreamError             a stream of Kinesis does not exist, or the service refuses it
+│   │   ├── StreamReplacedError     a stream of Kinesis is not the one that was read before
+│   │   ├── ShardGoneError          a shard is gone before it was read to its end
 │   │   ├── DatabaseError           a database server does not answer
 │   │   ├── DatabaseRefusedError    a database refuses the request, or lacks what was declared of it
 │   │   ├── DatabaseReplacedError   a database or table is not the one that was read before
@@ -450,7 +453,7 @@ class TimeUnitError(SourceError):
 
 
 class BrokerError(SourceError):
-    """The brokers of a source of Kafka or RabbitMQ cannot be reached, or do not answer in time."""
+    """The brokers of a source of Kafka or RabbitMQ, or Kinesis, cannot be reached, or do not answer in time."""
 
     code = "BROKER"
 
@@ -534,6 +537,27 @@ class RedeliveredError(SourceError):
     """Messages of a queue were delivered so often that the broker may soon drop them. Reported, and fails nothing."""
 
     code = "REDELIVERED"
+    retry_helps = False
+
+
+class StreamError(SourceError):
+    """A stream of Kinesis does not exist, or the service refuses the request: wrong keys, region or right."""
+
+    code = "STREAM"
+    retry_helps = False
+
+
+class StreamReplacedError(SourceError):
+    """A stream of Kinesis is not the one that was read: it was deleted and made anew, or is of another account."""
+
+    code = "STREAM_REPLACED"
+    retry_helps = False
+
+
+class ShardGoneError(SourceError):
+    """A shard expired with records that were not read, or with all of them."""
+
+    code = "SHARD_GONE"
     retry_helps = False
 
 

@@ -90,7 +90,8 @@ def test_a_name_that_no_package_has_is_refused_with_those_that_there_are(project
 
     assert (rule, where) == ("OPTION_VALUE", "assets/s.sql:1")
     assert (
-        message == "option 'connector' is 'spol'. Accepted is files, delta, kafka, postgres, jdbc, rabbitmq or spool."
+        message
+        == "option 'connector' is 'spol'. Accepted is files, delta, kafka, postgres, jdbc, rabbitmq, kinesis or spool."
     )
 
 

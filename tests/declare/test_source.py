@@ -232,7 +232,11 @@ def test_a_reference_to_nothing_is_told_with_its_line(project, path, said):
         ("'connector' = 'files', 'format' = 'json'", "OPTION_NEEDS", "needs the option 'path'"),
         ("'connector' = 'files', 'path' = 'x'", "OPTION_NEEDS", "needs the option 'format'"),
         ("'connector' = 'mysql', 'url' = 'x'", "NOT_BUILT", "not built yet"),
-        ("'connector' = 'file', 'path' = 'x'", "OPTION_VALUE", "files, delta, kafka, postgres, jdbc or rabbitmq"),
+        (
+            "'connector' = 'file', 'path' = 'x'",
+            "OPTION_VALUE",
+            "files, delta, kafka, postgres, jdbc, rabbitmq or kinesis",
+        ),
         ("'connector' = 'files', 'format' = 'debezium', 'path' = 'x'", "NOT_BUILT", "not built yet"),
         (
             "'connector' = 'files', 'format' = 'yaml', 'path' = 'x'",

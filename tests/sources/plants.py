@@ -11,6 +11,7 @@ def _bug(name: str, file: str, old: str, new: str, why: str, *tests: str, slow: 
 
 FEEDS = "tests/scenarios/test_change_feeds.py"
 CONFORMANCE = "tests/sources/test_conformance.py"
+SHARDS = "tests/sources/kinesis/test_shards.py"
 
 BUGS: tuple[Planted, ...] = (
     _bug(
@@ -45,6 +46,19 @@ BUGS: tuple[Planted, ...] = (
         "an event that comes again is applied again", "sources/changes.py",
         "    again: Column = known_by & (", "    again: Column = F.lit(False) & (",
         "an old state of a row comes back", f"{FEEDS}::test_an_event_that_is_delivered_again_is_dropped",
+    ),
+    _bug(
+        "a child shard before its parent", "sources/kinesis/shards.py",
+        "if name in shards or not all(parent is not None and parent.is_closed for parent in parents):",
+        "if name in shards:",
+        "the newest record of a key is stored before older ones, which then win",
+        f"{SHARDS}::test_children_begin_in_a_later_commit_than_their_parent_ends", slow=False,
+    ),
+    _bug(
+        "records that expired unread are passed over", "sources/kinesis/shards.py",
+        "if shard.until is not None and shard.until < state.horizon:", "if False:",
+        "records are lost without an error",
+        f"{SHARDS}::test_records_that_expired_unread_are_an_error_and_a_clause", slow=False,
     ),
     _bug(
         "one schema for all ids", "sources/formats/registry_client.py",

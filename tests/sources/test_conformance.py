@@ -12,11 +12,14 @@ import pytest
 
 from freshline.declare.registry import find_connector
 from freshline.errors import RequestError
+from freshline.testing import Crash
 from tests.databases import Shop
 from tests.kafka import Record
+from tests.kinesis import aggregate
 from tests.lanes import long_but
 from tests.registry import basic, framed, running_registry
 from tests.sources.conformance import (
+    LOG_POINTS,
     SECRET,
     Conformance,
     FormatConformance,
@@ -259,6 +262,66 @@ class RabbitQueue(RabbitStream):
 
 class RabbitQuorumQueue(RabbitQueue):
     kind = "quorum"
+
+
+class KinesisStream(System):
+    """A stream of the Kinesis service, of one shard."""
+
+    connector = "kinesis"
+    # Only records of aggregates have it.
+    may_be_null = frozenset({"sub_sequence_number"})
+    gone = "BROKER"
+    secret = "secret-access-key"
+
+    def __init__(self, lab, kinesis):
+        super().__init__(lab)
+        self.kinesis, self.stream = kinesis, kinesis.create()
+
+    @property
+    def options(self):
+        return {
+            "stream": self.stream,
+            "region": "eu-west-1",
+            "endpoint": self.kinesis.url,
+            "access-key-id": "${env:AWS_ACCESS_KEY_ID}",
+            "secret-access-key": "${env:SYSTEM_SECRET}",
+        }
+
+    def put(self, records):
+        self.kinesis.send(self.stream, records)
+
+    def take_away(self):
+        self.kinesis.stop()
+
+    def bring_back(self):
+        self.kinesis.start()
+
+
+class AvroStream(KinesisStream):
+    """A stream whose records name schemas of a registry, as those of a topic do."""
+
+    format = "avro"
+    broken, code, schema = AvroTopic.broken, AvroTopic.code, AvroTopic.schema
+    encode = AvroTopic.encode
+
+    def __init__(self, lab, kinesis, registry):
+        super().__init__(lab, kinesis)
+        self.registry = registry
+        assert registry.register(self.schema) == 1
+
+    @property
+    def options(self):
+        return {**super().options, "registry.url": self.registry.url}
+
+
+class FramedJsonStream(KinesisStream):
+    """A stream of JSON behind the frame of a registry, which is not asked."""
+
+    format = "json-schema"
+    broken = FramedJsonTopic.broken
+
+    def encode(self, row):
+        return framed(200, super().encode(row))
 
 
 class PairsInFiles(LandingFolder):
@@ -599,6 +662,101 @@ class TestRabbitQueue(SecretConformance):
     @pytest.mark.long
     def test_a_system_that_is_gone_is_an_error_with_a_code_and_costs_nothing(self, lab, system):
         super().test_a_system_that_is_gone_is_an_error_with_a_code_and_costs_nothing(lab, system)
+
+
+class TestKinesis(SecretConformance):
+    @pytest.fixture
+    def system(self, lab, kinesis, monkeypatch):
+        monkeypatch.setenv("SYSTEM_SECRET", SECRET)
+        return KinesisStream(lab, kinesis)
+
+    # In `make test` other connectors have these, which the log and the format decide.
+    @pytest.mark.long
+    def test_a_rejected_record_that_is_a_row_later_says_where_it_came_from(self, lab, system):
+        super().test_a_rejected_record_that_is_a_row_later_says_where_it_came_from(lab, system)
+
+    @pytest.mark.long
+    def test_what_is_no_record_is_in_quarantine_and_the_rest_goes_on(self, lab, system):
+        super().test_what_is_no_record_is_in_quarantine_and_the_rest_goes_on(lab, system)
+
+    @pytest.mark.long
+    def test_a_merge_over_it_keeps_rows_without_a_key_in_its_quarantine(self, lab, system):
+        super().test_a_merge_over_it_keeps_rows_without_a_key_in_its_quarantine(lab, system)
+
+    @pytest.mark.long
+    def test_stopped_again_and_again_before_anything_is_committed(self, lab, system):
+        super().test_stopped_again_and_again_before_anything_is_committed(lab, system)
+
+    @pytest.mark.long
+    def test_an_event_that_arrives_again_is_left_out_and_another_with_its_key_is_not(self, lab, system):
+        super().test_an_event_that_arrives_again_is_left_out_and_another_with_its_key_is_not(lab, system)
+
+    @pytest.mark.long
+    def test_each_record_is_a_row_once(self, lab, system):
+        super().test_each_record_is_a_row_once(lab, system)
+
+    @pytest.mark.long
+    def test_a_log_of_another_connector_is_not_written(self, lab, system, tmp_path):
+        super().test_a_log_of_another_connector_is_not_written(lab, system, tmp_path)
+
+    @pytest.mark.long
+    def test_an_empty_source_succeeds_and_has_a_version(self, lab, system):
+        super().test_an_empty_source_succeeds_and_has_a_version(lab, system)
+
+    # The claim about splits, below, is killed at the same points.
+    @pytest.mark.long
+    def test_stopped_at_each_point_it_loses_and_repeats_nothing(self, lab, system):
+        super().test_stopped_at_each_point_it_loses_and_repeats_nothing(lab, system)
+
+    @pytest.mark.long
+    def test_a_user_record_that_is_a_row_later_says_where_it_came_from(self, lab, system):
+        facts = "n BIGINT METADATA FROM 'sub_sequence_number', k STRING METADATA FROM 'partition_key'"
+        small = "CONSTRAINT small EXPECT (id < 10) ON VIOLATION QUARANTINE"
+        system.declare(f"id INT, {facts}, {small}")
+        system.send(aggregate([("one", b'{"id": 1}'), ("two", b'{"id": 20}'), ("one", b"{")]))
+        system.send(aggregate([("k", b'{"id": 9}')])[:-1])
+        assert lab.refresh("s").rejected == 3
+        system.declare(f"id INT, {facts}")
+
+        assert lab.retry_quarantine("s").rows_out == 1
+        assert [(row["id"], row["n"], row["k"]) for row in lab.rows("s")] == [(1, 0, "one"), (20, 1, "two")]
+
+    def test_a_split_is_read_in_order_whenever_the_engine_is_killed(self, lab, system):
+        """The newest row of each key is the last that was sent, and an aggregate that is damaged is in quarantine."""
+        system.declare("id INT, a STRING, n BIGINT METADATA FROM 'number', s STRING METADATA FROM 'shard'")
+        lab.declare(
+            "CREATE MATERIALIZED TABLE last (PRIMARY KEY (id)) WITH ('merge' = 'partial_update', "
+            "'merge.sequence' = 'arrival') FRESHNESS = INTERVAL '1' HOUR AS SELECT id, a FROM s"
+        )
+        kinesis, damaged = system.kinesis, aggregate([("k", b'{"id": 9}')])[:-1]
+        shard = "shardId-000000000000"
+        system.send(aggregate([("k", b'{"id": 1, "a": "first"}'), ("k", b'{"id": 1, "a": "second"}')]), damaged)
+        for number, point in enumerate(LOG_POINTS):
+            kinesis.send(system.stream, [b'{"id": 1, "a": "before %d"}' % number], shard=shard)
+            shard = kinesis.split(system.stream, shard)[0]
+            kinesis.send(system.stream, [b'{"id": 1, "a": "after %d"}' % number], shard=shard)
+            with lab.crash_at(point), pytest.raises(Crash):
+                lab.refresh("s")
+            lab.restart(lose_control_store=number == 1)
+        assert [outcome.error for outcome in lab.refresh_all()] == [None, None]
+
+        rows = [row["a"] for row in lab.sql("SELECT a FROM s ORDER BY s, n")]
+        said = [text for number in range(4) for text in (f"before {number}", f"after {number}")]
+        assert sorted(rows) == sorted(["first", "second", *said])
+        assert lab.rows("last") == [{"id": 1, "a": "after 3"}]
+        (rejected,) = lab.quarantine("s")
+        assert (rejected["error"], bytes(rejected["raw"]), rejected["number"]) == ("NOT_AGGREGATE", damaged, 2)
+        assert (rejected["shard"], rejected["sub_sequence_number"]) == ("shardId-000000000000", None)
+
+
+class TestFramedStreams(TestFramedTopics):
+    """As those of topics: what a record is does not depend on what brings it."""
+
+    @pytest.fixture(params=[AvroStream, FramedJsonStream])
+    def system(self, lab, kinesis, monkeypatch, request):
+        monkeypatch.setenv("SYSTEM_SECRET", SECRET)
+        with running_registry() as registry:
+            yield AvroStream(lab, kinesis, registry) if request.param is AvroStream else FramedJsonStream(lab, kinesis)
 
 
 class TestPairs(FormatConformance):

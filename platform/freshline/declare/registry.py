@@ -26,6 +26,7 @@ CONNECTORS = {
     "postgres": "freshline.sources.postgres.connector:Postgres",
     "jdbc": "freshline.sources.jdbc.connector:Jdbc",
     "rabbitmq": "freshline.sources.rabbitmq.connector:RabbitMq",
+    "kinesis": "freshline.sources.kinesis.connector:Kinesis",
 }
 FORMATS = {
     "json": "freshline.sources.formats.json:Json",
@@ -62,7 +63,6 @@ STRATEGIES = {
 CONNECTORS_NOT_BUILT = (
     "mysql",
     "debezium",
-    "kinesis",
     "elasticsearch",
     "clickhouse",
     "hdfs",

@@ -10,7 +10,8 @@ from pyspark.sql import functions as F
 
 from freshline.declare.format import VALUE
 from freshline.declare.spec import SourceSpec
-from freshline.sources.reader import Host
+from freshline.errors import FreshlineError, UndeclaredFieldsError
+from freshline.sources.reader import MOST_UNDECLARED, Host
 
 
 def prepare_formats(spec: SourceSpec, read: Callable[[], Sequence[DataFrame]], host: Host) -> SourceSpec:
@@ -41,3 +42,18 @@ def undeclared_of(ready: SourceSpec) -> Mapping[str, str]:
     The type is empty where no column can have it.
     """
     return {} if ready.format is None else ready.format.undeclared(ready.of_values())
+
+
+def note_undeclared(
+    known: tuple[str, ...], fields: Mapping[str, str], *, is_first: bool, where: str
+) -> tuple[tuple[str, ...], tuple[FreshlineError, ...]]:
+    """The names that a position notes, and what to report of `fields` that no column takes, each once.
+
+    `known` are those that it noted before. Fields of the first batch were left out on purpose, and are noted only.
+    """
+    new = {name: kind for name, kind in fields.items() if name not in known}
+    # With very many nobody knows which were reported.
+    if not new or len(known) >= MOST_UNDECLARED:
+        return known, ()
+    noted = tuple(sorted({*known, *new})[:MOST_UNDECLARED])
+    return noted, () if is_first else (UndeclaredFieldsError(list(new.items()), where),)

@@ -66,6 +66,8 @@ REJECTIONS: dict[str, str] = {
     "NULL_VALUE": "the record of the topic has no value (a tombstone)",
     "NOT_PROPERTIES": "the properties of the message cannot be read",
     "NO_MESSAGE_ID": "the message has no message id, by which it would be recognized",
+    "NOT_AGGREGATE": "the record begins as an aggregate of the Kinesis Producer Library does, and is none",
+    "OTHER_SHARD": "the user record is of another shard, to which its producer sends it again",
     "NOT_KEY": "the key of the record is none of 'key.format' with values of the declared types",
     "NULL_KEY": "a column of the primary key is NULL",
     "KEY_CONFLICT": "another record with this primary key and other values arrived before",

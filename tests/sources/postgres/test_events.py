@@ -172,7 +172,7 @@ def test_few_events_stay_and_many_go_to_files(tmp_path):
     few.finish()
     assert few.table.column("_freshline_record").to_pylist() == [7, 8, 9]
     assert few.table.column("_freshline_change_position").to_pylist() == ["postgresql:00000000/00000032"] * 3
-    assert not few.folder.exists()
+    assert not (tmp_path / "few").exists()
 
     import pyarrow.parquet as pq
 
@@ -184,7 +184,7 @@ def test_few_events_stay_and_many_go_to_files(tmp_path):
     assert [row["_freshline_record"] for row in read] == list(range(7, 2 * MOST_ROWS + 12))
     assert [row["_freshline_parsed"]["id"] for row in read] == list(range(2 * MOST_ROWS + 5))
     many.remove()
-    assert not many.folder.exists()
+    assert not (tmp_path / "many").exists()
     assert EventRows(TABLE.columns, tmp_path / "none", 0).table.num_rows == 0
 
 

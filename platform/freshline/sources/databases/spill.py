@@ -25,10 +25,10 @@ class Spill(ABC, Generic[T]):
     """Rows in the order in which they are added.
 
     Up to MOST_ROWS of them, and MOST_BYTES, are in `table`; of more all are in files in `folder`, which `remove`
-    takes away. The reader removes the files that a killed process left there.
+    takes away. The reader removes the files that a killed process left there. Without a folder all are in `table`.
     """
 
-    def __init__(self, schema: Any, folder: Path) -> None:
+    def __init__(self, schema: Any, folder: Path | None) -> None:
         """`schema` is that of Arrow."""
         self.count = 0
         self.folder = folder
@@ -63,26 +63,27 @@ class Spill(ABC, Generic[T]):
         self._pending.append(row)
         self.count += 1
         self._bytes += size + _ROW_BYTES
-        if len(self._pending) > MOST_ROWS or self._bytes > MOST_BYTES:
-            self._spill()
+        if self.folder is not None and (len(self._pending) > MOST_ROWS or self._bytes > MOST_BYTES):
+            self._spill(self.folder)
 
     def finish(self) -> None:
         """Say that all rows are there."""
-        if self._files:
-            self._spill()
+        if self._files and self.folder is not None:
+            self._spill(self.folder)
             self._close()
 
     def remove(self) -> None:
         """Let go of the files."""
         self._close()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        if self.folder is not None:
+            shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _spill(self) -> None:
+    def _spill(self, folder: Path) -> None:
         if self._writer is None or self._in_file >= _FILE_ROWS:
             self._close()
-            self.folder.mkdir(parents=True, exist_ok=True)
-            self.folder.chmod(0o700)
-            file = self.folder / f"{len(self._files):06}.parquet"
+            folder.mkdir(parents=True, exist_ok=True)
+            folder.chmod(0o700)
+            file = folder / f"{len(self._files):06}.parquet"
             self._files.append(file)
             self._writer = pq.ParquetWriter(file, self.schema, compression="zstd", compression_level=1)
             self._in_file = 0

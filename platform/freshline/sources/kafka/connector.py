@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from freshline.declare.connector import RECORD, WHEN_INGESTED, Connector, Metadata, Position
 from freshline.declare.options import Kind, Option, Options, Reference
 from freshline.sources.kafka.position import TopicPosition
+from freshline.sources.starting import read_starting
 
 if TYPE_CHECKING:
     from freshline.declare.spec import SourceSpec
@@ -105,7 +105,7 @@ class Kafka(Connector):
         return cls(
             topic=options.text("topic") or "",
             servers=options.text("bootstrap.servers") or "",
-            starting=_starting(options),
+            starting=read_starting(options),
             rate_limit=options.whole("rate-limit", 1, 10**9),
             accepted_gaps=_accepted_gaps(options),
             accepted_topic=options.text("accept-topic"),
@@ -126,18 +126,6 @@ class Kafka(Connector):
         from freshline.sources.kafka.reader import KafkaReader
 
         return KafkaReader(spec, host)
-
-
-def _starting(options: Options) -> str:
-    text = options.text("starting")
-    if text is None or text.lower() in ("earliest", "latest"):
-        return (text or "earliest").lower()
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        options.reject("starting", "earliest, latest or a time such as 2026-11-01 00:00:00 (UTC unless it says)")
-        return "earliest"
-    return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).astimezone(UTC).isoformat()
 
 
 def _accepted_gaps(options: Options) -> tuple[tuple[int, int, int], ...]:

@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 
 from freshline.declare.format import VALUE
 from freshline.declare.spec import SourceSpec
-from freshline.errors import BrokerError, FreshlineError, SourceError, TopicReplacedError, UndeclaredFieldsError
+from freshline.errors import BrokerError, FreshlineError, SourceError, TopicReplacedError
 from freshline.refresh.inputs import FILE, RECORD
 from freshline.sources.kafka.client import Brokers, TopicClient, read_range, resolve_brokers
 from freshline.sources.kafka.connector import HEADERS, KEY, PARTITION, TIMESTAMP, TOPIC, Kafka
@@ -40,8 +40,8 @@ from freshline.sources.kafka.topic import (
     split_topic,
     take_portion,
 )
+from freshline.sources.prepare import note_undeclared
 from freshline.sources.reader import (
-    MOST_UNDECLARED,
     SMALL_ROWS,
     Asked,
     Group,
@@ -179,16 +179,8 @@ class KafkaReader(Reader[KafkaInspection, KafkaPortion]):
         self, portion: KafkaPortion, fields: Mapping[str, str]
     ) -> tuple[KafkaPortion, tuple[FreshlineError, ...]]:
         after = _of(portion.after)
-        new = {name: kind for name, kind in fields.items() if name not in after.undeclared}
-        # With very many nobody knows which were reported.
-        if not new or len(after.undeclared) >= MOST_UNDECLARED:
-            return portion, ()
-        noted = tuple(sorted({*after.undeclared, *new})[:MOST_UNDECLARED])
-        portion = replace(portion, after=replace(after, undeclared=noted))
-        # Fields that were there from the beginning are left out on purpose.
-        if portion.before is None:
-            return portion, ()
-        return portion, (UndeclaredFieldsError(list(new.items()), self.where),)
+        noted, problems = note_undeclared(after.undeclared, fields, is_first=portion.before is None, where=self.where)
+        return replace(portion, after=replace(after, undeclared=noted)), problems
 
     def partitions(self, inspection: KafkaInspection, position: TopicPosition | None, left: int) -> Mapping[str, bool]:
         read = {} if position is None else position.offsets

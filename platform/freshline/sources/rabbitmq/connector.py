@@ -12,6 +12,7 @@ from freshline.declare.connector import RECORD, WHEN_INGESTED, Connector, Metada
 from freshline.declare.options import Kind, Option, Options
 from freshline.errors import QueueError
 from freshline.sources.rabbitmq.position import RabbitPosition
+from freshline.sources.starting import read_starting
 from freshline.sources.tls import TLS_OPTIONS, tls_files
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ DIGEST = "_freshline_digest"
 EXACTLY_ONCE, AT_LEAST_ONCE = "exactly-once", "at-least-once"
 # A name is a short string of AMQP.
 _NAME_BYTES = 255
+# Times of AMQP are seconds since 1970.
+_FIRST_MOMENT = datetime(1970, 1, 1, tzinfo=UTC)
 _GAP = re.compile(r"([0-9]{1,18})-([0-9]{1,18})")
 _LOSS = re.compile(r"(?s)(.+)@[0-9]{1,18}-[0-9a-f]{1,8}\Z")
 _OF_STREAMS = ("starting", "accept-stream")
@@ -123,7 +126,7 @@ class RabbitMq(Connector):
             url=options.text("url") or "",
             stream=stream,
             queue=queue,
-            starting=_starting(options),
+            starting=read_starting(options, since=_FIRST_MOMENT),
             delivery=delivery,
             identity=options.choice("identity", ("message-id",)) or "",
             accepted_gap=_accepted_gap(options),
@@ -197,22 +200,6 @@ def _name(options: Options, key: str) -> str:
         options.reject(key, f"a name of up to {_NAME_BYTES} bytes in one line")
         return ""
     return text
-
-
-def _starting(options: Options) -> str:
-    text = options.text("starting")
-    if text is None or text.lower() in ("earliest", "latest"):
-        return (text or "earliest").lower()
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        moment = None
-    moment = moment if moment is None or moment.tzinfo is not None else moment.replace(tzinfo=UTC)
-    # Times of AMQP are seconds since 1970.
-    if moment is None or moment.timestamp() < 0:
-        options.reject("starting", "earliest, latest or a time such as 2026-11-01 00:00:00 (UTC unless it says)")
-        return "earliest"
-    return moment.astimezone(UTC).isoformat()
 
 
 def _accepted_gap(options: Options) -> tuple[int, int] | None:
