@@ -62,6 +62,8 @@ FreshlineError                      code, retry_helps, where
 │   ├── IncrementalError            `incremental = strict`, and only a full refresh is possible
 │   ├── HistoryRequiredError        a full refresh would lose rows that `requires-history` protects
 │   └── StorageError                the disk is full or read-only
+├── IngestError                     a post of events is refused, and nothing of it is stored
+│   └── IngestBusyError             a post of events cannot be taken now
 ├── DeliveryError                   a channel did not accept an alert
 ├── CancelledError                  the request was cancelled
 ├── RequestError                    a request or statement is not possible
@@ -664,6 +666,19 @@ class StorageError(RefreshError):
     """The warehouse cannot be written: the disk is full or read-only."""
 
     code = "STORAGE"
+    retry_helps = True
+
+
+class IngestError(FreshlineError):
+    """A post of events is refused. Nothing of it is stored."""
+
+    code = "INGEST"
+
+
+class IngestBusyError(IngestError):
+    """A post of events cannot be taken now: too many arrive, or the disk is full or away. Send it again later."""
+
+    code = "INGEST_BUSY"
     retry_helps = True
 
 

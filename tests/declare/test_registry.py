@@ -89,9 +89,9 @@ def test_a_name_that_no_package_has_is_refused_with_those_that_there_are(project
         rule, where, message = project.error()
 
     assert (rule, where) == ("OPTION_VALUE", "assets/s.sql:1")
-    assert (
-        message
-        == "option 'connector' is 'spol'. Accepted is files, delta, kafka, postgres, jdbc, rabbitmq, kinesis or spool."
+    assert message == (
+        "option 'connector' is 'spol'. "
+        "Accepted is files, delta, kafka, postgres, jdbc, rabbitmq, kinesis, http or spool."
     )
 
 

@@ -235,7 +235,7 @@ def test_a_reference_to_nothing_is_told_with_its_line(project, path, said):
         (
             "'connector' = 'file', 'path' = 'x'",
             "OPTION_VALUE",
-            "files, delta, kafka, postgres, jdbc, rabbitmq or kinesis",
+            "files, delta, kafka, postgres, jdbc, rabbitmq, kinesis or http",
         ),
         ("'connector' = 'files', 'format' = 'debezium', 'path' = 'x'", "NOT_BUILT", "not built yet"),
         (

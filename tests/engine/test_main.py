@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,10 @@ from freshline.declare.project import read_settings
 from freshline.declare.settings import Settings
 from freshline.engine.client import EngineClient
 from freshline.engine.lock import HOLDER, read_holder
+from freshline.engine.server import bind
 from freshline.engine.state_file import read_state, state_file
 from freshline.errors import EngineError, RequestError, StorageError
+from tests.engine.posting import CLICK_TOKEN, Door, declared
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -358,6 +361,81 @@ def test_loops_bring_in_what_lands_by_themselves(engine, project):
     wait_until(lambda: {10, 11} <= set(project.ids("big")))
     engine.set_loops(False)
     assert not engine.health()["loops"]
+
+
+def test_events_are_posted_to_an_engine_and_stay_while_declarations_have_errors(engine, project):
+    door = posted_to(project, engine.state.http_port)
+    # With this request the engine reads the declaration.
+    assert refresh(engine, "click")["click"]["state"] == "SUCCEEDED"
+    assert door.post(b'{"id": 1}\n{"id": 2}')[:2] == (202, {"bytes": 19, "repeated": False})
+    (project.root / "assets" / "broken.sql").write_text("CREATE NOTHING")
+    try:
+        assert door.post(b'[{"id": 3}]', Content_Type="application/json")[0] == 202
+    finally:
+        (project.root / "assets" / "broken.sql").unlink()
+    # Its token opens nothing else, and the engine's is none for posts.
+    assert door.post(b"", "", token=CLICK_TOKEN)[0] == 404
+    assert door.post(b"", token=engine.state.token)[0] == 401
+
+    assert refresh(engine, "click")["click"]["state"] == "SUCCEEDED"
+    assert project.ids("click") == [1, 2, 3]
+
+
+@pytest.mark.long
+def test_an_engine_takes_posts_before_it_has_spark_and_reads_those_of_a_killed_one(tmp_path):
+    project = Project(tmp_path / "shop")
+    with closing(bind(0)) as listener:
+        port = listener.getsockname()[1]
+    settings = project.root / "pyproject.toml"
+    settings.write_text(f"{settings.read_text()}engine-port = {port}\n")
+    door = posted_to(project, port)
+    try:
+        first = project.connect()
+        assert door.post(b'{"id": 1}', Idempotency_Key="one")[0] == 202
+        os.kill(first.state.process.pid, signal.SIGKILL)
+        assert first.state.jvm.wait(30), "the JVM outlived its supervisor"
+        with pytest.raises(ConnectionRefusedError):
+            door.post(b'{"id": 1}', Idempotency_Key="one")
+
+        found: list[EngineClient] = []
+        starting = threading.Thread(target=lambda: found.append(project.connect()))
+        starting.start()
+        assert post_until_taken(door, b'{"id": 2}') == {"bytes": 9, "repeated": False}
+        state = read_state(project.settings.state)
+        assert state is None or state == first.state, "the engine was ready before it took the post"
+        assert door.post(b'{"id": 1}', Idempotency_Key="one")[1]["repeated"] is True
+        starting.join()
+        refresh(found[0], "click")
+
+        assert project.ids("click") == [1, 2]
+        found[0].stop()
+    finally:
+        project.end()
+
+
+def posted_to(project: Project, port: int) -> Door:
+    """Declare a source that is posted to at a port."""
+    (project.root / "posts").mkdir()
+    (project.root / "token").write_text(CLICK_TOKEN)
+    (project.root / "assets" / "click.sql").write_text(
+        "CREATE SOURCE click (id BIGINT) WITH ('connector' = 'http', 'format' = 'json', 'path' = 'posts', "
+        "'token' = '${file:token}')"
+    )
+    return Door(project.root, declared(project.root), {}, port)
+
+
+def post_until_taken(door: Door, body: bytes) -> dict[str, Any]:
+    """As a client does while an engine is not there."""
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            status, answer, _ = door.post(body)
+        except ConnectionRefusedError:
+            assert time.monotonic() < deadline, "no post is taken"
+            threading.Event().wait(0.02)
+        else:
+            assert status == 202
+            return answer
 
 
 def test_the_environment_of_a_stopped_engine_is_left_as_it_was_found(engine, project):

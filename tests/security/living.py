@@ -31,6 +31,8 @@ TOPIC = """CREATE SOURCE {name} (id STRING)
 WITH ('connector' = 'kafka', 'format' = 'json', 'topic' = 't', 'bootstrap.servers' = '127.0.0.1:9',
   'kafka.security.protocol' = 'SASL_PLAINTEXT', 'kafka.sasl.mechanism' = 'PLAIN',
   'kafka.sasl.jaas.config' = '${{file:secrets/{name}}}', 'kafka.ssl.truststore.password' = '${{env:CANARY_KAFKA}}')"""
+POSTED = """CREATE SOURCE posted (id STRING)
+WITH ('connector' = 'http', 'format' = 'json', 'path' = 'posts', 'token' = '${file:secrets/posts}')"""
 READER = """CREATE MATERIALIZED TABLE of_{name} FRESHNESS = INTERVAL '5' SECOND AS SELECT id FROM {name}"""
 # A table in Python, so that there is a worker.
 PYTHON = '''"""A table in Python."""
@@ -145,7 +147,7 @@ class Living:
 def make_project(root: Path, canaries: Canaries, ports: dict[str, int]) -> None:
     """Write the declarations, settings and secrets."""
     secrets_folder = root / "secrets"
-    for folder in (root / "assets", root / "landing" / "orders", secrets_folder):
+    for folder in (root / "assets", root / "landing" / "orders", root / "posts", secrets_folder):
         folder.mkdir(parents=True)
     plain = "org.apache.kafka.common.security.plain.PlainLoginModule"
     texts = {
@@ -155,6 +157,7 @@ def make_project(root: Path, canaries: Canaries, ports: dict[str, int]) -> None:
         "endless": f"{plain} required username=u password={canaries.make('kafka login without an end')}",
         "flagless": f"{plain} {canaries.make('kafka login without a flag')} password=x;",
         "ui": canaries.make("ui"),
+        "posts": canaries.make("posts"),
         "s3": canaries.make("s3"),
         "key": canaries.make("key"),
         "hook": f"http://localhost:{ports['web']}/{canaries.make('hook')}",
@@ -166,7 +169,7 @@ def make_project(root: Path, canaries: Canaries, ports: dict[str, int]) -> None:
     control = canaries.make("control store")
     settings = SETTINGS.replace("CONTROL", control).replace("PORT", str(ports["postgres"]))
     (root / "pyproject.toml").write_text(settings.replace("MAIL", str(ports["mail"])))
-    declarations = {"orders.sql": ORDERS, "spend.sql": SPEND, "by_hand.py": PYTHON}
+    declarations = {"orders.sql": ORDERS, "spend.sql": SPEND, "by_hand.py": PYTHON, "posted.sql": POSTED}
     for name in ("topic", "bare", "endless", "flagless"):
         declarations[f"{name}.sql"] = TOPIC.format(name=name)
         declarations[f"of_{name}.sql"] = READER.format(name=name)

@@ -15,6 +15,8 @@ GUARD = "tests/dagster/webserver/test_access.py"
 ADDRESSES = "tests/security/test_addresses.py"
 MODES = "tests/security/test_modes.py"
 SOURCE = "tests/security/test_source.py"
+INGEST = "tests/engine/test_ingest.py"
+BODY = "tests/sources/http/test_body.py"
 LIVING = "tests/security/test_living.py"
 LANDING = "tests/sources/files/test_landing.py"
 READ_DOOR = "tests/run/test_read_door.py"
@@ -42,6 +44,31 @@ HOLES: tuple[Planted, ...] = (
         "no bound of a body", "engine/server.py",
         "int(length) > _LARGEST_BODY", "int(length) < 0",
         "a request fills the memory of the engine", SERVER,
+    ),
+    _hole(
+        "any token for posts", "engine/ingest.py",
+        'return secrets.compare_digest(given, f"Bearer {token}".encode())', "return bool(given)",
+        "whoever says anything in the header writes rows", INGEST,
+    ),
+    _hole(
+        "posts of pages", "engine/ingest.py",
+        'if headers.all("origin"):', 'if headers.one("origin") == "null":',
+        "a page that knows a token posts in the name of whoever opens it", INGEST,
+    ),
+    _hole(
+        "posts to any host", "engine/server.py",
+        "answer = self.foreign(headers) or self.ingest", "answer = self.ingest",
+        "a page whose name points here posts", INGEST,
+    ),
+    _hole(
+        "names of sources for everybody", "engine/ingest.py",
+        "if found is None and any(", "if found is None or any(",
+        "whoever reaches the port learns which sources there are", INGEST,
+    ),
+    _hole(
+        "a post that grows without end", "sources/http/body.py",
+        "                if len(found) > most:", "                if len(body) > most:",
+        "a small post fills the memory of the engine", BODY,
     ),
     _hole(
         "half a request is waited for", "engine/connections.py",
@@ -234,9 +261,9 @@ HOLES: tuple[Planted, ...] = (
     ),
     _hole(
         "a route without the token", "engine/server.py",
-        '        refusal = self.refusal({key.lower(): value for key, value in scope["headers"]})',
-        '        refusal = self.refusal({key.lower(): value for key, value in scope["headers"]})\n'
-        '        if scope["path"] == "/stop":\n            refusal = None',
+        "            answer = self.refusal(headers) or self.app\n",
+        "            answer = self.refusal(headers) or self.app\n"
+        '        if scope["path"] == "/stop":\n            answer = self.app\n',
         "whoever reaches the port ends the engine", f"{FUZZ}::test_any_input_is_read_or_refused[engine]", SERVER,
     ),
     _hole(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import pickle
 import random
@@ -28,6 +27,7 @@ from freshline.declare.project_settings import read_settings
 from freshline.declare.secret import resolve_reference
 from freshline.declare.yaml_table import COMPONENT, find_tables
 from freshline.engine.backfills import read_backfill
+from freshline.engine.ingest import Ingest, Limits
 from freshline.engine.lock import HOLDER, read_holder
 from freshline.engine.requests import KINDS, Request, read_refresh
 from freshline.engine.server import Guard, application
@@ -43,7 +43,9 @@ from freshline.plan.savepoint import Savepoint
 from freshline.report.results import Rows, read_result
 from freshline.sources.files.lines import Reading, inspect_files, pieces_of, read_pieces
 from freshline.sources.files.position import FileMark
+from freshline.sources.http.landing import Landing
 from freshline.testing.models import linear_model
+from tests.asgi import ask_asgi
 from tests.conftest import settings_in
 from tests.declare.test_any_text import PARTS, POOL
 from tests.plan.test_event_time_kinds import SOURCES
@@ -381,26 +383,6 @@ BODIES: tuple[object, ...] = (
 )
 
 
-@cache
-def _loop() -> asyncio.AbstractEventLoop:
-    return asyncio.new_event_loop()
-
-
-def ask_asgi(app: Any, scope: dict[str, Any], body: bytes) -> tuple[int, bytes]:
-    """One request by ASGI: the status and the body of the answer; 0 where there is none."""
-    sent: list[dict[str, Any]] = []
-
-    async def receive() -> dict[str, Any]:
-        return {"type": "http.request", "body": body, "more_body": False}
-
-    async def send(message: Any) -> None:
-        sent.append(message)
-
-    _loop().run_until_complete(app(scope, receive, send))
-    status = next((message["status"] for message in sent if message["type"] == "http.response.start"), 0)
-    return status, b"".join(message.get("body", b"") for message in sent)
-
-
 def make_request(chance: random.Random) -> str:
     """A request of HTTP as a JSON object; half of them know the token."""
     admitted = chance.random() < 0.7
@@ -457,6 +439,84 @@ def read_engine_request(text: str) -> object:
     if status in (404, 405):
         raise RequestError("no such route")
     return answer
+
+
+POSTED = "CREATE SOURCE posted (k INT) WITH ('connector' = 'http', 'format' = '{}', 'path' = 'p', 'token' = '{}')"
+POST_TOKENS = {"JSON": "the-token-of-json", "CSV": "the-token-of-csv"}
+
+
+@cache
+def posts() -> Ingest:
+    """A door for posts to two sources, behind the guard of the engine."""
+    (folder() / "p").mkdir()
+    files = {f"{name}.sql": POSTED.replace("posted", name) for name in ("a", "b")}
+    filled = {
+        file: text.format(*filler)
+        for (file, text), filler in zip(files.items(), (("json", "${env:JSON}"), ("csv", "${env:CSV}")), strict=True)
+    }
+    graph = read_declarations(filled, settings_in(folder()))
+    return Ingest(lambda: graph, folder(), POST_TOKENS, Landing(reserve=0), Limits(body=2_000))
+
+
+def make_post(chance: random.Random) -> str:
+    """A post as a JSON object; most bear a token, and most have the length that they say."""
+    name, media_type = chance.choice(
+        (("JSON", "application/x-ndjson"), ("JSON", "application/json"), ("CSV", "text/csv"))
+    )
+    token = POST_TOKENS[name]
+    value = mutated_json(chance, chance.choice(([{"k": 1}, {"k": [2, "x"]}], {"k": 1.5}, []))) + chance.choice(
+        ("", "\n")
+    )
+    body = value if chance.random() < 0.8 else odd(chance)
+    headers = [
+        ["host", f"127.0.0.1:{PORT}"],
+        ["authorization", f"Bearer {token}"],
+        ["content-type", media_type],
+        ["content-length", str(len(body.encode("utf-8", "surrogatepass")))],
+    ]
+    if chance.random() < 0.3:
+        place = chance.randrange(4)
+        headers[place][1] = chance.choice((odd(chance)[:60], f"{headers[place][1]}x", "", f"Bearer {TOKEN}", "gzip"))
+    more = ("idempotency-key", "content-encoding", "origin", "transfer-encoding", "content-type", "authorization")
+    headers += [
+        [each, chance.choice(("gzip", "k", "identity", odd(chance)[:60]))] for each in more if chance.random() < 0.05
+    ]
+    path = f"/ingest/{chance.choice(('a', 'b', 'A', 'a', 'c', '../health', odd(chance)[:40]))}"
+    method = chance.choice(("POST", "POST", "POST", "POST", "GET", "OPTIONS", "BREW"))
+    return json.dumps({"method": method, "path": path, "query": "", "headers": headers, "body": body})
+
+
+def read_post(text: str) -> object:
+    """A file lands for a post that is answered 202 and has an event, and for no other; it has the bytes of the post."""
+    value = _request_of(text)
+    scope, body = _scope(value), str(value["body"]).encode("utf-8", "surrogatepass")
+    if not scope["path"].startswith("/ingest/"):
+        raise RequestError("no post")
+    before = _landed()
+    status, answer = ask_asgi(Guard(application(CONTROL), TOKEN, PORT, posts()), scope, body)
+    new = _landed() - before
+    for file in new:
+        data = file.read_bytes()
+        file.unlink()
+        assert data, "a post without events is stored"
+        assert json.loads(answer) == {"bytes": len(data), "repeated": False}
+        assert len(data) <= 4_000, "a post is larger than the limit"
+    assert len(new) == (1 if status == 202 and json.loads(answer)["bytes"] else 0), f"{status}: {len(new)} files"
+    if status != 202:
+        assert status in (400, 401, 403, 404, 405, 411, 413, 415), f"the status is {status}"
+        raise error_from_json(json.loads(answer)["error"])
+    names = [name for name, _ in scope["headers"]]
+    found = dict(scope["headers"])
+    token = POST_TOKENS["JSON" if scope["path"].lower() == "/ingest/a" else "CSV"]
+    assert found[b"authorization"] == f"Bearer {token}".encode(), "a post without the token is stored"
+    assert found[b"host"] in (f"127.0.0.1:{PORT}".encode(), f"localhost:{PORT}".encode()), "a foreign host may post"
+    assert b"origin" not in names, "a page may post"
+    assert scope["method"] == "POST"
+    return answer
+
+
+def _landed() -> set[Path]:
+    return {file for file in (folder() / "p").rglob("*") if file.is_file()}
 
 
 def _request_of(text: str) -> Any:
@@ -728,7 +788,8 @@ TARGETS: tuple[Target, ...] = (
     _json_target("definitions", (DEFINITION,), read_definition_file, 0.04),
     Target("processes", make_processes, read_processes, 0.05),
     Target("states", make_pickle, read_pickle, 0.08),
-    Target("engine", make_request, read_engine_request, 0.09),
+    Target("engine", make_request, read_engine_request, 0.07),
+    Target("posts", make_post, read_post, 0.02),
     Target("guard", make_ui_request, read_ui_request, 0.08),
     Target("answers", make_answer, read_answer, 0.08),
     Target("references", make_reference, read_reference, 0.04),

@@ -11,6 +11,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import grpc  # type: ignore[import-untyped]
@@ -72,6 +73,14 @@ def status_of(url: str, **headers: str) -> int:
         return error.code
 
 
+def posted(living: Living, token: str) -> int:
+    """The status of a post of one event."""
+    with closing(http.client.HTTPConnection("127.0.0.1", living.engine.http_port, timeout=30)) as connection:
+        headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+        connection.request("POST", "/ingest/posted", b'{"id": "1"}', headers)
+        return connection.getresponse().status
+
+
 def statuses(living: Living) -> dict[str, dict[str, object]]:
     found = json.loads(living.run("status", "--json"))
     return {row["table"]: row for row in (found if isinstance(found, list) else found["tables"])}
@@ -90,6 +99,9 @@ def test_no_secret_is_anywhere_that_it_need_not_be(living: Living) -> None:
     assert status_of(f"{living.url}/?token={words['ui']}x") == 401
     assert status_of(f"{living.url}/server_info", Authorization=f"Bearer {words['ui']}") == 200
     assert status_of(f"{living.url}/server_info") == 401
+    # A post with its token, and one with a token that is nearly right.
+    assert (posted(living, words["posts"]), posted(living, f"{words['posts']}x")) == (202, 401)
+    living.run("refresh", "posted", "--json", ok=True)
     pages = [json.dumps(ask(living.url, query, words["ui"])) for query in QUERIES]
     for number, page in enumerate(pages):
         canaries.search_text(page, f"the answer of the UI to query {number}")

@@ -10,6 +10,7 @@ def _bug(name: str, file: str, old: str, new: str, why: str, *tests: str, slow: 
 
 
 FEEDS = "tests/scenarios/test_change_feeds.py"
+LANDING = "tests/sources/http/test_landing.py"
 CONFORMANCE = "tests/sources/test_conformance.py"
 SHARDS = "tests/sources/kinesis/test_shards.py"
 
@@ -66,5 +67,31 @@ BUGS: tuple[Planted, ...] = (
         "return {each: self._found[max(self._found)] for each in wanted if each in self._found}",
         "records are decoded by the newest schema, not by that which they were written with",
         "tests/sources/formats/test_registry.py", slow=False,
+    ),
+    _bug(
+        "a post is answered before its name is durable", "sources/http/landing.py",
+        "        _flush(folder)\n        self.failpoint", "        self.failpoint",
+        "a power cut takes away what was answered", LANDING, slow=False,
+    ),
+    _bug(
+        "a post has its name before its bytes", "sources/http/landing.py",
+        "            os.fsync(file.fileno())\n", "",
+        "a power cut leaves an empty file that is read", LANDING, slow=False,
+    ),
+    _bug(
+        "a key is not known", "sources/http/landing.py",
+        "            stored = _stored(file)\n", "            stored = None\n",
+        "a post that is sent again replaces its file, which was read", LANDING, slow=False,
+    ),
+    _bug(
+        "posts are as old as their file system says", "sources/http/landing.py",
+        "            os.utime(handle, ns=(moment, moment))\n", "",
+        "posts are read in the order of their names", LANDING, slow=False,
+    ),
+    _bug(
+        "a log of posts is one of files", "run/log.py",
+        "and position.kind != of.kind:", "and not isinstance(position, of):",
+        "files of another folder arrive in the log of a source that was posted to",
+        f"{CONFORMANCE}::TestHttp::test_a_log_of_another_connector_is_not_written",
     ),
 )  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 from datetime import UTC, datetime, timedelta
 
 import fastavro
@@ -11,8 +12,12 @@ import pyarrow as pa
 import pytest
 
 from freshline.declare.registry import find_connector
+from freshline.engine.ingest import Ingest
 from freshline.errors import RequestError
+from freshline.sources.files import side_table
+from freshline.sources.http.position import HttpPosition
 from freshline.testing import Crash
+from tests.asgi import ask_asgi
 from tests.databases import Shop
 from tests.kafka import Record
 from tests.kinesis import aggregate
@@ -29,6 +34,7 @@ from tests.sources.conformance import (
     SecretConformance,
     System,
     ids,
+    receipt_of,
 )
 from tests.sources.stranger import stranger
 from tests.typed_rows import avro_file, avro_record, orc_file, parquet_file
@@ -152,6 +158,41 @@ class SpoolFile(System):
 
     def bring_back(self):
         self.file.with_name("gone").rename(self.file)
+
+
+class Posts(System):
+    """Each sending is a post to the door of an engine."""
+
+    connector = "http"
+    secret = "token"
+
+    def __init__(self, lab, folder):
+        super().__init__(lab)
+        self.folder = folder / "posts"
+        self.folder.mkdir()
+        self.ingest = Ingest(lambda: lab.runtime.graph, lab.settings.root, os.environ)
+
+    @property
+    def options(self):
+        return {"path": str(self.folder), "token": "${env:SYSTEM_SECRET}"}
+
+    def post(self, body, **headers):
+        """The answer to a post of some bytes."""
+        given = {"authorization": f"Bearer {SECRET}", "content-type": "application/x-ndjson"} | headers
+        given["content-length"] = str(len(body))
+        pairs = [(name.replace("_", "-").encode(), value.encode()) for name, value in given.items()]
+        scope = {"type": "http", "method": "POST", "path": "/ingest/s", "headers": pairs}
+        status, answer = ask_asgi(self.ingest, scope, body)
+        return status, json.loads(answer)
+
+    def put(self, records):
+        assert self.post(b"".join(record + b"\n" for record in records))[0] == 202
+
+    def take_away(self):
+        self.folder.rename(self.folder.with_name("gone"))
+
+    def bring_back(self):
+        self.folder.with_name("gone").rename(self.folder)
 
 
 class DatabaseTable(System):
@@ -419,6 +460,85 @@ class TestFiles(Conformance):
     @pytest.mark.long
     def test_a_union_read_has_what_has_not_arrived_and_the_same_again(self, lab, system):
         super().test_a_union_read_has_what_has_not_arrived_and_the_same_again(lab, system)
+
+
+class TestHttp(SecretConformance):
+    @pytest.fixture
+    def system(self, lab, tmp_path, monkeypatch):
+        monkeypatch.setenv("SYSTEM_SECRET", SECRET)
+        made = Posts(lab, tmp_path)
+        yield made
+        made.ingest.close()
+
+    # In `make test` files have these, by the same reader.
+    @pytest.mark.long
+    def test_stopped_again_and_again_before_anything_is_committed(self, lab, system):
+        super().test_stopped_again_and_again_before_anything_is_committed(lab, system)
+
+    @pytest.mark.long
+    def test_a_union_read_has_what_has_not_arrived_and_the_same_again(self, lab, system):
+        super().test_a_union_read_has_what_has_not_arrived_and_the_same_again(lab, system)
+
+    @pytest.mark.long
+    def test_a_rejected_record_that_is_a_row_later_says_where_it_came_from(self, lab, system):
+        super().test_a_rejected_record_that_is_a_row_later_says_where_it_came_from(lab, system)
+
+    @pytest.mark.long
+    def test_a_merge_over_it_keeps_rows_without_a_key_in_its_quarantine(self, lab, system):
+        super().test_a_merge_over_it_keeps_rows_without_a_key_in_its_quarantine(lab, system)
+
+    @pytest.mark.long
+    def test_what_is_no_record_is_in_quarantine_and_the_rest_goes_on(self, lab, system):
+        super().test_what_is_no_record_is_in_quarantine_and_the_rest_goes_on(lab, system)
+
+    @pytest.mark.long
+    def test_an_event_that_arrives_again_is_left_out_and_another_with_its_key_is_not(self, lab, system):
+        super().test_an_event_that_arrives_again_is_left_out_and_another_with_its_key_is_not(lab, system)
+
+    @pytest.mark.long
+    def test_every_metadata_has_its_type_and_a_value(self, lab, system):
+        super().test_every_metadata_has_its_type_and_a_value(lab, system)
+
+    @pytest.mark.long
+    def test_a_log_of_another_connector_is_not_written(self, lab, system, tmp_path):
+        super().test_a_log_of_another_connector_is_not_written(lab, system, tmp_path)
+
+    def test_names_of_posts_are_noted_beside_the_log_and_removed_posts_are_not_missed(self, lab, system, monkeypatch):
+        monkeypatch.setattr(side_table, "RECENT_FILES", 2)
+        system.declare()
+        for number in range(5):
+            assert system.post(b'{"id": %d}' % number, idempotency_key=str(number)) == (
+                202,
+                {"bytes": 9, "repeated": False},
+            )
+            assert lab.refresh("s").rows_out == 1
+        position = receipt_of(lab).positions[receipt_of(lab).table]
+        assert isinstance(position, HttpPosition)
+        assert (position.flushed_seq > 0, len(position.recent) < 3) == (True, True)
+
+        lab.restart()
+        # Sent again by a client that lost its answers: nothing is new.
+        assert all(system.post(b'{"id": %d}' % n, idempotency_key=str(n))[1]["repeated"] for n in range(5))
+        assert lab.refresh("s").strategy == "noop"
+        for file in (system.folder / "s").iterdir():
+            file.unlink()
+        assert lab.refresh("s").strategy == "noop"
+        system.send({"id": 5})
+        assert lab.refresh("s").rows_out == 1
+        # A key whose file was removed brings in another file of its name, which is known and reported, and not read.
+        assert system.post(b'{"id": 3}', idempotency_key="3") == (202, {"bytes": 9, "repeated": False})
+        outcome = lab.refresh("s")
+        assert (outcome.strategy, [problem.code for problem in outcome.problems]) == ("noop", ["FILE_CHANGED"])
+        assert ids(lab) == [0, 1, 2, 3, 4, 5]
+
+    def test_a_token_that_is_none_fails_the_refresh_with_what_to_do(self, lab, system, monkeypatch):
+        monkeypatch.setenv("SYSTEM_SECRET", "too short")
+        system.declare()
+        error = lab.refresh("s").error
+
+        assert (error.code, error.where) == ("SOURCE", "s")
+        assert "holds is no token" in str(error)
+        assert "too short" not in str(error)
 
 
 class TestKafka(SecretConformance):

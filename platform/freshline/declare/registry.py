@@ -27,6 +27,7 @@ CONNECTORS = {
     "jdbc": "freshline.sources.jdbc.connector:Jdbc",
     "rabbitmq": "freshline.sources.rabbitmq.connector:RabbitMq",
     "kinesis": "freshline.sources.kinesis.connector:Kinesis",
+    "http": "freshline.sources.http.connector:Http",
 }
 FORMATS = {
     "json": "freshline.sources.formats.json:Json",

@@ -44,17 +44,22 @@ def resolve_reference(text: str, root: Path, environ: Mapping[str, str]) -> str:
     raise ValueError("a reference is ${env:NAME} or ${file:path}.")
 
 
+def resolve_token(text: str, root: Path, environ: Mapping[str, str]) -> str:
+    """As `resolve_reference`, of what others must bear to be let in. Raises ValueError also where it is no token."""
+    token = resolve_reference(text, root, environ)
+    if not _TOKEN.match(token):
+        raise ValueError(
+            f"what {text} holds is no token. It has {LEAST_TOKEN} to 512 letters, digits and signs of ._~-; "
+            "`openssl rand -hex 24` makes one."
+        )
+    return token
+
+
 def read_dagster_token(settings: Settings, environ: Mapping[str, str]) -> str | None:
     """The token that the Dagster UI asks for, None without one; raises SettingsError."""
     if settings.dagster_token is None:
         return None
     try:
-        token = resolve_reference(settings.dagster_token, settings.root, environ)
+        return resolve_token(settings.dagster_token, settings.root, environ)
     except ValueError as error:
         raise SettingsError(f"dagster-token: {error}") from error
-    if not _TOKEN.match(token):
-        raise SettingsError(
-            f"dagster-token: what {settings.dagster_token} holds is no token. It has {LEAST_TOKEN} to 512 letters, "
-            "digits and signs of ._~-; `openssl rand -hex 24` makes one."
-        )
-    return token

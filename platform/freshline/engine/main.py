@@ -1,9 +1,10 @@
 """The engine: the one process that owns Spark and does all writes of a warehouse.
 
-In this order: the lock on the warehouse, the end of what a killed engine left, Spark, the control store and a new
-epoch, HTTP, and last the state file, so that whoever reads it finds an engine that answers. It stops in the opposite
-order: no new requests, no new refreshes, those that run finish, Spark ends, the state file goes, the lock is given
-back. Killed at any point, the next start takes over from the tables' own logs.
+In this order: the lock on the warehouse, the end of what a killed engine left, HTTP for posts of events, the control
+store, Spark and a new epoch, HTTP for everything else, and last the state file, so that whoever reads it finds an
+engine that answers. It stops in the opposite order: no new requests, no new refreshes, those that run finish, Spark
+ends, the state file goes, the lock is given back. Killed at any point, the next start takes over from the tables' own
+logs.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ from freshline.engine.declarations import Declarations
 from freshline.engine.down_mark import require_not_down
 from freshline.engine.effective_graph import EffectiveGraph
 from freshline.engine.failpoint import read_failpoint
+from freshline.engine.ingest import Ingest
 from freshline.engine.lock import WarehouseLock
 from freshline.engine.loops import Loops
 from freshline.engine.maintenance import Maintenance
@@ -53,6 +55,7 @@ from freshline.engine.work import Job, Work
 from freshline.errors import EngineError, FreshlineError, RefreshError, StorageError
 from freshline.plan.result import RefreshResult, State
 from freshline.run import Runtime, finish_restore, maintain_table, open_runtime, refresh_table
+from freshline.sources.http.landing import Landing
 from freshline.version import __version__
 
 LOG = logging.getLogger(__name__)
@@ -289,6 +292,13 @@ def run_engine(settings: Settings, *, loops: bool, report: Report, down_mark: st
         declarations = Declarations(settings)
         listener = bind(settings.engine_port)
         stack.callback(listener.close)
+        failpoint = read_failpoint(os.environ)
+        ingest = Ingest(lambda: declarations.graph, settings.root, os.environ, Landing(failpoint=failpoint))
+        stack.callback(ingest.close)
+        server = Server(None, token, listener, ingest=ingest)
+        # Posts need neither Spark nor the control store.
+        server.start()
+        stack.callback(server.stop)
         control = ControlStore.open(settings.control_store, settings.umask)
         stack.callback(control.close)
         progress("starting Spark")
@@ -309,7 +319,7 @@ def run_engine(settings: Settings, *, loops: bool, report: Report, down_mark: st
             session,
             control,
             python_tables=python_tables,
-            failpoint=read_failpoint(os.environ),
+            failpoint=failpoint,
             provide_jars=lambda name: provide_connector_jars(name, settings, session, progress=_jar_progress(progress)),
             require_warehouse=lock.require_in_place,
         )
@@ -324,8 +334,8 @@ def run_engine(settings: Settings, *, loops: bool, report: Report, down_mark: st
             LOG.error("a restore that was stopped half way cannot be finished: %s", error)
         engine = Engine(settings, runtime, effective_graph, jvm, python_tables)
         ending.report(engine)
-        server = Server(engine, token, listener)
-        server.start()
+        server.attach(engine)
+        # Before Spark ends: requests of the engine want it.
         stack.callback(server.stop)
         state = EngineState(
             process=ProcessId.own(),

@@ -2,6 +2,9 @@
 
 Every request must bear the token and name a loopback address as its host, which keeps web pages of any origin out, also
 when a name server is made to point at this machine. Polling for events is answered at the next event.
+
+Posts of events to `/ingest/` bear tokens of their own, which open nothing else (`ingest.py`). They are taken as soon as
+the server has started, and everything else when there is an engine behind it.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ import socket
 import threading
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import uvicorn
 from starlette.applications import Starlette
@@ -26,8 +29,11 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from freshline.engine.connections import REQUEST_SECONDS, bounded
-from freshline.engine.requests import Request
+from freshline.engine.ingest import PREFIX
 from freshline.errors import EngineError, FreshlineError, RequestError
+
+if TYPE_CHECKING:
+    from freshline.engine.requests import Request
 
 LOG = logging.getLogger(__name__)
 
@@ -63,15 +69,26 @@ def bind(port: int) -> socket.socket:
 
 
 class Server:
-    """Serves one engine in a thread of its own; a request must be whole within `request_seconds`."""
+    """Serves one engine in a thread of its own; a request must be whole within `request_seconds`.
+
+    Without a `control` it answers 503 to whoever knows the token, until it is given one by `attach`. `ingest` takes
+    posts of events.
+    """
 
     def __init__(
-        self, control: Control, token: str, listener: socket.socket, *, request_seconds: float = REQUEST_SECONDS
+        self,
+        control: Control | None,
+        token: str,
+        listener: socket.socket,
+        *,
+        ingest: ASGIApp | None = None,
+        request_seconds: float = REQUEST_SECONDS,
     ) -> None:
         self._listener = listener
+        self._app: ASGIApp = _answer_later if control is None else application(control)
         self.port = int(listener.getsockname()[1])
         config = uvicorn.Config(
-            Guard(application(control), token, self.port),
+            Guard(self._serve, token, self.port, ingest),
             http=bounded(request_seconds=request_seconds),
             log_config=None,
             access_log=False,
@@ -83,6 +100,13 @@ class Server:
         self._thread = threading.Thread(
             target=self._server.run, kwargs={"sockets": [listener]}, name="http", daemon=True
         )
+
+    def attach(self, control: Control) -> None:
+        """Serve an engine from now on."""
+        self._app = application(control)
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._app(scope, receive, send)
 
     def start(self) -> None:
         """Begin to answer. Raises EngineError if that does not come about."""
@@ -105,26 +129,35 @@ class Server:
 
 @dataclass(frozen=True)
 class Guard:
-    """Lets through what bears the token and names a loopback host."""
+    """Lets through what bears the token and names a loopback host. Posts to `ingest` bear others, which it judges."""
 
     app: ASGIApp
     token: str
     port: int
+    ingest: ASGIApp | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        refusal = self.refusal({key.lower(): value for key, value in scope["headers"]})
-        if refusal is not None:
-            await refusal(scope, receive, send)
+        headers = {key.lower(): value for key, value in scope["headers"]}
+        if self.ingest is not None and scope["path"].startswith(PREFIX):
+            answer = self.foreign(headers) or self.ingest
         else:
-            await self.app(scope, receive, send)
+            answer = self.refusal(headers) or self.app
+        await answer(scope, receive, send)
 
-    def refusal(self, headers: Mapping[bytes, bytes]) -> Response | None:
-        """The answer to who may not ask; None for who may."""
+    def foreign(self, headers: Mapping[bytes, bytes]) -> Response | None:
+        """The answer to who asks for another host; None for who asks for this one."""
         hosts = {f"{name}:{self.port}".encode() for name in ("127.0.0.1", "localhost")}
         if headers.get(b"host") not in hosts:
             return _refuse(403, "the engine is asked at 127.0.0.1 or localhost only")
+        return None
+
+    def refusal(self, headers: Mapping[bytes, bytes]) -> Response | None:
+        """The answer to who may not ask; None for who may."""
+        foreign = self.foreign(headers)
+        if foreign is not None:
+            return foreign
         expected = f"Bearer {self.token}".encode()
         if not secrets.compare_digest(headers.get(b"authorization", b""), expected):
             return _refuse(401, "the token is missing or wrong. It is in the engine's state file.")
@@ -256,6 +289,10 @@ def _number(http: HttpRequest, name: str, default: float, least: float, most: fl
     if not least <= value:
         raise RequestError(f"`{name}` is at least {least:g}, not {text!r}")
     return min(value, most)
+
+
+async def _answer_later(scope: Scope, receive: Receive, send: Send) -> None:
+    await _refuse(503, "the engine is starting. Ask again in a moment.")(scope, receive, send)
 
 
 def _refuse(code: int, message: str) -> Response:

@@ -286,7 +286,7 @@ def newest_batch(spec: SourceSpec, path: Path) -> Receipt | None:
         )
     position = None if receipt is None else receipt.positions.get(spec.name)
     of = spec.connection.position
-    if position is not None and of is not None and not isinstance(position, of):
+    if position is not None and of is not None and position.kind != of.kind:
         raise DefinitionChangedError(
             "the connector was changed, and the log has rows of the other one. Declare a source under a new name.",
             where=str(spec.written_at),

@@ -99,7 +99,7 @@ def read_union(
     elif token.table != spec.name:
         raise RequestError(f"the token is of a union read of {token.table}, not of {spec.name}.")
     of = log.connection.position
-    if of is None or not isinstance(token.start, of) or not isinstance(token.end, of):
+    if of is None or {token.start.kind, token.end.kind} != {of.kind}:
         raise RequestError(f"the token is of another source than {log.name} is now. Read anew.")
     path = runtime.warehouse.path(log.name)
     if table_id(path) != token.log.table_id:

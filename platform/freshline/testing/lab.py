@@ -275,16 +275,16 @@ class Lab:
             drop_views(self._spark, list(read))
 
     def land(self, name: str, file_name: str, content: str | bytes | Sequence[Mapping[str, object]]) -> Path:
-        """Put a file into the landing folder of a files source; a file of that name is replaced.
+        """Put a file into the landing folder of a source of files or HTTP; a file of that name is replaced.
 
         Rows are written in the source's format: JSON lines, or CSV with the header that the first row gives. Files that
         land later are newer, at the clock's time.
         """
         spec = self.runtime.graph.source(TableName.parse(name))
         if not isinstance(spec.connection, Files):
-            raise RequestError("only a source of files has a landing folder", where=name)
+            raise RequestError("only a source of files or HTTP has a landing folder", where=name)
         assert spec.format is not None
-        path = Path(spec.connection.path) / file_name
+        path = spec.connection.folder_of(spec.name) / file_name
         path.parent.mkdir(parents=True, exist_ok=True)
         text = spec.format.encode(content) if not isinstance(content, str | bytes) else content
         data = text if isinstance(text, bytes) else text.encode()

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from freshline.declare.connector import FILE, RECORD, WHEN_INGESTED, Connector, Metadata, Place, Position
+from freshline.declare.connector import FILE, RECORD, WHEN_INGESTED, Connector, Metadata, Place
 from freshline.declare.location import Location
+from freshline.declare.names import TableName
 from freshline.declare.options import Kind, Option, Reference
 from freshline.declare.rules import declaration_error
 from freshline.sources.files.position import FilesPosition
@@ -44,11 +45,15 @@ class Files(Connector):
         "record": Metadata("BIGINT", RECORD),
     }
     has_lines: ClassVar[bool] = True
-    position: ClassVar[type[Position] | None] = FilesPosition
+    position: ClassVar[type[FilesPosition]] = FilesPosition
 
     @property
     def shown(self) -> Mapping[str, str]:
         return {"path": self.path}
+
+    def folder_of(self, source: TableName) -> Path:
+        """The folder in which the files of a source are."""
+        return Path(self.path)
 
     def resolve(self, place: Place) -> Connector:
         path, at = place.text("path", self.path), place.at("path")

@@ -105,12 +105,14 @@ class FilesReader(Reader[FilesInspection, FilesPortion]):
         super().__init__(spec, host)
         assert isinstance(spec.connection, Files)
         self._files = spec.connection
-        self._folder = Path(self._files.path)
+        self._folder = self._files.folder_of(spec.name)
+        # Of the connector's own kind, as are all positions that are made of it.
+        self._nothing_read = self._files.position(0, ())
         self._known: tuple[FilesPosition | None, dict[str, FileMark]] = (None, {})
 
     def known(self, position: FilesPosition | None) -> Mapping[str, FileMark]:
         """The files of a position by their paths."""
-        position = position or FilesPosition(0, ())
+        position = position or self._nothing_read
         at, marks = self._known
         if at != position:
             marks = read_marks(self.host, self.spec, position)
@@ -123,7 +125,7 @@ class FilesReader(Reader[FilesInspection, FilesPortion]):
         unread = find_unread(self._folder, listing.complete, known)
         waiting = find_unread(self._folder, listing.unsettled, known).new
         at = _before(listing.started, waiting)
-        passed_over = [SourceError(why, where=f"{self._files.path}/{name}") for name, why in listing.passed_over]
+        passed_over = [SourceError(why, where=f"{self._folder}/{name}") for name, why in listing.passed_over]
         return FilesInspection(
             at=at,
             left=len(unread.new),
@@ -156,7 +158,7 @@ class FilesReader(Reader[FilesInspection, FilesPortion]):
         left = [mark for batch in inspection.batches[number + 1 :] for mark in batch]
         return FilesPortion(
             before=position,
-            after=_advanced(position, marks),
+            after=_advanced(position or self._nothing_read, marks),
             at=_before(inspection.at, left),
             left=len(left),
             progress=f"reading {len(marks)} files ({number + 1} of {len(inspection.batches)})",
@@ -167,7 +169,7 @@ class FilesReader(Reader[FilesInspection, FilesPortion]):
     def prepare(
         self, spark: SparkSession, portion: FilesPortion, previous: Receipt | None, cancellation: Cancellation
     ) -> FilesPortion:
-        before = portion.before if isinstance(portion.before, FilesPosition) else FilesPosition(0, ())
+        before = portion.before if isinstance(portion.before, FilesPosition) else self._nothing_read
         flushed = flush_names(self.host, spark, self.spec, before, previous)
         prepared = self._inspected(portion, cancellation)
         undeclared = {*before.undeclared, *self._undeclared(prepared.inspected)}
@@ -250,7 +252,8 @@ class FilesReader(Reader[FilesInspection, FilesPortion]):
 
     def find_tail(self, position: FilesPosition, seq: int, asked: Asked) -> tuple[FilesPosition, FilesPosition]:
         new = find_unread(self._folder, self._listing(asked).complete, self.known(position)).new
-        return FilesPosition(seq, ()), FilesPosition(seq, new)
+        start = replace(self._nothing_read, flushed_seq=seq)
+        return start, replace(start, recent=new)
 
     def tail(
         self, spark: SparkSession, start: FilesPosition, end: FilesPosition, position: FilesPosition, asked: Asked
@@ -357,9 +360,8 @@ def _before(moment: datetime, marks: Sequence[FileMark]) -> datetime:
     return moment if oldest is None else min(moment, datetime.fromtimestamp(oldest / 1e9, UTC))
 
 
-def _advanced(position: FilesPosition | None, marks: Sequence[FileMark]) -> FilesPosition:
-    before = position or FilesPosition(0, ())
-    return replace(before, recent=(*before.recent, *marks))
+def _advanced(position: FilesPosition, marks: Sequence[FileMark]) -> FilesPosition:
+    return replace(position, recent=(*position.recent, *marks))
 
 
 def _batches(marks: Sequence[FileMark]) -> Iterator[tuple[FileMark, ...]]:

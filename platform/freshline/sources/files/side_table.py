@@ -59,12 +59,13 @@ def flush_names(
         create_table(spark, path, SCHEMA, history_seconds=HISTORY_SECONDS)
     top = last_seq(path)
     number = previous.seq
+    flushed = type(position)(previous.seq, ())
     if top >= previous.seq:
         # Noted before a batch that then was not committed; or the log was put back, and what follows is of others.
         stored = spark.read.format("delta").load(str(path)).where(F.col(SEQ) > position.flushed_seq)
         noted = {(row[SEQ], row["path"]) for row in stored.select(SEQ, "path").collect()}
         if noted == {(previous.seq, mark.path) for mark in position.recent}:
-            return FilesPosition(previous.seq, ())
+            return flushed
         number = top + 2
         back = side_receipt(spec, host.epoch, top + 1, previous.mode, "the log was put back", host.clock())
         with fenced_session(spark, path, back):
@@ -76,4 +77,4 @@ def flush_names(
     if write_and_read_back(lambda: append_rows(rows, path, receipt, count=len(position.recent)), path, receipt) is None:
         raise FencedError("another batch noted its files meanwhile. Ask again.", where=str(spec.name))
     host.failpoint("log-after-flush")
-    return FilesPosition(previous.seq, ())
+    return flushed

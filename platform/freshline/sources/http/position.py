@@ -1,0 +1,14 @@
+"""How far a log table has read the posts of a source: which files, as with landing files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from freshline.sources.files.position import FilesPosition
+
+
+@dataclass(frozen=True)
+class HttpPosition(FilesPosition):
+    """The files of the posts that a log table has read."""
+
+    kind = "http"
