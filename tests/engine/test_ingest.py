@@ -298,7 +298,9 @@ def test_another_encoding_is_refused(door, encoding):
     assert "gzip" in is_refused(door, 415, door.post(EVENTS, Content_Encoding=encoding))
 
 
-@pytest.mark.parametrize("body", [b"", EVENTS, gzip.compress(EVENTS)[:-4], gzip.compress(EVENTS) + b"x"])
+@pytest.mark.parametrize(
+    "body", [b"", EVENTS, gzip.compress(EVENTS, mtime=0)[:-4], gzip.compress(EVENTS, mtime=0) + b"x"]
+)
 def test_a_damaged_body_is_refused_as_a_whole(door, body):
     is_refused(door, 400, door.post(body, Content_Encoding="gzip"))
 
