@@ -110,14 +110,15 @@ def main(folder: str, host: str, port: str, database: str, table: str) -> None:
     events = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
 
-    class Write(BasePythonChangeHandler):  # type: ignore[misc]
-        def handleJsonBatch(self, records: list[Any]) -> None:  # noqa: N802 - the name that it asks for
-            for record in records:
-                key, value = record.key(), record.value()
-                events.write(json.dumps([str(key), None if value is None else str(value)]) + "\n")
-            events.flush()
+    def write(_handler: object, records: list[Any]) -> None:
+        for record in records:
+            key, value = record.key(), record.value()
+            events.write(json.dumps([str(key), None if value is None else str(value)]) + "\n")
+        events.flush()
 
-    DebeziumJsonEngine(properties(Path(folder), host, port, database, table), Write()).run()
+    # Made so because a checker of types does not know the class where the package is missing.
+    handler = type("Handler", (BasePythonChangeHandler,), {"handleJsonBatch": write})
+    DebeziumJsonEngine(properties(Path(folder), host, port, database, table), handler()).run()
 
 
 if __name__ == "__main__":
