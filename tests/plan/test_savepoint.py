@@ -10,6 +10,7 @@ import pytest
 
 from freshline.declare.names import TableName
 from freshline.errors import FormatError, SavepointError
+from freshline.plan.partition import Span
 from freshline.plan.position import TablePosition
 from freshline.plan.receipt import Receipt
 from freshline.plan.savepoint import (
@@ -57,10 +58,12 @@ def restored(base, **more):
 def test_a_receipt_that_comes_back_speaks_of_the_same_rows_by_their_new_numbers():
     cut = {"log": {"table_id": "id-log", "seq": 5}, "other": {"table_id": "x", "version": 4}}
     positions = {LOG: TablePosition("id-log", 5, 5), DIMENSION: TablePosition("id-d", 2, 2)}
-    found = restored(
-        replace(receipt(TABLE, 4, positions, cut), partitions={"p": positions}, pending_lookups=3), pending_lookups=8
-    )
+    days = [datetime(2026, 10, day, tzinfo=UTC) for day in (1, 2, 3)]
+    spans = (Span(days[0], days[1], "f"), Span(days[1], days[2], "f", positions))
+    base = replace(receipt(TABLE, 4, positions, cut), partitions={"p": positions}, spans=spans, pending_lookups=3)
+    found = restored(base, pending_lookups=8)
 
+    assert found.spans == (spans[0], replace(spans[1], positions=found.positions))
     assert found.positions == {LOG: TablePosition("id-log", 11, 9), DIMENSION: TablePosition("id-d", 2, 2)}
     assert found.partitions == {"p": found.positions}
     assert found.cut == {"log": {"table_id": "id-log", "seq": 9}, "other": {"table_id": "x", "version": 4}}

@@ -226,6 +226,10 @@ def restored_receipt(
     `pending_lookups` is the version that holds the parked rows again.
     """
     met = frozenset(lookups)
+    spans = tuple(
+        span if span.positions is None else replace(span, positions=_moved_positions(span.positions, moved, met))
+        for span in receipt.spans or ()
+    )
     return replace(
         receipt,
         epoch=epoch,
@@ -234,6 +238,7 @@ def restored_receipt(
         reason=str(Reason("RESTORED", savepoint)),
         positions=_moved_positions(receipt.positions, moved, met),
         partitions={key: _moved_positions(positions, moved, met) for key, positions in receipt.partitions.items()},
+        spans=None if receipt.spans is None else spans,
         cut={root: _moved_root(root, where, moved) for root, where in receipt.cut.items()},
         rows_in=0,
         rows_out=0,
