@@ -31,6 +31,7 @@ def test_an_address_has_its_parts_and_does_not_show_them():
         ("127.0.0.1/x", False, False),
         ("localhost/x?ssl-mode=VERIFY_IDENTITY", True, False),
         ("localhost.example.com/x", True, False),
+        ("127.example.com/x", True, False),
         ("[::1]/x", False, False),
         ("db/x?unix_socket=/run/mysqld/mysqld.sock", False, False),
     ],

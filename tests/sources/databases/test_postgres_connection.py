@@ -24,6 +24,7 @@ MODES = [
     ({"host": "db", "sslmode": "verify-ca"}, {}, ("verify-ca", None)),
     ({"host": "db", "sslrootcert": "/own"}, {}, ("verify-full", "/own")),
     ({"host": "127.0.0.1"}, {}, (None, None)),
+    ({"host": "127.example.com"}, {}, ("verify-full", "system")),
     ({"host": "/run/postgresql"}, {}, (None, None)),
     ({}, {}, (None, None)),
     ({"host": "localhost,db"}, {}, ("verify-full", "system")),

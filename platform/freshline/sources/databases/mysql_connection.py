@@ -17,6 +17,7 @@ import pymysql
 
 from freshline.errors import DatabaseError, DatabaseRefusedError, SourceError
 from freshline.refresh.cancellation import Cancellation
+from freshline.sources.databases.this_machine import is_this_machine
 from freshline.sources.tls import TlsFiles
 
 # How long a server may take to answer a connection, and then to send something, in seconds.
@@ -32,7 +33,6 @@ _AWAY = frozenset(
     (1021, 1037, 1040, 1041, 1053, 1077, 1079, 1129, 1158, 1159, 1160, 1161, 1203, 1205, 1206, 1213, 1226, 1317, 1412)
 ) | {1927, 1969, 3024, 3169}
 _CLIENT_ERRORS = range(2000, 3000)
-_LOCAL = ("localhost", "::1")
 _EXAMPLE = "mysql://user:password@host:3306/database"
 
 
@@ -76,7 +76,7 @@ def read_address(url: str, *, where: str) -> MysqlAddress:
     if not user or not database or "/" in database:
         raise refused("it has no user" if not user else "it names no database")
     at_socket = given.get("unix_socket")
-    is_local = at_socket is not None or host in ("", *_LOCAL) or host.startswith("127.")
+    is_local = at_socket is not None or host == "" or is_this_machine(host)
     return MysqlAddress(
         host or "localhost",
         port,

@@ -19,6 +19,7 @@ from psycopg.pq import version as libpq_version
 from freshline.errors import DatabaseError, DatabaseRefusedError, SourceError
 from freshline.refresh.cancellation import Cancellation
 from freshline.sources.databases.postgres_values import DatabaseType
+from freshline.sources.databases.this_machine import is_this_machine
 from freshline.sources.tls import TlsFiles
 
 # How long a server may take to answer a connection, in seconds.
@@ -175,7 +176,7 @@ def _is_local(given: Mapping[str, Any], environment: Mapping[str, str]) -> bool:
         # A service is a file of libpq, which may name any address.
         return False
     hosts = named.split(",")
-    return all(host in ("", "localhost", "::1") or host.startswith(("/", "@", "127.")) for host in hosts)
+    return all(host == "" or host.startswith(("/", "@")) or is_this_machine(host) for host in hosts)
 
 
 def source_error(error: psycopg.Error, *, where: str) -> SourceError:
