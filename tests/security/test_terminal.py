@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 import pytest
 
+from freshline.cli.backfill import chunk_lines, plan_lines, result_lines
 from freshline.cli.failures import CommandError, line_of
 from freshline.cli.logs import Line, _show
 from freshline.cli.main import run
@@ -26,6 +27,9 @@ pytestmark = pytest.mark.security
 
 # Clears the screen, names the window, answers with what was typed, writes backwards, overwrites the line.
 ODD = "a\x1b[2J b\x1b]0;owned\x07 c\x9b6n d\u202ee\u2066 f\rg\x08 h\x7f"
+PARTITION = {"table": "t", "strategy": None, "state": "FAILED", "version": 1, "rows_in": 1, "rows_out": 1} | {
+    "seconds": 1.0, "reason": ODD, "error": {"message": ODD}, "problems": [],
+}  # fmt: skip
 SHOWN: dict[str, Callable[[], str]] = {
     "an error": lambda: "\n".join(CommandError.of(RefreshError(ODD, where=ODD)).lines()),
     "an error of the engine": lambda: line_of({"code": ODD, "message": ODD, "where": ODD, "rule": ODD}),
@@ -45,6 +49,20 @@ SHOWN: dict[str, Callable[[], str]] = {
     ),
     "rows": lambda: rows_text([("a", "string"), ("b", "string")], [f'{{"a":{as_json()},"b":[{as_json()}]}}']),
     "names of columns": lambda: rows_text([(ODD, "string")], [f'{{{as_json()}:"1"}}']),
+    "the plan of a backfill": lambda: "\n".join(
+        plan_lines([{"table": "t", "partition": ODD, "action": "compute", "why": ODD}], whole=True)
+    ),
+    "a partition of a backfill": lambda: "\n".join(chunk_lines({**PARTITION, "partition": ODD})),
+    "the end of a backfill": lambda: "\n".join(
+        result_lines(
+            {
+                "done": [],
+                "left": [],
+                "stale": [],
+                "failed": [{"table": "t", "partition": ODD, "error": {"message": ODD}}],
+            }
+        )
+    ),
     "how tables stand": lambda: status_text([standing()], datetime(2026, 1, 1, tzinfo=UTC)),
 }
 

@@ -14,7 +14,7 @@ from freshline.cli.failures import FAILED, line_of
 from freshline.cli.options import json_option, open_settings, project_option
 from freshline.cli.progress import Progress
 from freshline.cli.refresh import outcome_lines
-from freshline.report.table_text import padded
+from freshline.report.table_text import padded, printable
 
 
 @click.command(epilog="\b\nExample:\n  freshline backfill daily_spend --from 2026-11-01 --to 2026-11-30 --dry-run")
@@ -104,7 +104,8 @@ def plan_lines(chunks: Sequence[Mapping[str, Any]], *, whole: bool) -> list[str]
     lines = []
     for chunk in shown:
         cells = (padded(chunk["table"], 24), padded(chunk["partition"] or "", 22), padded(chunk["action"], 8))
-        lines.append("  ".join((*cells, chunk["why"])).rstrip())
+        # Partitions are values of data, and must not be able to move the cursor.
+        lines.append(printable("  ".join((*cells, chunk["why"])).rstrip()))
     done = len(chunks) - len(shown)
     if done:
         lines.append(f"{done} partitions are done and stay as they are")
@@ -115,7 +116,7 @@ def chunk_lines(outcome: Mapping[str, Any]) -> list[str]:
     """The lines of an outcome with its partition in front."""
     first, *more = outcome_lines(outcome)
     partition = outcome.get("partition")
-    return [first if partition is None else f"{padded(partition, 22)}  {first}", *more]
+    return [first if partition is None else f"{printable(padded(partition, 22))}  {first}", *more]
 
 
 def result_lines(result: Mapping[str, Any]) -> list[str]:
@@ -124,4 +125,5 @@ def result_lines(result: Mapping[str, Any]) -> list[str]:
     stale = result["stale"]
     if stale:
         text += f"; {len(stale)} of them stale, the declaration changed meanwhile"
-    return [text, *(f"  {each['partition'] or each['table']}: {line_of(each['error'])}" for each in result["failed"])]
+    failed = [(printable(each["partition"] or each["table"]), line_of(each["error"])) for each in result["failed"]]
+    return [text, *(f"  {name}: {line}" for name, line in failed)]
