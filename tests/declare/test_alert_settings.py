@@ -110,6 +110,7 @@ def test_what_cannot_be_is_refused(project, text, said):
     assert said in refused(project, text)
 
 
+@pytest.mark.security
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -130,6 +131,7 @@ def test_a_webhook_that_cannot_be_is_refused_without_its_secret(project, options
     assert "hunter2" not in found
 
 
+@pytest.mark.security
 @pytest.mark.parametrize(
     ("options", "said"),
     [

@@ -269,6 +269,7 @@ def test_a_slot_of_somebody_else_is_left_alone(lab, shop):
 # -- the server
 
 
+@pytest.mark.security
 def test_what_is_wrong_with_the_connection_is_said_without_its_secret(lab, shop, postgres, monkeypatch):
     customers(shop)
     host = f"host={postgres.folder}"
@@ -292,6 +293,7 @@ def test_what_is_wrong_with_the_connection_is_said_without_its_secret(lab, shop,
     assert "hunter2" not in str(error)
 
 
+@pytest.mark.security
 def test_a_password_that_is_wrong_is_not_tried_again(lab, shop, postgres, monkeypatch):
     customers(shop)
     shop.sql("CREATE USER guarded PASSWORD 'right'")

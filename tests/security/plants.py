@@ -295,6 +295,11 @@ HOLES: tuple[Planted, ...] = (
         "a folder that was replaced by a link is read", "tests/security/test_links.py",
     ),
     _hole(
+        "a registry's address in an error", "sources/formats/registry.py",
+        "{self.url} does not stand for", "{url} does not stand for",
+        "a password in an address that is refused is in logs and on pages", "tests/sources/formats/test_registry.py",
+    ),
+    _hole(
         "a container through a link", "sources/files/contained.py",
         "            with open_file(piece.path, reading) as file:\n                packed = ending_of(os.fsdecode(",
         '            with open(piece.path, "rb") as file:\n                packed = ending_of(os.fsdecode(',

@@ -313,6 +313,7 @@ class Conformance(LogConformance, FormatConformance):
 class SecretClaims:
     """What holds beside that for a connector with an option for a secret."""
 
+    @pytest.mark.security
     def test_a_secret_is_written_as_a_reference_and_shown_nowhere(self, lab, system, monkeypatch):
         with pytest.raises(DeclarationErrors) as refused:
             system.declare(**{system.secret: SECRET})

@@ -531,6 +531,7 @@ class TestHttp(SecretConformance):
         assert (outcome.strategy, [problem.code for problem in outcome.problems]) == ("noop", ["FILE_CHANGED"])
         assert ids(lab) == [0, 1, 2, 3, 4, 5]
 
+    @pytest.mark.security
     def test_a_token_that_is_none_fails_the_refresh_with_what_to_do(self, lab, system, monkeypatch):
         monkeypatch.setenv("SYSTEM_SECRET", "too short")
         system.declare()

@@ -21,6 +21,7 @@ def test_an_address_has_its_parts_and_does_not_show_them():
     assert "ss" not in repr(found).replace("Address", "")
 
 
+@pytest.mark.security
 @pytest.mark.parametrize(
     ("place", "is_verified", "is_plain"),
     [
@@ -42,6 +43,7 @@ def test_a_server_on_another_machine_is_verified_unless_the_address_says_otherwi
     assert (found.is_verified, found.is_plain) == (is_verified, is_plain)
 
 
+@pytest.mark.security
 @pytest.mark.parametrize(
     "url",
     [
@@ -74,6 +76,7 @@ def test_errors_of_a_server_that_is_away_are_tried_again(number, retry_helps):
     assert source_error(pymysql.OperationalError(number, "said."), where=WHERE).retry_helps == retry_helps
 
 
+@pytest.mark.security
 def test_what_a_client_says_is_not_shown_and_a_certificate_is_not_tried_again():
     assert "hunter2" not in str(source_error(pymysql.OperationalError(2003, "at hunter2"), where=WHERE))
     error = pymysql.OperationalError(2003, "at hunter2")

@@ -32,6 +32,7 @@ MODES = [
 ]
 
 
+@pytest.mark.security
 @pytest.mark.parametrize(("given", "options", "expected"), MODES)
 def test_a_server_on_another_machine_is_verified_unless_the_url_says_otherwise(given, options, expected):
     found = connection_parameters(given, {}, replace(DECLARED, **options), "freshline", has_system_roots=True)
@@ -51,6 +52,7 @@ ENVIRONMENTS = [
 ]
 
 
+@pytest.mark.security
 @pytest.mark.parametrize(("given", "environment", "expected"), ENVIRONMENTS)
 def test_a_server_that_the_environment_or_a_service_names_is_verified_too(given, environment, expected):
     found = connection_parameters(given, environment, DECLARED, "freshline", has_system_roots=True)

@@ -153,6 +153,7 @@ def test_what_a_person_has_to_correct_is_not_asked_again(registry, status, body,
     assert registry.paths == ["/schemas/ids/1"]
 
 
+@pytest.mark.security
 def test_a_password_goes_to_no_other_server(registry):
     with running_registry() as other:
         other.register(ORDER)
@@ -162,6 +163,7 @@ def test_a_password_goes_to_no_other_server(registry):
         assert other.asked == []
 
 
+@pytest.mark.security
 def test_who_asks_is_said_in_one_of_two_ways(registry):
     registry.register(ORDER)
     registry.authorization = basic("ü", SECRET)
@@ -188,6 +190,7 @@ def test_a_registry_that_is_away_hangs_or_trickles_is_asked_again(registry, quic
     assert "does not answer: connection refused" in str(refusal(gone, RegistryError))
 
 
+@pytest.mark.security
 def test_an_answer_has_a_size(registry, monkeypatch):
     monkeypatch.setattr(registry_client, "_MOST_BYTES", 1_000)
     registry.register(json.dumps(ORDER) + " " * 1_000)
@@ -208,6 +211,7 @@ def certificate(tmp_path_factory) -> tuple[Path, Path]:
     return make_certificate(tmp_path_factory.mktemp("certificate"))
 
 
+@pytest.mark.security
 def test_a_certificate_is_checked_and_one_is_shown(certificate, tmp_path):
     made, key = certificate
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -249,6 +253,7 @@ def test_an_address_names_a_host_and_no_user(url, is_right):
     assert (url_problem(url) == "") == is_right
 
 
+@pytest.mark.security
 def test_references_are_resolved_where_they_are_used(tmp_path):
     (tmp_path / "token").write_text(f"{SECRET}\n")
     declared = Registry("${env:URL}", token="${file:token}", tls_ca="ca.pem")

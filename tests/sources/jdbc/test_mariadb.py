@@ -249,6 +249,7 @@ def test_a_reading_is_as_of_one_moment_and_one_that_is_left_leaves_nothing(log, 
         leave()
 
 
+@pytest.mark.security
 def test_the_certificate_of_a_server_is_verified(log, database, mariadb, monkeypatch):
     def connect(host, mode="", **options):
         monkeypatch.setenv("SHOP_URL", f"mysql://freshline:@{host}:{mariadb.port}/{database.name}{mode}")

@@ -79,6 +79,7 @@ def test_one_that_stays_busy_is_an_error_that_is_tried_again(log, kinesis, quick
     assert log.refresh() == []
 
 
+@pytest.mark.security
 @pytest.mark.parametrize(
     ("answer", "said"),
     [

@@ -335,6 +335,7 @@ def test_the_digest_of_a_message_is_the_same_when_it_is_sent_again(log):
     assert (row["_freshline_digest"], row["_freshline_redelivered"]) == (before, True)
 
 
+@pytest.mark.security
 @pytest.mark.parametrize(
     ("url", "error", "said"),
     [
@@ -365,6 +366,7 @@ def test_a_broker_that_refuses_or_is_away(rabbitmq, tmp_path, monkeypatch, url, 
     log.close()
 
 
+@pytest.mark.security
 def test_a_connection_with_tls_is_verified_by_the_certificate_that_is_named(rabbitmq, tmp_path, monkeypatch):
     log = made(rabbitmq, tmp_path, "classic")
     log.options["tls.ca"] = str(rabbitmq.folder / "certificate.pem")
