@@ -300,6 +300,11 @@ HOLES: tuple[Planted, ...] = (
         "a password in an address that is refused is in logs and on pages", "tests/sources/formats/test_registry.py",
     ),
     _hole(
+        "samples of a verification as they are", "cli/verify.py",
+        "{printable(str(sample))}", "{sample}",
+        "a value of a row moves the cursor, or names the window", TERMINAL,
+    ),
+    _hole(
         "a container through a link", "sources/files/contained.py",
         "            with open_file(piece.path, reading) as file:\n                packed = ending_of(os.fsdecode(",
         '            with open(piece.path, "rb") as file:\n                packed = ending_of(os.fsdecode(',

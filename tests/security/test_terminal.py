@@ -17,9 +17,12 @@ from freshline.cli.logs import Line, _show
 from freshline.cli.main import run
 from freshline.cli.progress import Progress
 from freshline.cli.refresh import outcome_lines
+from freshline.cli.refreshes import refreshes_text
 from freshline.cli.status import status_text
+from freshline.cli.verify import verification_lines
 from freshline.declare.names import TableName
 from freshline.errors import RefreshError
+from freshline.plan.result import RefreshResult, State
 from freshline.report.rows_text import rows_text
 from freshline.report.status import TableStatus
 
@@ -63,8 +66,30 @@ SHOWN: dict[str, Callable[[], str]] = {
             }
         )
     ),
+    "a verification": lambda: "\n".join(
+        verification_lines(
+            {
+                "table": "t",
+                "equal": False,
+                "missing": 1,
+                "extra": 0,
+                "error": ODD,
+                "detail": ODD,
+                "samples": [ODD, {ODD: ODD}],
+            }
+        )
+    ),
+    "records of refreshes": lambda: refreshes_text([recorded()]),
     "how tables stand": lambda: status_text([standing()], datetime(2026, 1, 1, tzinfo=UTC)),
 }
+
+
+def recorded() -> RefreshResult:
+    """A refresh that failed for an odd reason."""
+    return RefreshResult(
+        table=TableName.parse("t"), at=datetime(2026, 1, 1, tzinfo=UTC), state=State.FAILED, strategy=ODD, reason=ODD,
+        version=None, rows_in=0, rows_out=0, seconds=1.0,
+    )  # fmt: skip
 
 
 def standing() -> TableStatus:
