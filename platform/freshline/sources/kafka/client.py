@@ -164,7 +164,7 @@ def source_error(error: Py4JError, brokers: Brokers) -> SourceError:
     cause = next((line for line in text.split("\n") if any(sign in line for sign in _REFUSED)), None)
     if cause is not None:
         kind = next(sign for sign in _REFUSED if sign in cause)
-        said = cause.rpartition(f"{kind}:")[2].strip() or kind
+        said = _without_value(cause.rpartition(f"{kind}:")[2].strip()) or kind
         return TopicError(
             f"the brokers at {brokers.servers} refuse topic {brokers.topic}: {said}. "
             "Correct the source's `kafka.` options.",
@@ -179,6 +179,21 @@ def source_error(error: Py4JError, brokers: Brokers) -> SourceError:
         "again.",
         where=brokers.where,
     )
+
+
+def _without_value(said: str) -> str:
+    """What the client says of a property, without the value that it repeats: it may be a secret in the wrong place.
+
+    >>> _without_value("Invalid value hunter2 for configuration security.protocol: String must be one of: SSL")
+    'invalid value for configuration security.protocol: String must be one of: SSL'
+    >>> _without_value("Invalid value of which the rest is on the next line")
+    'invalid value'
+    """
+    before, is_value, rest = said.partition("Invalid value ")
+    if not is_value:
+        return said
+    _, is_named, name = rest.rpartition(" for configuration ")
+    return f"{before}invalid value for configuration {name}" if is_named else f"{before}invalid value"
 
 
 def read_range(spark: SparkSession, brokers: Brokers, wanted: TopicRange) -> DataFrame:
