@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -64,11 +64,17 @@ def compare_commits(warehouse: Path, transactions: Sequence[Transaction]) -> Com
     return Compared(counts, tuple(differences))
 
 
-def read_commits(warehouse: Path, table: str) -> Iterator[Commit]:
+def read_commits(warehouse: Path, table: str) -> list[Commit]:
     """The commits of a table whose receipts move rows, in their order."""
-    for version, receipt in _receipts(warehouse / table):
+    names = FEEDS if table == REVENUE else (table,)
+    logs = {name: _receipts(warehouse / name) for each in names for name in (each, FEEDS[each])}
+    found = []
+    for version, receipt in _receipts(warehouse / table).items():
         if not receipt.get("maintenance"):
-            yield Commit(table, version, _places(warehouse, table, receipt))
+            read = {each: receipt if each == table else _at(logs[each], receipt, each) for each in names}
+            places = {each: _place(_at(logs[FEEDS[each]], read[each], FEEDS[each])) for each in names}
+            found.append(Commit(table, version, places))
+    return found
 
 
 def newest_place(warehouse: Path, table: str) -> int:
@@ -95,29 +101,24 @@ def revenue(rows: Rows) -> dict[str, Values]:
     return dict(found)
 
 
-def _receipts(folder: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+def _receipts(folder: Path) -> dict[int, dict[str, Any]]:
+    """The receipts in the log of a table, by version."""
+    found = {}
     for file in sorted((folder / "_delta_log").glob("[0-9]*.json")):
         for line in file.read_text(encoding="utf-8").splitlines():
             said = json.loads(line).get("commitInfo", {}).get("userMetadata")
             if said:
-                yield int(file.stem), json.loads(said)
+                found[int(file.stem)] = json.loads(said)
+    return found
 
 
-def _places(warehouse: Path, table: str, receipt: Mapping[str, Any]) -> dict[str, int]:
-    """The places that a receipt leads to, through those of the tables that it read."""
-    if table in FEEDS:
-        return {table: _place_of_feed(warehouse, FEEDS[table], receipt["positions"][FEEDS[table]]["version"])}
-    places: dict[str, int] = {}
-    for name in FEEDS:
-        read = dict(_receipts(warehouse / name))
-        version = max(version for version in read if version <= receipt["positions"][name]["version"])
-        places |= _places(warehouse, name, read[version])
-    return places
+def _at(log: Mapping[int, dict[str, Any]], receipt: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """The receipt of an input that was the newest one at the version that was read."""
+    return log[max(version for version in log if version <= receipt["positions"][name]["version"])]
 
 
-def _place_of_feed(warehouse: Path, feed: str, version: int) -> int:
-    read = dict(_receipts(warehouse / feed))
-    receipt = read[max(known for known in read if known <= version)]
+def _place(receipt: Mapping[str, Any]) -> int:
+    """How far the log table of a feed has read the log of the database."""
     (position,) = receipt["positions"].values()
     high, low = position["lsn"].split("/")
     return int(high, 16) << 32 | int(low, 16)

@@ -82,6 +82,7 @@ class ShopWriter:
         self._next = {CUSTOMER: 1, ORDER: 1}
         self._before = 0  # the place of the newest try to commit
         self._lock = Lock()
+        self._over = Event()
 
     def prepare(self) -> None:
         """Make the tables, with the first customers and orders."""
@@ -96,7 +97,11 @@ class ShopWriter:
         self._commit(connection, draft)
 
     def run(self, until: Event) -> int:
-        """Change rows until `until` is set; returns how many transactions were committed."""
+        """Change rows until `until` is set; returns how many transactions were committed.
+
+        Raises psycopg.OperationalError where the server is away then.
+        """
+        self._over = until
         while not until.wait(self._chance.expovariate(TRANSACTIONS_A_SECOND)):
             self._transaction()
         return len(self.transactions)
@@ -160,13 +165,13 @@ class ShopWriter:
     def _reconnect(self) -> None:
         if self._connection is not None:
             self._connection.close()
-        wait = Event()
         while True:
             try:
                 self._connection = self._connect()
                 return
             except psycopg.OperationalError:
-                wait.wait(_AWAY_SECONDS)
+                if self._over.wait(_AWAY_SECONDS):
+                    raise
 
     def _known(self) -> int:
         """The number of the newest transaction that the database has."""

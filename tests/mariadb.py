@@ -6,7 +6,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -19,6 +18,7 @@ from typing import Any
 
 import pymysql
 
+from freshline.cli.supervisor import free_port
 from tests.report.alerts.servers import make_certificate
 
 
@@ -119,13 +119,6 @@ def find_programs() -> tuple[str, str] | None:
     return None if found[0] is None or found[1] is None else (found[0], found[1])
 
 
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
-
-
 @contextmanager
 def running_server(programs: tuple[str, str]) -> Iterator[MariadbServer]:
     """Start a server with an empty data directory, and end it and remove that directory afterwards."""
@@ -139,7 +132,7 @@ def running_server(programs: tuple[str, str]) -> Iterator[MariadbServer]:
     # The server reads both as its own user, whatever the umask of this process is.
     for file in (certificate, key):
         file.chmod(0o644)
-    server = MariadbServer(programs, folder, user, _free_port(), certificate)
+    server = MariadbServer(programs, folder, user, free_port(), certificate)
     try:
         server.install()
         server.start()

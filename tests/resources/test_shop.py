@@ -7,10 +7,12 @@ import os
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, write_deltalake
@@ -76,6 +78,22 @@ def test_the_writer_knows_the_rows_of_the_database_whatever_is_killed(server: Da
     server.remove()
     assert not folder.exists()
     server.folder.mkdir()
+
+
+@pytest.mark.slow
+def test_the_writer_ends_while_the_server_is_away(server: Database) -> None:
+    writer = ShopWriter(server.connect, 4)
+    writer.prepare()
+    over = threading.Event()
+    with ThreadPoolExecutor(1) as threads:
+        changing = threads.submit(writer.run, over)
+        server.kill()
+        over.set()
+        # Between two transactions it ends as ever, within one it says that the server is away.
+        with suppress(psycopg.OperationalError):
+            changing.result(timeout=30)
+    assert changing.done()
+    writer.close()
 
 
 def test_rows_follow_each_transaction() -> None:

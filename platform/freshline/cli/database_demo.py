@@ -231,8 +231,11 @@ class _Engine:
                 say("\n".join(outcome_lines(event["outcome"])))
 
     def stop(self) -> None:
-        with undisturbed(), contextlib.suppress(EngineError):
-            self._client.stop()
+        with undisturbed():
+            try:
+                self._client.stop()
+            except EngineError as error:
+                self._progress.print(str(error))
 
     def _connect(self) -> EngineClient:
         return EngineClient.connect(self._settings, start=True, loops=True, progress=self._progress)
