@@ -166,12 +166,15 @@ class ShopWriter:
         if self._connection is not None:
             self._connection.close()
         while True:
+            # A try that began before the end may have failed at a server that is back by now.
+            over = self._over.is_set()
             try:
                 self._connection = self._connect()
                 return
             except psycopg.OperationalError:
-                if self._over.wait(_AWAY_SECONDS):
+                if over:
                     raise
+                self._over.wait(_AWAY_SECONDS)
 
     def _known(self) -> int:
         """The number of the newest transaction that the database has."""

@@ -96,6 +96,31 @@ def test_the_writer_ends_while_the_server_is_away(server: Database) -> None:
     writer.close()
 
 
+@pytest.mark.slow
+def test_a_server_that_is_back_when_the_writer_ends_is_asked_once_more(server: Database) -> None:
+    over = threading.Event()
+    away = threading.Event()
+
+    def connect() -> psycopg.Connection[Any]:
+        if away.is_set():
+            away.clear()
+            over.set()
+            raise psycopg.OperationalError("the database system is not yet accepting connections")
+        return server.connect()
+
+    writer = ShopWriter(connect, 5)
+    writer.prepare()
+    server.kill()
+    server.start()
+    away.set()
+
+    assert writer.run(over) == len(writer.transactions)
+    assert not away.is_set()
+    *_, newest = rows_after(writer.transactions)
+    assert newest == writer.stored()
+    writer.close()
+
+
 def test_rows_follow_each_transaction() -> None:
     states = list(rows_after(ALL))
 
