@@ -43,6 +43,7 @@ class Database:
     unsent: bool = False
     with_schema: bool = False
     truncates: bool = False
+    moves: bool = False
     rows: dict[int, Row] = field(default_factory=dict)
     log: list[Change] = field(default_factory=list)
     lsn: int = 2**32 - 50
@@ -125,8 +126,9 @@ class Database:
         }
         if self.with_schema:
             value = {"schema": {"type": "struct", "fields": []}, "payload": value}
-        # What has no key may be in any partition.
-        partition = self.chance.randrange(self.partitions) if key is None else (key * 7) % self.partitions
+        # What has no key may be in any partition, and so may each key of a topic that gained partitions.
+        anywhere = key is None or self.moves
+        partition = self.chance.randrange(self.partitions) if anywhere else ((key or 0) * 7) % self.partitions
         record = Record(value, None if key is None else json.dumps({"id": key}).encode(), partition)
         return Change(key, row, op, self.lsn, record)
 
@@ -155,6 +157,20 @@ class Topic:
         for change in changes:
             self.sent.setdefault(change.record.partition or 0, []).append(change)
         return [change.record for change in changes]
+
+    def rows_by_position(self, offsets: Mapping[int, int]) -> dict[int, Row]:
+        """The rows that the first records of each partition leave in the order of the database."""
+        changes = [each for partition, end in offsets.items() for each in self.sent.get(partition, ())[:end]]
+        found: dict[int, Row] = {}
+        # Of a key change both events have one position, and of a snapshot all have.
+        for change in sorted((each for each in changes if not each.tombstone), key=lambda each: each.lsn):
+            if change.key is None:
+                found.clear()
+            elif change.row is None:
+                found.pop(change.key, None)
+            else:
+                found[change.key] = change.row
+        return found
 
     def rows(self, offsets: Mapping[int, int]) -> dict[int, Row]:
         """The rows that the first records of each partition leave; an event that comes again is none.

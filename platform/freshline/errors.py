@@ -32,6 +32,7 @@ FreshlineError                      code, retry_helps, where
 │   │   ├── FilesMisreadError       a landing file has other records than were read from it
 │   │   ├── UndeclaredFieldsError   records have fields that the declaration has not
 │   │   ├── TimeUnitError           numbers stand for times, and nothing says in which unit
+│   │   ├── ChangeOrderError        changes have no common order in their database
 │   │   ├── BrokerError             a broker does not answer
 │   │   ├── TopicError              a topic does not exist, or the brokers refuse it
 │   │   ├── TopicReplacedError      a topic is not the one that was read before
@@ -450,6 +451,21 @@ class TimeUnitError(SourceError):
             "a number stands for a TIMESTAMP, and its record has no inline schema with the unit. Nothing was read. Add "
             "'change.time-unit' = 'milliseconds', 'microseconds' or 'nanoseconds', as Debezium's time.precision.mode "
             "and the precision of the column have it.",
+            where=where,
+        )
+
+
+class ChangeOrderError(SourceError):
+    """Changes are to be taken in the order of their positions, and these have none with those that came before."""
+
+    code = "CHANGE_ORDER"
+    retry_helps = False
+
+    def __init__(self, *, where: str, about: str) -> None:
+        super().__init__(
+            f"the positions of changes have no common order: {about}. Nothing was read. If the topic has the changes "
+            "of another database server now, declare a source under a new name that reads it from a new snapshot. If "
+            "each key stays in its partition, take 'change.order' = 'source' away.",
             where=where,
         )
 

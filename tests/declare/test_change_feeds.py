@@ -32,12 +32,13 @@ def test_every_option_and_every_fact(project):
         "id INT, op STRING METADATA FROM 'op', p STRING METADATA FROM 'position', "
         "at TIMESTAMP METADATA FROM 'changed_at', tx STRING METADATA FROM 'transaction', "
         "u ARRAY<STRING> METADATA FROM 'unsent', o BIGINT METADATA FROM 'offset', PRIMARY KEY (id)",
-        ", 'change.time-unit' = 'microseconds', 'change.decimals' = 'text', 'change.unavailable' = '-'",
+        ", 'change.time-unit' = 'microseconds', 'change.decimals' = 'text', 'change.unavailable' = '-', "
+        "'change.order' = 'source'",
     )
     source = project.read().spec(TableName(None, "feed"))
 
     assert isinstance(source, SourceSpec)
-    assert source.format == DebeziumJson("microseconds", "text", "-")
+    assert source.format == DebeziumJson("microseconds", "text", "-", "source")
     assert source.stored_column("p") == "_freshline_change_position"
 
 
@@ -48,6 +49,7 @@ def test_every_option_and_every_fact(project):
         ("id INT, PRIMARY KEY (id), CONSTRAINT c EXPECT (id > 0)", "", "CONSTRAINT", "table that reads the source"),
         ("id INT, op INT METADATA FROM 'op', PRIMARY KEY (id)", "", "METADATA", "is STRING, not INT"),
         ("id INT, PRIMARY KEY (id)", ", 'change.time-unit' = 'seconds'", "OPTION_VALUE", "milliseconds"),
+        ("id INT, PRIMARY KEY (id)", ", 'change.order' = 'position'", "OPTION_VALUE", "arrival or source"),
     ],
 )
 def test_what_a_change_feed_cannot_be(project, columns, options, rule, said):
@@ -134,6 +136,23 @@ def test_changes_have_an_order_and_deletes_of_their_own(project, option):
     project.table("t", "SELECT id, v FROM feed", keys="PRIMARY KEY (id)", header=header)
 
     assert [rule for rule, _, _ in project.errors()] == ["OPTION_NEEDS"]
+
+
+def test_the_order_of_the_database_is_that_of_tables_by_change(project):
+    feed(project)
+    project.table("t", "SELECT id, v FROM feed", keys="PRIMARY KEY (id)", header=BY_CHANGE)
+    arrival = project.read()
+    feed(project, options=", 'change.order' = 'arrival'")
+    same = project.read()
+    feed(project, options=", 'change.order' = 'source'")
+    graph = project.read()
+    merge = graph.spec(TableName(None, "t")).merge
+
+    assert merge == LastRow(by_change=True, by_position=True)
+    assert (merge.is_by_arrival, merge.needs_older_rows, merge.follows_changes) == (True, True, True)
+    for name in (TableName(None, "t"), TableName(None, "feed")):
+        assert same.spec(name).fingerprint == arrival.spec(name).fingerprint
+        assert graph.spec(name).fingerprint != arrival.spec(name).fingerprint
 
 
 def test_a_column_that_is_called_change_is_an_expression(project):

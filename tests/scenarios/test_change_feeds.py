@@ -7,12 +7,13 @@ import random
 from contextlib import suppress
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from typing import Any
 
 import pytest
 
-from freshline.errors import TimeUnitError
+from freshline.errors import ChangeOrderError, TimeUnitError
 from freshline.testing import Crash
-from tests.changes import MARKER, Database, Topic, shuffled
+from tests.changes import MARKER, Change, Database, Topic, shuffled
 from tests.kafka import Record
 from tests.lanes import few_or_many
 
@@ -325,7 +326,159 @@ def test_a_truncate_removes_the_keys_with_earlier_events(lab, kafka):
     assert (lab.quarantine("feed"), len(lab.rows("feed"))) == ([], 8)
 
 
+# -- in the order of the database
+
+SOURCE_ORDER = {"change.order": "source"}
+
+
+def at(partition, record):
+    return Record(record.value, record.key, partition)
+
+
+def test_changes_of_a_key_in_two_partitions_are_in_the_order_of_the_database(lab, kafka):
+    topic = feed(lab, kafka, partitions=2, **SOURCE_ORDER)
+    follow(lab)
+    kafka.send(
+        topic,
+        [
+            # The later one of a key is in the partition that is read first.
+            at(0, update(30, id=1, name="new")), at(1, insert(10, id=1, name="old")),
+            at(0, delete(40, 2)), at(1, insert(20, id=2, name="gone")),
+            at(0, insert(50, id=3, name="c")),
+        ],
+    )  # fmt: skip
+    assert lab.refresh("customer").error is None
+    assert [(row["id"], row["name"]) for row in by_id(lab)] == [(1, "new"), (3, "c")]
+    # In other refreshes: earlier than what is stored, than a delete, and between two of them.
+    kafka.send(
+        topic,
+        [
+            at(1, update(25, id=1, name="between")), at(1, update(25, id=2, name="before the delete")),
+            at(1, delete(45, 3)), at(1, insert(60, id=4, name="d")), at(1, delete(28, 1)),
+        ],
+    )  # fmt: skip
+    expected = [(1, "new"), (3, "c"), (4, "d")]
+    assert [(row["id"], row["name"]) for row in lab.union("customer")[0]] == expected
+    outcome = lab.refresh("customer")
+
+    assert (outcome.error, outcome.strategy) == (None, "merge")
+    assert [(row["id"], row["name"]) for row in by_id(lab)] == expected
+    kafka.send(topic, [at(0, delete(55, 3)), at(1, event("t", 58)), at(0, insert(57, id=5)), at(0, update(59, id=1))])
+    assert lab.refresh("customer").error is None
+    assert [row["id"] for row in by_id(lab)] == [1, 4]
+    # What is earlier than a TRUNCATE that was read before.
+    kafka.send(topic, [at(0, update(57, id=6))])
+    outcome = lab.refresh("customer")
+    assert (outcome.error, [row["id"] for row in by_id(lab)]) == (None, [1, 4])
+    assert lab.verify("customer").equal
+    assert lab.refresh("customer", full=True).error is None
+    assert [row["id"] for row in by_id(lab)] == [1, 4]
+
+
+def test_positions_without_a_common_order_stop_a_source_in_the_order_of_the_database(lab, kafka):
+    mysql: dict[str, Any] = {"connector": "mysql", "lsn": None, "file": "a.b.000009", "pos": 4, "row": 0}
+    others: tuple[tuple[dict[str, Any], str], ...] = (
+        ({**mysql, "file": "a.c.000010"}, "mysql:a.c, beside mysql:a.b"),
+        ({**mysql, "connector": "mariadb"}, "mariadb:a.b, beside mysql:a.b"),
+        ({"connector": "postgresql", "lsn": 7}, "postgresql, beside mysql:a.b"),
+        ({"connector": "oracle", "lsn": None, "scn": "12"}, "no order is known of oracle:"),
+        ({"connector": None}, "one has no position, beside mysql:a.b"),
+    )
+    for number, (found, said) in enumerate(others):
+        topic = feed(lab, kafka, name=f"feed{number}", **SOURCE_ORDER)
+        first = event("c", 0, {"id": 1, "name": "a"}, **mysql)
+        second = event("u", 0, {"id": 1, "name": "b"}, **{**mysql, "file": "a.b.1000000", "pos": 1})
+        # In the batch of the first ones, and behind them.
+        together = [] if number else [event("u", 0, {"id": 2}, **found)]
+        kafka.send(topic, [second, first, *together])
+        if not together:
+            assert lab.refresh(f"feed{number}").error is None
+            kafka.send(topic, [event("u", 0, {"id": 1, "name": "c"}, **found)])
+        outcome = lab.refresh(f"feed{number}")
+
+        assert isinstance(outcome.error, ChangeOrderError), (found, outcome.error)
+        assert said in outcome.error.message
+        assert not outcome.error.retry_helps
+        assert len(lab.rows(f"feed{number}") if number else []) == (2 if number else 0)
+    with pytest.raises(ChangeOrderError):
+        lab.union("feed4")
+    # In order of arrival all of them are read.
+    declared = {"servers": kafka.servers, "topic": topic, "primary_key": ("id",), "format": "debezium-json"}
+    lab.kafka("feed4", COLUMNS, **declared)
+    assert lab.refresh("feed4").error is None
+    assert len(lab.rows("feed4")) == 3
+
+
+def test_a_value_that_was_not_sent_is_unknown_in_the_order_of_the_database(lab, kafka):
+    topic = feed(lab, kafka, **SOURCE_ORDER)
+    follow(lab)
+    kafka.send(topic, [insert(1, id=1, name="a", bio="x"), update(2, id=1, name="b", bio=MARKER)])
+    outcome = lab.refresh("customer")
+
+    assert (outcome.error, by_id(lab)) == (None, [{"id": 1, "name": "a", "bio": "x"}])
+    assert [(row["offset"], row["error"]) for row in lab.quarantine("feed")] == [(1, "VALUE_UNKNOWN")]
+
+
+def test_an_event_of_the_quarantine_has_its_place_in_the_order_of_the_database(lab, kafka):
+    def declare(most):
+        lab.kafka(
+            "feed", COLUMNS, servers=kafka.servers, topic=topic, primary_key=("id",), format="debezium-json",
+            max_record_bytes=str(most), **SOURCE_ORDER,
+        )  # fmt: skip
+
+    topic = kafka.new()
+    declare(400)
+    follow(lab)
+    large = [update(20, id=1, name="b" * 300), update(40, id=2, name="b" * 300)]
+    kafka.send(topic, [insert(10, id=1, name="a"), insert(11, id=2, name="a"), *large, update(30, id=1, name="c")])
+    lab.refresh("customer")
+    assert {row["error"] for row in lab.quarantine("feed")} == {"TOO_LARGE"}
+    declare(4000)
+    outcome = lab.retry_quarantine("feed")
+    assert (outcome.error, outcome.rows_out) == (None, 2)
+    lab.refresh("customer")
+
+    assert [(row["id"], row["name"][:1], len(row["name"])) for row in by_id(lab)] == [(1, "c", 1), (2, "b", 300)]
+    assert lab.verify("customer").equal
+
+
 POINTS = ("log-before-commit", "log-after-commit", "table-pinned", "table-before-commit", "table-after-commit")
+
+
+@pytest.mark.parametrize("seeds", few_or_many(range(1), range(1, 30)))
+def test_random_changes_in_any_partition_give_the_rows_of_the_database(lab, kafka, seeds):
+    for seed in seeds:
+        chance = random.Random(seed)
+        database = Database(chance, partitions=3, truncates=chance.random() < 0.5, moves=True)
+        sent, name = Topic(), f"feed{seed}"
+        topic = feed(lab, kafka, "id INT, name STRING, score INT, bio STRING", partitions=3, name=name, **SOURCE_ORDER)
+        follow(lab, f"SELECT id, name, score, bio FROM {name}", name=f"whole{seed}")
+        follow(lab, f"SELECT id, score * 2 AS twice FROM {name} WHERE score >= 0", name=f"some{seed}")
+        held: list[Change] = []
+        for round_ in range(4):
+            changes = [*held, *database.transactions(chance.randint(1, 6))]
+            if chance.random() < 0.4:
+                changes += database.again()
+            # Some come with a later batch only.
+            chance.shuffle(changes)
+            cut = chance.randint(0, len(changes) // 3)
+            held, changes = changes[:cut], changes[cut:]
+            kafka.send(topic, sent.send(changes))
+            for table in (f"whole{seed}", f"some{seed}"):
+                if chance.random() < 0.4:
+                    with lab.crash_at(chance.choice(POINTS)), suppress(Crash):
+                        lab.refresh(table)
+                    lab.restart(lose_control_store=chance.random() < 0.5)
+                outcome = lab.refresh(table, full=chance.random() < 0.1)
+                assert outcome.error is None, (seed, round_, outcome.error)
+            (position,) = lab.receipt(name).positions.values()
+            expected = sent.rows_by_position(position.offsets)
+
+            assert {row.pop("id"): row for row in lab.rows(f"whole{seed}")} == expected, (seed, round_)
+            some = {key: {"twice": row["score"] * 2} for key, row in expected.items() if row["score"] >= 0}
+            assert {row.pop("id"): row for row in lab.rows(f"some{seed}")} == some, (seed, round_)
+        assert lab.verify(f"whole{seed}").equal
+        assert lab.verify(f"some{seed}").equal
 
 
 @pytest.mark.parametrize("seeds", few_or_many(range(1), range(1, 60)))

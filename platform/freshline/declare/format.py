@@ -52,7 +52,8 @@ class Format(ABC):
 
     `metadata` are facts of a record, for METADATA FROM beside those of the connector: `decode` adds their columns.
     `stopping` are codes that fail the refresh instead of rejecting a record, because the declaration lacks what is
-    needed to read it, each with its error, which takes `where`. `is_change_feed` says that records are changes of rows
+    needed to read it, each with its error, which takes `where`, and `about` for what stands in brackets behind the
+    code. `is_change_feed` says that records are changes of rows
     (see `freshline.declare.change`): PRIMARY KEY names the row then, and not the record. `takes_tombstones` says that
     a record without a value is left out, and no poison.
 
@@ -93,6 +94,11 @@ class Format(ABC):
     def meaning(self) -> tuple[object, ...]:
         """The part of the fingerprint: another value makes other rows of the same records."""
         return ()
+
+    @property
+    def is_in_source_order(self) -> bool:
+        """Whether changes are in the order of their positions in the database, and not in that of their arrival."""
+        return False
 
     @property
     def has_bytes(self) -> bool:

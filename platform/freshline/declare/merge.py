@@ -106,6 +106,10 @@ class Merge(ABC):
         """Whether rows are those of the events of a change feed, where a row that leaves WHERE takes its key away."""
         return False
 
+    def in_source_order(self) -> Self:
+        """The same where changes are in the order of their positions in the database, and not in that of arrival."""
+        raise NotImplementedError(f"{self.name} follows no changes")
+
     @property
     def depends_on_refreshes(self) -> bool:
         """Whether the result depends on which refresh saw a row first, so that verify replays the refreshes."""

@@ -423,7 +423,11 @@ def _graph(
             _check_window_times(spec, settled, problems)
             _check_nodes(spec, settled, problems)
             if resolved.merge is not None and resolved.merge.follows_changes:
-                _check_changes(resolved, settled, declaration, problems)
+                feed = _check_changes(resolved, settled, declaration, problems)
+                if feed is not None and feed.format is not None and feed.format.is_in_source_order:
+                    settled[spec.name] = replace(
+                        declaration, spec=replace(resolved, merge=resolved.merge.in_source_order())
+                    )
         except DeclarationError as error:
             problems.extend(error)
     thresholds = Thresholds(settings.default_freshness, settings.continuous_below, settings.incremental_below)
@@ -484,8 +488,8 @@ def _check_nodes(spec: TableSpec, settled: Mapping[TableName, Declaration], prob
 
 def _check_changes(
     spec: TableSpec, settled: Mapping[TableName, Declaration], declaration: Declaration, problems: Problems
-) -> None:
-    """A table by the changes of a feed reads one, and has its key: a delete has no other columns."""
+) -> SourceSpec | None:
+    """The feed whose changes a table follows. It has the key of the feed: a delete has no other columns."""
     (name,) = spec.driving
     feed = settled[name].spec
     if not isinstance(feed, SourceSpec) or not feed.is_change_feed:
@@ -495,7 +499,7 @@ def _check_changes(
             "Give 'merge.sequence' an expression, and a 'merge.tie-breaker'.",
             declaration.at("merge.sequence"),
         )
-        return
+        return None
     # Loads the parser, which a project that was read before does without.
     from freshline.declare.columns import plain_columns
 
@@ -510,6 +514,7 @@ def _check_changes(
             "events of a row have nothing else in common.",
             declaration.at("PRIMARY KEY"),
         )
+    return feed
 
 
 def _window_input(spec: Spec) -> WindowInput:

@@ -10,7 +10,7 @@ from freshline.declare.change import DELETE as DELETED
 from freshline.declare.change import OP, POSITION
 from freshline.declare.connector import FILE
 from freshline.declare.options import Option, Options
-from freshline.merges.one_row import OneRow, declared_order
+from freshline.merges.one_row import ARRIVAL, ORDER, OneRow, declared_order
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -27,8 +27,8 @@ BY_CHANGE = "change"
 class LastRow(OneRow):
     """The last row of each key. `delete_when` is a condition: a winning row that meets it deletes its key.
 
-    With `by_change` the last row is that of the last event of a change feed. An event is later than one that arrived
-    before it, and a delete takes the key away.
+    With `by_change` the last row is that of the last event of a change feed, and a delete takes the key away. An event
+    is later than one that arrived before it, or with `by_position` than one that is before it in the database.
     """
 
     name: ClassVar[str] = "last_row"
@@ -44,6 +44,7 @@ class LastRow(OneRow):
     tie_breaker: str | None = None
     delete_when: str | None = None
     by_change: bool = False
+    by_position: bool = False
 
     @classmethod
     def declare(cls, options: Options) -> LastRow:
@@ -61,12 +62,17 @@ class LastRow(OneRow):
 
     @property
     def meaning(self) -> tuple[object, ...]:
-        order = BY_CHANGE if self.by_change else self.order
+        order = self.order
+        if self.by_change:
+            order = f"{BY_CHANGE} by position" if self.by_position else BY_CHANGE
         return (self.name, order, self.tie_breaker, "correct", self.delete_when, self.upstream_deletes)
 
     @property
     def follows_changes(self) -> bool:
         return self.by_change
+
+    def in_source_order(self) -> LastRow:
+        return replace(self, by_position=True)
 
     @property
     def delete_condition(self) -> str | None:
@@ -75,15 +81,28 @@ class LastRow(OneRow):
     @property
     def helpers(self) -> Mapping[str, str]:
         found = super().helpers
-        return {**found, EVENT: f"struct({OP} AS op, {POSITION} AS at, {FILE} AS part)"} if self.by_change else found
+        if not self.by_change:
+            return found
+        # Two events at one position, such as those of a snapshot that was read twice, are in order of arrival.
+        order = {ORDER: f"struct({', '.join((POSITION, *ARRIVAL))})"} if self.by_position else {}
+        return {**found, **order, EVENT: f"struct({OP} AS op, {POSITION} AS at, {FILE} AS part)"}
+
+    @property
+    def needs_older_rows(self) -> bool:
+        # By position an event that arrives may be earlier than those of its key that came before.
+        return self.by_position or super().needs_older_rows
 
     def complete(self, rows: DataFrame, spec: TableSpec) -> DataFrame:
         from freshline.merges.truncates import without_truncated
 
-        return without_truncated(rows) if self.by_change else super().complete(rows, spec)
+        if self.by_change:
+            return without_truncated(rows, by_position=self.by_position)
+        return super().complete(rows, spec)
 
     def find_winners(self, spark: SparkSession, spec: TableSpec, rows: DataFrame, before: Any) -> Any:
         from freshline.merges.truncates import removed_before
 
         found = super().find_winners(spark, spec, rows, before)
-        return replace(found, rows=removed_before(spark, found.rows, before)) if self.by_change else found
+        if not self.by_change:
+            return found
+        return replace(found, rows=removed_before(spark, found.rows, before, by_position=self.by_position))

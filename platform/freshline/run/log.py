@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -76,6 +76,7 @@ from freshline.sources.records import (
     quarantine_schema,
     quarantined,
     record_hash,
+    require_readable,
     seen_times,
     statistics_columns,
 )
@@ -587,7 +588,7 @@ def look_at(spark: SparkSession, batch: Batch, rows: DataFrame, *, counted: bool
             counts[error] += count
             found[file] += count
         batch.confirm(found if counted else None)
-        _require_readable(spec, counts)
+        require_readable(spec, counts)
         violations = _violations(marked, spec)
         redelivered = counts.pop(REDELIVERED, 0)
         dropped = counts.pop(DROPPED, 0)
@@ -622,14 +623,6 @@ def _commit_checked(
         good = batch.accept(looked.rows)
         committed = commit_log(runtime, batch, good, receipt, cancellation, count=looked.few)
     return Ingested(committed, looked.rejected, looked.redelivered, looked.dropped, looked.violations)
-
-
-def _require_readable(spec: SourceSpec, errors: Iterable[str | None]) -> None:
-    """Raise an error where a record cannot be read because the declaration lacks something."""
-    assert spec.format is not None
-    for code in errors:
-        if code is not None and code in spec.format.stopping:
-            raise spec.format.stopping[code](where=str(spec.written_at))
 
 
 def _violations(marked: DataFrame, spec: SourceSpec) -> dict[str, Violation]:

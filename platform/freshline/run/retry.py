@@ -111,7 +111,7 @@ def _require_log(spec: Spec) -> SourceSpec:
             where=name,
         )
     assert spec.format is not None
-    if spec.is_change_feed:
+    if spec.is_change_feed and not spec.format.is_in_source_order:
         raise RequestError(
             f"{name} is a change feed, whose events count in the order in which they arrive. One of earlier would "
             "count as the newest of its key. Let the database send the row again.",

@@ -63,6 +63,8 @@ from freshline.sources.records import (
     mark_duplicates,
     mark_known,
     record_hash,
+    require_readable,
+    unreadable_of,
 )
 
 
@@ -208,7 +210,10 @@ def _accepted(
             stored = stored.where(F.col(INGESTED_AT) > F.lit(since))
         if log.is_change_feed:
             recent = stored if log.recognizes_events else None
-            return accepted(judge_events(rows, recent, every, log), log, 0, token.at)
+            judged = judge_events(rows, recent, every, log)
+            # An ingest of these records fails, and they are not to be missing here without a word.
+            require_readable(log, unreadable_of(judged, log))
+            return accepted(judged, log, 0, token.at)
         keys = [F.col(quoted(key)) for key in log.primary_key]
         rows = mark_duplicates(rows.withColumn(HASH, record_hash(log)), log)
         good = rows.where(F.col(ERROR).isNull()).select(*keys).distinct()

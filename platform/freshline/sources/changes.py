@@ -7,6 +7,9 @@ of a row is the same.
 A value that was not sent is that of the newest event before which has it, since the row was inserted. All rows of the
 log are whole, so the newest one of a key has what is known. An event for which something is unknown goes to quarantine.
 The events of one key that came before the first whole one go there too, in however many batches they came.
+
+Where events are in the order of their positions, one that arrives later may be earlier than the newest of its key, and
+a value that was filled in from another event would be wrong. So none is filled in then.
 """
 
 from __future__ import annotations
@@ -25,7 +28,10 @@ from freshline.refresh.inputs import FILE, RECORD, SEQ
 from freshline.refresh.literal import quoted
 from freshline.sources.records import ERROR, REDELIVERED
 
-VALUE_UNKNOWN = "VALUE_UNKNOWN"
+VALUE_UNKNOWN, CHANGE_ORDER = "VALUE_UNKNOWN", "CHANGE_ORDER"
+# What stands in a position before the part that is in order: the database, and of MySQL the name of its log.
+_LINE = r"(?s)^(postgresql|sqlserver|(?:mysql|mariadb):.*(?=\.[0-9]{12,}/[0-9]{20}/[0-9]{10}$))"
+_EXPECTED = "_freshline_expected"
 
 
 def judge_events(rows: DataFrame, recent: DataFrame | None, stored: DataFrame, spec: SourceSpec) -> DataFrame:
@@ -33,10 +39,33 @@ def judge_events(rows: DataFrame, recent: DataFrame | None, stored: DataFrame, s
 
     Those that came before get the ERROR `REDELIVERED`: they are looked for in `recent`, a part of `stored`, None where
     no event comes again. Values that were not sent are filled in, and where one is unknown the ERROR is
-    `VALUE_UNKNOWN`.
+    `VALUE_UNKNOWN`. Where events are in the order of their positions, one whose position is in no order with the others
+    gets the ERROR `CHANGE_ORDER`.
     """
+    in_source_order = spec.format is not None and spec.format.is_in_source_order
+    if in_source_order:
+        rows = _mark_unordered(rows, stored)
     fresh = rows if recent is None else _mark_redelivered(rows, recent, spec)
-    return _fill_unsent(fresh, stored, spec)
+    return _mark_unsent(fresh) if in_source_order else _fill_unsent(fresh, stored, spec)
+
+
+def _mark_unordered(rows: DataFrame, stored: DataFrame) -> DataFrame:
+    """Mark events that are in no order with those of the log, or with the first ones of the batch."""
+    line = F.nullif(F.regexp_extract(POSITION, _LINE, 1), F.lit(""))
+    known = stored.select(line.alias(_EXPECTED)).where(F.col(_EXPECTED).isNotNull()).limit(1).collect()
+    good = F.col(ERROR).isNull()
+    first = F.lit(known[0][0]) if known else F.min(F.when(good, line)).over(Window.partitionBy(F.lit(0)))
+    marked = rows.withColumn(_EXPECTED, first)
+    has = F.coalesce(line, F.concat(F.lit("no order is known of "), POSITION), F.lit("one has no position"))
+    beside = F.coalesce(_EXPECTED, F.lit("none"))
+    about = F.concat(F.lit(f"{CHANGE_ORDER}("), has, F.lit(", beside "), beside, F.lit(")"))
+    error = F.when(good & (line.isNull() | (line != F.col(_EXPECTED))), about).otherwise(F.col(ERROR))
+    return marked.withColumn(ERROR, error).drop(_EXPECTED)
+
+
+def _mark_unsent(rows: DataFrame) -> DataFrame:
+    unknown = F.col(ERROR).isNull() & (F.size(UNSENT) > 0)
+    return rows.withColumn(ERROR, F.when(unknown, F.lit(VALUE_UNKNOWN)).otherwise(F.col(ERROR)))
 
 
 def _mark_redelivered(rows: DataFrame, stored: DataFrame, spec: SourceSpec) -> DataFrame:

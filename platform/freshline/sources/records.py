@@ -7,7 +7,7 @@ Nothing is written here.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from functools import reduce
 
@@ -421,6 +421,25 @@ def quarantined(rows: DataFrame, spec: SourceSpec, seq: int, now: datetime) -> D
         *[F.col(each.stored).alias(name) for name, each in own.items()],
         *[F.when(F.col(AGAIN), F.col(name)).alias(name) for name in again_columns(spec)],
     )
+
+
+def unreadable_of(rows: DataFrame, spec: SourceSpec) -> list[str]:
+    """One error of judged records that cannot be read because the declaration lacks something; none where all can."""
+    codes = () if spec.format is None else spec.format.stopping
+    if not codes:
+        return []
+    found = rows.where(F.substring_index(ERROR, "(", 1).isin(*codes)).select(ERROR).limit(1).collect()
+    return [row[0] for row in found]
+
+
+def require_readable(spec: SourceSpec, errors: Iterable[str | None]) -> None:
+    """Raise the error of a record that cannot be read because the declaration lacks something."""
+    assert spec.format is not None
+    for error in errors:
+        code, _, about = (error or "").partition("(")
+        if code in spec.format.stopping:
+            facts = {"about": about.removesuffix(")")} if about else {}
+            raise spec.format.stopping[code](where=str(spec.written_at), **facts)
 
 
 def accepted(

@@ -10,7 +10,7 @@ from freshline.declare.change import CHANGE_METADATA
 from freshline.declare.connector import Metadata
 from freshline.declare.format import Decoded, Format
 from freshline.declare.options import Kind, Option
-from freshline.errors import FreshlineError, TimeUnitError
+from freshline.errors import ChangeOrderError, FreshlineError, TimeUnitError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -29,6 +29,14 @@ TIME_UNIT_OPTION = Option(
 UNAVAILABLE_OPTION = Option(
     "change.unavailable", "the text that stands for a value that was not sent", field="unavailable"
 )
+SOURCE_ORDER = "source"
+ORDER_OPTION = Option(
+    "change.order",
+    "the order of the changes of a row: arrival in its partition, or the positions in the database",
+    Kind.CHOICE,
+    field="order",
+    choices=("arrival", SOURCE_ORDER),
+)
 
 
 @dataclass(frozen=True)
@@ -36,12 +44,14 @@ class DebeziumJson(Format):
     """Records are envelopes of Debezium, with and without an inline schema.
 
     `time_unit` is that of numbers for a TIMESTAMP which no inline schema explains. `decimals` says what a text is that
-    stands for a DECIMAL without a schema. `unavailable` stands for a value that was not sent.
+    stands for a DECIMAL without a schema. `unavailable` stands for a value that was not sent. `order` is that of the
+    changes of a row, `arrival` or `source`.
     """
 
     time_unit: str | None = None
     decimals: str | None = None
     unavailable: str = UNAVAILABLE
+    order: str = "arrival"
 
     name: ClassVar[str] = "debezium-json"
     options: ClassVar[tuple[Option, ...]] = (
@@ -54,22 +64,35 @@ class DebeziumJson(Format):
             choices=("base64", "text"),
         ),
         UNAVAILABLE_OPTION,
+        ORDER_OPTION,
     )
     rejections: ClassVar[Mapping[str, str]] = {
         "NOT_ENVELOPE": "the record is not one change event with values of the declared types",
         "VALUE_UNKNOWN": "a value was not sent, and no event since the row was inserted has it",
     }
-    stopping: ClassVar[Mapping[str, Callable[..., FreshlineError]]] = {"TIME_UNIT": TimeUnitError}
+    stopping: ClassVar[Mapping[str, Callable[..., FreshlineError]]] = {
+        "TIME_UNIT": TimeUnitError,
+        "CHANGE_ORDER": ChangeOrderError,
+    }
     metadata: ClassVar[Mapping[str, Metadata]] = CHANGE_METADATA
     is_change_feed: ClassVar[bool] = True
     takes_tombstones: ClassVar[bool] = True
 
     @property
     def meaning(self) -> tuple[object, ...]:
-        return (self.time_unit, self.decimals, self.unavailable)
+        return (self.time_unit, self.decimals, self.unavailable, *order_meaning(self.order))
+
+    @property
+    def is_in_source_order(self) -> bool:
+        return self.order == SOURCE_ORDER
 
     def decode(self, records: DataFrame, spec: SourceSpec, columns: Sequence[str]) -> Decoded:
         # Loads Spark.
         from freshline.sources.formats.debezium_rows import decode_debezium
 
         return decode_debezium(records, spec, self)
+
+
+def order_meaning(order: str) -> tuple[str, ...]:
+    """The part of an order in the meaning of a format. Arrival has none: sources are older than the option."""
+    return (order,) if order == SOURCE_ORDER else ()

@@ -10,8 +10,16 @@ from freshline.declare.change import CHANGE_METADATA
 from freshline.declare.connector import Metadata
 from freshline.declare.format import Decoded, Format
 from freshline.declare.options import Option, Options
-from freshline.errors import FreshlineError, TimeUnitError
-from freshline.sources.formats.debezium import TIME_UNIT_OPTION, UNAVAILABLE, UNAVAILABLE_OPTION, DebeziumJson
+from freshline.errors import FreshlineError
+from freshline.sources.formats.debezium import (
+    ORDER_OPTION,
+    SOURCE_ORDER,
+    TIME_UNIT_OPTION,
+    UNAVAILABLE,
+    UNAVAILABLE_OPTION,
+    DebeziumJson,
+    order_meaning,
+)
 from freshline.sources.formats.registry import REGISTRY_OPTIONS, SCHEMA_METADATA, Registry
 
 if TYPE_CHECKING:
@@ -25,23 +33,25 @@ class DebeziumAvro(Format):
     """Records are envelopes of Debezium that name their schemas, and give the rows that those of `debezium-json` give.
 
     `time_unit` is that of numbers for a TIMESTAMP which the schema does not explain. `unavailable` stands for a value
-    that was not sent. `schemas` are those of the records that it was prepared for, by their ids.
+    that was not sent. `order` is that of the changes of a row, `arrival` or `source`. `schemas` are those of the
+    records that it was prepared for, by their ids.
     """
 
     time_unit: str | None = None
     unavailable: str = UNAVAILABLE
+    order: str = "arrival"
     registry: Registry | None = None
     schemas: Mapping[int, Any] = field(default_factory=dict, compare=False, repr=False)
 
     name: ClassVar[str] = "debezium-avro"
-    options: ClassVar[tuple[Option, ...]] = (TIME_UNIT_OPTION, UNAVAILABLE_OPTION, *REGISTRY_OPTIONS)
+    options: ClassVar[tuple[Option, ...]] = (TIME_UNIT_OPTION, UNAVAILABLE_OPTION, ORDER_OPTION, *REGISTRY_OPTIONS)
     rejections: ClassVar[Mapping[str, str]] = {
         "NOT_ENVELOPE": DebeziumJson.rejections["NOT_ENVELOPE"],
         "NOT_AVRO": "the record is no Avro of the schema that it names",
         "UNKNOWN_SCHEMA": "the schema registry does not know the schema that the record names",
         "VALUE_UNKNOWN": DebeziumJson.rejections["VALUE_UNKNOWN"],
     }
-    stopping: ClassVar[Mapping[str, Callable[..., FreshlineError]]] = {"TIME_UNIT": TimeUnitError}
+    stopping: ClassVar[Mapping[str, Callable[..., FreshlineError]]] = DebeziumJson.stopping
     metadata: ClassVar[Mapping[str, Metadata]] = {**CHANGE_METADATA, **SCHEMA_METADATA}
     is_change_feed: ClassVar[bool] = True
     takes_tombstones: ClassVar[bool] = True
@@ -49,12 +59,16 @@ class DebeziumAvro(Format):
 
     @classmethod
     def declare(cls, options: Options) -> Self:
-        own = options.values((TIME_UNIT_OPTION, UNAVAILABLE_OPTION))
+        own = options.values((TIME_UNIT_OPTION, UNAVAILABLE_OPTION, ORDER_OPTION))
         return cls(**own, registry=Registry.declare(options))
 
     @property
     def meaning(self) -> tuple[object, ...]:
-        return (self.time_unit, self.unavailable)
+        return (self.time_unit, self.unavailable, *order_meaning(self.order))
+
+    @property
+    def is_in_source_order(self) -> bool:
+        return self.order == SOURCE_ORDER
 
     @property
     def has_bytes(self) -> bool:
