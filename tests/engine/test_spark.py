@@ -133,6 +133,33 @@ def test_a_conf_may_be_a_reference_and_its_secret_is_in_no_message(settings, tmp
             resolve_confs(replace(settings, spark_confs={name: "${env:SECRET}"}), {"SECRET": "from-env"})
 
 
+@pytest.mark.security
+@pytest.mark.slow
+def test_a_secret_that_spark_refuses_is_in_no_message_and_no_log(tmp_path):
+    (tmp_path / "pyproject.toml").write_text(
+        '[tool.freshline.spark-confs]\n"spark.memory.fraction" = "${env:SECRET}"\n', encoding="utf-8"
+    )
+    start = (
+        "import os, pathlib, sys\n"
+        "from freshline.declare.project_settings import read_settings\n"
+        "from freshline.engine.spark import build_session\n"
+        "build_session(read_settings(pathlib.Path(sys.argv[1]), os.environ), quick_start=True)\n"
+    )
+    secret = "not-a-number-but-s3cret"
+    done = subprocess.run(
+        [sys.executable, "-c", start, str(tmp_path)],
+        env={**os.environ, "SECRET": secret}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+    assert done.returncode == 1
+    assert "Spark did not start" in done.stderr
+    assert '"***". What it said is in' in done.stderr
+    assert secret not in done.stderr + done.stdout
+    texts = [file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()]
+    assert len(texts) > 1
+    assert not any(secret.encode() in text for text in texts)
+
+
 def test_no_conf_stands_in_the_command_line_of_the_jvm_or_in_a_file_that_stays(spark):
     command = " ".join(psutil.Process(jvm_process(spark).pid).cmdline())
 

@@ -10,6 +10,7 @@ import pytest
 from freshline.errors import OffsetsLostError, RequestError
 from freshline.plan.union import UnionToken
 from freshline.run import query
+from freshline.sources.kafka.client import Brokers, TopicClient
 from freshline.sources.kafka.position import TopicPosition
 from freshline.testing import Crash
 from tests.kafka import Record
@@ -528,3 +529,25 @@ def test_union_read_is_a_table_in_sql(lab):
     ]:
         with pytest.raises(RequestError, match=said):
             query(lab.runtime, statement)
+
+
+@pytest.mark.security
+def test_a_secret_that_was_changed_is_kept_no_longer(spark, kafka):
+    topic, client = kafka.new(), TopicClient(spark)
+
+    def ask(secret, where):
+        client.ends(Brokers(topic, kafka.servers, {"client.id": secret}, where))
+        return list(client._clients.values())
+
+    try:
+        (first,) = ask("before", "a.sql:1")
+        assert ask("before", "b.sql:1") == [first]
+        # The other source has the old one still.
+        assert len(ask("after", "a.sql:1")) == 2
+        (second,) = ask("after", "b.sql:1")
+        assert second != first
+        assert ask("after", "a.sql:1") == [second]
+        assert "before" not in repr(vars(client))
+        assert "after" not in repr(vars(client))
+    finally:
+        client.close()

@@ -19,7 +19,7 @@ import shlex
 import socket
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -43,7 +43,14 @@ from freshline.engine.java import Java, find_java, launcher_home
 from freshline.engine.kept_names import keep_names
 from freshline.engine.process import ProcessId
 from freshline.engine.session_folders import SessionFolders, write_private
-from freshline.engine.spark_confs import is_local, properties, resolve_confs, session_confs
+from freshline.engine.spark_confs import (
+    hide_values,
+    is_local,
+    properties,
+    referenced_values,
+    resolve_confs,
+    session_confs,
+)
 from freshline.errors import EngineError, FreshlineError, StorageError
 
 LOG = logging.getLogger(__name__)
@@ -110,7 +117,8 @@ def build_session(
     confs["spark.driver.extraJavaOptions"] = " ".join(
         [*_java_options(folders, archive, quick_start), given.get("spark.driver.extraJavaOptions", "")]
     ).strip()
-    return _start(settings, confs, folders, archive, _environment(settings, home, connect_token, folders.confs))
+    environment = _environment(settings, home, connect_token, folders.confs)
+    return _start(settings, confs, folders, archive, environment, referenced_values(settings, given))
 
 
 def connect_port(session: SparkSession) -> int:
@@ -166,6 +174,7 @@ def _start(
     folders: SessionFolders,
     archive: _ClassArchive,
     environment: Mapping[str, str | None],
+    secrets: Sequence[str],
 ) -> SparkSession:
     gateway = None
     conf = SparkConf(loadDefaults=False)
@@ -194,7 +203,13 @@ def _start(
                 _end_jvm(gateway, gateway.proc, None)
             archive.drop()
             folders.remove_scratch()
-            raise EngineError(_why_not(said, folders.jvm_log, begin, settings)) from error
+            with folders.jvm_log.open("rb") as log:
+                log.seek(begin)
+                printed = log.read(200_000).decode("utf-8", "replace")
+            # What Spark says of a value that it refuses has the value.
+            reason = _why_not(hide_values(f"{printed}\n{said}", secrets), folders.jvm_log, settings)
+            _hide_in_logs(folders, secrets)
+            raise EngineError(reason) from (None if secrets else error)
         finally:
             # Read by now. It may hold secrets.
             folders.confs.unlink(missing_ok=True)
@@ -231,11 +246,20 @@ def _end_jvm(gateway: Any, process: Any, archive: _ClassArchive | None) -> None:
         archive.keep()
 
 
-def _why_not(error: str, log: Path, begin: int, settings: Settings) -> str:
-    with log.open("rb") as output:
-        output.seek(begin)
-        printed = output.read(200_000).decode("utf-8", "replace")
-    text = f"{printed}\n{error}"
+def _hide_in_logs(folders: SessionFolders, secrets: Sequence[str]) -> None:
+    """Take values out of the logs of a JVM that has ended, rotated ones too."""
+    if not secrets:
+        return
+    for log in (folders.jvm_log, *folders.logs.glob(f"{folders.spark_log.name}*")):
+        written = log.read_text(encoding="utf-8", errors="surrogateescape")
+        hidden = hide_values(written, secrets)
+        if hidden != written:
+            with log.open("r+b") as file:
+                file.write(hidden.encode("utf-8", "surrogateescape"))
+                file.truncate()
+
+
+def _why_not(text: str, log: Path, settings: Settings) -> str:
     if "BindException" in text or "Address already in use" in text:
         return (
             "Spark did not start: a port that it should listen on is in use. "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from freshline.declare.secret import REFERENCE, resolve_reference
@@ -29,6 +29,23 @@ def resolve_confs(settings: Settings, environ: Mapping[str, str]) -> dict[str, s
                 raise SettingsError(f"spark-confs: {name}: {error}") from error
         found[name] = value
     return found
+
+
+def referenced_values(settings: Settings, resolved: Mapping[str, str]) -> tuple[str, ...]:
+    """The values of resolved confs that come from references, and so may be secrets; the longest first."""
+    found = {resolved[name] for name, value in settings.spark_confs.items() if REFERENCE.match(value)}
+    return tuple(sorted(found - {""}, key=len, reverse=True))
+
+
+def hide_values(text: str, values: Iterable[str]) -> str:
+    """A text without these values, which Spark repeats where it refuses one.
+
+    >>> hide_values('For input string: "s3cret"', ["s3cret"])
+    'For input string: "***"'
+    """
+    for value in values:
+        text = text.replace(value, "***")
+    return text
 
 
 def session_confs(

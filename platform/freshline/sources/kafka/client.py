@@ -63,7 +63,9 @@ class TopicClient:
 
     def __init__(self, spark: SparkSession) -> None:
         self._jvm: Any = spark._jvm
-        self._clients: dict[tuple[tuple[str, str], ...], Any] = {}
+        # By the hash of their properties, some of which are secrets; and of each source which one it uses.
+        self._clients: dict[int, Any] = {}
+        self._used: dict[str, int] = {}
         self._lock = threading.Lock()
 
     def close(self) -> None:
@@ -72,6 +74,7 @@ class TopicClient:
             for client in self._clients.values():
                 client.close(self._jvm.java.time.Duration.ofMillis(0))
             self._clients.clear()
+            self._used.clear()
 
     def ends(self, brokers: Brokers) -> tuple[str, Offsets]:
         """The topic's id, and by partition the offset behind the newest record that is committed."""
@@ -142,14 +145,20 @@ class TopicClient:
 
     def _client(self, brokers: Brokers) -> Any:
         properties = {**_ADMIN, **brokers.client, "bootstrap.servers": brokers.servers}
-        key = tuple(sorted(properties.items()))
+        made_of = hash(tuple(sorted(properties.items())))
         with self._lock:
-            client = self._clients.get(key)
+            client = self._clients.get(made_of)
             if client is None:
                 given = self._jvm.java.util.HashMap()
                 for name, value in properties.items():
                     given.put(name, value)
-                client = self._clients[key] = self._jvm.org.apache.kafka.clients.admin.Admin.create(given)
+                client = self._clients[made_of] = self._jvm.org.apache.kafka.clients.admin.Admin.create(given)
+            before = self._used.get(brokers.where, made_of)
+            self._used[brokers.where] = made_of
+            unused = None if before in self._used.values() else self._clients.pop(before)
+        if unused is not None:
+            # A secret was changed. Another thread may still wait for an answer.
+            unused.close(self._jvm.java.time.Duration.ofMillis(_ANSWER_MS))
         return client
 
 
