@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+
+import pytest
+
 from freshline.report.rows_text import rows_json, rows_text
 
 
@@ -10,6 +14,17 @@ def test_rows_are_printed_as_the_engine_wrote_them() -> None:
 
     assert rows_json(rows) == f"[{rows[0]},\n {rows[1]}]"
     assert rows_json([]) == "[]"
+
+
+@pytest.mark.security
+def test_rows_as_json_have_nothing_that_a_terminal_obeys() -> None:
+    value = "\x9b31m\u202e\u2028\x7f\U000e0001 \u00e9\U0001f600"
+    row = json.dumps({"a": value}, ensure_ascii=False)
+    text = rows_json([row])
+
+    assert text.isprintable()
+    assert json.loads(text) == [{"a": value}]
+    assert "\u00e9\U0001f600" in text
 
 
 def test_a_table_keeps_every_digit_and_shows_null() -> None:

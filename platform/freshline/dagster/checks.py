@@ -37,6 +37,7 @@ from freshline.commit.warehouse import Warehouse
 from freshline.dagster.freshness import CHECK, DESCRIPTION, Verdict, verdict
 from freshline.dagster.inspection import Inspection, inspect, opened
 from freshline.dagster.keys import AssetKeys
+from freshline.dagster.markdown import code_list
 from freshline.dagster.materialize import PROCESS, Connect, closable, failure, process_tag
 from freshline.dagster.scheduler import ENGINE, sensor_states
 from freshline.declare.graph import Graph
@@ -150,7 +151,7 @@ def constraint_verdict(table: TableName, constraint: Constraint, violation: Viol
     """WARN and what is left out are warnings; FAIL, whose refresh did not commit, shows in the table's state."""
     metadata: dict[str, Any] = {"violations": violation.rows, "on_violation": str(constraint.on_violation)}
     if violation.samples:
-        metadata["samples"] = MetadataValue.md("\n".join(f"- `{sample}`" for sample in violation.samples))
+        metadata["samples"] = MetadataValue.md(code_list(violation.samples))
     became = {
         OnViolation.WARN: "written",
         OnViolation.DROP_ROW: "left out",
@@ -283,7 +284,7 @@ def find_duplicates(spec: TableSpec, connect: Connect, context: AssetCheckExecut
     rows: Sequence[Any] = event["rows"]
     metadata: dict[str, Any] = {"duplicates": len(rows)}
     if rows:
-        metadata["samples"] = MetadataValue.md("\n".join(f"- `{row}`" for row in rows))
+        metadata["samples"] = MetadataValue.md(code_list(map(str, rows)))
     said = (
         f"{len(rows)}{' or more' if event['truncated'] else ''} keys occur twice" if rows else "every key occurs once"
     )
@@ -301,7 +302,7 @@ def verify(spec: TableSpec, connect: Connect, context: AssetCheckExecutionContex
     if found["version"] is not None:
         metadata["version"] = found["version"]
     if found["samples"]:
-        metadata["samples"] = MetadataValue.md("\n".join(f"- `{sample}`" for sample in found["samples"]))
+        metadata["samples"] = MetadataValue.md(code_list(found["samples"]))
     if found["error"]:
         return Verdict(spec.name, False, AssetCheckSeverity.ERROR, str(found["error"]), metadata, VERIFY)
     differs = found["missing"] or found["extra"]

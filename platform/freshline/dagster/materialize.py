@@ -33,6 +33,7 @@ from freshline.commit.event_time import open_windows, watermark_of
 from freshline.commit.warehouse import Warehouse
 from freshline.dagster.asset import step_name
 from freshline.dagster.columns import column_schema
+from freshline.dagster.markdown import plain_list
 from freshline.dagster.partitions import (
     BACKFILL_RUN,
     AskedPartitions,
@@ -390,7 +391,7 @@ def outcome_metadata(outcome: Mapping[str, Any], now: datetime) -> dict[str, Any
     if outcome.get("models"):
         metadata["models"] = versions_text(outcome["models"])
     if outcome.get("problems"):
-        metadata["problems"] = MetadataValue.md("\n".join(f"- {_sentence(each)}" for each in outcome["problems"]))
+        metadata["problems"] = MetadataValue.md(plain_list(map(_sentence, outcome["problems"])))
     return metadata
 
 

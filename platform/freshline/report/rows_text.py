@@ -20,7 +20,14 @@ def rows_json(rows: Sequence[str]) -> str:
     >>> rows_json(['{"a":1.10}'])
     '[{"a":1.10}]'
     """
-    return "[" + ",\n ".join(rows) + "]"
+    return "[" + ",\n ".join(map(_escaped, rows)) + "]"
+
+
+def _escaped(row: str) -> str:
+    """The same JSON with escapes for what a terminal may obey: such characters are in texts alone."""
+    if row.isprintable():
+        return row
+    return "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in row)
 
 
 def rows_text(columns: Sequence[tuple[str, str]], rows: Sequence[str]) -> str:
