@@ -17,6 +17,7 @@ MODES = "tests/security/test_modes.py"
 SOURCE = "tests/security/test_source.py"
 INGEST = "tests/engine/test_ingest.py"
 BODY = "tests/sources/http/test_body.py"
+LANDING = "tests/sources/http/test_landing.py"
 LIVING = "tests/security/test_living.py"
 LANDING = "tests/sources/files/test_landing.py"
 READ_DOOR = "tests/run/test_read_door.py"
@@ -69,6 +70,11 @@ HOLES: tuple[Planted, ...] = (
         "a post that grows without end", "sources/http/body.py",
         "                if len(found) > most:", "                if len(body) > most:",
         "a small post fills the memory of the engine", BODY,
+    ),
+    _hole(
+        "the reserve is looked at once", "sources/http/landing.py",
+        "if shutil.disk_usage(part.parent)", "if not os.listdir(part.parent) and shutil.disk_usage(part.parent)",
+        "whoever posts fills the disk, and every table on it stops", LANDING,
     ),
     _hole(
         "half a request is waited for", "engine/connections.py",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import stat
 import threading
 import time
@@ -178,6 +179,19 @@ def test_the_last_space_of_a_disk_is_not_taken(folder):
 
     assert full.value.errno == errno.ENOSPC
     assert list(folder.iterdir()) == []
+
+
+@pytest.mark.security
+def test_each_post_leaves_the_reserve_of_the_disk_free(folder):
+    room = 128 << 20
+    landing = Landing(reserve=shutil.disk_usage(folder.parent).free - room)
+    landing.land(folder, b"a", ".json", None)
+    with (folder.parent / "filling").open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, 2 * room)
+
+    with pytest.raises(OSError, match="no space left"):
+        landing.land(folder, b"b", ".json", None)
+    assert len(list(folder.iterdir())) == 1
 
 
 def test_a_disk_that_is_full_after_some_bytes_keeps_none(folder, monkeypatch):
