@@ -177,15 +177,42 @@ def test_without_a_project_the_error_says_so(tmp_path):
         build_definitions(FreshlineProject(tmp_path))
 
 
-def test_declaration_errors_are_told_all_at_once_with_file_and_line(project):
-    root = project(
-        broken="CREATE MATERIALIZED TABLE broken\nFRESHNESS = INTERVAL '0' SECOND\nAS SELECT a FROM nowhere;"
-    )
+BROKEN = "CREATE MATERIALIZED TABLE broken\nFRESHNESS = INTERVAL '0' SECOND\nAS SELECT a FROM nowhere;"
+
+
+@pytest.mark.parametrize("options", [{"strict": True}, {"select": "first_touch"}, {"exclude": "first_touch"}])
+def test_declaration_errors_are_told_all_at_once_with_file_and_line(project, options):
+    root = project(broken=BROKEN)
 
     with pytest.raises(DeclarationErrors) as told:
-        build_definitions(FreshlineProject(root))
+        build_definitions(FreshlineProject(root), **options)
 
     assert "assets/broken.sql:2" in str(told.value)
+
+
+def test_a_declaration_with_a_mistake_is_an_asset_that_shows_it_and_the_others_stay(project):
+    before = specs(load(project()))
+    root = project(
+        broken=BROKEN,
+        reader="CREATE MATERIALIZED TABLE reader (PRIMARY KEY (a)) AS SELECT a FROM broken;",
+        other="CREATE MATERIALIZED TABLE other WITH ('group' = 'a b') AS SELECT customer_id FROM touch_event;",
+    )
+    (root / "assets" / "no name.sql").write_text("CREATE MATERIALIZED TABLE x AS SELECT `<script>` FROM y")
+    loaded = load(root)
+    found = specs(loaded)
+
+    mistakes = {key: spec for key, spec in found.items() if spec.kinds == {"mistake"}}
+    assert found.keys() - mistakes.keys() == before.keys()
+    assert set(mistakes) == {"broken", "reader", "other", "no name.sql"}
+    said = {key: spec.description or "" for key, spec in mistakes.items()}
+    assert "`assets/broken.sql:2: " in said["broken"]
+    assert "reads tables whose declarations have mistakes:\n\n- `broken`" in said["reader"]
+    assert [dep.asset_key for dep in mistakes["reader"].deps] == [AssetKey("broken")]
+    assert "cannot be a group in Dagster" in said["other"]
+    assert "`assets/no name.sql:1: " in said["no name.sql"]
+    graph = loaded.resolve_asset_graph()
+    assert not graph.materializable_asset_keys & {spec.key for spec in mistakes.values()}
+    assert {key.to_user_string() for key in graph.materializable_asset_keys} == set(before) - {"campaign_load"}
 
 
 def test_what_dagster_cannot_have_is_told_with_file_and_line(project):
@@ -196,7 +223,7 @@ def test_what_dagster_cannot_have_is_told_with_file_and_line(project):
     )
 
     with pytest.raises(DeclarationErrors) as told:
-        build_definitions(FreshlineProject(root))
+        build_definitions(FreshlineProject(root), strict=True)
 
     assert "assets/one.sql:1" in str(told.value)
     assert "assets/two.sql:1" in str(told.value)

@@ -106,7 +106,8 @@ def test_mistakes_in_declarations_and_selections_are_told_as_in_python(shop):
         load(shop, select="spent")
     (shop / "assets" / "wrong.sql").write_text("CREATE MATERIALIZED TABLE wrong AS SELECT nothing FROM spend")
     with pytest.raises(DeclarationErrors, match=r"assets/wrong.sql:1"):
-        load(shop)
+        load(shop, select="spend")
+    assert "there is no column nothing" in (load(shop).resolve_all_asset_specs()[-1].description or "")
 
 
 TABLES = """

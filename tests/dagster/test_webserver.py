@@ -35,8 +35,9 @@ def root(write_project: Callable[..., Path], tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def webserver(root, write_project, tmp_path_factory) -> Iterator[Webserver]:
     """The webserver of a project that loads, and beside it of one that does not: each start takes seconds."""
-    wrong = "CREATE MATERIALIZED TABLE broken\nFRESHNESS = INTERVAL '0' SECOND\nAS SELECT a FROM b;"
-    broken = write_project(tmp_path_factory.mktemp("broken"), broken=wrong)
+    broken = write_project(tmp_path_factory.mktemp("broken"))
+    with (broken / "pyproject.toml").open("a", encoding="utf-8") as settings:
+        settings.write("umask = 'none'\n")
     with served(root, {"broken": broken}) as webserver:
         yield webserver
 
@@ -71,7 +72,7 @@ def test_a_location_that_does_not_load_shows_file_and_line(webserver):
     errors = {entry["name"]: entry["locationOrLoadError"] for entry in entries["locationEntries"]}
 
     assert errors["freshline"] == {}
-    assert "assets/broken.sql:2" in json.dumps(errors["broken"])
+    assert "umask" in json.dumps(errors["broken"])
 
 
 def code_servers(root: Path) -> list[psutil.Process]:
@@ -126,6 +127,26 @@ def test_a_table_and_a_freshness_that_change_are_shown_without_a_reload(root, we
     control.intentions.change(remove_overrides=[name])
     declared.unlink()
     wait_until(lambda: "later" not in shown() and shown()["first_touch"] == "continuous", CHANGE_SECONDS, log)
+
+
+def test_a_mistake_costs_one_table_and_is_shown_there_until_it_is_corrected(root, webserver):
+    def shown() -> dict[str, tuple[set[str], str]]:
+        """The kinds and the description of each asset."""
+        nodes = webserver.ask("{ assetNodes { assetKey { path } kinds description } }")["assetNodes"]
+        return {"/".join(node["assetKey"]["path"]): (set(node["kinds"]), node["description"]) for node in nodes}
+
+    log, declared, before = root / "webserver.log", root / "assets" / "first_touch.sql", shown()
+    text = declared.read_text()
+    declared.write_text(text.replace("FRESHNESS", "FRESHNES"))
+    wait_until(lambda: shown()["first_touch"][0] == {"mistake"}, CHANGE_SECONDS, log)
+
+    mangled = shown()
+    assert "`assets/first_touch.sql:" in mangled["first_touch"][1]
+    assert {name: each for name, each in mangled.items() if name != "first_touch"} == {
+        name: each for name, each in before.items() if name != "first_touch"
+    }
+    declared.write_text(text)
+    wait_until(lambda: shown() == before, CHANGE_SECONDS, log)
 
 
 LAUNCH = """mutation ($asset: [AssetKeyInput!]!) {

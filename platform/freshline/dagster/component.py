@@ -167,7 +167,11 @@ class FreshlineProjectComponent(Component, Resolvable):
 
 def _require_read(project: FreshlineProject, tables: Sequence[TableAttributes]) -> None:
     """Raise SettingsError for tables of a component whose file the project does not read: no engine would know them."""
-    graph = project.declared_graph
+    standing = project.standing
+    if any(each.file.name == COMPONENT_FILE for each in standing.mistaken):
+        # Which tables the component has is not known.
+        _ = project.declared_graph
+    graph = standing.graph
     declared = {str(spec.name).lower() for spec in graph.tables if spec.written_at.path.endswith(COMPONENT_FILE)}
     unknown = [table.name for table in tables if table.name.strip().lower() not in declared]
     if unknown:

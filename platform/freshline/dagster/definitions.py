@@ -26,6 +26,7 @@ from freshline.dagster.columns import KnownColumns
 from freshline.dagster.executable import executable_asset, executable_checks
 from freshline.dagster.lineage import lineage_metadata, shown_lineages
 from freshline.dagster.materialize import Materialization
+from freshline.dagster.mistaken import mistaken_specs
 from freshline.dagster.partitions import read_partitioned
 from freshline.dagster.project import FreshlineProject
 from freshline.dagster.selection import ALL, Selection
@@ -35,6 +36,7 @@ from freshline.declare.graph import Graph
 from freshline.declare.names import TableName
 from freshline.declare.spec import SourceSpec
 from freshline.errors import DeclarationError, DeclarationErrors
+from freshline.plan.standing import Mistaken
 
 
 def build_definitions(
@@ -45,14 +47,15 @@ def build_definitions(
     translator: FreshlineTranslator | None = None,
     checks: bool = True,
     sensors: bool = True,
+    strict: bool = False,
 ) -> Definitions:
     """Assets, checks and sensors of a project at once; `checks` and `sensors` may be left out.
 
-    Merge it with definitions of your own: `Definitions.merge(build_definitions(project), Definitions(..))`. Raises as
-    `build_assets`.
+    Merge it with definitions of your own: `Definitions.merge(build_definitions(project), Definitions(..))`. Mistakes in
+    declarations, and `strict`, are as in `build_assets`.
     """
     return Definitions(
-        assets=build_assets(project, select=select, exclude=exclude, translator=translator),
+        assets=build_assets(project, select=select, exclude=exclude, translator=translator, strict=strict),
         asset_checks=build_checks(project, select=select, exclude=exclude, translator=translator) if checks else [],
         sensors=build_sensors(project, select=select, exclude=exclude, translator=translator) if sensors else [],
         # A refresh runs in the engine: a process for each step would only cost its start.
@@ -66,19 +69,25 @@ def build_assets(
     select: Selection = ALL,
     exclude: Selection = (),
     translator: FreshlineTranslator | None = None,
+    strict: bool = False,
 ) -> Sequence[AssetsDefinition | AssetSpec]:
     """The selected tables and sources as assets, in the order of the graph.
 
     A table or log table can be materialized, by a step of its own. A source that is read in place is an external asset.
-    Raises DeclarationErrors with every mistake, each with file and line, and SettingsError where there is no project
-    and for what is no selection.
+    So is a declaration with a mistake, which its description shows, and one that reads such. With `strict`, and where a
+    selection leaves out something, mistakes raise DeclarationErrors instead, with file and line. Raises SettingsError
+    where there is no project and for what is no selection.
     """
+    is_whole = select == ALL and not exclude
+    if strict or not is_whole:
+        # Whether a selection has a table is not known where there is no declaration.
+        _ = project.declared_graph
     graph, settings = project.graph, project.settings
     keys = project.keys(translator, select, exclude)
     translator = translator or FreshlineTranslator()
     lineages = shown_lineages(project.lineages, keys)
     specs: dict[TableName, AssetSpec] = {}
-    errors: list[DeclarationError] = []
+    errors: dict[TableName, DeclarationError] = {}
     known = KnownColumns(settings)
     for name in keys.only(graph.order):
         try:
@@ -86,12 +95,16 @@ def build_assets(
                 metadata=lineage_metadata(lineages, name)
             )
         except DeclarationError as error:
-            errors.append(error)
-    if errors:
-        raise DeclarationErrors(errors)
+            errors[name] = error
+    if errors and (strict or not is_whole):
+        raise DeclarationErrors(list(errors.values()))
     known.save()
     warehouse = Warehouse(settings.warehouse)
-    return [
+    mistaken = [
+        *project.standing.mistaken,
+        *(Mistaken(name, settings.root / graph.spec(name).written_at.path, (error,)) for name, error in errors.items()),
+    ]
+    shown: list[AssetsDefinition | AssetSpec] = [
         spec
         if _in_place(graph, name)
         else executable_asset(
@@ -109,6 +122,8 @@ def build_assets(
         )
         for name, spec in specs.items()
     ]
+    taken = {spec.key for spec in specs.values()}
+    return [*shown, *(mistaken_specs(mistaken, taken, keys.keys) if is_whole else ())]
 
 
 def build_checks(

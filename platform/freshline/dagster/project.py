@@ -26,6 +26,7 @@ from freshline.engine.client import EngineClient
 from freshline.errors import FreshlineError, SettingsError
 from freshline.plan.intentions import apply_overrides
 from freshline.plan.project import open_project
+from freshline.plan.standing import Standing, open_standing
 from freshline.query.resolved import ColumnLineage
 
 LOG = logging.getLogger(__name__)
@@ -55,18 +56,26 @@ class FreshlineProject:
         return open_project(self.settings)
 
     @cached_property
+    def standing(self) -> Standing:
+        """The declarations without those that have mistakes or read such, and which these are."""
+        return open_standing(self.settings)
+
+    @cached_property
     def graph(self) -> Graph:
-        """The declarations with the overrides of this moment: assets show the freshness and mode that are effective."""
-        settings = self.settings
+        """The declarations without mistakes, with the overrides of this moment.
+
+        So assets show the freshness and mode that are effective.
+        """
+        settings, declared = self.settings, self.standing.graph
         if not settings.has_control_store:
-            return self.declared_graph
+            return declared
         try:
             with opened(settings) as control:
-                return apply_overrides(self.declared_graph, control.intentions.read().at(datetime.now(UTC)))
+                return apply_overrides(declared, control.intentions.read().at(datetime.now(UTC)))
         except FreshlineError as error:
             # The declarations are shown then: a database that is down must not take the assets out of the UI.
             LOG.warning("overrides are not shown: %s", error)
-            return self.declared_graph
+            return declared
 
     @cached_property
     def lineages(self) -> Mapping[TableName, ColumnLineage]:

@@ -118,6 +118,20 @@ def read_declarations(files: Mapping[str, str], settings: Settings) -> Graph:
     return _graph(declarations, models, frozenset(broken), settings, os.environ, _resolve, problems)
 
 
+def name_of_file(file: Path, settings: Settings) -> TableName | None:
+    """The name of the table that a file of the folder of declarations is for; None where no name is like the file's.
+
+    Files of components declare tables of other names.
+    """
+    path = file.relative_to(settings.declarations)
+    if file.suffix not in SUFFIXES or len(path.parts) > 2:
+        return None
+    try:
+        return _name_of(path, Location(_shown(settings, file), 1))
+    except DeclarationError:
+        return None
+
+
 def _read(
     settings: Settings,
     environ: Mapping[str, str],
@@ -131,9 +145,8 @@ def _read(
     broken: set[TableName] = set()
     keys: dict[TableName, str] = {}
     new = sorted(file for file, text in instead.items() if text is not None and not file.is_file())
-    for file in (*_files(settings, problems), *new):
-        if file in instead and instead[file] is None:
-            continue
+    left_out = frozenset(file for file, text in instead.items() if text is None)
+    for file in (*_files(settings, problems, left_out), *new):
         at = Location(_shown(settings, file), 1)
         try:
             name = _name_of(file.relative_to(settings.declarations), at)
@@ -179,8 +192,8 @@ def _read(
 # -- files
 
 
-def _files(settings: Settings, problems: Problems) -> Iterator[Path]:
-    """The declaration files, in order; files that cannot be ones are told."""
+def _files(settings: Settings, problems: Problems, left_out: frozenset[Path]) -> Iterator[Path]:
+    """The declaration files, in order, without some; files that cannot be ones are told."""
     folder = settings.declarations
     if not folder.is_dir():
         problems.add(
@@ -199,6 +212,8 @@ def _files(settings: Settings, problems: Problems) -> Iterator[Path]:
             if not name.endswith(SUFFIXES) or name.startswith(("_", ".")) or name in NOT_DECLARATIONS:
                 continue
             file = Path(base) / name
+            if file in left_out:
+                continue
             if depth > 1:
                 problems.add(
                     "FILE",

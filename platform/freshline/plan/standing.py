@@ -1,0 +1,92 @@
+"""A project some of whose declarations have mistakes: what stands without them.
+
+One mistake must not take the other tables out of sight. The files with mistakes are left out and the rest is read
+again, until what is left has none. So a table that reads one with a mistake is left out too, and is not to blame.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from freshline.declare.graph import Graph
+from freshline.declare.names import TableName
+from freshline.declare.project import name_of_file
+from freshline.declare.settings import Settings
+from freshline.errors import DeclarationError, DeclarationErrors
+from freshline.plan.project import open_project
+
+UNKNOWN_UPSTREAM = "UNKNOWN_UPSTREAM"
+
+Open = Callable[[Mapping[Path, str | None]], Graph]
+
+
+@dataclass(frozen=True)
+class Mistaken:
+    """A declaration that is left out. `name` is that of its file, None for a file that no table can be named like.
+
+    `errors` are its mistakes. Where it has none of its own it reads tables that are left out, and these are `reads`.
+    """
+
+    name: TableName | None
+    file: Path
+    errors: tuple[DeclarationError, ...]
+    reads: tuple[TableName, ...] = ()
+
+
+@dataclass(frozen=True)
+class Standing:
+    """The graph of all declarations without a mistake, and those that are left out, in the order of their files."""
+
+    graph: Graph
+    mistaken: tuple[Mistaken, ...] = ()
+
+
+def open_standing(settings: Settings) -> Standing:
+    """What stands of a project. Raises DeclarationErrors for mistakes that are in no declaration of its folder."""
+    return find_standing(settings, lambda instead: open_project(settings, instead=instead))
+
+
+def find_standing(settings: Settings, read: Open) -> Standing:
+    """As `open_standing`, where `read` reads the project without the files that it is given."""
+    left_out: dict[Path, Mistaken] = {}
+    while True:
+        try:
+            graph = read(dict.fromkeys(left_out))
+        except DeclarationError as error:
+            found = _by_file(error, settings)
+            if found is None or found.keys() & left_out.keys():
+                # Leaving out files does not help.
+                raise
+            names = [each.name for each in left_out.values() if each.name is not None]
+            left_out |= {file: _mistaken(file, errors, names, settings) for file, errors in found.items()}
+        else:
+            return Standing(graph, tuple(left_out[file] for file in sorted(left_out)))
+
+
+def _by_file(error: DeclarationError, settings: Settings) -> Mapping[Path, Sequence[DeclarationError]] | None:
+    """The mistakes by the declaring file; None where one is elsewhere."""
+    found: defaultdict[Path, list[DeclarationError]] = defaultdict(list)
+    for each in error.errors if isinstance(error, DeclarationErrors) else (error,):
+        path, colon, _ = (each.where or "").rpartition(":")
+        file = settings.root / path
+        if not colon or not file.is_relative_to(settings.declarations) or not file.is_file():
+            return None
+        found[file].append(each)
+    return found
+
+
+def _mistaken(
+    file: Path, errors: Sequence[DeclarationError], left_out: Sequence[TableName], settings: Settings
+) -> Mistaken:
+    name = name_of_file(file, settings)
+    reads = tuple(other for other in left_out if any(_is_missing(error, other) for error in errors))
+    if reads and all(error.rule == UNKNOWN_UPSTREAM for error in errors):
+        return Mistaken(name, file, (), reads)
+    return Mistaken(name, file, tuple(errors), reads)
+
+
+def _is_missing(error: DeclarationError, name: TableName) -> bool:
+    return error.rule == UNKNOWN_UPSTREAM and f" reads {name}, ".lower() in error.message.lower()
