@@ -32,12 +32,12 @@ class Derived:
 
 
 def earliest(inputs: Inputs) -> Counter[Row]:
-    """Of each key the event with the least time, of those the one with the least id."""
+    """Of each key the event of the least kind, of those the one whose id is least when read backwards."""
     best: dict[str, Row] = {}
-    for event_id, k, _, n, ts in inputs["event"]:
+    for event_id, k, op, n, _ in inputs["event"]:
         found = best.get(k)
-        if found is None or (ts, event_id) < (found[3], found[1]):
-            best[k] = (k, event_id, n, ts)
+        if found is None or (op, event_id[::-1]) < (found[2], found[1][::-1]):
+            best[k] = (k, event_id, op, n)
     return Counter(best.values())
 
 
@@ -86,7 +86,7 @@ def scored(inputs: Inputs) -> Counter[Row]:
 
 
 DERIVED = (
-    Derived("earliest", ("k", "event_id", "n", "ts"), {"event": "event"}, earliest),
+    Derived("earliest", ("k", "event_id", "op", "n"), {"event": "event"}, earliest),
     Derived("latest", ("k", "event_id", "op", "n", "ts"), {"event": "event"}, latest),
     Derived("daily", ("day", "k", "rows", "total"), {"plain": "plain"}, daily, lambda row: str(row[0])),
     Derived("monthly", ("day", "k", "rows", "total"), {"plain": "plain"}, daily),

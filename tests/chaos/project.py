@@ -32,7 +32,8 @@ _DECLARATIONS: Mapping[str, str] = {
     "paid": "CREATE SOURCE paid (paid_id STRING, k STRING, n BIGINT, ts TIMESTAMP, PRIMARY KEY (paid_id)) {fresh} "
     "WITH ('connector' = 'kafka', 'format' = 'json', 'topic' = 'paid', 'bootstrap.servers' = '{servers}')",
     "earliest": "CREATE MATERIALIZED TABLE earliest (PRIMARY KEY (k)) WITH ('merge' = 'first_row', "
-    "'merge.order' = 'ts', 'merge.tie-breaker' = 'event_id') {fresh} AS SELECT k, event_id, n, ts FROM event",
+    # Of two kinds, so that there are ties in every batch, and by an order that the table does not store.
+    "'merge.order' = 'op', 'merge.tie-breaker' = 'reverse(event_id)') {fresh} AS SELECT k, event_id, op, n FROM event",
     "latest": "CREATE MATERIALIZED TABLE latest (PRIMARY KEY (k)) WITH ('merge' = 'last_row', "
     "'merge.sequence' = 'ts', 'merge.tie-breaker' = 'event_id', 'merge.delete-when' = 'op = ''d''') {fresh} "
     "AS SELECT k, event_id, op, n, ts FROM event",

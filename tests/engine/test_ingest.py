@@ -404,6 +404,19 @@ def test_more_posts_than_there_are_places_for_are_sent_away(tmp_path):
         assert door.stored() == [EVENTS, EVENTS]
 
 
+@pytest.mark.security
+def test_all_sources_together_have_no_more_places(tmp_path):
+    with (
+        open_door(tmp_path, limits=Limits(body=100, posts=2, of_source=2)) as door,
+        contextlib.ExitStack() as open_posts,
+    ):
+        for _ in range(2):
+            open_posts.enter_context(closing(half_a_post(door, EVENTS[:5], len(EVENTS))))
+        door.wait_for_posts(2)
+
+        is_refused(door, 429, door.post(b"id\n1", "shop.order", ORDER_TOKEN, Content_Type="text/csv"))
+
+
 # -- disks
 
 

@@ -46,11 +46,15 @@ def confs_of(settings, **changes):
     )
 
 
-def test_a_local_session_listens_on_loopback_only(settings):
-    confs = confs_of(settings)
+@pytest.mark.security
+@pytest.mark.parametrize("master", ["local", "local[1]", "local[*]", "local[2,3]", "local-cluster[1,1,1024]"])
+def test_a_local_session_listens_on_loopback_only_and_knows_who_connects(settings, master):
+    confs = confs_of(settings, spark_master=master)
 
     assert confs["spark.driver.bindAddress"] == confs["spark.driver.host"] == "127.0.0.1"
     assert confs["spark.ui.enabled"] == "false"
+    # Spark makes no secret of its own for the processes of a cluster.
+    assert confs.get("spark.authenticate") == (None if "cluster" in master else "true")
 
 
 def test_on_a_cluster_the_executors_must_reach_the_driver(settings):

@@ -16,8 +16,9 @@ ADDRESSES = "tests/security/test_addresses.py"
 MODES = "tests/security/test_modes.py"
 SOURCE = "tests/security/test_source.py"
 INGEST = "tests/engine/test_ingest.py"
+SPARK = "tests/engine/test_spark.py"
 BODY = "tests/sources/http/test_body.py"
-LANDING = "tests/sources/http/test_landing.py"
+POSTS = "tests/sources/http/test_landing.py"
 LIVING = "tests/security/test_living.py"
 LANDING = "tests/sources/files/test_landing.py"
 READ_DOOR = "tests/run/test_read_door.py"
@@ -74,7 +75,7 @@ HOLES: tuple[Planted, ...] = (
     _hole(
         "the reserve is looked at once", "sources/http/landing.py",
         "if shutil.disk_usage(part.parent)", "if not os.listdir(part.parent) and shutil.disk_usage(part.parent)",
-        "whoever posts fills the disk, and every table on it stops", LANDING,
+        "whoever posts fills the disk, and every table on it stops", POSTS,
     ),
     _hole(
         "half a request is waited for", "engine/connections.py",
@@ -90,6 +91,16 @@ HOLES: tuple[Planted, ...] = (
         "objects of strangers", "engine/spark_confs.py",
         'confs["spark.authenticate"] = "true"', 'confs["spark.authenticate"] = "false"',
         "Spark reads objects of whoever is on the machine", LIVING, slow=True,
+    ),
+    _hole(
+        "a master that is local without brackets", "engine/spark_confs.py",
+        'return master == "local" or master', "return master",
+        "Spark listens on the network, and reads objects of whoever connects", SPARK,
+    ),
+    _hole(
+        "places of one source alone", "engine/ingest.py",
+        " or self._taken.total() >= self.limits.posts", "",
+        "many sources together fill the memory of the engine", INGEST,
     ),
     _hole(
         "any mail server after STARTTLS", "report/alerts/channels/email.py",
