@@ -43,6 +43,9 @@ def test_an_installed_wheel_makes_and_reads_a_project(tmp_path):
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
+    # Its files that are no code are there too.
+    assert "FreshlineTableLate" in freshline("metrics", "--rules")
+    assert json.loads(freshline("metrics", "--dashboard"))["title"] == "freshline"
     freshline("init", "shop")
     shop = tmp_path / "shop"
     try:

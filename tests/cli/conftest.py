@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from freshline.cli import ask, doctor, engine, status, supervisor
+from freshline.cli import ask, doctor, engine, metrics, status, supervisor
 from freshline.cli.main import run
 from freshline.engine.client import EngineClient
 from freshline.errors import EngineError
+from freshline.report.metrics.exposition import Family
 
 
 @dataclass
@@ -25,6 +26,7 @@ class FakeEngine:
     loops: bool = False
     cancelled: int = 0
     statuses: list[dict[str, Any]] = field(default_factory=list)
+    families: Sequence[Family] = ()
 
     def connect(
         self,
@@ -61,6 +63,9 @@ class FakeEngine:
     def status(self) -> list[dict[str, Any]]:
         return self.statuses
 
+    def metrics(self) -> list[dict[str, Any]]:
+        return [family.as_json() for family in self.families]
+
     def stop(self, timeout: float = 60) -> None:
         self.running = False
 
@@ -69,7 +74,7 @@ class FakeEngine:
 def fake_engine(monkeypatch: pytest.MonkeyPatch) -> FakeEngine:
     fake = FakeEngine()
     monkeypatch.setattr(EngineClient, "connect", fake.connect)
-    for module in (ask, doctor, engine, status, supervisor):
+    for module in (ask, doctor, engine, metrics, status, supervisor):
         monkeypatch.setattr(module, "running_engine", lambda settings: fake if fake.running else None)
     return fake
 

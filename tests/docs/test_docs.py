@@ -37,7 +37,9 @@ from freshline.declare.rules import RULES
 from freshline.errors import FreshlineError
 from freshline.plan.receipt import Receipt
 from freshline.query.reason import CODES
+from freshline.report.metrics.families import families_of
 from freshline.testing.models import linear_model
+from tests.report.metrics.figures import figures
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "platform" / "docs"
@@ -160,6 +162,7 @@ DEFINITIONS = {
     "error codes": ("errors.md", "Error codes", error_codes()),
     "declaration rules": ("errors.md", "Declaration rules", set(RULES)),
     "failpoints": ("testing.md", "Failpoints", failpoints()),
+    "metrics": ("metrics.md", "Metrics", {family.name for family in families_of(figures())}),
     "settings": ("operations.md", "Settings", {*KEYS, "environments"}),
     "settings of alerts": ("operations.md", "Alerts", set(ALERT_KEYS)),
     "settings of channels": (

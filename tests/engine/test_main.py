@@ -6,6 +6,7 @@ Everything here runs the real thing: `python -m freshline.engine.main` with its 
 from __future__ import annotations
 
 import contextlib
+import http.client
 import json
 import os
 import signal
@@ -26,10 +27,13 @@ from freshline.declare.project import read_settings
 from freshline.declare.settings import Settings
 from freshline.engine.client import EngineClient
 from freshline.engine.lock import HOLDER, read_holder
+from freshline.engine.scrape_files import targets_file, token_file
 from freshline.engine.server import bind
 from freshline.engine.state_file import read_state, state_file
 from freshline.errors import EngineError, RequestError, StorageError
 from tests.engine.posting import CLICK_TOKEN, Door, declared
+from tests.report.metrics.promtool import check_metrics
+from tests.report.metrics.test_files import RECORDED, metrics_in, queries, rules
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -363,6 +367,58 @@ def test_loops_bring_in_what_lands_by_themselves(engine, project):
     assert not engine.health()["loops"]
 
 
+def scraped(project: Project) -> str:
+    """The metrics as Prometheus gets them: with what is in the files of the state."""
+    (target,) = json.loads(targets_file(project.settings).read_text())
+    token = token_file(project.settings).read_text()
+    with closing(http.client.HTTPConnection(target["targets"][0], timeout=10)) as connection:
+        connection.request("GET", "/metrics", headers={"Authorization": f"Bearer {token}"})
+        answer = connection.getresponse()
+        assert answer.status == 200
+        return answer.read().decode()
+
+
+def sample(text: str, name: str) -> float:
+    (line,) = [line for line in text.split("\n") if line.startswith(f"{name} ")]
+    return float(line.removeprefix(name))
+
+
+# These are there where somebody asked for an alert, and a database or broker keeps something for a source.
+SELDOM = {"freshline_alerts_open", "freshline_source_retained_bytes"}
+
+
+def test_prometheus_finds_an_engine_and_what_rules_and_dashboard_ask_for(engine, project):
+    failing = project.root / "assets" / "failing.sql"
+    failing.write_text("CREATE MATERIALIZED TABLE failing AS SELECT id, assert_true(id < 0) AS n FROM events")
+    refresh(engine)
+    first = scraped(project)
+    wait_until(lambda: 'freshline_table_rows{table="big"}' in scraped(project))
+    text = scraped(project)
+    failing.unlink()
+    engine.set_loops(True)
+    wait_until(lambda: 'table="failing"' not in scraped(project))
+    assert sample(scraped(project), "freshline_loops_running") == 1
+    engine.set_loops(False)
+
+    assert sample(first, 'freshline_refresh_rows_written_total{table="big"}') >= 2
+    assert sample(text, 'freshline_table_rows{table="big"}') == len(project.ids("big"))
+    assert sample(text, 'freshline_table_lag_seconds{table="big"}') < 60
+    assert sample(text, 'freshline_table_consecutive_failures{table="failing"}') >= 1
+    assert sample(text, 'freshline_table_state{table="failing",state="FAILED"}') == 1
+    assert 'freshline_table_lag_seconds{table="failing"}' not in text
+    assert 0 < sample(text, "freshline_jvm_heap_used_bytes") < sample(text, "freshline_jvm_heap_max_bytes")
+    assert sample(text, "freshline_jvm_resident_memory_bytes") > sample(text, "freshline_jvm_heap_used_bytes")
+    assert 0 <= time.time() - sample(text, "freshline_look_timestamp_seconds") < 60
+    shown = {line.split("{")[0].split(" ")[0] for line in text.split("\n") if line and not line.startswith("#")}
+    asked_for = {name for query in (*queries(), *(rule["expr"] for rule in rules())) for name in metrics_in(query)}
+    assert asked_for - RECORDED - SELDOM - {"up"} <= shown
+    assert (project.settings.state / "metrics" / "token").stat().st_mode & 0o777 == 0o600
+
+
+def test_promtool_has_nothing_to_say_about_a_real_scrape(engine, project):
+    assert check_metrics(scraped(project)) == ""
+
+
 def test_events_are_posted_to_an_engine_and_stay_while_declarations_have_errors(engine, project):
     door = posted_to(project, engine.state.http_port)
     # With this request the engine reads the declaration.
@@ -456,6 +512,7 @@ def test_the_environment_of_a_stopped_engine_is_left_as_it_was_found(engine, pro
     assert psutil.wait_procs(started, timeout=30)[1] == []
     assert project.ids("big") == [*before, 20, 21]
     assert not state_file(project.settings.state).exists()
+    assert json.loads(targets_file(project.settings).read_text()) == []
     assert read_holder(project.settings.warehouse) is None
 
 
@@ -475,11 +532,15 @@ def test_after_kill_9_the_next_start_takes_over_and_nothing_is_lost_or_repeated(
         with pytest.raises(EngineError, match="try again"):
             list(first.events(request_id))
         assert state_file(project.settings.state).exists()  # stale
+        target, token = (file(project.settings).read_text() for file in (targets_file, token_file))
+        assert str(first.state.http_port) in target
 
         second = project.connect()
         refresh(second)
 
         assert second.state.process != first.state.process
+        assert str(second.state.http_port) in targets_file(project.settings).read_text()
+        assert token_file(project.settings).read_text() != token
         assert second.health()["epoch"] > epoch
         assert project.ids("events") == [1, 2, 3, 4, 5]
         assert project.ids("big") == [2, 3, 4, 5]
@@ -536,6 +597,7 @@ def test_an_engine_whose_project_was_moved_writes_nothing_at_the_old_place_and_e
 
         assert client.state.process.wait(60.0)
         assert list(tmp_path.glob("shop/**/_delta_log")) == []
+        assert list(tmp_path.glob("shop/**/metrics")) == []
         moved.land("2", 4)
         refresh(moved.connect())
         assert moved.ids("events") == [1, 2, 3, 4]

@@ -19,10 +19,12 @@ from freshline.engine.connections import MOST_CONNECTIONS
 from freshline.engine.requests import Request
 from freshline.engine.server import Server, bind
 from freshline.errors import EngineError, RequestError
+from freshline.report.metrics.exposition import GAUGE, Family, Sample, labels
 
 pytestmark = pytest.mark.security
 
 TOKEN = "a-token"
+SCRAPE_TOKEN = "a-token-for-metrics"
 
 
 class Control:
@@ -52,6 +54,9 @@ class Control:
     def status(self) -> list[dict[str, Any]]:
         return [{"table": "orders"}]
 
+    def metrics(self) -> list[Family]:
+        return [Family("freshline_loops_running", GAUGE, "Whether loops run.", (Sample(labels(), 1),))]
+
     def set_loops(self, on: bool) -> None:
         self.loops = on
 
@@ -80,7 +85,7 @@ def control() -> Control:
 
 @pytest.fixture(scope="module")
 def client(control: Control) -> Iterator[Client]:
-    server = Server(control, TOKEN, bind(0))
+    server = Server(control, TOKEN, bind(0), scrape_token=SCRAPE_TOKEN)
     server.start()
     yield Client(server.port)
     server.stop()
@@ -103,6 +108,79 @@ def test_who_does_not_know_the_token_gets_nothing(client, control, method, path,
     assert status == 401
     assert "token" in answer["error"]["message"]
     assert control.stopped == []
+
+
+SCRAPE = f"Bearer {SCRAPE_TOKEN}"
+
+
+def test_metrics_are_read_with_a_token_of_their_own(client):
+    status, text = client.ask("GET", "/metrics", Authorization=SCRAPE)
+
+    assert status == 200
+    assert text.decode().split("\n")[-2] == "freshline_loops_running 1"
+    assert client.ask("GET", "/metrics")[0] == 200
+    assert client.ask("HEAD", "/metrics", Authorization=SCRAPE) == (200, b"")
+
+
+def test_metrics_are_of_the_type_that_prometheus_reads(client):
+    with closing(http.client.HTTPConnection("127.0.0.1", client.port, timeout=10)) as connection:
+        connection.request("GET", "/metrics", headers={"Authorization": SCRAPE, "Accept": "text/plain;version=0.0.4"})
+        assert connection.getresponse().headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
+
+
+def test_programs_read_metrics_as_json(client):
+    assert client.ask("GET", "/metrics", Accept="application/json")[1] == [
+        {
+            "name": "freshline_loops_running",
+            "type": "gauge",
+            "help": "Whether loops run.",
+            "samples": [{"name": "freshline_loops_running", "labels": {}, "value": 1}],
+        }
+    ]
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/health"),
+        ("GET", "/status"),
+        ("POST", "/requests"),
+        ("POST", "/stop"),
+        ("POST", "/metrics"),
+        ("DELETE", "/metrics"),
+        ("GET", "/metrics/"),
+        ("GET", "//metrics"),
+        ("GET", "/metrics/../health"),
+        ("GET", "/METRICS"),
+        ("GET", "/metrics%2f..%2fhealth"),
+        ("GET", "/requests/x/events"),
+    ],
+)
+def test_the_token_for_metrics_opens_nothing_else(client, control, method, path):
+    status, answer = client.ask(method, path, {} if method == "POST" else None, Authorization=SCRAPE)
+
+    assert status == 401
+    assert answer["error"]["code"] == "ENGINE"
+    assert control.stopped == []
+
+
+@pytest.mark.parametrize("authorization", ["", "Bearer", f"Bearer {SCRAPE_TOKEN}x", f"Basic {SCRAPE_TOKEN}"])
+def test_metrics_need_a_token(client, authorization):
+    assert client.ask("GET", "/metrics", Authorization=authorization)[0] == 401
+
+
+def test_a_page_that_was_pointed_at_this_machine_reads_no_metrics(client):
+    assert client.ask("GET", "/metrics", Authorization=SCRAPE, Host=f"example.com:{client.port}")[0] == 403
+
+
+def test_an_engine_that_starts_has_no_metrics_yet():
+    server = Server(None, TOKEN, bind(0), scrape_token=SCRAPE_TOKEN)
+    server.start()
+
+    status, answer = Client(server.port).ask("GET", "/metrics", Authorization=SCRAPE)
+    server.stop()
+
+    assert (status, answer["error"]["code"]) == (503, "ENGINE")
 
 
 @pytest.mark.parametrize("host", ["example.com", "127.0.0.1", "localhost:1", "127.0.0.1.example.com:{port}"])

@@ -284,6 +284,28 @@ HOLES: tuple[Planted, ...] = (
         "whoever reaches the port ends the engine", f"{FUZZ}::test_any_input_is_read_or_refused[engine]", SERVER,
     ),
     _hole(
+        "the token of metrics opens everything", "engine/server.py",
+        'scope["path"] != METRICS or scope["method"] not in ("GET", "HEAD")',
+        'scope["method"] == "BREW"',
+        "a monitoring system deletes tables", f"{FUZZ}::test_any_input_is_read_or_refused[engine]", SERVER,
+    ),
+    _hole(
+        "metrics for any host", "engine/server.py",
+        "        elif self.scrapes(scope, headers):\n            answer = self.foreign(headers) or self.app\n",
+        "        elif self.scrapes(scope, headers):\n            answer = self.app\n",
+        "a page whose name points here reads the names of tables", f"{FUZZ}::test_any_input_is_read_or_refused[engine]",
+    ),
+    _hole(
+        "a token of metrics for everybody", "engine/scrape_files.py",
+        "_write(token_file(settings), token, _PRIVATE)", "_write(token_file(settings), token, 0o644)",
+        "other users of the machine read the metrics", "tests/engine/test_scrape_files.py",
+    ),
+    _hole(
+        "a label that is not escaped", "report/metrics/exposition.py",
+        '.replace("\\n", "\\\\n").replace(\'"\', \'\\\\"\')', '.replace("\\n", "\\\\n")',
+        "a name makes samples of its own", "tests/report/metrics/test_families.py",
+    ),
+    _hole(
         "an address that is carried", "report/alerts/channels/web.py",
         "carried = [found.ipv4_mapped, found.sixtofour]", "carried = [found.ipv4_mapped]",
         "a private address within one of version 6 is called", ADDRESSES,

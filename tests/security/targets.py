@@ -7,7 +7,7 @@ import pickle
 import random
 import re
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -40,6 +40,7 @@ from freshline.plan.read import Consumer
 from freshline.plan.receipt import Receipt
 from freshline.plan.result import RefreshResult
 from freshline.plan.savepoint import Savepoint
+from freshline.report.metrics.exposition import GAUGE, Family, Sample, labels
 from freshline.report.results import Rows, read_result
 from freshline.sources.files.lines import Reading, inspect_files, pieces_of, read_pieces
 from freshline.sources.files.position import FileMark
@@ -360,6 +361,10 @@ class FuzzedControl:
         self.calls += 1
         return []
 
+    def metrics(self) -> Sequence[Family]:
+        self.calls += 1
+        return [Family("freshline_loops_running", GAUGE, "Whether loops run.", (Sample(labels(), 1),))]
+
     def set_loops(self, on: bool) -> None:
         self.calls += 1
 
@@ -371,8 +376,18 @@ class FuzzedControl:
 
 
 CONTROL = FuzzedControl()
-ENGINE = Guard(application(CONTROL), TOKEN, PORT)
-ROUTES = ("/health", "/status", "/requests", "/requests/known/events", "/requests/known/cancel", "/loops", "/stop")
+SCRAPE_TOKEN = "the-token-of-metrics"
+ENGINE = Guard(application(CONTROL), TOKEN, PORT, scrape_token=SCRAPE_TOKEN)
+ROUTES = (
+    "/health",
+    "/status",
+    "/metrics",
+    "/requests",
+    "/requests/known/events",
+    "/requests/known/cancel",
+    "/loops",
+    "/stop",
+)
 BODIES: tuple[object, ...] = (
     {"kind": "refresh", "arguments": {"tables": ["t"], "full": True, "partitions": [[["k", "1"]]], "cause": "manual"}},
     {"kind": "backfill", "arguments": {"id": "x", "ranges": [["day", "2026-01-01", None]], "partitions": []}},
@@ -394,6 +409,8 @@ def make_request(chance: random.Random) -> str:
                 *(f"127.0.0.1:{PORT}@x", f"127.0.0.1.evil:{PORT}", f"0.0.0.0:{PORT}", f"LOCALHOST:{PORT}"),
             )
         )
+    elif chance.random() < 0.2:
+        headers[1][1] = f"Bearer {SCRAPE_TOKEN}"
     if chance.random() < 0.3:
         headers.append([chance.choice(("content-length", "transfer-encoding", "origin", "host")), odd(chance)[:100]])
     path = chance.choice(ROUTES) if chance.random() < 0.8 else mutated(chance, chance.choice(ROUTES).split("/"), ROUTES)
@@ -431,6 +448,8 @@ def read_engine_request(text: str) -> object:
         assert status == 200, "the end of a request cannot be asked for"
     found = dict(scope["headers"])
     knows = found.get(b"authorization") == f"Bearer {TOKEN}".encode()
+    if found.get(b"authorization") == f"Bearer {SCRAPE_TOKEN}".encode():
+        knows = scope["path"] == "/metrics" and scope["method"] in ("GET", "HEAD")
     local = found.get(b"host") in (f"127.0.0.1:{PORT}".encode(), f"localhost:{PORT}".encode())
     assert (knows and local) or (CONTROL.calls == before and status in (401, 403)), "an uninvited request was served"
     assert status in (200, 400, 401, 403, 404, 405, 413, 503), f"the status is {status}"

@@ -105,7 +105,7 @@ def test_no_secret_is_anywhere_that_it_need_not_be(living: Living) -> None:
     pages = [json.dumps(ask(living.url, query, words["ui"])) for query in QUERIES]
     for number, page in enumerate(pages):
         canaries.search_text(page, f"the answer of the UI to query {number}")
-    for route in ("/health", "/status"):
+    for route in ("/health", "/status", "/metrics"):
         canaries.search_text(asked_of_engine(living, route), f"the answer of the engine to {route}")
     # Alerts: all channels were tried, and none succeeded.
     wait_for(lambda: bool(living.web.received and living.mail.logins), "an alert by webhook and mail")

@@ -38,8 +38,9 @@ TEXTS = ("control-store", "spark-master", "driver-memory", "maven-mirror", "dags
 PORTS = ("engine-port", "connect-port", "dagster-port")
 PYTHON = ("python-time-limit", "python-memory")
 GUARD = ("dagster-hosts", "dagster-token", "dagster-read-only")
+METRICS = ("metrics-token",)
 OTHERS = ("spark-confs", "idle-seconds", "parallel-refreshes", *PYTHON, "umask", "alerts")
-KEYS = (*PATHS, *FRESHNESSES, *TEXTS, *PORTS, *GUARD, *OTHERS)
+KEYS = (*PATHS, *FRESHNESSES, *TEXTS, *PORTS, *GUARD, *METRICS, *OTHERS)
 # What each environment has of its own.
 APART = ("state", "warehouse", "control-store")
 VARIABLES = {
@@ -227,7 +228,7 @@ class _Reader:
             found["dagster_url"] = self.web_address("dagster-url")
         if "alerts" in self.values:
             found["alerts"] = read_alerts(self.values["alerts"], self.where)
-        return found | self.guard() | self.python()
+        return found | self.doors() | self.python()
 
     def python(self) -> dict[str, Any]:
         """What loading a Python file and calling its function may take."""
@@ -238,25 +239,30 @@ class _Reader:
             found["python_memory"] = self.memory("python-memory")
         return found
 
-    def guard(self) -> dict[str, Any]:
-        """Who may use the Dagster UI."""
+    def doors(self) -> dict[str, Any]:
+        """Who may use the Dagster UI, and who may read the metrics."""
         found: dict[str, Any] = {}
         if "dagster-hosts" in self.values:
             found["dagster_hosts"] = self.hosts("dagster-hosts")
         if "dagster-token" in self.values:
-            token = self.values["dagster-token"]
-            if not isinstance(token, str) or not REFERENCE.match(token):
-                # The value is not shown: it may be the token itself.
-                raise SettingsError(
-                    "dagster-token is not a reference. Secrets are not written here: give ${env:NAME} or ${file:path}.",
-                    where=self.where,
-                )
-            found["dagster_token"] = token
+            found["dagster_token"] = self.reference("dagster-token")
+        if "metrics-token" in self.values:
+            found["metrics_token"] = self.reference("metrics-token")
         if "dagster-read-only" in self.values:
             if not isinstance(self.values["dagster-read-only"], bool):
                 raise self.refuse("dagster-read-only", "true or false")
             found["dagster_read_only"] = self.values["dagster-read-only"]
         return found
+
+    def reference(self, key: str) -> str:
+        value = self.values[key]
+        if not isinstance(value, str) or not REFERENCE.match(value):
+            # The value is not shown: it may be the secret itself.
+            raise SettingsError(
+                f"{key} is not a reference. Secrets are not written here: give ${{env:NAME}} or ${{file:path}}.",
+                where=self.where,
+            )
+        return value
 
     def refuse(self, key: str, expected: str) -> SettingsError:
         return SettingsError(f"{key} is {self.values.get(key)!r}. Accepted is {expected}.", where=self.where)

@@ -14,6 +14,8 @@ from freshline.declare.settings import Settings
 from freshline.errors import SettingsError
 
 REFERENCE = re.compile(r"\$\{(env:[A-Za-z_][A-Za-z0-9_]*|file:[^{}\r\n]+)\}\Z")
+# The path in a reference to a file.
+FILE_REFERENCE = re.compile(r"\$\{file:([^{}\r\n]+)\}\Z")
 
 LEAST_TOKEN = 16
 # What needs no escape in an address and a header.

@@ -69,6 +69,7 @@ class Settings:
     jar_cache: Path | None = None  # default: the user's cache folder
     java_home: Path | None = None
     engine_port: int = 0  # 0: any free port
+    metrics_token: str | None = None  # a reference; None: each engine makes one and writes it into the state
     connect_port: int = 0
     dagster_port: int = 3000
     dagster_hosts: tuple[str, ...] = ()  # what the UI may be called beside loopback, lower case, `name` or `name:port`

@@ -137,6 +137,11 @@ class EngineClient:
         found: list[dict[str, Any]] = self._ask("GET", "/status")
         return found
 
+    def metrics(self) -> list[dict[str, Any]]:
+        """The metrics as JSON objects, as `Family.as_json` has them."""
+        found: list[dict[str, Any]] = self._ask("GET", "/metrics", accept="application/json")
+        return found
+
     def submit(self, kind: str, **arguments: Any) -> str:
         """Make a request; returns its id. Its events must be polled, or it is cancelled."""
         return str(self._ask("POST", "/requests", {"kind": kind, "arguments": arguments, "asker": os.getpid()})["id"])
@@ -190,8 +195,16 @@ class EngineClient:
         if not self._engine.jvm.wait(_ANSWER_SECONDS):
             raise EngineError(f"the engine has ended, its JVM (process {self._engine.jvm.pid}) has not. End it.")
 
-    def _ask(self, method: str, path: str, body: object = None, *, seconds: float = _ANSWER_SECONDS) -> Any:
-        headers = {"Authorization": f"Bearer {self._engine.token}"}
+    def _ask(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        *,
+        seconds: float = _ANSWER_SECONDS,
+        accept: str = "*/*",
+    ) -> Any:
+        headers = {"Authorization": f"Bearer {self._engine.token}", "Accept": accept}
         data = None
         if body is not None:
             data = json.dumps(body).encode()

@@ -28,6 +28,7 @@ from freshline.declare.graph import Graph
 from freshline.declare.names import TableName
 from freshline.declare.spec import Mode, SourceSpec
 from freshline.engine.effective_graph import EffectiveGraph
+from freshline.engine.metrics import Look
 from freshline.engine.work import Job, Work
 from freshline.errors import DefinitionChangedError, FreshlineError
 from freshline.manage.decide import IntentionWriter
@@ -93,7 +94,10 @@ class _Memory:
 
 
 class Loops:
-    """Keeps the tables of one engine. `on_outcome` must get the outcome of every refresh, whoever asked for it."""
+    """Keeps the tables of one engine. `on_outcome` must get the outcome of every refresh, whoever asked for it.
+
+    `on_look` is told of each look at all tables.
+    """
 
     def __init__(
         self,
@@ -101,11 +105,13 @@ class Loops:
         effective_graph: EffectiveGraph,
         work: Work,
         random_number: Callable[[], float] = random.random,
+        on_look: Callable[[Look], None] = lambda _: None,
     ) -> None:
         self._runtime = runtime
         self._effective_graph = effective_graph
         self._work = work
         self._random_number = random_number
+        self._on_look = on_look
         self._rows = RowCounts()
         self._lock = threading.RLock()
         self._wake = threading.Condition(self._lock)
@@ -162,16 +168,19 @@ class Loops:
 
     def status(self, *, counted: bool = True) -> list[TableStatus]:
         """How every table stands. Only reads; without counts it takes a tenth of the time where versions are new."""
-        return read_status(
+        begun, now = time.monotonic(), self._runtime.clock()
+        statuses = read_status(
             self._effective_graph.graph,
             self._runtime.control,
             self._runtime.warehouse,
-            self._runtime.clock(),
+            now,
             running=self._work.running,
             count_rows=self._rows,
             counted=counted,
             seconds=dict(self._memory.measured) if self._on else None,
         )
+        self._on_look(Look(now, begun, time.monotonic(), counted, tuple(statuses)))
+        return statuses
 
     def due(self, graph: Graph) -> tuple[TableName, ...]:
         """What is due now, with what drives it, in order; neither what is suspended nor what is below."""

@@ -46,14 +46,18 @@ from freshline.engine.ingest import Ingest
 from freshline.engine.lock import WarehouseLock
 from freshline.engine.loops import Loops
 from freshline.engine.maintenance import Maintenance
+from freshline.engine.metrics import Activity, Metrics, Surroundings, open_by_kind
 from freshline.engine.process import ProcessId
 from freshline.engine.python_tables import PythonTables
-from freshline.engine.requests import Request, Requests
+from freshline.engine.requests import KINDS, Request, Requests
+from freshline.engine.scrape_files import chosen_token, forget_target, write_target, write_token
 from freshline.engine.server import Server, bind
 from freshline.engine.state_file import EngineState, remove_state, write_state
 from freshline.engine.work import Job, Work
 from freshline.errors import EngineError, FreshlineError, RefreshError, StorageError
 from freshline.plan.result import RefreshResult, State
+from freshline.report.metrics.exposition import Family
+from freshline.report.metrics.families import Heap
 from freshline.run import Runtime, finish_restore, maintain_table, open_runtime, refresh_table
 from freshline.sources.http.landing import Landing
 from freshline.version import __version__
@@ -82,6 +86,7 @@ class Engine:
         effective_graph: EffectiveGraph,
         jvm: ProcessId,
         python_tables: PythonTables,
+        heap: Callable[[], tuple[int, int]],
     ) -> None:
         self._settings = settings
         self._effective_graph = effective_graph
@@ -92,7 +97,19 @@ class Engine:
         self._state: EngineState | None = None
         self._loops_lock = threading.Lock()
         self._work = Work(self._refresh, settings.parallel_refreshes, self._on_outcome, self._takes_long)
-        self._loops = Loops(runtime, effective_graph, self._work)
+        self._metrics = Metrics(
+            Surroundings(
+                version=__version__,
+                graph=lambda: effective_graph.graph,
+                look=lambda counted: self._loops.status(counted=counted),
+                activity=self._activity,
+                alerts=runtime.control.alerts.open_alerts,
+                heap=lambda: Heap(*heap()),
+                engine=ProcessId.own(),
+                jvm=jvm,
+            )
+        )
+        self._loops = Loops(runtime, effective_graph, self._work, on_look=self._metrics.on_look)
         python_tables.give_way(self._work.giving_way)
         self._requests = Requests(runtime, effective_graph, self._work, self._loops.due)
         self._requests.adopt()
@@ -125,6 +142,17 @@ class Engine:
 
     def status(self) -> list[dict[str, Any]]:
         return [status.as_json() for status in self._loops.status()]
+
+    def metrics(self) -> Sequence[Family]:
+        return self._metrics.families()
+
+    def _activity(self) -> Activity:
+        return Activity(
+            waiting=self._work.waiting,
+            running=len(self._work.running),
+            requests=open_by_kind(KINDS, (request.kind for request in self._requests.open)),
+            loops=self._loops.on,
+        )
 
     def set_loops(self, on: bool) -> None:
         """Start or stop the loops; the state file says which."""
@@ -192,6 +220,7 @@ class Engine:
         LOG.info("stopping; running work may go on for %.0f s", self._drain_seconds)
         self._requests.stop()
         self._loops.stop(in_order=self._jvm.alive)
+        self._metrics.close()
         deadline = time.monotonic() + self._drain_seconds
         finished = False
         while not finished and time.monotonic() < deadline:
@@ -238,6 +267,7 @@ class Engine:
             maintain_table(self._runtime, name)
 
     def _on_outcome(self, job: Job, outcome: RefreshResult | None) -> None:
+        self._metrics.on_outcome(job.table, outcome)
         self._loops.on_outcome(job, outcome)
         if outcome is not None and outcome.committed:
             self._maintenance.committed(job.table, outcome.version)
@@ -290,12 +320,14 @@ def run_engine(settings: Settings, *, loops: bool, report: Report, down_mark: st
         remove_state(settings.state, None)
         # What can be refused is refused before the seconds that a JVM takes.
         declarations = Declarations(settings)
+        own_scrape_token = chosen_token(settings, os.environ)
+        scrape_token = own_scrape_token or secrets.token_urlsafe(32)
         listener = bind(settings.engine_port)
         stack.callback(listener.close)
         failpoint = read_failpoint(os.environ)
         ingest = Ingest(lambda: declarations.graph, settings.root, os.environ, Landing(failpoint=failpoint))
         stack.callback(ingest.close)
-        server = Server(None, token, listener, ingest=ingest)
+        server = Server(None, token, listener, ingest=ingest, scrape_token=scrape_token)
         # Posts need neither Spark nor the control store.
         server.start()
         stack.callback(server.stop)
@@ -332,7 +364,7 @@ def run_engine(settings: Settings, *, loops: bool, report: Report, down_mark: st
         except (FreshlineError, PySparkException, Py4JError, OSError) as error:
             # Every refresh and query tries it again and tells; without an engine nobody could do anything about it.
             LOG.error("a restore that was stopped half way cannot be finished: %s", error)
-        engine = Engine(settings, runtime, effective_graph, jvm, python_tables)
+        engine = Engine(settings, runtime, effective_graph, jvm, python_tables, lambda: spark.heap_of(session))
         ending.report(engine)
         server.attach(engine)
         # Before Spark ends: requests of the engine want it.
@@ -351,6 +383,11 @@ def run_engine(settings: Settings, *, loops: bool, report: Report, down_mark: st
             engine.set_loops(True)
         engine.publish(state)
         stack.callback(lambda: remove_state(settings.state, engine.state))
+        if own_scrape_token is None:
+            write_token(settings, scrape_token)
+        write_target(settings, server.port)
+        # Before the port is given up: whoever takes it next is no target.
+        stack.callback(forget_target, settings, server.port)
         LOG.info("ready: epoch %d, port %d, JVM %d, loops %s", runtime.epoch, server.port, jvm.pid, loops)
         report({"type": "ready"})
         code = engine.run()

@@ -3,6 +3,8 @@
 Every request must bear the token and name a loopback address as its host, which keeps web pages of any origin out, also
 when a name server is made to point at this machine. Polling for events is answered at the next event.
 
+A scrape of `/metrics` may bear a token of its own, which opens nothing else.
+
 Posts of events to `/ingest/` bear tokens of their own, which open nothing else (`ingest.py`). They are taken as soon as
 the server has started, and everything else when there is an engine behind it.
 """
@@ -16,8 +18,9 @@ import logging
 import secrets
 import socket
 import threading
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import uvicorn
@@ -31,6 +34,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from freshline.engine.connections import REQUEST_SECONDS, bounded
 from freshline.engine.ingest import PREFIX
 from freshline.errors import EngineError, FreshlineError, RequestError
+from freshline.report.metrics.exposition import CONTENT_TYPE, Family, text_of
 
 if TYPE_CHECKING:
     from freshline.engine.requests import Request
@@ -38,6 +42,7 @@ if TYPE_CHECKING:
 LOG = logging.getLogger(__name__)
 
 LONGEST_WAIT_SECONDS = 30.0
+METRICS = "/metrics"
 _LARGEST_BODY = 4 << 20
 _START_SECONDS = 20.0
 
@@ -49,6 +54,7 @@ class Control(Protocol):
     def submit(self, kind: str, arguments: Mapping[str, Any], asker: int | None) -> Request: ...
     def find(self, request_id: str) -> Request: ...
     def status(self) -> list[dict[str, Any]]: ...
+    def metrics(self) -> Sequence[Family]: ...
     def set_loops(self, on: bool) -> None: ...
     def stop(self, seconds: float | None) -> None: ...
 
@@ -72,7 +78,7 @@ class Server:
     """Serves one engine in a thread of its own; a request must be whole within `request_seconds`.
 
     Without a `control` it answers 503 to whoever knows the token, until it is given one by `attach`. `ingest` takes
-    posts of events.
+    posts of events. `scrape_token` opens `/metrics` and nothing else.
     """
 
     def __init__(
@@ -82,13 +88,14 @@ class Server:
         listener: socket.socket,
         *,
         ingest: ASGIApp | None = None,
+        scrape_token: str | None = None,
         request_seconds: float = REQUEST_SECONDS,
     ) -> None:
         self._listener = listener
         self._app: ASGIApp = _answer_later if control is None else application(control)
         self.port = int(listener.getsockname()[1])
         config = uvicorn.Config(
-            Guard(self._serve, token, self.port, ingest),
+            Guard(self._serve, token, self.port, ingest, scrape_token),
             http=bounded(request_seconds=request_seconds),
             log_config=None,
             access_log=False,
@@ -129,12 +136,16 @@ class Server:
 
 @dataclass(frozen=True)
 class Guard:
-    """Lets through what bears the token and names a loopback host. Posts to `ingest` bear others, which it judges."""
+    """Lets through what bears the token and names a loopback host.
+
+    Posts to `ingest` bear others, which it judges. `scrape_token` lets a reader of the metrics through.
+    """
 
     app: ASGIApp
     token: str
     port: int
     ingest: ASGIApp | None = None
+    scrape_token: str | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -142,6 +153,8 @@ class Guard:
         headers = {key.lower(): value for key, value in scope["headers"]}
         if self.ingest is not None and scope["path"].startswith(PREFIX):
             answer = self.foreign(headers) or self.ingest
+        elif self.scrapes(scope, headers):
+            answer = self.foreign(headers) or self.app
         else:
             answer = self.refusal(headers) or self.app
         await answer(scope, receive, send)
@@ -152,6 +165,13 @@ class Guard:
         if headers.get(b"host") not in hosts:
             return _refuse(403, "the engine is asked at 127.0.0.1 or localhost only")
         return None
+
+    def scrapes(self, scope: Scope, headers: Mapping[bytes, bytes]) -> bool:
+        """Whether it reads the metrics, and bears the token for them."""
+        if self.scrape_token is None or scope["path"] != METRICS or scope["method"] not in ("GET", "HEAD"):
+            return False
+        given = headers.get(b"authorization", b"")
+        return secrets.compare_digest(given, f"Bearer {self.scrape_token}".encode())
 
     def refusal(self, headers: Mapping[bytes, bytes]) -> Response | None:
         """The answer to who may not ask; None for who may."""
@@ -216,6 +236,7 @@ def application(control: Control) -> Starlette:
         routes=[
             Route("/health", _answered(health)),
             Route("/status", _answered(status)),
+            Route(METRICS, _answered(partial(_metrics, control))),
             Route("/requests", _answered(submit), methods=["POST"]),
             Route("/requests/{id}/events", _answered(events)),
             Route("/requests/{id}/cancel", _answered(cancel), methods=["POST"]),
@@ -223,6 +244,13 @@ def application(control: Control) -> Starlette:
             Route("/stop", _answered(stop), methods=["POST"]),
         ]
     )
+
+
+async def _metrics(control: Control, http: HttpRequest) -> Response:
+    families = await run_in_threadpool(control.metrics)
+    if http.headers.get("accept") == "application/json":
+        return JSONResponse([family.as_json() for family in families])
+    return Response(await run_in_threadpool(text_of, families), media_type=CONTENT_TYPE)
 
 
 async def _wait_for(request: Request, after: int, seconds: float) -> None:

@@ -148,6 +148,15 @@ def jvm_process(session: SparkSession) -> ProcessId:
     return process
 
 
+def heap_of(session: SparkSession) -> tuple[int, int]:
+    """The used heap of the JVM behind a classic session and the most that it may use, in bytes. Runs no job.
+
+    Raises Py4JError or OSError where the JVM does not answer.
+    """
+    usage = session._jvm.java.lang.management.ManagementFactory.getMemoryMXBean().getHeapMemoryUsage()  # type: ignore[union-attr]
+    return int(usage.getUsed()), int(usage.getMax())
+
+
 def use_pool(session: SparkSession, pool: Pool | None) -> None:
     """Let the jobs of the calling thread run in this pool; None is the default pool."""
     session.sparkContext.setLocalProperty("spark.scheduler.pool", pool)  # type: ignore[arg-type]

@@ -119,6 +119,12 @@ class Work:
             return frozenset(self._running)
 
     @property
+    def waiting(self) -> int:
+        """How many jobs have not begun."""
+        with self._changed:
+            return len(self._waiting)
+
+    @property
     def busy(self) -> frozenset[TableName]:
         """The tables that are being refreshed or wait for it; backfills apart, which what is live goes before."""
         with self._changed:

@@ -1,0 +1,274 @@
+"""`/metrics`: what a scrape of Prometheus shows of a running engine.
+
+A scrape costs no Spark and reads no table. It shows how everything stood at the newest look, which it waits for a
+moment only. Looks are those of the loops, and those that a scrape begins in a thread of its own: a look at a few
+tables is there before the answer, and one at a thousand with the next scrape. All looks together may take a small part
+of one processor. A look that hangs, at a disk or a control store that is away, therefore keeps no scrape waiting, and
+the time of the newest look shows it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+import psutil
+from py4j.protocol import Py4JError
+
+from freshline.declare.graph import Graph
+from freshline.declare.names import TableName
+from freshline.engine.process import ProcessId
+from freshline.errors import FreshlineError
+from freshline.plan.alert import Alert
+from freshline.plan.result import RefreshResult, State
+from freshline.report.alerts.standing import lag_limits
+from freshline.report.metrics.counts import Durations, Kept, RefreshCounts, strategy_of
+from freshline.report.metrics.exposition import Family
+from freshline.report.metrics.families import EngineFigures, Heap, ProcessFigures, TableFigures, families_of
+from freshline.report.status import TableStatus, kind_of
+
+LOG = logging.getLogger(__name__)
+
+# A scrape waits so long for a look that it began.
+WAIT_SECONDS = 0.05
+SHORTEST_PAUSE_SECONDS = 1.0
+COUNT_SECONDS = 60.0
+# Looks may take this part of one processor's time, and those that open logs for counts that part.
+_LOOK_SHARE = 0.05
+_COUNT_SHARE = 0.02
+
+
+@dataclass(frozen=True)
+class Look:
+    """The status of all tables at a moment. `begun` and `ended` are seconds of a clock that nobody sets.
+
+    What is not `counted` has no rows and files.
+    """
+
+    at: datetime
+    begun: float
+    ended: float
+    counted: bool
+    statuses: tuple[TableStatus, ...]
+
+
+@dataclass(frozen=True)
+class Activity:
+    """What the engine does at this moment: refreshes that wait and run, open requests by kind, whether loops run."""
+
+    waiting: int
+    running: int
+    requests: Mapping[str, int]
+    loops: bool
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What metrics are told by the engine.
+
+    `look` reads the status of all tables, with counts or without. `activity`, `alerts` and `heap` are asked when they
+    are shown, the last two with a look. `heap` is None where there is no JVM.
+    """
+
+    version: str
+    graph: Callable[[], Graph]
+    look: Callable[[bool], object]
+    activity: Callable[[], Activity]
+    alerts: Callable[[], Sequence[Alert]]
+    heap: Callable[[], Heap | None]
+    engine: ProcessId
+    jvm: ProcessId | None
+
+
+class Metrics:
+    """The metrics of one engine. It is told of each refresh that ended, and of each look at the tables."""
+
+    def __init__(self, surroundings: Surroundings, passed: Callable[[], float] = time.monotonic) -> None:
+        self._surroundings = surroundings
+        self._passed = passed
+        self._changed = threading.Condition()
+        self._counts: dict[TableName, RefreshCounts] = {}
+        self._durations: dict[str, Durations] = {}
+        self._kept: dict[TableName, Kept] = {}
+        self._newest: Look | None = None
+        self._counted: Mapping[TableName, TableStatus] = {}
+        self._beside = EngineFigures(surroundings.version, False)
+        self._is_looking = self._is_closed = False
+        self._next_look = self._next_count = passed()
+        self._thread = ThreadPoolExecutor(1, "metrics")
+        self._trouble = ""
+
+    def close(self) -> None:
+        """Begin no more looks; one that runs is left to end."""
+        with self._changed:
+            self._is_closed = True
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    # -- what the engine tells
+
+    def on_outcome(self, name: TableName, outcome: RefreshResult | None) -> None:
+        """Count a refresh that ended; without an outcome it failed in a way that it must not."""
+        with self._changed:
+            self._counts[name] = self._counts.get(name, RefreshCounts()).after(outcome)
+            if outcome is not None and outcome.state == State.SUCCEEDED:
+                strategy = strategy_of(outcome)
+                self._durations[strategy] = self._durations.get(strategy, Durations()).after(outcome.seconds)
+
+    def on_look(self, look: Look) -> None:
+        """Take up a look, whoever made it. One that began before the newest one is too old."""
+        with self._changed:
+            before = self._newest
+            if before is not None and look.begun < before.begun:
+                return
+            seconds = 0.0 if before is None else look.begun - before.begun
+            found = {status.table: status for status in look.statuses}
+            # What is not declared any more is forgotten, and what is new was not observed before.
+            self._kept = {
+                name: self._kept[name].after(status, seconds) if name in self._kept else Kept()
+                for name, status in found.items()
+            }
+            graph = self._surroundings.graph()
+            self._counts = {name: counts for name, counts in self._counts.items() if name in graph}
+            if look.counted:
+                self._counted = found
+            self._newest = look
+            self._next_look = max(self._next_look, self._passed() + SHORTEST_PAUSE_SECONDS)
+            self._changed.notify_all()
+
+    # -- a scrape
+
+    def families(self) -> tuple[Family, ...]:
+        """The metrics now."""
+        self._look_if_due()
+        activity = self._surroundings.activity()
+        graph = self._surroundings.graph()
+        with self._changed:
+            beside, look = self._beside, self._newest
+            tables = self._tables(graph, {} if look is None else {each.table: each for each in look.statuses})
+            durations = dict(self._durations)
+        return families_of(
+            replace(
+                beside,
+                loops=activity.loops,
+                tables=tables,
+                looked_at=None if look is None else look.at,
+                look_seconds=None if look is None else look.ended - look.begun,
+                durations=durations,
+                waiting=activity.waiting,
+                running=activity.running,
+                requests=activity.requests,
+                engine=_process_figures(self._surroundings.engine),
+                jvm=None if self._surroundings.jvm is None else _process_figures(self._surroundings.jvm),
+            )
+        )
+
+    def _tables(self, graph: Graph, statuses: Mapping[TableName, TableStatus]) -> tuple[TableFigures, ...]:
+        found = []
+        for name in graph.order:
+            spec, freshness = graph.specs[name], graph.freshness(name).seconds
+            warn_after, fail_after = lag_limits(freshness, spec.warn_after_seconds, spec.fail_after_seconds)
+            found.append(
+                TableFigures(
+                    name=str(name),
+                    kind=str(kind_of(spec)),
+                    mode=str(graph.mode(name)),
+                    freshness_seconds=freshness,
+                    warn_after=warn_after,
+                    fail_after=fail_after,
+                    status=statuses.get(name),
+                    counted=self._counted.get(name),
+                    counts=self._counts.get(name, RefreshCounts()),
+                    kept=self._kept.get(name, Kept()),
+                )
+            )
+        return tuple(found)
+
+    # -- looks
+
+    def _look_if_due(self) -> None:
+        """Begin a look where it is time for one, and wait a moment for the one that runs."""
+        with self._changed:
+            if not self._is_looking and not self._is_closed and self._passed() >= self._next_look:
+                self._is_looking = True
+                self._thread.submit(self._look)
+            if self._is_looking:
+                before = self._newest
+                self._changed.wait_for(lambda: self._newest is not before or not self._is_looking, WAIT_SECONDS)
+
+    def _look(self) -> None:
+        try:
+            began = self._passed()
+            self._note_beside()
+            self._surroundings.look(False)
+            with self._changed:
+                self._next_look = self._passed() + self._pause(began, SHORTEST_PAUSE_SECONDS, _LOOK_SHARE)
+            if self._passed() >= self._next_count:
+                began = self._passed()
+                self._surroundings.look(True)
+                self._next_count = self._passed() + self._pause(began, COUNT_SECONDS, _COUNT_SHARE)
+            self._trouble = ""
+        except FreshlineError as error:
+            self._note_failure()
+            if str(error) != self._trouble:
+                self._trouble = str(error)
+                LOG.warning("/metrics shows what was known before: %s", error)
+        except Exception:  # a mistake in one look must not end all that follow
+            self._note_failure()
+            LOG.exception("a look for /metrics ended in a way that it must not")
+        finally:
+            with self._changed:
+                self._is_looking = False
+                self._changed.notify_all()
+
+    def _pause(self, began: float, shortest: float, share: float) -> float:
+        return max(shortest, (self._passed() - began) / share)
+
+    def _note_failure(self) -> None:
+        with self._changed:
+            self._beside = replace(self._beside, failed_looks=self._beside.failed_looks + 1)
+            self._next_look = self._passed() + SHORTEST_PAUSE_SECONDS
+
+    def _note_beside(self) -> None:
+        """Alerts and the heap, which are shown as they are at a look."""
+        try:
+            heap = self._surroundings.heap()
+        except (Py4JError, OSError) as error:
+            LOG.debug("the heap of the JVM is not known: %s", error)
+            heap = None
+        with self._changed:
+            self._beside = replace(self._beside, heap=heap)
+        alerts = tuple(self._surroundings.alerts())
+        with self._changed:
+            self._beside = replace(self._beside, alerts=alerts)
+
+
+def open_by_kind(kinds: Iterable[str], open_requests: Iterable[str]) -> dict[str, int]:
+    """How many requests of each kind are open, with 0 for the kinds that have none.
+
+    >>> open_by_kind(["sql", "tick"], ["sql", "sql"])
+    {'sql': 2, 'tick': 0}
+    """
+    counts = Counter(open_requests)
+    return {kind: counts[kind] for kind in kinds}
+
+
+def _process_figures(process: ProcessId) -> ProcessFigures | None:
+    """The figures of a process, None where it has ended or the system does not tell."""
+    try:
+        found = psutil.Process(process.pid)
+        with found.oneshot():
+            times = found.cpu_times()
+            return ProcessFigures(
+                cpu_seconds=times.user + times.system,
+                resident_bytes=found.memory_info().rss,
+                open_files=found.num_fds(),
+                started=process.started,
+            )
+    except (psutil.Error, OSError):
+        return None

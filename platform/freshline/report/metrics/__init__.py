@@ -1,0 +1,1 @@
+"""Metrics of an engine for Prometheus: from frozen figures to families of samples, and those to text."""
