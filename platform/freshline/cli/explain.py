@@ -18,11 +18,7 @@ from freshline.errors import RequestError
 if TYPE_CHECKING:
     from freshline.declare.graph import Graph
     from freshline.declare.spec import TableSpec
-    from freshline.plan.explain import Explanation
     from freshline.plan.freshness_cost import Measured
-
-# As many as the control store keeps of a table: looks, commits, full refreshes and decisions.
-_MOST_RECORDS = 800
 
 
 @click.command(epilog="\b\nExample:\n  freshline explain daily_spend --freshness")
@@ -57,27 +53,12 @@ def explain(settings: Settings, tables: Sequence[str]) -> list[tuple[str, object
             what = "is a source; tables are explained" if is_source else "is not declared."
             raise RequestError(f"{text} {what}{'' if is_source else nearest(text, specs)}", where=text)
         chosen.append(spec)
-    return [(str(item), item.as_json()) for item in explanations(graph, settings, chosen)]
-
-
-def explanations(graph: Graph, settings: Settings, specs: Sequence[TableSpec]) -> list[Explanation]:
-    """How each table is kept up, by its declaration, the columns of its inputs and where its watermark stands."""
-    from freshline.commit.columns import input_columns, input_types
-    from freshline.commit.delta_log import read_newest
-    from freshline.commit.event_time import watermark_of
+    # delta-rs is imported when it is used, like all that is heavy.
     from freshline.commit.warehouse import Warehouse
-    from freshline.plan.explain import declared_types, explain_table, with_event_time
+    from freshline.report.explain import explanations
 
-    logs = frozenset(source.name for source in graph.sources if source.is_log)
-    warehouse = Warehouse(settings.warehouse)
-    found = []
-    for spec in specs:
-        types = {**declared_types(spec, graph), **input_types(graph, warehouse, spec)}
-        newest = read_newest(warehouse.path(spec.name)) if spec.is_temporal else None
-        clock = None if newest is None or newest.receipt is None else newest.receipt.clock
-        explained = explain_table(spec, input_columns(graph, warehouse, spec), logs, types, clock=clock)
-        found.append(with_event_time(explained, graph, lambda name: watermark_of(graph.specs, warehouse, name)))
-    return found
+    found = explanations(graph, Warehouse(settings.warehouse), chosen)
+    return [(str(item), item.as_json()) for item in found]
 
 
 def explain_promises(settings: Settings, tables: Sequence[str]) -> list[tuple[str, object]]:
@@ -89,6 +70,7 @@ def explain_promises(settings: Settings, tables: Sequence[str]) -> list[tuple[st
     from freshline.plan.freshness_cost import Measured
     from freshline.plan.intentions import apply_overrides
     from freshline.plan.project import open_project
+    from freshline.report.explain import read_measured
 
     graph = open_project(settings)
     measured = Measured({}, {})
@@ -97,15 +79,8 @@ def explain_promises(settings: Settings, tables: Sequence[str]) -> list[tuple[st
             store = ControlStore.open(settings.control_store, settings.umask)
             stack.callback(store.close)
             graph = apply_overrides(graph, store.intentions.read().at(datetime.now(UTC)))
-            due = {name: taken for name in graph.order if (taken := store.seconds_of(name)) is not None}
-            measured = Measured(
-                store.seconds(),
-                store.cpu_seconds(),
-                due,
-                settings.parallel_refreshes,
-                lambda name: list(reversed(store.refreshes(name, limit=_MOST_RECORDS))),
-            )
-        return _explained(graph, measured, tables)
+            measured = read_measured(graph, store, settings.parallel_refreshes)
+    return _explained(graph, measured, tables)
 
 
 def _explained(graph: Graph, measured: Measured, tables: Sequence[str]) -> list[tuple[str, object]]:

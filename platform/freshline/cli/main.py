@@ -42,6 +42,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "watch": ("freshline.cli.watch", "Send alerts about late and failing tables."),
     "alerts": ("freshline.cli.alerts", "List open and past alerts."),
     "metrics": ("freshline.cli.metrics", "Show metrics, and set up Prometheus and Grafana."),
+    "report": ("freshline.cli.report", "Write the freshness board to one HTML file."),
     "up": ("freshline.cli.up", "Start the engine and the Dagster UI."),
     "down": ("freshline.cli.down", "End all processes of up and engine start."),
     "logs": ("freshline.cli.logs", "Show the logs of the engine, Dagster and the watch."),

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from freshline.cli.explain import explanations
 from freshline.cli.options import json_option, open_settings, project_option
 from freshline.commit.warehouse import Warehouse
 from freshline.declare.graph import Graph
@@ -316,10 +315,12 @@ def _over_time(graph: Graph, settings: Settings, found: Found) -> Found:
 
     Others are not looked into, because that needs sqlglot's optimizer.
     """
+    from freshline.commit.warehouse import Warehouse
     from freshline.plan.event_time import is_over_event_time
+    from freshline.report.explain import explanations
 
     chosen = [spec for spec in graph.tables if spec.is_temporal or is_over_event_time(spec, graph)]
-    explained = explanations(graph, settings, chosen) if chosen else []
+    explained = explanations(graph, Warehouse(settings.warehouse), chosen) if chosen else []
     return replace(
         found,
         event_time={item.table: item.event_time for item in explained if item.event_time is not None},

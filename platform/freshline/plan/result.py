@@ -79,8 +79,9 @@ class RefreshResult:
     `mode` is the table's mode then, `cause` who asked: manual, live or backfill. `seconds` is the duration.
     `cpu_seconds` are those of the engine's process tree, None where other work ran beside it. `predicted_seconds` and
     `full_seconds` are what the strategy and a full refresh were expected to take, None where no price was compared.
-    `at` is the time of the end, `lag_seconds` the lag then, and `fingerprint` that of the declaration. `id` grows with
-    every result of one control store, None until it is stored.
+    `at` is the time of the end, `lag_seconds` the lag then, `freshness_seconds` the promise then (None for decisions),
+    and `fingerprint` that of the declaration. `id` grows with every result of one control store, None until it is
+    stored.
     """
 
     table: TableName
@@ -103,6 +104,7 @@ class RefreshResult:
     predicted_seconds: float | None = None
     full_seconds: float | None = None
     lag_seconds: float | None = None
+    freshness_seconds: int | None = None
     data_timestamp: datetime | None = None
     clock: datetime | None = None
     models: Mapping[str, str] = field(default_factory=dict)

@@ -73,6 +73,7 @@ def refresh_table(
                 seconds=time.monotonic() - started,
                 cpu_seconds=cpu.seconds,
                 lag_seconds=lag_seconds(outcome.data_timestamp, now),
+                freshness_seconds=runtime.graph.freshness(name).seconds,
             )
             try:
                 runtime.control.record_refresh(outcome)

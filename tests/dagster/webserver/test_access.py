@@ -135,12 +135,17 @@ def test_a_header_that_is_there_twice_is_refused():
 DATA = ["/server_info", "/logs/a/b.out", "/download_debug/a"]
 REPORTS = [f"/report_asset_{kind}/a" for kind in ("materialization", "check", "observation")]
 
+ACT = "/freshline/act"
+BOARD = ["/freshline", "/freshline/", "/freshline/table/shop.spend", "/freshline/table/a/b", "/freshline/x"]
+
 
 @pytest.mark.parametrize(
     ("path", "accepted"),
     [
         *((path, {"GET", "HEAD"}) for path in ["/", "/runs", "/assets/a", "/_next/a.js", *DATA]),
-        *((path, {"POST"}) for path in ["/graphql", *REPORTS]),
+        *((path, {"GET", "HEAD"}) for path in BOARD),
+        ("/freshline/events", {"GET"}),
+        *((path, {"POST"}) for path in ["/graphql", *REPORTS, ACT]),
     ],
 )
 def test_each_route_has_its_methods(path, accepted):
@@ -168,7 +173,7 @@ def test_graphql_over_get_is_the_page_for_writing_queries_only():
     assert told("GET", "/graphql", {"accept": "application/json"}) == "METHOD"
 
 
-@pytest.mark.parametrize("path", ["/graphql", *REPORTS])
+@pytest.mark.parametrize("path", ["/graphql", *REPORTS, ACT])
 def test_what_is_posted_is_json_and_says_so(path):
     for accepted in ("application/json", "application/json; charset=utf-8", "application/json;charset=UTF-8"):
         assert told("POST", path, {"content-type": accepted}) == "Admit"
@@ -191,7 +196,7 @@ def test_what_is_posted_is_json_and_says_so(path):
     assert told("POST", path) == "CONTENT_TYPE"
 
 
-@pytest.mark.parametrize("path", ["/graphql", *REPORTS])
+@pytest.mark.parametrize("path", ["/graphql", *REPORTS, ACT])
 def test_what_is_posted_comes_from_our_pages_or_from_no_browser(path):
     assert told("POST", path, JSON) == "Admit"
     assert told("POST", path, {**JSON, **FETCH, "origin": OWN}) == "Admit"
@@ -212,13 +217,31 @@ def test_what_is_posted_comes_from_our_pages_or_from_no_browser(path):
     assert told("POST", path, {**JSON, **LINK}) == "ORIGIN"
 
 
-@pytest.mark.parametrize("path", DATA)
+@pytest.mark.parametrize("path", [*DATA, "/freshline/events"])
 def test_data_is_not_given_to_other_sites(path):
     assert told("GET", path) == "Admit"
     assert told("GET", path, FETCH) == "Admit"
     assert told("GET", path, {**LINK, "sec-fetch-site": "none"}) == "Admit"
     for headers in (LINK, {**FETCH, "sec-fetch-site": "same-site"}, {"origin": "http://evil.example"}):
         assert told("GET", path, headers) == "ORIGIN"
+
+
+@pytest.mark.parametrize("path", BOARD)
+def test_the_board_is_a_page_that_others_may_link_to(path):
+    assert door_of(path) is Door.BOARD
+    assert told("GET", path, LINK) == "Admit"
+    assert told("GET", path, {**LINK, "sec-fetch-dest": "iframe"}) == "ORIGIN"
+    assert told("GET", path, {**FETCH, "sec-fetch-site": "cross-site"}) == "ORIGIN"
+    assert told("GET", path, kind="websocket", headers={"origin": OWN}) == "ROUTE"
+    closed = Access(3000, login=LOGIN)
+    assert told("GET", path, access=closed) == "TOKEN"
+    assert told("GET", path, LINK, access=closed) == "LoadAgain"
+    assert told("GET", path, query=f"token={TOKEN}", access=closed) == "TOKEN"
+
+
+@pytest.mark.parametrize("path", ["/freshlines", "/Freshline/", "/freshlineevents", "//freshline/"])
+def test_what_only_looks_like_the_board_is_dagsters(path):
+    assert door_of(path) is Door.PAGE
 
 
 def test_another_site_may_link_to_a_page_and_nothing_else():
@@ -328,10 +351,10 @@ def test_a_cookie_ends_and_is_of_one_token_and_one_port():
     assert TOKEN not in repr(ASKING)
 
 
-def test_in_read_only_mode_nothing_is_reported():
+def test_in_read_only_mode_nothing_is_reported_or_decided():
     access = Access(3000, read_only=True)
 
-    assert {told("POST", path, JSON, access=access) for path in REPORTS} == {"READ_ONLY"}
+    assert {told("POST", path, JSON, access=access) for path in [*REPORTS, ACT]} == {"READ_ONLY"}
     assert told("POST", "/graphql", JSON, access=access) == "Admit"
 
 

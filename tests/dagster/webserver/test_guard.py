@@ -376,3 +376,14 @@ def test_a_proxy_with_https_is_served_under_its_name(closed):
     page = ask(closed, "GET", "/", headers)
     policies = page.headers.get_all("Content-Security-Policy") or []
     assert "wss://dagster.example.com" in policies[1]
+
+
+def test_the_board_is_served_beside_dagster_and_by_the_same_rules(webserver, closed):
+    for path in ("/freshline/", "/freshline/table/first_touch"):
+        answer = ask(webserver, "GET", path)
+        assert answer.status == 200
+        assert b"first_touch" in answer.body
+        assert "script-src 'sha256-" in answer.headers["Content-Security-Policy"]
+        assert ask(webserver, "GET", path, EVIL).code == "ORIGIN"
+        assert ask(closed, "GET", path).code == "TOKEN"
+        assert ask(closed, "GET", path, {"Authorization": f"Bearer {TOKEN}"}).status == 200

@@ -128,6 +128,21 @@ def test_a_late_table_is_told_once_with_its_cause_and_link_and_once_when_it_is_o
     assert scene.shop.control.alerts.open_alerts() == []
 
 
+def test_what_the_watch_sees_of_the_lag_is_kept_for_the_board(scene: Scene) -> None:
+    scene.shop.refresh(1, scene.now)
+    begin = scene.now
+
+    scene.checks(80)
+
+    history = scene.shop.control.history
+    promise = scene.shop.graph.freshness(SPEND).seconds
+    summary = history.summaries(scene.now)[SPEND]
+    greatest = max(span.greatest_seconds for span in history.recent_spans(begin, scene.now)[SPEND])
+    assert promise < greatest <= 80
+    assert summary.judged_day == pytest.approx(greatest, abs=2)
+    assert summary.late_day == pytest.approx(greatest - promise, abs=2)
+
+
 def test_a_restart_of_the_watch_tells_nothing_again(scene: Scene) -> None:
     scene.shop.refresh(1, scene.now)
     scene.checks(18, scene.engine_beats)

@@ -6,9 +6,11 @@ A change here comes with a migration in `migrations/versions` and a new FORMAT; 
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Boolean, Column, Float, Integer, MetaData, String, Table, Text
+from typing import Any
 
-FORMAT = 4
+from sqlalchemy import BigInteger, Boolean, Column, Float, Index, Integer, MetaData, String, Table, Text
+
+FORMAT = 5
 # Older stores are brought to it; those before were never released.
 OLDEST_FORMAT = 3
 
@@ -16,6 +18,21 @@ METADATA = MetaData()
 
 # What may pass two thousand million; SQLite's integers are long enough as they are.
 LongInteger = BigInteger().with_variant(Integer(), "sqlite")
+
+
+def _lag_columns(*, nullable: bool) -> list[Column[Any]]:
+    """The fields of a span of lag."""
+    return [
+        Column("first_at", String(40), nullable=nullable),
+        Column("first_seconds", Float, nullable=nullable),
+        Column("last_at", String(40), nullable=nullable),
+        Column("last_seconds", Float, nullable=nullable),
+        Column("greatest_seconds", Float, nullable=nullable),
+        Column("freshness_seconds", LongInteger, nullable=nullable),
+        Column("judged_seconds", Float, nullable=nullable),
+        Column("late_seconds", Float, nullable=nullable),
+    ]
+
 
 FORMATS = Table("freshline_format", METADATA, Column("format", Integer, nullable=False))
 
@@ -151,4 +168,56 @@ DELIVERIES = Table(
     Column("delivered_at", String(40)),
     Column("given_up_at", String(40)),
     Column("error", Text),
+)
+
+# How tables lagged, in spans of a minute and more: kept for 7 days. `begin` is the minute of the first sample.
+SPANS = Table(
+    "freshline_span",
+    METADATA,
+    Column("key", String(300), primary_key=True),
+    Column("begin", String(40), primary_key=True),
+    *_lag_columns(nullable=False),
+    Index("ix_freshline_span_begin", "begin"),
+)
+
+# The same by hours, with the sums of the refreshes: kept for 30 days. The lag is NULL where nobody looked at it.
+HOURS = Table(
+    "freshline_hour",
+    METADATA,
+    Column("key", String(300), primary_key=True),
+    Column("begin", String(40), primary_key=True),
+    *_lag_columns(nullable=True),
+    Column("refreshes", Integer, nullable=False),
+    Column("checks", Integer, nullable=False),
+    Column("failed", Integer, nullable=False),
+    Column("rows_in", LongInteger, nullable=False),
+    Column("rows_out", LongInteger, nullable=False),
+    Column("seconds", Float, nullable=False),
+    Column("cpu_seconds", Float, nullable=False),
+    Column("measured", Integer, nullable=False),
+    Index("ix_freshline_hour_begin", "begin"),
+)
+
+# Refreshes and decisions for charts, without checks that found nothing new: kept for 7 days.
+MARKS = Table(
+    "freshline_mark",
+    METADATA,
+    Column("id", LongInteger, primary_key=True, autoincrement=True),
+    Column("key", String(300), nullable=False),
+    Column("at", String(40), nullable=False),
+    Column("state", String(40), nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("strategy", String(100)),
+    Column("committed", Boolean, nullable=False),
+    Column("version", LongInteger),
+    Column("rows_in", LongInteger),
+    Column("rows_out", LongInteger),
+    Column("rejected", LongInteger, nullable=False),
+    Column("seconds", Float, nullable=False),
+    Column("cpu_seconds", Float),
+    Column("lag_seconds", Float),
+    Column("freshness_seconds", LongInteger),
+    Column("mode", String(40)),
+    Column("cause", String(40)),
+    Index("ix_freshline_mark_key_at", "key", "at"),
 )

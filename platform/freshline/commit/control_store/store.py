@@ -1,8 +1,9 @@
 """The control store: intentions and caches of one environment, in SQLite or in another database by URL.
 
 It holds the epoch, requests, positions that were checked without a commit, the newest refreshes, and in parts of their
-own what was decided about tables (`intentions`), who was last heard of when (`heartbeats`) and what is alerted
-(`alerts`). What tables contain is in their own logs; losing this store loses no data and repeats none.
+own what was decided about tables (`intentions`), who was last heard of when (`heartbeats`), what is alerted (`alerts`)
+and how fresh tables were (`history`). What tables contain is in their own logs; losing this store loses no data and
+repeats none.
 
 Every method is one transaction of its own and may be called from any thread and process. Stopped half way, it did
 nothing.
@@ -21,6 +22,7 @@ from sqlalchemy import ColumnElement, Connection, Select, delete, func, insert, 
 from freshline.commit.control_store.alerts import AlertStore
 from freshline.commit.control_store.database import PRIVATE, Database, key_of, text_of, time_of
 from freshline.commit.control_store.heartbeats import HeartbeatStore
+from freshline.commit.control_store.history import HistoryStore, add_refresh
 from freshline.commit.control_store.intentions import IntentionStore
 from freshline.commit.control_store.schema import CHECKS, EPOCHS, IDENTITIES, REFRESHES, REQUESTS
 from freshline.declare.names import TableName
@@ -44,6 +46,7 @@ class ControlStore:
         self.intentions = IntentionStore(database)
         self.heartbeats = HeartbeatStore(database)
         self.alerts = AlertStore(database)
+        self.history = HistoryStore(database)
 
     @classmethod
     def open(cls, url: str, umask: int = PRIVATE) -> ControlStore:
@@ -314,6 +317,7 @@ def _values(record: RefreshResult) -> dict[str, Any]:
 def _insert_refresh(connection: Connection, record: RefreshResult) -> None:
     key = key_of(record.table)
     connection.execute(insert(REFRESHES).values(**_values(record)))
+    add_refresh(connection, record)
     decided = REFRESHES.c.state.in_(DECISIONS)
     not_full = func.coalesce(REFRESHES.c.strategy, "") != Strategy.FULL.value
     alike = (

@@ -27,6 +27,7 @@ from freshline.dagster.internals import (
 )
 from freshline.dagster.locations import kept_locations
 from freshline.dagster.webserver.access import Access
+from freshline.dagster.webserver.board import BoardPages
 from freshline.dagster.webserver.guard import Guard
 from freshline.dagster.webserver.login import Login
 from freshline.declare.project import read_settings
@@ -73,6 +74,9 @@ def access_of(settings: Settings, port: int, token: str | None) -> Access:
 
 
 def _serve(settings: Settings, access: Access) -> None:
+    def clock() -> datetime:
+        return datetime.now(UTC)
+
     with get_instance_for_cli() as instance:
         changes = Changes(settings)
         instance.optimize_for_webserver(_STATEMENT_MILLISECONDS, _POOL_RECYCLE_SECONDS, _POOL_MAX_OVERFLOW)
@@ -86,8 +90,9 @@ def _serve(settings: Settings, access: Access) -> None:
             kept_locations(process, changes),
         ):
             app = create_app_from_workspace_process_context(process, live_data_poll_rate=_LIVE_DATA_MILLISECONDS)
+            board = BoardPages(settings, clock, read_only=access.read_only)
             uvicorn.run(
-                Guard(app, access, lambda: datetime.now(UTC)),
+                Guard(app, board, access, clock),
                 host="127.0.0.1",
                 port=access.port,
                 # On h11, which bounds the size of headers.

@@ -47,9 +47,19 @@ class Door(Enum):
     DATA = "read with GET"
     GRAPHQL = "asked with POST of JSON, or over a websocket"
     REPORT = "written with POST of JSON"
+    BOARD = "a page of the freshness board: read with GET"
+    NEWS = "news of the freshness board: followed with GET"
+    ACT = "decided with POST of JSON"
     CLOSED = "not served"
 
 
+# The board's, which Dagster does not know of.
+OWN_ROUTES: Mapping[str, Door] = {
+    "/freshline/events": Door.NEWS,
+    "/freshline/act": Door.ACT,
+    "/freshline": Door.BOARD,
+    "/freshline/{path:path}": Door.BOARD,
+}
 # Every route of Dagster's webserver but its static files, as it writes them and in its order.
 ROUTES: Mapping[str, Door] = {
     "/server_info": Door.DATA,
@@ -68,12 +78,17 @@ ROUTES: Mapping[str, Door] = {
     "/": Door.PAGE,
 }
 # Read by what reads them in the webserver, so that both find the same route.
-_PATTERNS = tuple((compile_path(route)[0], door) for route, door in ROUTES.items())
+_PATTERNS = tuple((compile_path(route)[0], door) for route, door in {**OWN_ROUTES, **ROUTES}.items())
+# What a person opens, also by a link of another site.
+_OPENED = (Door.PAGE, Door.BOARD)
 METHODS: Mapping[Door, tuple[str, ...]] = {
     Door.PAGE: ("GET", "HEAD"),
     Door.DATA: ("GET", "HEAD"),
     Door.GRAPHQL: ("GET", "POST"),
     Door.REPORT: ("POST",),
+    Door.BOARD: ("GET", "HEAD"),
+    Door.NEWS: ("GET",),
+    Door.ACT: ("POST",),
     Door.CLOSED: (),
 }
 
@@ -258,7 +273,7 @@ def _origin(asked: Asked, door: Door, host: str, access: Access) -> Refuse | Non
     # `none` is a person who typed the address; a page cannot send it.
     if site in (None, "same-origin") or (site == "none" and reads):
         return None
-    if door is Door.PAGE and _opens(asked):
+    if door in _OPENED and _opens(asked):
         return None
     return Refuse("ORIGIN", "a page of another site may link here, and nothing else.")
 
@@ -277,7 +292,7 @@ def _login(asked: Asked, door: Door, login: Login, now: datetime) -> Refuse | En
         return None
     if any(login.is_cookie(value, now) for value in _cookies(asked, login.cookie_name)):
         return None
-    if door is Door.PAGE and _opens(asked) and asked.header("sec-fetch-site") in ("cross-site", "same-site"):
+    if door in _OPENED and _opens(asked) and asked.header("sec-fetch-site") in ("cross-site", "same-site"):
         return LoadAgain()
     return Refuse("TOKEN", "open /?token=.. with the token once, or send it as Authorization: Bearer.")
 
@@ -292,8 +307,8 @@ def _content(asked: Asked, door: Door, access: Access) -> Refuse | None:
         return None
     if not _JSON.match(asked.header("content-type") or ""):
         return Refuse("CONTENT_TYPE", "what is posted here has Content-Type: application/json.")
-    if access.read_only and door is Door.REPORT:
-        return Refuse("READ_ONLY", "the UI is read-only: nothing is reported through it.")
+    if access.read_only and door in (Door.REPORT, Door.ACT):
+        return Refuse("READ_ONLY", "the UI is read-only: nothing is reported or decided through it.")
     length = asked.header("content-length")
     # Python takes digits of other scripts for digits too, and some of them for no number.
     if length is not None and not (length.isascii() and length.isdigit() and int(length[:20]) <= LARGEST_BODY):

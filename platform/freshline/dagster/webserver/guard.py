@@ -1,4 +1,4 @@
-"""Stand before Dagster's webserver: pass on what `decide` admits, and say what browsers may do with the answers.
+"""Stand before Dagster's webserver and the board: pass on what `decide` admits, and say what browsers may do with it.
 
 It runs inside the webserver's process. There is no second port, so nothing can go around it.
 """
@@ -33,6 +33,7 @@ from freshline.dagster.webserver.access import (
 )
 from freshline.dagster.webserver.body import judge_body
 from freshline.dagster.webserver.login import LASTS
+from freshline.report.board.page import policy as board_policy
 
 _LOAD_AGAIN = '<!doctype html><title>Dagster</title><meta http-equiv="refresh" content="0">'
 _HEADERS: Mapping[str, str] = {
@@ -58,9 +59,10 @@ _DATA_POLICY = "default-src 'none'; frame-ancestors 'none'"
 
 @dataclass(frozen=True)
 class Guard:
-    """The application `app`, for those whom `access` lets in; `clock` tells the time."""
+    """The applications `app`, Dagster's, and `board`, for those whom `access` lets in; `clock` tells the time."""
 
     app: ASGIApp
+    board: ASGIApp
     access: Access
     clock: Callable[[], datetime]
 
@@ -111,7 +113,8 @@ class Guard:
                     headers.setdefault("Cache-Control", "no-store")
             await send(message)
 
-        await self.app(scope, receive, protect)
+        app = self.board if admit.door in (Door.BOARD, Door.NEWS, Door.ACT) else self.app
+        await app(scope, receive, protect)
 
     def _enter(self) -> Response:
         login = self.access.login
@@ -149,6 +152,8 @@ def _policy(asked: Asked, admit: Admit, access: Access) -> str:
     sockets = " ".join(f"{scheme}://{admit.host}" for scheme in schemes)
     if admit.door is Door.PAGE:
         return _PAGE_POLICY.format(sockets=sockets)
+    if admit.door is Door.BOARD:
+        return board_policy(in_file=False)
     if admit.door is Door.GRAPHQL and asked.method == "GET":
         return _QUERIES_POLICY.format(sockets=sockets)
     return _DATA_POLICY

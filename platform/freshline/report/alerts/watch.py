@@ -47,6 +47,7 @@ from freshline.report.alerts.standing import (
     Voice,
     table_standing,
 )
+from freshline.report.lag_recorder import LagRecorder
 from freshline.report.status import read_status
 
 LOG = logging.getLogger(__name__)
@@ -259,6 +260,7 @@ class _Reader:
         self._store = store
         self._warehouse = warehouse
         self._passed = passed
+        self._recorder = LagRecorder(store.history)
         self.read_at: datetime | None = None
         self._graph: Graph | None = None
         self._intentions = Intentions()
@@ -273,6 +275,7 @@ class _Reader:
         if not known or age >= READ_SECONDS or (age >= self._pause and self._any_late(moment.now)):
             begin = self._passed()
             statuses = read_status(graph, self._store, self._warehouse, moment.now, counted=False)
+            self._recorder.record(statuses, moment.now)
             found = {status.table: table_standing(graph, status) for status in statuses}
             promised = {name: self._promised_at(each, graph, intentions, moment.now) for name, each in found.items()}
             self._standings = {

@@ -1,0 +1,273 @@
+"""The pages of the board behind the guard, asked by programs and shown by a browser; Dagster itself is not needed."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import uvicorn
+from starlette.types import Receive, Scope, Send
+
+from freshline.dagster.webserver.access import Access
+from freshline.dagster.webserver.board import MOST_FOLLOWERS, BoardPages, digest
+from freshline.dagster.webserver.guard import Guard
+from freshline.report.board.page import policy
+from freshline.report.board.read import BoardReader
+from tests.browser import needs_chromium
+from tests.report.board.html import Page
+from tests.report.board.shop import HOSTILE, NOW, ORDERS, SPEND, Shop, open_shop
+
+pytestmark = pytest.mark.security
+
+PICTURES = Path(__file__).parents[3] / "platform" / "docs" / "pictures.py"
+
+
+async def no_dagster(scope: Scope, receive: Receive, send: Send) -> None:
+    raise AssertionError(f"{scope['path']} is not Dagster's")
+
+
+class Served:
+    """The board of a project at a port, at the moments that a test chooses."""
+
+    def __init__(self, shop: Shop) -> None:
+        self.shop = shop
+        self.now = shop.now
+        self.pages = BoardPages(shop.settings, lambda: self.now)
+        self.url = ""
+
+    def get(self, path: str, **headers: str) -> httpx.Response:
+        return httpx.get(f"{self.url}{path}", headers=headers, timeout=60)
+
+
+@contextmanager
+def served(shop: Shop) -> Iterator[Served]:
+    board = Served(shop)
+    config = uvicorn.Config(no_dagster, host="127.0.0.1", port=0, lifespan="off", log_level="warning")
+    listener = config.bind_socket()
+    port = listener.getsockname()[1]
+    board.url = f"http://127.0.0.1:{port}"
+    config.loaded_app = None
+    config.app = Guard(no_dagster, board.pages, Access(port), lambda: board.now)
+    config.timeout_graceful_shutdown = 1
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+    thread.start()
+    try:
+        yield board
+    finally:
+        server.should_exit = True
+        thread.join()
+        board.pages.close()
+
+
+@pytest.fixture
+def board(tmp_path: Path) -> Iterator[Served]:
+    with open_shop(tmp_path) as shop:
+        shop.commit(ORDERS, 1, {"id": ["a"]}, NOW - timedelta(seconds=2), "INSERTS_ONLY: new files")
+        shop.commit(SPEND, 1, {"customer": ["a"]}, NOW - timedelta(seconds=2), "AFFECTED_KEYS: 1")
+        with served(shop) as board:
+            yield board
+
+
+def test_pages_are_served_with_the_policy_that_allows_only_their_own_script(board):
+    for path in ("/freshline/", "/freshline/table/shop.spend", "/freshline/table/no_such_table"):
+        answer = board.get(path)
+        assert answer.headers["content-security-policy"] == policy(in_file=False)
+        assert answer.headers["x-frame-options"] == "DENY"
+        assert answer.headers["cache-control"] == "no-store"
+        assert not answer.history
+    assert board.get("/freshline").headers["location"] == "/freshline/"
+
+
+def test_what_is_asked_for_is_shown_and_what_is_not_there_is_said(board):
+    everything = Page(board.get("/freshline/").text)
+    chosen = Page(board.get("/freshline/?namespace=crm&sort=name").text)
+    table = board.get("/freshline/table/SHOP.spend")
+
+    assert "shop.spend" in everything.text
+    assert [row["data-name"] for row in chosen.all("tr") if "data-name" in row] == [
+        "crm.best_customers",
+        "crm.monthly_report",
+    ]
+    assert "CREATE MATERIALIZED TABLE shop.spend" in Page(table.text).text
+    assert HOSTILE[:30] not in table.text
+    for name in ("shop.spent", "a.b.c", "<script>", "x%0A"):
+        answer = board.get(f"/freshline/table/{name}")
+        assert answer.status_code in (400, 404), name
+        assert "<script>alert" not in answer.text
+    assert board.get("/freshline/elsewhere").status_code == 404
+
+
+def test_other_sites_read_nothing_of_it(board):
+    for path in ("/freshline/", "/freshline/events", "/freshline/table/shop.spend"):
+        assert board.get(path, Origin="http://evil.example").status_code == 403
+        assert board.get(path, Host="evil.example").status_code == 403
+    assert httpx.post(f"{board.url}/freshline/", timeout=60).status_code == 405
+
+
+def test_declarations_with_errors_are_said_and_the_page_comes_back_with_them(board, tmp_path):
+    file = tmp_path / "assets" / "shop" / "spend.sql"
+    good = file.read_text()
+    file.write_text("CREATE MATERIALIZED <script>")
+
+    assert board.get("/freshline/").status_code == 503
+    assert "cannot be read" in board.get("/freshline/").text
+    file.write_text(good)
+
+    assert board.get("/freshline/").status_code == 200
+
+
+def test_an_event_comes_at_once_and_with_each_change(board):
+    with httpx.stream("GET", f"{board.url}/freshline/events", timeout=60) as stream:
+        assert stream.headers["content-type"].startswith("text/event-stream")
+        lines = (line for line in stream.iter_lines() if line.startswith("data:"))
+        first = next(lines)
+        board.shop.record(SPEND, board.now, version=1)
+        assert next(lines) != first
+
+
+def test_so_many_pages_follow_and_no_more(board):
+    board.pages._followers = MOST_FOLLOWERS
+
+    assert board.get("/freshline/events").status_code == 503
+
+
+def test_time_that_passes_is_no_news_until_it_makes_a_table_late(board):
+    def at(seconds: float) -> str:
+        now = NOW + timedelta(seconds=seconds)
+        reader = BoardReader(board.shop.settings, board.shop.control)
+        return digest(reader.read(board.shop.graph, now, now - timedelta(days=7)))
+
+    assert at(0) == at(20)
+    assert at(0) != at(60)
+
+
+def act(board: Served, **content: object) -> httpx.Response:
+    return httpx.post(f"{board.url}/freshline/act", json=content, timeout=60)
+
+
+def test_buttons_do_what_the_commands_do_and_say_it(board):
+    intentions = board.shop.control.intentions
+
+    said = act(board, action="suspend", table="shop.spend", because=HOSTILE, **{"for": "2 hours"}).json()["said"]
+    assert said.startswith("suspended: shop.spend")
+    (suspension,) = intentions.read().suspensions.values()
+    assert (suspension.reason, suspension.until) == (HOSTILE, board.now + timedelta(hours=2))
+    assert suspension.by.endswith(" (UI)")
+    assert "suspended" in Page(board.get("/freshline/table/shop.spend").text).text
+    assert act(board, action="resume", table="shop.spend").status_code == 200
+    assert intentions.read().suspensions == {}
+
+    act(board, action="freshness", table="shop.spend", freshness="5 seconds", **{"for": "1 hour"})
+    (override,) = intentions.read().overrides.values()
+    assert (override.freshness.seconds, override.until) == (5, board.now + timedelta(hours=1))
+    assert act(board, action="reset", table="shop.spend", freshness=" ").status_code == 200
+    assert intentions.read().overrides == {}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"action": "drop", "table": "shop.spend"},
+        {"action": "suspend"},
+        {"action": "suspend", "table": "shop.no_such"},
+        {"action": "suspend", "table": "shop.orders"},
+        {"action": "suspend", "table": ["shop.spend"]},
+        {"action": "suspend", "table": "shop.spend", "by": "somebody else"},
+        {"action": "suspend", "table": "shop.spend", "because": "x" * 301},
+        {"action": "suspend", "table": "shop.spend", "for": "soon"},
+        {"action": "freshness", "table": "shop.spend"},
+        {"action": "freshness", "table": "shop.spend", "freshness": "-1 seconds"},
+    ],
+)
+def test_what_cannot_be_decided_is_refused_and_changes_nothing(board, content):
+    answer = act(board, **content)
+
+    assert (answer.status_code, answer.json()["error"]["code"]) == (409, "REQUEST")
+    assert board.shop.control.intentions.generation() == 0
+
+
+def test_buttons_are_refused_as_everything_that_is_posted(board):
+    url, wanted = f"{board.url}/freshline/act", {"action": "suspend", "table": "shop.spend"}
+
+    assert httpx.post(url, data=wanted, timeout=60).json()["error"]["code"] == "CONTENT_TYPE"
+    assert httpx.post(url, json=[wanted], timeout=60).json()["error"]["code"] == "BODY"
+    for headers in ({"Origin": "http://evil.example"}, {"Sec-Fetch-Site": "same-site"}):
+        assert httpx.post(url, json=wanted, headers=headers, timeout=60).json()["error"]["code"] == "ORIGIN"
+    assert board.shop.control.intentions.generation() == 0
+
+
+def test_a_read_only_ui_has_no_buttons(board):
+    quiet = BoardPages(board.shop.settings, lambda: board.now, read_only=True)
+
+    async def page() -> str:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(quiet), base_url="http://ui") as client:
+            return (await client.get("/freshline/table/shop.spend", timeout=60)).text
+
+    assert not Page(asyncio.run(page())).all("dialog")
+    quiet.close()
+    assert Page(board.get("/freshline/table/shop.spend").text).all("dialog")
+    # Sources are not suspended.
+    assert not Page(board.get("/freshline/table/shop.orders").text).all("dialog")
+
+
+@needs_chromium
+@pytest.mark.slow
+def test_a_button_asks_once_and_the_page_shows_what_came_of_it(board):
+    click = "document.querySelector('{}').click()"
+    with opened(f"{board.url}/freshline/table/shop.spend") as window:
+        window.run(click.format("[data-action=suspend]"))
+        assert "Suspend shop.spend?" in window.run("return document.querySelector('dialog[open]').innerText")
+        window.run(click.format("dialog button[value=no]"))
+        assert window.run("return document.getElementById('said').innerText") == ""
+        window.run(click.format("[data-action=suspend]"))
+        window.run("document.querySelector('dialog input[name=because]').value = '<b>x</b>'")
+        window.run(click.format("dialog button[value=yes]"))
+        until(lambda: window.run("return document.querySelector('[data-action=resume]') !== null"), 15)
+        assert window.run("return document.getElementById('said').innerText").startswith("suspended: shop.spend")
+        assert window.run("return document.querySelector('.cause').innerText").endswith(": <b>x</b>")
+    assert board.shop.control.intentions.generation() == 1
+
+
+@contextmanager
+def opened(url: str) -> Iterator[Any]:
+    """A browser with a page."""
+    spec = importlib.util.spec_from_file_location("pictures", PICTURES)
+    assert spec is not None
+    assert spec.loader is not None
+    pictures: Any = importlib.util.module_from_spec(spec)
+    # Its dataclasses look for their module there.
+    sys.modules[spec.name] = pictures
+    spec.loader.exec_module(pictures)
+    with pictures.browser() as window:
+        window.open(url, 900)
+        yield window
+
+
+def until(met: Callable[[], Any], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not met():
+        assert time.monotonic() < deadline, "the page does not show it"
+        time.sleep(0.1)
+
+
+@needs_chromium
+@pytest.mark.slow
+def test_a_table_whose_source_stops_is_late_on_an_open_page_within_five_seconds(board):
+    state = "return document.querySelector('tr[data-name=\"shop.spend\"] .state').innerText"
+    with opened(f"{board.url}/freshline/") as window:
+        assert window.run(state) == "fresh"
+        window.run("window.same = true")
+        board.now += timedelta(minutes=5)
+        until(lambda: window.run(state) == "late", 5)
+        assert window.run("return window.same"), "the page was loaded again"
