@@ -134,6 +134,7 @@ def test_a_command_outside_of_a_project_says_so(
         "savepoint": ["list"],
         "quarantine": ["retry", "s"],
         "consumers": ["list"],
+        "report": ["board.html"],
     }
 
     assert run([name, *needed.get(name, [])]) == 1

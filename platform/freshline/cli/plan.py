@@ -315,12 +315,16 @@ def _over_time(graph: Graph, settings: Settings, found: Found) -> Found:
 
     Others are not looked into, because that needs sqlglot's optimizer.
     """
-    from freshline.commit.warehouse import Warehouse
     from freshline.plan.event_time import is_over_event_time
-    from freshline.report.explain import explanations
 
     chosen = [spec for spec in graph.tables if spec.is_temporal or is_over_event_time(spec, graph)]
-    explained = explanations(graph, Warehouse(settings.warehouse), chosen) if chosen else []
+    if not chosen:
+        return found
+    # delta-rs is imported when it is used, like all that is heavy.
+    from freshline.commit.warehouse import Warehouse
+    from freshline.report.explain import explanations
+
+    explained = explanations(graph, Warehouse(settings.warehouse), chosen)
     return replace(
         found,
         event_time={item.table: item.event_time for item in explained if item.event_time is not None},
