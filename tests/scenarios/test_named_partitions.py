@@ -71,6 +71,27 @@ def test_rows_of_a_partition_that_was_refreshed_apart_do_not_come_twice(daily):
     assert daily.diff("a") == []
 
 
+@pytest.mark.parametrize(
+    ("done", "undone"),
+    [
+        ("INSERT INTO s VALUES (9, DATE'2026-01-02', 'eu', 9)", "DELETE FROM s WHERE id = 9"),
+        ("UPDATE s SET n = 8 WHERE id = 3", "UPDATE s SET n = 3 WHERE id = 3"),
+        ("DELETE FROM s WHERE id = 3", "INSERT INTO s VALUES (3, DATE'2026-01-02', 'eu', 3)"),
+    ],
+)
+def test_what_only_a_partition_refreshed_apart_has_read_is_undone_in_it(daily, done, undone):
+    before = daily.rows("t")
+    daily.sql(done)
+    daily.refresh("t", partitions={"d": "2026-01-02"})
+    assert daily.rows("t") != before
+    daily.sql(undone)
+
+    # All that happened since the positions of the table is nothing, and not since those of the partition.
+    assert daily.refresh("t").error is None
+    assert daily.rows("t") == before
+    assert daily.diff("t") == []
+
+
 @pytest.mark.long
 def test_a_partition_without_rows_is_emptied(daily):
     daily.sql("DELETE FROM s WHERE d = DATE'2026-01-02'")
