@@ -37,6 +37,16 @@ def test_the_board_is_one_file_and_says_what_is_in_it(project, tmp_path, capsys)
     assert capsys.readouterr().out.startswith(f"wrote {file}: {tables} tables and sources, ")
 
 
+def test_a_mistake_in_a_declaration_is_in_the_file_and_the_other_tables_too(project, tmp_path):
+    (project / "assets" / "shop" / "spend.sql").write_text("CREATE MATERIALIZED <script>")
+    file = tmp_path / "board.html"
+
+    assert run(["report", str(file), "--project", str(project)]) == 0
+    text = Page(file.read_text(encoding="utf-8")).text
+    assert "assets/shop/spend.sql:1" in text
+    assert "shop.orders" in text
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

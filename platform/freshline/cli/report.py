@@ -15,7 +15,7 @@ from freshline.cli.progress import Progress
 from freshline.cli.status import running_tables
 from freshline.declare.freshness import parse_seconds
 from freshline.errors import RequestError
-from freshline.plan.project import open_project
+from freshline.plan.standing import open_standing
 from freshline.report.table_text import bytes_text, count_text
 
 if TYPE_CHECKING:
@@ -76,11 +76,14 @@ def read_board(settings: Settings, shown: timedelta, now: datetime) -> Board:
     from freshline.report.board.board import worst_first
     from freshline.report.board.read import BoardReader
 
-    graph = open_project(settings)
+    standing = open_standing(settings)
+    mistakes = [str(error) for each in standing.mistaken for error in each.errors]
     store = ControlStore.open(settings.control_store, settings.umask)
     try:
         reader = BoardReader(settings, store, running=lambda: running_tables(settings))
-        return reader.read(graph, now, now - shown, lambda rows: worst_first(rows, MOST_PAGES))
+        return reader.read(
+            standing.graph, now, now - shown, lambda rows: worst_first(rows, MOST_PAGES), mistakes=mistakes
+        )
     finally:
         store.close()
 

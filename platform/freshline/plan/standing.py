@@ -49,6 +49,11 @@ def open_standing(settings: Settings) -> Standing:
     return find_standing(settings, lambda instead: open_project(settings, instead=instead))
 
 
+def mistakes_of(error: DeclarationError) -> tuple[str, ...]:
+    """The mistakes that an error of a project has, each with file and line."""
+    return tuple(str(each) for each in (error.errors if isinstance(error, DeclarationErrors) else (error,)))
+
+
 def find_standing(settings: Settings, read: Open) -> Standing:
     """As `open_standing`, where `read` reads the project without the files that it is given."""
     left_out: dict[Path, Mistaken] = {}

@@ -12,7 +12,7 @@ import hashlib
 import logging
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -36,7 +36,8 @@ from freshline.declare.graph import Graph
 from freshline.declare.names import TableName
 from freshline.declare.settings import Settings
 from freshline.engine.declarations import Declarations
-from freshline.errors import FreshlineError
+from freshline.errors import DeclarationError, FreshlineError
+from freshline.plan.standing import mistakes_of, open_standing
 from freshline.report.board.board import Board, Choice
 from freshline.report.board.page import ADDRESS, render_all, render_message, render_table
 from freshline.report.status import RowCounts
@@ -168,7 +169,7 @@ def digest(board: Board) -> str:
         for row in board.rows
     ]
     alerts = [(alert.id, alert.level, alert.cause) for alert in board.alerts]
-    return hashlib.sha256(repr((shown, alerts)).encode("utf-8", "replace")).hexdigest()[:16]
+    return hashlib.sha256(repr((shown, alerts, board.mistakes)).encode("utf-8", "replace")).hexdigest()[:16]
 
 
 class _Source:
@@ -201,8 +202,8 @@ class _Source:
         with self._lock:
             begin = time.monotonic()
             if self._board is None or begin - self._read_at > self._fresh_seconds:
-                reader, graph, now = self._opened()
-                self._board = reader.read(graph, now, now - SHOWN)
+                reader, graph, mistakes, now = self._opened()
+                self._board = reader.read(graph, now, now - SHOWN, mistakes=mistakes)
                 self._read_at = time.monotonic()
                 self._fresh_seconds = max(0.5, self._read_at - begin)
             return self._board
@@ -210,18 +211,27 @@ class _Source:
     def table(self, name: TableName) -> Board | None:
         """The board with the page of one table; None where it is not declared. Raises FreshlineError."""
         with self._lock:
-            reader, graph, now = self._opened()
+            reader, graph, mistakes, now = self._opened()
             if name not in graph:
                 return None
-            return reader.read(graph, now, now - SHOWN, lambda _: [graph.spec(name).name])
+            return reader.read(graph, now, now - SHOWN, lambda _: [graph.spec(name).name], mistakes=mistakes)
 
-    def _opened(self) -> tuple[BoardReader, Graph, datetime]:
-        if self._declarations is None:
-            self._declarations = Declarations(self._settings)
+    def _opened(self) -> tuple[BoardReader, Graph, Sequence[str], datetime]:
+        graph, mistakes = self._declared()
         if self._reader is None:
             # Imported with the first page: EXPLAIN needs sqlglot, and the UI starts without it.
             from freshline.report.board.read import BoardReader
 
             self._store = ControlStore.open(self._settings.control_store, self._settings.umask)
             self._reader = BoardReader(self._settings, self._store, count_rows=RowCounts())
-        return self._reader, self._declarations.check(), self._clock()
+        return self._reader, graph, mistakes, self._clock()
+
+    def _declared(self) -> tuple[Graph, Sequence[str]]:
+        """The graph, and the mistakes of the declarations: their tables stay as they were, if they were known."""
+        if self._declarations is None:
+            try:
+                self._declarations = Declarations(self._settings)
+            except DeclarationError as error:
+                return open_standing(self._settings).graph, mistakes_of(error)
+        graph, wrong = self._declarations.check(), self._declarations.error
+        return graph, () if wrong is None else mistakes_of(wrong)

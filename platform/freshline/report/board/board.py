@@ -98,7 +98,11 @@ class TablePage:
 
 @dataclass(frozen=True)
 class Board:
-    """The board of one environment at one moment. Lag and refreshes are shown from `since` on."""
+    """The board of one environment at one moment. Lag and refreshes are shown from `since` on.
+
+    `mistakes` are those of the declarations, each with file and line: their tables are shown as they were before them,
+    or not at all.
+    """
 
     project: str
     environment: str
@@ -107,6 +111,7 @@ class Board:
     rows: tuple[Row, ...] = ()
     pages: tuple[TablePage, ...] = ()
     alerts: tuple[Alert, ...] = ()
+    mistakes: tuple[str, ...] = ()
 
     def count(self, state: BoardState) -> int:
         """How many tables and sources are in a state."""

@@ -62,8 +62,13 @@ class BoardReader:
         now: datetime,
         since: datetime,
         wanted: Callable[[Sequence[Row]], Sequence[TableName]] = lambda _: (),
+        *,
+        mistakes: Sequence[str] = (),
     ) -> Board:
-        """The board, with the pages of the tables that `wanted` chooses. Raises StorageError."""
+        """The board, with the pages of the tables that `wanted` chooses. Raises StorageError.
+
+        `mistakes` are those of declarations that `graph` lacks.
+        """
         statuses = read_status(
             graph, self._store, self._warehouse, now, running=self._running(), count_rows=self._count_rows
         )
@@ -74,7 +79,14 @@ class BoardReader:
         pages = self._pages(graph, {row.name: row for row in rows}, chosen, alerts, now, since) if chosen else ()
         settings = self._settings
         return Board(
-            settings.root.name, settings.environment, now, since, rows, tuple(pages), tuple(open_alerts(alerts))
+            settings.root.name,
+            settings.environment,
+            now,
+            since,
+            rows,
+            tuple(pages),
+            tuple(open_alerts(alerts)),
+            tuple(mistakes),
         )
 
     def _pages(
