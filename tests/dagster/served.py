@@ -34,7 +34,7 @@ telemetry: {enabled: false}
 nux: {enabled: false}
 run_coordinator: {module: dagster._core.run_coordinator, class: DefaultRunCoordinator}
 """
-START_SECONDS = 60.0
+START_SECONDS = 180.0
 # A launch whose answer is given up has begun a run all the same.
 ASK_SECONDS = 120.0
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from dagster import AssetCheckSeverity
 
-from freshline.dagster.checks import constraint_verdict, quarantine_verdict
+from freshline.dagster.checks import constraint_verdict, quarantine_verdict, verified_sentence
 from freshline.declare.names import TableName
 from freshline.declare.spec import Constraint, OnViolation
 from freshline.plan.receipt import Violation, added_up
@@ -24,6 +24,22 @@ def test_a_constraint_tells_how_many_rows_and_some_of_them():
     assert told.metadata["violations"] == 3
     assert told.metadata["samples"].value == '- `{"id":1}`'
     assert constraint_verdict(TABLE, constraint, Violation(0)).passed
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        ({"equal": True, "partitions": []}, "the table equals a recompute of its query"),
+        ({"equal": True, "partitions": ["a"]}, "1 partition equals a recompute of the query"),
+        ({"equal": True, "partitions": ["a", "b"]}, "2 partitions equal a recompute of the query"),
+        (
+            {"equal": False, "partitions": [], "missing": 1, "extra": 2, "unverified": 3, "detail": "why"},
+            "beside a recompute of the query 1 rows are missing, 2 are too many, and 3 could not be verified: why",
+        ),
+    ],
+)
+def test_a_verification_is_a_whole_sentence(found, said):
+    assert verified_sentence(found) == said
 
 
 def test_violations_of_several_refreshes_are_added_up():

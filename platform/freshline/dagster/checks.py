@@ -306,22 +306,34 @@ def verify(spec: TableSpec, connect: Connect, context: AssetCheckExecutionContex
     if found["error"]:
         return Verdict(spec.name, False, AssetCheckSeverity.ERROR, str(found["error"]), metadata, VERIFY)
     differs = found["missing"] or found["extra"]
-    said = f"{found['missing']} rows are missing, {found['extra']} too many, {found['unverified']} not to be verified"
-    if found["detail"]:
-        said += f": {found['detail']}"
     return Verdict(
         spec.name,
         bool(found["equal"]),
         AssetCheckSeverity.ERROR if differs else AssetCheckSeverity.WARN,
-        f"a recompute of {_compared(found)}equals what is stored" if found["equal"] else said,
+        verified_sentence(found),
         metadata,
         VERIFY,
     )
 
 
-def _compared(found: Mapping[str, Any]) -> str:
+def verified_sentence(found: Mapping[str, Any]) -> str:
+    """A verification as one sentence; `found` is the JSON of the engine's answer.
+
+    >>> verified_sentence({"equal": True, "partitions": []})
+    'the table equals a recompute of its query'
+    >>> verified_sentence({"equal": True, "partitions": ["d=2026-01-01", "d=2026-01-02"]})
+    '2 partitions equal a recompute of the query'
+    """
     count = len(found["partitions"])
-    return "" if not count else f"{count} partition{'' if count == 1 else 's'} "
+    if found["equal"]:
+        if not count:
+            return "the table equals a recompute of its query"
+        return f"{count} partition{' equals' if count == 1 else 's equal'} a recompute of the query"
+    said = (
+        f"beside a recompute of the query {found['missing']} rows are missing, {found['extra']} are too many, and "
+        f"{found['unverified']} could not be verified"
+    )
+    return f"{said}: {found['detail']}" if found["detail"] else said
 
 
 def _answer(
