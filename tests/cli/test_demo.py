@@ -164,8 +164,15 @@ def test_the_live_table_can_be_drawn(deployment: Path, fake_engine: FakeEngine) 
     console = Console(width=200, record=True)
 
     with status.open_status(settings, graph) as read:
-        console.print(demo._drawn(*read(), ["the engine does not answer"]))
+        console.print(demo._drawn(*read(), ["the engine does not answer"], console.width))
+        narrow = Console(width=60, record=True)
+        narrow.print(demo._drawn(*read(), [], narrow.width))
 
+    # Columns are left out, and no cell is cut.
+    lines = narrow.export_text().splitlines()
+    assert {"table", "lag", "state", "last"} <= set(lines[0].split())
+    assert "…" not in "".join(lines)
+    assert any(line.split()[0] == "customer_first_touch" for line in lines[1:])
     text = console.export_text()
     assert "first_touch" in text
     assert text.rstrip().endswith("the engine does not answer")

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING
 import click
 
 from freshline.cli.options import json_option, open_settings, project_option
+from freshline.cli.terminal import terminal_width
 from freshline.declare.settings import Settings
 from freshline.errors import RequestError
+from freshline.report.table_text import wrapped_lines
 
 if TYPE_CHECKING:
     from freshline.declare.graph import Graph
@@ -35,7 +37,10 @@ def command(tables: Sequence[str], freshness: bool, project: Path | None, as_jso
     """
     settings = open_settings(project)
     found = explain_promises(settings, tables) if freshness else explain(settings, tables)
-    click.echo(json.dumps([item[1] for item in found], indent=2) if as_json else "\n\n".join(item[0] for item in found))
+    if as_json:
+        click.echo(json.dumps([item[1] for item in found], indent=2))
+    else:
+        click.echo(wrapped_lines("\n\n".join(item[0] for item in found), terminal_width()))
 
 
 def explain(settings: Settings, tables: Sequence[str]) -> list[tuple[str, object]]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from freshline.cli.options import json_option, open_settings, project_option
+from freshline.cli.terminal import terminal_width
 from freshline.commit.warehouse import Warehouse
 from freshline.declare.graph import Graph
 from freshline.declare.names import TableName
@@ -27,7 +28,7 @@ from freshline.plan.intentions import FreshnessOverride, Intentions, Suspension,
 from freshline.plan.models import models_text
 from freshline.plan.project import open_project
 from freshline.report.intention_text import intention_lines
-from freshline.report.table_text import bytes_text, freshness_text, table_text
+from freshline.report.table_text import bytes_text, freshness_text, table_text, wrapped_lines
 
 if TYPE_CHECKING:
     from freshline.plan.definition import DefinitionChange
@@ -46,6 +47,8 @@ HEADERS = [
     "reads",
     "reason of the mode",
 ]
+# What a narrow terminal is shown without, the first one first; the reason goes on in lines below.
+OMIT = (6, 5, 1, 7)
 # By so many of the newest commits the disk is forecast.
 _COMMITS = 20
 
@@ -150,7 +153,10 @@ def command(project: Path | None, as_json: bool) -> None:
     refreshed = refreshed_fingerprints(graph, settings, known.refreshes)
     found = _over_time(graph, settings, Found(_changes(graph, settings, refreshed), _disk(graph, settings, known)))
     lines = plan_lines(graph, refreshed, known, datetime.now(UTC), found)
-    click.echo(json.dumps([line.as_json() for line in lines], indent=2) if as_json else plan_text(lines))
+    if as_json:
+        click.echo(json.dumps([line.as_json() for line in lines], indent=2))
+    else:
+        click.echo(plan_text(lines, terminal_width()))
 
 
 def plan_lines(
@@ -204,8 +210,8 @@ def plan_lines(
     return lines
 
 
-def plan_text(lines: list[PlanLine]) -> str:
-    """The plan as a person reads it; what was decided beside the files stands below."""
+def plan_text(lines: list[PlanLine], most: int | None = None) -> str:
+    """The plan as a person reads it, in lines of at most `most`; decisions beside the files stand below."""
     if not lines:
         return "nothing is declared"
     rows = [
@@ -222,7 +228,7 @@ def plan_text(lines: list[PlanLine]) -> str:
         ]
         for line in lines
     ]
-    text = table_text(HEADERS, rows)
+    text = table_text(HEADERS, rows, most=most, omit=OMIT)
     told = [f"{line.table}: asks {line.models}" for line in lines if line.models]
     told += [_change_text(line) for line in lines if line.change is not None]
     times = [
@@ -231,7 +237,8 @@ def plan_text(lines: list[PlanLine]) -> str:
         if line.event_time is not None
     ]
     times += [_filter_text(line) for line in lines if line.crossings or line.clock is not None]
-    return "\n".join([text, *times, *told, *(told for line in lines for told in intention_lines(line))])
+    below = [*times, *told, *(told for line in lines for told in intention_lines(line))]
+    return "\n".join([text, *(wrapped_lines(line, most) for line in below)])
 
 
 def _filter_text(line: PlanLine) -> str:

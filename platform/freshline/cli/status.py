@@ -15,18 +15,28 @@ from freshline.cli.ask import running_engine
 from freshline.cli.failures import line_of
 from freshline.cli.options import json_option, open_settings, project_option
 from freshline.cli.progress import Progress
+from freshline.cli.terminal import terminal_width
 from freshline.commit.warehouse import Warehouse
 from freshline.declare.graph import Graph
 from freshline.declare.names import TableName
 from freshline.declare.settings import Settings
 from freshline.errors import EngineError
 from freshline.plan.project import open_project
+from freshline.plan.result import State
 from freshline.report.intention_text import intention_lines
-from freshline.report.table_text import count_text, duration_text, freshness_text, printable, table_text
+from freshline.report.table_text import (
+    count_text,
+    duration_text,
+    freshness_text,
+    printable,
+    table_text,
+    wrapped_lines,
+)
 
 if TYPE_CHECKING:
     from freshline.report.status import TableStatus
 
+LATE = "LATE"
 HEADERS = (
     "table",
     "kind",
@@ -42,6 +52,8 @@ HEADERS = (
     "ago",
 )
 RIGHT = (3, 4, 6, 7, 8, 10, 11)
+# What a narrow terminal is shown without, the first one first. Table, lag, state and the last strategy stay.
+OMIT = (8, 10, 1, 7, 2, 11, 6, 3)
 
 
 @click.command(epilog="\b\nExample:\n  freshline status --json")
@@ -61,7 +73,7 @@ def command(project: Path | None, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps([status.as_json() for status in statuses], indent=2))
     else:
-        click.echo(status_text(statuses, now))
+        click.echo(status_text(statuses, now, terminal_width()))
 
 
 @contextmanager
@@ -96,15 +108,17 @@ def running_tables(settings: Settings) -> frozenset[TableName]:
     return frozenset(TableName.parse(str(table["table"])) for table in told if table.get("state") == "RUNNING")
 
 
-def status_text(statuses: Sequence[TableStatus], now: datetime) -> str:
-    """The status as a person reads it; what was decided and what is wrong stands below."""
+def status_text(statuses: Sequence[TableStatus], now: datetime, most: int | None = None) -> str:
+    """The status as a person reads it, in lines of at most `most`; decisions and problems stand below."""
     if not statuses:
         return "nothing is declared"
-    text = table_text(HEADERS, [status_cells(status, now) for status in statuses], right=RIGHT)
+    cells = [status_cells(status, now) for status in statuses]
+    text = table_text(HEADERS, cells, right=RIGHT, most=most, omit=OMIT)
     errors = [f"{status.table}: {line_of(status.error)}" for status in statuses if status.error]
     problems = [f"{status.table}: {printable(problem)}" for status in statuses for problem in status.problems]
     intentions = [line for status in statuses for line in intention_lines(status)]
-    return "\n".join([text, *watermark_lines(statuses), *intentions, *errors, *problems])
+    below = [*watermark_lines(statuses), *intentions, *errors, *problems]
+    return "\n".join([text, *(wrapped_lines(line, most) for line in below)])
 
 
 def watermark_lines(statuses: Sequence[TableStatus]) -> list[str]:
@@ -118,6 +132,16 @@ def watermark_lines(statuses: Sequence[TableStatus]) -> list[str]:
     return lines
 
 
+def state_text(status: TableStatus) -> str:
+    """The state, where a table that is late beside that says both.
+
+    A refresh that succeeded says nothing of a table that is late: its sources have stopped, or it has not caught up.
+    """
+    if not status.late:
+        return status.state
+    return LATE if status.state == State.SUCCEEDED else f"{status.state}, {LATE}"
+
+
 def status_cells(status: TableStatus, now: datetime) -> list[str]:
     """One line of the table, in the order of HEADERS."""
     last = status.last_refresh
@@ -126,8 +150,8 @@ def status_cells(status: TableStatus, now: datetime) -> list[str]:
         status.kind,
         status.mode,
         freshness_text(status.freshness_seconds),
-        f"{duration_text(status.lag_seconds)}{' late' if status.late else ''}",
-        status.state,
+        duration_text(status.lag_seconds),
+        state_text(status),
         count_text(status.rows),
         count_text(status.quarantined) if status.quarantined else "-",
         "-" if status.version is None else str(status.version),

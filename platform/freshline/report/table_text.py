@@ -2,6 +2,8 @@
 
 Columns are as wide as their widest cell, numbers stand to the right, and no line ends with spaces. A control
 character in a value is shown as an escape, because a value must not be able to move the cursor.
+
+Where a terminal has a width, columns are left out by their weight and lines end between words: nothing is cut.
 """
 
 from __future__ import annotations
@@ -11,26 +13,102 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 NULL = "NULL"
+# A column or line is not made narrower than this, however narrow the terminal is.
+_LEAST_WRAPPED = 20
 
 
 def table_text(
-    headers: Sequence[str], rows: Sequence[Sequence[str | None]], *, right: Sequence[int] = (), gap: str = "  "
+    headers: Sequence[str],
+    rows: Sequence[Sequence[str | None]],
+    *,
+    right: Sequence[int] = (),
+    gap: str = "  ",
+    most: int | None = None,
+    omit: Sequence[int] = (),
 ) -> str:
     """The rows under their headers; `right` are the indexes of the columns that stand to the right.
+
+    With `most` a line has at most so many columns of a terminal, as far as that is possible: the columns `omit` are
+    left out in that order, and then the last one goes on in lines below.
 
     >>> print(table_text(["table", "rows"], [["orders", "3"], ["spend", None]], right=[1]))
     table   rows
     orders     3
     spend   NULL
+    >>> print(table_text(["table", "kind", "reason"], [["orders", "log", "one two three"]], most=24, omit=[1]))
+    table   reason
+    orders  one two three
+    >>> print(table_text(["table", "reason"], [["orders", "one two three four five six"]], most=30))
+    table   reason
+    orders  one two three four
+            five six
     """
     shown = [[NULL if cell is None else printable(cell) for cell in row] for row in rows]
     # A header may be the name of a column in a table of others.
     table = [[printable(header) for header in headers], *shown]
     widths = [max(width(row[index]) for row in table) for index in range(len(headers))]
-    return "\n".join(
-        gap.join(padded(cell, widths[index], right=index in set(right)) for index, cell in enumerate(row)).rstrip()
-        for row in table
-    )
+    kept = kept_columns(widths, gap=gap, most=most, omit=omit)
+    lines = []
+    *before, last = kept
+    indent = sum(widths[index] + width(gap) for index in before)
+    for row in table:
+        cells = [padded(row[index], widths[index], right=index in right) for index in before]
+        if most is None or last in right:
+            cells.append(padded(row[last], widths[last], right=last in right))
+            lines.append(gap.join(cells).rstrip())
+            continue
+        first, *others = wrapped(row[last], max(most - indent, _LEAST_WRAPPED)) or [""]
+        lines.append(gap.join([*cells, first]).rstrip())
+        lines += [" " * indent + other for other in others]
+    return "\n".join(lines)
+
+
+def kept_columns(widths: Sequence[int], *, gap: str, most: int | None, omit: Sequence[int]) -> list[int]:
+    """The indexes of the columns that fit into a line of `most`, where those of `omit` are left out in that order.
+
+    >>> kept_columns([5, 5, 5], gap="  ", most=13, omit=[1])
+    [0, 2]
+    """
+    kept, left = list(range(len(widths))), list(omit)
+    while most is not None and left and sum(widths[index] for index in kept) + width(gap) * (len(kept) - 1) > most:
+        kept.remove(left.pop(0))
+    return kept
+
+
+def wrapped(text: str, most: int) -> list[str]:
+    """The text in lines of at most so many columns of a terminal, which end between words; a longer word has its own.
+
+    >>> wrapped("one two three", 7)
+    ['one two', 'three']
+    """
+    lines: list[str] = []
+    for word in text.split(" "):
+        if lines and width(lines[-1]) + 1 + width(word) <= most:
+            lines[-1] += f" {word}"
+        else:
+            lines.append(word)
+    return lines
+
+
+def wrapped_lines(text: str, most: int | None) -> str:
+    """Each line of the text in lines of at most `most`; those that go on are indented by two more.
+
+    >>> print(wrapped_lines("  one two three four five six", 24))
+      one two three four
+        five six
+    """
+    if most is None:
+        return text
+    found = []
+    for line in text.split("\n"):
+        if width(line) <= most:
+            found.append(line)
+            continue
+        said = line.lstrip(" ")
+        indent = " " * (len(line) - len(said))
+        first, *others = wrapped(said, max(most - len(indent) - 2, _LEAST_WRAPPED))
+        found += [f"{indent}{first}", *(f"{indent}  {other}" for other in others)]
+    return "\n".join(found)
 
 
 def padded(cell: str, to: int, *, right: bool = False) -> str:
