@@ -91,7 +91,8 @@ def test_a_second_up_says_where_the_first_is(
     assert run(["up"]) == 1
     assert "up already at http://127.0.0.1:1" in capsys.readouterr().err
     assert run(["up", "--detach"]) == 0
-    assert capsys.readouterr().out == "Dagster UI: http://127.0.0.1:1\n"
+    told = capsys.readouterr().out.splitlines()
+    assert told == ["Dagster UI: http://127.0.0.1:1", "freshness board: http://127.0.0.1:1/freshline/"]
 
 
 def checks(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, dict[str, object]]]:

@@ -256,7 +256,7 @@ def run_live(settings: Settings, graph: Graph, generator: Generator, minutes: fl
         running = [threads.submit(generator.run, over, TOUCHES_A_SECOND), threads.submit(supervisor.watch, over)]
         for future in running:
             future.add_done_callback(lambda _: over.set())
-        click.echo(f"Dagster UI: {supervisor.url}. Ctrl-C ends the demo.")
+        click.echo(f"Dagster UI: {supervisor.url}, freshness board: {supervisor.url}/freshline/. Ctrl-C ends the demo.")
         seconds = minutes * 60 if minutes else None
         sale = SaleWeekend(settings, sale_times(seconds))
         with open_status(settings, graph) as read:

@@ -61,7 +61,7 @@ def command(detach: bool, port: int | None, project: Path | None, as_json: bool)
 
 
 def _report_ready(settings: Settings, url: str | None, as_json: bool) -> None:
-    click.echo(json.dumps({"url": url}) if as_json else f"Dagster UI: {url}")
+    click.echo(json.dumps({"url": url}) if as_json else f"Dagster UI: {url}\nfreshness board: {url}/freshline/")
     if settings.dagster_token is not None and not as_json:
         click.echo(f"A browser opens {url}/?token=.. once, with the token of {settings.dagster_token}.", err=True)
 
