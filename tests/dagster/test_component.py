@@ -107,7 +107,8 @@ def test_mistakes_in_declarations_and_selections_are_told_as_in_python(shop):
     (shop / "assets" / "wrong.sql").write_text("CREATE MATERIALIZED TABLE wrong AS SELECT nothing FROM spend")
     with pytest.raises(DeclarationErrors, match=r"assets/wrong.sql:1"):
         load(shop, select="spend")
-    assert "there is no column nothing" in (load(shop).resolve_all_asset_specs()[-1].description or "")
+    (wrong,) = [spec for spec in load(shop).resolve_all_asset_specs() if spec.kinds == {"mistake"}]
+    assert "there is no column nothing" in (wrong.description or "")
 
 
 TABLES = """
