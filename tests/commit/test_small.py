@@ -112,6 +112,7 @@ def test_many_changes_pass_while_their_size_by_what_is_stored_is_bounded(spark, 
     assert written_by(path) != "delta-rs"
 
 
+@pytest.mark.long
 def test_a_key_of_very_many_rows_is_replaced_in_a_time_that_grows_with_them(spark, made):
     path = made("k STRING, n BIGINT")
     count = 150_000

@@ -375,6 +375,7 @@ def test_changes_of_a_key_in_two_partitions_are_in_the_order_of_the_database(lab
     assert [row["id"] for row in by_id(lab)] == [1, 4]
 
 
+@pytest.mark.long
 def test_positions_without_a_common_order_stop_a_source_in_the_order_of_the_database(lab, kafka):
     mysql: dict[str, Any] = {"connector": "mysql", "lsn": None, "file": "a.b.000009", "pos": 4, "row": 0}
     others: tuple[tuple[dict[str, Any], str], ...] = (
@@ -409,6 +410,7 @@ def test_positions_without_a_common_order_stop_a_source_in_the_order_of_the_data
     assert len(lab.rows("feed4")) == 3
 
 
+@pytest.mark.long
 def test_a_value_that_was_not_sent_is_unknown_in_the_order_of_the_database(lab, kafka):
     topic = feed(lab, kafka, **SOURCE_ORDER)
     follow(lab)
@@ -419,6 +421,7 @@ def test_a_value_that_was_not_sent_is_unknown_in_the_order_of_the_database(lab, 
     assert [(row["offset"], row["error"]) for row in lab.quarantine("feed")] == [(1, "VALUE_UNKNOWN")]
 
 
+@pytest.mark.long
 def test_an_event_of_the_quarantine_has_its_place_in_the_order_of_the_database(lab, kafka):
     def declare(most):
         lab.kafka(
