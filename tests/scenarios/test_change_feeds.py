@@ -448,6 +448,28 @@ def test_an_event_of_the_quarantine_has_its_place_in_the_order_of_the_database(l
 POINTS = ("log-before-commit", "log-after-commit", "table-pinned", "table-before-commit", "table-after-commit")
 
 
+def refresh_and_be_killed(lab, chance, seed):
+    """Refresh both tables of a seed, sometimes again after a kill."""
+    for table in (f"whole{seed}", f"some{seed}"):
+        if chance.random() < 0.4:
+            with lab.crash_at(chance.choice(POINTS)), suppress(Crash):
+                lab.refresh(table)
+            lab.restart(lose_control_store=chance.random() < 0.5)
+        outcome = lab.refresh(table, full=chance.random() < 0.1)
+        assert outcome.error is None, (seed, outcome.error)
+
+
+def offsets_of(lab, name):
+    (position,) = lab.receipt(name).positions.values()
+    return position.offsets
+
+
+def require_rows(lab, seed, expected):
+    assert {row.pop("id"): row for row in lab.rows(f"whole{seed}")} == expected, seed
+    some = {key: {"twice": row["score"] * 2} for key, row in expected.items() if row["score"] >= 0}
+    assert {row.pop("id"): row for row in lab.rows(f"some{seed}")} == some, seed
+
+
 @pytest.mark.parametrize("seeds", few_or_many(range(1), range(1, 30)))
 def test_random_changes_in_any_partition_give_the_rows_of_the_database(lab, kafka, seeds):
     for seed in seeds:
@@ -458,7 +480,7 @@ def test_random_changes_in_any_partition_give_the_rows_of_the_database(lab, kafk
         follow(lab, f"SELECT id, name, score, bio FROM {name}", name=f"whole{seed}")
         follow(lab, f"SELECT id, score * 2 AS twice FROM {name} WHERE score >= 0", name=f"some{seed}")
         held: list[Change] = []
-        for round_ in range(4):
+        for _ in range(4):
             changes = [*held, *database.transactions(chance.randint(1, 6))]
             if chance.random() < 0.4:
                 changes += database.again()
@@ -467,19 +489,8 @@ def test_random_changes_in_any_partition_give_the_rows_of_the_database(lab, kafk
             cut = chance.randint(0, len(changes) // 3)
             held, changes = changes[:cut], changes[cut:]
             kafka.send(topic, sent.send(changes))
-            for table in (f"whole{seed}", f"some{seed}"):
-                if chance.random() < 0.4:
-                    with lab.crash_at(chance.choice(POINTS)), suppress(Crash):
-                        lab.refresh(table)
-                    lab.restart(lose_control_store=chance.random() < 0.5)
-                outcome = lab.refresh(table, full=chance.random() < 0.1)
-                assert outcome.error is None, (seed, round_, outcome.error)
-            (position,) = lab.receipt(name).positions.values()
-            expected = sent.rows_by_position(position.offsets)
-
-            assert {row.pop("id"): row for row in lab.rows(f"whole{seed}")} == expected, (seed, round_)
-            some = {key: {"twice": row["score"] * 2} for key, row in expected.items() if row["score"] >= 0}
-            assert {row.pop("id"): row for row in lab.rows(f"some{seed}")} == some, (seed, round_)
+            refresh_and_be_killed(lab, chance, seed)
+            require_rows(lab, seed, sent.rows_by_position(offsets_of(lab, name)))
         assert lab.verify(f"whole{seed}").equal
         assert lab.verify(f"some{seed}").equal
 
@@ -496,26 +507,15 @@ def test_random_changes_give_the_rows_of_the_database_at_the_positions_in_the_re
         )
         follow(lab, f"SELECT id, name, score, bio FROM {name}", name=f"whole{seed}")
         follow(lab, f"SELECT id, score * 2 AS twice FROM {name} WHERE score >= 0", name=f"some{seed}")
-        for round_ in range(3):
+        for _ in range(3):
             changes = database.transactions(chance.randint(1, 6))
             if chance.random() < 0.4:
                 changes += database.again()
             if chance.random() < 0.2:
                 changes += database.snapshot()
             kafka.send(topic, sent.send(shuffled(chance, changes)))
-            for table in (f"whole{seed}", f"some{seed}"):
-                if chance.random() < 0.4:
-                    with lab.crash_at(chance.choice(POINTS)), suppress(Crash):
-                        lab.refresh(table)
-                    lab.restart(lose_control_store=chance.random() < 0.5)
-                outcome = lab.refresh(table, full=chance.random() < 0.1)
-                assert outcome.error is None, (seed, round_, outcome.error)
-            (position,) = lab.receipt(name).positions.values()
-            expected = sent.rows(position.offsets)
-
-            assert {row.pop("id"): row for row in lab.rows(f"whole{seed}")} == expected, (seed, round_)
-            some = {key: {"twice": row["score"] * 2} for key, row in expected.items() if row["score"] >= 0}
-            assert {row.pop("id"): row for row in lab.rows(f"some{seed}")} == some, (seed, round_)
+            refresh_and_be_killed(lab, chance, seed)
+            require_rows(lab, seed, sent.rows(offsets_of(lab, name)))
             assert lab.quarantine(name) == []
         assert lab.verify(f"whole{seed}").equal
         assert lab.verify(f"some{seed}").equal

@@ -7,7 +7,7 @@ again, until what is left has none. So a table that reads one with a mistake is 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,8 +19,6 @@ from freshline.errors import DeclarationError, DeclarationErrors
 from freshline.plan.project import open_project
 
 UNKNOWN_UPSTREAM = "UNKNOWN_UPSTREAM"
-
-Open = Callable[[Mapping[Path, str | None]], Graph]
 
 
 @dataclass(frozen=True)
@@ -46,20 +44,10 @@ class Standing:
 
 def open_standing(settings: Settings) -> Standing:
     """What stands of a project. Raises DeclarationErrors for mistakes that are in no declaration of its folder."""
-    return find_standing(settings, lambda instead: open_project(settings, instead=instead))
-
-
-def mistakes_of(error: DeclarationError) -> tuple[str, ...]:
-    """The mistakes that an error of a project has, each with file and line."""
-    return tuple(str(each) for each in (error.errors if isinstance(error, DeclarationErrors) else (error,)))
-
-
-def find_standing(settings: Settings, read: Open) -> Standing:
-    """As `open_standing`, where `read` reads the project without the files that it is given."""
     left_out: dict[Path, Mistaken] = {}
     while True:
         try:
-            graph = read(dict.fromkeys(left_out))
+            graph = open_project(settings, instead=dict.fromkeys(left_out))
         except DeclarationError as error:
             found = _by_file(error, settings)
             if found is None or found.keys() & left_out.keys():
@@ -71,10 +59,19 @@ def find_standing(settings: Settings, read: Open) -> Standing:
             return Standing(graph, tuple(left_out[file] for file in sorted(left_out)))
 
 
+def mistakes_of(error: DeclarationError) -> tuple[str, ...]:
+    """The mistakes that an error of a project has, each with file and line."""
+    return tuple(map(str, _each(error)))
+
+
+def _each(error: DeclarationError) -> Sequence[DeclarationError]:
+    return error.errors if isinstance(error, DeclarationErrors) else (error,)
+
+
 def _by_file(error: DeclarationError, settings: Settings) -> Mapping[Path, Sequence[DeclarationError]] | None:
     """The mistakes by the declaring file; None where one is elsewhere."""
     found: defaultdict[Path, list[DeclarationError]] = defaultdict(list)
-    for each in error.errors if isinstance(error, DeclarationErrors) else (error,):
+    for each in _each(error):
         path, colon, _ = (each.where or "").rpartition(":")
         file = settings.root / path
         if not colon or not file.is_relative_to(settings.declarations) or not file.is_file():

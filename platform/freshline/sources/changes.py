@@ -31,7 +31,6 @@ from freshline.sources.records import ERROR, REDELIVERED
 VALUE_UNKNOWN, CHANGE_ORDER = "VALUE_UNKNOWN", "CHANGE_ORDER"
 # What stands in a position before the part that is in order: the database, and of MySQL the name of its log.
 _LINE = r"(?s)^(postgresql|sqlserver|(?:mysql|mariadb):.*(?=\.[0-9]{12,}/[0-9]{20}/[0-9]{10}$))"
-_EXPECTED = "_freshline_expected"
 
 
 def judge_events(rows: DataFrame, recent: DataFrame | None, stored: DataFrame, spec: SourceSpec) -> DataFrame:
@@ -52,15 +51,14 @@ def judge_events(rows: DataFrame, recent: DataFrame | None, stored: DataFrame, s
 def _mark_unordered(rows: DataFrame, stored: DataFrame) -> DataFrame:
     """Mark events that are in no order with those of the log, or with the first ones of the batch."""
     line = F.nullif(F.regexp_extract(POSITION, _LINE, 1), F.lit(""))
-    known = stored.select(line.alias(_EXPECTED)).where(F.col(_EXPECTED).isNotNull()).limit(1).collect()
+    known = stored.where(line.isNotNull()).select(line).limit(1).collect()
     good = F.col(ERROR).isNull()
-    first = F.lit(known[0][0]) if known else F.min(F.when(good, line)).over(Window.partitionBy(F.lit(0)))
-    marked = rows.withColumn(_EXPECTED, first)
+    expected = known[0][0] if known else rows.where(good).agg(F.min(line)).collect()[0][0]
     has = F.coalesce(line, F.concat(F.lit("no order is known of "), POSITION), F.lit("one has no position"))
-    beside = F.coalesce(_EXPECTED, F.lit("none"))
-    about = F.concat(F.lit(f"{CHANGE_ORDER}("), has, F.lit(", beside "), beside, F.lit(")"))
-    error = F.when(good & (line.isNull() | (line != F.col(_EXPECTED))), about).otherwise(F.col(ERROR))
-    return marked.withColumn(ERROR, error).drop(_EXPECTED)
+    about = F.concat(F.lit(f"{CHANGE_ORDER}("), has, F.lit(f", beside {expected or 'none'})"))
+    # Where no event of the batch has an order, each lacks one.
+    error = F.when(good & ~line.eqNullSafe(F.lit(expected or "")), about).otherwise(F.col(ERROR))
+    return rows.withColumn(ERROR, error)
 
 
 def _mark_unsent(rows: DataFrame) -> DataFrame:
