@@ -1,36 +1,37 @@
-"""A headless Chromium for tests of pages, where one is installed: what a page shows, and a picture of it."""
+"""The headless Chromium that takes the pictures of the documentation, for tests of pages."""
 
 from __future__ import annotations
 
+import importlib.util
+import os
 import shutil
-import subprocess
+import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
-BINARY = next(
-    (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
-)
-# A machine without it has the other tests of the same pages, which read their HTML.
-needs_chromium = pytest.mark.skipif(BINARY is None, reason="no chromium is installed: apt-get install chromium")
+PICTURES = Path(__file__).parents[1] / "platform" / "docs" / "pictures.py"
+PACKAGES = "chromium chromium-driver"  # of Debian
 
 
-def shown_dom(url: str, profile: Path) -> str:
-    """The page as it is after its script ran."""
-    return _run(profile, "--dump-dom", url)
+def load_pictures() -> ModuleType:
+    """The program that takes pictures. It is loaded by its path, because the documentation is no package."""
+    spec = importlib.util.spec_from_file_location("pictures", PICTURES)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    # Its dataclasses look for their module there.
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
 
 
-def take_picture(url: str, profile: Path, file: Path, width: int, height: int = 1_600, *, dark: bool = False) -> None:
-    """A picture of the page, as PNG."""
-    scheme = ("--force-dark-mode", "--blink-settings=preferredColorScheme=0") if dark else ()
-    _run(profile, f"--screenshot={file}", f"--window-size={width},{height}", "--hide-scrollbars", *scheme, url)
-
-
-def _run(profile: Path, *options: str) -> str:
-    assert BINARY is not None
-    fixed = (
-        "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking",
-        "--disable-component-update", "--no-first-run", f"--user-data-dir={profile}",
-    )  # fmt: skip
-    done = subprocess.run([BINARY, *fixed, *options], capture_output=True, text=True, check=True, timeout=120)
-    return done.stdout
+def require_chromium() -> None:
+    """Skips a test where Chromium or its driver is not installed, unless the environment requires them."""
+    browsers = load_pictures().BROWSERS
+    if shutil.which("chromedriver") and any(shutil.which(name) for name in browsers):
+        return
+    if os.environ.get("FRESHLINE_REQUIRE_CHROMIUM"):
+        pytest.fail(f"Chromium and its driver are required here and not installed: apt-get install {PACKAGES}")
+    pytest.skip(f"Chromium or its driver is not installed: apt-get install {PACKAGES}")

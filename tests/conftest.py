@@ -14,6 +14,7 @@ import pytest
 from freshline.declare.freshness import Freshness
 from freshline.declare.settings import Settings
 from tests import mariadb as mariadb_server
+from tests.browser import load_pictures, require_chromium
 from tests.postgres import PostgresServer, find_programs, running_server
 from tests.rabbitmq import RabbitServer, find_server, running_rabbitmq
 
@@ -106,6 +107,23 @@ def rabbitmq() -> Iterator[RabbitServer]:
         pytest.skip("RabbitMQ is not installed (on Debian: apt-get install rabbitmq-server)")
     with running_rabbitmq(program) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def chromium_of_this_run() -> Iterator[Any]:
+    """The one browser of this run."""
+    require_chromium()
+    with load_pictures().browser() as window:
+        yield window
+
+
+@pytest.fixture
+def chromium(chromium_of_this_run: Any) -> Iterator[Any]:
+    """A headless browser, as `platform/docs/pictures.py` has it; skipped where none is installed, unless required."""
+    chromium_of_this_run.requests()
+    yield chromium_of_this_run
+    # A page that stays open follows a server that ends with its test.
+    chromium_of_this_run.open("about:blank", 100)
 
 
 @pytest.fixture(scope="session")

@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -68,15 +69,27 @@ def pages(backfill: str) -> Mapping[str, Picture]:
     }
 
 
+class DriverError(Exception):
+    """The browser does not do it, and why."""
+
+
 class Browser:
     """A headless Chromium."""
 
     def __init__(self, address: str, session: str) -> None:
         self._address = f"{address}/session/{session}"
 
-    def open(self, url: str, height: int) -> None:
-        self._ask("window/rect", {"width": WIDTH, "height": height})
+    def open(self, url: str, height: int, width: int = WIDTH) -> None:
+        # The window itself is never narrower than 500 pixels.
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        self._ask("goog/cdp/execute", {"cmd": "Emulation.setDeviceMetricsOverride", "params": size})
         self._ask("url", {"url": url})
+
+    def requests(self) -> list[str]:
+        """The addresses that pages have asked for since the last call, the first one first."""
+        events = [json.loads(entry["message"])["message"] for entry in self._ask("se/log", {"type": "performance"})]
+        sent = [event["params"] for event in events if event["method"] == "Network.requestWillBeSent"]
+        return [params["request"]["url"] for params in sent]
 
     def run(self, script: str) -> Any:
         """Run JavaScript in the page; what it returns."""
@@ -105,11 +118,14 @@ class Browser:
 
 
 def ask(url: str, body: Mapping[str, Any] | None = None, method: str | None = None) -> Any:
-    """One request of the WebDriver standard; the value of its answer."""
+    """One request of the WebDriver standard; the value of its answer. Raises DriverError with what the driver says."""
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(url, data, {"Content-Type": "application/json"}, method=method)
-    with urllib.request.urlopen(request, timeout=SHOWN_SECONDS) as answer:
-        return json.load(answer)["value"]
+    try:
+        with urllib.request.urlopen(request, timeout=SHOWN_SECONDS) as answer:
+            return json.load(answer)["value"]
+    except urllib.error.HTTPError as error:
+        raise DriverError(str(json.load(error)["value"]["message"])) from error
 
 
 @contextmanager
@@ -135,7 +151,8 @@ def browser() -> Iterator[Browser]:
                     f"--user-data-dir={profile}",
                 ],
             }
-            made = ask(f"{address}/session", {"capabilities": {"alwaysMatch": {"goog:chromeOptions": options}}})
+            wanted = {"goog:chromeOptions": options, "goog:loggingPrefs": {"performance": "ALL"}}
+            made = ask(f"{address}/session", {"capabilities": {"alwaysMatch": wanted}})
             try:
                 yield Browser(address, made["sessionId"])
             finally:

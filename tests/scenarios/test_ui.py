@@ -5,10 +5,8 @@ One project for all of them, because each start takes a minute; each test has ta
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
-import shutil
 import signal
 import struct
 import subprocess
@@ -18,7 +16,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pyarrow as pa
@@ -29,11 +26,11 @@ from freshline.commit.delta_log import newest_version, read_receipts
 from freshline.declare.project import read_settings
 from freshline.engine.client import EngineClient
 from freshline.engine.up_record import UpRecord, record_file
+from tests.browser import load_pictures, require_chromium
 from tests.dagster.served import Webserver
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 
-PICTURES = Path(__file__).parents[2] / "platform" / "docs" / "pictures.py"
 SECONDS = 300.0
 CANCEL_SECONDS = 10.0
 ENDED = ("SUCCESS", "FAILURE", "CANCELED")
@@ -413,21 +410,9 @@ def test_a_location_that_fails_to_load_shows_file_and_line_and_the_streams_go_on
     assert ui.end_backfill(backfill)["status"] == "COMPLETED_SUCCESS"
 
 
-def pictures() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("pictures", PICTURES)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-@pytest.mark.skipif(
-    not shutil.which("chromedriver") or not shutil.which("chromium"), reason="needs chromium and chromedriver"
-)
 def test_a_browser_shows_the_graph_a_table_its_partitions_and_a_backfill(ui, tmp_path):
-    steps = pictures()
+    require_chromium()
+    steps = load_pictures()
     asked = ui.days(0, 3)
     ui.backfill("daily", keys=asked)
     ui.end(ui.launch("event", "total"))

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -23,7 +21,6 @@ from freshline.dagster.webserver.board import MOST_FOLLOWERS, BoardPages, digest
 from freshline.dagster.webserver.guard import Guard
 from freshline.report.board.page import policy
 from freshline.report.board.read import BoardReader
-from tests.browser import needs_chromium
 from tests.report.board.html import Page
 from tests.report.board.shop import HOSTILE, NOW, ORDERS, SPEND, Shop, open_shop
 
@@ -31,7 +28,6 @@ pytestmark = pytest.mark.security
 
 # Five are promised. On a machine with other work a browser alone may take longer.
 SHOWN_SECONDS = 60.0
-PICTURES = Path(__file__).parents[3] / "platform" / "docs" / "pictures.py"
 
 
 async def no_dagster(scope: Scope, receive: Receive, send: Send) -> None:
@@ -51,6 +47,13 @@ class Served:
         return httpx.get(f"{self.url}{path}", headers=headers, timeout=60)
 
 
+def until(met: Callable[[], Any], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not met():
+        assert time.monotonic() < deadline, "it is not so in time"
+        time.sleep(0.1)
+
+
 @contextmanager
 def served(shop: Shop) -> Iterator[Served]:
     board = Served(shop)
@@ -65,6 +68,8 @@ def served(shop: Shop) -> Iterator[Served]:
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
     try:
+        # A bound port refuses until the server listens.
+        until(lambda: server.started, SHOWN_SECONDS)
         yield board
     finally:
         server.should_exit = True
@@ -242,53 +247,29 @@ def test_a_read_only_ui_has_no_buttons(board):
     assert not Page(board.get("/freshline/table/shop.orders").text).all("dialog")
 
 
-@needs_chromium
 @pytest.mark.slow
-def test_a_button_asks_once_and_the_page_shows_what_came_of_it(board):
+def test_a_button_asks_once_and_the_page_shows_what_came_of_it(board, chromium):
     click = "document.querySelector('{}').click()"
-    with opened(f"{board.url}/freshline/table/shop.spend") as window:
-        window.run(click.format("[data-action=suspend]"))
-        assert "Suspend shop.spend?" in window.run("return document.querySelector('dialog[open]').innerText")
-        window.run(click.format("dialog button[value=no]"))
-        assert window.run("return document.getElementById('said').innerText") == ""
-        window.run(click.format("[data-action=suspend]"))
-        window.run("document.querySelector('dialog input[name=because]').value = '<b>x</b>'")
-        window.run(click.format("dialog button[value=yes]"))
-        until(lambda: window.run("return document.querySelector('[data-action=resume]') !== null"), SHOWN_SECONDS)
-        assert window.run("return document.getElementById('said').innerText").startswith("suspended: shop.spend")
-        assert window.run("return document.querySelector('.cause').innerText").endswith(": <b>x</b>")
+    chromium.open(f"{board.url}/freshline/table/shop.spend", 900)
+    chromium.run(click.format("[data-action=suspend]"))
+    assert "Suspend shop.spend?" in chromium.run("return document.querySelector('dialog[open]').innerText")
+    chromium.run(click.format("dialog button[value=no]"))
+    assert chromium.run("return document.getElementById('said').innerText") == ""
+    chromium.run(click.format("[data-action=suspend]"))
+    chromium.run("document.querySelector('dialog input[name=because]').value = '<b>x</b>'")
+    chromium.run(click.format("dialog button[value=yes]"))
+    until(lambda: chromium.run("return document.querySelector('[data-action=resume]') !== null"), SHOWN_SECONDS)
+    assert chromium.run("return document.getElementById('said').innerText").startswith("suspended: shop.spend")
+    assert chromium.run("return document.querySelector('.cause').innerText").endswith(": <b>x</b>")
     assert board.shop.control.intentions.generation() == 1
 
 
-@contextmanager
-def opened(url: str) -> Iterator[Any]:
-    """A browser with a page."""
-    spec = importlib.util.spec_from_file_location("pictures", PICTURES)
-    assert spec is not None
-    assert spec.loader is not None
-    pictures: Any = importlib.util.module_from_spec(spec)
-    # Its dataclasses look for their module there.
-    sys.modules[spec.name] = pictures
-    spec.loader.exec_module(pictures)
-    with pictures.browser() as window:
-        window.open(url, 900)
-        yield window
-
-
-def until(met: Callable[[], Any], seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while not met():
-        assert time.monotonic() < deadline, "the page does not show it"
-        time.sleep(0.1)
-
-
-@needs_chromium
 @pytest.mark.slow
-def test_a_table_whose_source_stops_is_late_on_an_open_page_without_a_reload(board):
+def test_a_table_whose_source_stops_is_late_on_an_open_page_without_a_reload(board, chromium):
     state = "return document.querySelector('tr[data-name=\"shop.spend\"] .state').innerText"
-    with opened(f"{board.url}/freshline/") as window:
-        assert window.run(state) == "fresh"
-        window.run("window.same = true")
-        board.now += timedelta(minutes=5)
-        until(lambda: window.run(state) == "late", SHOWN_SECONDS)
-        assert window.run("return window.same"), "the page was loaded again"
+    chromium.open(f"{board.url}/freshline/", 900)
+    assert chromium.run(state) == "fresh"
+    chromium.run("window.same = true")
+    board.now += timedelta(minutes=5)
+    until(lambda: chromium.run(state) == "late", SHOWN_SECONDS)
+    assert chromium.run("return window.same"), "the page was loaded again"

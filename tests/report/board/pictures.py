@@ -14,7 +14,7 @@ from pathlib import Path
 
 from freshline.report.board.page import render_file
 from freshline.report.board.read import BoardReader
-from tests.browser import take_picture
+from tests.browser import load_pictures
 from tests.report.board.shop import DECLARATIONS, HOSTILE, SPEND, fill, open_shop
 
 COMMENT = "What each customer has spent"
@@ -35,9 +35,10 @@ def take_all(folder: Path) -> None:
         file.write_text(render_file(board), encoding="utf-8")
         anchor = f"t{[row.name for row in board.rows].index(SPEND)}"
         folder.mkdir(parents=True, exist_ok=True)
-        take_picture(file.as_uri(), Path(temporary) / "profile", folder / "board.png", 1_400, 960)
-        page = f"{file.as_uri()}#{anchor}"
-        take_picture(page, Path(temporary) / "profile", folder / "board_table.png", 1_400, 960)
+        with load_pictures().browser() as window:
+            for name, place in (("board", ""), ("board_table", f"?#{anchor}")):
+                window.open(f"{file.as_uri()}{place}", 960, 1_400)
+                (folder / f"{name}.png").write_bytes(window.picture())
 
 
 if __name__ == "__main__":
