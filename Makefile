@@ -22,15 +22,6 @@ unexport PYTHONDONTWRITEBYTECODE
 # A pin, so that two clones of one commit are set up alike. An installed uv is taken as it is.
 UV_VERSION = 0.13.8
 ARGS =
-# Three sessions that take about equally long: stories about event time and merges, tables in Python and commits; the other
-# stories; and the other tests. These stories run with the last, which start a broker anyway.
-ELSEWHERE = change_feeds ingest kafka rabbitmq_source topic_formats
-TIMED = as_of final final_rows generated merge patterns stretches temporal_filters temporal_spans time_partitions time_spans \
-    triggers windows
-IN_PYTHON = process process_state python_promises python_tables
-SECOND_SESSION = $(TIMED:%=tests/scenarios/test_%.py) $(IN_PYTHON:%=tests/engine/test_%.py) tests/commit tests/query
-STORIES = $(filter-out $(SECOND_SESSION) $(ELSEWHERE:%=tests/scenarios/test_%.py), \
-    $(sort $(wildcard tests/scenarios/test_*.py)))
 # How much the security lane reads, and whether it looks for planted holes instead.
 INPUTS = 30000
 PLANTED =
@@ -95,23 +86,19 @@ types: $(SETUP)
 	$(BIN)/mypy
 
 # A session with one JVM keeps less than one core busy, because most of its time is one thread that plans, or a process that
-# is waited for. So there are three, and what needs no Spark beside them. With ARGS: one session.
+# is waited for. So there are three, each with the next file when it has done one, and what needs no Spark beside them.
+# With ARGS: one session.
 ifeq ($(strip $(ARGS)),)
 test: lint $(SETUP)
-	@others=$$(mktemp); timed=$$(mktemp); fast=$$(mktemp); trap 'rm -f "$$others" "$$timed" "$$fast"' EXIT; \
-	trap 'kill $$other $$late $$quick 2>/dev/null' INT TERM; \
-	echo "stories, and beside them types, those about event time, tables in Python, commits and the rest, whose lines follow"; \
-	$(BIN)/pytest -m "not long and (spark or slow)" $(STORIES:%=--ignore=%) $(SECOND_SESSION:%=--ignore=%) \
-	    $(SECURITY:%=--ignore=%) \
-	    >"$$others" 2>&1 & other=$$!; \
-	$(BIN)/pytest -m "not long" $(SECOND_SESSION) >"$$timed" 2>&1 & late=$$!; \
+	@fast=$$(mktemp); trap 'rm -f "$$fast"' EXIT; trap 'kill $$quick 2>/dev/null' INT TERM; \
+	echo "three sessions with Spark, and beside them types and the tests that need none, whose lines follow"; \
 	{ $(BIN)/mypy; typed=$$?; \
-	$(BIN)/pytest -m "not long and not spark and not slow" $(STORIES:%=--ignore=%) $(SECOND_SESSION:%=--ignore=%) \
-	    $(SECURITY:%=--ignore=%) && [ $$typed -eq 0 ]; \
+	$(BIN)/pytest -m "not long and not spark and not slow" --ignore=$(SECURITY) && [ $$typed -eq 0 ]; \
 	} >"$$fast" 2>&1 & quick=$$!; \
-	$(BIN)/pytest -m "not long" $(STORIES); stories=$$?; \
-	wait $$quick; rest=$$?; wait $$late || rest=$$?; wait $$other || rest=$$?; cat "$$fast" "$$timed" "$$others"; \
-	[ $$stories -eq 0 ] && [ $$rest -eq 0 ]
+	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not long and (spark or slow)" \
+	    --ignore=$(SECURITY); sessions=$$?; \
+	wait $$quick; rest=$$?; cat "$$fast"; \
+	[ $$sessions -eq 0 ] && [ $$rest -eq 0 ]
 else
 test: lint types
 	$(BIN)/pytest -m "not long" $(ARGS)

@@ -29,6 +29,19 @@ if TYPE_CHECKING:
 QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m"
 # A test that takes one of these starts a JVM, here or in a process of its own.
 SPARK_FIXTURES = frozenset({"spark", "engine"})
+# Files that take minutes. They come first, so that sessions that share the files end at about the same time.
+LONGEST = frozenset(
+    {
+        "test_algebra.py",
+        "test_change_feeds.py",
+        "test_conformance.py",
+        "test_final.py",
+        "test_kafka.py",
+        "test_merge.py",
+        "test_upgrade.py",
+        "test_webserver.py",
+    }
+)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -43,11 +56,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what uses Spark, and let everything else run first: a mistake in a value shows within seconds."""
+    """Mark what uses Spark, and let everything else run first: a mistake in a value shows within seconds.
+
+    Where several processes share the tests (`pytest -n`), they must all have this order.
+    """
     for item in items:
         if SPARK_FIXTURES & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.spark)
-    items.sort(key=lambda item: item.get_closest_marker("spark") is not None)
+    items.sort(key=lambda item: (item.get_closest_marker("spark") is not None, item.path.name not in LONGEST))
 
 
 def settings_in(root: Path) -> Settings:

@@ -157,7 +157,7 @@ def test_code_servers_are_replaced_when_something_has_changed_and_not_each_minut
     wait_until(lambda: not code_servers(shop.root) & before, shop)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_code_server_of_the_daemon_that_was_killed_comes_back(shop):
     control = ControlStore.open(shop.control_store)
     wait_until(lambda: "scheduler" in control.heartbeats.read(), shop)

@@ -196,6 +196,7 @@ def test_a_source_that_fails_commits_nothing_of_the_batch(lab):
     assert lab.refresh("ev").rows_out == 1
 
 
+@pytest.mark.long
 def test_stops_leave_every_rejected_row_in_quarantine_once(lab):
     lab.source("s", "id INT, amount INT")
     lab.declare(

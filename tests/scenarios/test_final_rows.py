@@ -339,7 +339,7 @@ def late_of_both(lab, name: str) -> Bag:
 @pytest.mark.parametrize("kind", long_but(["FULL OUTER"], ["", "LEFT", "FULL OUTER"]))
 def test_pairs_are_the_same_however_often_they_are_refreshed(lab, kind: str) -> None:
     seed = len(kind) + 40
-    play_pairs(lab, kind, 0 if kind == "LEFT" else 1, drawn_batches(seed, 4), drawn_batches(seed + 10, 4))
+    play_pairs(lab, kind, 0 if kind == "LEFT" else 1, drawn_batches(seed, 3), drawn_batches(seed + 10, 3))
 
 
 @pytest.mark.long

@@ -190,6 +190,7 @@ def test_null_keys_are_quarantined_once_for_each_table(lab):
     assert lab.diff("t") == lab.diff("u") == []
 
 
+@pytest.mark.long
 def test_a_merge_over_a_table_that_is_read_in_place_follows_inserts_and_refolds_after_deletes(lab):
     lab.source("s", "k STRING, id INT, ts TIMESTAMP, op STRING")
     lab.sql(

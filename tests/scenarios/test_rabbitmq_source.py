@@ -51,7 +51,7 @@ def broker(rabbitmq, monkeypatch):
 
 
 @pytest.mark.parametrize("kind", long_but(["classic"], KINDS))
-@pytest.mark.parametrize("rounds", few_or_many(5, 60))
+@pytest.mark.parametrize("rounds", few_or_many(3, 60))
 def test_killed_at_random_moments_nothing_is_lost_and_nothing_comes_twice(lab, rabbitmq, kind, rounds):
     """The engine is stopped at any point; the long lane kills the broker too."""
     chance = random.Random(f"{kind} {rounds}")

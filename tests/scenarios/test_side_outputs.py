@@ -61,7 +61,7 @@ def test_every_row_is_in_one_of_the_tables(lab):
     lab.source("orders", ORDERS)
     lab.declare(GOOD)
     chance = random.Random(5)
-    for number in range(4):
+    for number in range(3):
         for change in drawn(chance, number):
             lab.sql(change)
         outcomes = {str(outcome.table): outcome for outcome in lab.refresh_all()}
