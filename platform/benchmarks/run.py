@@ -21,6 +21,7 @@ from event_time_growth import Late, late_row
 from graphs import Rounds, graph_components, graph_ranks
 from joins import Kept, delta_join, lookup_join
 from kafka import kafka_ingest, union_read
+from keyed_log import keyed_log
 from measure import Comparison, Cost, compare, cost_of, middle
 from passing_time import temporal_filter
 from patterns import Rate, long_key, matcher
@@ -334,6 +335,7 @@ BENCHMARKS: dict[str, Callable[[SparkSession, Path], Figure | Iterator[Figure]]]
     "delta_join": delta_join,
     "lookup_join": lookup_join,
     "kafka_ingest": kafka_ingest,
+    "keyed_log": keyed_log,
     "union_read": union_read,
     "rabbitmq_ingest": rabbitmq_ingest,
     "ageing": ageing,

@@ -60,3 +60,25 @@ def test_it_is_put_back_after_an_error_and_leaves_what_was_set_by_hand(session):
         fail()
     assert seen == ["false", "CODEGEN_ONLY", "true"]
     assert confs(session) == ["true", "CODEGEN_ONLY", "true"]
+
+
+def test_a_step_within_is_executed_as_suits_its_own_tables(session):
+    session.conf.set(ADAPTIVE, "true")
+    few, many = ["false", "NO_CODEGEN", "true"], ["true", "FALLBACK", "true"]
+    seen = []
+    with suited_to(session, [1]):
+        with suited_to(session, [MANY_ROWS + 1]):
+            seen.append(confs(session))
+            with suited_to(session, [1]):
+                seen.append(confs(session))
+        seen.append(confs(session))
+    seen.append(confs(session))
+
+    assert seen == [many, few, few, many]
+
+
+def test_a_step_within_does_not_compile_where_somebody_said_that_nothing_is_compiled(session):
+    session.conf.set(COMPILED, "false")
+    with suited_to(session, [1]), suited_to(session, [MANY_ROWS]):
+        assert confs(session) == ["false", "FALLBACK", "false"]
+    assert confs(session) == ["false", "FALLBACK", "false"]

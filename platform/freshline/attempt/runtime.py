@@ -33,6 +33,7 @@ from freshline.plan.models import models_of
 from freshline.refresh.cancellation import Cancellation
 from freshline.refresh.inputs import Pinned
 from freshline.refresh.kept import KeptRows
+from freshline.refresh.known_keys import KnownKeys
 from freshline.refresh.predicting import note_file
 from freshline.sources.reader import Reader
 
@@ -127,6 +128,7 @@ class Runtime:
     # Raises StorageError where the warehouse is not the one that this writer holds. Called before what writes.
     require_warehouse: Callable[[], None] = lambda: None
     kept: KeptRows = field(default_factory=KeptRows)
+    known_keys: KnownKeys = field(default_factory=KnownKeys)
     cpu: CpuMeter = field(default_factory=CpuMeter)
     # From which version on everything was kept of a table when files that nobody needs were looked for last.
     cleaned_up_to: dict[Path, int] = field(default_factory=dict)

@@ -27,23 +27,38 @@ _UNTOUCHED = {
     "spark.sql.codegen.factoryMode": "FALLBACK",
     "spark.sql.adaptive.enabled": "false",
 }
+# Names of the confs that this module changed and has not put back. It is what tells them from a user's.
+_CHANGED = "spark.freshline.execution"
 
 
 @contextmanager
 def suited_to(spark: SparkSession, counts: Iterable[int | None]) -> Iterator[None]:
-    """Execute in the way that suits tables of so many rows, None for a table of which nobody knows."""
+    """Execute in the way that suits tables of so many rows, None for a table of which nobody knows.
+
+    Within it, a step that looks at other tables can be executed in the way that suits those.
+    """
     known = [MANY_ROWS if count is None else count for count in counts]
     wanted: Mapping[str, str] = {}
     if any(count > MANY_ROWS for count in known):
         wanted = ADAPTIVE
     elif sum(known) <= FEW_ROWS:
         wanted = INTERPRETED
-    before = {name: str(spark.conf.get(name, _UNTOUCHED[name])) for name in wanted}
-    for name, value in wanted.items():
-        if before[name] == _UNTOUCHED[name]:
+    told = spark.conf.get(_CHANGED, "")
+    changed = set(filter(None, str(told).split(",")))
+    before: dict[str, str] = {}
+    for name in (*(name for name in _UNTOUCHED if name in wanted), *sorted(changed - wanted.keys())):
+        value = str(spark.conf.get(name, _UNTOUCHED[name]))
+        if name in changed or value == _UNTOUCHED[name]:
+            before[name] = value
+    after = {name: wanted.get(name, _UNTOUCHED[name]) for name in before}
+    if before:
+        for name, value in after.items():
             spark.conf.set(name, value)
+        spark.conf.set(_CHANGED, ",".join(name for name, value in after.items() if value != _UNTOUCHED[name]))
     try:
         yield
     finally:
-        for name, value in before.items():
-            spark.conf.set(name, value)
+        if before:
+            for name, value in before.items():
+                spark.conf.set(name, value)
+            spark.conf.set(_CHANGED, str(told))

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -56,11 +56,11 @@ from freshline.query.reason import Reason
 from freshline.refresh.cancellation import Cancellation
 from freshline.refresh.constraints import count_violations
 from freshline.refresh.execution import suited_to
-from freshline.refresh.inputs import FILE, HASH, INGESTED_AT, SEQ, WATERMARK
+from freshline.refresh.inputs import FILE, HASH, WATERMARK
+from freshline.refresh.known_keys import KnownKeys
 from freshline.refresh.literal import quoted
 from freshline.refresh.materialize import collect_if_small
-from freshline.refresh.small_tables import read_small
-from freshline.sources.changes import judge_events
+from freshline.run.repeated import KeysAfter, LogBefore, mark_repeated
 from freshline.sources.prepare import prepare_formats, undeclared_of
 from freshline.sources.reader import SMALL_ROWS, STOPPED, Asked, Certain, Inspection, Portion, Reader
 from freshline.sources.records import (
@@ -71,8 +71,6 @@ from freshline.sources.records import (
     event_columns,
     judge_records,
     log_schema,
-    mark_duplicates,
-    mark_known,
     quarantine_schema,
     quarantined,
     record_hash,
@@ -337,7 +335,8 @@ class Batch:
 
     `watermark` is the one before the batch; `passed` gives what the log knows of its events after it.
     `confirm` is called before anything is committed, and raises where that must not be. `small` says that the records
-    may be looked at in the driver's own memory.
+    may be looked at in the driver's own memory. `newest` is the receipt that the batch follows, and `known` has the
+    keys of logs.
     """
 
     spec: SourceSpec
@@ -349,6 +348,8 @@ class Batch:
     receipt: Callable[[int | None, int, int], Receipt]
     passed: Callable[[SeenTimes], EventTime | None]
     confirm: Callable[[Mapping[str, int] | None], None]
+    newest: Receipt | None
+    known: KnownKeys
 
     def accept(self, rows: DataFrame) -> DataFrame:
         """The good ones of judged records as rows of the log table."""
@@ -373,7 +374,8 @@ def _ingest(
     portion = reader.prepare(spark, portion, standing.newest, cancellation)
     if portion.after == portion.before:
         return None, portion
-    stored = count_all([runtime.warehouse.path(spec.name)]) if spec.primary_key else []
+    # Keys are looked up in a way of their own.
+    stored = count_all([runtime.warehouse.path(spec.name)]) if spec.is_change_feed else []
     with suited_to(spark, [*stored, SMALL_ROWS if portion.small else None]):
         try:
             ready = prepare_formats(spec, lambda: _undecoded(reader, spark, portion), runtime)
@@ -476,7 +478,7 @@ def begin_batch(
 
     stands = before or kept
     watermark = None if stands is None else stands.watermark
-    return Batch(spec, path, seq, now, portion.small, watermark, receipt, passed, confirm)
+    return Batch(spec, path, seq, now, portion.small, watermark, receipt, passed, confirm, newest, runtime.known_keys)
 
 
 def _commit_portion(
@@ -532,7 +534,8 @@ class Looked:
     """Records of a batch that were looked at one by one.
 
     `rows` are as `judge_records` gives them, with those that were there before; `few` is how many they are where they
-    are in memory. `rejected` go to quarantine, those left out nowhere.
+    are in memory. `rejected` go to quarantine, those left out nowhere. `keys` are those of the log with those of these
+    records, None where nobody keeps them.
     """
 
     rows: DataFrame
@@ -543,6 +546,7 @@ class Looked:
     violations: Mapping[str, Violation]
     seen: SeenTimes
     few: int | None
+    keys: KeysAfter | None = None
 
     @property
     def left_out(self) -> int:
@@ -565,7 +569,8 @@ def look_at(spark: SparkSession, batch: Batch, rows: DataFrame, *, counted: bool
         few = collect_if_small(rows, SMALL_ROWS)
     rows = few[0] if few is not None else rows.persist(StorageLevel.MEMORY_AND_DISK)
     try:
-        marked = _mark_redelivered(spark, spec, batch.path, rows, batch.now) if spec.primary_key else rows
+        log = LogBefore(spec, batch.path, batch.newest, batch.now, batch.known)
+        marked, keys = mark_repeated(spark, log, rows, few=few is not None)
         again = collect_if_small(marked, SMALL_ROWS) if few is not None and marked is not rows else None
         marked = marked if again is None else again[0]
         place = F.col(FILE) if counted else F.lit("")
@@ -594,7 +599,8 @@ def look_at(spark: SparkSession, batch: Batch, rows: DataFrame, *, counted: bool
         dropped = counts.pop(DROPPED, 0)
         good = counts.pop(None, 0)
         rejected = sum(counts.values())
-        yield Looked(marked, good, rejected, redelivered, dropped, violations, seen, None if few is None else few[1])
+        held = None if few is None else few[1]
+        yield Looked(marked, good, rejected, redelivered, dropped, violations, seen, held, keys)
     finally:
         if few is None:
             rows.unpersist()
@@ -622,6 +628,7 @@ def _commit_checked(
             runtime.failpoint("log-after-quarantine")
         good = batch.accept(looked.rows)
         committed = commit_log(runtime, batch, good, receipt, cancellation, count=looked.few)
+        note_keys(batch, looked, committed)
     return Ingested(committed, looked.rejected, looked.redelivered, looked.dropped, looked.violations)
 
 
@@ -658,20 +665,7 @@ def commit_log(
     return committed if receipt.rows_out is None else replace(committed, rows_out=receipt.rows_out)
 
 
-def _mark_redelivered(spark: SparkSession, spec: SourceSpec, path: Path, rows: DataFrame, now: datetime) -> DataFrame:
-    stored = read_small(spark, path, None)
-    if stored is None:
-        stored = spark.read.format("delta").load(str(path))
-    every = stored
-    if spec.deduplicate_seconds is not None:
-        stored = stored.where(F.col(INGESTED_AT) > F.lit(now - timedelta(seconds=spec.deduplicate_seconds)))
-    if spec.is_change_feed:
-        return judge_events(rows, stored if spec.recognizes_events else None, every, spec)
-    keys = [F.col(quoted(key)) for key in spec.primary_key]
-    good = rows.where(F.col(ERROR).isNull())
-    twice = good.groupBy(*keys).count().where("count > 1").limit(1).count() > 0
-    marked = mark_duplicates(rows, spec) if twice else rows
-    # The batch is the small side: its keys go to the log's scan.
-    hits = stored.join(F.broadcast(good.select(*keys).distinct()), list(spec.primary_key), "left_semi")
-    known = hits.groupBy(*keys).agg(F.min_by(HASH, SEQ).alias("_freshline_known"))
-    return mark_known(marked, known, spec) if known.limit(1).count() else marked
+def note_keys(batch: Batch, looked: Looked, committed: Committed) -> None:
+    """Keep the keys of the log with those of a batch that was committed."""
+    if looked.keys is not None:
+        batch.known.keep(batch.path, looked.keys(committed.receipt.identity))

@@ -31,7 +31,17 @@ from freshline.query.reason import Reason
 from freshline.refresh.cancellation import Cancellation
 from freshline.refresh.execution import suited_to
 from freshline.refresh.inputs import FILE, RECORD, SEQ
-from freshline.run.log import Batch, Looked, begin_batch, commit_log, look_at, newest_batch, provide_log, stand
+from freshline.run.log import (
+    Batch,
+    Looked,
+    begin_batch,
+    commit_log,
+    look_at,
+    newest_batch,
+    note_keys,
+    provide_log,
+    stand,
+)
 from freshline.sources.reader import LINE, SMALL_ROWS, Asked, Group, Portion
 from freshline.sources.records import ERROR, FIELDS, LEFT_OUT, again_columns, judge_records
 
@@ -79,7 +89,7 @@ def retry_quarantine(
             if tried:
                 progress(f"decoding {tried} records again")
                 batch = replace(batch, small=tried <= SMALL_ROWS and size <= _SMALL_BYTES)
-                stored = count_all([path]) if source.primary_key else []
+                stored = count_all([path]) if source.is_change_feed else []
                 with suited_to(spark, [*stored, tried]):
                     looked = _commit(runtime, spark, batch, records, int(tried), cancellation)
                 version = newest_version(path)
@@ -197,5 +207,6 @@ def _commit(
         left = left.select(F.col(_QUARANTINED_IN).alias(SEQ), FILE, RECORD)
         mark_retried(runtime, spark, batch.spec, left, receipt, count=taken)
         runtime.failpoint("log-after-quarantine")
-        commit_log(runtime, batch, batch.accept(looked.rows), receipt, cancellation, count=looked.few)
+        committed = commit_log(runtime, batch, batch.accept(looked.rows), receipt, cancellation, count=looked.few)
+        note_keys(batch, looked, committed)
         return looked

@@ -1,0 +1,110 @@
+"""A log with a key takes each record once, and looks into itself only for keys that it may have."""
+
+from __future__ import annotations
+
+import random
+from contextlib import contextmanager
+
+import pytest
+
+from freshline.commit.delta_log import newest_version
+from freshline.testing import Crash
+from tests.lanes import few_or_many
+
+
+@contextmanager
+def without_rows(path):
+    """The data files of a table are away."""
+    files = [file for file in path.rglob("*.parquet") if "_delta_log" not in file.parts]
+    assert files
+    for file in files:
+        file.rename(file.with_suffix(".away"))
+    try:
+        yield
+    finally:
+        for file in files:
+            file.with_suffix(".away").rename(file)
+
+
+def land(lab, name, *rows):
+    lab.land("ev", name, [{"id": key, "n": n} for key, n in rows])
+    return lab.refresh("ev")
+
+
+def counts(outcome):
+    assert outcome.error is None, outcome.error
+    return outcome.rows_out, outcome.rows_in - outcome.rows_out - outcome.rejected, outcome.rejected
+
+
+def test_new_keys_are_taken_without_a_look_at_the_rows_of_the_log(lab):
+    lab.files("ev", "id STRING, n INT", primary_key=["id"])
+    assert counts(land(lab, "1.json", ("a", 1), ("b", 1))) == (2, 0, 0)
+    with without_rows(lab.path("ev")):
+        assert counts(land(lab, "2.json", ("c", 1), ("d", 1), ("d", 1))) == (2, 1, 0)
+    assert counts(land(lab, "3.json", ("a", 1), ("d", 1), ("e", 1), ("b", 2))) == (1, 2, 1)
+    lab.restart()
+    # Another engine knows no key yet.
+    assert counts(land(lab, "4.json", ("e", 1), ("f", 1))) == (1, 1, 0)
+    with without_rows(lab.path("ev")):
+        assert counts(land(lab, "5.json", ("g", 1))) == (1, 0, 0)
+
+
+def test_keys_that_spark_takes_for_equal_are_one(lab):
+    lab.files("ev", "x DOUBLE, y TIMESTAMP, z DECIMAL(10,2), n INT", primary_key=["x", "y", "z"])
+    first = {"x": 0.0, "y": "2026-01-01T00:00:00Z", "z": 1.5, "n": 1}
+    lab.land("ev", "1.json", [first, {**first, "x": 2.0}])
+    assert counts(lab.refresh("ev")) == (2, 0, 0)
+    again = [{**first, "x": -0.0}, {**first, "y": "2026-01-01T01:00:00+01:00"}, {**first, "z": 1.50}, {**first, "z": 2}]
+    lab.land("ev", "2.json", again)
+    outcome = lab.refresh("ev")
+    assert outcome.rows_out == 1
+
+
+def test_a_log_that_was_put_back_takes_again_what_it_no_longer_has(lab):
+    lab.files("ev", "id STRING, n INT", primary_key=["id"])
+    land(lab, "1.json", ("a", 1))
+    version = newest_version(lab.path("ev"))
+    land(lab, "2.json", ("b", 1))
+    lab.runtime.sessions.root.sql(f"RESTORE TABLE delta.`{lab.path('ev')}` TO VERSION AS OF {version}")
+
+    # The second file is read again with the third, without a restart.
+    assert counts(land(lab, "3.json", ("b", 1), ("c", 1), ("a", 1))) == (2, 2, 0)
+    assert [row["id"] for row in lab.rows("ev")] == ["a", "b", "c"]
+
+
+def test_a_batch_that_was_not_committed_leaves_its_keys_to_be_taken(lab):
+    lab.files("ev", "id STRING, n INT", primary_key=["id"])
+    land(lab, "1.json", ("a", 1))
+    for point in ("log-before-commit", "log-writing", "log-after-commit"):
+        lab.land("ev", f"{point}.json", [{"id": point, "n": 1}, {"id": "a", "n": 1}])
+        with pytest.raises(Crash), lab.crash_at(point):
+            lab.refresh("ev")
+        # In the same process, as after an error that is no end of it.
+        assert lab.refresh("ev").error is None
+    assert [row["id"] for row in lab.rows("ev")] == sorted(
+        ["a", "log-before-commit", "log-writing", "log-after-commit"]
+    )
+
+
+@pytest.mark.parametrize("steps", few_or_many(10, 120))
+def test_random_batches_leave_each_key_once(lab, steps):
+    chance = random.Random(steps)
+    lab.files("ev", "id STRING, n INT", primary_key=["id"])
+    lab.runtime.known_keys.most = 150
+    expected: dict[str, int] = {}
+    conflicts = 0
+    for step in range(steps):
+        rows = []
+        for _ in range(chance.choice([1, 3, 40])):
+            key = chance.choice([f"k{chance.randrange(400)}", f"new{step}", "'\\\u202e", "💥"])
+            n = expected.get(key, chance.randrange(3)) if chance.random() < 0.8 else 7
+            rows.append((key, n))
+            if expected.setdefault(key, n) != n:
+                conflicts += 1
+        assert land(lab, f"{step}.json", *rows).error is None
+        if chance.random() < 0.15:
+            lab.restart()
+            lab.runtime.known_keys.most = 150
+    assert {row["id"]: row["n"] for row in lab.rows("ev")} == expected
+    assert len(lab.rows("ev")) == len(expected)
+    assert sum(row["error"] == "KEY_CONFLICT" for row in lab.quarantine("ev")) == conflicts
