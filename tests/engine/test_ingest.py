@@ -253,10 +253,20 @@ def test_another_method_is_refused(door, method):
 
 def test_a_token_that_is_changed_holds_at_once(door):
     file = door.root / "line"
-    for token in ("the-first-token-of-lines", "the-second-token-of-lines"):
-        file.write_text(token)
-        assert door.post(b"a", "line", token, Content_Type="text/plain")[0] == 202
-    assert door.post(b"a", "line", "the-first-token-of-lines", Content_Type="text/plain")[0] == 401
+    first, second = "the-first-token-of-lines", "the-second-token-of-lines"
+
+    def post(token: str) -> int:
+        return int(door.post(b"a", "line", token, Content_Type="text/plain")[0])
+
+    file.write_text(first)
+    assert post(first) == 202
+    file.write_text(second)
+    # Whoever has the old one posts before anybody bears the new one.
+    assert [post(first), post(second), post(first)] == [401, 202, 401]
+    file.unlink()
+    assert [post(second), post(first)] == [401, 401]
+    file.write_text(first)
+    assert [post(second), post(first)] == [401, 202]
 
 
 @pytest.mark.parametrize("held", [None, "", "short", "with a blank in the middle", "${env:CLICK}-and-more-of-it"])

@@ -24,6 +24,7 @@ LANDING = "tests/sources/files/test_landing.py"
 READ_DOOR = "tests/run/test_read_door.py"
 TERMINAL = "tests/security/test_terminal.py"
 CHANNELS = "tests/report/alerts/channels/test_channels.py"
+WEB = "tests/report/alerts/channels/test_web.py"
 
 HOLES: tuple[Planted, ...] = (
     _hole(
@@ -51,6 +52,25 @@ HOLES: tuple[Planted, ...] = (
         "any token for posts", "engine/ingest.py",
         'return secrets.compare_digest(given, f"Bearer {token}".encode())', "return bool(given)",
         "whoever says anything in the header writes rows", INGEST,
+    ),
+    _hole(
+        "an address in an error", "report/alerts/channels/web.py",
+        "{host} answered {status}, a redirect;", "{url} answered {status}, a redirect;",
+        "the secret in the address of a webhook is in logs and the control store", WEB,
+    ),
+    _hole(
+        "options that stand second", "refresh/read_only.py",
+        "for argument in node.children[1:]:", "for argument in node.children[2:]:",
+        "whoever may read tables reads files", READ_DOOR, slow=True,
+    ),
+    _hole(
+        "a token that was taken back", "engine/ingest.py",
+        'return secrets.compare_digest(given, f"Bearer {token}".encode())',
+        'borne = self.__dict__.setdefault("borne", set())\n'
+        '        if secrets.compare_digest(given, f"Bearer {token}".encode()):\n'
+        "            borne.add(given)\n"
+        "        return given in borne",
+        "a token that leaked goes on writing rows after it was changed", INGEST,
     ),
     _hole(
         "posts of pages", "engine/ingest.py",
