@@ -237,3 +237,38 @@ def test_a_token_that_is_written_into_the_settings_is_refused_and_not_shown(proj
 @pytest.mark.parametrize("text", ["engine-port = " + "9" * 5_000, "declarations = " + "[" * 20_000])
 def test_a_text_that_the_reader_of_toml_gives_up_is_refused(project, text):
     assert "the file is not TOML" in refused(project, text)
+
+
+def test_what_people_are_shown_is_set(project):
+    settings = read(
+        project,
+        """
+sample-rows = 0
+masked-columns = ["email", "shop.customer.phone"]
+declaration-link = "https://git.example.com/{path}#L{line}"
+""",
+    )
+
+    assert settings.sample_rows == 0
+    assert settings.masked_columns == ("email", "shop.customer.phone")
+    assert settings.declaration_link == "https://git.example.com/{path}#L{line}"
+    assert read(project, 'declaration-link = "none"').declaration_link is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "sample-rows = 101",
+        "sample-rows = -1",
+        "sample-rows = true",
+        'masked-columns = "email"',
+        'masked-columns = [""]',
+        'masked-columns = ["a.b.c.d"]',
+        "masked-columns = [1]",
+        'declaration-link = "javascript://{path}"',
+        'declaration-link = "https://git.example.com/main"',
+        "declaration-link = 'https://x/{path}\" onclick=x'",
+    ],
+)
+def test_what_cannot_be_shown_like_that_is_refused(project, text):
+    assert text.partition(" ")[0] in refused(project, text)

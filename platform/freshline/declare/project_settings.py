@@ -29,6 +29,9 @@ INCREMENTAL_BELOW = Freshness(1_800)
 
 _ENVIRONMENT = re.compile(r"[A-Za-z0-9_-]+\Z")
 _HOST = re.compile(r"(?:[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?|\[[0-9a-f:.]+\])(?::[1-9][0-9]{0,4})?\Z")
+_COLUMN = re.compile(r"[^\s.`\"][^.`\"]*(\.[^\s.`\"][^.`\"]*){0,2}\Z")
+# A link of any other scheme could be a script.
+_LINK = re.compile(r"(https?|vscode|vscode-insiders|vscodium|cursor|idea|jetbrains|zed)://[^\s\"'<>]+\Z")
 _UMASK = re.compile(r"0[0-7]{2}\Z")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 
@@ -39,8 +42,9 @@ PORTS = ("engine-port", "connect-port", "dagster-port")
 PYTHON = ("python-time-limit", "python-memory")
 GUARD = ("dagster-hosts", "dagster-token", "dagster-read-only")
 METRICS = ("metrics-token",)
+LOOKS = ("sample-rows", "masked-columns", "declaration-link")
 OTHERS = ("spark-confs", "idle-seconds", "parallel-refreshes", *PYTHON, "umask", "alerts")
-KEYS = (*PATHS, *FRESHNESSES, *TEXTS, *PORTS, *GUARD, *METRICS, *OTHERS)
+KEYS = (*PATHS, *FRESHNESSES, *TEXTS, *PORTS, *GUARD, *METRICS, *LOOKS, *OTHERS)
 # What each environment has of its own.
 APART = ("state", "warehouse", "control-store")
 VARIABLES = {
@@ -228,7 +232,7 @@ class _Reader:
             found["dagster_url"] = self.web_address("dagster-url")
         if "alerts" in self.values:
             found["alerts"] = read_alerts(self.values["alerts"], self.where)
-        return found | self.doors() | self.python()
+        return found | self.doors() | self.python() | self.looks()
 
     def python(self) -> dict[str, Any]:
         """What loading a Python file and calling its function may take."""
@@ -252,6 +256,25 @@ class _Reader:
             if not isinstance(self.values["dagster-read-only"], bool):
                 raise self.refuse("dagster-read-only", "true or false")
             found["dagster_read_only"] = self.values["dagster-read-only"]
+        return found
+
+    def looks(self) -> dict[str, Any]:
+        """What people are shown of tables."""
+        found: dict[str, Any] = {}
+        if "sample-rows" in self.values:
+            found["sample_rows"] = self.whole("sample-rows", 0, 100)
+        if "masked-columns" in self.values:
+            value = self.values["masked-columns"]
+            if not isinstance(value, list) or not all(isinstance(each, str) and _COLUMN.match(each) for each in value):
+                raise self.refuse("masked-columns", 'a list of columns such as ["email", "shop.customer.phone"]')
+            found["masked_columns"] = tuple(value)
+        if "declaration-link" in self.values:
+            text = self.text("declaration-link") or ""
+            if text != "none" and not (_LINK.match(text) and ("{path}" in text or "{file}" in text)):
+                raise self.refuse(
+                    "declaration-link", '"none", or an address such as https://git.example.com/main/{path}#L{line}'
+                )
+            found["declaration_link"] = None if text == "none" else text
         return found
 
     def reference(self, key: str) -> str:

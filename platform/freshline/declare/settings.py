@@ -43,6 +43,10 @@ class AlertSettings:
     channels: tuple[ChannelSettings, ...] = (ChannelSettings("log", "log"),)
 
 
+# As Dagster opens files of this machine too.
+EDITOR_LINK = "vscode://file{file}:{line}"
+
+
 @dataclass(frozen=True)
 class Settings:
     """What a project runs on. All paths are absolute.
@@ -81,6 +85,9 @@ class Settings:
     python_memory: int = 2 * 2**30  # bytes, with all processes that it starts
     dagster_url: str | None = None  # of links in alerts; default: that of the running `freshline up`
     alerts: AlertSettings = AlertSettings()
+    sample_rows: int = 20  # of a table, for people who look at it; 0: none
+    masked_columns: tuple[str, ...] = ()  # `column` or `table.column`, never shown
+    declaration_link: str | None = EDITOR_LINK  # with {file} or {path}, and {line}; None: no link
     umask: int = 0o077  # the permissions that files and folders of the state and the warehouse lack
 
     @property

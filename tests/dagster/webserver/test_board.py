@@ -19,6 +19,7 @@ from starlette.types import Receive, Scope, Send
 from freshline.dagster.webserver.access import Access
 from freshline.dagster.webserver.board import MOST_FOLLOWERS, BoardPages, digest
 from freshline.dagster.webserver.guard import Guard
+from freshline.declare.names import TableName
 from freshline.report.board.page import policy
 from freshline.report.board.read import BoardReader
 from tests.report.board.html import Page
@@ -201,11 +202,35 @@ def test_buttons_do_what_the_commands_do_and_say_it(board):
     assert intentions.read().overrides == {}
 
 
+def test_without_an_engine_a_refresh_is_refused_and_says_how_to_start_one(board):
+    answer = act(board, action="refresh", table="SHOP.spend")
+
+    assert (answer.status_code, answer.json()["error"]["code"]) == (409, "ENGINE")
+    assert "freshline engine start" in answer.json()["error"]["message"]
+
+
+@pytest.mark.slow
+def test_a_table_that_is_being_refreshed_is_marked_on_an_open_page_at_once(board, monkeypatch, chromium):
+    running: set[TableName] = set()
+    monkeypatch.setattr("freshline.dagster.webserver.board.running_tables", lambda settings: frozenset(running))
+    marked = "return [...document.querySelectorAll('.running')].map(each => each.closest('tr').dataset.name)"
+    chromium.open(f"{board.url}/freshline/", 900)
+    assert chromium.run(marked) == []
+    running.add(SPEND)
+    until(lambda: chromium.run(marked) == ["shop.spend"], SHOWN_SECONDS)
+    running.clear()
+    until(lambda: chromium.run(marked) == [], SHOWN_SECONDS)
+
+
 @pytest.mark.parametrize(
     "content",
     [
         {"action": "drop", "table": "shop.spend"},
         {"action": "suspend"},
+        {"action": "refresh"},
+        {"action": "refresh", "table": "shop.no_such"},
+        {"action": "refresh", "table": "shop.orders"},
+        {"action": "refresh", "table": "a.b.c"},
         {"action": "suspend", "table": "shop.no_such"},
         {"action": "suspend", "table": "shop.orders"},
         {"action": "suspend", "table": ["shop.spend"]},

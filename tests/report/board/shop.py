@@ -129,10 +129,10 @@ def open_shop(root: Path, declarations: dict[str, str] | None = None) -> Iterato
 def fill(shop: Shop, said: str = HOSTILE, long: str = LONG) -> None:
     """Each state once: fresh, late since the source stopped, failing, suspended, blocked, and without data.
 
-    `said` and `long` are in reasons, errors and causes.
+    `said` and `long` are in reasons, errors and causes, and `said` is a value of rows.
     """
     now = shop.now
-    ids: list[object] = ["a", "b", "c"]
+    ids: list[object] = ["a", "b", said]
     amounts: list[object] = [1.0, 2.0, 3.0]
     orders = {"id": ids, "customer": ids, "amount": amounts, "ts": [now] * 3}
     stamp = now - timedelta(minutes=4)

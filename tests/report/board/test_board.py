@@ -11,6 +11,7 @@ import pytest
 from freshline.report.board.board import Board, BoardState, Choice, chosen_rows, sort_value, worst_first
 from freshline.report.board.read import BoardReader
 from freshline.report.intention_text import intention_lines
+from freshline.report.samples import Sample, value_text
 from tests.report.board.shop import BEST, DAILY, HOSTILE, LARGE, ORDERS, PRICES, REPORT, SPEND, Shop
 
 
@@ -110,3 +111,41 @@ def test_a_declaration_whose_file_is_gone_has_no_text(shop):
     assert without.declaration is not None
     assert page.declaration is not None
     assert (without.declaration.path, without.declaration.text) == (page.declaration.path, None)
+
+
+@pytest.mark.parametrize(
+    ("written", "link", "is_local"),
+    [
+        ("https://git.example.com/a b/{path}#L{line}", "https://git.example.com/a b/assets/shop/spend.sql#L1", False),
+        ("vscode://file{file}:{line}", "vscode://file{root}/assets/shop/spend.sql:1", True),
+        (None, None, False),
+    ],
+)
+def test_a_declaration_leads_to_its_file(shop, written, link, is_local):
+    settings = replace(shop.settings, declaration_link=written)
+
+    (page,) = (
+        BoardReader(settings, shop.control)
+        .read(shop.graph, shop.now, shop.now - timedelta(days=1), lambda _: [SPEND])
+        .pages
+    )
+
+    assert page.declaration is not None
+    assert page.declaration.link == (None if link is None else link.replace("{root}", str(shop.root)))
+    assert page.declaration.is_local is is_local
+
+
+def test_some_rows_are_shown_but_for_masked_columns_and_none_where_they_are_off(shop):
+    def sample(**values: object) -> Sample | None:
+        settings = replace(shop.settings, **values)
+        reader = BoardReader(settings, shop.control)
+        return reader.read(shop.graph, shop.now, shop.now, lambda _: [SPEND]).pages[0].sample
+
+    shown, masked = sample(), sample(masked_columns=("shop.orders.customer",))
+
+    assert shown is not None
+    assert masked is not None
+    assert (shown.columns[0], len(shown.rows)) == ("customer", 9)
+    assert {row[0] for row in shown.rows} == {"a", "b", value_text(HOSTILE)}
+    assert (masked.columns, masked.masked) == (("spent", "orders"), ("customer",))
+    assert sample(sample_rows=0) is None

@@ -75,6 +75,8 @@ def test_hostile_texts_are_shown_as_texts_everywhere(pages):
         "alert('x')</script><img src=x onerror=alert(1)>\"'`{{ 7 * 7 }}\\u202egnp.exe\\u2066\\x1b[2J&amp;"
         in Page(pages["shop.spend"]).text
     )
+    # A value of a row.
+    assert "alert('x')</script>" in "".join(Page(pages["shop.daily_revenue"]).texts)
     # A search that comes back in the page.
     assert any((field.get("value") or "").startswith("</script></style>") for field in Page(pages["all"]).all("input"))
 
@@ -83,9 +85,12 @@ def test_a_page_loads_nothing_and_leads_nowhere_else(pages):
     for name, html in pages.items():
         page = Page(html)
         links = [attributes["href"] for attributes in page.all("a")]
-        assert all(re.match(r"#|/freshline/|\?", link or "") for link in links), name
+        assert all(
+            re.match(r"#|/freshline/|\?" + ("" if name == "file" else "|vscode://file/"), link or "") for link in links
+        ), name
         assert [link["href"] for link in page.all("link")] == ["data:,"]
         assert not re.search(r"url\(|@import|https?://", html.replace("http-equiv", "")), name
+        assert "vscode" not in html or name != "file"
         stated = [meta["content"] for meta in page.all("meta") if meta.get("http-equiv") == "Content-Security-Policy"]
         # The guard sends that of served pages as a header.
         assert stated == ([policy(in_file=True)] if name == "file" else [])

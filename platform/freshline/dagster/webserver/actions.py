@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
+from freshline.declare.names import TableName
 from freshline.declare.settings import Settings
 from freshline.errors import RequestError
 from freshline.manage.decide import who
@@ -40,30 +41,48 @@ class Action:
         return cls(kind, table, fields)
 
 
-def act(action: Action, settings: Settings, clock: Callable[[], datetime]) -> str:
+@dataclass(frozen=True)
+class Acting:
+    """Who acts: the project's `settings`, a `clock`, and `refresh`, which asks the engine for a refresh of a table."""
+
+    settings: Settings
+    clock: Callable[[], datetime]
+    refresh: Callable[[TableName], str]
+
+
+def act(action: Action, acting: Acting) -> str:
     """Do it; what is true now, as a sentence. Raises what the command would, and then nothing was changed."""
-    return ACTIONS[action.kind](action, settings, clock)
+    return ACTIONS[action.kind](action, acting)
 
 
-def _suspend(action: Action, settings: Settings, clock: Callable[[], datetime]) -> str:
+def _refresh(action: Action, acting: Acting) -> str:
+    try:
+        return acting.refresh(TableName.parse(action.table))
+    except ValueError as error:
+        raise RequestError(str(error)) from error
+
+
+def _suspend(action: Action, acting: Acting) -> str:
     because, lasts = action.fields.get("because"), action.fields.get("for")
-    return suspend(action.table, for_=lasts, because=because, by=_by(), project=settings, clock=clock).sentence
+    return suspend(
+        action.table, for_=lasts, because=because, by=_by(), project=acting.settings, clock=acting.clock
+    ).sentence
 
 
-def _resume(action: Action, settings: Settings, clock: Callable[[], datetime]) -> str:
-    return resume(action.table, by=_by(), project=settings, clock=clock).sentence
+def _resume(action: Action, acting: Acting) -> str:
+    return resume(action.table, by=_by(), project=acting.settings, clock=acting.clock).sentence
 
 
-def _set_freshness(action: Action, settings: Settings, clock: Callable[[], datetime]) -> str:
+def _set_freshness(action: Action, acting: Acting) -> str:
     if "freshness" not in action.fields:
         raise RequestError("the new freshness is missing, such as 30 seconds.")
     wanted, lasts = action.fields["freshness"], action.fields.get("for")
-    decided = set_freshness(action.table, wanted, for_=lasts, by=_by(), project=settings, clock=clock)
+    decided = set_freshness(action.table, wanted, for_=lasts, by=_by(), project=acting.settings, clock=acting.clock)
     return " ".join([decided.sentence, *decided.warnings])
 
 
-def _reset_freshness(action: Action, settings: Settings, clock: Callable[[], datetime]) -> str:
-    return reset_freshness(action.table, by=_by(), project=settings, clock=clock).sentence
+def _reset_freshness(action: Action, acting: Acting) -> str:
+    return reset_freshness(action.table, by=_by(), project=acting.settings, clock=acting.clock).sentence
 
 
 def _by() -> str:
@@ -71,7 +90,8 @@ def _by() -> str:
     return f"{who(None)} (UI)"
 
 
-ACTIONS: Mapping[str, Callable[[Action, Settings, Callable[[], datetime]], str]] = {
+ACTIONS: Mapping[str, Callable[[Action, Acting], str]] = {
+    "refresh": _refresh,
     "suspend": _suspend,
     "resume": _resume,
     "freshness": _set_freshness,

@@ -31,12 +31,15 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from freshline.commit.control_store import ControlStore
-from freshline.dagster.webserver.actions import Action, act
+from freshline.dagster.webserver.actions import Acting, Action, act
+from freshline.dagster.webserver.refreshes import Refreshes
 from freshline.declare.graph import Graph
 from freshline.declare.names import TableName
 from freshline.declare.settings import Settings
+from freshline.declare.spec import TableSpec
+from freshline.engine.client import EngineClient
 from freshline.engine.declarations import Declarations
-from freshline.errors import DeclarationError, FreshlineError
+from freshline.errors import DeclarationError, EngineError, FreshlineError, RequestError
 from freshline.plan.standing import mistakes_of, open_standing
 from freshline.report.board.board import Board, Choice
 from freshline.report.board.page import ADDRESS, render_all, render_message, render_table
@@ -68,6 +71,8 @@ class BoardPages:
         self._clock = clock
         self._read_only = read_only
         self._source = _Source(settings, clock)
+        refreshes = Refreshes(lambda: EngineClient.connect(settings, start=False))
+        self._acting = Acting(settings, clock, lambda table: self._refresh(refreshes, table))
         self._followers = 0
         self._app = Starlette(
             routes=[
@@ -120,11 +125,14 @@ class BoardPages:
 
     def _decide(self, content: Mapping[str, object]) -> Response:
         try:
-            said = act(Action.read(content), self._settings, self._clock)
+            said = act(Action.read(content), self._acting)
         except FreshlineError as error:
             return JSONResponse({"error": error.as_json()}, 409)
         self._source.forget()
         return JSONResponse({"said": said})
+
+    def _refresh(self, refreshes: Refreshes, table: TableName) -> str:
+        return refreshes.ask(self._source.declared(table))
 
     async def _events(self, _request: Request) -> Response:
         if self._followers >= MOST_FOLLOWERS:
@@ -162,6 +170,7 @@ def digest(board: Board) -> str:
             str(row.name),
             str(row.state),
             row.cause,
+            row.status.state,
             row.status.freshness_seconds,
             row.status.version,
             row.status.last_refresh,
@@ -170,6 +179,15 @@ def digest(board: Board) -> str:
     ]
     alerts = [(alert.id, alert.level, alert.cause) for alert in board.alerts]
     return hashlib.sha256(repr((shown, alerts, board.mistakes)).encode("utf-8", "replace")).hexdigest()[:16]
+
+
+def running_tables(settings: Settings) -> frozenset[TableName]:
+    """What the engine is refreshing now; nothing where none answers."""
+    try:
+        told = EngineClient.connect(settings, start=False).status()
+    except EngineError:
+        return frozenset()
+    return frozenset(TableName.parse(str(table["table"])) for table in told if table.get("state") == "RUNNING")
 
 
 class _Source:
@@ -216,6 +234,17 @@ class _Source:
                 return None
             return reader.read(graph, now, now - SHOWN, lambda _: [graph.spec(name).name], mistakes=mistakes)
 
+    def declared(self, name: TableName) -> TableName:
+        """The name of a table as it is declared. Raises RequestError for one that is not, and for a source."""
+        with self._lock:
+            graph, _ = self._declared()
+            if name not in graph:
+                raise RequestError(f"there is no table {name}.")
+            spec = graph.spec(name)
+            if not isinstance(spec, TableSpec):
+                raise RequestError(f"{spec.name} is a source. A refresh of a table reads its sources.")
+            return spec.name
+
     def _opened(self) -> tuple[BoardReader, Graph, Sequence[str], datetime]:
         graph, mistakes = self._declared()
         if self._reader is None:
@@ -223,7 +252,12 @@ class _Source:
             from freshline.report.board.read import BoardReader
 
             self._store = ControlStore.open(self._settings.control_store, self._settings.umask)
-            self._reader = BoardReader(self._settings, self._store, count_rows=RowCounts())
+            self._reader = BoardReader(
+                self._settings,
+                self._store,
+                running=lambda: running_tables(self._settings),
+                count_rows=RowCounts(),
+            )
         return self._reader, graph, mistakes, self._clock()
 
     def _declared(self) -> tuple[Graph, Sequence[str]]:

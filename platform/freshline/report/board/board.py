@@ -16,6 +16,8 @@ from freshline.declare.names import TableName
 from freshline.plan.alert import Alert
 from freshline.plan.freshness_history import Hour, LagSpan, Mark, Summary
 from freshline.plan.result import State
+from freshline.report.board.calendar import Calendar
+from freshline.report.samples import Sample
 from freshline.report.status import TableStatus
 
 
@@ -65,11 +67,16 @@ class ColumnFact:
 
 @dataclass(frozen=True)
 class Declaration:
-    """Where a table is declared: the file below the project, the line, and the text of the file, None if it is gone."""
+    """Where a table is declared: the file below the project, the line, and the text of the file, None if it is gone.
+
+    `link` opens it in an editor or a repository, None where nothing does. `is_local` is a link for this machine only.
+    """
 
     path: str
     line: int
     text: str | None
+    link: str | None = None
+    is_local: bool = False
 
 
 @dataclass(frozen=True)
@@ -80,6 +87,8 @@ class TablePage:
     first. `receipts` have the JSON of the receipts of its newest commits, by version. `critical_path` is the slowest
     way of new rows to the table, which is its end. `explained` and `promise` are the texts of EXPLAIN and EXPLAIN
     FRESHNESS, empty where there is none. `near` are the rows of all that it depends on, of itself, and of its readers.
+    `sample` and `quarantine` are some of its rows and of what it rejected, None where there are none or none is shown;
+    `unshown` says why where they cannot be read. `calendar` has its partitions in time, None for a table without.
     """
 
     row: Row
@@ -94,6 +103,10 @@ class TablePage:
     promise: str = ""
     declaration: Declaration | None = None
     near: tuple[Row, ...] = ()
+    sample: Sample | None = None
+    quarantine: Sample | None = None
+    unshown: str = ""
+    calendar: Calendar | None = None
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,13 @@ second; so pages are read where they are asked for.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
+from urllib.parse import quote
 
 from freshline.commit import delta_log
 from freshline.commit.columns import column_types
@@ -20,7 +22,7 @@ from freshline.commit.warehouse import Warehouse
 from freshline.declare.graph import Graph
 from freshline.declare.names import TableName
 from freshline.declare.settings import Settings
-from freshline.declare.spec import SourceSpec, TableSpec
+from freshline.declare.spec import SourceSpec, Spec, TableSpec
 from freshline.errors import FreshlineError
 from freshline.plan.alert import Alert, open_alerts
 from freshline.plan.freshness_cost import FreshnessExplained, explain_freshness
@@ -28,7 +30,9 @@ from freshline.plan.freshness_history import Mark, cut_text
 from freshline.plan.intentions import apply_overrides
 from freshline.query.resolved import find_lineage
 from freshline.report.board.board import Board, ColumnFact, Declaration, Row, TablePage, board_rows
+from freshline.report.board.calendar import Calendar, make_calendar
 from freshline.report.explain import explanations, read_measured
+from freshline.report.samples import Mask, find_masks, read_quarantine, read_sample
 from freshline.report.status import read_status
 
 RECENT = timedelta(hours=3)
@@ -100,10 +104,12 @@ class BoardReader:
     ) -> Sequence[TablePage]:
         effective = apply_overrides(graph, self._store.intentions.read().at(now))
         measured = read_measured(effective, self._store, self._settings.parallel_refreshes)
+        masks = find_masks(graph, self._settings.masked_columns)
         found = []
         for name in wanted:
             page = self._page(graph, rows[name], explain_freshness(effective, name, measured), alerts, now, since)
             near = {*graph.upstream(name), name, *graph.consumers(name)}
+            page = self._with_samples(graph, page, masks[name])
             found.append(replace(page, near=tuple(row for each, row in rows.items() if each in near)))
         return found
 
@@ -130,7 +136,33 @@ class BoardReader:
             explained=self._explained(graph, spec) if isinstance(spec, TableSpec) else "",
             promise=str(promise),
             declaration=self._declaration(spec.written_at.path, spec.written_at.line),
+            calendar=self._calendar(spec, now),
         )
+
+    def _with_samples(self, graph: Graph, page: TablePage, mask: Mask) -> TablePage:
+        name, most = page.row.name, self._settings.sample_rows
+        try:
+            return replace(
+                page,
+                sample=read_sample(self._warehouse.location(graph.spec(name)), most, mask),
+                quarantine=read_quarantine(self._warehouse.quarantine(name), most, mask),
+            )
+        except FreshlineError as error:
+            return replace(page, unshown=str(error))
+
+    def _calendar(self, spec: Spec, now: datetime) -> Calendar | None:
+        if not isinstance(spec, TableSpec) or spec.time_partitions is None:
+            return None
+        try:
+            newest = delta_log.read_newest(self._warehouse.path(spec.name))
+        except FreshlineError:
+            # The line of the table says that its log cannot be read.
+            return None
+        receipt = None if newest is None else newest.receipt
+        if receipt is not None and receipt.spans is None:
+            return None
+        spans = () if receipt is None else receipt.spans or ()
+        return make_calendar(spec.time_partitions, spans, spec.fingerprint, now)
 
     def _receipts(self, graph: Graph, name: TableName, marks: Sequence[Mark]) -> dict[int, str]:
         """The receipts of the newest commits that are still in the log, as indented JSON."""
@@ -189,9 +221,15 @@ class BoardReader:
             return str(error)
 
     def _declaration(self, path: str, line: int) -> Declaration:
+        file = self._settings.root / path
         try:
-            with (self._settings.root / path).open(encoding="utf-8", errors="replace") as file:
-                text: str | None = file.read(_MOST_DECLARED)
+            with file.open(encoding="utf-8", errors="replace") as opened:
+                text: str | None = opened.read(_MOST_DECLARED)
         except OSError:
             text = None
-        return Declaration(path, line, text)
+        written = self._settings.declaration_link
+        if written is None:
+            return Declaration(path, line, text)
+        parts = {"{file}": quote(str(file)), "{path}": quote(path), "{line}": str(line)}
+        link = re.sub("|".join(map(re.escape, parts)), lambda found: parts[found[0]], written)
+        return Declaration(path, line, text, link, is_local="{file}" in written)
