@@ -383,6 +383,8 @@ def test_the_lags_that_alert_are_read(project):
         ("FILE://localhost/var/landing", "Write '/var/landing'"),
         ("file:", "the path at which it is mounted"),
         ("hdfs:/x", "begins with hdfs:"),
+        ("hdfs://name-node:8020/x", "Write the path at which it is mounted, or move complete files into a folder of"),
+        ("HDFS://shop/x", "begins with HDFS:"),
         ("hdfs:x", "begins with hdfs:"),
         ("dbfs:/x", "begins with dbfs:"),
         ("https://host/x", "begins with https:"),

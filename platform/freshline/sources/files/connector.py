@@ -85,7 +85,8 @@ def _check_path(path: str, written: str, at: Location) -> None:
         local = (
             path[scheme.end() :].removeprefix("//localhost") if scheme[0].lower() == "file:" and path == written else ""
         )
-        instead = f"'{'/' + local.lstrip('/')}'" if local.strip("/") else "the path at which it is mounted"
+        mounted = "the path at which it is mounted, or move complete files into a folder of this machine"
+        instead = f"'{'/' + local.lstrip('/')}'" if local.strip("/") else mounted
         raise declaration_error(
             "OPTION_VALUE",
             f"option 'path': '{written}' begins with {scheme[0]}, and files are read from folders of this machine. "
