@@ -314,6 +314,31 @@ def test_a_closed_shard_is_forgotten_with_the_last_that_came_from_it(log, kinesi
     assert FIRST not in log.position.shards
 
 
+def test_rows_of_a_shard_that_is_forgotten_keep_their_places_when_the_stream_is_made_anew(log, kinesis):
+    kinesis.send(log.stream, numbered(0, 5))
+    kinesis.split(log.stream, FIRST)
+    log.refresh()
+    one, other = kinesis.open_shards(log.stream)
+    kinesis.merge(log.stream, one, other)
+    log.refresh()
+    for shard in (FIRST, one, other):
+        kinesis.forget(log.stream, shard)
+    kinesis.send(log.stream, numbered(5, 6))
+    log.refresh()
+    assert FIRST not in log.position.shards
+    kinesis.delete(log.stream)
+    kinesis.create(name=log.stream)
+    kinesis.send(log.stream, numbered(6, 9))
+    with pytest.raises(StreamReplacedError) as raised:
+        log.refresh()
+    log.options["accept-stream"] = str(raised.value).rpartition("'accept-stream' = '")[2].partition("'")[0]
+    log.open()
+
+    assert log.refresh() == numbered(6, 9)
+    # A union read finds rows by shard and number, and the first shards of both streams have one name.
+    assert len(log.places) == len(set(log.places)) == 9
+
+
 def test_a_quiet_stream_has_a_commit_now_and_then_that_renews_what_is_known(log, kinesis):
     kinesis.send(log.stream, numbered(0, 1))
     log.refresh()

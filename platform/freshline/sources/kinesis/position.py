@@ -52,6 +52,7 @@ class KinesisPosition(Position):
     A stream that was deleted and made anew has the same `arn`, and was `created` at another time, in milliseconds since
     1970. `starting` is where a shard begins that nothing was read of: `earliest`, or a moment as ISO 8601 has it.
     `base` is the number of the first row of such a shard, greater than those of a stream that was read before.
+    `forgotten` is a number greater than those of all rows of shards that are not in `shards` any more.
     `undeclared` are the names of fields that records had and the declaration has not: each is reported once.
     """
 
@@ -63,6 +64,7 @@ class KinesisPosition(Position):
     base: int = 0
     shards: Mapping[str, ShardPosition] = field(default_factory=dict)
     undeclared: tuple[str, ...] = ()
+    forgotten: int = 0
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -73,6 +75,7 @@ class KinesisPosition(Position):
             "base": self.base,
             "shards": {name: self.shards[name].as_json() for name in sorted(self.shards)},
             **({"undeclared": list(self.undeclared)} if self.undeclared else {}),
+            **({"forgotten": self.forgotten} if self.forgotten else {}),
         }
 
     @classmethod
@@ -84,4 +87,5 @@ class KinesisPosition(Position):
             int(value["base"]),
             {str(name): ShardPosition.from_json(shard) for name, shard in value["shards"].items()},
             tuple(str(name) for name in value.get("undeclared", ())),
+            int(value.get("forgotten", 0)),
         )

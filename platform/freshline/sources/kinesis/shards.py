@@ -94,7 +94,9 @@ def continued(
     if (position.arn, position.created) != (state.arn, state.created):
         return _begun(state, _accept_stream(declared, state, position, where))
     shards = _without_gone(declared, state, position, where)
-    return with_readable(state, replace(position, shards=_pruned(state, shards)))
+    kept = _pruned(state, shards)
+    forgotten = max([position.forgotten, *(shard.records for name, shard in shards.items() if name not in kept)])
+    return with_readable(state, replace(position, shards=kept, forgotten=forgotten))
 
 
 def _begun(state: StreamState, position: KinesisPosition) -> KinesisPosition:
@@ -106,8 +108,8 @@ def _begun(state: StreamState, position: KinesisPosition) -> KinesisPosition:
 
 def _accept_stream(declared: Kinesis, state: StreamState, position: KinesisPosition, where: str) -> KinesisPosition:
     if declared.accepted_stream == state.identity:
-        # Rows are numbered on, so that none has the place of another one.
-        base = max([position.base, *(shard.records for shard in position.shards.values())])
+        # Rows are numbered on, so that none has the place of another one: shards have the names of those of before.
+        base = max([position.base, position.forgotten, *(shard.records for shard in position.shards.values())])
         return KinesisPosition(state.arn, state.created, EARLIEST, base, undeclared=position.undeclared)
     happened = "was deleted and made anew" if state.arn == position.arn else "is not the one that was read"
     raise StreamReplacedError(
