@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property, partial
@@ -48,7 +48,8 @@ from freshline.sources.files.lines import (
 )
 from freshline.sources.files.plain_json import count_plain, end_reading, may_be_plain, read_plain
 from freshline.sources.files.position import FileMark, FilesPosition
-from freshline.sources.files.side_table import flush_names, read_marks
+from freshline.sources.files.read_files import ReadFiles
+from freshline.sources.files.side_table import flush_names
 from freshline.sources.formats import container as container_module
 from freshline.sources.formats.container import Container
 from freshline.sources.formats.decode import MOST_FIELDS
@@ -108,20 +109,17 @@ class FilesReader(Reader[FilesInspection, FilesPortion]):
         self._folder = self._files.folder_of(spec.name)
         # Of the connector's own kind, as are all positions that are made of it.
         self._nothing_read = self._files.position(0, ())
-        self._known: tuple[FilesPosition | None, dict[str, FileMark]] = (None, {})
+        self._read_files = ReadFiles(host.warehouse.files(spec.name))
 
-    def known(self, position: FilesPosition | None) -> Mapping[str, FileMark]:
-        """The files of a position by their paths."""
-        position = position or self._nothing_read
-        at, marks = self._known
-        if at != position:
-            marks = read_marks(self.host, self.spec, position)
-            self._known = (position, marks)
-        return marks
+    def known(self, position: FilesPosition | None, paths: Iterable[str]) -> Mapping[str, FileMark]:
+        """The files of a position by their paths, those of `paths`."""
+        return self._read_files.find(position or self._nothing_read, set(paths))
 
     def inspect(self, position: FilesPosition | None, asked: Asked) -> FilesInspection:
         listing = self._listing(asked)
-        known = self.known(position)
+        listed = {mark.path for mark in (*listing.complete, *listing.unsettled)}
+        self._read_files.forget_but(listed)
+        known = self.known(position, listed)
         unread = find_unread(self._folder, listing.complete, known)
         waiting = find_unread(self._folder, listing.unsettled, known).new
         at = _before(listing.started, waiting)
@@ -150,7 +148,7 @@ class FilesReader(Reader[FilesInspection, FilesPortion]):
         return listing
 
     def cut(self, inspection: FilesInspection, position: FilesPosition | None) -> FilesPortion | None:
-        known = self.known(position)
+        known = self.known(position, [batch[0].path for batch in inspection.batches])
         number = next((n for n, batch in enumerate(inspection.batches) if batch[0].path not in known), None)
         if number is None:
             return None
@@ -237,8 +235,6 @@ class FilesReader(Reader[FilesInspection, FilesPortion]):
 
     def release(self, portion: FilesPortion, *, seconds: float, rejected: int) -> None:
         assert isinstance(portion.after, FilesPosition)
-        known = self.known(portion.before if isinstance(portion.before, FilesPosition) else None)
-        self._known = (portion.after, {**known, **{mark.path: mark for mark in portion.marks}})
         # Fields that were there from the beginning are left out on purpose, and with very many nobody knows which.
         if isinstance(portion.before, FilesPosition) and len(portion.after.undeclared) < MOST_UNDECLARED:
             fields = self._undeclared(portion.inspected)
@@ -251,7 +247,8 @@ class FilesReader(Reader[FilesInspection, FilesPortion]):
     # -- union read
 
     def find_tail(self, position: FilesPosition, seq: int, asked: Asked) -> tuple[FilesPosition, FilesPosition]:
-        new = find_unread(self._folder, self._listing(asked).complete, self.known(position)).new
+        listed = self._listing(asked).complete
+        new = find_unread(self._folder, listed, self.known(position, [mark.path for mark in listed])).new
         start = replace(self._nothing_read, flushed_seq=seq)
         return start, replace(start, recent=new)
 
@@ -262,7 +259,8 @@ class FilesReader(Reader[FilesInspection, FilesPortion]):
         intact = frozenset(mark.path for mark in marks if _is_intact(self._folder, mark))
         # Which of two records with one key stays depends on which came first. So all are judged as one batch each time,
         # and not as the batches in which they arrived, for as long as all files are there.
-        logged, opened = split_files(marks, self.known(position), intact, prefer_files=bool(self.spec.primary_key))
+        read = self.known(position, [mark.path for mark in marks])
+        logged, opened = split_files(marks, read, intact, prefer_files=bool(self.spec.primary_key))
         gone = [mark.path for mark in opened if mark.path not in intact]
         if gone:
             raise FileChangedError(

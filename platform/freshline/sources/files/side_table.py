@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import deltalake
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
@@ -15,7 +14,7 @@ from freshline.plan.disk import HISTORY_SECONDS
 from freshline.plan.receipt import Receipt, side_receipt
 from freshline.refresh.inputs import SEQ
 from freshline.refresh.literal import quoted
-from freshline.sources.files.position import FileMark, FilesPosition
+from freshline.sources.files.position import FilesPosition
 from freshline.sources.reader import Host
 
 # Receipts carry the files read since the last flush; this many make a commit file of some tens of kilobytes.
@@ -28,20 +27,6 @@ SCHEMA = StructType(
         StructField("modified_ns", LongType()),
     ]
 )
-
-
-def read_marks(host: Host, spec: SourceSpec, position: FilesPosition) -> dict[str, FileMark]:
-    """All files of a position by their paths."""
-    marks: dict[str, FileMark] = {}
-    path = host.warehouse.files(spec.name)
-    if exists(path):
-        table = deltalake.DeltaTable(str(path)).to_pyarrow_table(columns=[SEQ, "path", "size", "modified_ns"])
-        # Of a log that was put back, or is made anew, later names are those of files that it no longer has.
-        for row in table.to_pylist():
-            if row[SEQ] <= position.flushed_seq:
-                marks[row["path"]] = FileMark(row["path"], row["size"], row["modified_ns"])
-    marks.update((mark.path, mark) for mark in position.recent)
-    return marks
 
 
 def flush_names(
