@@ -4,6 +4,8 @@ CREATE MATERIALIZED TABLE campaign (
 COMMENT 'The campaigns of each day, one partition a day'
 PARTITIONED BY (ds)
 WITH (
+  'owner' = 'marketing',
+  'group' = 'attribution',
   'partition.unit' = 'day',
   'partition.start' = '2025-01-01'
 )

@@ -2,6 +2,10 @@ CREATE MATERIALIZED TABLE campaign_revenue (
   PRIMARY KEY (campaign_id, order_date)
 )
 COMMENT 'What each campaign earned each day; orders without a campaign stand under NULL'
+WITH (
+  'owner' = 'marketing',
+  'group' = 'attribution'
+)
 FRESHNESS = INTERVAL '1' HOUR
 AS SELECT
   campaign_id,

@@ -3,6 +3,8 @@ CREATE MATERIALIZED TABLE customer (
 )
 COMMENT 'Each customer as of the newest change by its own time; a deleted customer is absent'
 WITH (
+  'owner' = 'crm',
+  'group' = 'attribution',
   'merge' = 'last_row',
   'merge.sequence' = 'updated_at',
   'merge.tie-breaker' = 'event_id',

@@ -3,6 +3,8 @@ CREATE MATERIALIZED TABLE customer_first_touch (
 )
 COMMENT 'Each customer who was touched: the first touch, who the customer is now, and what the campaign was that day'
 WITH (
+  'owner' = 'marketing',
+  'group' = 'attribution',
   'delta-join.strategy' = 'FORCE',
   'non-driving' = 'campaign'
 )

@@ -1,7 +1,16 @@
-"""What Dagster loads: every table and source that is declared beside this file."""
+"""What Dagster loads: all tables and sources that are declared beside this file, and resources for your own assets."""
 
 from pathlib import Path
 
-from freshline.dagster import FreshlineProject, build_definitions
+from dagster import Definitions
 
-defs = build_definitions(FreshlineProject(Path(__file__).resolve().parent.parent))
+from freshline.dagster import FreshlineProject, FreshlineResource, SparkResource, build_definitions
+
+ROOT = Path(__file__).resolve().parent.parent
+
+defs = Definitions.merge(
+    build_definitions(FreshlineProject(ROOT)),
+    Definitions(
+        resources={"freshline": FreshlineResource(project=str(ROOT)), "spark": SparkResource(project=str(ROOT))}
+    ),
+)

@@ -3,6 +3,10 @@ CREATE MATERIALIZED TABLE enriched_orders (
 )
 COMMENT 'Each order with the campaign that deserves the credit: of the first touch, if it was in the seven days before'
 PARTITIONED BY (order_date)
+WITH (
+  'owner' = 'sales',
+  'group' = 'attribution'
+)
 FRESHNESS = INTERVAL '5' MINUTE
 AS SELECT
   o.order_id,

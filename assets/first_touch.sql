@@ -3,6 +3,8 @@ CREATE MATERIALIZED TABLE first_touch (
 )
 COMMENT 'The first touch of each customer by event time; an earlier one that arrives late takes its place'
 WITH (
+  'owner' = 'marketing',
+  'group' = 'attribution',
   'merge' = 'first_row',
   'merge.order' = 'event_ts',
   'merge.tie-breaker' = 'event_id',

@@ -14,8 +14,8 @@ from dagster._core.definitions.utils import DISALLOWED_NAMES
 from freshline.dagster.asset import (
     FORBIDDEN,
     asset_spec,
+    declaration_markdown,
     declaration_text,
-    description,
     step_name,
 )
 from freshline.dagster.keys import AssetKeys
@@ -28,6 +28,7 @@ from freshline.declare.query import PythonInput, PythonQuery
 from freshline.declare.settings import Settings
 from freshline.declare.spec import Column, Mode, SourceSpec, Spec, TableSpec
 from freshline.errors import DeclarationError
+from freshline.report.table_text import duration_text
 from freshline.sources.delta.connector import Delta
 from freshline.sources.files.connector import Files
 from freshline.sources.formats.json import Json
@@ -125,18 +126,27 @@ def test_a_log_that_cannot_be_read_is_told_at_its_table(show, settings):
     assert str(settings.warehouse / "counted") in show(table).metadata["columns_problem"]
 
 
-def test_the_description_is_the_comment_the_declaration_and_its_place(root):
-    assert description(SOURCE, root, SOURCE.comment) == (
-        "Touches of customers\n\n"
-        "```sql\nCREATE SOURCE touch_event (event_id STRING)\n```\n\n"
-        "Declared in `assets/touch_event.sql:1`."
+def test_the_description_is_the_comment_and_the_declaration_is_metadata_with_its_place(root, show):
+    assert show(SOURCE).description == "Touches of customers"
+    assert show(SOURCE).metadata["declaration"].value == (
+        "```sql\nCREATE SOURCE touch_event (event_id STRING)\n```\n\nDeclared in `assets/touch_event.sql:1`."
     )
 
 
 def test_a_fence_inside_the_declaration_does_not_end_the_code_block(root):
     (root / "assets" / "touch_event.sql").write_text("SELECT '```' AS fence")
 
-    assert "````sql\nSELECT '```' AS fence\n````" in description(SOURCE, root, SOURCE.comment)
+    assert "````sql\nSELECT '```' AS fence\n````" in declaration_markdown(SOURCE, root)
+
+
+def test_the_page_says_how_the_policy_follows_from_the_promise(show):
+    """A promise of ten seconds is judged exactly by the check, and by Dagster's policy after two reports."""
+    shown = show(SOURCE)
+
+    assert shown.freshness_policy is not None
+    window = shown.freshness_policy.fail_window.to_timedelta().total_seconds()
+    assert f"{duration_text(window)} without an event" in shown.metadata["freshness_policy"]
+    assert "the check `freshness` compares the lag" in shown.metadata["freshness_policy"]
 
 
 def test_of_a_python_file_the_declaring_function_is_shown_with_its_decorators(tmp_path):

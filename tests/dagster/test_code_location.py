@@ -251,6 +251,40 @@ def test_loading_needs_no_spark_and_no_engine(project):
     assert not (root / ".freshline" / "local" / "engine.json").exists()
 
 
+def test_the_reference_deployment_has_resources_for_assets_of_your_own():
+    # Loading it takes seconds, which the other tests do without.
+    from assets import definitions
+
+    resources = {type(each).__name__ for each in (definitions.defs.resources or {}).values()}
+
+    assert resources == {"FreshlineResource", "SparkResource"}
+    assert definitions.defs.executor is not None
+
+
+def test_the_reference_deployment_has_owners_one_group_and_texts_of_its_columns():
+    defs = build_definitions(FreshlineProject(ROOT), checks=False, sensors=False)
+    specs = {spec.key.path[-1]: spec for spec in defs.resolve_all_asset_specs()}
+
+    assert {spec.group_name for spec in specs.values()} == {"attribution"}
+    assert {owner for spec in specs.values() for owner in spec.owners} == {"team:crm", "team:marketing", "team:sales"}
+    assert all(spec.owners and spec.description for spec in specs.values())
+    columns = {
+        name: {column.name: column.description for column in spec.metadata["dagster/column_schema"].columns}
+        for name, spec in specs.items()
+    }
+    for name in (
+        "customer_change",
+        "touch_event",
+        "sale_order",
+        "campaign_load",
+        "customer",
+        "first_touch",
+        "campaign",
+    ):
+        assert all(columns[name].values()), name
+    assert columns["enriched_orders"]["total_amount"] == "The amount of the order in the currency of the shop, with tax"
+
+
 def test_the_reference_deployment_loads_as_dagster_loads_it(tmp_path):
     (tmp_path / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
     done = subprocess.run(

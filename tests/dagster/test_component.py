@@ -82,7 +82,8 @@ def test_attributes_select_translate_and_leave_out(shop):
     assert (spend.tags["tier"], spend.tags["freshline/mode"]) == ("gold", "incremental")
     assert spend.owners == ["team:finance"]
     assert spend.kinds == {"delta"}
-    assert spend.description.startswith("spend, every 300 s\n\n```sql\n")
+    assert spend.description == "spend, every 300 s"
+    assert spend.metadata["declaration"].value.startswith("```sql\n")
     assert spend.metadata["cost_center"] == 7
     assert not loaded.sensors
     assert not loaded.asset_checks
@@ -138,7 +139,7 @@ def test_a_table_in_yaml_is_an_asset_with_its_text_and_line(shop):
     busy = specs(loaded)["busy"]
     assert [dep.asset_key for dep in busy.deps] == [AssetKey("spend")]
     assert (busy.group_name, busy.metadata["freshness_seconds"]) == ("marketing", 3600)
-    assert "```yaml\nname: busy\nfreshness: 1 hour\n" in busy.description
+    assert "```yaml\nname: busy\nfreshness: 1 hour\n" in busy.metadata["declaration"].value
     [reference] = busy.metadata["dagster/code_references"].code_references
     assert reference.source == f"{file}:4"
     assert {key.name for key in loaded.resolve_asset_graph().asset_check_keys if key.asset_key == AssetKey("busy")} > {

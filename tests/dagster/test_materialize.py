@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from dagster import DagsterInstance, DataVersion, materialize
+from dagster import AssetKey, DagsterInstance, DataVersion, materialize
 from dagster._core.errors import DagsterExecutionInterruptedError
 from deltalake import write_deltalake
 
@@ -22,6 +23,7 @@ from freshline.dagster.materialize import (
     Materialization,
     outcome_metadata,
     process_ended,
+    sample_metadata,
 )
 from freshline.dagster.translator import FreshlineTranslator
 from freshline.declare.freshness import Freshness
@@ -31,6 +33,7 @@ from freshline.declare.names import TableName
 from freshline.declare.settings import Settings
 from freshline.declare.spec import Column, Mode, SourceSpec
 from freshline.errors import EngineError
+from freshline.report.samples import Mask
 from freshline.sources.files.connector import Files
 from freshline.sources.formats.json import Json
 
@@ -98,7 +101,9 @@ def test_the_request_is_for_this_table_alone(asset):
     engine = Engine(outcome(), DONE)
 
     assert run(asset(engine)).success
-    assert engine.asked == [("refresh", {"tables": ["touch_event"], "upstreams": False, "cause": "manual"})]
+    [(kind, arguments)] = engine.asked
+    assert arguments.pop("id")
+    assert (kind, arguments) == ("refresh", {"tables": ["touch_event"], "upstreams": False, "cause": "manual"})
 
 
 def test_a_run_that_a_sensor_requested_counts_as_scheduled(asset):
@@ -138,6 +143,20 @@ def test_the_materialization_shows_version_rows_strategy_and_reason(asset):
     assert shown["lag_seconds"] >= 0
     assert [column.name for column in shown["dagster/column_schema"].columns] == ["event_id"]
     assert event.materialization.tags["dagster/data_version"] == DataVersion("0").value
+
+
+def test_some_rows_are_in_the_event_and_masked_columns_are_not(tmp_path, settings):
+    spec = SourceSpec(NAME, Files("/landing"), (Column("id", "STRING"),), Location("touch_event.sql", 1), Json())
+    warehouse = Warehouse(settings.warehouse)
+    hostile = "<script>alert(1)</script>\u202e"
+    rows = {"id": [hostile, None], "email": ["a@example.com", "b@example.com"]}
+    write_deltalake(str(warehouse.path(NAME)), pa.table(rows))
+    asked = Materialization(spec, AssetKey("touch_event"), warehouse, sample_rows=20, mask=Mask(frozenset({"email"})))
+
+    shown = sample_metadata(asked)["sample"]
+
+    assert [record.data for record in shown.records] == [{"id": "<script>alert(1)</script>\\u202e"}, {"id": ""}]
+    assert sample_metadata(replace(asked, sample_rows=0)) == {}
 
 
 def test_rows_behind_a_watermark_are_shown_as_numbers_of_the_event():
@@ -237,6 +256,28 @@ def test_an_engine_that_does_not_start_fails_with_its_sentence(asset):
 
     assert failed.description == "Java 17 or newer is needed"
     assert failed.metadata["retry_helps"].value is True
+
+
+def test_a_run_goes_on_with_the_next_engine_when_one_ends(asset):
+    engines = [Engine(EngineError("the engine ended before it had answered")), Engine(outcome(), DONE)]
+    asked = list(engines)
+
+    result = run(asset(lambda progress: asked.pop(0)))
+
+    assert result.success
+    first, second = (engine.asked[0][1] for engine in engines)
+    assert first["id"] == second["id"]
+
+
+def test_a_run_whose_engines_end_again_and_again_fails_with_a_sentence_and_no_stack_trace_of_the_client(asset):
+    ends = Engine(EngineError("the engine ended before it had answered"))
+
+    result = run(asset(ends))
+
+    [failed] = [event for event in result.all_events if event.is_step_failure]
+    assert failure_of(result).description == "the engine ended before it had answered"
+    assert failed.step_failure_data.error.cause is None
+    assert len(ends.asked) > 1
 
 
 @pytest.mark.parametrize("interruption", [DagsterExecutionInterruptedError, KeyboardInterrupt])

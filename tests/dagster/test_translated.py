@@ -120,8 +120,8 @@ def test_each_fact_of_an_asset_is_the_translators(project):
     assert spec.kinds == {"gold"}
     assert spec.tags["team"] == "finance"
     assert spec.tags["freshline/mode"] == "continuous"
-    assert spec.description is not None
-    assert spec.description.startswith("sales.revenue reads raw.orders\n\n```sql\nCREATE MATERIALIZED TABLE")
+    assert spec.description == "sales.revenue reads raw.orders"
+    assert spec.metadata["declaration"].value.startswith("```sql\nCREATE MATERIALIZED TABLE")
     assert (spec.metadata["mode"], spec.metadata["cost_center"]) == ("as the lake says", 7)
     [origin] = spec.metadata["dagster/column_lineage"].deps_by_column["total"]
     assert origin.asset_key == AssetKey(["lake", "raw", "orders"])

@@ -11,8 +11,10 @@ from typing import Any
 import psutil
 import pytest
 
+from freshline.cli.managing import answer_managing
 from freshline.commit.control_store import ControlStore
 from freshline.declare.freshness import Freshness
+from freshline.declare.managing import read_managing
 from freshline.declare.names import TableName
 from freshline.declare.project import read_settings
 from freshline.engine.client import EngineClient
@@ -45,7 +47,7 @@ def webserver(root, write_project, tmp_path_factory) -> Iterator[Webserver]:
 def test_the_ui_is_given_one_lineage_graph_with_kinds_modes_and_descriptions(webserver):
     nodes = webserver.ask("""{ assetNodes {
         assetKey { path } kinds description isMaterializable dependencyKeys { path } tags { key value }
-        metadataEntries { label ... on CodeReferencesMetadataEntry {
+        metadataEntries { label ... on MarkdownMetadataEntry { mdStr } ... on CodeReferencesMetadataEntry {
           codeReferences { ... on LocalFileCodeReference { filePath lineNumber } } } }
     } }""")["assetNodes"]
 
@@ -58,7 +60,9 @@ def test_the_ui_is_given_one_lineage_graph_with_kinds_modes_and_descriptions(web
     }
     first = shown["first_touch"]
     assert sorted(first["kinds"]) == ["deltalake", "spark", "sql"]
-    assert first["description"].startswith("The first touch of each customer\n\n```sql\nCREATE MATERIALIZED TABLE")
+    assert first["description"] == "The first touch of each customer"
+    [declared] = [entry["mdStr"] for entry in first["metadataEntries"] if entry["label"] == "declaration"]
+    assert declared.startswith("```sql\nCREATE MATERIALIZED TABLE")
     assert {"key": "freshline/mode", "value": "continuous"} in first["tags"]
     [reference] = [entry["codeReferences"] for entry in first["metadataEntries"] if "codeReferences" in entry]
     assert reference[0]["lineNumber"] == 1
@@ -127,6 +131,67 @@ def test_a_table_and_a_freshness_that_change_are_shown_without_a_reload(root, we
     control.intentions.change(remove_overrides=[name])
     declared.unlink()
     wait_until(lambda: "later" not in shown() and shown()["first_touch"] == "continuous", CHANGE_SECONDS, log)
+
+
+FACTS = """query ($key: AssetKeyInput!) { assetNodeOrError(assetKey: $key) { ... on AssetNode {
+    tags { key value }
+    internalFreshnessPolicy { ... on TimeWindowFreshnessPolicy { failWindowSeconds } }
+    metadataEntries { label ... on TextMetadataEntry { text } ... on IntMetadataEntry { intValue } }
+    targetingInstigators { ... on Sensor { name } }
+} } }"""
+
+
+def test_a_freshness_that_is_changed_on_the_page_or_in_sql_shows_there_and_in_dagster(
+    root, webserver, chromium, capsys
+):
+    settings, log = read_settings(root, {}), root / "webserver.log"
+
+    def sql(statement: str) -> str:
+        managing = read_managing(statement)
+        assert managing is not None
+        assert answer_managing(settings, None, managing, 100, as_json=True) == 0
+        return str(capsys.readouterr().out)
+
+    def in_sql() -> int:
+        told = json.loads(sql("SHOW MATERIALIZED TABLES"))
+        return next(int(table["freshness_seconds"]) for table in told if table["table"] == "first_touch")
+
+    def in_dagster() -> tuple[str, int, set[str], set[str]]:
+        """The mode of its tags, the window of its policy, its metadata as text, and the sensors that target it."""
+        node = webserver.ask(FACTS, key={"path": ["first_touch"]})["assetNodeOrError"]
+        sensors = {str(each["name"]) for each in node["targetingInstigators"] if "name" in each}
+        tags = {tag["key"]: tag["value"] for tag in node["tags"]}
+        shown = {str(entry.get("text", entry.get("intValue"))) for entry in node["metadataEntries"]}
+        return tags["freshline/mode"], node["internalFreshnessPolicy"]["failWindowSeconds"], shown, sensors
+
+    facts = "[...document.querySelectorAll('.facts div')].map(each => each.innerText)"
+    promised = f"return {facts}.find(text => text.startsWith('Promise'))"
+    before = in_dagster()
+    assert before[0] == "continuous"
+    assert "freshline_supervisor" in before[3]
+    chromium.open(f"{webserver.url}/freshline/table/first_touch", 900)
+    assert chromium.run(promised).endswith("10 s")
+    chromium.run("window.same = true; document.querySelector('[data-action=freshness]').click()")
+    chromium.run("document.querySelector('dialog input[name=freshness]').value = '6 hours'")
+    chromium.run("document.querySelector('dialog button[value=yes]').click()")
+    wait_until(lambda: chromium.run(promised).endswith("6 h"), CHANGE_SECONDS, log)
+    assert in_sql() == 6 * 3600
+    wait_until(lambda: in_dagster()[0] == "batch", CHANGE_SECONDS, log)
+    changed = in_dagster()
+    assert changed[1] >= 6 * 3600 > before[1]
+    assert changed[2] - before[2], "the metadata is what it was"
+    assert "freshline_batch" in changed[3]
+    assert "freshline_supervisor" not in changed[3]
+
+    sql("ALTER MATERIALIZED TABLE first_touch SET FRESHNESS = INTERVAL '5' MINUTE")
+    wait_until(lambda: chromium.run(promised).endswith("5 min"), CHANGE_SECONDS, log)
+    wait_until(lambda: in_dagster()[0] == "incremental", CHANGE_SECONDS, log)
+    assert 300 <= in_dagster()[1] < 6 * 3600
+
+    sql("ALTER MATERIALIZED TABLE first_touch RESET FRESHNESS")
+    wait_until(lambda: in_dagster() == before, CHANGE_SECONDS, log)
+    wait_until(lambda: chromium.run(promised).endswith("10 s"), CHANGE_SECONDS, log)
+    assert chromium.run("return window.same"), "the page was loaded again"
 
 
 def test_a_mistake_costs_one_table_and_is_shown_there_until_it_is_corrected(root, webserver):

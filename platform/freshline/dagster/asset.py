@@ -38,6 +38,7 @@ from freshline.declare.yaml_table import declared_text
 from freshline.errors import SourceError
 from freshline.plan.models import models_text
 from freshline.report.notices import silence_seconds
+from freshline.report.table_text import duration_text
 
 # What Dagster forbids as the name of a step, an input or an output, beside Python's keywords.
 FORBIDDEN = frozenset(
@@ -68,11 +69,13 @@ def asset_spec(
     keys: AssetKeys,
     translator: FreshlineTranslator,
     known: KnownColumns | None = None,
+    descriptions: Mapping[str, str] | None = None,
 ) -> AssetSpec:
     """Everything that Dagster knows of a table or source before its first materialization.
 
     Reads the declaring file, and the newest entry of the table's Delta log for its columns where that is not `known`.
-    Raises DeclarationError where the declaration asks for something that Dagster cannot have.
+    `descriptions` are those of its columns, by their names in lower case. Raises DeclarationError where the declaration
+    asks for something that Dagster cannot have.
     """
     spec, table = graph.spec(name), table_of(graph, name)
     return AssetSpec(
@@ -82,8 +85,8 @@ def asset_spec(
             for upstream in (graph.spec(read) for read in graph.reads(name))
         ],
         partitions_def=partitions_definition(graph, spec),
-        description=description(spec, settings.root, translator.get_description(table)),
-        metadata={**_metadata(graph, spec, settings, known), **translator.get_metadata(table)},
+        description=translator.get_description(table),
+        metadata={**_metadata(graph, spec, settings, known, descriptions), **translator.get_metadata(table)},
         group_name=group_name(translator, table),
         owners=list(translator.get_owners(table)) or None,
         kinds=translator.get_kinds(table),
@@ -102,19 +105,34 @@ def freshness_policy(graph: Graph, name: TableName) -> FreshnessPolicy | None:
     spec = graph.spec(name)
     if isinstance(spec, SourceSpec) and not spec.is_log:
         return None
-    return FreshnessPolicy.time_window(
-        fail_window=timedelta(seconds=silence_seconds(graph.freshness(name).seconds, len(graph.kept)))
+    return FreshnessPolicy.time_window(fail_window=timedelta(seconds=_window_seconds(graph, name)))
+
+
+def policy_text(graph: Graph, name: TableName) -> str | None:
+    """How the window of the policy follows from the promise that the check `freshness` judges; None without one."""
+    policy = freshness_policy(graph, name)
+    if policy is None:
+        return None
+    promise, window = graph.freshness(name).seconds, _window_seconds(graph, name)
+    return (
+        f"The promise is {duration_text(promise)}, and the check `freshness` compares the lag of the data with it. "
+        f"Dagster's policy knows only the age of the newest event. The engine reports every "
+        f"{duration_text((window - promise) / 2)}, so the policy fails after the promise and two reports: "
+        f"{duration_text(window)} without an event."
     )
 
 
-def description(spec: Spec, root: Path, comment: str | None) -> str:
-    """The comment, the declaration as it was written, and where."""
+def _window_seconds(graph: Graph, name: TableName) -> float:
+    return silence_seconds(graph.freshness(name).seconds, len(graph.kept))
+
+
+def declaration_markdown(spec: Spec, root: Path) -> str:
+    """The declaration as it was written, and where."""
     code = declaration_text(root / spec.written_at.path, spec.written_at.line)
     language = {".py": "python", ".yaml": "yaml"}.get(Path(spec.written_at.path).suffix, "sql")
     # The fence must be longer than any that the declaration itself holds.
     fence = "`" * max(3, 1 + max((len(ticks) for ticks in re.findall("`+", code)), default=0))
-    parts = [comment] if comment else []
-    return "\n\n".join([*parts, f"{fence}{language}\n{code}\n{fence}", f"Declared in `{spec.written_at}`."])
+    return f"{fence}{language}\n{code}\n{fence}\n\nDeclared in `{spec.written_at}`."
 
 
 def declaration_text(file: Path, line: int) -> str:
@@ -134,27 +152,37 @@ def declaration_text(file: Path, line: int) -> str:
     return text.strip()
 
 
-def _metadata(graph: Graph, spec: Spec, settings: Settings, known: KnownColumns | None) -> Mapping[str, Any]:
+def _metadata(
+    graph: Graph,
+    spec: Spec,
+    settings: Settings,
+    known: KnownColumns | None,
+    descriptions: Mapping[str, str] | None,
+) -> Mapping[str, Any]:
     location = Warehouse(settings.warehouse).location(spec)
     metadata: dict[str, Any] = {
         "dagster/table_name": str(spec.name),
         "dagster/storage_kind": "deltalake",
         "dagster/uri": location.as_uri(),
         "dagster/code_references": _code_references(spec, settings.root),
-        **_columns(spec, location, known),
+        **_columns(spec, location, known, descriptions),
+        "declaration": MetadataValue.md(declaration_markdown(spec, settings.root)),
         "mode": graph.mode(spec.name).value,
         "mode_reason": graph.mode_reason(spec.name),
         "freshness_seconds": graph.freshness(spec.name).seconds,
+        "freshness_policy": policy_text(graph, spec.name),
         "primary_key": ", ".join(spec.primary_key) or None,
         **(_source_metadata(spec) if isinstance(spec, SourceSpec) else _table_metadata(spec)),
     }
     return {key: value for key, value in metadata.items() if value is not None}
 
 
-def _columns(spec: Spec, location: Path, known: KnownColumns | None) -> Mapping[str, Any]:
+def _columns(
+    spec: Spec, location: Path, known: KnownColumns | None, descriptions: Mapping[str, str] | None
+) -> Mapping[str, Any]:
     """A log that cannot be read is shown at its table: it must not take the other tables out of the graph."""
     try:
-        return {"dagster/column_schema": column_schema(spec, location, known=known)}
+        return {"dagster/column_schema": column_schema(spec, location, known=known, descriptions=descriptions)}
     except SourceError as error:
         return {"columns_problem": str(error)}
 

@@ -61,20 +61,27 @@ def read_columns(path: Path, version: int | None = None) -> Columns:
 
 
 def column_schema(
-    spec: Spec, path: Path, *, version: int | None = None, known: KnownColumns | None = None
+    spec: Spec,
+    path: Path,
+    *,
+    version: int | None = None,
+    known: KnownColumns | None = None,
+    descriptions: Mapping[str, str] | None = None,
 ) -> TableSchema | None:
     """The columns of a table or source; None for a table written in Python before its first commit.
 
-    `path` is the folder of its Delta table, which need not exist. Raises SourceError where its log cannot be read.
+    `path` is the folder of its Delta table, which need not exist. `descriptions` are those of its columns, by the names
+    in lower case. Raises SourceError where its log cannot be read.
     """
+    texts = descriptions or {}
     if isinstance(spec, SourceSpec):
-        return _schema(spec, {column.name: (column.type, True) for column in spec.columns})
+        return _schema(spec, texts, {column.name: (column.type, True) for column in spec.columns})
     columns = known.read(path) if known is not None else read_columns(path, version) if exists(path) else None
     if columns is not None:
-        return _schema(spec, _shown(spec, columns))
+        return _schema(spec, texts, _shown(spec, columns))
     if spec.columns is None:
         return None
-    return _schema(spec, dict.fromkeys(spec.columns, (UNKNOWN_TYPE, True)))
+    return _schema(spec, texts, dict.fromkeys(spec.columns, (UNKNOWN_TYPE, True)))
 
 
 def _shown(spec: TableSpec, columns: Columns) -> Columns:
@@ -85,7 +92,7 @@ def _shown(spec: TableSpec, columns: Columns) -> Columns:
     return {name: column for name, column in columns.items() if name.lower() in declared}
 
 
-def _schema(spec: Spec, columns: Columns) -> TableSchema:
+def _schema(spec: Spec, descriptions: Mapping[str, str], columns: Columns) -> TableSchema:
     key = [column.lower() for column in spec.primary_key]
     partition = [column.lower() for column in spec.partitioned_by] if isinstance(spec, TableSpec) else []
     metadata = (
@@ -98,7 +105,7 @@ def _schema(spec: Spec, columns: Columns) -> TableSchema:
             TableColumn(
                 name=name,
                 type=type_,
-                description=metadata.get(name),
+                description=descriptions.get(name.lower()) or metadata.get(name),
                 constraints=TableColumnConstraints(
                     nullable=nullable,
                     # A log keeps every event: its key is unique only within the horizon of `deduplicate`.

@@ -37,6 +37,8 @@ from freshline.declare.names import TableName
 from freshline.declare.spec import SourceSpec
 from freshline.errors import DeclarationError, DeclarationErrors
 from freshline.plan.standing import Mistaken
+from freshline.report.descriptions import describe_columns
+from freshline.report.samples import find_masks
 
 
 def build_definitions(
@@ -86,20 +88,22 @@ def build_assets(
     keys = project.keys(translator, select, exclude)
     translator = translator or FreshlineTranslator()
     lineages = shown_lineages(project.lineages, keys)
+    descriptions = describe_columns(graph, project.lineages)
     specs: dict[TableName, AssetSpec] = {}
     errors: dict[TableName, DeclarationError] = {}
     known = KnownColumns(settings)
     for name in keys.only(graph.order):
         try:
-            specs[name] = asset_spec(graph, name, settings, keys, translator, known).merge_attributes(
-                metadata=lineage_metadata(lineages, name)
-            )
+            specs[name] = asset_spec(
+                graph, name, settings, keys, translator, known, descriptions[name]
+            ).merge_attributes(metadata=lineage_metadata(lineages, name))
         except DeclarationError as error:
             errors[name] = error
     if errors and (strict or not is_whole):
         raise DeclarationErrors(list(errors.values()))
     known.save()
     warehouse = Warehouse(settings.warehouse)
+    masks = find_masks(graph, settings.masked_columns)
     mistaken = [
         *project.standing.mistaken,
         *(Mistaken(name, settings.root / graph.spec(name).written_at.path, (error,)) for name, error in errors.items()),
@@ -117,6 +121,9 @@ def build_assets(
                 {read: keys[read] for read in read_partitioned(graph, name)},
                 graph.order.index(name),
                 graph.specs,
+                settings.sample_rows,
+                masks[name],
+                descriptions[name],
             ),
             project.connect,
         )
@@ -167,7 +174,13 @@ def build_sensors(
     if not keys.only(graph.kept):
         return []
     found = [
-        supervisor_sensor(settings, graph, keys, lineages=shown_lineages(project.lineages, keys)),
+        supervisor_sensor(
+            settings,
+            graph,
+            keys,
+            lineages=shown_lineages(project.lineages, keys),
+            descriptions=describe_columns(graph, project.lineages),
+        ),
         batch_sensor(settings, graph, keys),
         janitor_sensor(graph, keys),
     ]

@@ -25,7 +25,10 @@ from dagster import (
     Failure,
     MaterializeResult,
     MetadataValue,
+    TableColumn,
     TableColumnLineage,
+    TableRecord,
+    TableSchema,
 )
 
 from freshline.commit import delta_log
@@ -50,10 +53,13 @@ from freshline.declare.spec import Spec, TableSpec
 from freshline.engine.client import run_resumed
 from freshline.engine.process import ProcessId
 from freshline.errors import EngineError, FreshlineError
+from freshline.plan.freshness_history import cut_text
 from freshline.plan.lag import lag_seconds
 from freshline.plan.models import versions_text
 from freshline.plan.request import BACKFILL, LIVE, MANUAL
 from freshline.plan.result import Strategy
+from freshline.report.samples import Mask, read_sample
+from freshline.report.table_text import printable
 
 _STEP_EVENTS = (
     DagsterEventType.STEP_START,
@@ -80,6 +86,8 @@ class Requests(Protocol):
 
 Connect = Callable[[Callable[[str], None]], Requests]
 
+MOST_SAMPLE_TEXT = 80
+
 
 @dataclass(frozen=True)
 class Materialization:
@@ -88,7 +96,8 @@ class Materialization:
     `behind` are partitioned tables that a partitioned one reads, with their keys. Dagster cannot map partitions in a
     run without any, so they are no inputs of the step: without partitions the engine is asked for them first, with
     partitions the step waits for theirs. `place` is the table's in the order of the graph, `specs` are the graph's
-    declarations, by which its watermark is found.
+    declarations, by which its watermark is found. `sample_rows` of its rows are shown, without the columns of `mask`.
+    `descriptions` are those of its columns, by their names in lower case.
     """
 
     spec: Spec
@@ -98,6 +107,9 @@ class Materialization:
     behind: Mapping[TableName, AssetKey] = field(default_factory=dict)
     place: int = 0
     specs: Mapping[TableName, Spec] = field(default_factory=dict)
+    sample_rows: int = 0
+    mask: Mask = field(default_factory=Mask)
+    descriptions: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def name(self) -> TableName:
@@ -119,11 +131,12 @@ def materialize(asked: Materialization, connect: Connect, context: AssetExecutio
     seen = newest_event(context.instance, asked.key) if in_time else 0
     try:
         context.instance.add_run_tags(context.run.run_id, {PROCESS: process_tag(context.run.run_id)})
-        engine = connect(_each_step_once(context.log.info))
         cause = LIVE if SCHEDULED in context.run.tags else MANUAL
         # For this table alone, because Dagster has a step of its own for each selected upstream and orders them.
         tables = [str(name) for name in (*asked.behind, asked.name)]
-        request = engine.run("refresh", tables=tables, upstreams=False, cause=cause)
+        progress = _each_step_once(context.log.info)
+        # A refresh that the end of an engine took away is asked for again: if it was committed, nothing is new.
+        request = run_resumed(connect, "refresh", progress, tables=tables, upstreams=False, cause=cause)
         # Closed here and not by the garbage collector: an interruption must cancel the request before the step ends.
         with closing(closable(request)) as events:
             for event in events:
@@ -138,7 +151,8 @@ def materialize(asked: Materialization, connect: Connect, context: AssetExecutio
                     case other:
                         raise EngineError(f"the engine sent an event of type {other!r}, which is not known here")
     except FreshlineError as error:
-        raise failure(error.as_json()) from error
+        # The sentence says all: a stack trace of the client below it would hide it.
+        raise failure(error.as_json()) from None
 
     if outcome is None:
         raise failure(done.get("error") or {"code": "ENGINE", "message": _unanswered(asked.name, done.get("state"))})
@@ -198,7 +212,8 @@ def materialize_partitions(
                     case other:
                         raise EngineError(f"the engine sent an event of type {other!r}, which is not known here")
     except FreshlineError as error:
-        raise failure(error.as_json()) from error
+        # The sentence says all: a stack trace of the client below it would hide it.
+        raise failure(error.as_json()) from None
     if ended["failed"]:
         shown = ", ".join(str(each["partition"]) for each in ended["failed"])
         first_error = ended["failed"][0]["error"]
@@ -328,6 +343,7 @@ def result(asked: Materialization, outcome: Mapping[str, Any], now: datetime) ->
     metadata: dict[str, Any] = outcome_metadata(outcome, now)
     if version is not None:
         metadata |= version_metadata(asked, version)
+        metadata |= sample_metadata(asked)
     return MaterializeResult(
         asset_key=asked.key,
         metadata=metadata,
@@ -345,7 +361,7 @@ def version_metadata(asked: Materialization, version: int) -> dict[str, Any]:
     rows = delta_log.count_rows(path, version)
     if rows is not None:
         metadata["dagster/row_count"] = rows
-    schema = column_schema(asked.spec, path, version=version)
+    schema = column_schema(asked.spec, path, version=version, descriptions=asked.descriptions)
     if schema is not None:
         metadata["dagster/column_schema"] = schema
     if asked.lineage is not None:
@@ -364,6 +380,24 @@ def version_metadata(asked: Materialization, version: int) -> dict[str, Any]:
         if windows is not None:
             metadata["open_windows"] = MetadataValue.int(windows)
     return metadata
+
+
+def sample_metadata(asked: Materialization) -> dict[str, Any]:
+    """Some rows of the table as Dagster's table of texts; nothing where none are to be shown or there are none.
+
+    An event stays in Dagster's storage for ever, so only those of runs have rows, and their texts are short.
+    """
+    try:
+        sample = read_sample(asked.warehouse.location(asked.spec), asked.sample_rows, asked.mask)
+    except FreshlineError as error:
+        return {"sample_problem": str(error)}
+    if sample is None or not sample.rows:
+        return {}
+    columns = [TableColumn(name) for name in sample.columns]
+    # Dagster has no NULL in a table.
+    texts = [[cut_text(printable(text or ""), MOST_SAMPLE_TEXT) for text in row] for row in sample.rows]
+    records = [TableRecord(dict(zip(sample.columns, row, strict=True))) for row in texts]
+    return {"sample": MetadataValue.table(records, TableSchema(columns))}
 
 
 # What of an outcome is shown as it is.

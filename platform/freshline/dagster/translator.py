@@ -77,7 +77,7 @@ class FreshlineTranslator:
         return table.group or table.namespace or "default"
 
     def get_description(self, table: FreshlineTable) -> str | None:
-        """The comment. The declaration as it was written follows it in any case."""
+        """The comment. The declaration as it was written is in the metadata in any case."""
         return table.comment
 
     def get_tags(self, table: FreshlineTable) -> Mapping[str, str]:

@@ -16,10 +16,9 @@ import pyarrow as pa
 from deltalake import QueryBuilder
 
 from freshline.commit import delta_log
-from freshline.commit.reading import OWN
 from freshline.declare.connector import RETRIED_IN
 from freshline.declare.graph import Graph
-from freshline.declare.names import TableName
+from freshline.declare.names import RESERVED_COLUMN, TableName
 from freshline.declare.spec import TableSpec
 from freshline.errors import ReadError
 from freshline.plan.freshness_history import cut_text
@@ -115,7 +114,7 @@ def _read(path: Path, most: int, mask: Mask) -> Sample | None:
         return None
     table = delta_log.open_table(path)
     names = [field.name for field in table.schema().fields]
-    stored = [name for name in names if not name.startswith(OWN) and name != RETRIED_IN]
+    stored = [name for name in names if not name.lower().startswith(RESERVED_COLUMN) and name != RETRIED_IN]
     shown = [name for name in stored if not mask.hides(name)]
     masked = tuple(name for name in stored if mask.hides(name))
     if not shown:

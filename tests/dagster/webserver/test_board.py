@@ -23,7 +23,7 @@ from freshline.declare.names import TableName
 from freshline.report.board.page import policy
 from freshline.report.board.read import BoardReader
 from tests.report.board.html import Page
-from tests.report.board.shop import HOSTILE, NOW, ORDERS, SPEND, Shop, open_shop
+from tests.report.board.shop import HOSTILE, NOW, ORDERS, SPEND, Shop, fill, open_shop
 
 pytestmark = pytest.mark.security
 
@@ -298,3 +298,21 @@ def test_a_table_whose_source_stops_is_late_on_an_open_page_without_a_reload(boa
     board.now += timedelta(minutes=5)
     until(lambda: chromium.run(state) == "late", SHOWN_SECONDS)
     assert chromium.run("return window.same"), "the page was loaded again"
+
+
+@pytest.mark.slow
+def test_hostile_texts_run_nothing_in_a_browser_and_reach_nobody(tmp_path, chromium):
+    """A dialog that a text had opened would make the next step of the driver fail."""
+    with open_shop(tmp_path) as shop:
+        fill(shop)
+        with served(shop) as board:
+            paths = ("?search=%3Cscript%3E", "", f"table/{SPEND}")
+            for path in paths:
+                chromium.open(f"{board.url}/freshline/{path}", 900)
+                counted = chromium.run(
+                    "return ['script', 'img', 'iframe'].map(x => document.querySelectorAll(x).length)"
+                )
+                assert counted == [1, 0, 0], path
+            assert "alert('x')</script><img src=x onerror=alert(1)>" in chromium.run("return document.body.innerText")
+            asked = [url for url in chromium.requests() if url.startswith(("http", "ws", "ftp"))]
+            assert [url for url in asked if not url.startswith(board.url)] == []

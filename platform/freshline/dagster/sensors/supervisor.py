@@ -80,13 +80,14 @@ def supervisor_sensor(
     keys: AssetKeys,
     clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     lineages: Mapping[TableName, TableColumnLineage] | None = None,
+    descriptions: Mapping[TableName, Mapping[str, str]] | None = None,
 ) -> SensorDefinition:
-    """The sensor of a project; `graph` is as declared, `lineages` are those of its columns."""
+    """The sensor of a project; `graph` is as declared, `lineages` and `descriptions` are those of its columns."""
     batch = frozenset(batch_tables(graph))
     shown = [keys[name] for name in keys.only(graph.kept) if name not in batch]
 
     def evaluate(context: SensorEvaluationContext) -> SensorResult:
-        return supervise(context, settings, graph, keys, clock(), lineages or {})
+        return supervise(context, settings, graph, keys, clock(), lineages or {}, descriptions or {})
 
     return SensorDefinition(
         name=SUPERVISOR,
@@ -107,6 +108,7 @@ def supervise(
     keys: AssetKeys,
     now: datetime,
     lineages: Mapping[TableName, TableColumnLineage],
+    descriptions: Mapping[TableName, Mapping[str, str]] | None = None,
 ) -> SensorResult:
     """One tick: report that Dagster is there, see to the engine, and report what changed or is in its turn."""
     memory = Memory.from_json(context.cursor)
@@ -126,7 +128,7 @@ def supervise(
             now,
             lambda status: _reported_by_a_run(context.instance, keys[status.table], status),
         )
-        reporter = Reporter(settings, control, inspection, lineages)
+        reporter = Reporter(settings, control, inspection, lineages, descriptions or {})
         events = [reporter.event(notice) for notice in notices]
         events += changed_checks(context.instance, settings, control, inspection, [notice.table for notice in notices])
         bars = {name: keys[name] for name in inspection.shown}
@@ -181,8 +183,10 @@ class Reporter:
         control: ControlStore,
         inspection: Inspection,
         lineages: Mapping[TableName, TableColumnLineage],
+        descriptions: Mapping[TableName, Mapping[str, str]],
     ) -> None:
         self._lineages = lineages
+        self._descriptions = descriptions
         self._warehouse = Warehouse(settings.warehouse)
         self._control = control
         self._look = inspection
@@ -222,7 +226,14 @@ class Reporter:
         spec = self._look.graph.spec(status.table)
         try:
             key, lineage = self._look.keys[status.table], self._lineages.get(status.table)
-            asked = Materialization(spec, key, self._warehouse, lineage, specs=self._look.graph.specs)
+            asked = Materialization(
+                spec,
+                key,
+                self._warehouse,
+                lineage,
+                specs=self._look.graph.specs,
+                descriptions=self._descriptions.get(status.table, {}),
+            )
             metadata = version_metadata(asked, status.version)
         except (OSError, ValueError, FreshlineError):
             # Cleaned up or replaced since it was looked at: the next turn tells what is there then.

@@ -28,9 +28,10 @@ from freshline.plan.alert import Alert, open_alerts
 from freshline.plan.freshness_cost import FreshnessExplained, explain_freshness
 from freshline.plan.freshness_history import Mark, cut_text
 from freshline.plan.intentions import apply_overrides
-from freshline.query.resolved import find_lineage
+from freshline.query.resolved import ColumnLineage, find_lineage
 from freshline.report.board.board import Board, ColumnFact, Declaration, Row, TablePage, board_rows
 from freshline.report.board.calendar import Calendar, make_calendar
+from freshline.report.descriptions import describe_columns
 from freshline.report.explain import explanations, read_measured
 from freshline.report.samples import Mask, find_masks, read_quarantine, read_sample
 from freshline.report.status import read_status
@@ -202,13 +203,16 @@ class BoardReader:
             # Where its log cannot be read, the line of the table says so.
             with suppress(FreshlineError):
                 types = column_types(path)
-        known = {read: columns for read in spec.reads if (columns := graph.columns(read)) is not None}
-        lineage = find_lineage(spec, known)
+        # All that it depends on, because a comment travels from a source through any number of tables.
+        near = [graph.spec(each) for each in (*graph.upstream(name), name)]
+        lineages = {each.name: lineage_of(graph, each) for each in near if isinstance(each, TableSpec)}
+        lineage, texts = lineages[spec.name], describe_columns(graph, lineages)[spec.name]
         return tuple(
             ColumnFact(
                 column,
                 kind,
                 tuple(role for role, has in (("key", key), ("partition", parts)) if column.lower() in has),
+                description=texts.get(column.lower(), ""),
                 origins=lineage.get(column, ()),
             )
             for column, kind in types.items()
@@ -233,3 +237,8 @@ class BoardReader:
         parts = {"{file}": quote(str(file)), "{path}": quote(path), "{line}": str(line)}
         link = re.sub("|".join(map(re.escape, parts)), lambda found: parts[found[0]], written)
         return Declaration(path, line, text, link, is_local="{file}" in written)
+
+
+def lineage_of(graph: Graph, spec: TableSpec) -> ColumnLineage:
+    """From which columns of its inputs each column of a table is computed; empty where that is not known."""
+    return find_lineage(spec, {read: columns for read in spec.reads if (columns := graph.columns(read)) is not None})
