@@ -124,7 +124,7 @@ def test_private_modules_of_dagster_are_imported_in_one_place():
             assert before.startswith("# "), f"{module} has no reason"
 
 
-HEAVY = ("pyspark", "dagster", "deltalake", "py4j", "pandas", "pyarrow")
+HEAVY = ("pyspark", "dagster", "deltalake", "py4j", "pandas", "pyarrow", "opentelemetry", "openlineage")
 
 
 # Of connectors and formats the half that declarations and receipts need; reading them needs Spark.

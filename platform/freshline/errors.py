@@ -699,13 +699,19 @@ class IngestBusyError(IngestError):
 
 
 class DeliveryError(FreshlineError):
-    """A channel did not accept a message. The sentence contains no secret. `final`: a retry would do harm."""
+    """A channel did not accept a message. The sentence contains no secret. `final`: a retry would do harm.
+
+    `status` is the answer of a web server that refused it, None where it was something else.
+    """
 
     code = "DELIVERY"
     retry_helps = True
 
-    def __init__(self, message: str, *, where: str | None = None, final: bool = False) -> None:
+    def __init__(
+        self, message: str, *, where: str | None = None, final: bool = False, status: int | None = None
+    ) -> None:
         self.final = final
+        self.status = status
         super().__init__(message, where=where)
 
 

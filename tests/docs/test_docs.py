@@ -21,6 +21,7 @@ from freshline.cli.init import project_files
 from freshline.cli.main import COMMANDS, run
 from freshline.dagster.webserver.access import REFUSALS
 from freshline.declare.alert_settings import ALERT_KEYS, CHANNEL_OPTIONS
+from freshline.declare.destination_settings import OPENLINEAGE_KEYS, OTEL_KEYS
 from freshline.declare.options import SOURCE_OPTIONS_NOT_BUILT, TABLE_OPTIONS, TABLE_OPTIONS_NOT_BUILT
 from freshline.declare.project import read_project
 from freshline.declare.project_settings import KEYS, VARIABLES, read_settings
@@ -171,6 +172,8 @@ DEFINITIONS = {
         {"type", *(option for options in CHANNEL_OPTIONS.values() for option in options)},
     ),
     "refusals of the guard": ("operations.md", "The guard", set(REFUSALS)),
+    "settings of lineage events": ("lineage_traces.md", "Settings of lineage events", set(OPENLINEAGE_KEYS)),
+    "settings of traces": ("lineage_traces.md", "Settings of traces", set(OTEL_KEYS)),
     "variables": ("operations.md", "Variables", {*VARIABLES, "FRESHLINE_ENV"}),
 }
 

@@ -17,6 +17,7 @@ from uuid import uuid4
 from pyspark.sql import SparkSession
 
 from freshline.attempt.cpu import CpuMeter
+from freshline.attempt.stages import StageName, unrecorded
 from freshline.commit.control_store import ControlStore
 from freshline.commit.definitions import keep_definition
 from freshline.commit.delta_log import newest_epoch
@@ -127,6 +128,8 @@ class Runtime:
     provide_jars: Callable[[str], None] = lambda name: None
     # Raises StorageError where the warehouse is not the one that this writer holds. Called before what writes.
     require_warehouse: Callable[[], None] = lambda: None
+    # Called with the name of each stage of a refresh, which is the block: pin, compute, commit.
+    stage: StageName = unrecorded
     kept: KeptRows = field(default_factory=KeptRows)
     known_keys: KnownKeys = field(default_factory=KnownKeys)
     cpu: CpuMeter = field(default_factory=CpuMeter)

@@ -210,6 +210,11 @@ class Connector(ABC):
         return {}
 
     @property
+    def dataset(self) -> tuple[str, str]:
+        """The namespace and the name by which lineage tools know what is read, as OpenLineage names it."""
+        return self.name, ", ".join(self.shown.values()) or self.title
+
+    @property
     def left_behind(self) -> str:
         """A sentence on what stays in the system when the file of the source is removed; empty for nothing."""
         return ""

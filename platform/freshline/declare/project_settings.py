@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from freshline.declare.alert_settings import merged_alerts, read_alerts
+from freshline.declare.destination_settings import read_openlineage, read_otel
 from freshline.declare.folders import unfit
 from freshline.declare.freshness import Freshness
 from freshline.declare.rules import nearest
@@ -43,8 +44,9 @@ PYTHON = ("python-time-limit", "python-memory")
 GUARD = ("dagster-hosts", "dagster-token", "dagster-read-only")
 METRICS = ("metrics-token",)
 LOOKS = ("sample-rows", "masked-columns", "declaration-link")
+TRAVEL = ("openlineage", "otel")
 OTHERS = ("spark-confs", "idle-seconds", "parallel-refreshes", *PYTHON, "umask", "alerts")
-KEYS = (*PATHS, *FRESHNESSES, *TEXTS, *PORTS, *GUARD, *METRICS, *LOOKS, *OTHERS)
+KEYS = (*PATHS, *FRESHNESSES, *TEXTS, *PORTS, *GUARD, *METRICS, *LOOKS, *TRAVEL, *OTHERS)
 # What each environment has of its own.
 APART = ("state", "warehouse", "control-store")
 VARIABLES = {
@@ -232,7 +234,16 @@ class _Reader:
             found["dagster_url"] = self.web_address("dagster-url")
         if "alerts" in self.values:
             found["alerts"] = read_alerts(self.values["alerts"], self.where)
-        return found | self.doors() | self.python() | self.looks()
+        return found | self.doors() | self.python() | self.looks() | self.travel()
+
+    def travel(self) -> dict[str, Any]:
+        """Where lineage events and traces go."""
+        found: dict[str, Any] = {}
+        if "openlineage" in self.values:
+            found["openlineage"] = read_openlineage(self.values["openlineage"], self.root, self.where)
+        if "otel" in self.values:
+            found["otel"] = read_otel(self.values["otel"], self.where)
+        return found
 
     def python(self) -> dict[str, Any]:
         """What loading a Python file and calling its function may take."""

@@ -48,6 +48,27 @@ EDITOR_LINK = "vscode://file{file}:{line}"
 
 
 @dataclass(frozen=True)
+class Destination:
+    """An address that the engine posts to. `url` may be a reference, and `token` is one, None for no token.
+
+    With `private_addresses` the address may be one that is not of the public internet, and http.
+    """
+
+    url: str
+    token: str | None = None
+    private_addresses: bool = False
+
+
+@dataclass(frozen=True)
+class OpenLineageSettings:
+    """Where the lineage events of refreshes go: an address, a file, or both. `namespace` is that of the jobs."""
+
+    destination: Destination | None
+    file: Path | None = None
+    namespace: str = "freshline"
+
+
+@dataclass(frozen=True)
 class Settings:
     """What a project runs on. All paths are absolute.
 
@@ -88,6 +109,8 @@ class Settings:
     sample_rows: int = 20  # of a table, for people who look at it; 0: none
     masked_columns: tuple[str, ...] = ()  # `column` or `table.column`, never shown
     declaration_link: str | None = EDITOR_LINK  # with {file} or {path}, and {line}; None: no link
+    openlineage: OpenLineageSettings | None = None  # None: no lineage events
+    otel: Destination | None = None  # None: no traces
     umask: int = 0o077  # the permissions that files and folders of the state and the warehouse lack
 
     @property

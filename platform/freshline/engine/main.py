@@ -20,11 +20,13 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import pyspark
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -53,6 +55,7 @@ from freshline.engine.requests import KINDS, Request, Requests
 from freshline.engine.scrape_files import chosen_token, forget_target, write_target, write_token
 from freshline.engine.server import Server, bind
 from freshline.engine.state_file import EngineState, remove_state, write_state
+from freshline.engine.travel import Lineage, Tracing, open_lineage, open_tracing
 from freshline.engine.work import Job, Work
 from freshline.errors import EngineError, FreshlineError, RefreshError, StorageError
 from freshline.plan.result import RefreshResult, State
@@ -87,11 +90,15 @@ class Engine:
         jvm: ProcessId,
         python_tables: PythonTables,
         heap: Callable[[], tuple[int, int]],
+        lineage: Lineage | None = None,
+        tracing: Tracing | None = None,
     ) -> None:
         self._settings = settings
         self._effective_graph = effective_graph
         self._runtime = runtime
         self._jvm = jvm
+        self._lineage = lineage
+        self._tracing = tracing
         self._ending = threading.Event()
         self._drain_seconds = DRAIN_SECONDS
         self._state: EngineState | None = None
@@ -240,6 +247,9 @@ class Engine:
             LOG.warning("maintenance is left where it is; it goes on at the next start")
         self._work.close(1.0)
         self._log_refreshes()
+        for travelling in (self._lineage, self._tracing):
+            if travelling is not None:
+                travelling.close(_TELL_SECONDS)
 
     def _log_refreshes(self) -> None:
         """Append what happened to the refresh log; what cannot be written now is written later."""
@@ -254,9 +264,15 @@ class Engine:
                 LOG.warning("%s; tried again every %.0f s", error, _REFRESH_LOG_SECONDS)
 
     def _refresh(self, job: Job) -> RefreshResult:
-        return refresh_table(
-            self._runtime, job.table, job.request, cancellation=job.cancellation, progress=job.progress
+        do = partial(
+            refresh_table,
+            self._runtime,
+            job.table,
+            job.request,
+            cancellation=job.cancellation,
+            progress=job.progress,
         )
+        return do() if self._tracing is None else self._tracing.refresh(job.asked_at, do)
 
     def _takes_long(self, name: TableName) -> bool:
         graph = self._runtime.graph
@@ -268,6 +284,8 @@ class Engine:
 
     def _on_outcome(self, job: Job, outcome: RefreshResult | None) -> None:
         self._metrics.on_outcome(job.table, outcome)
+        if self._lineage is not None:
+            self._lineage.on_outcome(outcome)
         self._loops.on_outcome(job, outcome)
         if outcome is not None and outcome.committed:
             self._maintenance.committed(job.table, outcome.version)
@@ -322,6 +340,8 @@ def run_engine(settings: Settings, *, loops: bool, report: Report, down_mark: st
         declarations = Declarations(settings)
         own_scrape_token = chosen_token(settings, os.environ)
         scrape_token = own_scrape_token or secrets.token_urlsafe(32)
+        lineage = open_lineage(settings, os.environ, lambda: declarations.graph, pyspark.__version__)
+        tracing = open_tracing(settings, os.environ)
         listener = bind(settings.engine_port)
         stack.callback(listener.close)
         failpoint = read_failpoint(os.environ)
@@ -358,13 +378,24 @@ def run_engine(settings: Settings, *, loops: bool, report: Report, down_mark: st
         for purged in finish_purges(runtime.warehouse, effective_graph.graph.order):
             LOG.info("deleted what was left of %s, which was dropped", purged)
             control.forget_check(purged)
+        if tracing is not None:
+            runtime.stage = tracing.recorder.stage
         effective_graph.on_change(lambda graph: setattr(runtime, "graph", graph))
         try:
             finish_restore(runtime)
         except (FreshlineError, PySparkException, Py4JError, OSError) as error:
             # Every refresh and query tries it again and tells; without an engine nobody could do anything about it.
             LOG.error("a restore that was stopped half way cannot be finished: %s", error)
-        engine = Engine(settings, runtime, effective_graph, jvm, python_tables, lambda: spark.heap_of(session))
+        engine = Engine(
+            settings,
+            runtime,
+            effective_graph,
+            jvm,
+            python_tables,
+            lambda: spark.heap_of(session),
+            lineage,
+            tracing,
+        )
         ending.report(engine)
         server.attach(engine)
         # Before Spark ends: requests of the engine want it.

@@ -15,6 +15,7 @@ import heapq
 import itertools
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -33,13 +34,17 @@ _RANKS = {MANUAL: 0, LIVE: 1, BACKFILL: 2}
 
 @dataclass(eq=False)
 class Job:
-    """One refresh of one table. `outcome` is there when the thread that worked on it has let go of it."""
+    """One refresh of one table. `outcome` is there when the thread that worked on it has let go of it.
+
+    `asked_at` is when it was asked for, in seconds of the monotonic clock.
+    """
 
     table: TableName
     request: RefreshRequest
     cancellation: Cancellation
     progress: Callable[[str], None]
     outcome: Future[RefreshResult] = field(default_factory=Future)
+    asked_at: float = field(default_factory=time.monotonic)
 
 
 @dataclass(frozen=True)

@@ -140,7 +140,8 @@ def refresh_log(
     receipt = newest_batch(spec, path)
     position = None if receipt is None else receipt.positions.get(spec.name)
     reader = runtime.reader(spec)
-    inspection = reader.inspect(position, Asked(cancellation, progress, wait=request.wait_for_settle))
+    with runtime.stage("pin"):
+        inspection = reader.inspect(position, Asked(cancellation, progress, wait=request.wait_for_settle))
     version = newest_version(path)
     totals, problems = _Totals(), list(inspection.problems)
     committed, nothing_new = False, not inspection.is_new
@@ -154,7 +155,8 @@ def refresh_log(
                 begun = time.monotonic()
                 if portion.at is None and receipt is not None:
                     portion = replace(portion, at=receipt.data_timestamp)
-                batch, portion = _ingest(runtime, spark, spec, reader, inspection, portion, mode, cancellation)
+                with runtime.stage("compute"):
+                    batch, portion = _ingest(runtime, spark, spec, reader, inspection, portion, mode, cancellation)
                 if batch is None:
                     left, nothing_new = portion.left, True
                     inspection = replace(inspection, left=left)
@@ -658,7 +660,8 @@ def commit_log(
         runtime.failpoint("log-writing")
         append_rows(rows, batch.path, receipt, count=count)
 
-    committed = write_and_read_back(write, batch.path, receipt)
+    with runtime.stage("commit"):
+        committed = write_and_read_back(write, batch.path, receipt)
     runtime.failpoint("log-after-commit")
     if committed is None:
         raise _fenced(batch.spec)

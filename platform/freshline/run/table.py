@@ -64,14 +64,17 @@ def refresh_once(refresh: Refresh, again: PlanAgainError) -> tuple[RefreshResult
     `again` says how the attempt before ended. Raises PlanAgainError, and the errors of planning and computing.
     """
     started = time.monotonic()
-    decision = decide(refresh.runtime, refresh.spec, refresh.request, again.instead)  # plan
+    stage = refresh.runtime.stage
+    with stage("pin"):
+        decision = decide(refresh.runtime, refresh.spec, refresh.request, again.instead)  # plan
     if decision.pins.mixed:
         refresh.progress(f"{Reason('MIXED_CUT', ', '.join(decision.pins.mixed))}")
     if decision.writes_nothing(refresh.spec):
         return report_nothing(refresh.runtime, refresh.spec, decision, decision.step.reason), False
     refresh.progress(decision.step.activity)
     with _attempt(refresh, decision, again) as attempt:
-        work = prepare(attempt, decision.step)  # refresh
+        with stage("compute"):
+            work = prepare(attempt, decision.step)  # refresh
         if work.write is None and (
             decision.carries_position(refresh.spec) or moves_awaited_watermark(refresh.runtime, refresh.spec, decision)
         ):
@@ -82,7 +85,8 @@ def refresh_once(refresh: Refresh, again: PlanAgainError) -> tuple[RefreshResult
         if work.looked_up is not None and work.looked_up.waiting:
             refresh.progress(f"{work.looked_up.waiting} rows wait for their dimension")
         receipt = receipt_of(attempt, work, decision.step, time.monotonic() - started, refresh.request.backfill)
-        committed = _commit(attempt, work, receipt)  # commit
+        with stage("commit"):
+            committed = _commit(attempt, work, receipt)  # commit
     if committed is None:
         why = "another refresh was committed meanwhile; planning again"
         raise PlanAgainError(why, instead=again.instead, push_down=again.push_down)

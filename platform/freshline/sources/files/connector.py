@@ -51,6 +51,10 @@ class Files(Connector):
     def shown(self) -> Mapping[str, str]:
         return {"path": self.path}
 
+    @property
+    def dataset(self) -> tuple[str, str]:
+        return "file", self.path
+
     def folder_of(self, source: TableName) -> Path:
         """The folder in which the files of a source are."""
         return Path(self.path)

@@ -121,6 +121,12 @@ class Kafka(Connector):
         # As they are written: what a reference stands for is not shown.
         return {"topic": self.topic, "bootstrap.servers": self.servers}
 
+    @property
+    def dataset(self) -> tuple[str, str]:
+        # What a reference stands for is not shown, here neither.
+        first = self.servers.partition(",")[0].strip()
+        return "kafka" if "${" in first else f"kafka://{first}", self.topic
+
     def open(self, spec: SourceSpec, host: Any) -> Any:
         # Loads Spark.
         from freshline.sources.kafka.reader import KafkaReader

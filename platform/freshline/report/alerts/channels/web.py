@@ -23,16 +23,25 @@ TIMEOUT_SECONDS = 10.0
 LONGEST_BODY_BYTES = 65_536
 
 
-def post(url: str, body: bytes, headers: Mapping[str, str], *, private: bool, timeout: float = TIMEOUT_SECONDS) -> None:
+def post(
+    url: str,
+    body: bytes,
+    headers: Mapping[str, str],
+    *,
+    private: bool,
+    timeout: float = TIMEOUT_SECONDS,
+    longest: int = LONGEST_BODY_BYTES,
+) -> None:
     """Send the body; returns when the answer is 200 to 299, raises DeliveryError, without the url, in any other case.
 
-    `private` allows addresses that are not of the public internet, and http. `timeout` is in seconds, for the whole.
+    `private` allows addresses that are not of the public internet, and http. `timeout` is in seconds, for the whole,
+    and `longest` the most bytes of a body.
     """
     problem = web_problem(url, private=private)
     if problem is not None:
         raise DeliveryError(f"the url {problem}")
-    if len(body) > LONGEST_BODY_BYTES:
-        raise DeliveryError(f"the message has {len(body)} bytes, more than {LONGEST_BODY_BYTES}.")
+    if len(body) > longest:
+        raise DeliveryError(f"the message has {len(body)} bytes, more than {longest}.")
     parts = urlsplit(url)
     host = parts.hostname or ""
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
@@ -58,7 +67,7 @@ def post(url: str, body: bytes, headers: Mapping[str, str], *, private: bool, ti
     if 300 <= status < 400:
         raise DeliveryError(f"{host} answered {status}, a redirect; those are not followed. Correct the url.")
     if not 200 <= status < 300:
-        raise DeliveryError(f"{host} answered {status}.")
+        raise DeliveryError(f"{host} answered {status}.", status=status)
 
 
 class _Connection(http.client.HTTPConnection):
