@@ -29,6 +29,12 @@ def logs(tmp_path: Path) -> Path:
         ("2026-01-02 03:04:05 +0000 - dagster - x", datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)),
         ("2026-01-02T03:04:05.25Z x", datetime(2026, 1, 2, 3, 4, 5, 250_000, tzinfo=UTC)),
         ("2026-01-02 05:04:05,125+02:00 x", datetime(2026, 1, 2, 3, 4, 5, 125_000, tzinfo=UTC)),
+        (
+            '{"time": "2026-01-02T03:04:05.250000Z", "level": "INFO"}',
+            datetime(2026, 1, 2, 3, 4, 5, 250_000, tzinfo=UTC),
+        ),
+        ('{"event": "x", "timestamp": "2026-01-02T03:04:05Z"}', datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)),
+        ('{"time": 7}', None),
         ("2026-13-02 03:04:05Z x", None),
         ("Traceback (most recent call last):", None),
         ("", None),

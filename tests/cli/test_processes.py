@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from freshline.cli.processes import MARK, UpRecord, end_marked, marked, new_mark, start
+from freshline.cli.processes import MARK, UpRecord, end_marked, marked, new_mark, rotate, start
 from freshline.engine.process import ProcessId
 from freshline.engine.up_record import engine_environ
 from freshline.errors import FormatError
@@ -125,3 +125,26 @@ def test_an_engine_has_the_mark_of_the_engine_whichever_part_of_up_starts_it(
 def test_an_engine_has_few_arenas_of_memory_unless_its_user_says_otherwise() -> None:
     assert engine_environ({})["MALLOC_ARENA_MAX"] == "2"
     assert engine_environ({"MALLOC_ARENA_MAX": "8"})["MALLOC_ARENA_MAX"] == "8"
+
+
+def test_a_log_that_has_grown_large_is_emptied_while_its_process_writes_to_it(tmp_path: Path) -> None:
+    log = tmp_path / "part.log"
+    writes = "import sys\nfor line in sys.stdin: print(line, end='', flush=True)"
+    with log.open("ab") as output:
+        process = subprocess.Popen([sys.executable, "-c", writes], stdin=subprocess.PIPE, stdout=output, text=True)
+    assert process.stdin is not None
+    process.stdin.write("x" * 2_000 + "\n")
+    process.stdin.flush()
+    while log.stat().st_size < 2_001:
+        assert process.poll() is None
+
+    assert not rotate(log, 2_001)
+    assert rotate(log, 2_000)
+    process.communicate("after\n", timeout=20)
+
+    assert log.read_text() == "after\n"
+    assert (tmp_path / "part.log.1").stat().st_size == 2_001
+
+
+def test_a_log_that_is_not_there_is_left_alone(tmp_path: Path) -> None:
+    assert not rotate(tmp_path / "none.log", 10)

@@ -213,6 +213,13 @@ def test_the_root_must_be_a_project(tmp_path):
         read_settings(tmp_path, {})
 
 
+def test_the_form_of_logs_is_text_or_json(project):
+    assert read(project, "log-format = 'json'").log_format == "json"
+    assert read(project).log_format == "text"
+    assert "text or json" in refused(project, "log-format = 'xml'")
+    assert "text or json" in refused(project, "log-format = ['json']")
+
+
 def test_who_may_use_the_ui_is_read(project):
     settings = read(
         project,

@@ -33,6 +33,8 @@ FILES: Mapping[str, tuple[str, ...]] = {
     "watch": ("watch.log",),
 }
 TIME = re.compile(r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)(?:[.,](\d{1,6}))?\s?(Z|[+-]\d\d:?\d\d)?")
+# The time of a line of JSON, of freshline's own or of Dagster's.
+JSON_TIME = re.compile(r'\{.*?"time(?:stamp)?": "')
 _LOOK_SECONDS = 0.3
 
 
@@ -103,7 +105,8 @@ def read_lines(process: str, texts: Sequence[str], at: datetime | None) -> list[
 
 def time_of(text: str) -> datetime | None:
     """The time that a line begins with; one without a zone is this machine's."""
-    match = TIME.match(text.lstrip("["))
+    begin = JSON_TIME.match(text)
+    match = TIME.match(text.lstrip("[")) if begin is None else TIME.match(text, begin.end())
     if match is None:
         return None
     day, hour, fraction, zone = match.groups()

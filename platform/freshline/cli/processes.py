@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import shutil
 import signal
 import subprocess
 import time
@@ -35,7 +36,10 @@ def new_mark() -> str:
 def start(
     command: Sequence[str], *, log: Path, environ: Mapping[str, str], mark: str, folder: Path, umask: int
 ) -> tuple[subprocess.Popen[bytes], ProcessId]:
-    """Start a process in a group of its own, with its output at the end of a log file."""
+    """Start a process in a group of its own, with its output at the end of a log file.
+
+    The file is open for appending, so it may be shortened meanwhile (see `rotate`).
+    """
     with as_private(umask):
         log.parent.mkdir(parents=True, exist_ok=True)
         opened = log.open("ab")
@@ -95,3 +99,20 @@ def _signal(process: psutil.Process, number: signal.Signals) -> None:
     # One that has ended by itself is what was wanted.
     with contextlib.suppress(psutil.NoSuchProcess):
         process.send_signal(number)
+
+
+def rotate(log: Path, most_bytes: int) -> bool:
+    """Move what a log has to the same name with `.1` when it has grown large; whether it was moved.
+
+    The process that writes it keeps it open. So it is copied and then emptied, and lines that are written in between
+    are lost.
+    """
+    try:
+        if log.stat().st_size <= most_bytes:
+            return False
+        shutil.copyfile(log, log.with_name(f"{log.name}.1"))
+        os.truncate(log, 0)
+    except OSError:
+        # It is gone, or the disk is full: the next look tries again, and the log of `up` is not to end `up`.
+        return False
+    return True

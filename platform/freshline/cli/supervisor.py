@@ -24,7 +24,7 @@ from functools import partial
 from pathlib import Path
 
 from freshline.cli.ask import running_engine
-from freshline.cli.processes import MARK, UpRecord, end_marked, new_mark, start
+from freshline.cli.processes import MARK, UpRecord, end_marked, new_mark, rotate, start
 from freshline.declare.secret import read_dagster_token
 from freshline.declare.settings import Settings, as_private
 from freshline.engine.client import EngineClient
@@ -196,6 +196,8 @@ class Supervisor:
             if time.monotonic() - engine_looked_at >= _ENGINE_WATCH_SECONDS:
                 engine_looked_at = time.monotonic()
                 engine_ended = self._watch_engine(engine_ended)
+                for name in self._kept:
+                    rotate(self._log(name), _LOG_BYTES)
         return 0
 
     def stop(self) -> None:
@@ -261,8 +263,7 @@ class Supervisor:
     def _start_child(self, name: str, part: str, module: str, *arguments: str) -> None:
         """Start a process of the part `part` of the mark, with its output in a log of its own."""
         log = self._log(name)
-        if log.is_file() and log.stat().st_size > _LOG_BYTES:
-            log.replace(log.with_suffix(".log.1"))
+        rotate(log, _LOG_BYTES)
         environ = {
             **LONG_RUNNING,
             # A backfill waits for a location that fails to load at the moment, rather than fail with it.

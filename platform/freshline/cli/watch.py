@@ -8,7 +8,6 @@ import platform
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -24,6 +23,7 @@ from freshline.engine.declarations import Declarations
 from freshline.engine.process import ProcessId
 from freshline.engine.state_file import read_state
 from freshline.errors import FreshlineError, RequestError
+from freshline.report.log_lines import line_formatter
 
 if TYPE_CHECKING:
     from freshline.plan.record import Heartbeat
@@ -53,7 +53,7 @@ def command(once: bool, project: Path | None, as_json: bool) -> None:
     # SQLAlchemy and delta-rs are imported when they are used, like all that is heavy.
     from freshline.report.alerts.process import check_once, run
 
-    _log_to_stderr()
+    _log_to_stderr(settings.log_format)
     if once:
         told = check_once(settings, surroundings, own)
         if as_json:
@@ -155,11 +155,9 @@ def _scheduler_reader(settings: Settings) -> Callable[[], SchedulerCheck | None]
     return read
 
 
-def _log_to_stderr() -> None:
+def _log_to_stderr(log_format: str) -> None:
     handler = logging.StreamHandler(sys.stderr)
-    formatter = logging.Formatter("%(asctime)s %(levelname)s %(message)s")
-    formatter.converter = time.gmtime
-    handler.setFormatter(formatter)
+    handler.setFormatter(line_formatter(log_format, "%(asctime)s %(levelname)s %(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
     # How a database is brought to its newest format is said when it fails.
     logging.getLogger("alembic").setLevel(logging.WARNING)

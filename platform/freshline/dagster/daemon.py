@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except FreshlineError as error:
         print(error, file=sys.stderr)
         return 1
-    configure_loggers(log_level="INFO")
+    configure_loggers(formatter="json" if settings.log_format == "json" else "colored", log_level="INFO")
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         with get_instance_for_cli() as instance:

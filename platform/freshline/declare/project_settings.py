@@ -45,8 +45,9 @@ GUARD = ("dagster-hosts", "dagster-token", "dagster-read-only")
 METRICS = ("metrics-token",)
 LOOKS = ("sample-rows", "masked-columns", "declaration-link")
 TRAVEL = ("openlineage", "otel")
-OTHERS = ("spark-confs", "idle-seconds", "parallel-refreshes", *PYTHON, "umask", "alerts")
+OTHERS = ("spark-confs", "idle-seconds", "parallel-refreshes", *PYTHON, "umask", "log-format", "alerts")
 KEYS = (*PATHS, *FRESHNESSES, *TEXTS, *PORTS, *GUARD, *METRICS, *LOOKS, *TRAVEL, *OTHERS)
+LOG_FORMATS = ("text", "json")
 # What each environment has of its own.
 APART = ("state", "warehouse", "control-store")
 VARIABLES = {
@@ -237,8 +238,10 @@ class _Reader:
         return found | self.doors() | self.python() | self.looks() | self.travel()
 
     def travel(self) -> dict[str, Any]:
-        """Where lineage events and traces go."""
+        """Where lineage events and traces go, and the form of logs."""
         found: dict[str, Any] = {}
+        if "log-format" in self.values:
+            found["log_format"] = self.one_of("log-format", LOG_FORMATS)
         if "openlineage" in self.values:
             found["openlineage"] = read_openlineage(self.values["openlineage"], self.root, self.where)
         if "otel" in self.values:
@@ -287,6 +290,12 @@ class _Reader:
                 )
             found["declaration_link"] = None if text == "none" else text
         return found
+
+    def one_of(self, key: str, accepted: tuple[str, ...]) -> str:
+        value = self.values[key]
+        if value not in accepted:
+            raise self.refuse(key, " or ".join(accepted))
+        return str(value)
 
     def reference(self, key: str) -> str:
         value = self.values[key]

@@ -111,6 +111,7 @@ class Settings:
     declaration_link: str | None = EDITOR_LINK  # with {file} or {path}, and {line}; None: no link
     openlineage: OpenLineageSettings | None = None  # None: no lineage events
     otel: Destination | None = None  # None: no traces
+    log_format: str = "text"  # or json, one object a line
     umask: int = 0o077  # the permissions that files and folders of the state and the warehouse lack
 
     @property

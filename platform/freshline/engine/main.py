@@ -59,6 +59,7 @@ from freshline.engine.travel import Lineage, Tracing, open_lineage, open_tracing
 from freshline.engine.work import Job, Work
 from freshline.errors import EngineError, FreshlineError, RefreshError, StorageError
 from freshline.plan.result import RefreshResult, State
+from freshline.report.log_lines import line_formatter
 from freshline.report.metrics.exposition import Family
 from freshline.report.metrics.families import Heap
 from freshline.run import Runtime, finish_restore, maintain_table, open_runtime, refresh_table
@@ -486,9 +487,8 @@ def _log_to(settings: Settings) -> None:
             f"the state directory cannot be written: {error.strerror or error}. Make it writable for this user.",
             where=str(settings.state),
         ) from error
-    formatter = logging.Formatter("%(asctime)s %(levelname)s %(threadName)s %(name)s: %(message)s")
-    formatter.converter = time.gmtime
-    handler.setFormatter(formatter)
+    text = "%(asctime)s %(levelname)s %(threadName)s %(name)s: %(message)s"
+    handler.setFormatter(line_formatter(settings.log_format, text))
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
     # Every refused job of a cancelled request would be a page of stack.
     for noisy in ("py4j", "py4j.clientserver", "SQLQueryContextLogger", "DataFrameQueryContextLogger"):
