@@ -29,6 +29,10 @@ _OTHERS = "other threads of the JVM"
 _SECONDS_PER_TICK = 0.01
 
 
+class NotInstalledError(Exception):
+    """A benchmark needs a program that this machine has not; the sentence says which, and how to get it."""
+
+
 @dataclass(frozen=True)
 class Cost:
     """What one piece of work cost: CPU-seconds of this process and all below it, and seconds on the wall."""
@@ -48,6 +52,12 @@ def tree_cpu_seconds(root: psutil.Process | None = None) -> float:
             continue
         total += times.user + times.system
     return total
+
+
+def server_cpu_seconds(root: psutil.Process) -> float:
+    """As `tree_cpu_seconds`, for a server that has a process for each connection: those that have ended count too."""
+    times = root.cpu_times()
+    return tree_cpu_seconds(root) + times.children_user + times.children_system
 
 
 class PeakMemory:
@@ -152,13 +162,18 @@ def middle(costs: Sequence[Cost]) -> Cost:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Medians of freshline's cost and of that `beside` it, and their ratio in CPU-seconds."""
+    """Medians of freshline's cost and of that `beside` it, and their ratio in CPU-seconds.
+
+    `our_range` and `their_range` are the least and the greatest CPU-seconds of a run, where they are known.
+    """
 
     name: str
     ours: Cost
     theirs: Cost
     goal: float
     beside: str = "by hand"
+    our_range: tuple[float, float] | None = None
+    their_range: tuple[float, float] | None = None
 
     @property
     def ratio(self) -> float:
@@ -167,10 +182,19 @@ class Comparison:
     def line(self) -> str:
         verdict = "met" if self.ratio <= self.goal else "MISSED"
         return (
-            f"{self.name:<26} ours {self.ours.cpu:6.2f} CPU-s {self.ours.wall:6.2f} s   "
-            f"{self.beside} {self.theirs.cpu:6.2f} CPU-s {self.theirs.wall:6.2f} s   "
+            f"{self.name:<26} ours {self.ours.cpu:6.2f} CPU-s{_shown(self.our_range)} {self.ours.wall:6.2f} s   "
+            f"{self.beside} {self.theirs.cpu:6.2f} CPU-s{_shown(self.their_range)} {self.theirs.wall:6.2f} s   "
             f"ratio {self.ratio:4.2f}   goal {self.goal:.2f} {verdict}"
         )
+
+
+def range_of(costs: Sequence[Cost]) -> tuple[float, float]:
+    """The least and the greatest CPU-seconds."""
+    return min(cost.cpu for cost in costs), max(cost.cpu for cost in costs)
+
+
+def _shown(between: tuple[float, float] | None) -> str:
+    return "" if between is None else f" ({between[0]:.2f} to {between[1]:.2f})"
 
 
 def compare(
@@ -181,10 +205,12 @@ def compare(
     goal: float,
     rounds: int = 2,
     warm_up: bool = True,
+    check: Callable[[], object] = lambda: None,
 ) -> Comparison:
     """Run A B B A `rounds` times after one warm-up of each; the number of the run is handed to the work.
 
-    Run numbers grow from 0 and are shared, so that each run may take inputs of its own.
+    Run numbers grow from 0 and are shared, so that each run may take inputs of its own. `check` compares the results
+    of the warm-up, runs 0 and 1, before a time counts.
     """
     number = 0
     costs: dict[str, list[Cost]] = {"A": [], "B": []}
@@ -195,4 +221,12 @@ def compare(
             if order != "AB":
                 costs[letter].append(cost)
             number += 1
-    return Comparison(name, middle(costs["A"]), middle(costs["B"]), goal)
+        if order == "AB":
+            check()
+    return comparison(name, costs, goal)
+
+
+def comparison(name: str, costs: Mapping[str, Sequence[Cost]], goal: float, beside: str = "by hand") -> Comparison:
+    """The costs of runs of A, which is freshline, and of B."""
+    ours, theirs = costs["A"], costs["B"]
+    return Comparison(name, middle(ours), middle(theirs), goal, beside, range_of(ours), range_of(theirs))

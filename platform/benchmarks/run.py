@@ -18,13 +18,16 @@ from ageing import ageing, savepoint
 from evaluation import evaluate, load
 from event_time import Memory, State, Why, event_time
 from event_time_growth import Late, late_row
+from feeds import avro_ingest, debezium_feed
 from graphs import Rounds, graph_components, graph_ranks
 from joins import Kept, delta_join, lookup_join
 from kafka import kafka_ingest, union_read
 from keyed_log import keyed_log
-from measure import Comparison, Cost, compare, cost_of, middle
+from landing import landing
+from measure import Comparison, Cost, NotInstalledError, compare, cost_of, middle
 from passing_time import temporal_filter
 from patterns import Rate, long_key, matcher
+from postgres import postgres_feed
 from project import Project, refresh, same
 from pyspark.sql import DataFrame, SparkSession
 from rabbitmq import Throughput, rabbitmq_ingest
@@ -337,7 +340,6 @@ BENCHMARKS: dict[str, Callable[[SparkSession, Path], Figure | Iterator[Figure]]]
     "kafka_ingest": kafka_ingest,
     "keyed_log": keyed_log,
     "union_read": union_read,
-    "rabbitmq_ingest": rabbitmq_ingest,
     "ageing": ageing,
     "savepoint": savepoint,
     "matcher": matcher,
@@ -346,13 +348,21 @@ BENCHMARKS: dict[str, Callable[[SparkSession, Path], Figure | Iterator[Figure]]]
     "graph_components": graph_components,
     "graph_ranks": graph_ranks,
 }
+# These take a number of rows, events or messages: that of `--rows`, or this one.
+SIZED: dict[str, tuple[int, Callable[[SparkSession, Path, int], Figure | Iterator[Figure]]]] = {
+    "debezium_feed": (1_000_000, debezium_feed),
+    "avro_ingest": (1_000_000, avro_ingest),
+    "landing": (1_000_000, landing),
+    "postgres_feed": (1_000_000, postgres_feed),
+    "rabbitmq_ingest": (200_000, rabbitmq_ingest),
+}
 # These grow with a scale that is given on the command line.
 SCALED = ("tpch", "event_time", "late_row")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", choices=[*BENCHMARKS, *SCALED], help="which ones; all without")
+    parser.add_argument("names", nargs="*", choices=[*BENCHMARKS, *SIZED, *SCALED], help="which ones; all without")
     parser.add_argument("--scale", type=float, default=0.1, help="of tpch, 1 is a gigabyte; default %(default)s")
     parser.add_argument("--shapes", nargs="*", default=[], help="of tpch, event_time and late_row: only these")
     parser.add_argument("--batches", type=int, default=100, help="of event_time: how many; default %(default)s")
@@ -360,6 +370,7 @@ def main() -> int:
     parser.add_argument("--order", default="ABBA", help="of event_time: its runs, F is Flink; default %(default)s")
     parser.add_argument("--millions", nargs="*", type=float, default=(1, 30), help="of late_row: rows of history")
     parser.add_argument("--shares", nargs="*", type=float, default=SHARES, help="of tpch: of its rows that change")
+    parser.add_argument("--rows", type=int, help=f"of {', '.join(SIZED)}: how many rows, events or messages")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     arguments = parser.parse_args()
     figures: dict[str, object] = {}
@@ -370,7 +381,7 @@ def main() -> int:
         kept = 'spark-confs = {"spark.sql.ui.retainedExecutions" = "1000"}'
         (base / "session" / "pyproject.toml").write_text(f'[tool.freshline]\ndriver-memory = "6g"\n{kept}\n')
         spark = build_session(read_settings(base / "session", {}), app_name="benchmarks")
-        for name in arguments.names or [*BENCHMARKS, *SCALED]:
+        for name in arguments.names or [*BENCHMARKS, *SIZED, *SCALED]:
             found: Figure | Iterator[Figure]
             if name == "tpch":
                 found = tpch(spark, base / name, arguments.scale, shapes=arguments.shapes, shares=arguments.shares)
@@ -379,13 +390,22 @@ def main() -> int:
                 found = event_time(spark, base / name, shapes, batches, size, arguments.order)
             elif name == "late_row":
                 found = late_row(spark, base / name, tuple(arguments.millions), tuple(arguments.shapes))
+            elif name in SIZED:
+                usual, benchmark = SIZED[name]
+                found = benchmark(spark, base / name, arguments.rows or usual)
             else:
                 found = BENCHMARKS[name](spark, base / name)
             several = [found] if isinstance(found, Figure) else found
-            for figure in several:
-                print(figure if isinstance(figure, str) else figure.line(), flush=True)
-                key = name if isinstance(figure, str) else figure.name
-                figures[key] = figure if isinstance(figure, str) else {**asdict(figure), "ratio": figure.ratio}
+            try:
+                for figure in several:
+                    print(figure if isinstance(figure, str) else figure.line(), flush=True)
+                    key = name if isinstance(figure, str) else figure.name
+                    figures[key] = figure if isinstance(figure, str) else {**asdict(figure), "ratio": figure.ratio}
+            except NotInstalledError as error:
+                # Who asks for all has the others.
+                if arguments.names:
+                    raise SystemExit(f"{name}: {error}") from error
+                print(f"{name}: not measured. {error}", flush=True)
         stop_session(spark)
     if arguments.json:
         arguments.json.write_text(json.dumps({"at": datetime.now(UTC).isoformat(), "figures": figures}, indent=1))
