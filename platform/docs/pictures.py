@@ -1,10 +1,12 @@
 """Takes the pictures of the documentation from a running UI, with a headless Chromium.
 
     python platform/docs/pictures.py http://127.0.0.1:3000 platform/docs/pictures
+    python platform/docs/pictures.py http://127.0.0.1:3000 platform/docs/pictures enriched_orders
 
-Run it while the tutorial is at its chapter "An alert". Each picture names the texts that its page must show: it is
-taken when they are there and the page has come to rest, and one that never shows them is an error, not an empty
-picture.
+Run the first while the tutorial is at its chapter "An alert". The second takes those of the freshness board and of the
+page of one table, as of `freshline demo` when it has changed the freshness of that table. Each picture names the texts
+that its page must show: it is taken when they are there and the page has come to rest, and one that never shows them
+is an error, not an empty picture.
 Chromium is steered by chromedriver, with the plain requests of the WebDriver standard.
 """
 
@@ -49,12 +51,13 @@ for (const button of document.querySelectorAll('button')) {
 
 @dataclass(frozen=True)
 class Picture:
-    """One page: where it is, which texts it must show, what is done to it first, and how high the picture is."""
+    """One page: where it is, which texts it must show, what is done to it first, and how large the picture is."""
 
     path: str
     shows: tuple[str, ...]
     script: str = ""
     height: int = 900
+    width: int = WIDTH
 
 
 def pages(backfill: str) -> Mapping[str, Picture]:
@@ -66,6 +69,17 @@ def pages(backfill: str) -> Mapping[str, Picture]:
         "checks": Picture("assets/large_order?view=checks", ("constraint_plausible", "freshness", "verify")),
         "partitions": Picture("assets/daily_revenue?view=partitions", ("2026-10-25", "Partitions Selected")),
         "backfill": Picture(f"runs/b/{backfill}", ("daily_revenue", "100% completed")),
+    }
+
+
+def board_pages(table: str) -> Mapping[str, Picture]:
+    """The pictures of the freshness board, of all tables and of one, as wide as a desk and as a phone."""
+    texts, page = (table, "Promise"), f"freshline/table/{table}"
+    return {
+        "board": Picture("freshline/", texts, height=1_150, width=1_400),
+        "board_400": Picture("freshline/", texts, height=1_150, width=400),
+        "board_table": Picture(page, (*texts, "CPU-seconds"), height=1_150, width=1_400),
+        "board_table_400": Picture(page, (*texts, "CPU-seconds"), height=1_150, width=400),
     }
 
 
@@ -86,10 +100,10 @@ class Browser:
         self._ask("url", {"url": url})
 
     def requests(self) -> list[str]:
-        """The addresses that pages have asked for since the last call, the first one first."""
+        """The addresses that pages have asked for since the last call, without those of the browser's own pages."""
         events = [json.loads(entry["message"])["message"] for entry in self._ask("se/log", {"type": "performance"})]
         sent = [event["params"] for event in events if event["method"] == "Network.requestWillBeSent"]
-        return [params["request"]["url"] for params in sent]
+        return [params["request"]["url"] for params in sent if not params["documentURL"].startswith("chrome://")]
 
     def run(self, script: str) -> Any:
         """Run JavaScript in the page; what it returns."""
@@ -173,7 +187,7 @@ def _port(process: subprocess.Popen[str]) -> int:
 
 def take(window: Browser, url: str, picture: Picture, file: Path) -> str:
     """Open one page, keep what it shows as a picture, and return its text. Raises TimeoutError."""
-    window.open(f"{url.rstrip('/')}/{picture.path}", picture.height)
+    window.open(f"{url.rstrip('/')}/{picture.path}", picture.height, picture.width)
     window.wait_for(())
     window.run(CLOSE_HINTS)
     if picture.script:
@@ -196,15 +210,13 @@ def newest_backfill(url: str) -> str:
     return str(found[0]["id"])
 
 
-def take_all(url: str, folder: Path) -> dict[str, str]:
+def take_all(url: str, folder: Path, pictures: Mapping[str, Picture]) -> dict[str, str]:
     """Take all pictures; the text of each page by its name."""
     folder.mkdir(parents=True, exist_ok=True)
     with browser() as window:
-        return {
-            name: take(window, url, picture, folder / f"{name}.png")
-            for name, picture in pages(newest_backfill(url)).items()
-        }
+        return {name: take(window, url, picture, folder / f"{name}.png") for name, picture in pictures.items()}
 
 
 if __name__ == "__main__":
-    take_all(sys.argv[1], Path(sys.argv[2]))
+    _, ui, target, *tables = sys.argv
+    take_all(ui, Path(target), board_pages(tables[0]) if tables else pages(newest_backfill(ui)))

@@ -126,13 +126,13 @@ def open_shop(root: Path, declarations: dict[str, str] | None = None) -> Iterato
         control.close()
 
 
-def fill(shop: Shop, said: str = HOSTILE, long: str = LONG) -> None:
+def fill(shop: Shop, said: str = HOSTILE, long: str = LONG, value: str = HOSTILE) -> None:
     """Each state once: fresh, late since the source stopped, failing, suspended, blocked, and without data.
 
-    `said` and `long` are in reasons, errors and causes, and `said` is a value of rows.
+    `said` and `long` are in reasons, errors and causes, and `value` is one of rows.
     """
     now = shop.now
-    ids: list[object] = ["a", "b", said]
+    ids: list[object] = ["a", "b", value]
     amounts: list[object] = [1.0, 2.0, 3.0]
     orders = {"id": ids, "customer": ids, "amount": amounts, "ts": [now] * 3}
     stamp = now - timedelta(minutes=4)
