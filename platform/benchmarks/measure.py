@@ -81,12 +81,18 @@ class PeakMemory:
 
     def _watch(self) -> None:
         while not self._ended.wait(0.5):
-            self.bytes = max(self.bytes, _tree_memory())
+            self.bytes = max(self.bytes, tree_memory())
 
 
-def _tree_memory() -> int:
-    root, total = psutil.Process(), 0
-    for process in (root, *root.children(recursive=True)):
+def tree_memory(root: psutil.Process | None = None) -> int:
+    """Bytes that a process (this one if none is given) and its descendants have now; shared pages are counted once."""
+    total = 0
+    try:
+        processes = [root or psutil.Process()]
+        processes += processes[0].children(recursive=True)
+    except psutil.NoSuchProcess:
+        return 0
+    for process in processes:
         try:
             total += process.memory_full_info().pss
         except (psutil.NoSuchProcess, psutil.AccessDenied):

@@ -358,10 +358,15 @@ SIZED: dict[str, tuple[int, Callable[[SparkSession, Path, int], Figure | Iterato
 }
 # These grow with a scale that is given on the command line.
 SCALED = ("tpch", "event_time", "late_row")
+PEERS = "peers"
+PEERS_MAIN = Path(__file__).parent / "peers" / "main.py"
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
+    if sys.argv[1:2] == [PEERS]:
+        # It has options of its own, and sessions of its own, in other processes.
+        return subprocess.run([sys.executable, str(PEERS_MAIN), *sys.argv[2:]], check=False).returncode
+    parser = argparse.ArgumentParser(description=__doc__, epilog="`peers --help` shows the options of `peers`.")
     parser.add_argument("names", nargs="*", choices=[*BENCHMARKS, *SIZED, *SCALED], help="which ones; all without")
     parser.add_argument("--scale", type=float, default=0.1, help="of tpch, 1 is a gigabyte; default %(default)s")
     parser.add_argument("--shapes", nargs="*", default=[], help="of tpch, event_time and late_row: only these")

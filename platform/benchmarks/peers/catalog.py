@@ -1,0 +1,81 @@
+"""The peers: where each has its environment, how its tables are read, and which of its files a user writes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+
+HERE = Path(__file__).parent
+WAYS = HERE / "ways"
+REQUIREMENTS = HERE / "requirements"
+# The harness: the loop that asks the peer, which no user would write.
+_HARNESS = frozenset({"drive.py"})
+_COMMENTS = ("#", "--", '"""', "{#")
+
+
+@dataclass(frozen=True)
+class Peer:
+    """One way to keep the tables of a workload.
+
+    `environment` is the name of its folder below `.venv-peers` and of its requirements, None if it runs with
+    freshline's own Python. `on_spark` says whether its session needs Delta's jars and `spark-defaults.conf`. `read`
+    gives all rows of a table: it gets the peer's folder and the name of the table.
+    """
+
+    name: str
+    title: str
+    read: Callable[[Path, str], pa.Table]
+    environment: str | None = None
+    on_spark: bool = False
+
+    @property
+    def way(self) -> Path:
+        """The folder with its program and what a user writes."""
+        return WAYS / self.name
+
+    @property
+    def lines(self) -> int:
+        """Lines that a user writes: not blank, no comment, and no harness."""
+        files = [file for file in self.way.rglob("*") if file.is_file() and file.name not in _HARNESS]
+        return sum(_is_code(line) for file in files for line in _lines(file))
+
+
+def _lines(file: Path) -> list[str]:
+    return [] if "__pycache__" in file.parts else file.read_text().splitlines()
+
+
+def _is_code(line: str) -> bool:
+    return bool(line.strip()) and not line.strip().startswith(_COMMENTS)
+
+
+def _delta(*below: str) -> Callable[[Path, str], pa.Table]:
+    return lambda folder, table: DeltaTable(str(folder.joinpath(*below, table))).to_pyarrow_table()
+
+
+def _parquet(folder: Path, table: str) -> pa.Table:
+    return pq.read_table(folder / "tables" / f"{table}.parquet")
+
+
+def _merged(folder: Path, table: str) -> pa.Table:
+    """The customers of the pipeline by hand are those of its state that are not deleted, as its view says."""
+    if table != "customer":
+        return _delta("tables")(folder, table)
+    rows = _delta("tables")(folder, "customer_state")
+    return rows.filter(pa.compute.not_equal(rows["op"], "d"))
+
+
+FRESHLINE = Peer("freshline", "freshline, engine warm", _delta(".freshline", "local", "warehouse"))
+PEERS: Mapping[str, Peer] = {
+    peer.name: peer
+    for peer in (
+        Peer("again", "everything again, one warm Spark session, Delta overwrite", _delta("tables"), on_spark=True),
+        Peer("merge", "foreachBatch and MERGE by hand, warm", _merged, on_spark=True),
+        Peer("duckdb", "DuckDB, everything again, a process a run", _parquet, "duckdb"),
+        Peer("polars", "Polars, everything again, a process a run", _parquet, "polars"),
+    )
+}
