@@ -17,7 +17,8 @@ from freshline.sources.formats import framed_rows
 from freshline.sources.formats.protobuf_topics import ProtobufSchema
 from freshline.testing import Crash
 from tests.kafka import Record
-from tests.protobuf import message_of, money_file, whole_file
+from tests.lanes import long_but
+from tests.protobuf import file_of, message_of, money_file, whole_file
 from tests.registry import basic, framed, running_registry
 from tests.typed_rows import avro_record
 
@@ -267,6 +268,90 @@ def test_json_behind_a_frame_is_read_as_json(lab, kafka):
     rejected = sorted(lab.quarantine("s"), key=lambda row: row["offset"])
     assert [row["error"] for row in rejected] == ["NOT_JSON", "NOT_JSON", "NOT_UTF8", "NOT_JSON"]
     assert bytes(rejected[1]["raw"]) == framed(1, b'{"id": "x"}')
+
+
+# -- decoded again
+
+
+def records_of(registry, format):  # noqa: A002
+    """The options of a source of `id BIGINT`, what makes a record of an id and a schema, and the id of a schema."""
+    options = {"format": format, "registry.unknown_id": "quarantine", "registry.url": registry.url}
+    if format == "json-schema":
+        return {"format": format}, lambda n, number: framed(number, b'{"id": %d}' % n), registry.register("{}")
+    if format == "protobuf":
+        file = file_of(id="int64")
+        order = message_of(ProtobufSchema(file.SerializeToString()))
+        number = registry.register("", kind="PROTOBUF", descriptor=file.SerializeToString())
+        return options, lambda n, number: framed(number, b"\x00" + order(id=n).SerializeToString()), number
+    schema = avro_record(id="long")
+    return options, lambda n, number: framed(number, encoded(schema, {"id": n})), registry.register(schema)
+
+
+@pytest.mark.parametrize(
+    ("format", "point"),
+    long_but(
+        [("avro", "log-after-quarantine"), ("protobuf", "log-after-commit"), ("json-schema", "log-before-commit")],
+        [
+            (each, point)
+            for each in ("avro", "protobuf", "json-schema")
+            for point in ("log-before-quarantine", "log-after-quarantine", "log-before-commit", "log-after-commit")
+        ],
+    ),
+)
+def test_rejected_records_of_a_registry_are_decoded_again_under_the_declaration_of_now(
+    lab, kafka, registry, format, point  # noqa: A002
+):  # fmt: skip
+    options, record, number = records_of(registry, format)
+    columns = "id BIGINT, schema INT METADATA FROM 'schema_id', place BIGINT METADATA FROM 'offset'"
+    small = ", CONSTRAINT small EXPECT (id < 100) ON VIOLATION QUARANTINE"
+    topic = source(lab, kafka, columns + small, **options)
+    broken, unknown = framed(number, b"\xff"), record(3, number + 1_000)
+    kafka.send(topic, [record(1, number), record(200, number), broken, unknown, record(300, number)])
+    outcome = lab.refresh("s")
+    # Of JSON no schema is asked for.
+    rejected = 3 if format == "json-schema" else 4
+    assert (outcome.error, outcome.rejected) == (None, rejected)
+
+    source(lab, kafka, columns, topic=topic, **options)
+    with lab.crash_at(point), pytest.raises(Crash):
+        lab.retry_quarantine("s")
+    lab.restart(lose_control_store=point == "log-after-quarantine")
+    lab.refresh("s")
+    lab.retry_quarantine("s")
+
+    found = {row["id"]: (row["schema"], row["place"]) for row in lab.rows("s") if row["id"] != 3}
+    assert found == {1: (number, 0), 200: (number, 1), 300: (number, 4)}
+    assert len(lab.rows("s")) == (4 if format == "json-schema" else 3)
+    left = [bytes(row["raw"]) for row in lab.quarantine("s") if row["retried_in"] is None]
+    assert sorted(left) == sorted([broken] if format == "json-schema" else [broken, unknown])
+
+
+def test_a_schema_that_the_registry_has_by_now_makes_rows_of_what_waited_for_it(lab, kafka, registry):
+    options = {"registry.url": registry.url, "key.format": "avro", "tombstones": "skip"}
+    key = avro_record(id="long")
+    value = avro_record(name="string")
+    of_key = registry.register(key, "topic-key")
+    topic = source(
+        lab, kafka, "id BIGINT, name STRING", key=("id",), **{**options, "registry.unknown_id": "quarantine"}
+    )
+    record = Record(framed(8_000, encoded(value, {"name": "late"})), framed(of_key, encoded(key, {"id": 7})))
+    kafka.send(topic, [record])
+    assert lab.refresh("s").rejected == 1
+    assert lab.retry_quarantine("s").reason.startswith("RETRIED(0 of 1)")
+
+    # Nothing is taken from the quarantine while the registry is away, or refuses the number.
+    registry.fail(503)
+    assert lab.retry_quarantine("s").error.code == "REGISTRY"
+    registry.recover()
+    source(lab, kafka, "id BIGINT, name STRING", key=("id",), topic=topic, **options)
+    assert isinstance(lab.retry_quarantine("s").error, SchemaIdError)
+
+    registry.register(value, as_id=8_000)
+    done = lab.retry_quarantine("s")
+    assert (done.error, done.rows_out) == (None, 1)
+    assert lab.rows("s") == [{"id": 7, "name": "late"}]
+    kafka.send(topic, [record])
+    assert lab.refresh("s").rows_out == 0
 
 
 # -- keys as columns, and rows by their keys

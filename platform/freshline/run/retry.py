@@ -42,6 +42,7 @@ from freshline.run.log import (
     provide_log,
     stand,
 )
+from freshline.sources.prepare import prepare_formats
 from freshline.sources.reader import LINE, SMALL_ROWS, Asked, Group, Portion
 from freshline.sources.records import ERROR, FIELDS, LEFT_OUT, again_columns, judge_records
 
@@ -82,9 +83,11 @@ def retry_quarantine(
             # It has no record of the source, and leaves the log as up to date as it was.
             portion = Portion(position, position, receipt.data_timestamp, 0, "")
             standing = stand(runtime, source, position)
+            # First: it gives records of an unfinished retry back.
             batch = begin_batch(runtime, spark, source, portion, standing, mode, RETRIED, lambda: unread)
             # Of one version, so that what is read again after the records were marked is the same.
             records = _records(spark, source, quarantine, newest_version(quarantine))
+            batch = replace(batch, spec=prepare_formats(source, lambda: [records], runtime))
             tried, size = records.agg(F.count("*"), F.coalesce(F.sum(F.length(VALUE)), F.lit(0))).collect()[0]
             if tried:
                 progress(f"decoding {tried} records again")
@@ -127,13 +130,7 @@ def _require_log(spec: Spec) -> SourceSpec:
             "count as the newest of its key. Let the database send the row again.",
             where=name,
         )
-    if spec.format.has_bytes or not all(each.is_prepared for each in spec.formats):
-        raise RequestError(
-            f"records of {name} that are bytes, or whose schemas a registry has, are not decoded again yet. Send them "
-            "again.",
-            where=name,
-        )
-    if not spec.format.has_text:
+    if not (spec.format.has_text or spec.format.has_bytes):
         raise RequestError(
             f"the records of {name} ({spec.format.name}) have no bytes of their own that could be decoded again. Put "
             "the file into the folder again, under another name.",

@@ -231,7 +231,7 @@ def _finished(
     rows = rows.withColumns({name: none for name, none in missing.items() if name not in there})
     checked = _checked(rows, spec).otherwise(error)
     # What a container made of a file, or what is known of the whole file, is not in the bytes of the record.
-    by_itself = decoded is not None and not decoded.needed and spec.format.has_text
+    by_itself = decoded is not None and (spec.format.has_bytes or (spec.format.has_text and not decoded.needed))
     again = (_verdict(rows).isNull() if by_itself else F.lit(False)).alias(AGAIN)
     known = [FIELDS, *kept, *_known(spec)]
     typed = rows.select(FILE, RECORD, LINE, *known, again, F.col(VALUE), checked.alias(ERROR), *parsed, *columns)
