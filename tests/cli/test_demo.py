@@ -164,9 +164,9 @@ def test_the_live_table_can_be_drawn(deployment: Path, fake_engine: FakeEngine) 
     console = Console(width=200, record=True)
 
     with status.open_status(settings, graph) as read:
-        console.print(demo._drawn(*read(), ["the engine does not answer"], console.width))
+        console.print(status.drawn_status(*read(), ["the engine does not answer"], console.width))
         narrow = Console(width=60, record=True)
-        narrow.print(demo._drawn(*read(), [], narrow.width))
+        narrow.print(status.drawn_status(*read(), [], narrow.width))
 
     # Columns are left out, and no cell is cut.
     lines = narrow.export_text().splitlines()

@@ -27,7 +27,7 @@ from freshline.cli.options import json_option, open_settings, project_option
 from freshline.cli.progress import Progress
 from freshline.cli.refresh import FINE, outcome_lines
 from freshline.cli.sale_weekend import OrderCount, SaleWeekend, alternate, count_orders, sale_times
-from freshline.cli.status import HEADERS, OMIT, RIGHT, open_status, status_cells, status_text
+from freshline.cli.status import drawn_status, open_status, status_text
 from freshline.cli.supervisor import Supervisor, end_all, interruptible, undisturbed
 from freshline.cli.terminal import terminal_width
 from freshline.cli.verify import verification_lines
@@ -38,11 +38,9 @@ from freshline.declare.spec import SourceSpec
 from freshline.engine.client import EngineClient
 from freshline.errors import RequestError, SettingsError
 from freshline.plan.project import open_project
-from freshline.report.table_text import duration_text, kept_columns, printable, width
+from freshline.report.table_text import duration_text
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from freshline.report.status import TableStatus
 
 ENVIRONMENT = "demo"
@@ -315,7 +313,7 @@ def _show_until(
     with Live(auto_refresh=False) as live:
         for passed, statuses, now in _looks(look, over, seconds):
             told += sale.step(passed, statuses)
-            live.update(_drawn(statuses, now, told[-5:], live.console.width), refresh=True)
+            live.update(drawn_status(statuses, now, told[-5:], live.console.width), refresh=True)
 
 
 def _looks(
@@ -332,21 +330,3 @@ def _looks(
 
 def _left(deadline: float | None, at_most: float) -> float:
     return at_most if deadline is None else max(0.0, min(at_most, deadline - time.monotonic()))
-
-
-def _drawn(statuses: list[TableStatus], now: datetime, told: list[str], most: int) -> RenderableType:
-    from rich.console import Group
-    from rich.table import Table
-    from rich.text import Text
-
-    cells = [[printable(cell) for cell in status_cells(status, now)] for status in statuses]
-    widths = [max(map(width, column)) for column in zip(HEADERS, *cells, strict=True)]
-    # Two spaces stand between columns, and one behind the last.
-    kept = kept_columns(widths, gap="  ", most=most - 1, omit=OMIT)
-    table = Table(box=None, pad_edge=False)
-    for index in kept:
-        table.add_column(HEADERS[index], justify="right" if index in RIGHT else "left", no_wrap=True)
-    for status, row in zip(statuses, cells, strict=True):
-        style = "red" if status.state == "FAILED" or status.late else "green" if status.state == "RUNNING" else ""
-        table.add_row(*(Text(row[index]) for index in kept), style=style)
-    return Group(table, *(Text(printable(sentence)) for sentence in told))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from freshline.cli.options import json_option, open_settings, project_option
-from freshline.cli.terminal import terminal_width
+from freshline.cli.terminal import show, terminal_width
 from freshline.declare.settings import Settings
 from freshline.errors import RequestError
 from freshline.report.table_text import wrapped_lines
@@ -40,7 +40,7 @@ def command(tables: Sequence[str], freshness: bool, project: Path | None, as_jso
     if as_json:
         click.echo(json.dumps([item[1] for item in found], indent=2))
     else:
-        click.echo(wrapped_lines("\n\n".join(item[0] for item in found), terminal_width()))
+        show(wrapped_lines("\n\n".join(item[0] for item in found), terminal_width()))
 
 
 def explain(settings: Settings, tables: Sequence[str]) -> list[tuple[str, object]]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from freshline.cli.options import json_option, open_settings, project_option
-from freshline.cli.terminal import terminal_width
+from freshline.cli.terminal import show, terminal_width
 from freshline.commit.warehouse import Warehouse
 from freshline.declare.graph import Graph
 from freshline.declare.names import TableName
@@ -156,7 +156,7 @@ def command(project: Path | None, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps([line.as_json() for line in lines], indent=2))
     else:
-        click.echo(plan_text(lines, terminal_width()))
+        show(plan_text(lines, terminal_width()))
 
 
 def plan_lines(

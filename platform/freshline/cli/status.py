@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -15,7 +17,7 @@ from freshline.cli.ask import running_engine
 from freshline.cli.failures import line_of
 from freshline.cli.options import json_option, open_settings, project_option
 from freshline.cli.progress import Progress
-from freshline.cli.terminal import terminal_width
+from freshline.cli.terminal import show, terminal_width
 from freshline.commit.warehouse import Warehouse
 from freshline.declare.graph import Graph
 from freshline.declare.names import TableName
@@ -28,15 +30,20 @@ from freshline.report.table_text import (
     count_text,
     duration_text,
     freshness_text,
+    kept_columns,
     printable,
     table_text,
+    width,
     wrapped_lines,
 )
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from freshline.report.status import TableStatus
 
 LATE = "LATE"
+WATCH_SECONDS = 2.0
 HEADERS = (
     "table",
     "kind",
@@ -57,15 +64,20 @@ OMIT = (8, 10, 1, 7, 2, 11, 6, 3)
 
 
 @click.command(epilog="\b\nExample:\n  freshline status --json")
+@click.option("--watch", is_flag=True, help="Look every two seconds, until Ctrl-C.")
 @project_option
 @json_option
-def command(project: Path | None, as_json: bool) -> None:
+def command(watch: bool, project: Path | None, as_json: bool) -> None:
     """Show for every source and table its lag, its freshness, its state and its newest refresh.
 
     Lag is how far the data is behind the root sources, never the time since the last run. Starts no process.
     """
     settings = open_settings(project)
     graph = open_project(settings)
+    if watch:
+        with open_status(settings, graph) as read:
+            watch_status(read, threading.Event(), as_json=as_json)
+        return
     with Progress() as progress:
         progress("reading the logs of the tables")
         with open_status(settings, graph) as read:
@@ -73,7 +85,49 @@ def command(project: Path | None, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps([status.as_json() for status in statuses], indent=2))
     else:
-        click.echo(status_text(statuses, now, terminal_width()))
+        show(status_text(statuses, now, terminal_width()))
+
+
+def watch_status(
+    read: Callable[[], tuple[list[TableStatus], datetime]], over: threading.Event, *, as_json: bool
+) -> None:
+    """Show the status until it is over or Ctrl-C: one table that changes, and without a terminal one text a look.
+
+    As JSON each look is one line.
+    """
+    try:
+        if as_json or not sys.stdout.isatty():
+            _print_looks(read, over, as_json=as_json)
+        else:
+            _draw_looks(read, over)
+    except KeyboardInterrupt:
+        # The end that everybody wants in the end.
+        return
+
+
+def _print_looks(
+    read: Callable[[], tuple[list[TableStatus], datetime]], over: threading.Event, *, as_json: bool
+) -> None:
+    while True:
+        statuses, now = read()
+        if as_json:
+            click.echo(json.dumps([status.as_json() for status in statuses]))
+        else:
+            click.echo(f"{status_text(statuses, now, terminal_width())}\n")
+        if over.wait(WATCH_SECONDS):
+            return
+
+
+def _draw_looks(read: Callable[[], tuple[list[TableStatus], datetime]], over: threading.Event) -> None:
+    from rich.live import Live
+
+    with Live(auto_refresh=False) as live:
+        while True:
+            statuses, now = read()
+            errors = [f"{status.table}: {line_of(status.error)}" for status in statuses if status.error]
+            live.update(drawn_status(statuses, now, errors[-5:], live.console.width), refresh=True)
+            if over.wait(WATCH_SECONDS):
+                return
 
 
 @contextmanager
@@ -159,3 +213,22 @@ def status_cells(status: TableStatus, now: datetime) -> list[str]:
         "-" if last is None else duration_text(last.seconds),
         "-" if last is None else duration_text(max(0.0, (now - last.at).total_seconds())),
     ]
+
+
+def drawn_status(statuses: Sequence[TableStatus], now: datetime, told: Sequence[str], most: int) -> RenderableType:
+    """The status as a live table of at most so many columns, with sentences below it."""
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    cells = [[printable(cell) for cell in status_cells(status, now)] for status in statuses]
+    widths = [max(map(width, column)) for column in zip(HEADERS, *cells, strict=True)]
+    # Two spaces stand between columns, and one behind the last.
+    kept = kept_columns(widths, gap="  ", most=most - 1, omit=OMIT)
+    table = Table(box=None, pad_edge=False)
+    for index in kept:
+        table.add_column(HEADERS[index], justify="right" if index in RIGHT else "left", no_wrap=True)
+    for status, row in zip(statuses, cells, strict=True):
+        style = "red" if status.state == "FAILED" or status.late else "green" if status.state == "RUNNING" else ""
+        table.add_row(*(Text(row[index]) for index in kept), style=style)
+    return Group(table, *(Text(printable(sentence)) for sentence in told))

@@ -1,8 +1,11 @@
-"""How wide the terminal is, for texts that leave out columns and end lines between words."""
+"""What a terminal is like: how wide, and whether a text is too long for it."""
 
 from __future__ import annotations
 
 import shutil
+import sys
+
+import click
 
 
 def terminal_width() -> int | None:
@@ -11,3 +14,14 @@ def terminal_width() -> int | None:
     A program that reads a pipe gets whole lines.
     """
     return shutil.get_terminal_size((0, 0)).columns or None
+
+
+def show(text: str) -> None:
+    """Print a text; one that is longer than the terminal goes through the pager (PAGER, or less).
+
+    Without a terminal, and with PAGER set to `cat`, it is printed.
+    """
+    if sys.stdin.isatty() and sys.stdout.isatty() and text.count("\n") + 2 > shutil.get_terminal_size().lines:
+        click.echo_via_pager(text)
+    else:
+        click.echo(text)
