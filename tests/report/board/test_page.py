@@ -107,6 +107,23 @@ def test_the_links_of_a_file_lead_to_its_pages_and_refreshes(pages):
     assert {(link["href"] or "")[1:] for link in page.all("a")} <= set(ids)
 
 
+def test_the_file_has_what_the_pages_have(pages):
+    """But for links and anchors: the rows of all tables, and of one table its facts, lag, alerts and rows."""
+
+    def part(html: str, begin: str, end: str) -> str:
+        return re.sub(r'(href|id)="[^"]*"', "", html[html.index(begin) :].partition(end)[0])
+
+    listed = '<tbody data-live="rows">', "</tbody>"
+    assert part(pages["file"], *listed) == part(pages["all tables"], *listed)
+    for name in ("shop.spend", "shop.daily_revenue", "crm.monthly_report"):
+        title = f'-name">{name} '
+        of_file = pages["file"][pages["file"].index(title) :]
+        of_page = pages[name][pages[name].index(title) :]
+        for begin, end in (('<dl class="facts">', "</dl>"), ("<h2>Columns</h2>", "<h2>Promise</h2>")):
+            assert part(of_file, begin, end) == part(of_page, begin, end), name
+            assert len(part(of_file, begin, end)) > 100
+
+
 def test_everything_can_be_read_without_seeing_it(pages):
     for name, html in pages.items():
         page = Page(html)
