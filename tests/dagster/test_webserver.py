@@ -141,6 +141,7 @@ FACTS = """query ($key: AssetKeyInput!) { assetNodeOrError(assetKey: $key) { ...
 } } }"""
 
 
+@pytest.mark.long
 def test_a_freshness_that_is_changed_on_the_page_or_in_sql_shows_there_and_in_dagster(
     root, webserver, chromium, capsys
 ):
