@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 from benchmarks.measure import Cost
 from benchmarks.peers.answers import TABLES, Answers
@@ -166,6 +167,13 @@ def test_a_peer_that_did_not_run_is_a_line_that_says_why():
 
     assert "| everything again | first load | 1.0 (1.0 to 1.0) | 2.0 (2.0 to 2.0) | 2.0 | 4.0 | 0.50" in text
     assert "| dbt | 50 |  | not run: no matching distribution \\| at all |" in text
+
+
+def test_the_customers_of_the_merge_by_hand_are_those_that_are_not_deleted(tmp_path):
+    rows = [{"customer_id": "c1", "op": "u"}, {"customer_id": "c2", "op": "d"}]
+    write_deltalake(tmp_path / "tables" / "customer_state", pa.Table.from_pylist(rows))
+
+    assert PEERS["merge"].read(tmp_path, "customer")["customer_id"].to_pylist() == ["c1"]
 
 
 @pytest.mark.parametrize("peer", [FRESHLINE, *PEERS.values()], ids=lambda peer: peer.name)

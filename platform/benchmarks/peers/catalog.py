@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
+from pyarrow import compute
 
 HERE = Path(__file__).parent
 WAYS = HERE / "ways"
@@ -66,7 +67,7 @@ def _merged(folder: Path, table: str) -> pa.Table:
     if table != "customer":
         return _delta("tables")(folder, table)
     rows = _delta("tables")(folder, "customer_state")
-    return rows.filter(pa.compute.not_equal(rows["op"], "d"))
+    return rows.filter(compute.not_equal(rows["op"], "d"))
 
 
 FRESHLINE = Peer("freshline", "freshline, engine warm", _delta(".freshline", "local", "warehouse"))
