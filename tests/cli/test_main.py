@@ -119,7 +119,7 @@ def test_a_mistyped_command_has_a_suggestion(capsys: pytest.CaptureFixture[str])
 
 
 # init makes a project, engine has commands of its own, doctor tells it among its checks.
-@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in ("init", "engine", "doctor")])
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in ("init", "engine", "doctor", "completion")])
 def test_a_command_outside_of_a_project_says_so(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
