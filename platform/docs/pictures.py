@@ -103,7 +103,8 @@ class Browser:
         """The addresses that pages have asked for since the last call, without those of the browser's own pages."""
         events = [json.loads(entry["message"])["message"] for entry in self._ask("se/log", {"type": "performance"})]
         sent = [event["params"] for event in events if event["method"] == "Network.requestWillBeSent"]
-        return [params["request"]["url"] for params in sent if not params["documentURL"].startswith("chrome://")]
+        addresses = [(params["request"]["url"], params["documentURL"]) for params in sent]
+        return [url for url, page in addresses if not page.startswith("chrome://") and not url.startswith("chrome://")]
 
     def run(self, script: str) -> Any:
         """Run JavaScript in the page; what it returns."""

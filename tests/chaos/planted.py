@@ -121,9 +121,9 @@ TWINS = (
     Twin(
         Plant(
             "records-come-again",
-            "run/log.py",
-            " = _mark_redelivered(spark, spec, batch.path, rows, batch.now) if spec.primary_key else rows",
-            " = rows",
+            "run/repeated.py",
+            "    return _mark_redelivered(spark, log, rows, few=few)",
+            "    return rows, None",
             "a row that is delivered twice is there twice",
         ),
         ("records-again",),
