@@ -61,9 +61,9 @@ TWINS = (
     Twin(
         Plant(
             "rows-are-written-twice",
-            "sources/files/side_table.py",
-            "    marks.update((mark.path, mark) for mark in position.recent)\n",
-            "    marks.update((mark.path, mark) for mark in position.recent[1:])\n",
+            "sources/files/read_files.py",
+            "        recent = {mark.path: mark for mark in position.recent}\n",
+            "        recent = {mark.path: mark for mark in position.recent[1:]}\n",
             "a file that was read counts as new",
         ),
         ("kill-engine", "odd-file-names"),
