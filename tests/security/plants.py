@@ -241,7 +241,8 @@ HOLES: tuple[Planted, ...] = (
     ),
     _hole(
         "the secret in the error of a webhook", "report/alerts/channels/web.py",
-        'raise DeliveryError(f"{host} answered {status}.", status', 'raise DeliveryError(f"{url} answered {status}.", status',
+        'raise DeliveryError(f"{host} answered {status}.", status',
+        'raise DeliveryError(f"{url} answered {status}.", status',
         "the address, which is a secret, is in the log and the control store", LIVING, slow=True,
     ),
     _hole(
