@@ -18,7 +18,14 @@ CREATED = datetime(2026, 11, 1, 12, 0, 0, 250_000, tzinfo=UTC)
 
 def record(message: str, **changes: object) -> logging.LogRecord:
     return logging.makeLogRecord(
-        {"msg": message, "created": CREATED.timestamp(), "levelname": "WARNING", "name": "freshline.engine", **changes}
+        {
+            "msg": message,
+            "created": CREATED.timestamp(),
+            "msecs": 250.0,
+            "levelname": "WARNING",
+            "name": "freshline.engine",
+            **changes,
+        }
     )
 
 
