@@ -61,13 +61,14 @@ def server_cpu_seconds(root: psutil.Process) -> float:
 
 
 class PeakMemory:
-    """The greatest memory of this process and all below it while the block runs, looked at twice a second.
+    """The greatest memory of a process (this one if none is given) and all below it while the block runs.
 
-    Pages that several processes share are counted once.
+    It is looked at twice a second. Pages that several processes share are counted once.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, root: psutil.Process | None = None) -> None:
         self.bytes = 0
+        self._root = root
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
@@ -80,8 +81,13 @@ class PeakMemory:
         self._thread.join()
 
     def _watch(self) -> None:
-        while not self._ended.wait(0.5):
-            self.bytes = max(self.bytes, tree_memory())
+        # Work of a second must be seen too, hence no pause before the first looks.
+        pause = 0.05
+        while True:
+            self.bytes = max(self.bytes, tree_memory(self._root))
+            if self._ended.wait(pause):
+                return
+            pause = min(0.5, 2 * pause)
 
 
 def tree_memory(root: psutil.Process | None = None) -> int:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 
-from benchmarks.measure import Cost, tree_memory
+from benchmarks.measure import Cost, PeakMemory
 from benchmarks.peers.catalog import Peer
 
 OWN = "own"
@@ -71,7 +71,7 @@ def run_peer(
             cwd=own,
         )
         why = None
-        with _Peak(process) as memory:
+        with PeakMemory(process) as memory:
             try:
                 for step in steps:
                     if step:
@@ -144,28 +144,3 @@ def _kill(process: psutil.Popen) -> None:
             one.kill()
         except psutil.NoSuchProcess:
             continue
-
-
-class _Peak:
-    """The greatest memory of a process tree while the block runs, looked at once a second."""
-
-    def __init__(self, root: psutil.Process) -> None:
-        self._root = root
-        self.bytes = 0
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-
-    def __enter__(self) -> _Peak:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._ended.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        # A process of a second must be seen at all, hence no pause before the first look.
-        while True:
-            self.bytes = max(self.bytes, tree_memory(self._root))
-            if self._ended.wait(1.0 if self.bytes > 1 << 30 else 0.1):
-                return
