@@ -11,8 +11,9 @@ from datetime import UTC, datetime
 class JsonLines(logging.Formatter):
     """One object in each line: time (ISO 8601, UTC), level, logger, thread, message, and the traceback of an error.
 
-    >>> JsonLines().format(logging.makeLogRecord({"msg": "line\\nend", "created": 0.5, "levelname": "INFO"}))[:68]
-    '{"time": "1970-01-01T00:00:00.500000Z", "level": "INFO", "logger": "'
+    >>> record = logging.makeLogRecord({"msg": "line\\nend", "created": 0.5, "name": "a", "levelname": "INFO"})
+    >>> JsonLines().format(record)[:71]
+    '{"time": "1970-01-01T00:00:00.500000Z", "level": "INFO", "logger": "a",'
     """
 
     def format(self, record: logging.LogRecord) -> str:
