@@ -156,6 +156,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_down_ends_what_a_killed_up_left(supervisor: Supervisor, settings: Settings, fake_engine: FakeEngine) -> None:
     up = record(settings)

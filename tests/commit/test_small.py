@@ -387,6 +387,7 @@ def test_of_two_that_write_at_once_one_does(spark, made):
     assert stored(spark, path) == ["Row(k=1)"]
 
 
+@pytest.mark.long
 def test_transactions_and_receipts_outlive_the_checkpoints_of_small_commits(spark, made):
     path = made("k INT")
     one = spark.createDataFrame([(1,)], "k INT")

@@ -93,6 +93,7 @@ def counted_plainly(spark: SparkResource) -> None:
     assert spark.spark_session.range(10).count() == 10
 
 
+@pytest.mark.long
 def test_tables_are_read_by_name_with_their_declared_columns(lab, monkeypatch):
     lab.files("ev", "id STRING")
     lab.land("ev", "1.json", '{"id": "a"}\n')

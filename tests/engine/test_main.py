@@ -153,6 +153,7 @@ def engine(project: Project) -> EngineClient:
     return found[0]
 
 
+@pytest.mark.long
 def test_two_commands_that_start_an_engine_at_once_use_the_same_one(engine, project):
     health = engine.health()
 

@@ -304,6 +304,7 @@ def test_a_stop_before_the_commit_does_not_lose_what_is_kept(python_lab: Lab, re
     assert replays == []
 
 
+@pytest.mark.long
 def test_state_that_is_no_plain_value_is_replayed(python_lab: Lab, replays: list[int]) -> None:  # noqa: F811
     lab = python_lab
     lab.source("ev", "k STRING, n INT")

@@ -38,6 +38,7 @@ def require_folded(lab, *pairs):
     assert lab.diff("m") == []
 
 
+@pytest.mark.long
 def test_over_a_table_keys_of_changed_rows_are_folded_again(lab, installed):
     lab.source("s", "k INT, v STRING")
     lab.declare(declared())

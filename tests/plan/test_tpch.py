@@ -104,6 +104,7 @@ def generated(tmp_path_factory):
     return generate(tmp_path_factory.mktemp("rows"), 0.01)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",

@@ -109,6 +109,7 @@ def differing(seeds: range) -> Iterator[str]:
                 yield f"{seed} {what} of {call} at {lateness}: more {one - other}, less {other - one}"
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_refreshes_close_the_windows_of_the_definition():
     assert list(differing(range(60))) == []

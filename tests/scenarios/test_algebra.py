@@ -36,6 +36,7 @@ def lines(lab):
     return lab
 
 
+@pytest.mark.long
 def test_groups_come_change_and_go_by_their_changed_rows_alone(lines):
     declare(lines, EVERY)
     lines.refresh("t")

@@ -48,6 +48,7 @@ def test_filters_projections_explodes_and_unions_turn_new_rows_into_new_rows(lab
     ]
 
 
+@pytest.mark.long
 def test_a_join_takes_the_new_rows_of_one_side_and_follows_changes_of_both_by_keys(lab):
     lab.source("l", "k INT, a STRING")
     lab.source("r", "k INT, b STRING")

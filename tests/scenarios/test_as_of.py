@@ -168,6 +168,7 @@ def test_two_versions_of_one_time_fail_the_table_and_leave_it_as_it_was(lab, fir
     assert lab.diff("euros") == []
 
 
+@pytest.mark.long
 def test_versions_without_a_key_meet_nothing_and_are_no_duplicates(lab):
     declare_inputs(lab)
     lab.sql(f"INSERT INTO o VALUES (1, 'EUR', 1, {sql_time(NOON)}), (2, NULL, 1, {sql_time(NOON)})")

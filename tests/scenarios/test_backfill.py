@@ -116,6 +116,7 @@ def test_a_backfill_goes_on_where_it_was_killed_and_late_rows_make_their_day_sta
     assert DAYS[2] not in {str(row["ds"]) for row in days.rows("below")}
 
 
+@pytest.mark.long
 def test_a_day_whose_files_are_gone_fails_with_its_reason_and_the_others_are_done(days):
     for file in Path(days.settings.root / "raw" / "ds=2026-01-03").glob("*.parquet"):
         file.unlink()

@@ -95,6 +95,7 @@ def test_groups_that_are_left_out_go_away_and_come_back(lab):
     assert lab.diff("t") == []
 
 
+@pytest.mark.long
 def test_partitions_are_computed_without_what_is_left_out(lab):
     lab.source("s", "id INT, d STRING, amount INT")
     lab.declare(
@@ -114,6 +115,7 @@ def test_partitions_are_computed_without_what_is_left_out(lab):
     assert [row["id"] for row in lab.rows("t")] == [2, 3]
 
 
+@pytest.mark.long
 def test_a_merge_goes_on_as_if_a_bad_row_had_not_come(lab):
     lab.files("ev", "event STRING, id STRING, op STRING, amount INT, at TIMESTAMP", primary_key=["event"])
     lab.declare(

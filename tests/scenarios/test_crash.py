@@ -58,6 +58,7 @@ def assert_everything_once(lab, files):
     assert {o.strategy for o in lab.refresh_all()} == {"noop"}
 
 
+@pytest.mark.long
 def test_stops_while_files_are_read(events):
     for number, point in enumerate(LOG_POINTS, 1):
         events.land("ev", f"{number + 1}.json", _text(number))

@@ -84,6 +84,7 @@ def test_a_writer_of_an_older_epoch_writes_nothing_and_says_so(tables, at):
         assert tables.diff(name) == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("at", long_but(["writing"], ["before-commit", "writing"]))
 def test_a_writer_of_an_older_epoch_that_is_first_repeats_no_row(tables, at):
     # The new engine has planned and computed; before it commits, the old one wakes up and commits the same change.

@@ -490,6 +490,7 @@ def test_a_final_table_over_one_that_was_computed_anew_is_computed_anew(lab) -> 
     assert lab.verify("hours").equal
 
 
+@pytest.mark.long
 def test_rows_that_come_while_no_watermark_is_declared_are_late_by_the_one_that_stands(lab) -> None:
     call = "TUMBLE(TABLE ev, DESCRIPTOR(ts), INTERVAL '5' MINUTES)"
     lab.files("ev", EVENTS)
@@ -529,6 +530,7 @@ def test_a_final_table_goes_on_from_no_other_declaration(lab) -> None:
     assert shown(lab, "t") == before
 
 
+@pytest.mark.long
 def test_rows_of_several_logs_wait_for_the_slowest(lab) -> None:
     lab.files("ev", EVENTS)
     lab.files("other", EVENTS)
@@ -636,6 +638,7 @@ def test_time_that_passes_closes_windows_too(lab) -> None:
     assert lab.verify("t").equal
 
 
+@pytest.mark.long
 def test_constraints_keys_and_partitions_of_a_final_table(lab) -> None:
     lab.files("ev", EVENTS)
     lab.declare(

@@ -155,6 +155,7 @@ def test_rows_with_frames_are_the_same_for_other_rows_too(lab, seed: int) -> Non
     play(lab, query, oracle, chance.choice((0, 1, 3, 30)), drawn_batches(seed, count=chance.randint(4, 10)))
 
 
+@pytest.mark.long
 def test_rows_are_final_when_the_watermark_has_passed_their_frame(lab) -> None:
     lab.files("ev", EVENTS, primary_key=["id"])
     declare(lab, "t", OVERS["around"][0], 1)

@@ -63,6 +63,7 @@ TABLES = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_no_stale_row_stays_where_a_sum_of_doubles_is_computed_again_in_another_order(lab):
     fill(lab)

@@ -57,6 +57,7 @@ def new_events(lab, seen):
     return sorted(rows, key=str)
 
 
+@pytest.mark.long
 def test_a_whole_table_becomes_net_changes(lab, shop):
     shop.sql("CREATE TABLE t (id INT PRIMARY KEY, name TEXT, n INT)")
     shop.sql("INSERT INTO t VALUES (1, 'a'), (2, 'b'), (3, NULL)")
@@ -128,6 +129,7 @@ def test_stopped_at_each_point_it_loses_and_repeats_nothing(lab, shop):
     assert sorted(names) == ["far", "far.."]
 
 
+@pytest.mark.long
 def test_a_row_that_cannot_be_read_is_rejected_once_and_stays_as_it_was(lab, shop):
     shop.sql("CREATE TABLE t (id INT, name TEXT, amount NUMERIC); INSERT INTO t VALUES (1, 'a', 1), (2, 'b', 'NaN')")
     shop.sql("INSERT INTO t VALUES (NULL, 'none', 0), (NULL, 'none', 0)")

@@ -422,6 +422,7 @@ def test_a_union_read_needs_records_that_are_in_the_log_or_in_the_topic(lab, kaf
         lab.union("s", token)
 
 
+@pytest.mark.long
 def test_a_union_read_of_a_source_with_a_key_drops_what_an_ingest_would_drop(lab, kafka):
     topic = kafka.new(partitions=2)
     lab.kafka("s", COLUMNS, servers=kafka.servers, topic=topic, primary_key=("id",))

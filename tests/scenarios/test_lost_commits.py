@@ -94,6 +94,7 @@ def test_a_look_that_found_nothing_new_before_the_loss_says_nothing_of_what_came
         assert shop.diff(name) == [], name
 
 
+@pytest.mark.long
 def test_a_savepoint_of_a_commit_that_was_lost_brings_back_no_other_one(shop):
     land(shop, 1)
     shop.refresh_all()

@@ -299,6 +299,7 @@ def test_a_replaced_input_whose_history_is_required_is_no_reason_to_compute_anew
     assert lab.rows("t") == [{"k": "a", "n": 1}]
 
 
+@pytest.mark.long
 def test_rows_without_a_key_are_counted_where_keys_are_folded_again(lab):
     lab.source("s", "k STRING, id INT, n INT")
     lab.sql("INSERT INTO s VALUES ('a', 1, 1), ('a', 2, 2), (NULL, 3, 3)")

@@ -480,6 +480,7 @@ def test_a_function_that_does_not_take_its_column_fails_the_refresh_with_the_pla
     assert lab.rows("t") == [{"k": "a", "n": 0}]
 
 
+@pytest.mark.long
 def test_values_of_every_type_and_names_of_every_kind_are_folded_in_any_order(lab):
     """Rows that tie but for what Spark takes for equal, or does not compare."""
     lab.files("s", "O INT, K INT, `a.b` STRUCT<`x-y`: DOUBLE, m: MAP<STRING, DOUBLE>>, L ARRAY<DOUBLE>, `by` TIMESTAMP")

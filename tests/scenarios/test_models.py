@@ -43,6 +43,7 @@ def check(lab, parts: dict[int, tuple[list[float], float]]) -> None:
             assert math.isclose(given, expected, rel_tol=1e-6, abs_tol=1e-4), number
 
 
+@pytest.mark.long
 def test_rows_follow_the_model_through_every_change(lab):
     lab.source("trip", TRIPS)
     file = lab.model("delay", model(FIRST))

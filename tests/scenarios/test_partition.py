@@ -163,6 +163,7 @@ def test_an_empty_text_is_null_in_a_partition_column(lab):
     assert lab.rows("t") == [{"ds": None, "n": 10}, {"ds": None, "n": 2}, {"ds": "a", "n": 3}]
 
 
+@pytest.mark.long
 def test_an_empty_text_in_a_partition_column_is_the_key_of_the_rows_stored_as_null(lab):
     """Compared as the query gives it, the key '' would meet none of the stored rows."""
     lab.source("s", "id INT, ds STRING, n DOUBLE", primary_key=["id"])

@@ -92,6 +92,7 @@ def test_stopped_anywhere_it_loses_and_repeats_nothing(shop, point):
     assert shop.diff("doubled") == []
 
 
+@pytest.mark.long
 def test_a_log_that_loses_the_commit_has_the_records_in_quarantine_again(shop):
     declare(shop)
     shop.retry_quarantine("event")
@@ -108,6 +109,7 @@ def test_a_log_that_loses_the_commit_has_the_records_in_quarantine_again(shop):
     assert shop.diff("doubled") == []
 
 
+@pytest.mark.long
 def test_a_savepoint_of_before_brings_the_records_back_into_quarantine(shop):
     shop.create_savepoint("before")
     declare(shop)

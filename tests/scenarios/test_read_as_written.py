@@ -139,6 +139,7 @@ def test_two_groups_that_show_one_key_are_refused(lab):
     assert isinstance(lab.refresh("t").error, DuplicateKeyError)
 
 
+@pytest.mark.long
 def test_rows_that_the_query_leaves_out_do_not_fail_the_partition_of_others(lab):
     lab.source("s", "k STRING, v INT")
     lab.sql("INSERT INTO s VALUES ('1', 1), ('2', 2)")

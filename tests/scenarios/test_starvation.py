@@ -66,6 +66,7 @@ def begun(record: RefreshResult) -> float:
     return record.at.timestamp() - record.seconds
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_continuous_table_is_refreshed_for_each_commit_of_a_slow_input_while_tables_below_are_due(
     spark, settings, tmp_path

@@ -87,6 +87,7 @@ def drawn_time(chance: random.Random) -> datetime | None:
 FEW = ("framed", "full_joined", "open_behind", "later", "keyed", "met")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("rounds", "names"),
     [pytest.param(2, FEW, id="few"), pytest.param(40, tuple(RANDOM), id="many", marks=pytest.mark.long)],

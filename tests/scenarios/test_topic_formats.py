@@ -207,6 +207,7 @@ def test_a_schema_that_the_registry_does_not_know_stops_the_source_or_goes_to_qu
     assert [(row["error"], row["schema_id"]) for row in lab.quarantine("s")] == [("UNKNOWN_SCHEMA", 4_000)]
 
 
+@pytest.mark.long
 def test_a_source_that_gains_a_registry_keeps_its_rows_and_its_quarantine(lab, kafka, registry):
     topic = source(lab, kafka, "id INT", format="json")
     kafka.send(topic, [{"id": 1}, b"no JSON"])

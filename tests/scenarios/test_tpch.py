@@ -82,6 +82,7 @@ def is_equal(value, other):
 FEW = ("q13", "q20", "q21")
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_queries_of_three_kinds_give_the_answers_of_another_engine_after_each_change(lab, expected, tmp_path):
     load(lab, expected, tmp_path, 0.001, FEW)

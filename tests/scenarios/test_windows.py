@@ -592,6 +592,7 @@ WITHOUT_ZONE = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("tables", few_or_many(("session",), tuple(WITHOUT_ZONE)))
 def test_a_time_without_a_zone_is_in_the_windows_of_utc(lab, tables):
     for name, kind in (("ev", "TIMESTAMP_NTZ"), ("zoned", "TIMESTAMP")):

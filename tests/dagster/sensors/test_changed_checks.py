@@ -38,6 +38,7 @@ def minutes(bench, check, count=3):
     return found
 
 
+@pytest.mark.long
 def test_a_violation_is_told_once_with_samples_and_so_is_its_end(bench):
     bench.commit("event")
     bench.commit("live")

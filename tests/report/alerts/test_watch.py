@@ -438,9 +438,9 @@ def test_a_restarted_watch_does_not_take_last_words_for_a_recovery(scene: Scene)
     assert SCHEDULER_SILENT not in {kind for *_, kind in scene.checks(200, scene.engine_beats)}
 
 
+# Of a store that is a file: another one is put in its place.
+@pytest.mark.parametrize("scene", ["sqlite"], indirect=True)
 def test_alerts_of_a_store_that_was_lost_are_raised_anew_and_end(scene: Scene) -> None:
-    if scene.shop.settings.control_store.startswith("postgresql"):
-        pytest.skip("the file of another store is put in its place")
     scene.shop.refresh(1, scene.now)
     assert (RAISED, "orders", LATE) in scene.checks(18, scene.engine_beats)
     Path(scene.shop.settings.control_store.removeprefix("sqlite:///")).unlink()
