@@ -79,3 +79,14 @@ def test_an_answer_does_not_tear_the_live_line(capsys: pytest.CaptureFixture[str
         assert stream.getvalue().endswith("\r\x1b[2K\r\x1b[2Kreading (3 s)")
 
     assert capsys.readouterr().out == "orders  append\n"
+
+
+def test_a_line_of_the_answer_is_wrapped_at_words_where_a_terminal_is_narrower(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for columns, shown in (("18", "one two three four\n  five six\n"), ("0", "one two three four five six\n")):
+        monkeypatch.setenv("COLUMNS", columns)
+        with Progress(io.StringIO()) as progress:
+            progress.print("one two three four five six")
+
+        assert capsys.readouterr().out == shown

@@ -52,6 +52,18 @@ def test_groups_come_change_and_go_by_their_changed_rows_alone(lines):
     assert lines.rows("t") == []
 
 
+def test_the_same_value_may_have_two_names(lines):
+    declare(
+        lines,
+        "SELECT k, min(q) AS least, min(q) AS again, max(q) AS greatest, max(q) AS once_more, count(q) AS n, "
+        "count(q) AS m FROM line GROUP BY k",
+    )
+    lines.refresh("t")
+    lines.sql("INSERT INTO line VALUES (9,'a',-1,NULL,NULL), (10,'c',99,NULL,NULL)")
+
+    assert refreshed(lines) == ("ALGEBRAIC(k)", "keys")
+
+
 @pytest.mark.long
 def test_a_least_value_that_went_away_is_looked_for_among_the_rows_that_are_left(lines):
     declare(lines, "SELECT k, min(q) AS least, max(q) AS greatest FROM line GROUP BY k")

@@ -29,7 +29,7 @@ from freshline.cli.refresh import FINE, outcome_lines
 from freshline.cli.sale_weekend import OrderCount, SaleWeekend, alternate, count_orders, sale_times
 from freshline.cli.status import drawn_status, open_status, status_text
 from freshline.cli.supervisor import Supervisor, end_all, interruptible, undisturbed
-from freshline.cli.terminal import terminal_width
+from freshline.cli.terminal import tell, terminal_width
 from freshline.cli.verify import verification_lines
 from freshline.declare.graph import Graph
 from freshline.declare.names import TableName
@@ -254,14 +254,14 @@ def run_live(settings: Settings, graph: Graph, generator: Generator, minutes: fl
         running = [threads.submit(generator.run, over, TOUCHES_A_SECOND), threads.submit(supervisor.watch, over)]
         for future in running:
             future.add_done_callback(lambda _: over.set())
-        click.echo(f"Dagster UI: {supervisor.url}, freshness board: {supervisor.url}/freshline/. Ctrl-C ends the demo.")
+        tell(f"Dagster UI: {supervisor.url}, freshness board: {supervisor.url}/freshline/. Ctrl-C ends the demo.")
         seconds = minutes * 60 if minutes else None
         sale = SaleWeekend(settings, sale_times(seconds))
         with open_status(settings, graph) as read:
             try:
                 _show_until(read, sale, over, seconds, told)
             except KeyboardInterrupt:
-                click.echo("no more events; the orders are counted. Ctrl-C again ends without that.", err=True)
+                tell("no more events; the orders are counted. Ctrl-C again ends without that.", err=True)
             over.set()
             wait(running, timeout=30.0)
             counted = count_all(supervisor.engine, generator)
@@ -278,7 +278,7 @@ def run_live(settings: Settings, graph: Graph, generator: Generator, minutes: fl
         future.result()  # raises what ended it
     if counted is None:
         return 0
-    click.echo(f"\n{counted}")
+    tell(f"\n{counted}")
     return 0 if counted.exact else FAILED
 
 
@@ -287,7 +287,7 @@ def count_all(client: EngineClient, generator: Generator) -> OrderCount:
     with Progress() as progress:
         for event in ask(client, "refresh", progress, tables=[str(sale_weekend.TABLE)]):
             if event["type"] == "outcome" and event["outcome"]["state"] not in FINE:
-                click.echo("\n".join(outcome_lines(event["outcome"])), err=True)
+                tell("\n".join(outcome_lines(event["outcome"])), err=True)
         return count_orders(client, generator.landed(sale_weekend.SOURCE), progress)
 
 

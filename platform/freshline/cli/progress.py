@@ -14,7 +14,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TextIO
 
-from freshline.report.table_text import printable
+from freshline.cli.terminal import terminal_width
+from freshline.report.table_text import printable, wrapped_lines
 
 PATIENCE_SECONDS = 2.0
 _REDRAW_SECONDS = 0.25
@@ -74,10 +75,10 @@ class Progress:
             self._show()
 
     def print(self, text: str) -> None:
-        """Print a line of the answer on stdout without tearing the live line."""
+        """Print a line of the answer on stdout without tearing the live line; a terminal gets it wrapped at words."""
         with self._lock:
             self._erase()
-            print(text, flush=True)
+            print(wrapped_lines(text, terminal_width()), flush=True)
             self._show()
 
     def _watch(self) -> None:

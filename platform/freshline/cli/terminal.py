@@ -7,6 +7,8 @@ import sys
 
 import click
 
+from freshline.report.table_text import wrapped_lines
+
 
 def terminal_width() -> int | None:
     """The columns of the terminal that stdout is, or of COLUMNS; None where there is neither: then nothing is fitted.
@@ -25,3 +27,8 @@ def show(text: str) -> None:
         click.echo_via_pager(text)
     else:
         click.echo(text)
+
+
+def tell(text: str, *, err: bool = False) -> None:
+    """Print sentences, wrapped at words where they are longer than the terminal is wide."""
+    click.echo(wrapped_lines(text, terminal_width()), err=err)

@@ -200,10 +200,10 @@ def _groups(changed: DataFrame, algebra: Algebra, target: DataFrame, names: Mapp
         arguments = [f"a{number}" for number in sorted({one.argument for one in extremes if one.argument is not None})]
         net = rows.groupBy(*keys, *arguments).agg(F.sum(sign).alias("net")).where(F.col("net") != 0)
         ends = []
-        for one in extremes:
+        # A query may have the same one twice, under two names.
+        for mark, one in {f"{one.kind.value}{one.argument}": one for one in extremes}.items():
             choose = F.min if one.kind is AggregateKind.LEAST else F.max
             value = F.col(f"a{one.argument}")
-            mark = f"{one.kind.value}{one.argument}"
             ends.append(choose(F.when(F.col("net") > 0, value)).alias(f"came_{mark}"))
             ends.append(choose(F.when(F.col("net") < 0, value)).alias(f"went_{mark}"))
         named = net.groupBy(*[F.col(key).alias(f"e_{key}") for key in keys]).agg(*ends)
