@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -105,6 +106,23 @@ def test_many_processes_may_open_a_new_store_at_once(url):
 
     assert done.returncode == 0, done.stderr
     assert sorted(int(line) for line in done.stdout.split()) == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_store_waits_for_another_process_that_makes_the_file(tmp_path):
+    """SQLite itself does not wait there: it fails at once."""
+    file = tmp_path / "control.db"
+    other = sqlite3.connect(file, isolation_level=None, check_same_thread=False)
+    other.execute("BEGIN IMMEDIATE")
+    with ThreadPoolExecutor(1) as thread:
+        opened = thread.submit(ControlStore.open, f"sqlite:///{file}")
+        with pytest.raises(TimeoutError):
+            opened.result(timeout=1)
+        other.execute("COMMIT")
+        other.close()
+
+        store = opened.result(timeout=30)
+    assert store.take_epoch(1) == 1
+    store.close()
 
 
 def test_the_newest_check_of_a_source_is_remembered_in_any_letter_case(store):

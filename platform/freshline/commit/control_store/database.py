@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib.resources
 import os
 import re
+import sqlite3
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -22,6 +24,7 @@ from freshline.errors import FormatError, SettingsError, StorageError
 
 # Another process that writes holds the database for milliseconds; this is for a machine that is out of breath.
 _BUSY_SECONDS = 20.0
+_LOOK_SECONDS = 0.02
 # The permissions that the file of a store lacks: all of the group and of others.
 PRIVATE = 0o077
 _SQLITE = "sqlite:///"
@@ -260,13 +263,29 @@ def _prepare_sqlite(connection: Any, _record: Any) -> None:
     cursor = connection.cursor()
     try:
         cursor.execute(f"PRAGMA busy_timeout = {int(_BUSY_SECONDS * 1000)}")
-        if cursor.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
-            # Readers and the writer do not wait for each other.
-            cursor.execute("PRAGMA journal_mode = WAL")
+        _keep_log_beside(cursor)
         # A power cut may lose the last moments, never the database; what is lost is found again by looking.
         cursor.execute("PRAGMA synchronous = NORMAL")
     finally:
         cursor.close()
+
+
+def _keep_log_beside(cursor: Any) -> None:
+    """Let readers and the writer not wait for each other: SQLite's mode WAL, which the file keeps.
+
+    Where several processes change the mode of a new file, SQLite fails those at once that would wait for each other,
+    whatever its busy_timeout is. They look again until the first one has changed it.
+    """
+    deadline = time.monotonic() + _BUSY_SECONDS
+    while True:
+        try:
+            if cursor.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+                cursor.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() >= deadline:
+                raise
+        time.sleep(_LOOK_SECONDS)
 
 
 def _prepare_postgres(connection: Any, _record: Any) -> None:
