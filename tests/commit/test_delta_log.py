@@ -33,6 +33,7 @@ def kind_of(lab, *statements):
     return classify(S, path, before, newest_position(path), log=False)
 
 
+@pytest.mark.long
 def test_a_range_of_versions_has_the_class_of_the_worst_that_happened(lab):
     lab.source("s", "id INT")
 

@@ -163,7 +163,7 @@ def drawn(seed: int, count: int) -> list[list[Event]]:
     return batches
 
 
-@pytest.mark.parametrize("count", few_or_many(5, 9))
+@pytest.mark.parametrize("count", few_or_many(3, 9))
 def test_every_version_equals_a_replay_of_all_rows(python_lab: Lab, count: int) -> None:
     lab = python_lab
     lab.files("act", EVENTS, primary_key=["id"])

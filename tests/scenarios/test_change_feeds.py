@@ -335,6 +335,7 @@ def at(partition, record):
     return Record(record.value, record.key, partition)
 
 
+@pytest.mark.long
 def test_changes_of_a_key_in_two_partitions_are_in_the_order_of_the_database(lab, kafka):
     topic = feed(lab, kafka, partitions=2, **SOURCE_ORDER)
     follow(lab)

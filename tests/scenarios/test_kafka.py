@@ -439,6 +439,7 @@ def test_a_union_read_of_a_source_with_a_key_drops_what_an_ingest_would_drop(lab
     assert lab.rows("s") == found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "merge",
     [

@@ -352,6 +352,7 @@ def test_columns_that_have_no_order_do_not_stop_a_merge(lab, kind):
     assert lab.diff("t") == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", long_but(["last_row"], ["first_row", "last_row"]))
 def test_an_empty_text_in_a_key_that_is_a_partition_too_is_no_key(lab, kind):
     order = "merge.order" if kind == "first_row" else "merge.sequence"

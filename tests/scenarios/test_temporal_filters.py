@@ -100,6 +100,7 @@ def test_rows_enter_and_leave_as_the_clock_moves(lab: Any) -> None:
     assert "time passes: keys" in str(lab.explain("every"))
 
 
+@pytest.mark.long
 def test_changed_rows_and_time_go_together(lab: Any) -> None:
     """Corrections across the bound, deletes of rows that left meanwhile, late rows, and groups that become empty."""
     lab.source("ev", EVENTS, primary_key=["id"])

@@ -291,7 +291,7 @@ def records_of(registry, format):  # noqa: A002
 @pytest.mark.parametrize(
     ("format", "point"),
     long_but(
-        [("avro", "log-after-quarantine"), ("protobuf", "log-after-commit"), ("json-schema", "log-before-commit")],
+        [("avro", "log-after-quarantine"), ("protobuf", "log-after-commit")],
         [
             (each, point)
             for each in ("avro", "protobuf", "json-schema")
