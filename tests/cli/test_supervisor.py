@@ -11,16 +11,19 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import psutil
 import pytest
+from dagster import DagsterInstance
+from dagster._core.run_coordinator import QueuedRunCoordinator
 
 from freshline.cli.main import run
 from freshline.cli.options import open_settings
 from freshline.cli.processes import UpRecord, marked
-from freshline.cli.supervisor import Supervisor, end_all, record_file
+from freshline.cli.supervisor import Supervisor, dagster_yaml, end_all, record_file
 from freshline.commit.control_store import ControlStore
 from freshline.declare.settings import Settings
 from freshline.engine.process import ProcessId
@@ -258,3 +261,15 @@ def test_the_heartbeats_of_what_was_ended_on_purpose_are_forgotten(settings: Set
 
     assert set(store.heartbeats.read()) == {"watch"}
     store.close()
+
+
+def test_runs_wait_in_a_queue_that_fits_what_the_engine_does_at_once(settings: Settings, tmp_path: Path) -> None:
+    (tmp_path / "dagster.yaml").write_text(dagster_yaml(replace(settings, parallel_refreshes=5)))
+
+    with DagsterInstance.from_config(str(tmp_path)) as instance:
+        queue = instance.get_concurrency_config().run_queue_config
+
+    assert isinstance(instance.run_coordinator, QueuedRunCoordinator)
+    assert queue is not None
+    assert queue.max_concurrent_runs == 13
+    assert queue.tag_concurrency_limits == [{"key": "dagster/backfill", "limit": 5}]

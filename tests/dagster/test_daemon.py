@@ -19,7 +19,7 @@ from dagster._core.definitions.run_request import InstigatorType
 from dagster._core.scheduler.instigation import InstigatorStatus
 from deltalake import CommitProperties, write_deltalake
 
-from freshline.cli.supervisor import DAGSTER_YAML
+from freshline.cli.supervisor import dagster_yaml
 from freshline.commit.control_store import ControlStore
 from freshline.dagster.scheduler import SUPERVISOR, read_scheduler
 from freshline.declare.names import TableName
@@ -65,7 +65,7 @@ def shop(tmp_path: Path) -> Iterator[Settings]:
     write_deltalake(settings.warehouse / "event", pa.table({"id": ["a"]}), commit_properties=properties)
     home = settings.state / "dagster"
     home.mkdir(parents=True)
-    (home / "dagster.yaml").write_text(DAGSTER_YAML)
+    (home / "dagster.yaml").write_text(dagster_yaml(settings))
     with (tmp_path / "daemon.log").open("wb") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "freshline.dagster.daemon", "--project", str(tmp_path)],

@@ -50,7 +50,9 @@ _WELL_SECONDS = 60.0
 SCHEDULER_HEARTBEATS = ("scheduler", "engine-start")
 ENGINE_HEARTBEAT = "engine"
 
-DAGSTER_YAML = """\
+# So many more runs than the engine refreshes at once are processes, which mostly wait. Dagster queues the others.
+_WAITING_RUNS = 8
+_DAGSTER_YAML = """\
 # Written by `freshline up` at each start.
 telemetry:
   enabled: false
@@ -59,7 +61,13 @@ nux:
   enabled: false
 run_coordinator:
   module: dagster.core.run_coordinator
-  class: DefaultRunCoordinator
+  class: QueuedRunCoordinator
+  config:
+    max_concurrent_runs: {most_runs}
+    # Backfills take hours, and leave places to the others.
+    tag_concurrency_limits:
+      - {{key: dagster/backfill, limit: {most_backfills}}}
+    dequeue_interval_seconds: 1
 # Each tick of a sensor leaves a row: a day of those that only looked, a week of the others.
 retention:
   sensor:
@@ -69,6 +77,12 @@ retention:
       failure: 7
       started: 7
 """
+
+
+def dagster_yaml(settings: Settings) -> str:
+    """The text of the instance's dagster.yaml, whose queue of runs fits what the engine does at once."""
+    at_once = settings.parallel_refreshes
+    return _DAGSTER_YAML.format(most_runs=at_once + _WAITING_RUNS, most_backfills=at_once)
 
 
 def check_port(port: int) -> None:
@@ -235,7 +249,7 @@ class Supervisor:
     def _write_dagster_yaml(self) -> None:
         with as_private(self.settings.umask):
             self._dagster_home.mkdir(parents=True, exist_ok=True)
-            (self._dagster_home / "dagster.yaml").write_text(DAGSTER_YAML, encoding="utf-8")
+            (self._dagster_home / "dagster.yaml").write_text(dagster_yaml(self.settings), encoding="utf-8")
 
     def _keep(self, name: str, start: Callable[..., None], *arguments: str) -> None:
         """Start a process, now and whenever it has ended by itself."""

@@ -333,12 +333,16 @@ def test_a_run_that_was_killed_before_it_could_name_itself_is_found_by_what_dags
 
 def test_a_run_whose_code_server_was_killed_before_it_could_start_it_ends(bench):
     kept(bench)
+    [request] = bench.request(3600).run_requests
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         listening.listen()
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             ports = {"there": listening.getsockname()[1], "gone": free.getsockname()[1]}
+        # The daemon starts it beside the code server that answers then.
+        gone = {GRPC_INFO_TAG: json.dumps({"host": "localhost", "port": ports["gone"]})}
+        queued = start(bench, request, DagsterRunStatus.QUEUED, **gone)
         runs = {
             name: bench.instance.add_run(
                 DagsterRun(
@@ -358,6 +362,7 @@ def test_a_run_whose_code_server_was_killed_before_it_could_start_it_ends(bench)
 
     found = {name: bench.instance.get_run_by_id(run).status for name, run in runs.items()}
     assert found == {"there": DagsterRunStatus.STARTING, "gone": DagsterRunStatus.FAILURE}
+    assert bench.instance.get_run_by_id(queued.run_id).status is DagsterRunStatus.QUEUED
 
 
 def test_a_run_of_checks_alone_that_was_killed_ends_too(bench):

@@ -105,7 +105,8 @@ def _lost(instance: DagsterInstance, record: RunRecord, now: datetime) -> str | 
     """Why a run of this machine never ends, by what Dagster noted of it; None where it may end."""
     run = record.dagster_run
     server = _local_server(instance, run)
-    if process_of(run) is not None or server is None:
+    # What waits in the queue is started beside the code server of then.
+    if process_of(run) is not None or server is None or run.status is DagsterRunStatus.QUEUED:
         return None
     events = instance.get_records_for_run(run.run_id, of_type=DagsterEventType.ENGINE_EVENT, limit=_ENGINE_EVENTS)
     for noted_at in events.records:
