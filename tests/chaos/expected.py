@@ -80,6 +80,17 @@ def joined(inputs: Inputs) -> Counter[Row]:
     return found
 
 
+def extremes(inputs: Inputs) -> Counter[Row]:
+    """Of each key that is not taken away one row, and its number as the least and the greatest one."""
+    return Counter((k, 1, n, n) for k, _, _, n, _ in latest(inputs))
+
+
+def overall(inputs: Inputs) -> Counter[Row]:
+    """One row: how many keys are not taken away, the sum of their numbers, and the least and the greatest one."""
+    numbers = [n for _, _, _, n, _ in latest(inputs)]
+    return Counter([(len(numbers), *((sum(numbers), min(numbers), max(numbers)) if numbers else (None,) * 3))])
+
+
 def scored(inputs: Inputs) -> Counter[Row]:
     """Each event with twice its number, as the function in Python computes it."""
     return Counter((event_id, 2 * n) for event_id, _, _, n, _ in inputs["event"])
@@ -91,6 +102,9 @@ DERIVED = (
     Derived("daily", ("day", "k", "rows", "total"), {"plain": "plain"}, daily, lambda row: str(row[0])),
     Derived("monthly", ("day", "k", "rows", "total"), {"plain": "plain"}, daily),
     Derived("per_key", ("k", "rows", "total", "newest"), {"event": "event"}, per_key),
+    Derived("archived", ("day", "k", "rows", "total"), {"plain": "plain"}, daily),
+    Derived("extremes", ("k", "rows", "least", "greatest"), {"latest": "event"}, extremes),
+    Derived("overall", ("rows", "total", "least", "greatest"), {"latest": "event"}, overall),
     Derived("joined", ("plain_id", "k", "n", "event_id", "latest_n"), {"plain": "plain", "latest": "event"}, joined),
     Derived("scored", ("event_id", "score"), {"event": "event"}, scored),
     Derived("paid_total", ("k", "rows", "total"), {"paid": "paid"}, paid_total),

@@ -16,11 +16,14 @@ TABLES = (
     "latest",
     "daily",
     "monthly",
+    "archived",
     "scaled",
     "per_key",
     "paid_total",
     "found",
     "joined",
+    "extremes",
+    "overall",
     "per_minute",
     "scored",
 )
@@ -42,6 +45,10 @@ _DECLARATIONS: Mapping[str, str] = {
     "monthly": "CREATE MATERIALIZED TABLE monthly PARTITIONED BY (day) WITH ('partition.unit' = 'month', "
     "'partition.start' = '2025-12-01') {fresh} AS SELECT CAST(ts AS DATE) AS day, k, count(*) AS rows, "
     "sum(n) AS total FROM plain GROUP BY CAST(ts AS DATE), k",
+    # Of a slow one partitions are replaced apart while its inputs have rows that it has not read.
+    "archived": "CREATE MATERIALIZED TABLE archived PARTITIONED BY (day) WITH ('partition.unit' = 'month', "
+    "'partition.start' = '2025-12-01') FRESHNESS = INTERVAL '30' MINUTE AS SELECT CAST(ts AS DATE) AS day, k, "
+    "count(*) AS rows, sum(n) AS total FROM plain GROUP BY CAST(ts AS DATE), k",
     "scaled": "CREATE MATERIALIZED TABLE scaled {fresh} AS SELECT event_id, n * 1 AS scaled FROM event",
     "per_key": "CREATE MATERIALIZED TABLE per_key {fresh} AS SELECT k, count(*) AS rows, sum(n) AS total, "
     "max(ts) AS newest FROM event GROUP BY k",
@@ -51,6 +58,11 @@ _DECLARATIONS: Mapping[str, str] = {
     "version_of(e) AS seen FROM plain p LEFT JOIN earliest FOR SYSTEM_TIME AS OF PROCTIME() AS e ON p.k = e.k",
     "joined": "CREATE MATERIALIZED TABLE joined {fresh} AS SELECT p.plain_id, p.k, p.n, l.event_id, "
     "l.n AS latest_n FROM plain p LEFT JOIN latest l ON p.k = l.k",
+    # Of a slower one the input has several commits between two refreshes, in which values come and go.
+    "extremes": "CREATE MATERIALIZED TABLE extremes FRESHNESS = INTERVAL '20' SECOND AS SELECT k, count(*) AS rows, "
+    "min(n) AS least, max(n) AS greatest FROM latest GROUP BY k",
+    "overall": "CREATE MATERIALIZED TABLE overall {fresh} AS SELECT count(*) AS rows, sum(n) AS total, "
+    "min(n) AS least, max(n) AS greatest FROM latest",
     "per_minute": "CREATE MATERIALIZED TABLE per_minute {fresh} EMIT FINAL ALLOWED LATENESS INTERVAL '1' MINUTE AS "
     "SELECT window_start, window_end, k, count(*) AS rows, sum(n) AS total "
     "FROM TABLE(TUMBLE(TABLE event, DESCRIPTOR(ts), INTERVAL '1' MINUTE)) GROUP BY window_start, window_end, k",

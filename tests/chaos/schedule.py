@@ -180,7 +180,8 @@ def _work(chance: random.Random, name: str, number: int, tables: Sequence[str]) 
     elif kind == "redeclare":
         arguments["factor"] = chance.randrange(2, 100)
     elif kind == "backfill":
-        arguments["arguments"] = ["monthly", "--from", "2025-12-01", "--to", "2026-02-01", "--again"]
+        table = chance.choice(("monthly", "archived"))
+        arguments["arguments"] = [table, "--from", "2025-12-01", "--to", "2026-02-01", "--again"]
     elif kind == "materialize":
         arguments["tables"] = chance.sample(derived, 2)
     elif kind == "savepoint":

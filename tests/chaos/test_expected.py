@@ -28,6 +28,19 @@ def test_the_newest_event_of_a_key_may_take_it_away():
     assert expected.earliest({"event": rows}) == Counter([("k", "b", "d", 2), ("l", "c", "u", 3)])
 
 
+def test_aggregates_of_the_newest_events_have_those_that_are_left():
+    rows = [
+        event("a", "k", 9, AT),
+        event("b", "k", 4, AT + MINUTE),
+        event("c", "l", -3, AT),
+        event("d", "m", 1, AT, "d"),
+    ]
+
+    assert expected.extremes({"event": rows}) == Counter([("k", 1, 4, 4), ("l", 1, -3, -3)])
+    assert expected.overall({"event": rows}) == Counter([(2, 1, -3, 4)])
+    assert expected.overall({"event": [event("d", "m", 1, AT, "d")]}) == Counter([(0, None, None, None)])
+
+
 def test_a_row_is_late_when_the_batch_before_has_closed_its_window():
     # After the first batch the watermark is 00:08:30. With a minute of lateness windows that end by 00:07 are closed.
     batches = {

@@ -52,6 +52,69 @@ def test_groups_come_change_and_go_by_their_changed_rows_alone(lines):
     assert lines.rows("t") == []
 
 
+ALL_ROWS = (
+    "SELECT count(*) AS n, count(q) AS nq, sum(q) AS sq, avg(q) AS aq, sum(amount) AS sa, count(k) AS nk FROM line"
+)
+
+
+def test_one_row_of_all_follows_from_its_changed_rows_and_comes_back_from_none(lines):
+    declare(lines, ALL_ROWS)
+    lines.refresh("t")
+    for statement in (
+        "INSERT INTO line VALUES (6,'a',NULL,9.99,NULL), (7,NULL,7,NULL,NULL)",
+        "UPDATE line SET q = q + 10, amount = amount * 3 WHERE k = 'a' OR id = 7",
+        "DELETE FROM line",
+        "INSERT INTO line VALUES (8,'b',NULL,NULL,NULL)",
+        "UPDATE line SET q = -3, amount = 0.01",
+    ):
+        lines.sql(statement)
+        assert refreshed(lines) == ("ALGEBRAIC(all rows)", "keys"), statement
+    assert [row["n"] for row in lines.rows("t")] == [1]
+    # A change that the row does not show.
+    lines.sql("UPDATE line SET at = DATE'2026-05-05'")
+    assert refreshed(lines)[1] in ("keys", "noop")
+
+
+def test_a_greatest_value_of_all_rows_that_went_away_is_computed_in_full(lines):
+    declare(lines, "SELECT max(q) AS greatest, min(amount) AS least, count(*) AS n FROM line WHERE id < 100")
+    lines.refresh("t")
+    lines.sql("INSERT INTO line VALUES (6,'a',50,9.99,NULL), (200,'a',1000,-9.99,NULL)")
+    assert refreshed(lines) == ("ALGEBRAIC(all rows)", "keys")
+    lines.sql("DELETE FROM line WHERE id = 6")
+
+    outcome = lines.refresh("t")
+
+    assert outcome.error is None
+    assert outcome.strategy == "full"
+    assert outcome.reason.startswith("NO_KEY(an aggregate over all rows)")
+    assert lines.diff("t") == []
+
+
+def test_one_row_of_a_join_and_of_a_span_of_time_follows_too(lab):
+    lab.source("line", LINES, primary_key=["id"])
+    lab.source("part", "k STRING, price INT, seen TIMESTAMP", primary_key=["k"])
+    lab.sql("INSERT INTO line VALUES (1,'a',2,1.10,NULL), (2,'b',3,2.25,NULL), (3,'c',1,0.50,NULL)")
+    lab.sql("INSERT INTO part VALUES ('a', 10, current_timestamp()), ('b', 20, current_timestamp())")
+    declare(lab, "SELECT sum(l.q * p.price) AS worth, count(*) AS n FROM line l JOIN part p ON l.k = p.k")
+    lab.declare(
+        "CREATE MATERIALIZED TABLE lately FRESHNESS = INTERVAL '5' MINUTE AS "
+        "SELECT count(*) AS n, sum(price) AS s FROM part WHERE seen > now() - INTERVAL '1' HOUR"
+    )
+    lab.refresh_all()
+    lab.sql("UPDATE part SET price = 21 WHERE k = 'b'")
+    lab.sql("INSERT INTO line VALUES (4,'b',1,1.00,NULL)")
+    lab.sql("DELETE FROM line WHERE id = 1")
+
+    assert refreshed(lab) == ("ALGEBRAIC(all rows)", "keys")
+    assert lab.rows("t") == [{"worth": 84, "n": 2}]
+    for minutes in (1, 120):
+        lab.clock.advance(minutes=minutes)
+        outcome = lab.refresh("lately")
+        assert outcome.error is None, outcome.error
+        assert outcome.strategy in ("keys", "noop")
+        assert lab.diff("lately") == []
+
+
 def test_the_same_value_may_have_two_names(lines):
     declare(
         lines,

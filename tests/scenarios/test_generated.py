@@ -1,11 +1,12 @@
 """Whatever happens to the sources, every table equals its query at the positions in its receipt, after every refresh.
 
 The changes are random and the seed is printed; a failure is replayed by its seed. Queries are random too: those that
-`generator` draws are refreshed by every strategy in turn, and some are compared with DuckDB. FRESHLINE_GENERATED is
-how many refreshes the long lane makes, FRESHLINE_GENERATED_DOUBLES how many of them over sums of DOUBLE,
+`generator` draws are refreshed by every strategy in turn, and some are compared with DuckDB. FRESHLINE_GENERATED is how
+many refreshes the long lane makes, FRESHLINE_GENERATED_DOUBLES how many of them over sums of DOUBLE,
 FRESHLINE_GENERATED_EVENT_TIME how many over windows, matches and intervals of time, FRESHLINE_GENERATED_TIMED how many
-that compare rows with the time. The long lane begins with other seeds every day, so that nights differ, and a failure
-names its own; FRESHLINE_SEED is where it begins instead.
+that compare rows with the time, FRESHLINE_GENERATED_ONE_ROW how many of aggregates over all rows. The long lane begins
+with other seeds every day, so that nights differ, and a failure names its own; FRESHLINE_SEED is where it begins
+instead.
 """
 
 from __future__ import annotations
@@ -266,6 +267,16 @@ def test_tables_of_many_random_queries_that_compare_rows_with_the_time_equal_the
     wanted = int(os.environ.get("FRESHLINE_GENERATED_TIMED", "500"))
 
     counts = refresh_random_queries(spark, wanted, first_seed(4), tables=6, rounds=4, timed=1.0)
+
+    print(counts)
+    assert counts.strategies["keys"] > wanted // 5, counts
+
+
+@pytest.mark.long
+def test_tables_of_many_random_queries_of_one_row_equal_them(spark):
+    wanted = int(os.environ.get("FRESHLINE_GENERATED_ONE_ROW", "300"))
+
+    counts = refresh_random_queries(spark, wanted, first_seed(5), tables=6, rounds=4, one_row=0.8)
 
     print(counts)
     assert counts.strategies["keys"] > wanted // 5, counts

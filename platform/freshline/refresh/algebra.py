@@ -52,9 +52,12 @@ MOST_WHOLE = 2.0**50
 
 @dataclass(frozen=True)
 class Followed:
-    """What follows from the changed rows: changes (OP and the table's columns), how many, and the groups left open."""
+    """What follows from the changed rows: changes (OP and the table's columns), how many, and the groups left open.
 
-    keys: Keys
+    `keys` are those of the groups that changed, None where all rows are one group.
+    """
+
+    keys: Keys | None
     changes: DataFrame
     count: int
     unsure: Keys | None
@@ -76,7 +79,7 @@ def follow(
 
     `inputs` holds rows by reading and by name in lower case, SIGNED ones with SIGN. `never_null` tells of an input's
     column that no row has NULL in it, before or after the changes. `expected` is how many rows changed. None where the
-    types are not served.
+    types are not served, and where all rows are one group that is left open.
     """
     for (reading, relation), rows in inputs.items():
         rows.createOrReplaceTempView(view_of(reading, relation))
@@ -101,14 +104,17 @@ def follow(
         # They are read twice: for sums, and net.
         changed, _ = materialize_once(changed, expected=expected)
     groups, count = materialize_once(_groups(changed, algebra, target, names), expected=expected)
-    keys = keys_of(groups.select(*[F.col(quoted(names[key])) for key in algebra.keys]))
+    columns = [F.col(quoted(names[key])) for key in algebra.keys]
+    keys = keys_of(groups.select(*columns)) if columns else None
     if count == 0:
         return Followed(keys, groups, 0, None)
     joined = _with_stored(groups, keys, target, [names[key] for key in algebra.keys])
     found, _ = materialize_once(_decide(joined, algebra, counted, target, names, changed.schema), expected=count)
     open_groups = found.where(F.col(OP) == UNSURE)
-    unsure = keys_of(open_groups.select(*[F.col(quoted(names[key])) for key in algebra.keys]))
     changes = found.where(F.col(OP) != UNSURE)
+    if not columns:
+        return None if open_groups.count() else Followed(None, changes, changes.count(), None)
+    unsure = keys_of(open_groups.select(*columns))
     return Followed(keys, changes, changes.count(), unsure if unsure.count else None)
 
 
@@ -195,6 +201,9 @@ def _groups(changed: DataFrame, algebra: Algebra, target: DataFrame, names: Mapp
     rows = changed
     extremes = [one for one in algebra.aggregates if one.kind in EXTREMES]
     groups = rows.groupBy(*keys).agg(*parts)
+    if not keys:
+        # Of no rows there is a group too.
+        groups = groups.where(F.col("n").isNotNull())
     if extremes:
         # A value that came and went within the range never was in the new rows: only net changes count here.
         arguments = [f"a{number}" for number in sorted({one.argument for one in extremes if one.argument is not None})]
@@ -207,7 +216,7 @@ def _groups(changed: DataFrame, algebra: Algebra, target: DataFrame, names: Mapp
             ends.append(choose(F.when(F.col("net") > 0, value)).alias(f"came_{mark}"))
             ends.append(choose(F.when(F.col("net") < 0, value)).alias(f"went_{mark}"))
         named = net.groupBy(*[F.col(key).alias(f"e_{key}") for key in keys]).agg(*ends)
-        condition = [F.col(key).eqNullSafe(F.col(f"e_{key}")) for key in keys]
+        condition = _all([F.col(key).eqNullSafe(F.col(f"e_{key}")) for key in keys])
         groups = groups.join(named, condition, "left").drop(*[f"e_{key}" for key in keys])
     stored = [names[key] for key in algebra.keys]
     renamed = [
@@ -216,11 +225,16 @@ def _groups(changed: DataFrame, algebra: Algebra, target: DataFrame, names: Mapp
     return groups.select(*renamed, *[F.col(name) for name in groups.columns if name not in keys])
 
 
-def _with_stored(groups: DataFrame, keys: Keys, target: DataFrame, names: list[str]) -> DataFrame:
+def _with_stored(groups: DataFrame, keys: Keys | None, target: DataFrame, names: list[str]) -> DataFrame:
     """Each group beside the stored row, as the struct `o`, NULL where there is none."""
-    old = keys.restrict(target).select(F.struct(*[F.col(quoted(name)) for name in target.columns]).alias("o"))
-    condition = [F.col(f"g.{quoted(name)}").eqNullSafe(F.col(f"o.{quoted(name)}")) for name in names]
+    stored = target if keys is None else keys.restrict(target)
+    old = stored.select(F.struct(*[F.col(quoted(name)) for name in target.columns]).alias("o"))
+    condition = _all([F.col(f"g.{quoted(name)}").eqNullSafe(F.col(f"o.{quoted(name)}")) for name in names])
     return groups.alias("g").join(F.broadcast(old), condition, "left")
+
+
+def _all(conditions: list[Column]) -> Column:
+    return reduce(lambda a, b: a & b, conditions, F.lit(True))
 
 
 @dataclass(frozen=True)
@@ -244,7 +258,13 @@ def _decide(
     there = F.col("o").isNotNull()
     values = {one.aggregate.column: _value(one, names, target.schema, rows) for one in counted}
     every = algebra.of_kind(AggregateKind.COUNT_ROWS)
-    if every is not None:
+    if not algebra.keys:
+        # The group of all rows is there without any.
+        known, stays = there, F.lit(True)
+        if every is not None:
+            none_left = values[every.column].value == 0
+            values = {one.aggregate.column: _of_none(one, values, none_left) for one in counted}
+    elif every is not None:
         left = values[every.column].value
         known, stays = left >= 0, left > 0
     else:
@@ -271,6 +291,13 @@ def _decide(
         for name in target.columns
     ]
     return joined.select(op.alias(OP), *columns).where(F.col(OP).isNotNull())
+
+
+def _of_none(one: _Counted, values: Mapping[str, _Value], none_left: Column) -> _Value:
+    """The value of an aggregate over all rows, which is known where none is left."""
+    found, counts = values[one.aggregate.column], (AggregateKind.COUNT, AggregateKind.COUNT_ROWS)
+    nothing = F.lit(0 if one.aggregate.kind in counts else None)
+    return _Value(F.when(none_left, nothing).otherwise(found.value), none_left | found.sure, found.shows_rows)
 
 
 def _value(one: _Counted, names: Mapping[str, str], stored: StructType, rows: StructType) -> _Value:

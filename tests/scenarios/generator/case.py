@@ -5,7 +5,7 @@ A case is a value, drawn from a seed. It can be printed, replayed and made small
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
@@ -174,6 +174,7 @@ def draw(
     daily: float = 0.15,
     judged: float = 0.15,
     summed: float = 0.0,
+    one_row: float = 0.0,
     doubles: bool = False,
     thresholds: bool = False,
     growing: bool = False,
@@ -187,8 +188,9 @@ def draw(
     """The case of a seed.
 
     `partitioned` is the share of tables that are, as far as their columns allow it, `daily` of those with time
-    partitions, `judged` of those that expect something of their rows, and `summed` of those whose aggregates follow
-    from stored and changed rows alone, beside the ones that come by themselves. With `doubles`, sources have columns of
+    partitions, `judged` of those that expect something of their rows, `summed` of those whose aggregates follow
+    from stored and changed rows alone, beside the ones that come by themselves, and `one_row` of those whose aggregates
+    over all rows do. With `doubles`, sources have columns of
     DOUBLE, and queries add them up; with `thresholds`, rows are there or not by what such sums come out as. With
     `growing`, rows only come; with `subqueries`, more rows show one, and many are there by one that all rows see. With
     `windows`, sources have times, many at bounds and gaps, and many are read by window functions; with `patterns`, many
@@ -229,6 +231,11 @@ def draw(
             alone = _of_sums(Queries(Random(f"{seed} {table.name} sums"), relations, deep))
             if alone is not None:
                 made.append(_table(random, table.name, alone, 0))
+                continue
+        if one_row and Random(f"{seed} {table.name} one row").random() < one_row:
+            whole = _of_all_rows(Queries(Random(f"{seed} {table.name} of all"), relations, deep))
+            if whole is not None:
+                made.append(_table(apart, table.name, whole, 0))
                 continue
         if apart.random() < daily:
             found = _of_times(Queries(apart, relations, deep))
@@ -313,11 +320,20 @@ def _of_clock(queries: Queries) -> Query | None:
 
 
 def _of_sums(queries: Queries) -> Query | None:
-    """A query whose aggregates follow from changed rows, whichever of its inputs has them."""
+    """A query whose groups follow from changed rows, whichever of its inputs has them."""
+    return _by_algebra(queries, queries.top, one_row=False)
+
+
+def _of_all_rows(queries: Queries) -> Query | None:
+    """A query whose one row follows from changed rows, whichever of its inputs has them."""
+    return _by_algebra(queries, queries.of_all_rows, one_row=True)
+
+
+def _by_algebra(queries: Queries, drawn: Callable[[], Query], *, one_row: bool) -> Query | None:
     schema = {relation.name.lower(): [column.name for column in relation.columns] for relation in queries.relations}
     for _ in range(MOST_QUERIES):
-        query = queries.top()
+        query = drawn()
         found = find_algebra(ResolvedQuery.of(query.text, schema), frozenset(schema))
-        if found is not None and found.keys:
+        if found is not None and (not found.keys) is one_row:
             return query
     return None

@@ -115,6 +115,13 @@ class Queries:
             return self._matches()
         return self.query(self.relations, self.deep)
 
+    def of_all_rows(self) -> Query:
+        """Aggregates over all rows: the result is one row."""
+        start = self._from(self.relations, self.deep)
+        where = self._where(start.terms, self.relations, self.deep)
+        text, columns = self._items([self._aggregate(start.terms) for _ in range(self.random.randint(1, 3))], None)
+        return Query(f"SELECT {text} FROM {start.text}{where}", columns)
+
     def query(self, relations: Sequence[Relation], deep: int, kinds: Sequence[str] | None = None) -> Query:
         """A query that stands by itself."""
         if deep > 1 and self.chance(0.16):

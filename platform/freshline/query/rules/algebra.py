@@ -98,8 +98,9 @@ class SignedStage:
 class Algebra:
     """How a grouped result follows from its old rows and signed changed rows.
 
-    `keys` are the columns of the result that tell its groups apart. Each of `terms` gives signed rows: k0, k1 .. (the
-    values of `keys`), a0, a1 .. (arguments) and SIGN (1 or -1). `origins` says of each argument which column of which
+    `keys` are the columns of the result that tell its groups apart, none where all rows are one group, which is always
+    there. Each of `terms` gives signed rows: k0, k1 .. (the values of `keys`), a0, a1 .. (arguments) and SIGN (1 or
+    -1). `origins` says of each argument which column of which
     input it is, None where it is something else or may be padded with NULL. Views of `stages` are made first, in order.
     """
 
@@ -280,10 +281,16 @@ def _term_of_time(
 
 
 def _keys(query: exp.Select) -> Mapping[str, exp.Expr] | None:
-    """The items of the select list that are no aggregates, by name; None where they do not tell the groups apart."""
+    """The items of the select list that are no aggregates, by name; None where they do not tell the groups apart.
+
+    Without GROUP BY all rows are one group, and nothing but aggregates is served.
+    """
     group = query.args.get("group")
-    if group is None or any(query.args.get(name) for name in NOT_LINEAR if name != "group"):
+    if any(query.args.get(name) for name in NOT_LINEAR if name != "group"):
         return None
+    if group is None:
+        alone = all(any(is_aggregate(node) for node in own_nodes(item)) for item in query.expressions)
+        return {} if alone else None
     if any(group.args.get(name) for name in ("all", "totals", "grouping_sets", "cube", "rollup")):
         return None
     if any(is_session_key(key) for key in group.expressions):

@@ -31,8 +31,8 @@ from freshline.query.reason import Reason
 from freshline.query.rules.algebra import Algebra
 from freshline.query.rules.stretch import Sessions, Stretch
 from freshline.query.tree import Reading
+from freshline.refresh.algebra import Followed, follow
 from freshline.refresh.algebra import drop_views as drop_algebra_views
-from freshline.refresh.algebra import follow
 from freshline.refresh.fold import as_stored, fold_keys, is_folded, read_before_constraints, without_constraints
 from freshline.refresh.inputs import (
     Pinned,
@@ -44,14 +44,16 @@ from freshline.refresh.inputs import (
     shadow_inputs,
 )
 from freshline.refresh.keys import (
+    DELETE,
     FAILED_BY_ROWS,
+    INSERT,
+    OP,
     REFUSED,
     Keys,
     difference_by_bag,
     difference_by_key,
     drop_key_views,
     find_keys,
-    is_as_declared,
     is_broken_plan,
     keys_of,
     reads_as_declared,
@@ -62,7 +64,7 @@ from freshline.refresh.materialize import materialize_once
 from freshline.refresh.narrowing import narrow
 from freshline.refresh.near import Inputs, Near, compute_near, is_served, near_changes
 from freshline.refresh.searches import is_in_utc
-from freshline.strategies.keys.rule import RefoldKeys, RefreshKeys
+from freshline.strategies.keys.rule import ALL_ROWS, RefoldKeys, RefreshKeys
 
 # Change sets up to this size are sent to every task that they are joined in.
 BROADCAST_ROWS = 500_000
@@ -114,7 +116,7 @@ def find_changes(attempt: Attempt, step: RefreshKeys) -> tuple[Changed | Reason,
     found: Changed | Reason | None = None
     try:
         if step.algebra is not None:
-            found = _by_algebra(sides, step.algebra)
+            found = _by_algebra(sides, step.algebra) or step.otherwise
         elif step.stretch is not None:
             found = _by_stretch(sides, step.stretch) or step.otherwise
         return (_by_keys(sides) if found is None else found), hits
@@ -146,7 +148,8 @@ def _whole_side(attempt: Attempt, pinned: Pinned, *, stands_still: bool) -> tupl
 def _by_algebra(sides: _Sides, algebra: Algebra) -> Changed | Reason | None:
     """The changes that follow from stored and changed rows; groups that do not are computed again.
 
-    None where the types are not served. Raises as `_by_keys` does.
+    None where the types are not served, and where all rows are one group whose values do not follow. Raises as
+    `_by_keys` does.
     """
     attempt, step, inputs, target = sides.attempt, sides.step, sides.inputs, sides.target
     runtime, spark, spec = attempt.runtime, attempt.spark, attempt.spec
@@ -174,11 +177,13 @@ def _by_algebra(sides: _Sides, algebra: Algebra) -> Changed | Reason | None:
     if followed is None:
         return None
     if not runtime.is_understood(spec.fingerprint, step.changed):
+        attempt.held.callback(drop_key_views, spark, step.affected, list(relations))
         stored = partial(as_stored, spec=spec)
-        declared = spec.query.render()
-        if not is_as_declared(spark, step.affected, declared, stored):
+        if not reads_as_declared(spark, step.affected, inputs, declared=spec.query.render(), stored=stored):
             return Reason("REWRITE_MISMATCH")
         runtime.note_understood(spec.fingerprint, step.changed)
+    if followed.keys is None:
+        return _of_one_row(target, followed)
     columns = followed.keys.columns
     rows, count = followed.changes, followed.count
     if followed.unsure is not None:
@@ -187,6 +192,19 @@ def _by_algebra(sides: _Sides, algebra: Algebra) -> Changed | Reason | None:
         again, more = materialize_once(difference_by_key(new, unsure.restrict(target), columns))
         rows, count = rows.unionAll(again.select(*[F.col(quoted(name)) for name in rows.columns])), count + more
     return Changed(followed.keys, rows, count, Reason("ALGEBRAIC", ", ".join(columns)), columns)
+
+
+def _of_one_row(target: DataFrame, followed: Followed) -> Changed:
+    """The change of the one row of a table: as it was it goes, found by all of its values, and as it is it comes."""
+    if followed.count == 0:
+        return Changed(keys_of(target.limit(0)), None, 0, ALL_ROWS, ())
+    names = [F.col(quoted(name)) for name in target.columns]
+    gone, come = (
+        target.select(F.lit(DELETE).alias(OP), *names),
+        followed.changes.select(F.lit(INSERT).alias(OP), *names),
+    )
+    rows, count = materialize_once(gone.unionAll(come))
+    return Changed(keys_of(target), rows, count, ALL_ROWS, ())
 
 
 def _by_keys(sides: _Sides) -> Changed | Reason:

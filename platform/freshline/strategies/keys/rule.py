@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from freshline.declare.clock import CLOCK
@@ -23,6 +24,9 @@ from freshline.query.rules.reaches import Reach
 from freshline.query.rules.stretch import Sessions, Stretch, find_stretch
 from freshline.strategies.keys.components import RefreshComponents, find_components
 
+# The reason of a table whose one row follows from its stored values.
+ALL_ROWS = Reason("ALGEBRAIC", "all rows")
+
 
 @dataclass(frozen=True)
 class RefreshKeys(Step):
@@ -30,7 +34,7 @@ class RefreshKeys(Step):
 
     `algebra` says how they follow from their old values and the changed rows, where they do; `stretch` which rows of
     their keys alone are to be read, where these are not all. Where all rows are of one key there are no keys to find,
-    and `otherwise` is why the table is computed in full where a stretch of it is not known.
+    and `otherwise` is why the table is computed in full where neither says what follows.
     """
 
     affected: Affected
@@ -168,21 +172,39 @@ def _refresh(situation: Situation) -> RefreshKeys | Reason:
     affected = find_affected(resolved, touched, primary_key=spec.primary_key, by_time=as_declared)
     # Rows that enter or leave as time passes are not among the changed ones that a stretch is found by.
     stretch = _stretch(situation) if as_declared and clock is None else None
+    algebra = _algebra(spec, resolved, touched) if as_declared and stretch is None else None
+    if algebra is not None and clock is not None:
+        algebra = algebra.at(clock)
     if isinstance(affected, Reason):
-        if stretch is None or stretch.keys or isinstance(whole := understood(resolved, touched), Reason):
+        whole = understood(resolved, touched)
+        if isinstance(whole, Reason):
             return affected
-        return RefreshKeys(whole, frozenset(changed), _near(stretch), stretch=stretch, otherwise=affected)
-    reason = Reason("AFFECTED_KEYS", ", ".join(affected.columns))
+        return _of_all_rows(whole if clock is None else whole.at(clock), changed, stretch, algebra, affected)
     affected = affected if clock is None else affected.at(clock)
-    if as_declared:
-        if stretch is not None:
-            return RefreshKeys(affected, frozenset(changed), _near(stretch), stretch=stretch)
-        algebra = _algebra(spec, resolved, touched)
-        algebra = algebra.at(clock) if algebra is not None and clock is not None else algebra
-        return RefreshKeys(affected, frozenset(changed), reason, algebra)
-    if not {column.lower() for column in affected.columns} <= {column.lower() for column in spec.primary_key}:
+    if stretch is not None:
+        return RefreshKeys(affected, frozenset(changed), _near(stretch), stretch=stretch)
+    if not as_declared and not _lower(affected.columns) <= _lower(spec.primary_key):
         return Reason("UNSUPPORTED", "rows of an earlier declaration are kept, and are not found by a primary key")
-    return RefreshKeys(affected, frozenset(changed), reason)
+    return RefreshKeys(affected, frozenset(changed), Reason("AFFECTED_KEYS", ", ".join(affected.columns)), algebra)
+
+
+def _of_all_rows(
+    whole: Affected,
+    changed: Iterable[TableName],
+    stretch: Stretch | None,
+    algebra: Algebra | None,
+    otherwise: Reason,
+) -> RefreshKeys | Reason:
+    """The step of a table all of whose rows are of one key; `otherwise` where neither a stretch nor algebra tells."""
+    if stretch is not None and not stretch.keys:
+        return RefreshKeys(whole, frozenset(changed), _near(stretch), stretch=stretch, otherwise=otherwise)
+    if algebra is not None and not algebra.keys:
+        return RefreshKeys(whole, frozenset(changed), ALL_ROWS, algebra, otherwise=otherwise)
+    return otherwise
+
+
+def _lower(names: Iterable[str]) -> set[str]:
+    return {name.lower() for name in names}
 
 
 def _near(stretch: Stretch) -> Reason:
@@ -274,7 +296,7 @@ def _algebra(spec: TableSpec, query: ResolvedQuery, changed: frozenset[str]) -> 
         # table does not have yet would come as new ones.
         return None
     found = find_algebra(query, changed)
-    if found is None:
+    if found is None or (spec.primary_key and not found.keys):
         return None
-    unique = not spec.primary_key or set(found.keys) <= {key.lower() for key in spec.primary_key}
+    unique = not spec.primary_key or set(found.keys) <= _lower(spec.primary_key)
     return found if unique else None
