@@ -140,6 +140,37 @@ TWINS = (
     ),
     Twin(
         Plant(
+            "a-value-that-came-and-went-counts",
+            "refresh/algebra.py",
+            'net = rows.groupBy(*keys, *arguments).agg(F.sum(sign).alias("net")).where(F.col("net") != 0)',
+            'net = rows.withColumn("net", sign)',
+            "a greatest value between two refreshes is kept, though no row has it",
+        ),
+        ("records-again",),
+    ),
+    Twin(
+        Plant(
+            "a-partition-apart-is-not-noted",
+            "strategies/partition/times.py",
+            "computed if own and computed != positions else None",
+            "computed if own and computed != pins.positions else None",
+            "a partition that was replaced apart gets the same rows once more",
+        ),
+        ("kill-watch",),
+        case="partitions_of_a_slow_table",
+    ),
+    Twin(
+        Plant(
+            "a-deleted-key-comes-back",
+            "merges/fold.py",
+            "if deletes is None and stored.order is not None and stored.ties is not None:",
+            "if stored.order is not None and stored.ties is not None:",
+            "an older row of a key that was deleted makes it again",
+        ),
+        ("records-again",),
+    ),
+    Twin(
+        Plant(
             "late-rows-count",
             "run/log.py",
             "self.now, watermark=self.watermark)",

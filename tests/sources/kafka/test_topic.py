@@ -14,12 +14,12 @@ from freshline.sources.kafka.topic import (
     FIRST_PORTION,
     GREATEST_PORTION,
     LEAST_PORTION,
+    PortionSize,
     TopicInspection,
     TopicRange,
     advanced,
     allowed_by_rate,
     find_range,
-    next_portion_size,
     rest_of,
     take_portion,
 )
@@ -117,14 +117,54 @@ def test_no_partition_is_left_behind():
     assert portion.end[0] >= 9
 
 
+def portions(records: int, fixed: float, for_each: float) -> list[tuple[int, float]]:
+    """The portions in which so many records are read, each with its seconds: `fixed`, and those of its records."""
+    size, found = PortionSize(), []
+    while records:
+        offsets = min(records, size.records)
+        seconds = fixed + for_each * offsets
+        found.append((offsets, seconds))
+        size = size.after(offsets, seconds)
+        records -= offsets
+    return found
+
+
 def test_portions_become_as_large_as_their_time_allows():
-    assert next_portion_size(FIRST_PORTION, FIRST_PORTION, 1.0) == 4 * FIRST_PORTION
-    large = 16 * LEAST_PORTION
-    assert next_portion_size(large, large, 20.0) == large // 2
-    assert next_portion_size(large, large, 4_000.0) == large // 4
-    assert next_portion_size(FIRST_PORTION, 10, 1.0) == FIRST_PORTION
-    assert next_portion_size(LEAST_PORTION, LEAST_PORTION, 1e6) == LEAST_PORTION
-    assert next_portion_size(GREATEST_PORTION, GREATEST_PORTION, 0.1) == GREATEST_PORTION
+    assert PortionSize().after(FIRST_PORTION, 1.0).records == 4 * FIRST_PORTION
+    assert PortionSize().after(10, 1.0) == PortionSize()
+    assert PortionSize().after(FIRST_PORTION, 1e6).records == LEAST_PORTION
+    greatest = PortionSize(GREATEST_PORTION, 0.0, (GREATEST_PORTION // 4, 0.1))
+    assert greatest.after(GREATEST_PORTION, 0.1).records == GREATEST_PORTION
+    large = PortionSize(16 * LEAST_PORTION, 0.0, (16 * LEAST_PORTION, 10.0))
+    assert large.after(16 * LEAST_PORTION, 20.0).records == 8 * LEAST_PORTION
+    assert large.after(16 * LEAST_PORTION, 4_000.0).records == 4 * LEAST_PORTION
+
+
+@pytest.mark.parametrize("fixed", [0.1, 0.5, 2.0])
+def test_a_portion_takes_ten_seconds_where_its_records_are_what_takes_long(fixed):
+    read = portions(5_000_000, fixed, 50e-6)
+
+    assert all(9.0 <= seconds <= 11.0 for _, seconds in read[3:-1]), read
+
+
+@pytest.mark.parametrize("fixed", [5.0, 8.0, 12.0])
+def test_portions_of_a_busy_machine_are_not_made_small_by_what_they_take_beside_their_records(fixed):
+    read = portions(5_000_000, fixed, 20e-6)
+
+    assert sum(fixed for _ in read) < 0.5 * sum(seconds for _, seconds in read), read
+    assert max(seconds for _, seconds in read) <= 61.0
+
+
+def test_portions_follow_a_machine_that_becomes_busy_and_idle_again():
+    size, sizes = PortionSize(), []
+    for busy in [1] * 6 + [5] * 6 + [1] * 6:
+        seconds = busy * (0.5 + 20e-6 * size.records)
+        size = size.after(size.records, seconds)
+        sizes.append(size.records)
+
+    assert sizes[5] > 2 * sizes[11]
+    assert sizes[-1] > 2 * sizes[11]
+    assert min(sizes) >= LEAST_PORTION
 
 
 def test_a_rate_is_kept_on_average_and_does_not_pile_up():

@@ -27,14 +27,13 @@ from freshline.sources.kafka.client import Brokers, TopicClient, read_range, res
 from freshline.sources.kafka.connector import HEADERS, KEY, PARTITION, TIMESTAMP, TOPIC, Kafka
 from freshline.sources.kafka.position import TopicPosition
 from freshline.sources.kafka.topic import (
-    FIRST_PORTION,
     Offsets,
+    PortionSize,
     TopicInspection,
     TopicRange,
     advanced,
     allowed_by_rate,
     find_range,
-    next_portion_size,
     require_unread,
     rest_of,
     split_topic,
@@ -81,11 +80,11 @@ class KafkaPortion(Portion):
 class PortionMemory:
     """What is remembered of reading a topic.
 
-    `size` is how many records the next portion may have, `read_at` when the last was read, and `clean` whether all of
+    `size` says how many records the next portion may have, `read_at` when the last was read, and `clean` whether all of
     its records were good.
     """
 
-    size: int
+    size: PortionSize = PortionSize()  # noqa: RUF009 - frozen, and never written to
     read_at: datetime | None = None
     clean: bool = True
 
@@ -99,7 +98,7 @@ class KafkaReader(Reader[KafkaInspection, KafkaPortion]):
         super().__init__(spec, host)
         assert isinstance(spec.connection, Kafka)
         self._kafka = spec.connection
-        self._memory = PortionMemory(FIRST_PORTION)
+        self._memory = PortionMemory()
 
     @property
     def _topics(self) -> TopicClient:
@@ -170,7 +169,8 @@ class KafkaReader(Reader[KafkaInspection, KafkaPortion]):
         read_at = self._memory.read_at
         seconds = None if read_at is None else (self.host.clock() - read_at).total_seconds()
         allowed = allowed_by_rate(self._kafka.rate_limit, seconds)
-        return self._memory.size if allowed is None else min(self._memory.size, allowed)
+        most = self._memory.size.records
+        return most if allowed is None else min(most, allowed)
 
     def read(self, spark: SparkSession, portion: KafkaPortion) -> Records:
         return Records((Group(as_records(read_range(spark, self._brokers(), portion.range))),))
@@ -211,7 +211,7 @@ class KafkaReader(Reader[KafkaInspection, KafkaPortion]):
         )
 
     def release(self, portion: KafkaPortion, *, seconds: float, rejected: int) -> None:
-        size = next_portion_size(self._memory.size, portion.most_records, seconds)
+        size = self._memory.size.after(portion.most_records, seconds)
         self._memory = PortionMemory(size, self.host.clock(), clean=rejected == 0)
 
     def waiting(self, left: int) -> str:

@@ -20,6 +20,9 @@ LEAST_PORTION = 20_000
 GREATEST_PORTION = 2_000_000
 # A portion that takes this long is committed often enough, and large enough to be worth its commit.
 PORTION_SECONDS = 10.0
+# It takes longer where more than this share of it would be for other things than its records, up to a minute.
+MOST_OVERHEAD = 0.25
+MOST_PORTION_SECONDS = 60.0
 # A source that nobody looked at for hours may not fetch all of that time's allowance at once.
 MOST_SECONDS_OF_RATE = 60.0
 
@@ -150,16 +153,48 @@ def take_portion(whole: TopicRange, most: int) -> TopicRange:
     return TopicRange(whole.start, end)
 
 
-def next_portion_size(size: int, offsets: int, seconds: float) -> int:
-    """How many records the next portion may have, so that it takes about PORTION_SECONDS.
+@dataclass(frozen=True)
+class PortionSize:
+    """How many records the next portion of a topic may have, from what portions took.
 
-    `size` is what the last one might have had, `offsets` what it had. Grows and shrinks at most fourfold at a time.
+    A portion takes a time of its own, for planning and the commit, and one for its records. On a busy machine the first
+    may be all of PORTION_SECONDS, and portions made for that time would only be smaller. `fixed` is that time in
+    seconds, None before portions of two sizes were read, and `newest` the size and the seconds of the last full one.
     """
-    if offsets < size // 2 and seconds < PORTION_SECONDS:
-        # It says little about a full one.
-        return size
-    wanted = int(offsets * PORTION_SECONDS / max(seconds, 0.001))
-    return max(LEAST_PORTION, min(GREATEST_PORTION, size * 4, max(size // 4, wanted)))
+
+    records: int = FIRST_PORTION
+    fixed: float | None = None
+    newest: tuple[int, float] | None = None
+
+    def after(self, offsets: int, seconds: float) -> PortionSize:
+        """The size after a portion of so many offsets; it grows and shrinks at most fourfold at a time."""
+        if offsets < self.records // 2 and seconds < PORTION_SECONDS:
+            # It says little about a full one.
+            return self
+        fixed = self._fixed(offsets, seconds)
+        wanted = self._wanted(offsets, seconds, fixed)
+        most = min(GREATEST_PORTION, self.records * 4)
+        return PortionSize(max(LEAST_PORTION, self.records // 4, min(most, wanted)), fixed, (offsets, seconds))
+
+    def _fixed(self, offsets: int, seconds: float) -> float | None:
+        if self.newest is None:
+            return None
+        before, took = self.newest
+        if max(before, offsets) < 2 * min(before, offsets):
+            return None if self.fixed is None else min(self.fixed, seconds)
+        for_each = max(0.0, (seconds - took) / (offsets - before))
+        return max(0.0, min(seconds, took, seconds - for_each * offsets))
+
+    def _wanted(self, offsets: int, seconds: float, fixed: float | None) -> int:
+        if fixed is None:
+            if self.newest is None and seconds < MOST_PORTION_SECONDS / 4:
+                # A second size tells what a portion takes beside its records.
+                return self.records * 4
+            fixed = 0.0
+        whole = min(MOST_PORTION_SECONDS, max(PORTION_SECONDS, fixed / MOST_OVERHEAD))
+        for_each = (seconds - fixed) / max(1, offsets)
+        # Only what is left of the time is for records; where a portion takes no more for more of them, it may grow.
+        return int(max(0.0, whole - fixed) / for_each) if for_each > 0 else self.records * 4
 
 
 def allowed_by_rate(rate: int | None, seconds: float | None) -> int | None:
