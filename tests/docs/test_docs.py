@@ -213,7 +213,10 @@ def test_metadata_is_described(name: str) -> None:
 
 @pytest.mark.parametrize(
     "page",
-    [ROOT / "README.md", DOCS / "declarations.md", DOCS / "event_time.md", DOCS / "graphs_and_models.md"],
+    [
+        ROOT / "README.md",
+        *(DOCS / f"{name}.md" for name in ("declarations", "event_time", "gallery", "graphs_and_models")),
+    ],
     ids=lambda page: page.name,
 )
 def test_the_declarations_of_a_page_are_a_project(page: Path, tmp_path: Path) -> None:
