@@ -135,6 +135,7 @@ def test_a_command_outside_of_a_project_says_so(
         "quarantine": ["retry", "s"],
         "consumers": ["list"],
         "report": ["board.html"],
+        "new": ["table", "t"],
     }
 
     assert run([name, *needed.get(name, [])]) == 1

@@ -14,7 +14,7 @@ from dagster import AssetKey
 from dagster.components.core.component_tree import ComponentTree
 from dagster.components.resolved.errors import ResolutionException
 
-from freshline.cli.init import project_files
+from freshline.cli.templates import project_files
 from freshline.dagster import FreshlineProjectComponent
 from freshline.errors import DeclarationErrors, SettingsError
 

@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from freshline import errors
-from freshline.cli.init import project_files
 from freshline.cli.main import COMMANDS, run
+from freshline.cli.templates import project_files
 from freshline.dagster.webserver.access import REFUSALS
 from freshline.declare.alert_settings import ALERT_KEYS, CHANNEL_OPTIONS
 from freshline.declare.destination_settings import OPENLINEAGE_KEYS, OTEL_KEYS

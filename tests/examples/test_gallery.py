@@ -1,7 +1,7 @@
 """The gallery of the documentation: its declarations are those of the example, and give the rows that the page shows.
 
-The page is read as its readers do: a section has one table with its sources, the records of each file, the rows, and the
-strategy.
+The page is read as its readers do: a section has one table with its sources, the records of each file, the rows,
+and the strategy.
 """
 
 from __future__ import annotations
@@ -90,8 +90,10 @@ def land(lab: Lab, entry: Entry, portion: int) -> None:
     for (number, source), content in entry.records.items():
         if number == portion:
             lab.land(source, f"{portion}.csv", content)
-    # Files are complete when they have not changed for some seconds.
-    lab.clock.advance(minutes=1)
+    if "partition.unit" not in entry.declarations[entry.table]:
+        # Files are complete when they have not changed for some seconds, by times that the system notes. On a busy
+        # machine these may be many minutes after the clock.
+        lab.clock.advance(days=1)
 
 
 def test_there_are_ten() -> None:
@@ -100,14 +102,15 @@ def test_there_are_ten() -> None:
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.title)
 def test_an_entry_shows_ten_records_with_late_repeated_and_empty_ones(entry: Entry) -> None:
-    records = {portion: "" for portion in (1, 2)}
+    records = dict.fromkeys((1, 2), "")
     for (portion, _), content in entry.records.items():
         records[portion] += "".join(content.splitlines(keepends=True)[1:])
     first, second = (text.splitlines() for text in records.values())
     everything = "\n".join([*first, *second])
 
     assert len(first) + len(second) == 10
-    assert first and second
+    assert first
+    assert second
     assert re.search(r",,|,$|^,", everything, re.MULTILINE), "no field is empty"
     assert {line.split(",")[0] for line in first} & {line.split(",")[0] for line in second}, "no record is repeated"
 
@@ -162,10 +165,8 @@ def test_the_rejected_rows_are_those_of_the_page(spark: SparkSession) -> None:
         clicks, readings = lab.refresh("single_click"), lab.refresh("good_reading")
 
         assert [row["error"] for row in lab.quarantine("click")] == ["NULL_KEY(single_click)"]
-        assert sorted(re.findall(r"r-\d", str([row["raw"] for row in lab.quarantine("good_reading")]))) == [
-            "r-2",
-            "r-6",
-        ]
+        refused = {reading for row in lab.quarantine("good_reading") for reading in re.findall(r"r-\d", row["raw"])}
+        assert refused == {"r-2", "r-6"}
         counted = {name: violation.rows for name, violation in readings.violations.items()}
         assert counted == {"has_value": 2, "plausible": 2, "known_meter": 2}
         assert clicks.rejected == 1

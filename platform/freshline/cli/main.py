@@ -23,6 +23,7 @@ from freshline.errors import CancelledError, FreshlineError
 # In the order in which a new user meets them; the module is imported when the command is called.
 COMMANDS: dict[str, tuple[str, str]] = {
     "init": ("freshline.cli.init", "Create a new project in a folder."),
+    "new": ("freshline.cli.new", "Write the declaration of a source or table."),
     "plan": ("freshline.cli.plan", "Show declarations, modes and changes."),
     "apply": ("freshline.cli.apply", "Apply changed declarations."),
     "refresh": ("freshline.cli.refresh", "Bring tables up to date."),
