@@ -89,4 +89,4 @@ def test_every_command_takes_json_and_finds_its_project(path: str) -> None:
     named = options(TREE[path])
 
     assert "--json" in named
-    assert path in ("freshline init", "freshline completion") or "--project" in named
+    assert path in ("freshline init", "freshline completion", "freshline schema") or "--project" in named

@@ -88,16 +88,16 @@ def test_the_readme_of_a_template_names_the_next_commands(template: Template) ->
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("name", ["delta", "files"])
-def test_a_template_runs_as_its_readme_says(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("template", ["delta", "files"])
+def test_a_template_runs_as_its_readme_says(template: str, tmp_path: Path) -> None:
     root = tmp_path / "shop"
-    assert run(["init", str(root), "--template", name]) == 0
+    assert run(["init", str(root), "--template", template]) == 0
     commands = [line.strip() for line in (root / "README.md").read_text().split("\n") if line.startswith("    ")]
     tools = tmp_path / "bin"
     tools.mkdir()
-    (tools / "freshline").write_text(f'#!/bin/sh\nexec {sys.executable} -m freshline.cli.main "$@"\n')
-    (tools / "freshline").chmod(0o755)
-    (tools / "python").symlink_to(sys.executable)
+    for name, program in (("freshline", "-m freshline.cli.main"), ("python", "")):
+        (tools / name).write_text(f'#!/bin/sh\nexec {sys.executable} {program} "$@"\n')
+        (tools / name).chmod(0o755)
 
     def type_in(command: str) -> str:
         environ = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"}

@@ -118,8 +118,11 @@ def test_a_mistyped_command_has_a_suggestion(capsys: pytest.CaptureFixture[str])
     assert capsys.readouterr().err == "USAGE No such command 'qqqq'. See freshline --help.\n"
 
 
-# init makes a project, engine has commands of its own, doctor tells it among its checks.
-@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in ("init", "engine", "doctor", "completion")])
+# init makes a project, schema needs none, engine has commands of its own, doctor tells it among its checks.
+ELSEWHERE = ("init", "engine", "doctor", "completion", "schema")
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in ELSEWHERE])
 def test_a_command_outside_of_a_project_says_so(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

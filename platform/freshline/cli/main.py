@@ -51,6 +51,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "engine": ("freshline.cli.engine", "Start, stop or show the engine."),
     "doctor": ("freshline.cli.doctor", "Check the requirements of freshline on this machine."),
     "completion": ("freshline.cli.completion", "Complete commands in bash, zsh or fish."),
+    "schema": ("freshline.cli.schema", "Print JSON schemas for editors."),
     "demo": ("freshline.cli.demo", "Run the reference deployment on generated events."),
 }
 

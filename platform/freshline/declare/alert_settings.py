@@ -28,8 +28,8 @@ CHANNEL_OPTIONS: Mapping[str, tuple[str, ...]] = {
 }
 ENCRYPTIONS = ("starttls", "tls", "none")
 
-_NAME = re.compile(r"[A-Za-z0-9_-]{1,100}\Z")
-_CLASS = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*\Z")
+CHANNEL_NAME = re.compile(r"[A-Za-z0-9_-]{1,100}\Z")
+CHANNEL_CLASS = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*\Z")
 _HOST = re.compile(r"[A-Za-z0-9:][A-Za-z0-9.:_-]*\Z")
 
 
@@ -75,12 +75,12 @@ class _Reader:
 
     def channel(self, name: str, value: object) -> ChannelSettings:
         shown = f"[tool.freshline.alerts.channels.{name}]"
-        if not _NAME.match(name):
+        if not CHANNEL_NAME.match(name):
             raise self.error(f"channel {name!r}: a name has letters, digits, _ and - only, up to 100.")
         if not isinstance(value, dict):
             raise self.error(f"channels are tables: {shown}.")
         kind, options = value.get("type"), {key: item for key, item in value.items() if key != "type"}
-        if isinstance(kind, str) and _CLASS.match(kind):
+        if isinstance(kind, str) and CHANNEL_CLASS.match(kind):
             return ChannelSettings(name, kind, options)
         known = tuple(CHANNEL_OPTIONS)
         if not isinstance(kind, str) or kind not in CHANNEL_OPTIONS:

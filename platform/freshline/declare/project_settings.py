@@ -28,18 +28,26 @@ DEFAULT_FRESHNESS = Freshness(3_600)
 CONTINUOUS_BELOW = Freshness(60)
 INCREMENTAL_BELOW = Freshness(1_800)
 
-_ENVIRONMENT = re.compile(r"[A-Za-z0-9_-]+\Z")
-_HOST = re.compile(r"(?:[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?|\[[0-9a-f:.]+\])(?::[1-9][0-9]{0,4})?\Z")
-_COLUMN = re.compile(r"[^\s.`\"][^.`\"]*(\.[^\s.`\"][^.`\"]*){0,2}\Z")
+ENVIRONMENT = re.compile(r"[A-Za-z0-9_-]+\Z")
+HOST = re.compile(r"(?:[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?|\[[0-9a-f:.]+\])(?::[1-9][0-9]{0,4})?\Z")
+COLUMN = re.compile(r"[^\s.`\"][^.`\"]*(\.[^\s.`\"][^.`\"]*){0,2}\Z")
 # A link of any other scheme could be a script.
-_LINK = re.compile(r"(https?|vscode|vscode-insiders|vscodium|cursor|idea|jetbrains|zed)://[^\s\"'<>]+\Z")
-_UMASK = re.compile(r"0[0-7]{2}\Z")
+LINK = re.compile(r"(https?|vscode|vscode-insiders|vscodium|cursor|idea|jetbrains|zed)://[^\s\"'<>]+\Z")
+UMASK = re.compile(r"0[0-7]{2}\Z")
+MEMORY = re.compile(r"([1-9][0-9]{0,5})([mg])\Z")
+WEB_ADDRESS = re.compile(r"https?://[^\s/?#@]+(/[^\s?#]*)?\Z")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 
 PATHS = ("declarations", "state", "warehouse", "jar-directory", "jar-cache", "java-home")
 FRESHNESSES = ("default-freshness", "continuous-below", "incremental-below")
 TEXTS = ("control-store", "spark-master", "driver-memory", "maven-mirror", "dagster-url")
 PORTS = ("engine-port", "connect-port", "dagster-port")
+# Whole numbers, each with the least and the greatest.
+WHOLES = {
+    **dict.fromkeys(PORTS, (0, 65_535)),
+    "parallel-refreshes": (1, 1_000),
+    "sample-rows": (0, 100),
+}
 PYTHON = ("python-time-limit", "python-memory")
 GUARD = ("dagster-hosts", "dagster-token", "dagster-read-only")
 METRICS = ("metrics-token",)
@@ -119,7 +127,7 @@ def _check_environments(environments: object, where: str) -> None:
     if not isinstance(environments, dict) or not all(isinstance(own, dict) for own in environments.values()):
         raise SettingsError("environments are tables: [tool.freshline.environments.<name>].", where=where)
     for name in environments:
-        if not _ENVIRONMENT.match(name):
+        if not ENVIRONMENT.match(name):
             raise SettingsError(f"environment {name!r}: a name has letters, digits, _ and - only.", where=where)
 
 
@@ -135,7 +143,7 @@ def _check_keys(section: Mapping[str, Any], shown: str, where: str, also: tuple[
 
 def _environment(environ: Mapping[str, str], environments: Mapping[str, Any]) -> str:
     name = environ.get("FRESHLINE_ENV") or LOCAL
-    if not _ENVIRONMENT.match(name):
+    if not ENVIRONMENT.match(name):
         raise SettingsError(f"FRESHLINE_ENV is {name!r}. A name has letters, digits, _ and - only.")
     if name != LOCAL and name not in environments:
         known = (LOCAL, *environments)
@@ -217,11 +225,9 @@ class _Reader:
         for key in ("spark-master", "driver-memory", "maven-mirror"):
             if key in self.values:
                 found[_field(key)] = self.text(key)
-        for key in PORTS:
+        for key in WHOLES:
             if key in self.values:
-                found[_field(key)] = self.whole(key, 0, 65_535)
-        if "parallel-refreshes" in self.values:
-            found["parallel_refreshes"] = self.whole("parallel-refreshes", 1, 1_000)
+                found[_field(key)] = self.whole(key)
         if "idle-seconds" in self.values:
             value = self.values["idle-seconds"]
             if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1e9:
@@ -275,16 +281,14 @@ class _Reader:
     def looks(self) -> dict[str, Any]:
         """What people are shown of tables."""
         found: dict[str, Any] = {}
-        if "sample-rows" in self.values:
-            found["sample_rows"] = self.whole("sample-rows", 0, 100)
         if "masked-columns" in self.values:
             value = self.values["masked-columns"]
-            if not isinstance(value, list) or not all(isinstance(each, str) and _COLUMN.match(each) for each in value):
+            if not isinstance(value, list) or not all(isinstance(each, str) and COLUMN.match(each) for each in value):
                 raise self.refuse("masked-columns", 'a list of columns such as ["email", "shop.customer.phone"]')
             found["masked_columns"] = tuple(value)
         if "declaration-link" in self.values:
             text = self.text("declaration-link") or ""
-            if text != "none" and not (_LINK.match(text) and ("{path}" in text or "{file}" in text)):
+            if text != "none" and not (LINK.match(text) and ("{path}" in text or "{file}" in text)):
                 raise self.refuse(
                     "declaration-link", '"none", or an address such as https://git.example.com/main/{path}#L{line}'
                 )
@@ -336,20 +340,20 @@ class _Reader:
         except ValueError as error:
             raise SettingsError(f"{key}: {error}", where=self.where) from error
 
-    def whole(self, key: str, least: int, greatest: int) -> int:
-        value = self.values[key]
+    def whole(self, key: str) -> int:
+        value, (least, greatest) = self.values[key], WHOLES[key]
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= greatest:
             raise self.refuse(key, f"a whole number from {least} to {greatest}")
         return value
 
     def umask(self) -> int:
         value = self.values["umask"]
-        if not isinstance(value, str) or not _UMASK.match(value):
+        if not isinstance(value, str) or not UMASK.match(value):
             raise self.refuse("umask", 'three octal digits in quotes that leave the owner everything, such as "027"')
         return int(value, 8)
 
     def memory(self, key: str) -> int:
-        written = re.fullmatch(r"([1-9][0-9]{0,5})([mg])", self.text(key) or "")
+        written = MEMORY.match(self.text(key) or "")
         if written is None:
             raise self.refuse(key, "a whole number of megabytes or gigabytes, such as 512m or 2g")
         return int(written[1]) * (2**20 if written[2] == "m" else 2**30)
@@ -357,7 +361,7 @@ class _Reader:
     def web_address(self, key: str) -> str:
         text = self.text(key)
         assert text is not None
-        if not re.fullmatch(r"https?://[^\s/?#@]+(/[^\s?#]*)?", text):
+        if not WEB_ADDRESS.match(text):
             raise self.refuse(key, "an address such as https://dagster.example.com")
         return text.rstrip("/")
 
@@ -367,7 +371,7 @@ class _Reader:
             raise self.refuse(key, 'a list of names such as ["dagster.example.com"]')
         names = [item.lower() if isinstance(item, str) else "" for item in value]
         for item, name in zip(value, names, strict=True):
-            if not _HOST.match(name):
+            if not HOST.match(name):
                 raise SettingsError(
                     f"{key}: {item!r} is no host. Write a name as browsers send it, such as dagster.example.com or "
                     "localhost:8000, without http://; there are no wildcards.",

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import reduce
 from itertools import islice
+from typing import Any
 
 from freshline.declare.column_types import normalise_type
 from freshline.declare.drafts import quoted_name
@@ -58,7 +59,7 @@ def json_columns(lines: Iterable[str]) -> tuple[Column, ...]:
     """
     filled = ((number, line) for number, line in enumerate(lines, 1) if line.strip())
     found = [_record(number, line) for number, line in islice(filled, RECORDS)]
-    return _columns(reduce(_both, found, _Object({})))
+    return _columns(reduce(_both, found, None))
 
 
 def csv_columns(lines: Iterable[str]) -> tuple[Column, ...]:
@@ -93,7 +94,7 @@ def _refuse_constant(name: str) -> object:
     raise ValueError(f"{name} is no value of JSON")
 
 
-def _of_value(value: object) -> _Type:
+def _of_value(value: Any) -> _Type:
     match value:
         case None:
             return None
@@ -107,9 +108,8 @@ def _of_value(value: object) -> _Type:
             return _time(value)
         case list():
             return _List(reduce(_both, map(_of_value, value), None))
-        case dict():
+        case _:
             return _Object({name: _of_value(each) for name, each in value.items()})
-    raise AssertionError(f"JSON has no {type(value)}")
 
 
 def _of_text(text: str) -> _Type:
@@ -149,12 +149,11 @@ def _both(one: _Type, other: _Type) -> _Type:
         case _Object(), _Object():
             names = dict.fromkeys((*one.fields, *other.fields))
             return _Object({name: _both(one.fields.get(name), other.fields.get(name)) for name in names})
-    if one == other:
-        return one
-    for order in (_NUMBERS, _TIMES):
-        if one in order and other in order:
-            return max(one, other, key=order.index)
-    return _STRING
+        case str(), str() if one != other:
+            orders = (order for order in (_NUMBERS, _TIMES) if one in order and other in order)
+            return next((max(one, other, key=order.index) for order in orders), _STRING)
+        case _:
+            return one if one == other else _STRING
 
 
 def _columns(found: _Type) -> tuple[Column, ...]:

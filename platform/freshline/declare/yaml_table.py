@@ -45,6 +45,9 @@ FIELDS = (
     "comment",
     "options",
 )
+REQUIRED_FIELDS = ("name", "query")
+WATERMARK_FIELDS = ("column", "delay")
+CONSTRAINT_FIELDS = ("expect", "on_violation")
 
 
 @dataclass(frozen=True)
@@ -257,7 +260,7 @@ class _Reader:
         if "watermark" not in self.fields:
             return None
         node, line = self.fields["watermark"]
-        given = self.mapping(node, "watermark", ("column", "delay"))
+        given = self.mapping(node, "watermark", WATERMARK_FIELDS)
         texts = {key: self.scalar(value, f"{key} of watermark", at) for key, (value, at) in given.items()}
         column, delay = texts.get("column"), texts.get("delay", "0 seconds")
         if column is None or delay is None:
@@ -283,7 +286,7 @@ class _Reader:
             return None
         said: Mapping[str, tuple[Any, int]] = {"expect": (node, line)}
         if isinstance(node, yaml.MappingNode):
-            said = self.mapping(node, f"constraint {name}", ("expect", "on_violation"))
+            said = self.mapping(node, f"constraint {name}", CONSTRAINT_FIELDS)
         if "expect" not in said:
             self.refuse(f"constraint {name} has a condition, expect.", line)
             return None
