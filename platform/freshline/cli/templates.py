@@ -260,6 +260,6 @@ def project_files(name: str, template: Template = TEMPLATES["files"]) -> dict[st
         "README.md": template.readme.format(name=name),
         "assets/definitions.py": DEFINITIONS,
         "assets/defs/__init__.py": COMPONENTS,
-        "assets/spend.sql": SPEND,
         **template.files,
+        "assets/spend.sql": SPEND,
     }
