@@ -108,6 +108,8 @@ def test_without_a_terminal_the_missing_options_are_named(
         (["table", "spend", "--query", "SELECT 1 AS a", "--freshness", "5m"], 1, "there is spend.sql already"),
         (["table", "SPEND", "--query", "SELECT customer FROM orders", "--freshness", "5m"], 1, "DECLARATION"),
         (["table", "../t", "--query", "SELECT 1 AS a", "--freshness", "5m"], 2, "NAME"),
+        (["table", "_t", "--query", "SELECT 1 AS a", "--freshness", "5m"], 2, "underscore"),
+        (["table", "_n.t", "--query", "SELECT 1 AS a", "--freshness", "5m"], 2, "underscore"),
         (["table", "t'; --", "--query", "SELECT 1 AS a", "--freshness", "5m"], 2, "NAME"),
         (["table", "t", "--query", "SELECT 1 AS a", "--freshness", "5m", "--merge", "newest"], 2, "--merge"),
         (["source", "s", "--connector", "fax", "--columns", "a INT"], 2, "--connector"),

@@ -225,9 +225,15 @@ def _is_somebody_there() -> bool:
 
 def _name(text: str) -> TableName:
     try:
-        return TableName.parse(text)
+        name = TableName.parse(text)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="NAME") from error
+    if any(part.startswith("_") for part in name.parts):
+        # It could be planned as it is checked here, and never again.
+        raise click.BadParameter(
+            f"{name}: files and folders that begin with an underscore are skipped.", param_hint="NAME"
+        )
+    return name
 
 
 def _pairs(options: tuple[str, ...]) -> dict[str, str]:
