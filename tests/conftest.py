@@ -45,7 +45,7 @@ LONGEST = frozenset(
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Let Ctrl-C mean what it means in a terminal, and engines start quickly.
+    """Let Ctrl-C mean what it means in a terminal, engines start quickly, and commands not fit this terminal.
 
     A run in the background of a script ignores it, and so would every command that a test starts: those that test what
     Ctrl-C does would wait for ever.
@@ -53,6 +53,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.setdefault("SPARK_SUBMIT_OPTS", QUICK_JVM)
+    # The processes of `pytest -n` have it.
+    os.environ.pop("COLUMNS", None)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
