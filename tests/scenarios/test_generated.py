@@ -279,7 +279,8 @@ def test_tables_of_many_random_queries_of_one_row_equal_them(spark):
     counts = refresh_random_queries(spark, wanted, first_seed(5), tables=6, rounds=4, one_row=0.8)
 
     print(counts)
-    assert counts.strategies["keys"] > wanted // 5, counts
+    # Many of them leave out all rows that changed.
+    assert counts.strategies["keys"] > wanted // 10, counts
 
 
 @pytest.mark.long
