@@ -51,6 +51,7 @@ def test_a_range_of_versions_has_the_class_of_the_worst_that_happened(lab):
     assert kind_of(lab, "RESTORE TABLE s TO VERSION AS OF 1").kind is ChangeKind.SCHEMA_CHANGED
 
 
+@pytest.mark.long
 def test_the_newest_receipt_is_found_below_upkeep_and_above_what_others_wrote(lab):
     lab.source("s", "id INT")
     lab.sql("INSERT INTO s VALUES (1)")

@@ -131,6 +131,7 @@ def test_a_key_of_very_many_rows_is_replaced_in_a_time_that_grows_with_them(spar
     assert found.selectExpr("count(*)", "min(n)", "max(n)", "count(DISTINCT n)").collect() == [(count, 1, count, count)]
 
 
+@pytest.mark.long
 def test_keys_of_many_rows_are_found_whatever_they_are(spark, made):
     columns = "t STRING, d DOUBLE, b BINARY, day DATE, n INT"
     keys = [

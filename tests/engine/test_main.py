@@ -162,6 +162,7 @@ def test_two_commands_that_start_an_engine_at_once_use_the_same_one(engine, proj
     assert len(psutil.Process(health["pid"]).children()) == 1  # one JVM; no worker before a table needs it
 
 
+@pytest.mark.long
 def test_a_running_engine_is_found_at_once(engine, project):
     began = time.monotonic()
 

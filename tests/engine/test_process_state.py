@@ -288,6 +288,7 @@ def test_a_refresh_that_is_stopped_anywhere_leaves_no_row_twice_and_none_out(
     assert lab.verify("refused").equal
 
 
+@pytest.mark.long
 def test_a_stop_before_the_commit_does_not_lose_what_is_kept(python_lab: Lab, replays: list[int]) -> None:  # noqa: F811
     lab = python_lab
     lab.files("act", EVENTS, primary_key=["id"])

@@ -276,6 +276,7 @@ def test_a_promise_that_comes_later_is_tried_before_it_counts(python_lab: Lab) -
     assert {row["customer"]: row["n"] for row in lab.rows("t")} == {"a": 4, "b": 2, "c": 2}
 
 
+@pytest.mark.long
 def test_rows_of_other_keys_are_never_written(python_lab: Lab) -> None:
     lab = python_lab
     lab.source("orders", "id BIGINT, customer STRING", primary_key=["id"])

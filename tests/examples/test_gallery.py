@@ -16,6 +16,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from freshline.testing import Lab
+from tests.lanes import long_but
 
 ROOT = Path(__file__).parents[2]
 GALLERY = ROOT / "platform" / "examples" / "gallery"
@@ -132,7 +133,9 @@ def test_the_page_has_exactly_the_files_of_the_example() -> None:
     assert of_page == of_example
 
 
-@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.title)
+@pytest.mark.parametrize(
+    "entry", long_but([ENTRIES[0], ENTRIES[5], ENTRIES[9]], ENTRIES), ids=lambda entry: entry.title
+)
 def test_the_rows_and_the_strategy_are_those_of_the_page(spark: SparkSession, entry: Entry) -> None:
     with new_lab(spark, entry) as lab:
         for code in entry.declarations.values():

@@ -64,6 +64,7 @@ def test_no_affected_key_is_missed_where_rows_meet_in_an_interval_of_time():
     assert counts.left_out["not read by DuckDB"] < counts.refreshes / 10, counts
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_matches_by_definition_are_those_that_python_finds():
     """Where each row is of one variable only, they are looked for by `re` too."""

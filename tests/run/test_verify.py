@@ -11,6 +11,7 @@ from freshline.errors import RequestError
 HOURLY = "FRESHNESS = INTERVAL '1' HOUR"
 
 
+@pytest.mark.long
 def test_rows_are_compared_as_bags_and_floats_to_nine_digits(lab):
     lab.source("s", "id INT, x DOUBLE, m MAP<STRING, ARRAY<DOUBLE>>")
     lab.sql("INSERT INTO s VALUES (1, 0.1, map('a', array(0.1), 'b', NULL)), (1, 0.1, NULL), (2, DOUBLE('NaN'), NULL)")

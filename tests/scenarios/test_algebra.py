@@ -198,6 +198,7 @@ def test_an_average_follows_from_the_count_of_rows_where_its_column_is_never_nul
     assert refreshed(lab)[0] == "AFFECTED_KEYS(k)"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "change", ["UPDATE line SET q = 30 WHERE id = 3", "DELETE FROM line WHERE q IS NULL", "UPDATE line SET q = NULL"]
 )
@@ -223,6 +224,7 @@ def test_groups_that_partitions_keep_as_one_are_not_taken_for_two(lines):
     assert refreshed(lines)[0] == "AFFECTED_KEYS(k)"
 
 
+@pytest.mark.long
 def test_fractions_are_summed_again(lab):
     lab.source("line", "id BIGINT, k DOUBLE, x DOUBLE, i INT", primary_key=["id"])
     lab.sql("INSERT INTO line VALUES (1, 0.5, 0.1, 1), (2, 0.5, 0.2, 2), (3, double('NaN'), 1, 3)")

@@ -97,6 +97,7 @@ def test_an_aggregate_over_all_rows_is_computed_again(lab):
     assert lab.rows("t") == [{"n": 2}]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("duplicate", long_but(["(1, 'again')"], ["(3, 'c'), (3, 'd')", "(1, 'again')"]))
 def test_a_second_row_for_a_primary_key_fails_and_leaves_the_table_as_it_was(lab, duplicate):
     lab.source("s", "id INT, v STRING")

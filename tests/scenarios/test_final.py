@@ -444,6 +444,7 @@ def test_a_watermark_moves_on_through_a_final_table_that_gets_no_row(lab) -> Non
     assert [(row["k"], row["s"]) for row in lab.rows("waits")] == [("a", 2)]
 
 
+@pytest.mark.long
 def test_a_watermark_moves_on_through_a_table_whose_rows_stay_as_they_are(lab) -> None:
     lab.files("ev", EVENTS)
     lab.declare(
@@ -576,6 +577,7 @@ def test_top_rows_and_counted_windows_are_final_too(lab) -> None:
         assert lab.verify(name).equal
 
 
+@pytest.mark.long
 def test_a_restored_table_closes_its_windows_again(lab) -> None:
     lab.files("ev", EVENTS)
     call = "TUMBLE(TABLE ev, DESCRIPTOR(ts), INTERVAL '5' MINUTES)"

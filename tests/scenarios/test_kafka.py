@@ -117,6 +117,7 @@ def test_a_redelivered_key_is_dropped_and_another_record_with_it_is_a_conflict(l
     assert [(row["error"], row["offset"]) for row in lab.quarantine("s")] == [("KEY_CONFLICT", 3)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "point",
     [
@@ -163,6 +164,7 @@ def test_records_of_an_aborted_transaction_are_never_seen_and_open_ones_are_wait
     assert lab.refresh("s").strategy == "noop"
 
 
+@pytest.mark.long
 def test_many_records_are_read_in_one_pass_and_one_by_one_where_some_are_no_rows(lab, kafka, spark):
     topic = kafka.new(partitions=2)
     lab.kafka("s", COLUMNS, servers=kafka.servers, topic=topic)
@@ -317,6 +319,7 @@ def test_the_slowest_partition_of_a_topic_holds_the_watermark_up_until_it_is_idl
     assert lab.refresh("s").strategy == "noop"
 
 
+@pytest.mark.long
 def test_what_is_behind_a_limit_comes_later_and_the_data_is_as_old_as_it_is(lab, kafka):
     topic = kafka.new()
     lab.kafka("s", COLUMNS, servers=kafka.servers, topic=topic, rate_limit="10")

@@ -38,6 +38,7 @@ def lose_newest(shop, name):
     max(log.glob("*.json")).unlink()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("lost", "more"),
     long_but(

@@ -106,6 +106,7 @@ def test_last_row_with_deletes_is_one_table_for_every_arrival_order(lab):
     assert {(row["k"], row["v"]) for row in lab.rows("newest")} == {("gone", None), ("back", "again")}
 
 
+@pytest.mark.long
 def test_a_delete_that_changed_nothing_beats_an_older_row_that_comes_later(lab):
     lab.files("ch", "k STRING, ts TIMESTAMP, op STRING")
     lab.declare(
@@ -244,6 +245,7 @@ def test_a_merge_over_a_table_that_is_read_in_place_follows_inserts_and_refolds_
     assert lab.rows("strict") == [{"k": "a", "id": 1}]
 
 
+@pytest.mark.long
 def test_a_full_refresh_that_would_lose_required_history_is_refused(lab):
     lab.source("s", "k STRING, id INT")
     lab.sql("INSERT INTO s VALUES ('a', 1), ('b', 1)")

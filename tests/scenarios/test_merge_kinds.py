@@ -428,6 +428,7 @@ def test_a_fold_follows_updates_and_deletes_of_its_input(spark, size):
                     assert lab.diff(name) == [], name
 
 
+@pytest.mark.long
 def test_a_fold_by_arrival_is_that_of_a_union_read(lab):
     lab.files("s", "k STRING, v STRING, n BIGINT, m MAP<STRING, INT>")
     functions = {"v": "listagg", "n": "sum", "m": "merge_map"}

@@ -7,6 +7,8 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 
+import pytest
+
 PAGE = Path(__file__).parents[2] / "platform" / "docs" / "event_time.md"
 TABLES = ("landings_so_far", "landings_per_hour", "close_landings")
 BATCHES = (
@@ -34,6 +36,7 @@ def shown(lab) -> dict[str, list[tuple[object, ...]]]:
     }
 
 
+@pytest.mark.long
 def test_the_tables_are_those_of_the_page(lab) -> None:
     columns = re.search(r"CREATE SOURCE landing \((.*)\)\nWITH", declared("landing"), re.DOTALL)
     assert columns is not None

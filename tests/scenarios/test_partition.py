@@ -112,6 +112,7 @@ def test_a_partition_column_that_an_explode_makes_follows_from_no_input(lab):
     assert lab.rows("t") == [{"tag": "a", "n": 1}, {"tag": "b", "n": 2}]
 
 
+@pytest.mark.long
 def test_values_that_look_like_sql_are_values(lab):
     values = [
         "it's",

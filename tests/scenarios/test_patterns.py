@@ -441,6 +441,7 @@ def test_matches_are_rows_like_any_other(lab):
     assert [(tail, at.hour) for tail, at, _ in stored(lab, "hourly")] == [("N1", 12), ("N1", 16), ("N2", 12)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("clauses", "code", "said"),
     [

@@ -147,6 +147,7 @@ def test_with_a_key_what_is_there_already_leaves_and_what_is_at_odds_stays(lab):
     assert sorted(waiting(lab)) == ["CONSTRAINT(small)", "KEY_CONFLICT"]
 
 
+@pytest.mark.long
 def test_a_line_of_csv_has_the_fields_of_its_own_file(lab):
     declare(lab, STRICT, format="csv")
     lab.land("event", "1.csv", "id,n\n1,100\n")
@@ -163,6 +164,7 @@ def test_a_line_of_csv_has_the_fields_of_its_own_file(lab):
     assert sorted(waiting(lab)) == ["HEADER_MISMATCH", "HEADER_MISMATCH", "NOT_CSV"]
 
 
+@pytest.mark.long
 def test_records_of_before_it_was_kept_where_they_came_from_stay(lab, monkeypatch):
     old = ["_freshline_seq", "file", "line", "raw", "error", "message", "quarantined_at"]
 

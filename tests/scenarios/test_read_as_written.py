@@ -32,6 +32,7 @@ def test_a_partition_beside_the_one_that_changed_is_not_left_behind(lab):
     assert kept(lab).strategy != "partition"
 
 
+@pytest.mark.long
 def test_a_name_of_with_stands_for_the_table_in_its_own_body(lab):
     lab.source("s", "id INT, k INT")
     lab.source("r", "k INT, mail STRING")
@@ -74,6 +75,7 @@ def test_rows_that_are_pivoted_are_not_appended(lab, source):
     kept(lab)
 
 
+@pytest.mark.long
 def test_a_column_that_unpivot_makes_is_no_column_of_its_input(lab):
     lab.source("s", "id INT, cpu INT, mem INT")
     lab.sql("INSERT INTO s VALUES (1, 10, 20)")
@@ -88,6 +90,7 @@ def test_a_column_that_unpivot_makes_is_no_column_of_its_input(lab):
     kept(lab)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "expression",
     long_but(

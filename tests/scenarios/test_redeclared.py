@@ -84,6 +84,7 @@ def test_from_now_keeps_the_rows_that_are_there_and_computes_what_comes_by_the_n
     assert events.diff("t") == []
 
 
+@pytest.mark.long
 def test_from_now_a_group_that_changes_follows_the_new_query_as_a_whole(events):
     declare(events, "SELECT k, sum(v) AS n FROM s GROUP BY k", "(PRIMARY KEY (k))")
     events.refresh("t")

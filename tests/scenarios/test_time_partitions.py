@@ -221,6 +221,7 @@ def test_a_table_kept_by_change_sets_computes_a_named_partition_where_it_stands(
     assert [row["id"] for row in days.rows("t")].count(500) == 1
 
 
+@pytest.mark.long
 def test_another_declaration_makes_partitions_stale_which_are_replaced_one_by_one(days):
     daily(days)
     refresh(days)
@@ -241,6 +242,7 @@ def test_another_declaration_makes_partitions_stale_which_are_replaced_one_by_on
     assert "other columns than the table" in str(columns.error)
 
 
+@pytest.mark.long
 def test_one_day_is_verified_and_only_one_of_an_older_declaration_is_unverified(days):
     daily(days)
     refresh(days)

@@ -327,6 +327,7 @@ def test_rejected_records_of_a_registry_are_decoded_again_under_the_declaration_
     assert sorted(left) == sorted([broken] if format == "json-schema" else [broken, unknown])
 
 
+@pytest.mark.long
 def test_a_schema_that_the_registry_has_by_now_makes_rows_of_what_waited_for_it(lab, kafka, registry):
     options = {"registry.url": registry.url, "key.format": "avro", "tombstones": "skip"}
     key = avro_record(id="long")
@@ -429,6 +430,7 @@ def test_a_topic_of_newest_rows_is_followed_by_a_table(lab, kafka, registry):
     assert sorted(each["id"] for each in lab.rows("t")) == [2, 4]
 
 
+@pytest.mark.long
 def test_newest_rows_in_avro_with_keys_of_their_own_schema(lab, kafka, registry):
     key, value = {"type": "string"}, avro_record(name="string")
     keys, values = registry.register(key, "s-key"), registry.register(value)

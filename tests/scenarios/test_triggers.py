@@ -86,6 +86,7 @@ def shown(lab, name: str) -> Counter[tuple[object, ...]]:
     return Counter(tuple(each.astimezone(UTC) if isinstance(each, datetime) else each for each in row) for row in rows)
 
 
+@pytest.mark.long
 def test_the_row_of_a_key_is_written_once_when_its_condition_is_true(lab) -> None:
     lab.files("ev", EVENTS)
     lab.declare(EARLY)

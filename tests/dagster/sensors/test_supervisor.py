@@ -101,6 +101,7 @@ def test_sources_read_in_place_and_batch_tables_are_not(bench, events):
     assert keys == {"event", "live"}
 
 
+@pytest.mark.long
 def test_turns_sum_up_what_was_refreshed_each_refresh_once(bench, events):
     kept(bench)
     bench.supervise()
