@@ -63,7 +63,7 @@ def test_where_it_is_not_right_the_shipped_ones_are_asked(shop):
 def test_explain_shows_it_first(shop):
     added, changed = shop.explain("highest").cases[:2]
 
-    assert (added.strategy, added.others) == ("largest", ("full",))
+    assert (added.strategy, added.others) == ("largest", ("keys", "full"))
     assert changed.refused["largest"].about == "updates or deletes of the input"
 
 
