@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyspark.sql.pandas.functions import arrow_udf
 
 from freshline.attempt.runtime import Sessions
 
@@ -23,3 +26,19 @@ def test_a_clock_that_was_set_back_leaves_no_snapshot_of_before(spark, tmp_path,
         before = kept()
     with sessions.take():
         assert jvm.java.util.Objects.equals(before, kept()) is is_kept
+
+
+def test_sessions_share_the_processes_of_python(spark):
+    def parents(batches: Iterator[pa.Array]) -> Iterator[pa.Array]:
+        import os
+
+        for batch in batches:
+            yield pa.array([os.getppid()] * len(batch), pa.int64())
+
+    sessions = Sessions(spark)
+    with sessions.take() as first, sessions.take() as second:
+        assert first is not second
+        parent = arrow_udf(parents, "long")  # type: ignore[call-overload]  # by its hints
+        found = [session.range(1).select(parent("id")).collect() for session in (first, second)]
+
+    assert found[0] == found[1]

@@ -104,6 +104,9 @@ class Sessions:
         session = self.root.newSession()
         # Spark would put environment variables and settings into a query: '${env:NAME}' is a text like any other.
         session.conf.set("spark.sql.variable.substitute", "false")
+        # Work of the engine has no modules of its own, so all of it can share processes of Python. Starting those of a
+        # session takes some four CPU-seconds.
+        session.conf.set("spark.sql.artifact.isolation.enabled", "false")
         return session
 
 

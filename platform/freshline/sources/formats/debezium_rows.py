@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark import cloudpickle
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, IntegerType, StringType, StructField, StructType, TimestampType
 
 from freshline.declare.change import CHANGED_AT, OP, POSITION, TRANSACTION, UNSENT
-from freshline.declare.format import PARSED, VALUE, Decoded
+from freshline.declare.format import PARSED, Decoded
 from freshline.declare.spec import SourceSpec
 from freshline.sources.formats import envelope as envelope_module
 from freshline.sources.formats import envelope_avro as envelope_avro_module
@@ -40,49 +36,53 @@ if TYPE_CHECKING:
     from freshline.sources.formats.debezium_avro import DebeziumAvro
 
 
+# What is known of a change beside its values.
+_FACTS = (
+    StructField(OP, StringType()),
+    StructField(POSITION, StringType()),
+    StructField(CHANGED_AT, TimestampType()),
+    StructField(TRANSACTION, StringType()),
+    StructField(UNSENT, ArrayType(StringType())),
+)
+_NOTHING = (None,) * (1 + len(_FACTS))
+
+
 def decode_debezium(records: DataFrame, spec: SourceSpec, declared: DebeziumJson) -> Decoded:
     """The records with the struct PARSED and the facts of their events."""
-    if "PYSPARK_PYTHON" not in os.environ:
-        # Spark would take the first `python3` of the path, which may lack pyarrow.
-        records.sparkSession.sparkContext.pythonExec = sys.executable
-    schema = record_schema(spec)
     reading = _reading(spec, declared.time_unit, declared.decimals, declared.unavailable)
-    made = StructType(
-        [
-            StructField(PARSED, schema),
-            StructField(OP, StringType()),
-            StructField(POSITION, StringType()),
-            StructField(CHANGED_AT, TimestampType()),
-            StructField(TRANSACTION, StringType()),
-            StructField(UNSENT, ArrayType(StringType())),
-            StructField(BROKEN, StringType()),
-        ]
-    )
-    # Arrow has texts of UTF-8 only, and a record may be anything.
-    given = records.withColumn(VALUE, F.col(VALUE).cast("binary"))
-    rows = given.mapInArrow(
-        _in_batches(reading, to_arrow_schema(made, timezone="UTC")), StructType([*given.schema.fields, *made.fields])
-    )
-    return Decoded(rows.withColumn(VALUE, F.col(VALUE).cast("string")), F.col(BROKEN))
+    made, dropped, tombstone, nothing = _made(spec, _FACTS), DROPPED, TOMBSTONE, _NOTHING
+
+    def begin() -> Callable[[list[bytes | None]], list[pa.Array]]:
+        reader = EnvelopeReader(reading)
+        names = tuple(name for name, _ in reading.columns)
+
+        def row(record: bytes | None) -> tuple[Any, ...]:
+            if record is None:
+                return (*nothing, dropped)
+            try:
+                event: Event = reader.read(record)
+            except Rejected as rejected:
+                code = str(rejected)
+                return (*nothing, dropped if code == tombstone else code)
+            values = dict(zip(names, event.values, strict=True))
+            return (values, event.op, event.position, event.changed_at, event.transaction, list(event.unsent), None)
+
+        def read(records: list[bytes | None]) -> list[pa.Array]:
+            columns = zip(*map(row, records), strict=True)
+            return [pa.array(values, type=field.type) for values, field in zip(columns, made, strict=True)]
+
+        return read
+
+    return decode_in_tasks(records, spec, _FACTS, begin, (envelope_module,))
 
 
 def decode_debezium_avro(records: DataFrame, spec: SourceSpec, declared: DebeziumAvro) -> Decoded:
     """The records with the struct PARSED, the facts of their events, and the ids of their schemas."""
     reading = _reading(spec, declared.time_unit, None, declared.unavailable)
     schemas, most_bytes = avro_schemas(declared.schemas), spec.max_record_bytes
-    facts = [
-        StructField(OP, StringType()),
-        StructField(POSITION, StringType()),
-        StructField(CHANGED_AT, TimestampType()),
-        StructField(TRANSACTION, StringType()),
-        StructField(UNSENT, ArrayType(StringType())),
-        StructField(SCHEMA_ID, IntegerType()),
-    ]
-    made = to_arrow_schema(
-        StructType([StructField(PARSED, record_schema(spec)), *facts, StructField(BROKEN, StringType())]),
-        timezone="UTC",
-    )
-    names, nothing = tuple(name for name, _ in reading.columns), (None,) * 6
+    facts = (*_FACTS, StructField(SCHEMA_ID, IntegerType()))
+    made, nothing = _made(spec, facts), _NOTHING
+    names = tuple(name for name, _ in reading.columns)
 
     def begin() -> Callable[[list[bytes | None]], list[pa.Array]]:
         reader = AvroEnvelopes(EnvelopeReader(reading), schemas)
@@ -122,36 +122,11 @@ def _image_of(envelope: Record) -> Record | None:
     return replace(envelope, full=images[0]) if len(images) == 1 else None
 
 
+def _made(spec: SourceSpec, facts: Sequence[StructField]) -> pa.Schema:
+    fields = [StructField(PARSED, record_schema(spec)), *facts, StructField(BROKEN, StringType())]
+    return to_arrow_schema(StructType(fields), timezone="UTC")
+
+
 def _reading(spec: SourceSpec, time_unit: str | None, decimals: str | None, unavailable: str) -> Reading:
     columns = tuple((each.name, each.dataType) for each in record_schema(spec).fields)
     return Reading(columns, spec.primary_key, time_unit, decimals, unavailable)
-
-
-def _in_batches(reading: Reading, made: pa.Schema) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    # What tasks are sent holds the code itself: the machines of a cluster need pyarrow, and not freshline.
-    cloudpickle.register_pickle_by_value(envelope_module)  # type: ignore[no-untyped-call]
-    names, value_column, dropped, tombstone = reading.columns, VALUE, DROPPED, TOMBSTONE
-
-    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        reader = EnvelopeReader(reading)
-
-        def row(record: bytes | None) -> tuple[Any, ...]:
-            if record is None:
-                return (None, None, None, None, None, None, dropped)
-            try:
-                event: Event = reader.read(record)
-            except Rejected as rejected:
-                code = str(rejected)
-                return (None, None, None, None, None, None, dropped if code == tombstone else code)
-            values = {name: value for (name, _), value in zip(names, event.values, strict=True)}
-            facts = (event.op, event.position, event.changed_at, event.transaction, list(event.unsent))
-            return (values, *facts, None)
-
-        for batch in batches:
-            rows = [row(record) for record in batch.column(value_column).to_pylist()]
-            columns = list(zip(*rows, strict=True)) or [()] * len(made)
-            arrays = [pa.array(values, type=field.type) for values, field in zip(columns, made, strict=True)]
-            fields = [*batch.schema, *made]
-            yield pa.RecordBatch.from_arrays([*batch.columns, *arrays], schema=pa.schema(fields))
-
-    return read

@@ -11,15 +11,18 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 from freshline.declare.format import PARSED, VALUE, Decoded
 from freshline.declare.spec import SourceSpec
 from freshline.errors import RegistryRefusedError, SchemaIdError
+from freshline.refresh.literal import quoted
 from freshline.sources.formats import avro_schema, avro_topics, avro_values, fit, framing, protobuf_topics
 from freshline.sources.formats.avro_schema import NoSchema, Record, read_schema, sql_type
 from freshline.sources.formats.avro_topics import FramedAvro, FramedReading, FramedSchema, read_framed_schema
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
     from freshline.sources.reader import Host
 
 BROKEN = "_freshline_broken"
+_MADE = "_freshline_made"
 # One batch names so many schemas at most. A topic that has more is none of a registry's.
 MOST_SCHEMAS = 10_000
 # What is decoded before it becomes columns.
@@ -199,36 +203,34 @@ def decode_in_tasks(
         # Spark would take the first `python3` of the path, which may lack pyarrow.
         records.sparkSession.sparkContext.pythonExec = sys.executable
     made = StructType([StructField(PARSED, record_schema(spec)), *facts, StructField(BROKEN, StringType())])
-    # Arrow has texts of UTF-8 only, and a record may be anything.
-    given = records.withColumn(VALUE, F.col(VALUE).cast("binary"))
     for module in modules:
         cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
-    task = _in_batches(begin, to_arrow_schema(made, timezone="UTC"))
-    rows = given.mapInArrow(task, StructType([*given.schema.fields, *made.fields]))
-    return Decoded(rows.withColumn(VALUE, F.col(VALUE).cast("string")), F.col(BROKEN))
+    # Only the bytes are sent. Where lists are sent too, Spark computes the size of a batch at each record, in a time
+    # that grows with the NULLs among them. And what may differ each time is not computed once for each mention of it.
+    decode = arrow_udf(_in_parts(begin, to_arrow_schema(made, timezone="UTC")), made).asNondeterministic()  # type: ignore[call-overload]  # by its hints
+    # Arrow has texts of UTF-8 only, and a record may be anything.
+    rows = records.select("*", decode(F.col(VALUE).cast("binary")).alias(_MADE))
+    found = [F.col(f"{_MADE}.{field.name}").alias(field.name) for field in made.fields]
+    return Decoded(rows.select(*[F.col(quoted(name)) for name in records.columns], *found), F.col(BROKEN))
 
 
-def _in_batches(
+def _in_parts(
     begin: Callable[[], Callable[[list[bytes | None]], list[pa.Array]]], made: pa.Schema
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    value, most_rows, most_bytes = VALUE, _MOST_ROWS, _ROWS_BYTES
+) -> Callable[[Iterator[pa.Array]], Iterator[pa.Array]]:
+    most_rows, most_bytes = _MOST_ROWS, _ROWS_BYTES
 
-    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def read(batches: Iterator[pa.Array]) -> Iterator[pa.Array]:
         decode = begin()
-        for batch in batches:
-            schema = pa.schema([*batch.schema, *made])
+        for records in batches:
+            sizes = pc.fill_null(pc.binary_length(records), 0).to_numpy()
             start = 0
-            while start < batch.num_rows:
-                end, size = start, 0
-                values: list[bytes | None] = []
-                while end < batch.num_rows and len(values) < most_rows and size < most_bytes:
-                    record = batch.column(value)[end].as_py()
-                    values.append(record)
-                    size += len(record or b"")
-                    end += 1
+            while start < len(records):
+                grown = sizes[start : start + most_rows].cumsum()
+                # The record with which the bound is reached is the last one.
+                end = start + min(len(grown), int(grown.searchsorted(most_bytes)) + 1)
+                values = records[start:end].to_pylist()
                 arrays = [array.cast(field.type) for array, field in zip(decode(values), made, strict=True)]
-                part = batch.slice(start, end - start)
-                yield pa.RecordBatch.from_arrays([*part.columns, *arrays], schema=schema)
+                yield pa.StructArray.from_arrays(arrays, fields=list(made))
                 start = end
 
     return read
