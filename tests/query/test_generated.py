@@ -47,6 +47,13 @@ def test_no_affected_key_is_missed_where_rows_are_there_by_what_all_see():
 
 
 @pytest.mark.slow
+def test_no_affected_key_is_missed_where_rows_meet_constants():
+    counts = look_at(range(61_000, 61_008), other_forms=True)
+
+    assert counts.refreshes > 25, counts
+
+
+@pytest.mark.slow
 def test_no_affected_key_is_missed_where_rows_are_in_windows():
     counts = look_at(range(90_000, 90_005), windows=True)
 
@@ -125,6 +132,16 @@ def test_no_affected_key_of_many_queries_is_missed_where_rows_are_there_by_what_
     wanted = int(os.environ.get("FRESHLINE_GENERATED_QUERIES", "10000"))
 
     counts = look_at(range(7_000_000, 7_000_000 + wanted // TABLES), subqueries=True)
+
+    print(counts)
+    assert counts.refreshes > wanted
+
+
+@pytest.mark.long
+def test_no_affected_key_of_many_queries_is_missed_where_rows_meet_constants():
+    wanted = int(os.environ.get("FRESHLINE_GENERATED_QUERIES", "10000"))
+
+    counts = look_at(range(11_000_000, 11_000_000 + wanted // TABLES), other_forms=True)
 
     print(counts)
     assert counts.refreshes > wanted

@@ -24,6 +24,7 @@ from freshline.declare.names import TableName
 from freshline.declare.query import SqlQuery
 from freshline.declare.spec import TableSpec
 from freshline.query.functions import WINDOW_BOUNDS, is_session_key, is_time_window, name_of
+from freshline.query.plain_form import into_plain_form
 from freshline.query.query import Query
 from freshline.query.tree import (
     DIALECT,
@@ -154,6 +155,7 @@ def _qualified(text: str, schema: tuple[tuple[str, tuple[str, ...]], ...]) -> ex
         if str(join.method).upper() == "NATURAL":
             # Which columns it joins by changes with the columns that its inputs have.
             raise unsupported(fragment(join))
+    into_plain_form(parsed, columns)
     _write_out_time_windows(parsed)
     _write_out_rows(parsed, columns)
     tree = qualify(parsed, schema=columns, dialect=DIALECT, validate_qualify_columns=True, quote_identifiers=True)
@@ -295,7 +297,7 @@ def _make_unique(tree: exp.Query) -> None:
             continue
         new: dict[str, str] = {}
         for source in sources_of(scope.expression):
-            if isinstance(source, exp.Table | exp.Subquery):
+            if isinstance(source, exp.Table | exp.Subquery | exp.Values):
                 new[source.alias_or_name] = f"freshline_{ALIAS}{number}"
                 number += 1
         for column in list(scope.columns):
@@ -397,6 +399,9 @@ class _Lift:
         return node
 
     def _source(self, source: exp.Expr, common: Mapping[str, Lifted]) -> None:
+        if isinstance(source, exp.Values):
+            # Constant rows, alone in a query (see `freshline.query.plain_form`).
+            return
         if isinstance(source, exp.Table):
             if source.args.get("sample") or source.args.get("pivots") or source.args.get("joins"):
                 raise unsupported(fragment(source))

@@ -220,7 +220,7 @@ def relations_in(node: exp.Expr) -> frozenset[str]:
 
 def aliases_in(node: exp.Expr) -> frozenset[str]:
     """The aliases of all sources at any depth, lateral views included."""
-    tables = {source.alias_or_name for source in node.find_all(exp.Table, exp.Subquery)}
+    tables = {source.alias_or_name for source in node.find_all(exp.Table, exp.Subquery, exp.Values)}
     laterals = {lateral.args["alias"].name for lateral in node.find_all(exp.Lateral) if lateral.args.get("alias")}
     return frozenset(tables | laterals)
 

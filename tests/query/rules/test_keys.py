@@ -115,17 +115,22 @@ REFUSALS = {
         "o",
         "UNSUPPORTED((o AS o JOIN c AS c ON o.k = c.k))",
     ),
-    "a subquery in ON": (
-        "SELECT o.id FROM o JOIN c ON o.k = c.k AND EXISTS (SELECT 1 FROM d WHERE d.w = c.id)",
+    "a subquery in ON of an outer join": (
+        "SELECT o.id FROM o LEFT JOIN c ON o.k = c.k AND EXISTS (SELECT 1 FROM d WHERE d.w = c.id)",
         "o",
-        "UNSUPPORTED(a subquery in JOIN c ON k = k AND EXISTS(SELECT 1 AS 1 FROM d WHERE w =...)",
+        "UNSUPPORTED(a subquery in LEFT JOIN c ON k = k AND EXISTS(SELECT 1 AS 1 FROM d WHER...)",
     ),
     "rows of a function": ("SELECT o.id FROM o CROSS JOIN range(3) r", "o", "UNSUPPORTED(RANGE(3))"),
-    "VALUES": ("SELECT o.id FROM o JOIN VALUES (1) AS x(k) ON x.k = o.k", "o", "UNSUPPORTED(VALUES (1) AS x(k))"),
-    "columns renamed by an alias": (
-        "SELECT x.a FROM d AS x(a, b)",
+    "VALUES whose rows are no tuples": (
+        "SELECT o.id FROM o JOIN VALUES 1, 2 AS x(k) ON x.k = o.k",
+        "o",
+        "UNSUPPORTED(VALUES (1), (2 AS x) AS _t0(k))",
+    ),
+    "VALUES in IN": ("SELECT id FROM o WHERE k IN (VALUES 1, 2)", "o", "UNSUPPORTED(VALUES (1), (2))"),
+    "columns of a common table renamed by an alias": (
+        "WITH t AS (SELECT name, w FROM d) SELECT x.a FROM t AS x(a, b)",
         "d",
-        "UNSUPPORTED(columns renamed by the alias d(a, b))",
+        "UNSUPPORTED(columns renamed by the alias t(a, b))",
     ),
     "columns of one name": (
         "SELECT a.id, b.id FROM o a JOIN o b ON a.k = b.k UNION ALL SELECT k, id FROM c",

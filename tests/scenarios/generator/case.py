@@ -182,6 +182,7 @@ def draw(
     windows: bool = False,
     patterns: bool = False,
     intervals: bool = False,
+    other_forms: bool = False,
     timed: float = 0.0,
     parted: float = 0.0,
 ) -> Case:
@@ -195,7 +196,8 @@ def draw(
     `growing`, rows only come; with `subqueries`, more rows show one, and many are there by one that all rows see. With
     `windows`, sources have times, many at bounds and gaps, and many are read by window functions; with `patterns`, many
     are read by MATCH_RECOGNIZE, and have more rows; with `intervals`, rows meet others in an interval of time, in joins
-    and frames. `timed` is the share of tables whose rows enter and leave as time passes, `parted` of those with side
+    and frames; with `other_forms`, they meet constant rows, columns have other names by an alias, and joins have
+    subqueries. `timed` is the share of tables whose rows enter and leave as time passes, `parted` of those with side
     outputs.
     """
     random = Random(seed)
@@ -220,6 +222,7 @@ def draw(
         windows=windows,
         patterns=patterns,
         intervals=intervals,
+        other_forms=other_forms,
     )
     first = tuple(changes.first())
     made = []

@@ -21,7 +21,7 @@ from tests.scenarios.generator.definitions import (
     met_as_of,
 )
 from tests.scenarios.generator.matches import draw_matching
-from tests.scenarios.generator.values import PLAIN, SUMMED, Column, Relation, literal
+from tests.scenarios.generator.values import PLAIN, SPARK, SUMMED, Column, Relation, literal, type_of, value
 
 # Aliases are few, so that one name means different things at different depths.
 ALIASES = ("a", "b", "t", "x", "o")
@@ -62,7 +62,8 @@ class Queries:
     With `doubles` they add up DOUBLE; with `thresholds`, rows are there or not by what that comes out as. With
     `subqueries`, more rows show one, and many are there or not by one that is the same for every row. With `windows`,
     much of what they read is put into windows first; with `patterns`, much of it is matched. With
-    `intervals`, many joins and frames are by an interval of time. `meanings` are those of all that was drawn so far.
+    `intervals`, many joins and frames are by an interval of time. With `other_forms`, they read constant rows and
+    columns renamed by an alias, and joins have subqueries. `meanings` are those of all that was drawn so far.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class Queries:
         windows: bool = False,
         patterns: bool = False,
         intervals: bool = False,
+        other_forms: bool = False,
     ) -> None:
         self.random = random
         self.relations = tuple(relations)
@@ -87,6 +89,7 @@ class Queries:
         self.windows = windows
         self.patterns = patterns
         self.intervals = intervals
+        self.other_forms = other_forms
         self.meanings: list[Meaning] = []
 
     # -- small choices
@@ -243,6 +246,9 @@ class Queries:
         else:
             relation = self.random.choice(relations)
             text, columns, key = self.case(relation.name), relation.columns, relation.key
+        renamed = ""
+        if self.other_forms and self.chance(0.4):
+            text, columns, key, renamed = self._in_other_form(text, columns, key)
         if self.windows and self.chance(0.5):
             text, columns, key = self._in_windows(text, columns, key)
         elif self.patterns and self.chance(0.5):
@@ -257,7 +263,26 @@ class Queries:
                 found = terms[-1]
             if column.kind == "struct":
                 terms += [Term(f"{alias}.{column.name}.f", "int"), Term(f"{alias}.{column.name}.g", "text")]
-        return f"{text} {self.random.choice(('', 'AS '))}{alias}", terms, found
+        return f"{text} {self.random.choice(('', 'AS '))}{alias}{renamed}", terms, found
+
+    def _in_other_form(
+        self, text: str, columns: tuple[Column, ...], key: str | None
+    ) -> tuple[str, tuple[Column, ...], str | None, str]:
+        """Constant rows in place of a source, or the source itself, with the names that its alias gives the columns."""
+        if text.startswith("(") or self.chance(0.5):
+            kinds = [self.random.choice(PLAIN) for _ in range(self.random.randint(1, 3))]
+            names = self.names(len(kinds))
+            typed = [type_of(kind, SPARK) for kind in kinds]
+            rows = [
+                ", ".join(f"CAST({value(self.random, kind)} AS {of})" for kind, of in zip(kinds, typed, strict=True))
+                for _ in range(self.random.randint(1, 4))
+            ]
+            made = tuple(Column(name, kind) for name, kind in zip(names, kinds, strict=True))
+            return f"VALUES ({'), ('.join(rows)})", made, None, f"({', '.join(names)})"
+        names = self.names(len(columns))
+        made = tuple(Column(name, column.kind) for name, column in zip(names, columns, strict=True))
+        new = {column.name: name for name, column in zip(names, columns, strict=True)}
+        return text, made, None if key is None else new.get(key), f"({', '.join(names)})"
 
     def _in_windows(
         self, text: str, columns: tuple[Column, ...], key: str | None
@@ -317,6 +342,9 @@ class Queries:
                     continue
                 text, terms, key = f"{text} CROSS JOIN {other}", [*terms, *more], None
                 continue
+            if self.other_forms and deep > 1 and self.chance(0.3):
+                part = self._subquery_condition([*terms, *more], relations, deep)
+                condition = condition if part is None else f"{condition} AND {part}"
             text = f"{text} {kind} {other} ON {condition}"
             if kind not in ("LEFT SEMI JOIN", "LEFT ANTI JOIN"):
                 terms, key = [*terms, *more], None

@@ -1,0 +1,75 @@
+"""Constant rows, columns renamed by an alias, and subqueries in ON: kept by the rows that changes affect."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.lanes import long_but
+
+QUERIES = {
+    "a join with constant rows": (
+        "SELECT o.id, o.amount, x.label FROM orders o JOIN VALUES (1, 'one'), (2, 'two'), (2, 'again') AS x(k, label) "
+        "ON x.k = o.customer"
+    ),
+    "an outer join with constant rows": (
+        "SELECT o.id, o.amount, x.label FROM orders o LEFT JOIN (VALUES (1, 'one'), (CAST(NULL AS INT), 'none')) "
+        "AS x(k, label) ON x.k <=> o.customer"
+    ),
+    "constant rows that are kept without a partner": (
+        "SELECT x.k, o.id, o.amount FROM VALUES (1), (77) AS x(k) LEFT JOIN orders o ON o.customer = x.k"
+    ),
+    "groups of constant rows": (
+        "SELECT x.label, count(o.id) AS n, sum(o.amount) AS s FROM orders o JOIN VALUES (1, 'low'), (2, 'low'), "
+        "(3, 'high') AS x(k, label) ON x.k = o.customer GROUP BY x.label"
+    ),
+    "constant rows in WITH": (
+        "WITH x(k, label) AS (VALUES (1, 'one'), (3, 'three')) SELECT o.id, x.label FROM orders o JOIN x "
+        "ON x.k = o.customer"
+    ),
+    "constant rows in a subquery": (
+        "SELECT id, amount FROM orders WHERE customer NOT IN (SELECT v.k FROM VALUES (1), (4) AS v(k))"
+    ),
+    "constant rows beside others": (
+        "SELECT customer AS k, amount AS n FROM orders UNION ALL SELECT * FROM VALUES (1, 2), (1, 2) AS v(a, b)"
+    ),
+    "constant rows of two types": (
+        "SELECT o.id, x.rate * o.amount AS paid FROM orders o JOIN VALUES (1, 2), (2, 2.5) AS x(k, rate) "
+        "ON x.k = o.customer"
+    ),
+    "renamed columns": ("SELECT x.a, x.c, p.name FROM orders AS x(a, b, c) JOIN customer AS p(k, name) ON p.k = x.b"),
+    "a subquery in ON": (
+        "SELECT o.id, c.name FROM orders o JOIN customer c ON c.id = o.customer AND EXISTS "
+        "(SELECT 1 FROM orders x WHERE x.customer = c.id AND x.amount > 40)"
+    ),
+    "a subquery in ON and a condition in WHERE": (
+        "SELECT o.id, c.name FROM orders o JOIN customer c ON c.id = o.customer AND c.id IN "
+        "(SELECT x.customer FROM orders x WHERE x.amount > 40) WHERE o.amount < 49 OR o.id = 3"
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    "name", long_but(["groups of constant rows", "an outer join with constant rows", "a subquery in ON"], list(QUERIES))
+)
+def test_a_query_in_another_form_is_kept_by_affected_keys(lab, name):
+    lab.source("orders", "id INT, customer INT, amount INT")
+    lab.source("customer", "id INT, name STRING")
+    lab.sql("INSERT INTO orders SELECT id, if(id % 11 = 0, NULL, id % 5), id FROM range(50)")
+    lab.sql("INSERT INTO customer SELECT id, concat('c', id) FROM range(4)")
+    lab.declare(f"CREATE MATERIALIZED TABLE t FRESHNESS = INTERVAL '1' HOUR AS {QUERIES[name]}")
+    lab.refresh("t")
+
+    for statement in (
+        "UPDATE orders SET amount = amount + 1 WHERE id = 7",
+        "DELETE FROM orders WHERE customer = 1 AND id > 20",
+        "UPDATE orders SET customer = NULL WHERE id < 4",
+        "INSERT INTO orders VALUES (100, 1, 41), (101, 77, 1), (102, NULL, 3)",
+        "UPDATE customer SET name = 'changed' WHERE id IN (1, 2)",
+        "UPDATE orders SET amount = 0 WHERE amount > 40",
+    ):
+        lab.sql(statement)
+        outcome = lab.refresh("t")
+
+        assert outcome.error is None, outcome.error
+        assert outcome.strategy in ("keys", "append", "noop"), outcome.reason
+        assert lab.diff("t") == []
