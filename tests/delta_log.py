@@ -1,7 +1,9 @@
-"""Reads of a Delta log in tests that are sure of what is there: its absence fails the test, with the path."""
+"""A Delta log in tests that are sure of what is there: its absence fails the test, with the path."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from freshline.commit.delta_log import Commit, Newest, newest_version, position_of, read_commit, read_newest
@@ -40,3 +42,17 @@ def commit_of(path: Path, version: int) -> Commit:
     found = read_commit(path, version)
     assert found is not None, f"no commit {version} at {path}"
     return found
+
+
+@contextmanager
+def without_rows(path: Path) -> Iterator[None]:
+    """The data files of a table are away."""
+    files = [file for file in path.rglob("*.parquet") if "_delta_log" not in file.parts]
+    assert files
+    for file in files:
+        file.rename(file.with_suffix(".away"))
+    try:
+        yield
+    finally:
+        for file in files:
+            file.with_suffix(".away").rename(file)

@@ -14,6 +14,7 @@ import pytest
 from freshline.errors import ChangeOrderError, TimeUnitError
 from freshline.testing import Crash
 from tests.changes import MARKER, Change, Database, Topic, shuffled
+from tests.delta_log import without_rows
 from tests.kafka import Record
 from tests.lanes import few_or_many
 
@@ -172,6 +173,32 @@ def test_an_event_that_is_delivered_again_is_dropped(lab, kafka):
 
     assert (outcome.error, outcome.rows_in, outcome.rows_out, outcome.rejected) == (None, 7, 3, 0)
     assert len(lab.rows("feed")) == 7
+
+
+def test_events_are_looked_for_in_the_log_only_if_they_may_be_there(lab, kafka):
+    topic = feed(lab, kafka)
+
+    def counts(*events):
+        kafka.send(topic, list(events))
+        outcome = lab.refresh("feed")
+        assert outcome.error is None, outcome.error
+        return outcome.rows_out, outcome.rows_in - outcome.rows_out - outcome.rejected, outcome.rejected
+
+    assert counts(insert(10, id=1, name="a"), insert(20, id=2, name="a")) == (2, 0, 0)
+    with without_rows(lab.path("feed")):
+        assert counts(update(30, id=1, name="b"), insert(10, id=3, name="a"), insert(10, id=3, name="a")) == (2, 1, 0)
+    assert counts(insert(10, id=3, name="a"), update(30, id=1, name="b"), update(40, id=1, name="c")) == (1, 2, 0)
+    lab.restart()
+    # Another engine knows no event yet.
+    assert counts(update(40, id=1, name="c"), delete(50, 1)) == (1, 1, 0)
+    with without_rows(lab.path("feed")):
+        assert counts(insert(60, id=1, name="d"), event("t", 70), event("t", 70)) == (2, 1, 0)
+        kafka.send(topic, [update(80, id=1, name="e")])
+        with pytest.raises(Crash), lab.crash_at("log-before-commit"):
+            lab.refresh("feed")
+        # The batch was not committed, so its events are new.
+        assert counts(update(90, id=1, name="f")) == (2, 0, 0)
+    assert counts(update(80, id=1, name="e"), event("t", 70), insert(60, id=1, name="d")) == (0, 3, 0)
 
 
 # -- tables that follow the changes

@@ -3,27 +3,13 @@
 from __future__ import annotations
 
 import random
-from contextlib import contextmanager
 
 import pytest
 
 from freshline.commit.delta_log import newest_version
 from freshline.testing import Crash
+from tests.delta_log import without_rows
 from tests.lanes import few_or_many
-
-
-@contextmanager
-def without_rows(path):
-    """The data files of a table are away."""
-    files = [file for file in path.rglob("*.parquet") if "_delta_log" not in file.parts]
-    assert files
-    for file in files:
-        file.rename(file.with_suffix(".away"))
-    try:
-        yield
-    finally:
-        for file in files:
-            file.with_suffix(".away").rename(file)
 
 
 def land(lab, name, *rows):

@@ -30,7 +30,6 @@ from pyspark.sql import functions as F
 from freshline.attempt.quarantine import commit_quarantine, next_seq
 from freshline.attempt.runtime import Progress, Runtime
 from freshline.commit.delta_log import (
-    count_all,
     exists,
     newest_version,
     open_table,
@@ -377,8 +376,7 @@ def _ingest(
     if portion.after == portion.before:
         return None, portion
     # Keys are looked up in a way of their own.
-    stored = count_all([runtime.warehouse.path(spec.name)]) if spec.is_change_feed else []
-    with suited_to(spark, [*stored, SMALL_ROWS if portion.small else None]):
+    with suited_to(spark, [SMALL_ROWS if portion.small else None]):
         try:
             ready = prepare_formats(spec, lambda: _undecoded(reader, spark, portion), runtime)
             portion, problems = reader.note_fields(portion, undeclared_of(ready))

@@ -9,10 +9,11 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from freshline.commit.delta_log import count_all
+from freshline.declare.change import OP, POSITION, UNSENT
 from freshline.declare.spec import SourceSpec
 from freshline.plan.receipt import Receipt
 from freshline.refresh.execution import suited_to
@@ -22,7 +23,7 @@ from freshline.refresh.known_keys import Bits, KnownKeys, LogKeys, bits_of, coll
 from freshline.refresh.literal import quoted
 from freshline.refresh.materialize import materialize_once
 from freshline.refresh.small_tables import read_small
-from freshline.sources.changes import judge_events
+from freshline.sources.changes import judge_events, same_values
 from freshline.sources.records import ERROR, mark_duplicates, mark_known
 
 # So many keys of a batch are picked out by a list. More are looked for with all the others.
@@ -52,13 +53,49 @@ def mark_repeated(
     if not log.spec.primary_key:
         return rows, None
     if log.spec.is_change_feed:
-        return _judge_events(spark, log, rows), None
+        return _judge_events(spark, log, rows)
     return _mark_redelivered(spark, log, rows, few=few)
 
 
-def _judge_events(spark: SparkSession, log: LogBefore, rows: DataFrame) -> DataFrame:
+def _judge_events(spark: SparkSession, log: LogBefore, rows: DataFrame) -> tuple[DataFrame, KeysAfter | None]:
+    """Events of a change feed as `judge_events` marks them; and the log's events with theirs.
+
+    The log is read only for events that it may have, and for values that were not sent.
+    """
+    spec = log.spec
+    count = count_all([log.path])[0]
+    names = (*spec.primary_key, POSITION, OP)
+    good = rows.where(F.col(ERROR).isNull())
+    known_by = good.where(F.col(POSITION).isNotNull())
+    before = _log_keys(spark, log, count, names) if spec.recognizes_events else None
+    after: KeysAfter | None = None
+    twice, sought = False, known_by.select(*_columns(names)) if spec.recognizes_events else None
+    if before is not None:
+        bits = collect_bits(known_by, names)
+        after = partial(before.after, bits=bits)
+        twice = len(np.unique(bits)) < len(bits)
+        sought = _with_bits(known_by, names, np.unique(bits[before.among(bits)]))
+    unsent = good.where(F.size(UNSENT) > 0).select(*_columns(spec.primary_key))
+    lacks = unsent.limit(1).count() > 0
+    in_order = spec.format is not None and spec.format.is_in_source_order
+    if sought is None and not (twice or lacks or in_order):
+        return rows, after
     stored = _stored(spark, log.path)
-    return judge_events(rows, _recent(log, stored) if log.spec.recognizes_events else None, stored, log.spec)
+    recent = None if sought is None and not twice else good.select(*_columns(names)).limit(0)
+    with suited_to(spark, [count]):
+        if sought is not None:
+            wanted = F.broadcast(sought.distinct()).alias("w")
+            found = _recent(log, stored).select(*_columns(names)).alias("l")
+            recent, _ = materialize_once(found.join(wanted, same_values("l", "w", names), "left_semi").distinct())
+        if lacks and not in_order:
+            stored, _ = materialize_once(
+                stored.join(F.broadcast(unsent.distinct()), list(spec.primary_key), "left_semi")
+            )
+    return judge_events(rows, recent, stored, spec), after
+
+
+def _columns(names: Sequence[str]) -> list[Column]:
+    return [F.col(quoted(name)) for name in names]
 
 
 def _mark_redelivered(
@@ -72,7 +109,7 @@ def _mark_redelivered(
     keys = [F.col(quoted(key)) for key in spec.primary_key]
     good = rows.where(F.col(ERROR).isNull())
     stored_count = count_all([log.path])[0]
-    before = _log_keys(spark, log, stored_count) if few else None
+    before = _log_keys(spark, log, stored_count, tuple(spec.primary_key)) if few else None
     if before is None:
         after = None
         twice = good.groupBy(*keys).count().where("count > 1").limit(1).count() > 0
@@ -104,9 +141,8 @@ def _mark_known(
     return mark_known(rows, known, log.spec) if found else rows
 
 
-def _log_keys(spark: SparkSession, log: LogBefore, count: int | None) -> LogKeys | None:
+def _log_keys(spark: SparkSession, log: LogBefore, count: int | None, key: tuple[str, ...]) -> LogKeys | None:
     """The keys of the log before a batch, by a scan of the log where they are not kept; None of a log of too many."""
-    key = tuple(log.spec.primary_key)
     identity = "" if log.newest is None else log.newest.identity
     kept = log.known.find(log.path, key, identity)
     if kept is not None or count is None or count > log.known.most:

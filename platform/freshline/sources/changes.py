@@ -73,15 +73,15 @@ def _mark_redelivered(rows: DataFrame, stored: DataFrame, spec: SourceSpec) -> D
     marked = rows.withColumn("_freshline_place", F.row_number().over(events))
     names = [*spec.primary_key, POSITION, OP]
     wanted = F.broadcast(rows.where(known_by).select(*identity).distinct()).alias("w")
-    hits = stored.alias("l").join(wanted, _same("l", "w", names), "left_semi").select(*identity).distinct()
+    hits = stored.alias("l").join(wanted, same_values("l", "w", names), "left_semi").select(*identity).distinct()
     known = F.broadcast(hits.withColumn("_freshline_known", F.lit(True))).alias("k")
-    joined = marked.alias("m").join(known, _same("m", "k", names), "left").select("m.*", "k._freshline_known")
+    joined = marked.alias("m").join(known, same_values("m", "k", names), "left").select("m.*", "k._freshline_known")
     again: Column = known_by & ((F.col("_freshline_place") > 1) | F.col("_freshline_known").isNotNull())
     error = F.when(again, F.lit(REDELIVERED)).otherwise(F.col(ERROR))
     return joined.withColumn(ERROR, error).select(*[F.col(quoted(name)) for name in rows.columns])
 
 
-def _same(left: str, right: str, names: Sequence[str]) -> Column:
+def same_values(left: str, right: str, names: Sequence[str]) -> Column:
     """Whether two rows have the same values; a TRUNCATE has NULL in its key."""
     return reduce(
         and_, [F.col(f"{left}.{quoted(name)}").eqNullSafe(F.col(f"{right}.{quoted(name)}")) for name in names]
