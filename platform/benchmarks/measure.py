@@ -7,7 +7,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +58,10 @@ def server_cpu_seconds(root: psutil.Process) -> float:
     """As `tree_cpu_seconds`, for a server that has a process for each connection: those that have ended count too."""
     times = root.cpu_times()
     return tree_cpu_seconds(root) + times.children_user + times.children_system
+
+
+# The gateway of a session whose threads `compare` looks at, None where it looks at none; set once for a program.
+profiled: Any = None
 
 
 class PeakMemory:
@@ -176,7 +180,8 @@ def middle(costs: Sequence[Cost]) -> Cost:
 class Comparison:
     """Medians of freshline's cost and of that `beside` it, and their ratio in CPU-seconds.
 
-    `our_range` and `their_range` are the least and the greatest CPU-seconds of a run, where they are known.
+    `our_range` and `their_range` are the least and the greatest CPU-seconds of a run, where they are known, `our_parts`
+    and `their_parts` those of a run on average by what the threads do.
     """
 
     name: str
@@ -186,6 +191,8 @@ class Comparison:
     beside: str = "by hand"
     our_range: tuple[float, float] | None = None
     their_range: tuple[float, float] | None = None
+    our_parts: Mapping[str, float] | None = None
+    their_parts: Mapping[str, float] | None = None
 
     @property
     def ratio(self) -> float:
@@ -197,12 +204,20 @@ class Comparison:
             f"{self.name:<26} ours {self.ours.cpu:6.2f} CPU-s{_shown(self.our_range)} {self.ours.wall:6.2f} s   "
             f"{self.beside} {self.theirs.cpu:6.2f} CPU-s{_shown(self.their_range)} {self.theirs.wall:6.2f} s   "
             f"ratio {self.ratio:4.2f}   goal {self.goal:.2f} {verdict}"
+            f"{_parts('ours', self.our_parts)}{_parts(self.beside, self.their_parts)}"
         )
 
 
 def range_of(costs: Sequence[Cost]) -> tuple[float, float]:
     """The least and the greatest CPU-seconds."""
     return min(cost.cpu for cost in costs), max(cost.cpu for cost in costs)
+
+
+def _parts(name: str, parts: Mapping[str, float] | None) -> str:
+    if parts is None:
+        return ""
+    most = sorted(parts.items(), key=lambda part: -part[1])
+    return f"\n  {name}: {', '.join(f'{part} {seconds:.1f}' for part, seconds in most)}"
 
 
 def _shown(between: tuple[float, float] | None) -> str:
@@ -226,16 +241,25 @@ def compare(
     """
     number = 0
     costs: dict[str, list[Cost]] = {"A": [], "B": []}
+    profiles = {} if profiled is None else {letter: Profile(profiled) for letter in costs}
     for order in (["AB"] if warm_up else []) + ["ABBA"] * rounds:
         for letter in order:
             work, this = (ours if letter == "A" else theirs), number
-            cost = cost_of(lambda work=work, this=this: work(this))  # type: ignore[misc]
-            if order != "AB":
+            is_counted = order != "AB"
+            measure = profiles[letter].cost_of if profiles and is_counted else cost_of
+            cost = measure(lambda work=work, this=this: work(this))  # type: ignore[misc]
+            if is_counted:
                 costs[letter].append(cost)
             number += 1
         if order == "AB":
             check()
-    return comparison(name, costs, goal)
+    found = comparison(name, costs, goal)
+    if not profiles:
+        return found
+    ours, theirs = (
+        {part: seconds / len(costs[letter]) for part, seconds in profiles[letter].seconds.items()} for letter in "AB"
+    )
+    return replace(found, our_parts=ours, their_parts=theirs)
 
 
 def comparison(name: str, costs: Mapping[str, Sequence[Cost]], goal: float, beside: str = "by hand") -> Comparison:

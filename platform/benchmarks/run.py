@@ -14,6 +14,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
+import measure
 from ageing import ageing, savepoint
 from evaluation import evaluate, load
 from event_time import Memory, State, Why, event_time
@@ -376,6 +377,7 @@ def main() -> int:
     parser.add_argument("--millions", nargs="*", type=float, default=(1, 30), help="of late_row: rows of history")
     parser.add_argument("--shares", nargs="*", type=float, default=SHARES, help="of tpch: of its rows that change")
     parser.add_argument("--rows", type=int, help=f"of {', '.join(SIZED)}: how many rows, events or messages")
+    parser.add_argument("--profile", action="store_true", help="also show what the threads of both ways do")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     arguments = parser.parse_args()
     figures: dict[str, object] = {}
@@ -386,6 +388,7 @@ def main() -> int:
         kept = 'spark-confs = {"spark.sql.ui.retainedExecutions" = "1000"}'
         (base / "session" / "pyproject.toml").write_text(f'[tool.freshline]\ndriver-memory = "6g"\n{kept}\n')
         spark = build_session(read_settings(base / "session", {}), app_name="benchmarks")
+        measure.profiled = spark._jvm if arguments.profile else None
         for name in arguments.names or [*BENCHMARKS, *SIZED, *SCALED]:
             found: Figure | Iterator[Figure]
             if name == "tpch":

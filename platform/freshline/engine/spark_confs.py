@@ -95,6 +95,9 @@ def session_confs(
         "spark.databricks.delta.optimize.minFileSize": str(FULL_FILE_BYTES),
         # A LIMIT looks at one partition first, then at more, each time by a job. Small results come with one.
         "spark.sql.limit.initialNumPartitions": "16",
+        # Rows that are kept within a step are read two or three times, and more of them than fit go to the disk. To try
+        # encodings for each column was a third of what the tasks of an ingest of files cost.
+        "spark.sql.inMemoryColumnarStorage.compressed": "false",
         # Our sources are deterministic, they are pinned versions; materializing them would cost a third of a MERGE.
         "spark.databricks.delta.merge.materializeSource": "none",
         # Hadoop's own way keeps a checksum file beside each local file, and starts a process (chmod, readlink) for
