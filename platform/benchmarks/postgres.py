@@ -20,11 +20,12 @@ from postgres_reading import (
 from project import Project, refresh, same
 from pyspark.sql import SparkSession
 
+from freshline.declare.change import OP
 from freshline.declare.names import TableName
 from freshline.engine.java import find_java
 from freshline.run.log import newest_batch
 
-NAMES = ("id", "name", "score", "bio", "op")
+NAMES = ("id", "name", "score", "bio", OP)
 
 
 def postgres_feed(spark: SparkSession, folder: Path, changes: int) -> Iterator[Comparison | str]:
