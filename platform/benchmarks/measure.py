@@ -42,7 +42,11 @@ class Cost:
 
 
 def tree_cpu_seconds(root: psutil.Process | None = None) -> float:
-    """CPU-seconds that a process (this one if none is given) and its descendants have used so far."""
+    """CPU-seconds that a process (this one if none is given) and its descendants have used so far.
+
+    Those that have ended count too, with who waited for them. Without them, a worker of Python that Spark ends because
+    it is idle would take its seconds out of what is measured just then.
+    """
     root = root or psutil.Process()
     total = 0.0
     for process in (root, *root.children(recursive=True)):
@@ -50,14 +54,8 @@ def tree_cpu_seconds(root: psutil.Process | None = None) -> float:
             times = process.cpu_times()
         except psutil.NoSuchProcess:
             continue
-        total += times.user + times.system
+        total += times.user + times.system + times.children_user + times.children_system
     return total
-
-
-def server_cpu_seconds(root: psutil.Process) -> float:
-    """As `tree_cpu_seconds`, for a server that has a process for each connection: those that have ended count too."""
-    times = root.cpu_times()
-    return tree_cpu_seconds(root) + times.children_user + times.children_system
 
 
 # The gateway of a session whose threads `compare` looks at, None where it looks at none; set once for a program.

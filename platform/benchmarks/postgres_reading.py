@@ -22,7 +22,7 @@ from typing import Any
 import psutil
 import psycopg
 from log_position import LogPosition
-from measure import Comparison, Cost, NotInstalledError, comparison, cost_of, server_cpu_seconds, tree_cpu_seconds
+from measure import Comparison, Cost, NotInstalledError, comparison, cost_of, tree_cpu_seconds
 from project import Project
 
 from freshline.engine.java import find_java
@@ -54,9 +54,9 @@ class Changing:
 
     def cost_of(self, work: Any) -> Cost:
         """The cost of work with that of the server: a reader keeps its connection, others end theirs."""
-        before = server_cpu_seconds(self.postmaster)
+        before = tree_cpu_seconds(self.postmaster)
         cost = cost_of(work)
-        return Cost(cost.cpu + server_cpu_seconds(self.postmaster) - before, cost.wall)
+        return Cost(cost.cpu + tree_cpu_seconds(self.postmaster) - before, cost.wall)
 
 
 @contextmanager
@@ -97,12 +97,12 @@ def change(url: str, first: int, changes: int) -> None:
 
 def idle_looks(changing: Changing, reader: Any, position: Any) -> str:
     """CPU of looks that find nothing new, of this process and of the server; all is read up to `position`."""
-    ours, of_server = tree_cpu_seconds(), server_cpu_seconds(changing.postmaster)
+    ours, of_server = tree_cpu_seconds(), tree_cpu_seconds(changing.postmaster)
     for _ in range(LOOKS):
         if reader.inspect(position, Asked(Cancellation())).is_new:
             raise SystemExit("a look found something new")
     ours = (tree_cpu_seconds() - ours) / LOOKS * 1000
-    of_server = (server_cpu_seconds(changing.postmaster) - of_server) / LOOKS * 1000
+    of_server = (tree_cpu_seconds(changing.postmaster) - of_server) / LOOKS * 1000
     verdict = "met" if ours < LOOK_GOAL else "MISSED"
     return f"postgres idle look: {ours:.2f} CPU-ms, and {of_server:.2f} of the server   goal {LOOK_GOAL:.0f} {verdict}"
 
@@ -224,11 +224,11 @@ def looks(folder: Path, changes: int) -> Iterator[str]:
         log.read()
         for number in range(3):
             change(changing.database.url, number * changes, changes)
-            before, of_server = tree_cpu_seconds(), server_cpu_seconds(changing.postmaster)
+            before, of_server = tree_cpu_seconds(), tree_cpu_seconds(changing.postmaster)
             if log.read() != changes:
                 raise SystemExit("other events were read than changes were made")
             ours = (tree_cpu_seconds() - before) / changes * 1e6
-            of_server = (server_cpu_seconds(changing.postmaster) - of_server) / changes * 1e6
+            of_server = (tree_cpu_seconds(changing.postmaster) - of_server) / changes * 1e6
             yield f"postgres reading: {ours:.1f} CPU-us a change, and {of_server:.1f} of the server"
         for _ in range(3):
             yield idle_looks(changing, log.reader, log.position)
