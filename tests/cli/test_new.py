@@ -156,6 +156,30 @@ def test_a_file_that_is_no_declaration_yet_is_not_overwritten(shop: Path) -> Non
     assert not (shop / "nowhere.sql").exists()
 
 
+def test_a_declaration_has_its_name_when_it_is_whole(
+    shop: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before, seen = files(shop), []
+    link = os.link
+
+    def look(whole: Path, file: Path) -> None:
+        seen.append((files(shop) == before, Path(whole).read_text()))
+        # Somebody else is faster.
+        Path(file).write_text("theirs")
+        link(whole, file)
+
+    monkeypatch.setattr(os, "link", look)
+
+    assert run(["new", *FILES, "--option", "path=landing", "--columns", "id INT"]) == 1
+
+    ((is_hidden, text),) = seen
+    assert is_hidden
+    assert text.startswith("CREATE SOURCE s")
+    assert "there is s.sql already; nothing was written" in capsys.readouterr().err
+    assert (shop / "assets" / "s.sql").read_text() == "theirs"
+    assert [file.name for file in (shop / "assets").iterdir() if file.name.startswith(".")] == []
+
+
 def test_a_source_may_be_written_before_and_after_the_table_that_reads_it(shop: Path) -> None:
     (shop / "assets" / "per_page.sql").write_text(
         "CREATE MATERIALIZED TABLE per_page AS SELECT page, count(*) AS n FROM click GROUP BY page;\n"

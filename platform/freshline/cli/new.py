@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import click
 
@@ -297,9 +298,12 @@ def _file(settings: Settings, table: TableName) -> Path:
 def _refuse_existing(settings: Settings, table: TableName) -> None:
     file = _file(settings, table)
     if os.path.lexists(file):
-        raise RequestError(
-            f"there is {file.name} already; nothing was written. Edit it, or take another name.", where=str(file)
-        )
+        raise _is_there(file)
+
+
+def _is_there(file: Path) -> RequestError:
+    said = f"there is {file.name} already; nothing was written. Edit it, or take another name."
+    return RequestError(said, where=str(file))
 
 
 def _write(settings: Settings, table: TableName, text: str, as_json: bool) -> None:
@@ -307,8 +311,15 @@ def _write(settings: Settings, table: TableName, text: str, as_json: bool) -> No
     file = _file(settings, table)
     read_project(settings, instead={file: text})
     file.parent.mkdir(parents=True, exist_ok=True)
-    with file.open("x", encoding="utf-8") as stream:
-        stream.write(text)
+    # Half of it, or an empty file, would be a declaration with a mistake. No declaration has this ending.
+    whole = file.with_name(f".{file.name}.{uuid4().hex}")
+    try:
+        whole.write_text(text, encoding="utf-8")
+        os.link(whole, file)
+    except FileExistsError:
+        raise _is_there(file) from None
+    finally:
+        whole.unlink(missing_ok=True)
     if as_json:
         click.echo(json.dumps({"name": str(table), "file": str(file), "text": text}))
         return
