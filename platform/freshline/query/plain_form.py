@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from sqlglot import exp
 
-from freshline.query.tree import KINDS, fragment, own_queries, sources_of, unsupported
+from freshline.query.tree import KINDS, all_of, conjuncts, fragment, own_queries, sources_of, unsupported
 
 # No name in a query begins with `_freshline_`.
 _ROWS = "_freshline_values"
@@ -92,14 +92,13 @@ def _move_subqueries_out_of_on(select: exp.Select) -> None:
         return
     moved = []
     for join in joins:
-        condition = join.args.get("on")
-        parts = list(condition.flatten()) if isinstance(condition, exp.And) else [condition] if condition else []
+        parts = conjuncts(join.args.get("on"))
         inside = [part for part in parts if own_queries(part)]
         if not inside:
             continue
-        kept = [part.copy() for part in parts if part not in inside]
+        kept = [part for part in parts if not own_queries(part)]
         moved += [part.copy() for part in inside]
-        join.set("on", exp.and_(*kept) if kept else exp.true())
+        join.set("on", all_of(kept) or exp.true())
     if moved:
         select.where(*moved, copy=False)
 
