@@ -191,6 +191,30 @@ def test_jars_are_never_resolved_by_spark(settings):
     assert "spark.jars.packages" not in confs_of(settings)
 
 
+@pytest.mark.long
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.parametrize(("given", "collector"), [("-Xss4m", "PS Scavenge"), ("-XX:+UseSerialGC", "Copy")])
+def test_the_second_compiler_comes_late_and_a_collector_of_the_project_holds(tmp_path, given, collector):
+    (tmp_path / "pyproject.toml").write_text(
+        f'[tool.freshline.spark-confs]\n"spark.driver.extraJavaOptions" = "{given}"\n', encoding="utf-8"
+    )
+    start = (
+        "import os, pathlib, sys\n"
+        "from freshline.declare.project_settings import read_settings\n"
+        "from freshline.engine.spark import build_session, stop_session\n"
+        "spark = build_session(read_settings(pathlib.Path(sys.argv[1]), os.environ))\n"
+        "management = spark._jvm.java.lang.management.ManagementFactory\n"
+        "print([bean.getName() for bean in management.getGarbageCollectorMXBeans()])\n"
+        "print(list(management.getRuntimeMXBean().getInputArguments()))\n"
+        "stop_session(spark)\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", start, str(tmp_path)], capture_output=True, text=True, check=True)
+
+    assert collector in ran.stdout
+    assert "-XX:Tier4InvocationThreshold=100000" in ran.stdout
+
+
 def test_pools_let_people_and_live_tables_go_first():
     pools = {
         pool.get("name"): int(pool.findtext("weight", "0"))

@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+import re
 import secrets
 import shlex
 import socket
@@ -63,6 +64,19 @@ POOL_WEIGHTS: Mapping[Pool, int] = {"live": 8, "manual": 8, "backfill": 2, "main
 
 # Whether Spark's errors name the line of Python that a call came from.
 CALLS_ARE_TRACED = "spark.python.sql.dataFrameDebugging.enabled"
+
+# A refresh runs most of Spark's code a few thousand times, and the JVM's second compiler took a third of the CPU of
+# small refreshes to compile what was then hardly called. It comes at twenty times the calls of the JVM's defaults, and
+# full refreshes of TPC-H at scale 1 are no slower.
+_LATER = 20
+_COMPILED_LATER = (
+    f"-XX:Tier4InvocationThreshold={5_000 * _LATER}",
+    f"-XX:Tier4MinInvocationThreshold={600 * _LATER}",
+    f"-XX:Tier4CompileThreshold={15_000 * _LATER}",
+    f"-XX:Tier4BackEdgeThreshold={40_000 * _LATER}",
+    "-XX:ReservedCodeCacheSize=480m",
+)
+_COLLECTOR = re.compile(r"-XX:\+Use\w*GC\b")
 
 _STOP_SECONDS = 30.0
 _ARCHIVE_SECONDS = 60.0
@@ -114,8 +128,9 @@ def build_session(
     confs = session_confs(
         replace(settings, spark_confs=given), app_name=app_name, jars=jars, connect_port=port, folders=folders
     )
+    java_options = given.get("spark.driver.extraJavaOptions", "")
     confs["spark.driver.extraJavaOptions"] = " ".join(
-        [*_java_options(folders, archive, quick_start), given.get("spark.driver.extraJavaOptions", "")]
+        [*_java_options(folders, archive, quick_start, java_options), java_options]
     ).strip()
     environment = _environment(settings, home, connect_token, folders.confs)
     return _start(settings, confs, folders, archive, environment, referenced_values(settings, given))
@@ -348,7 +363,8 @@ def _set_environ(values: Mapping[str, str | None]) -> None:
             os.environ[name] = value
 
 
-def _java_options(folders: SessionFolders, archive: _ClassArchive, quick_start: bool) -> list[str]:
+def _java_options(folders: SessionFolders, archive: _ClassArchive, quick_start: bool, given: str) -> list[str]:
+    """The options of the driver's JVM, before those that are `given` by the project and hold against these."""
     options = [
         f"-Dlog4j2.configurationFile={folders.log4j.as_uri()}",
         # What Spark and its native libraries leave in the temporary folder of a killed JVM is then found and removed.
@@ -360,7 +376,11 @@ def _java_options(folders: SessionFolders, archive: _ClassArchive, quick_start: 
     if quick_start:
         # The first tier alone comes with a code cache of 48 MB. Spark fills it within minutes; from then on the JVM
         # throws code away and compiles it again, which was a third of what a long run of small refreshes cost.
-        options += ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:ReservedCodeCacheSize=240m"]
+        return [*options, "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:ReservedCodeCacheSize=240m"]
+    options += _COMPILED_LATER
+    if _COLLECTOR.search(given) is None:
+        # A JVM that is told of two collectors does not start.
+        options.append("-XX:+UseParallelGC")
     return options
 
 
