@@ -194,10 +194,13 @@ def test_jars_are_never_resolved_by_spark(settings):
 @pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.parametrize(("given", "collector"), [("-Xss4m", "PS Scavenge"), ("-XX:+UseSerialGC", "Copy")])
-def test_the_second_compiler_comes_late_and_a_collector_of_the_project_holds(tmp_path, given, collector):
+@pytest.mark.parametrize(
+    ("conf", "variable", "collector"),
+    [("-Xss4m", "", "PS Scavenge"), ("-XX:+UseSerialGC", "", "Copy"), ("-Xss4m", "-XX:+UseG1GC", "G1 Old Generation")],
+)
+def test_the_second_compiler_comes_late_and_a_collector_that_is_chosen_holds(tmp_path, conf, variable, collector):
     (tmp_path / "pyproject.toml").write_text(
-        f'[tool.freshline.spark-confs]\n"spark.driver.extraJavaOptions" = "{given}"\n', encoding="utf-8"
+        f'[tool.freshline.spark-confs]\n"spark.driver.extraJavaOptions" = "{conf}"\n', encoding="utf-8"
     )
     start = (
         "import os, pathlib, sys\n"
@@ -209,9 +212,12 @@ def test_the_second_compiler_comes_late_and_a_collector_of_the_project_holds(tmp
         "print(list(management.getRuntimeMXBean().getInputArguments()))\n"
         "stop_session(spark)\n"
     )
-    ran = subprocess.run([sys.executable, "-c", start, str(tmp_path)], capture_output=True, text=True, check=True)
+    environment = {**os.environ, "SPARK_SUBMIT_OPTS": "", "JAVA_TOOL_OPTIONS": variable}
+    ran = subprocess.run(
+        [sys.executable, "-c", start, str(tmp_path)], capture_output=True, text=True, check=False, env=environment
+    )
 
-    assert collector in ran.stdout
+    assert collector in ran.stdout, ran.stderr
     assert "-XX:Tier4InvocationThreshold=100000" in ran.stdout
 
 

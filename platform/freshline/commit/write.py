@@ -156,8 +156,13 @@ def overwrite_table(
         rows.sparkSession.sql(f"ALTER TABLE delta.{quoted(str(path))} CLUSTER BY ({columns})")
 
 
+def stored_schema(path: Path) -> StructType:
+    """The columns of the newest version of a table as Spark has them, read from its log without Spark."""
+    return StructType.fromJson(json.loads(open_table(path).schema().to_json()))
+
+
 def _has_columns_of(rows: DataFrame, path: Path) -> bool:
-    stored = rows.sparkSession.read.format("delta").load(str(path)).schema
+    stored = stored_schema(path)
     columns = [[(field.name, field.dataType.simpleString()) for field in schema] for schema in (stored, rows.schema)]
     return columns[0] == columns[1]
 
@@ -247,8 +252,7 @@ def apply_changes(
     else:
         # An insert never finds a row, so it always inserts. Were that a condition beside the keys, Spark would compare
         # each stored row with all inserts of its key: for a key with a million rows, a million times a million.
-        fields = StructType.fromJson(json.loads(open_table(path).schema().to_json())).fields
-        types = {field.name.lower(): field.dataType for field in fields}
+        types = {field.name.lower(): field.dataType for field in stored_schema(path).fields}
         key = F.struct(*[F.col(quoted(name)).cast(types[name.lower()]).alias(name) for name in keys])
         changes = changes.withColumn(_FOUND_BY, F.when(F.col(op) == "D", key))
         on = [f"struct({', '.join(f't.{quoted(name)}' for name in keys)}) = s.{_FOUND_BY}"]
@@ -306,8 +310,7 @@ def carry_receipt(spark: Callable[[], SparkSession], path: Path, receipt: Receip
         if append_small(table, nothing, receipt):
             return
     session = spark()
-    schema = StructType.fromJson(json.loads(open_table(path).schema().to_json()))
-    append_rows(session.createDataFrame([], schema), path, receipt)
+    append_rows(session.createDataFrame([], stored_schema(path)), path, receipt)
 
 
 def _fenced(rows: DataFrame, path: Path, receipt: Receipt) -> DataFrameWriter:

@@ -76,6 +76,8 @@ _COMPILED_LATER = (
     f"-XX:Tier4BackEdgeThreshold={40_000 * _LATER}",
     "-XX:ReservedCodeCacheSize=480m",
 )
+# Variables in which a JVM, or Spark's launcher of one, looks for options too.
+_OPTIONS_OF_JAVA = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
 _COLLECTOR = re.compile(r"-XX:\+Use\w*GC\b")
 
 _STOP_SECONDS = 30.0
@@ -129,8 +131,9 @@ def build_session(
         replace(settings, spark_confs=given), app_name=app_name, jars=jars, connect_port=port, folders=folders
     )
     java_options = given.get("spark.driver.extraJavaOptions", "")
+    told = " ".join([java_options, *(os.environ.get(name, "") for name in _OPTIONS_OF_JAVA)])
     confs["spark.driver.extraJavaOptions"] = " ".join(
-        [*_java_options(folders, archive, quick_start, java_options), java_options]
+        [*_java_options(folders, archive, quick_start, told), java_options]
     ).strip()
     environment = _environment(settings, home, connect_token, folders.confs)
     return _start(settings, confs, folders, archive, environment, referenced_values(settings, given))
@@ -363,8 +366,8 @@ def _set_environ(values: Mapping[str, str | None]) -> None:
             os.environ[name] = value
 
 
-def _java_options(folders: SessionFolders, archive: _ClassArchive, quick_start: bool, given: str) -> list[str]:
-    """The options of the driver's JVM, before those that are `given` by the project and hold against these."""
+def _java_options(folders: SessionFolders, archive: _ClassArchive, quick_start: bool, told: str) -> list[str]:
+    """The options of the driver's JVM, beside those that it is `told` by the project and the environment."""
     options = [
         f"-Dlog4j2.configurationFile={folders.log4j.as_uri()}",
         # What Spark and its native libraries leave in the temporary folder of a killed JVM is then found and removed.
@@ -373,14 +376,13 @@ def _java_options(folders: SessionFolders, archive: _ClassArchive, quick_start: 
         # Spark's classes take more than the first bound, and each time it is reached the whole heap is collected.
         "-XX:MetaspaceSize=256m",
     ]
-    if quick_start:
-        # The first tier alone comes with a code cache of 48 MB. Spark fills it within minutes; from then on the JVM
-        # throws code away and compiles it again, which was a third of what a long run of small refreshes cost.
-        return [*options, "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:ReservedCodeCacheSize=240m"]
-    options += _COMPILED_LATER
-    if _COLLECTOR.search(given) is None:
+    # The first tier alone comes with a code cache of 48 MB. Spark fills it within minutes; from then on the JVM throws
+    # code away and compiles it again, which was a third of what a long run of small refreshes cost.
+    quick = ["-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=240m"]
+    options += quick if quick_start else _COMPILED_LATER
+    if _COLLECTOR.search(told) is None:
         # A JVM that is told of two collectors does not start.
-        options.append("-XX:+UseParallelGC")
+        options.append("-XX:+UseSerialGC" if quick_start else "-XX:+UseParallelGC")
     return options
 
 

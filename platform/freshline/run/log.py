@@ -41,6 +41,7 @@ from freshline.commit.write import (
     append_rows,
     carry_receipt,
     create_table,
+    stored_schema,
     write_and_read_back,
 )
 from freshline.declare.connector import Position
@@ -308,7 +309,7 @@ def provide_log(runtime: Runtime, spark: SparkSession, spec: SourceSpec, path: P
         runtime.require_warehouse()
         create_table(spark, path, schema, history_seconds=history, statistics_on=statistics_columns(spec))
         return
-    stored = {f.name.lower(): f for f in spark.read.format("delta").load(str(path)).schema.fields}
+    stored = {field.name.lower(): field for field in stored_schema(path).fields}
     added = []
     for wanted in schema.fields:
         old = stored.pop(wanted.name.lower(), None)

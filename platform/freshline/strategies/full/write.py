@@ -6,7 +6,6 @@ that every row changed. Always right, and so where every other step ends that ca
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from functools import partial
 
@@ -20,8 +19,8 @@ from freshline.attempt.functions import Function
 from freshline.attempt.kept_keys import entries_of, keep, keeping_state
 from freshline.attempt.pending_lookups import look_up
 from freshline.attempt.spans import wanted_end, within
-from freshline.commit.delta_log import count_rows, exists, newest_version, open_table
-from freshline.commit.write import apply_changes, create_table, overwrite_table
+from freshline.commit.delta_log import count_rows, exists, newest_version
+from freshline.commit.write import apply_changes, create_table, overwrite_table, stored_schema
 from freshline.declare.names import TableName
 from freshline.declare.query import PythonQuery
 from freshline.plan.disk import history_seconds
@@ -171,7 +170,7 @@ def _is_followed(attempt: Attempt, rows: DataFrame) -> bool:
     spec, path = attempt.spec, attempt.path
     if not spec.primary_key or not exists(path) or not attempt.runtime.graph.consumers(spec.name):
         return False
-    stored = StructType.fromJson(json.loads(open_table(path).schema().to_json()))
+    stored = stored_schema(path)
     return [(f.name, f.dataType) for f in stored.fields] == [(f.name, f.dataType) for f in rows.schema.fields]
 
 

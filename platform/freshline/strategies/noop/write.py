@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import json
-
-from pyspark.sql.types import StructType
-
 from freshline.attempt.attempt import Attempt, Work
-from freshline.commit.delta_log import open_table
-from freshline.commit.write import append_rows
+from freshline.commit.write import append_rows, stored_schema
 from freshline.declare.query import PythonQuery
 from freshline.plan.result import Strategy
 from freshline.plan.step import Noop
@@ -16,7 +11,7 @@ from freshline.plan.step import Noop
 
 def carry_position(attempt: Attempt, step: Noop) -> Work:
     """The write of no row."""
-    schema = StructType.fromJson(json.loads(open_table(attempt.path).schema().to_json()))
+    schema = stored_schema(attempt.path)
     empty = attempt.spark.createDataFrame([], schema)
     positions = dict(attempt.pins.positions)
     if isinstance(attempt.spec.query, PythonQuery) and attempt.receipt is not None:

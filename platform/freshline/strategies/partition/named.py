@@ -10,7 +10,7 @@ from freshline.attempt.attempt import Attempt, Work
 from freshline.attempt.compute import check_lookups, run_before_constraints, whole_inputs
 from freshline.attempt.partitions import partition_condition, partition_key, read_partition
 from freshline.attempt.pin import pin_at
-from freshline.commit.write import replace_partitions
+from freshline.commit.write import replace_partitions, stored_schema
 from freshline.declare.query import PythonQuery
 from freshline.errors import PartitionError
 from freshline.plan.partition import partition_name
@@ -40,7 +40,7 @@ def replace_named(attempt: Attempt, step: ReplaceNamedPartitions) -> Work:
         raise PartitionError(
             "a table whose rows keep the prediction of an earlier model is refreshed as a whole", where=str(spec.name)
         )
-    schema = attempt.stored().schema
+    schema = stored_schema(attempt.path)
     named = [read_partition(spark, spec, schema, partition) for partition in step.partitions]
     origin = origin_of(spec)
     by_partition = origin is not None and not spec.lookups

@@ -6,7 +6,6 @@ batch table has positions a partition: one of its partitions that is named is br
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 
 from pyspark.sql.types import StructType
@@ -15,8 +14,8 @@ from freshline.attempt.attempt import Attempt, Work
 from freshline.attempt.compute import run_before_constraints, whole_inputs
 from freshline.attempt.pin import pin_at
 from freshline.attempt.spans import interval_condition, read_time_partition, within
-from freshline.commit.delta_log import count_rows, exists, open_table
-from freshline.commit.write import replace_partitions
+from freshline.commit.delta_log import count_rows, exists
+from freshline.commit.write import replace_partitions, stored_schema
 from freshline.declare.names import TableName
 from freshline.declare.query import SqlQuery
 from freshline.declare.spec import Mode
@@ -116,7 +115,7 @@ def _write_of_intervals(
 
 
 def _require_same_columns(attempt: Attempt, schema: StructType) -> None:
-    stored = StructType.fromJson(json.loads(open_table(attempt.path).schema().to_json()))
+    stored = stored_schema(attempt.path)
     if [(f.name, f.dataType) for f in stored.fields] != [(f.name, f.dataType) for f in schema.fields]:
         raise DefinitionChangedError(
             "the declaration has other columns than the table, so its partitions cannot be replaced one by one. "

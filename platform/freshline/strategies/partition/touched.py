@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from freshline.attempt.attempt import Attempt, NotIncremental, Work
 from freshline.attempt.compute import run_before_constraints, whole_inputs
 from freshline.attempt.spans import interval_condition
-from freshline.commit.write import replace_partitions
+from freshline.commit.write import replace_partitions, stored_schema
 from freshline.plan.result import Strategy
 from freshline.query.reason import Reason
 from freshline.query.rules.partition import Origin
@@ -29,7 +29,7 @@ def replace_touched(attempt: Attempt, step: ReplacePartitions) -> Work:
     """The write of the partitions that the changed rows of one input name; a full one where these are too many."""
     spark, spec, path = attempt.spark, attempt.spec, attempt.path
     pinned, change = attempt.inputs[step.input], attempt.changes[step.input]
-    schema = attempt.stored().schema
+    schema = stored_schema(attempt.path)
     kinds = [schema[column].dataType for column in spec.partitioned_by]
     expressions = stored_expressions(spec, schema, Origin(step.input, step.expressions))
     parts = [for_literal(F.expr(text), kind) for text, kind in zip(expressions, kinds, strict=True)]
