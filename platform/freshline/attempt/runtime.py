@@ -105,8 +105,10 @@ class Sessions:
         # Spark would put environment variables and settings into a query: '${env:NAME}' is a text like any other.
         session.conf.set("spark.sql.variable.substitute", "false")
         # Work of the engine has no modules of its own, so all of it can share processes of Python. Starting those of a
-        # session takes some four CPU-seconds.
+        # session takes some four CPU-seconds. Nor has it classes: with a loader of its own, each session would compile
+        # again what another has compiled.
         session.conf.set("spark.sql.artifact.isolation.enabled", "false")
+        session.conf.set("spark.sql.artifact.isolation.alwaysApplyClassloader", "false")
         return session
 
 

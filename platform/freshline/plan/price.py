@@ -13,7 +13,7 @@ needless try costs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from freshline.plan.result import RefreshResult, Strategy
@@ -35,9 +35,11 @@ SIMILAR = 1  # doublings of the rows
 CERTAIN = 2
 SPEAKING = 3
 HOPED = 0.6
-# The first full refresh of a table is often the first in its JVM: up to so much of it is code that is loaded and
-# compiled once, in CPU-seconds (and, with a core to spare, about as many seconds).
+# The first full refresh of a table is often the first in its JVM, and so is its first incremental one: up to so much of
+# it is code that is loaded and compiled once, in CPU-seconds (and, with a core to spare, about as many seconds). Of an
+# incremental one, which runs more kinds of code over fewer rows, it may be nearly all.
 ONCE = 4.0
+LEAST_HOPED = 0.25
 # Before anything was measured: what incremental refreshes of many rows took of a full one, by the share that changed.
 # From the benchmarks over TPC-H; a first guess that the first refresh replaces.
 GUESSED_FROM = 10_000
@@ -117,9 +119,11 @@ def price_of(
     similar = [record for record in measured if _distance(changed, record.rows_in or 1) <= SIMILAR][:SPEAKING]
     speaking = similar or [min(measured, key=lambda record: _distance(changed, record.rows_in or 1))]
     since = sum(record.strategy == Strategy.FULL for record in same[: same.index(speaking[0])])
-    weight = FORGOTTEN**since * (1.0 if len(similar) >= CERTAIN else HOPED)
-    scales = [weight * (max(1, changed) / (record.rows_in or 1)) ** GROWTH for record in speaking]
-    incremental = _least(speaking, scales)
+    grown = [(max(1, changed) / (record.rows_in or 1)) ** GROWTH for record in speaking]
+    incremental = _least(speaking, grown)
+    if len(similar) < CERTAIN:
+        incremental = incremental.map(_hope)
+    incremental = incremental.map(lambda cost: cost * FORGOTTEN**since)
     hoped = full.hoped()
     return Price(incremental.seconds, hoped.seconds, incremental.cpu, hoped.cpu, full.seconds)
 
@@ -128,6 +132,18 @@ def price_of(
 class _Cost:
     seconds: float
     cpu: float | None
+
+    def map(self, change: Callable[[float], float]) -> _Cost:
+        return _Cost(change(self.seconds), None if self.cpu is None else change(self.cpu))
+
+
+def _hope(cost: float) -> float:
+    """What an incremental refresh may take that took this once, maybe as the first of its kind in its JVM.
+
+    >>> _hope(6.2), _hope(20.0), round(_hope(1.0), 2)
+    (2.2, 12.0, 0.25)
+    """
+    return max(LEAST_HOPED * cost, min(HOPED * cost, cost - ONCE))
 
 
 @dataclass(frozen=True)
@@ -143,7 +159,7 @@ class _FullCost:
         return self.least.seconds
 
     def hoped(self) -> _Cost:
-        return _Cost(self._guess(self.least.seconds), None if self.least.cpu is None else self._guess(self.least.cpu))
+        return self.least.map(self._guess)
 
     def _guess(self, cost: float) -> float:
         lowest = max(HOPED * cost, cost - ONCE)
