@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 from freshline.attempt.runtime import Runtime
@@ -82,7 +83,7 @@ def pin_inputs(runtime: Runtime, spec: TableSpec, base: Mapping[TableName, Posit
             )
         receipt = receipt_at(path, version)
         position = position_at(table_id(path), version, receipt)
-        inputs[name] = Pinned(upstream, path, position)
+        inputs[name] = Pinned(upstream, path, position, is_newest=_is_all_ours(path, version))
         cuts[name] = _cut(upstream, position, receipt)
         stamps[name] = _stamp(upstream, checks.get(name), receipt, now)
         if isinstance(upstream, SourceSpec) and not upstream.is_log:
@@ -96,6 +97,12 @@ def pin_inputs(runtime: Runtime, spec: TableSpec, base: Mapping[TableName, Posit
                 cut[root] = _older(cut[root], where) if root in cut else where
     driving = [stamps[name] for name in spec.driving if name not in spec.non_driving]
     return Pins(inputs, min(driving) if driving else runtime.clock(), cut, mixed)
+
+
+def _is_all_ours(path: Path, version: int) -> bool:
+    """Whether this is the newest version still, and nobody else changed rows since its receipt."""
+    newest = read_newest(path)
+    return newest is not None and newest.version == version and not newest.foreign
 
 
 def _stamp(upstream: Spec, check: Check | None, receipt: Receipt | None, now: datetime) -> datetime:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -23,7 +23,7 @@ from deltalake.exceptions import DeltaError
 from freshline.declare.connector import WATERMARK
 from freshline.declare.names import TableName
 from freshline.errors import SourceError
-from freshline.plan.changes import ChangeKind, Changes
+from freshline.plan.changes import ChangeKind, Changes, RecordedFiles
 from freshline.plan.disk import CommitSize
 from freshline.plan.lag import lag_seconds
 from freshline.plan.position import TablePosition
@@ -571,7 +571,33 @@ def classify(name: TableName, path: Path, before: TablePosition | None, after: T
     feed = all(table.metadata().configuration.get("delta.enableChangeDataFeed") == "true" for table in (old, new))
     files = tuple(str(add["path"]) for add in added)
     kind = max((_kind_of(commit) for commit in commits), key=_order)
-    return Changes(name, before, after, kind, log=log, change_feed=feed, added_files=files, rows=rows)
+    exact, recorded = not log or _are_within(commits, before, after), _recorded_files(commits) if feed else None
+    return Changes(name, before, after, kind, log, feed, files, exact, recorded, rows)
+
+
+def _recorded_files(commits: Sequence[Commit]) -> RecordedFiles | None:
+    """The files of what these commits changed; None where one removes rows of which none are recorded."""
+    changed: list[str] = []
+    added: list[str] = []
+    for commit in commits:
+        found = [str(action["cdc"]["path"]) for action in commit.actions if "cdc" in action]
+        if found:
+            # Where there are some, they are all of the commit's changes (Delta's protocol, "Change data files").
+            changed += found
+        elif commit.data_actions("remove"):
+            return None
+        else:
+            added += [str(add["path"]) for add in commit.data_actions("add")]
+    return RecordedFiles(tuple(changed), tuple(added))
+
+
+def _are_within(commits: Sequence[Commit], before: TablePosition, after: TablePosition) -> bool:
+    """Whether all batches of these commits of a log are above the position before, and not above the one after."""
+    numbers = [None if each.receipt is None else each.receipt.seq for each in commits if each.data_actions("add")]
+    return all(
+        number is not None and before.seq is not None and after.seq is not None and before.seq < number <= after.seq
+        for number in numbers
+    )
 
 
 def _is_committed_anew(path: Path, before: TablePosition, after: TablePosition) -> bool:

@@ -95,8 +95,8 @@ def session_confs(
         "spark.databricks.delta.optimize.minFileSize": str(FULL_FILE_BYTES),
         # A LIMIT looks at one partition first, then at more, each time by a job. Small results come with one.
         "spark.sql.limit.initialNumPartitions": "16",
-        # A refresh by keys compiles some sixty pieces of code, and Spark keeps the last hundred of all tables: two tables
-        # put each other's out, and each refresh compiled all of its code again. A piece takes some 20 KB.
+        # A refresh by keys compiles some sixty pieces of code, and Spark keeps the last hundred of all tables: two of
+        # them put each other's out, and each refresh compiled all of its code again. A piece takes some 20 KB.
         "spark.sql.codegen.cache.maxEntries": "2000",
         # Rows that are kept within a step are read two or three times, and more of them than fit go to the disk. To try
         # encodings for each column was a third of what the tasks of an ingest of files cost.

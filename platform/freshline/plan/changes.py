@@ -25,12 +25,23 @@ class ChangeKind(StrEnum):
 
 
 @dataclass(frozen=True)
+class RecordedFiles:
+    """The files that have the changes of a range, as Delta's log names them: `changed` say of each row what it was, the
+    rows of `added` were inserted."""
+
+    changed: tuple[str, ...]
+    added: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Changes:
     """The versions (before, after] of one input.
 
     `log` marks a log table of ours: its rows carry the batch number, so its changes are read from the newest
     snapshot. `change_feed` says whether Delta recorded row changes for the whole range. `added_files` are the data
-    files of an append, as Delta's log names them. `rows` is how many rows the commits say they touched.
+    files of an append, as Delta's log names them; with `files_are_exact` they have all of its rows and no others,
+    which of a log is known where its commits still tell their batches. `recorded` are the files that have the changes
+    of the range, None where that takes more than files. `rows` is how many rows the commits say they touched.
     """
 
     name: TableName
@@ -40,5 +51,7 @@ class Changes:
     log: bool = False
     change_feed: bool = False
     added_files: tuple[str, ...] = ()
+    files_are_exact: bool = False
+    recorded: RecordedFiles | None = None
     rows: int = 0
     detail: str = ""

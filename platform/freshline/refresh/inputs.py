@@ -26,7 +26,7 @@ from freshline.declare.connector import WATERMARK as WATERMARK
 from freshline.declare.names import TableName
 from freshline.declare.spec import SourceSpec, Spec
 from freshline.errors import SourceError
-from freshline.plan.changes import ChangeKind, Changes
+from freshline.plan.changes import ChangeKind, Changes, RecordedFiles
 from freshline.plan.position import TablePosition
 from freshline.query.rules.algebra import SIGN
 from freshline.refresh.literal import quoted
@@ -34,15 +34,22 @@ from freshline.refresh.netting import net, net_signed
 from freshline.refresh.small_tables import read_small
 
 ARRIVAL = (SEQ, FILE, RECORD)
+# What Delta calls the column that says whether a changed row was inserted, deleted, or is one of an update.
+CHANGE_TYPE = "_change_type"
 
 
 @dataclass(frozen=True)
 class Pinned:
-    """One input at one position. `path` is the Delta table."""
+    """One input at one position. `path` is the Delta table.
+
+    `is_newest` says that the version was the newest one a moment ago, that its receipt gave the position, and that
+    nobody else has changed its rows since: of a log it holds the batches up to that position and no other rows.
+    """
 
     spec: Spec
     path: Path
     position: TablePosition
+    is_newest: bool = False
 
     @property
     def name(self) -> TableName:
@@ -59,7 +66,9 @@ def read_whole(spark: SparkSession, pinned: Pinned, *, arrival: bool = False, ar
     With `arrived` what FINAL rows are told by (`freshline.declare.closing`), which is NULL where it is not known.
     """
     if pinned.is_log:
-        rows = read_log(spark, pinned).where(F.col(SEQ) <= (pinned.position.seq or 0))
+        small = read_small(spark, pinned.path, pinned.position.version) if pinned.is_newest else None
+        # Each number in a condition makes other code, which Spark compiles anew.
+        rows = read_log(spark, pinned).where(F.col(SEQ) <= (pinned.position.seq or 0)) if small is None else small
     else:
         rows = read_version(spark, pinned.path, pinned.position.version)
     return declared_columns(rows, pinned, arrival=arrival, arrived=arrived)
@@ -85,9 +94,8 @@ def read_inserted(
 
 def read_upserted(spark: SparkSession, pinned: Pinned, changes: Changes) -> DataFrame:
     """Every row that came into an input between two positions, or that a row was changed into."""
-    assert changes.before is not None
-    came = F.col("_change_type").isin("insert", "update_postimage")
-    return declared_columns(_change_feed(spark, pinned, changes.before).where(came), pinned, arrival=False)
+    came = F.col(CHANGE_TYPE).isin("insert", "update_postimage")
+    return declared_columns(_recorded(spark, pinned, changes).where(came), pinned, arrival=False)
 
 
 def _inserted(spark: SparkSession, pinned: Pinned, changes: Changes) -> DataFrame:
@@ -95,6 +103,8 @@ def _inserted(spark: SparkSession, pinned: Pinned, changes: Changes) -> DataFram
     if pinned.is_log:
         start = 0 if before is None or before.seq is None else before.seq
         rows = _added(spark, pinned, changes)
+        if rows is not None and changes.files_are_exact:
+            return rows
         if rows is None:
             rows = read_log(spark, pinned)
         return rows.where((F.col(SEQ) > start) & (F.col(SEQ) <= (pinned.position.seq or 0)))
@@ -103,7 +113,7 @@ def _inserted(spark: SparkSession, pinned: Pinned, changes: Changes) -> DataFram
     added = _added(spark, pinned, changes)
     if added is not None:
         return added
-    return _change_feed(spark, pinned, before).where(F.col("_change_type") == "insert")
+    return _recorded(spark, pinned, changes).where(F.col(CHANGE_TYPE) == "insert")
 
 
 def read_log(spark: SparkSession, pinned: Pinned) -> DataFrame:
@@ -123,22 +133,20 @@ def read_signed(spark: SparkSession, pinned: Pinned, changes: Changes) -> DataFr
     """Every row that came (SIGN 1) or went away (-1) between two positions, as often as it did."""
     if pinned.is_log or changes.kind is ChangeKind.APPEND:
         return read_inserted(spark, pinned, changes).withColumn(SIGN, F.lit(1))
-    assert changes.before is not None
-    images = _change_feed(spark, pinned, changes.before)
+    images = _recorded(spark, pinned, changes)
     columns = [F.col(quoted(column)) for column in column_names(pinned.spec, images)]
     return images.select(*columns, _sign().alias(SIGN))
 
 
 def _sign() -> SparkColumn:
-    return F.when(F.col("_change_type").isin("insert", "update_postimage"), 1).otherwise(-1)
+    return F.when(F.col(CHANGE_TYPE).isin("insert", "update_postimage"), 1).otherwise(-1)
 
 
 def read_images(spark: SparkSession, pinned: Pinned, changes: Changes) -> DataFrame:
     """Every row as it was before or after a change of the range, also where a later change undid it."""
     if pinned.is_log:
         return read_inserted(spark, pinned, changes)
-    assert changes.before is not None
-    images = _change_feed(spark, pinned, changes.before)
+    images = _recorded(spark, pinned, changes)
     return images.select(*[F.col(quoted(column)) for column in column_names(pinned.spec, images)])
 
 
@@ -146,8 +154,7 @@ def read_net_images(spark: SparkSession, pinned: Pinned, changes: Changes) -> Da
     """Every row as it was before or after a change of the range; rows whose net change is nothing are left out."""
     if pinned.is_log:
         return read_inserted(spark, pinned, changes)
-    assert changes.before is not None
-    images = _change_feed(spark, pinned, changes.before)
+    images = _recorded(spark, pinned, changes)
     return net(images.withColumn(SIGN, _sign()), column_names(pinned.spec, images))
 
 
@@ -155,9 +162,28 @@ def read_net_signed(spark: SparkSession, pinned: Pinned, changes: Changes) -> Da
     """As `read_net_images`, each row as often as it came (SIGN 1) or went away (-1) on balance."""
     if pinned.is_log or changes.kind is ChangeKind.APPEND:
         return read_inserted(spark, pinned, changes).withColumn(SIGN, F.lit(1))
-    assert changes.before is not None
-    images = _change_feed(spark, pinned, changes.before)
+    images = _recorded(spark, pinned, changes)
     return net_signed(images.withColumn(SIGN, _sign()), column_names(pinned.spec, images))
+
+
+def _recorded(spark: SparkSession, pinned: Pinned, changes: Changes) -> DataFrame:
+    """The recorded changes of a range, each with what it was, in the column CHANGE_TYPE.
+
+    Delta looks for their files with a job and a plan of its own, which for a few files takes longer than the rest.
+    """
+    assert changes.before is not None
+    rows = None if changes.recorded is None else _of_files(spark, pinned, changes.recorded)
+    return _change_feed(spark, pinned, changes.before) if rows is None else rows
+
+
+def _of_files(spark: SparkSession, pinned: Pinned, recorded: RecordedFiles) -> DataFrame | None:
+    """The rows of recorded changes; None where Delta must read them."""
+    path, version = pinned.path, pinned.position.version
+    changed = read_small(spark, path, version, files=recorded.changed, also=CHANGE_TYPE)
+    if changed is None or not recorded.added:
+        return changed
+    added = read_small(spark, path, version, files=recorded.added)
+    return None if added is None else changed.unionByName(added.withColumn(CHANGE_TYPE, F.lit("insert")))
 
 
 def _change_feed(spark: SparkSession, pinned: Pinned, before: TablePosition) -> DataFrame:
@@ -179,7 +205,7 @@ def read_feed(spark: SparkSession, pinned: Pinned, before: TablePosition, *, net
     """The changes between two versions with what Delta says of each; with `net` only what is left of them."""
     if before.version >= pinned.position.version:
         rows = read_version(spark, pinned.path, pinned.position.version).where(F.lit(False))
-        rows = rows.withColumn("_change_type", F.lit("")).withColumn("_commit_version", F.lit(0).cast("bigint"))
+        rows = rows.withColumn(CHANGE_TYPE, F.lit("")).withColumn("_commit_version", F.lit(0).cast("bigint"))
         feed = rows.withColumn("_commit_timestamp", F.lit(None).cast("timestamp"))
     else:
         feed = _change_feed(spark, pinned, before)
@@ -187,13 +213,13 @@ def read_feed(spark: SparkSession, pinned: Pinned, before: TablePosition, *, net
     if isinstance(pinned.spec, SourceSpec) and pinned.is_log:
         columns = _log_columns(pinned.spec)
     if not net:
-        return feed.select(*columns, "_change_type", "_commit_version", "_commit_timestamp").orderBy("_commit_version")
+        return feed.select(*columns, CHANGE_TYPE, "_commit_version", "_commit_timestamp").orderBy("_commit_version")
     counted = feed.select(*columns, _sign().alias(SIGN)).groupBy(
         *[F.col(quoted(name)) for name in _names(columns, feed)]
     )
     left = counted.agg(F.sum(SIGN).alias("_freshline_net")).where(F.col("_freshline_net") != 0)
     again = F.explode(F.array_repeat(F.lit(1), F.abs("_freshline_net").cast("int"))).alias("_freshline_again")
-    kind = F.when(F.col("_freshline_net") > 0, "insert").otherwise("delete").alias("_change_type")
+    kind = F.when(F.col("_freshline_net") > 0, "insert").otherwise("delete").alias(CHANGE_TYPE)
     return left.select("*", again).select(*[F.col(quoted(name)) for name in _names(columns, feed)], kind)
 
 

@@ -53,13 +53,14 @@ def hold_few(rows: DataFrame, most: int) -> HeldRows | None:
     return None if found.size() > most else HeldRows(found, sent._jdf.schema(), kinds)
 
 
-def materialize_once(rows: DataFrame, *, expected: int = 0) -> tuple[DataFrame, int]:
+def materialize_once(rows: DataFrame, *, expected: int = 0, at_most: int | None = None) -> tuple[DataFrame, int]:
     """Compute rows once, and how many there are: few in the driver, more where they were computed.
 
-    To try whether they are few costs nothing where they are, and all of their computation where they are not: more than
-    LIKELY_MANY `expected` rows are not tried.
+    To try whether they are few costs nothing where they are, and all of their computation where they are not: where
+    more than LIKELY_MANY changed rows are `expected` it is not tried, unless there are few `at_most`.
     """
-    few = collect_if_small(rows) if expected <= LIKELY_MANY else None
+    is_few = at_most is not None and at_most <= FEW_ROWS
+    few = collect_if_small(rows) if is_few or expected <= LIKELY_MANY else None
     if few is not None:
         return few
     kept = rows.localCheckpoint(eager=True)

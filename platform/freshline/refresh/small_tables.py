@@ -29,11 +29,16 @@ MOST_FILES = 200
 
 
 def read_small(
-    spark: SparkSession, path: Path, version: int | None, *, files: Sequence[str] | None = None
+    spark: SparkSession,
+    path: Path,
+    version: int | None,
+    *,
+    files: Sequence[str] | None = None,
+    also: str | None = None,
 ) -> DataFrame | None:
     """The rows of a version (None: the newest), or of those of its files that are named as the log names them.
 
-    None where Delta must read it.
+    `also` names a column of texts that these files have beside those of the table. None where Delta must read it.
     """
     try:
         table = DeltaTable(str(path), version=version)
@@ -52,6 +57,7 @@ def read_small(
     if len(found) > 1 and any(PATTERN & set(str(file)) for file in found):
         return None
     schema = StructType.fromJson(json.loads(table.schema().to_json()))
+    schema = schema if also is None else schema.add(also, "string")
     reader = spark.read.schema(schema).option("__globPaths__", "false")
     return reader.parquet(*[str(file) for file in found])
 

@@ -25,7 +25,7 @@ from freshline.attempt.compute import (
 from freshline.commit.delta_log import count_rows, is_never_null, newest_version
 from freshline.declare.names import TableName
 from freshline.declare.query import SqlQuery
-from freshline.declare.spec import DeltaJoin
+from freshline.declare.spec import DeltaJoin, TableSpec
 from freshline.plan.changes import ChangeKind
 from freshline.query.reason import Reason
 from freshline.query.rules.algebra import Algebra
@@ -235,8 +235,14 @@ def _by_keys(sides: _Sides) -> Changed | Reason:
     whole = run_before_constraints(spark, spec, pins, attempt.covered)
     computed = attempt.constraint_check.rows(keys.restrict(whole), again=True)
     rows = computed.select(*[F.col(quoted(name)) for name in target.columns])
-    new, many = materialize_once(rows, expected=keys.count)
+    new, many = materialize_once(rows, expected=keys.count, at_most=_most_rows(spec, keys))
     return _difference(sides, keys, new, many, reason)
+
+
+def _most_rows(spec: TableSpec, keys: Keys) -> int | None:
+    """How many rows the keys have, if each is a row of its own; None where nothing says so."""
+    whole = spec.primary_key and {key.lower() for key in spec.primary_key} <= {name.lower() for name in keys.columns}
+    return keys.count if whole else None
 
 
 def _changed_rows(attempt: Attempt, name: TableName) -> tuple[DataFrame, int]:
@@ -300,7 +306,7 @@ def _difference(sides: _Sides, keys: Keys, new: DataFrame, many: int, reason: Re
     else:
         changed = difference_by_bag(new, old, keys)
     # Computed once, read twice by MERGE, which refuses a cached source.
-    changed, count = materialize_once(changed, expected=many)
+    changed, count = materialize_once(changed, expected=many, at_most=_most_rows(spec, keys))
     return Changed(keys, changed if count else None, count, reason, found_by)
 
 
