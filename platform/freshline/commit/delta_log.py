@@ -29,6 +29,7 @@ from freshline.plan.lag import lag_seconds
 from freshline.plan.position import TablePosition
 from freshline.plan.receipt import Receipt, epoch_of, seq_of
 from freshline.plan.result import RefreshResult, State
+from freshline.refresh.opened import opened
 
 COMMIT_FILE = re.compile(r"(\d{20})\.json\Z")
 # What says where the newest checkpoint is (PROTOCOL.md, "Last Checkpoint File").
@@ -335,14 +336,20 @@ def commit_sizes(path: Path, most: int) -> list[CommitSize]:
 
 
 def open_table(path: Path, version: int | None = None) -> deltalake.DeltaTable:
-    """The table in delta-rs. Raises SourceError where it cannot be opened."""
+    """The table in delta-rs, to be read only. Raises SourceError where it cannot be opened."""
     try:
-        return deltalake.DeltaTable(str(path), version=version)
+        return _opened(path, version)
     except (DeltaError, OSError) as error:
         raise SourceError(
             f"cannot read the Delta table at {path}{'' if version is None else f' at version {version}'}: {error}",
             where=str(path),
         ) from error
+
+
+def _opened(path: Path, version: int | None) -> deltalake.DeltaTable:
+    """A version of a table, None for the newest. Raises what delta-rs does."""
+    number = newest_version(path) if version is None else version
+    return deltalake.DeltaTable(str(path)) if number is None else opened(path, number)
 
 
 def table_id(path: Path) -> str:
@@ -375,7 +382,7 @@ def position_at(identity: str, version: int, receipt: Receipt | None) -> TablePo
 
 def count_nulls(path: Path, version: int, column: str) -> int | None:
     """How many rows have NULL in a column, by the statistics in the log; all of them where there is no such column."""
-    table = deltalake.DeltaTable(str(path), version=version)
+    table = _opened(path, version)
     if column not in {field.name for field in table.schema().fields}:
         return count_rows(path, version)
     actions = table.get_add_actions(flatten=True)
@@ -394,7 +401,7 @@ def count_nulls(path: Path, version: int, column: str) -> int | None:
 
 def count_rows(path: Path, version: int | None = None) -> int | None:
     """The number of rows by the statistics in the log; None where a file has none."""
-    table = deltalake.DeltaTable(str(path), version=version)
+    table = _opened(path, version)
     actions = table.get_add_actions(flatten=True)
     if actions.num_rows == 0:
         return 0
@@ -413,13 +420,13 @@ def count_rows(path: Path, version: int | None = None) -> int | None:
 
 def count_files(path: Path, version: int) -> tuple[int, int]:
     """How many files a version has, and their bytes."""
-    actions = deltalake.DeltaTable(str(path), version=version).get_add_actions(flatten=True)
+    actions = _opened(path, version).get_add_actions(flatten=True)
     return actions.num_rows, sum(actions["size_bytes"].to_pylist()) if actions.num_rows else 0
 
 
 def _statistics(path: Path, version: int) -> Any | None:
     """The files of a version with their statistics, a row each; None where these go by other names of the columns."""
-    table = deltalake.DeltaTable(str(path), version=version)
+    table = _opened(path, version)
     if "delta.columnMapping.mode" in table.metadata().configuration:
         return None
     return table.get_add_actions(flatten=True)

@@ -11,9 +11,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import deltalake
-
-from freshline.commit.delta_log import greatest_time, least_time, read_commit, read_newest, receipt_at
+from freshline.commit.delta_log import greatest_time, least_time, open_table, read_commit, read_newest, receipt_at
 from freshline.commit.warehouse import Warehouse
 from freshline.declare.closing import Closing
 from freshline.declare.connector import INGESTED_AT
@@ -243,7 +241,7 @@ def _greatest_times(
     if partition is not None:
         columns["partition"] = ds.field(partition).cast(pa.string())
     found: dict[str, datetime] = {}
-    dataset = deltalake.DeltaTable(str(path), version=version).to_pyarrow_dataset()
+    dataset = open_table(path, version).to_pyarrow_dataset()
     for batch in dataset.to_batches(columns=columns):
         limits = pc.add(batch["arrived"], pa.scalar(ahead, pa.duration("us")))
         rows = pa.Table.from_batches([batch]).filter(pc.less_equal(batch["event"], limits))

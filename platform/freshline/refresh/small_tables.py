@@ -20,6 +20,8 @@ from deltalake.exceptions import DeltaError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from freshline.refresh.opened import opened
+
 # Where a path of a list has one of these, Spark 4.2 takes it for a pattern and reads all files of the list once more,
 # with `__globPaths__` off too. A list of one is read right.
 PATTERN = frozenset("*?[]{}\\")
@@ -41,7 +43,7 @@ def read_small(
     `also` names a column of texts that these files have beside those of the table. None where Delta must read it.
     """
     try:
-        table = DeltaTable(str(path), version=version)
+        table = DeltaTable(str(path)) if version is None else opened(path, version)
     except DeltaError:
         # Delta itself says what is wrong with the table, in the words that the rest of freshline knows.
         return None
