@@ -23,6 +23,7 @@ from freshline.commit.warehouse import Warehouse
 from freshline.dagster.asset import asset_spec
 from freshline.dagster.checks import check_specs, evaluate_checks
 from freshline.dagster.columns import KnownColumns
+from freshline.dagster.data_versions import inputs_of
 from freshline.dagster.executable import executable_asset, executable_checks
 from freshline.dagster.lineage import lineage_metadata, shown_lineages
 from freshline.dagster.materialize import Materialization
@@ -124,6 +125,8 @@ def build_assets(
                 settings.sample_rows,
                 masks[name],
                 descriptions[name],
+                inputs_of(graph, name, keys, warehouse),
+                spec.partitions_def is not None,
             ),
             project.connect,
         )

@@ -10,9 +10,18 @@ from __future__ import annotations
 # The instance as Dagster's own commands open it: `DagsterInstance.get` does not read the file .env beside it.
 from dagster._cli.utils import get_instance_for_cli as get_instance_for_cli
 
-# The tag by which Dagster finds the data version of an event. Only MaterializeResult takes a DataVersion, and an event
-# that a sensor reports is no result.
+# The tags by which Dagster finds the data versions of an event and of its inputs, and its words for those that are not
+# known. Only MaterializeResult takes a DataVersion, and an event that a sensor reports is no result. Dagster itself
+# names the versions of inputs that it was told last, and the engine may have read newer ones.
+from dagster._core.definitions.data_version import CODE_VERSION_TAG as CODE_VERSION_TAG
+from dagster._core.definitions.data_version import (
+    DATA_VERSION_IS_USER_PROVIDED_TAG as DATA_VERSION_IS_USER_PROVIDED_TAG,
+)
 from dagster._core.definitions.data_version import DATA_VERSION_TAG as DATA_VERSION_TAG
+from dagster._core.definitions.data_version import DEFAULT_DATA_VERSION as DEFAULT_DATA_VERSION
+from dagster._core.definitions.data_version import NULL_EVENT_POINTER as NULL_EVENT_POINTER
+from dagster._core.definitions.data_version import get_input_data_version_tag as get_input_data_version_tag
+from dagster._core.definitions.data_version import get_input_event_pointer_tag as get_input_event_pointer_tag
 
 # The switches of sensors: `DagsterInstance.all_instigator_state` is asked with these and answers in them.
 from dagster._core.definitions.run_request import InstigatorType as InstigatorType

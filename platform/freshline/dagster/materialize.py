@@ -20,6 +20,7 @@ from dagster import (
     AssetExecutionContext,
     AssetKey,
     DagsterEventType,
+    DagsterInstance,
     DagsterRun,
     DataVersion,
     Failure,
@@ -36,6 +37,7 @@ from freshline.commit.event_time import open_windows, watermark_of
 from freshline.commit.warehouse import Warehouse
 from freshline.dagster.asset import step_name
 from freshline.dagster.columns import column_schema
+from freshline.dagster.data_versions import Input, input_tags, read_events
 from freshline.dagster.markdown import plain_list
 from freshline.dagster.partitions import (
     BACKFILL_RUN,
@@ -49,7 +51,7 @@ from freshline.dagster.partitions import (
     values_of,
 )
 from freshline.declare.names import TableName
-from freshline.declare.spec import Spec, TableSpec
+from freshline.declare.spec import Mode, Spec, TableSpec
 from freshline.engine.client import run_resumed
 from freshline.engine.process import ProcessId
 from freshline.errors import EngineError, FreshlineError
@@ -97,7 +99,8 @@ class Materialization:
     run without any, so they are no inputs of the step: without partitions the engine is asked for them first, with
     partitions the step waits for theirs. `place` is the table's in the order of the graph, `specs` are the graph's
     declarations, by which its watermark is found. `sample_rows` of its rows are shown, without the columns of `mask`.
-    `descriptions` are those of its columns, by their names in lower case.
+    `descriptions` are those of its columns, by their names in lower case. `inputs` are all that it reads, as Dagster
+    has them, and `partitioned` says whether Dagster has partitions of it.
     """
 
     spec: Spec
@@ -110,6 +113,8 @@ class Materialization:
     sample_rows: int = 0
     mask: Mask = field(default_factory=Mask)
     descriptions: Mapping[str, str] = field(default_factory=dict)
+    inputs: tuple[Input, ...] = ()
+    partitioned: bool = False
 
     @property
     def name(self) -> TableName:
@@ -165,7 +170,7 @@ def materialize(asked: Materialization, connect: Connect, context: AssetExecutio
     for key in newly or unknown(context.instance, asked.key, values_of(asked.spec)):
         # What the engine brought in by itself; of more, the sensor tells at its next ticks.
         context.log_event(partition_event(asked.key, key, {}, outcome["version"]))
-    return result(asked, outcome, datetime.now(UTC))
+    return result(asked, outcome, datetime.now(UTC), used_inputs(asked, context.instance, outcome))
 
 
 def materialize_partitions(
@@ -337,7 +342,35 @@ def process_ended(tag: str) -> bool:
         return False
 
 
-def result(asked: Materialization, outcome: Mapping[str, Any], now: datetime) -> MaterializeResult[Any]:
+def used_inputs(asked: Materialization, instance: DagsterInstance, outcome: Mapping[str, Any]) -> dict[str, str]:
+    """The tags that name the versions of its inputs that a table has used, by its newest receipt.
+
+    None for a table with partitions, and where the log cannot be read: Dagster names those that it was told of last.
+    """
+    if asked.partitioned or outcome["version"] is None:
+        return {}
+    try:
+        newest = delta_log.read_newest(asked.warehouse.location(asked.spec))
+        if newest is None or newest.receipt is None or newest.foreign:
+            return {}
+        told = read_events(instance, {each.key for each in asked.inputs})
+        stamp = outcome.get("data_timestamp")
+        # The sensor tells again of what the engine keeps, and of nothing else.
+        return input_tags(
+            asked.inputs,
+            newest.receipt,
+            told,
+            None if stamp is None else datetime.fromisoformat(stamp),
+            or_later=outcome.get("mode") != Mode.BATCH.value,
+        )
+    except FreshlineError:
+        # Cleaned up or replaced since: the next event tells.
+        return {}
+
+
+def result(
+    asked: Materialization, outcome: Mapping[str, Any], now: datetime, tags: Mapping[str, str] | None = None
+) -> MaterializeResult[Any]:
     """The materialization event: the rows a person reads and the numbers that Dagster plots."""
     version = outcome["version"]
     metadata: dict[str, Any] = outcome_metadata(outcome, now)
@@ -348,6 +381,7 @@ def result(asked: Materialization, outcome: Mapping[str, Any], now: datetime) ->
         asset_key=asked.key,
         metadata=metadata,
         data_version=None if version is None else DataVersion(str(version)),
+        tags=tags,
     )
 
 

@@ -24,6 +24,8 @@ CHECK_SECONDS = 3600.0
 # One a second on average; a turn is as long as that needs.
 EVENTS_AN_HOUR = 3600
 EVENTS_A_TICK = 100
+# So many tables have their turn with the table that drives them; more would fill a tick.
+MOST_TOGETHER = 50
 # Better news waits this long after the last, so that a table that fails now and then, or is at the edge of its promise,
 # does not fill the log.
 _CALM = timedelta(seconds=60)
@@ -166,6 +168,30 @@ def turn_start(name: TableName, seconds: float, at: datetime) -> datetime:
     return datetime.fromtimestamp(math.floor((at.timestamp() - phase) / seconds) * seconds + phase, UTC)
 
 
+def find_leads(
+    turns: Mapping[TableName, float], driving: Mapping[TableName, Sequence[TableName]]
+) -> dict[TableName, TableName]:
+    """The table with which each has its turn: the first that drives it and has turns as long, or itself.
+
+    `driving` is in the order of the graph. Told together, a table and its inputs are of one moment.
+
+    >>> a, b, c = map(TableName.parse, "abc")
+    >>> leads = find_leads({a: 60.0, b: 60.0, c: 90.0}, {a: [], b: [a], c: [b]})
+    >>> {str(name): str(lead) for name, lead in leads.items()}
+    {'a': 'a', 'b': 'a', 'c': 'c'}
+    """
+    leads: dict[TableName, TableName] = {}
+    counts: dict[TableName, int] = {}
+    for name, inputs in driving.items():
+        if name not in turns:
+            continue
+        alike = (leads[each] for each in inputs if each in leads and turns[each] == turns[name])
+        lead = next((each for each in alike if counts[each] < MOST_TOGETHER), name)
+        leads[name] = lead
+        counts[lead] = counts.get(lead, 0) + 1
+    return leads
+
+
 def is_turn(name: TableName, seconds: float, last: datetime | None, now: datetime) -> bool:
     """Whether another turn of this table began after `last`."""
     # Not "later": after a clock was set back, waiting for the old time would be a long silence.
@@ -190,19 +216,21 @@ def decide_notices(
     memory: Memory,
     now: datetime,
     told_otherwise: Callable[[TableStatus], bool] = lambda status: False,
+    leads: Mapping[TableName, TableName] | None = None,
 ) -> tuple[list[Notice], Memory]:
     """What is told at `now`, what matters most first, and what is to be remembered.
 
     `turns` has the length of the turn, in seconds, of each table whose refreshes are told; of the others only their
-    standing and their checks are, and a refresh for which `told_otherwise` says no. Sources that are read in place have
-    no promise and are left out by whoever asks.
+    standing and their checks are, and a refresh for which `told_otherwise` says no. A table has its turn with the one
+    that `leads` names. Sources that are read in place have no promise and are left out by whoever asks.
     """
     hour = int(now.timestamp() // 3600)
     found: list[tuple[int, Notice]] = []
     known: dict[TableName, Known] = {}
     for status in statuses:
         turn = turns.get(status.table)
-        seen = _Seen(status, standing(status, left_alone), turn, memory, now)
+        lead = (leads or {}).get(status.table, status.table)
+        seen = _Seen(status, standing(status, left_alone), turn, lead, memory, now)
         if (told := seen.kept(told_otherwise)) is not None:
             found.append(told)
         if (told := seen.checked()) is not None:
@@ -223,6 +251,20 @@ def decide_notices(
     return notices, Memory(now, memory.record, kept, hour, spent + len(notices))
 
 
+def told_too(
+    notices: Sequence[Notice], memory: Memory, tables: Sequence[TableName], now: datetime
+) -> tuple[list[Notice], Memory]:
+    """The notices, and those of tables that are told of beside them, as far as there is room in this tick and hour.
+
+    No refresh belongs to these: it is counted in the turn of its table.
+    """
+    room = max(0, min(EVENTS_A_TICK - len(notices), EVENTS_AN_HOUR - memory.events))
+    more = [
+        Notice(table, NoticeKind.MATERIALIZED, Standing.KEPT, Punctuality.PASS, now, now) for table in tables[:room]
+    ]
+    return [*notices, *more], replace(memory, events=memory.events + len(more))
+
+
 class _Seen:
     """One table at one look, beside what was told of it last; `known` is what is to be remembered if all is told.
 
@@ -230,13 +272,20 @@ class _Seen:
     """
 
     def __init__(
-        self, status: TableStatus, standing: Standing, turn: float | None, memory: Memory, now: datetime
+        self,
+        status: TableStatus,
+        standing: Standing,
+        turn: float | None,
+        lead: TableName,
+        memory: Memory,
+        now: datetime,
     ) -> None:
         self.known = self._last = memory.known.get(status.table, Known())
         self._status = status
         self._standing = standing
         self._punctuality = punctuality(status.lag_seconds, status.freshness_seconds)
         self._turn = turn
+        self._lead = lead
         self._before = memory.at
         self._now = now
 
@@ -260,13 +309,13 @@ class _Seen:
         return None
 
     def _in_turn(self, turn: float) -> tuple[int, Notice] | None:
-        if not (is_turn(self._status.table, turn, self._before, self._now) and self._moves_on(turn)):
+        if not (is_turn(self._lead, turn, self._before, self._now) and self._moves_on(turn)):
             return None
-        until = turn_start(self._status.table, turn, self._now)
+        until = turn_start(self._lead, turn, self._now)
         since = until - timedelta(seconds=turn)
         if self._before is not None:
             # After a longer silence, all that happened in it.
-            since = min(since, turn_start(self._status.table, turn, self._before))
+            since = min(since, turn_start(self._lead, turn, self._before))
         return 2, replace(self._notice(NoticeKind.MATERIALIZED), since=since, until=until)
 
     def checked(self) -> tuple[int, Notice] | None:

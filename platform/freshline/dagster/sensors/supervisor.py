@@ -33,9 +33,10 @@ from dagster import (
 from freshline.commit.control_store import KEPT_REFRESHES, ControlStore
 from freshline.commit.warehouse import Warehouse
 from freshline.dagster.checks import quick_verdicts, read_facts
+from freshline.dagster.data_versions import VersionReports
 from freshline.dagster.freshness import verdict
 from freshline.dagster.inspection import Inspection, beat, inspect, opened, switches
-from freshline.dagster.internals import DATA_VERSION_TAG, AssetCheckExecutionRecord
+from freshline.dagster.internals import AssetCheckExecutionRecord
 from freshline.dagster.keys import AssetKeys
 from freshline.dagster.materialize import Materialization, outcome_metadata, version_metadata
 from freshline.dagster.partitions import PartitionBars, newest_done
@@ -57,6 +58,8 @@ from freshline.report.notices import (
     NoticeKind,
     Standing,
     decide_notices,
+    find_leads,
+    told_too,
     turn_seconds,
 )
 from freshline.report.status import TableStatus
@@ -120,15 +123,19 @@ def supervise(
         engine = keep_engine(settings, control, now)
         inspection = inspect(settings, graph, keys, control, sensors, now, own=SUPERVISOR)
         decisions, record = _decisions(control, memory)
+        turns = _turns(graph, inspection)
         notices, after = decide_notices(
             [inspection.statuses[name] for name in inspection.shown],
-            _turns(graph, inspection),
+            turns,
             inspection.left_alone,
             replace(memory, record=record),
             now,
             lambda status: _reported_by_a_run(context.instance, keys[status.table], status),
+            find_leads(turns, {name: graph.driving(name) for name in graph.order}),
         )
-        reporter = Reporter(settings, control, inspection, lineages, descriptions or {})
+        versions = VersionReports(context.instance, inspection, Warehouse(settings.warehouse), _materialized(notices))
+        notices, after = told_too(notices, after, versions.also(), now)
+        reporter = Reporter(settings, control, inspection, lineages, descriptions or {}, versions)
         events = [reporter.event(notice) for notice in notices]
         events += changed_checks(context.instance, settings, control, inspection, [notice.table for notice in notices])
         bars = {name: keys[name] for name in inspection.shown}
@@ -184,7 +191,9 @@ class Reporter:
         inspection: Inspection,
         lineages: Mapping[TableName, TableColumnLineage],
         descriptions: Mapping[TableName, Mapping[str, str]],
+        versions: VersionReports,
     ) -> None:
+        self._versions = versions
         self._lineages = lineages
         self._descriptions = descriptions
         self._warehouse = Warehouse(settings.warehouse)
@@ -214,11 +223,20 @@ class Reporter:
         )
         metadata["freshness_seconds"] = status.freshness_seconds
         metadata |= self._of_version(status)
-        tags = {} if status.version is None else {DATA_VERSION_TAG: str(status.version)}
         partition = newest_done(self._look.graph.spec(status.table), self._warehouse)
         return AssetMaterialization(
-            asset_key=self._look.keys[status.table], metadata=metadata, tags=tags, partition=partition
+            asset_key=self._look.keys[status.table],
+            metadata=metadata,
+            tags=self._tags(status.table),
+            partition=partition,
         )
+
+    def _tags(self, name: TableName) -> dict[str, str]:
+        try:
+            return self._versions.tags(name)
+        except (OSError, ValueError, FreshlineError):
+            # Cleaned up or replaced since it was looked at, as below.
+            return {}
 
     def _of_version(self, status: TableStatus) -> dict[str, Any]:
         if status.version is None:
@@ -307,6 +325,10 @@ def _turns(graph: Graph, inspection: Inspection) -> dict[TableName, float]:
         for name, status in inspection.statuses.items()
         if name not in batch and name in graph
     }
+
+
+def _materialized(notices: Sequence[Notice]) -> list[TableName]:
+    return [notice.table for notice in notices if notice.kind is NoticeKind.MATERIALIZED]
 
 
 def _reported_by_a_run(instance: DagsterInstance, key: AssetKey, status: TableStatus) -> bool:
