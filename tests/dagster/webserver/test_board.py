@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import statistics
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -27,7 +28,8 @@ from tests.report.board.shop import HOSTILE, NOW, ORDERS, SPEND, Shop, fill, ope
 
 pytestmark = pytest.mark.security
 
-# Five are promised. On a machine with other work a browser alone may take longer.
+# What the documentation promises. A machine with other work may miss it once.
+PROMISED_SECONDS = 5.0
 SHOWN_SECONDS = 60.0
 
 
@@ -48,11 +50,13 @@ class Served:
         return httpx.get(f"{self.url}{path}", headers=headers, timeout=60)
 
 
-def until(met: Callable[[], Any], seconds: float) -> None:
-    deadline = time.monotonic() + seconds
+def until(met: Callable[[], Any], seconds: float) -> float:
+    """Wait until it is so; the seconds that it took."""
+    began = time.monotonic()
     while not met():
-        assert time.monotonic() < deadline, "it is not so in time"
+        assert time.monotonic() < began + seconds, "it is not so in time"
         time.sleep(0.1)
+    return time.monotonic() - began
 
 
 @contextmanager
@@ -290,14 +294,54 @@ def test_a_button_asks_once_and_the_page_shows_what_came_of_it(board, chromium):
 
 
 @pytest.mark.slow
-def test_a_table_whose_source_stops_is_late_on_an_open_page_without_a_reload(board, chromium):
+def test_a_table_whose_source_stops_is_late_on_an_open_page_and_fresh_again_without_a_reload(board, chromium):
     state = "return document.querySelector('tr[data-name=\"shop.spend\"] .state').innerText"
     chromium.open(f"{board.url}/freshline/", 900)
     assert chromium.run(state) == "fresh"
     chromium.run("window.same = true")
-    board.now += timedelta(minutes=5)
-    until(lambda: chromium.run(state) == "late", SHOWN_SECONDS)
+    waited = []
+    for seq in (2, 3, 4):
+        board.now += timedelta(minutes=5)
+        waited.append(until(lambda: chromium.run(state) == "late", SHOWN_SECONDS))
+        board.shop.commit(ORDERS, seq, {"id": ["a"]}, board.now, "INSERTS_ONLY: new files")
+        board.shop.commit(SPEND, seq, {"customer": ["a"]}, board.now, "AFFECTED_KEYS: 1")
+        waited.append(until(lambda: chromium.run(state) == "fresh", SHOWN_SECONDS))
     assert chromium.run("return window.same"), "the page was loaded again"
+    assert statistics.median(waited) <= PROMISED_SECONDS, waited
+
+
+@pytest.mark.slow
+def test_a_page_that_cannot_be_renewed_says_so_and_goes_on_when_it_can(board, chromium):
+    away = "return document.getElementById('away').innerText"
+    store = board.shop.settings.state / "control.db"
+    chromium.open(f"{board.url}/freshline/", 900)
+    assert chromium.run(away) == ""
+    chromium.run("window.same = true")
+    board.shop.control.close()
+    moved = [(file, file.with_name(f"moved-{file.name}")) for file in store.parent.glob("control.db*")]
+    for file, place in moved:
+        file.rename(place)
+    # SQLite makes a file where there is none, and opens no folder.
+    store.mkdir()
+    until(lambda: "This page is not renewed. As of 2026-11-20 12:00:00 UTC" in chromium.run(away), SHOWN_SECONDS)
+    assert "control" in chromium.run(away)
+    assert "shop.spend" in chromium.run("return document.querySelector('.tables').innerText")
+    store.rmdir()
+    for file, place in moved:
+        place.rename(file)
+    until(lambda: chromium.run(away) == "", SHOWN_SECONDS)
+    assert chromium.run("return window.same"), "the page was loaded again"
+
+
+@pytest.mark.slow
+def test_a_page_whose_ui_is_gone_says_so(tmp_path, chromium):
+    with open_shop(tmp_path) as shop:
+        with served(shop) as board:
+            chromium.open(f"{board.url}/freshline/", 900)
+        until(
+            lambda: "the UI does not answer" in chromium.run("return document.getElementById('away').innerText"),
+            SHOWN_SECONDS,
+        )
 
 
 @pytest.mark.slow

@@ -50,13 +50,24 @@
   if (!events) return;
   let source = null;
   let asking = false;
+  // A page that is not renewed says so: what it shows may be another by now.
+  const away = document.getElementById("away");
+  const stand = (why) => {
+    const at = document.querySelector("[data-live=at]");
+    away.textContent = `This page is not renewed. ${at ? `${at.textContent.trim()}: ` : ""}${why}`;
+  };
   const renew = async () => {
     if (asking) return;
     asking = true;
     try {
       const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
-      if (!answer.ok) return;
       const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+      if (!answer.ok) {
+        const why = page.querySelector("main .words");
+        stand(why ? why.textContent : `the UI answers with ${answer.status}.`);
+        return;
+      }
+      away.textContent = "";
       for (const old of document.querySelectorAll("[data-live]")) {
         const renewed = page.querySelector(`[data-live="${old.dataset.live}"]`);
         // A part that somebody reads or has the focus in stays until the next time.
@@ -64,6 +75,8 @@
         if (old.querySelector("details[open]")) continue;
         old.replaceWith(document.adoptNode(renewed));
       }
+    } catch (error) {
+      stand("the UI does not answer.");
     } finally {
       asking = false;
     }
@@ -112,6 +125,13 @@
     } else if (!source) {
       source = new EventSource(events);
       source.addEventListener("board", renew);
+      source.addEventListener("error", () => {
+        stand("the UI does not answer.");
+        if (source.readyState !== EventSource.CLOSED) return;
+        // Refused, as where too many pages follow: a browser itself tries again only where it could not connect.
+        source = null;
+        setTimeout(follow, 10000);
+      });
     }
   };
   document.addEventListener("visibilitychange", follow);
