@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,6 +24,8 @@ from tests.dagster.served import Webserver, served, wait_until
 
 pytestmark = pytest.mark.slow  # a webserver is started
 
+ROOT = Path(__file__).parents[2]
+LOG = "webserver.log"
 RUN_SECONDS = 240.0
 # Ten seconds are promised; on a machine with other work the load of a location alone may take longer.
 CHANGE_SECONDS = 60.0
@@ -213,6 +216,45 @@ def test_a_mistake_costs_one_table_and_is_shown_there_until_it_is_corrected(root
     }
     declared.write_text(text)
     wait_until(lambda: shown() == before, CHANGE_SECONDS, log)
+
+
+@pytest.mark.long
+def test_of_ten_tables_a_browser_shows_nine_as_they_were_and_the_mistake_of_the_tenth(tmp_path, chromium):
+    """The reference deployment, of which somebody saves one file with a slip of the finger."""
+    (tmp_path / "pyproject.toml").write_text("[tool.freshline]\n")
+    (tmp_path / "assets").mkdir()
+    for file in (ROOT / "assets").glob("*.sql"):
+        shutil.copy(file, tmp_path / "assets")
+    names = sorted(file.stem for file in (tmp_path / "assets").glob("*.sql"))
+    assert len(names) == 10
+    mangled = tmp_path / "assets" / "campaign_revenue.sql"
+    others = tuple(name for name in names if name != mangled.stem)
+    everything = "{ assetNodes { assetKey { path } kinds description groupName isMaterializable } }"
+
+    def shown() -> dict[str, dict[str, Any]]:
+        return {"/".join(node["assetKey"]["path"]): node for node in webserver.ask(everything)["assetNodes"]}
+
+    with served(tmp_path) as webserver:
+        before = shown()
+        chromium.open(f"{webserver.url}/asset-groups", 1_200, 1_800)
+        chromium.wait_for(tuple(names))
+
+        mangled.write_text(mangled.read_text().replace("FRESHNESS", "FRESHNES"))
+        told = "assets/campaign_revenue.sql:"
+        wait_until(lambda: told in shown()[mangled.stem]["description"], CHANGE_SECONDS, tmp_path / LOG)
+        after = shown()
+        assert [name for name in names if after[name] == before[name]] == list(others)
+
+        chromium.open(f"{webserver.url}/assets/{mangled.stem}?view=overview", 1_200, 1_800)
+        assert "FRESHNES" in chromium.wait_for((told,))
+        # Its group was in the text that cannot be read.
+        chromium.open(f"{webserver.url}/asset-groups", 1_200, 1_800)
+        lines = chromium.wait_for(("attribution", "default", "Materialize all")).split("\n")
+        assert {"1", "9"} <= set(lines)
+        chromium.open(f"{webserver.url}/assets/{others[0]}?view=overview", 1_200, 1_800)
+        assert told not in chromium.wait_for((others[0], before[others[0]]["description"]))
+        chromium.open(f"{webserver.url}/freshline/", 1_200)
+        assert told in chromium.wait_for(tuple(names[:2]))
 
 
 LAUNCH = """mutation ($asset: [AssetKeyInput!]!) {
