@@ -231,12 +231,13 @@ def test_of_ten_tables_a_browser_shows_nine_as_they_were_and_the_mistake_of_the_
     others = tuple(name for name in names if name != mangled.stem)
     everything = "{ assetNodes { assetKey { path } kinds description groupName isMaterializable } }"
 
-    def shown() -> dict[str, dict[str, Any]]:
-        return {"/".join(node["assetKey"]["path"]): node for node in webserver.ask(everything)["assetNodes"]}
+    with served(tmp_path) as server:
 
-    with served(tmp_path) as webserver:
+        def shown() -> dict[str, dict[str, Any]]:
+            return {"/".join(node["assetKey"]["path"]): node for node in server.ask(everything)["assetNodes"]}
+
         before = shown()
-        chromium.open(f"{webserver.url}/asset-groups", 1_200, 1_800)
+        chromium.open(f"{server.url}/asset-groups", 1_200, 1_800)
         chromium.wait_for(tuple(names))
 
         mangled.write_text(mangled.read_text().replace("FRESHNESS", "FRESHNES"))
@@ -245,15 +246,15 @@ def test_of_ten_tables_a_browser_shows_nine_as_they_were_and_the_mistake_of_the_
         after = shown()
         assert [name for name in names if after[name] == before[name]] == list(others)
 
-        chromium.open(f"{webserver.url}/assets/{mangled.stem}?view=overview", 1_200, 1_800)
+        chromium.open(f"{server.url}/assets/{mangled.stem}?view=overview", 1_200, 1_800)
         assert "FRESHNES" in chromium.wait_for((told,))
         # Its group was in the text that cannot be read.
-        chromium.open(f"{webserver.url}/asset-groups", 1_200, 1_800)
+        chromium.open(f"{server.url}/asset-groups", 1_200, 1_800)
         lines = chromium.wait_for(("attribution", "default", "Materialize all")).split("\n")
         assert {"1", "9"} <= set(lines)
-        chromium.open(f"{webserver.url}/assets/{others[0]}?view=overview", 1_200, 1_800)
+        chromium.open(f"{server.url}/assets/{others[0]}?view=overview", 1_200, 1_800)
         assert told not in chromium.wait_for((others[0], before[others[0]]["description"]))
-        chromium.open(f"{webserver.url}/freshline/", 1_200)
+        chromium.open(f"{server.url}/freshline/", 1_200)
         assert told in chromium.wait_for(tuple(names[:2]))
 
 

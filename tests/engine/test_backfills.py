@@ -59,7 +59,7 @@ class Bench:
             control=control, warehouse=Warehouse(settings.warehouse), clock=lambda: NOW, graph=self.graph
         )
         self.runtime = runtime
-        declarations: Any = SimpleNamespace(graph=self.graph, check_strictly=lambda check: self.graph)
+        declarations: Any = SimpleNamespace(graph=self.graph, check_strictly=lambda check, wanted: self.graph)
         effective_graph = EffectiveGraph(declarations, control, lambda: datetime.now(UTC))
         self.requests = Requests(runtime, effective_graph, self.work, lambda graph: ())
 

@@ -174,6 +174,30 @@ def test_errors_are_for_those_who_ask_and_the_graph_before_stays_in_force(settin
     assert declarations.error is None
 
 
+def test_a_mistake_elsewhere_costs_a_request_nothing_and_a_change_or_a_mistake_above_does(settings, assets):
+    (assets / "small.sql").write_text(TABLE.format(least=0).replace("big", "small"))
+    (assets / "top.sql").write_text("CREATE MATERIALIZED TABLE top FRESHNESS = INTERVAL '1' HOUR AS SELECT id FROM big")
+    declarations = Declarations(settings)
+    before = declarations.graph
+    orders, big, small, top = map(TableName.parse, ("orders", "big", "small", "top"))
+
+    def is_refused(*wanted: TableName) -> bool:
+        try:
+            return declarations.check_strictly(wanted=wanted) is not before
+        except DeclarationError:
+            return True
+
+    (assets / "big.sql").write_text("CREATE MATERIALIZED TABLE big AS SELECT id FROM nowhere")
+    assert [is_refused(*wanted) for wanted in ((small,), (orders,), (orders, small))] == [False] * 3
+    # What has the mistake, what reads it, a table that nobody has declared, and the project as a whole.
+    refused = ((big,), (top,), (small, big), (TableName.parse("nobody"),), ())
+    assert [is_refused(*wanted) for wanted in refused] == [True] * 5
+    # A table that was changed beside the mistake is not refreshed by its old declaration.
+    (assets / "small.sql").write_text(TABLE.format(least=7).replace("big", "small"))
+    assert is_refused(small)
+    assert not is_refused(orders)
+
+
 def test_a_change_in_a_module_that_a_python_table_imports_is_a_change(settings, assets):
     (settings.root / "lib").mkdir()
     (settings.root / "lib" / "words.py").write_text("LEAST = 1\n")

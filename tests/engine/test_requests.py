@@ -68,7 +68,7 @@ class Bench:
             lock=lambda name: threading.Lock(),
             failpoint=lambda point: None,
         )
-        declarations: Any = SimpleNamespace(graph=self.graph, check_strictly=lambda check: self.graph)
+        declarations: Any = SimpleNamespace(graph=self.graph, check_strictly=lambda check, wanted: self.graph)
         effective_graph = EffectiveGraph(declarations, control, lambda: datetime.now(UTC))
         self.requests = Requests(runtime, effective_graph, self.work, lambda graph: (TableName.parse("d"),))
 
@@ -381,7 +381,7 @@ def test_a_side_output_takes_a_changed_declaration_up_with_its_table(settings):
         return succeeded(job)
 
     work = Work(do, 1, lambda job, outcome: None)
-    declarations: Any = SimpleNamespace(graph=graph, check_strictly=lambda check: graph)
+    declarations: Any = SimpleNamespace(graph=graph, check_strictly=lambda check, wanted: graph)
     effective = EffectiveGraph(declarations, control, lambda: datetime.now(UTC))
     requests = Requests(tables.runtime, effective, work, lambda graph: ())
 
@@ -396,7 +396,9 @@ def test_a_side_output_takes_a_changed_declaration_up_with_its_table(settings):
 def test_savepoints_are_made_and_dropped_and_a_wrong_wish_is_told(settings):
     tables = SmallTables(settings, {"a": SOURCE.format(name="a"), "b": TABLE.format(name="b", reads="a")})
     tables.commit("b", [1])
-    declarations: Any = SimpleNamespace(graph=tables.runtime.graph, check_strictly=lambda check: tables.runtime.graph)
+    declarations: Any = SimpleNamespace(
+        graph=tables.runtime.graph, check_strictly=lambda check, wanted: tables.runtime.graph
+    )
     effective_graph = EffectiveGraph(declarations, tables.runtime.control, lambda: datetime.now(UTC))
     work = Work(succeeded, 1, lambda job, outcome: None)
     requests = Requests(tables.runtime, effective_graph, work, lambda graph: ())

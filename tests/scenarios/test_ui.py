@@ -22,10 +22,14 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from freshline.commit.control_store import ControlStore
 from freshline.commit.delta_log import newest_version, read_receipts
+from freshline.commit.warehouse import Warehouse
 from freshline.declare.project import read_settings
 from freshline.engine.client import EngineClient
 from freshline.engine.up_record import UpRecord, record_file
+from freshline.plan.project import open_project
+from freshline.report.status import read_status
 from tests.browser import load_pictures, require_chromium
 from tests.dagster.served import Webserver
 
@@ -33,6 +37,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 SECONDS = 300.0
 CANCEL_SECONDS = 10.0
+# Of an open page of the board.
+SHOWN_SECONDS = 5.0
 ENDED = ("SUCCESS", "FAILURE", "CANCELED")
 DAYS = 12
 
@@ -378,17 +384,15 @@ def test_freshness_fails_while_a_table_is_left_alone_and_passes_again(ui):
     wait_for(lambda: health() == ("HEALTHY", True), "it is fresh again")
 
 
-def test_a_location_that_fails_to_load_shows_file_and_line_and_the_streams_go_on(ui):
-    def reload() -> dict[str, Any]:
-        found: dict[str, Any] = ui.ask(RELOAD)["reloadRepositoryLocation"]
-        return found
-
-    def keys() -> set[str]:
-        return {node["assetKey"]["path"][0] for node in ui.ask(ASSETS)["assetNodes"]}
+def test_a_mistake_is_shown_at_its_table_and_the_streams_and_a_backfill_go_on(ui):
+    def shown() -> dict[str, str]:
+        nodes = ui.ask("{ assetNodes { assetKey { path } description } }")["assetNodes"]
+        return {node["assetKey"]["path"][0]: node["description"] or "" for node in nodes}
 
     added = ui.root / "assets" / "added.sql"
     added.write_text("CREATE MATERIALIZED TABLE added FRESHNESS = INTERVAL '1' HOUR AS SELECT id FROM event")
-    wait_for(lambda: "added" in keys(), "the table is shown")
+    wait_for(lambda: "added" in shown(), "the table is shown")
+    before = shown()
 
     # Without a daemon the backfill does not begin, and the next one finds the mistake when it starts.
     up = UpRecord.read(record_file(ui.settings))
@@ -396,18 +400,60 @@ def test_a_location_that_fails_to_load_shows_file_and_line_and_the_streams_go_on
     os.kill(dict(up.children)["dagster-daemon"].pid, signal.SIGKILL)
     backfill = ui.begin_backfill(["daily"], ui.days(4, 5))
     added.write_text("CREATE MATERIALIZED TABLE added\nFRESHNESS = INTERVAL '0' SECOND\nAS SELECT id FROM event")
-    daemon = ui.settings.state / "logs" / "dagster-daemon.log"
-    wait_for(lambda: f"Backfill {backfill} was unable to continue" in daemon.read_text(), "the backfill waits")
-    told = reload()["locationOrLoadError"]
-    assert told["__typename"] == "PythonError"
-    assert "assets/added.sql:2" in json.dumps(told)
-    before = newest_version(ui.settings.warehouse / "live")
+    wait_for(lambda: "assets/added.sql:2" in shown()["added"], "its mistake is shown")
+    assert {name: text for name, text in shown().items() if name != "added"} == {
+        name: text for name, text in before.items() if name != "added"
+    }
+    version = newest_version(ui.settings.warehouse / "live")
     ui.land(3)
-    wait_for(lambda: newest_version(ui.settings.warehouse / "live") != before, "the stream goes on")
+    wait_for(lambda: newest_version(ui.settings.warehouse / "live") != version, "the stream goes on")
+    # The table of the backfill has no mistake.
+    assert ui.end_backfill(backfill)["status"] == "COMPLETED_SUCCESS"
+    assert ui.end(ui.launch("total"))["status"] == "SUCCESS"
 
     added.unlink()
-    wait_for(lambda: bool(keys()) and "added" not in keys(), "the table is gone, and the others are shown")
-    assert ui.end_backfill(backfill)["status"] == "COMPLETED_SUCCESS"
+    wait_for(lambda: bool(shown()) and "added" not in shown(), "the table is gone, and the others are shown")
+
+
+def test_a_backfill_waits_while_the_location_does_not_load(ui):
+    settings = ui.root / "pyproject.toml"
+    good = settings.read_text()
+    settings.write_text(f"{good}umask = 'none'\n")
+    try:
+        wait_for(lambda: "umask" in json.dumps(ui.ask(RELOAD)), "the mistake is shown")
+        version = newest_version(ui.settings.warehouse / "live")
+        ui.land(8)
+        wait_for(lambda: newest_version(ui.settings.warehouse / "live") != version, "the stream goes on")
+    finally:
+        settings.write_text(good)
+    wait_for(lambda: "daily" in json.dumps(ui.ask(ASSETS)), "the location is loaded again")
+
+
+def test_a_table_is_late_on_an_open_page_when_its_source_stops_and_fresh_again(ui):
+    require_chromium()
+    state = "return document.querySelector('tr[data-name=\"live\"] .state').innerText"
+    folder, gone = ui.root / "in", ui.root / "gone"
+    control = ControlStore.open(ui.settings.control_store)
+    graph, warehouse = open_project(ui.settings), Warehouse(ui.settings.warehouse)
+
+    def late() -> bool:
+        found = read_status(graph, control, warehouse, datetime.now(UTC), counted=False)
+        return next(status.late for status in found if str(status.table) == "live")
+
+    with load_pictures().browser() as window:
+        window.open(f"{ui.url}/freshline/", 900)
+        wait_for(lambda: window.run(state) == "fresh", "the page says that it is fresh")
+        window.run("window.same = true")
+        folder.rename(gone)
+        wait_for(late, "its lag is above its promise")
+        behind = wait_for(lambda: window.run(state) in ("late", "failing"), "the page says so")
+        assert behind <= SHOWN_SECONDS
+        gone.rename(folder)
+        wait_for(lambda: not late(), "it is fresh")
+        behind = wait_for(lambda: window.run(state) == "fresh", "the page says that it is fresh again")
+        assert behind <= SHOWN_SECONDS
+        assert window.run("return window.same"), "the page was loaded again"
+    control.close()
 
 
 def test_a_browser_shows_the_graph_a_table_its_partitions_and_a_backfill(ui, tmp_path):

@@ -2,9 +2,9 @@
 
 Looked at by what the file system knows of the files, which is cheap; what a declaration means is decided by its
 fingerprint, in the refresh. While the files have errors the graph before them stays in force for the loops, and
-requests get the errors. Files in Python are programs, and loading them may take as long as their limit: they are read
-in a thread of their own, and the graph before them stays in force for the loops until that has ended. Requests wait for
-it.
+requests get the errors, unless the tables that they name have none and are as they were. Files in Python are programs,
+and loading them may take as long as their limit: they are read in a thread of their own, and the graph before them
+stays in force for the loops until that has ended. Requests wait for it.
 """
 
 from __future__ import annotations
@@ -12,15 +12,17 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 from freshline.declare.graph import Graph
 from freshline.declare.model import facts_of
+from freshline.declare.names import TableName
 from freshline.declare.query import PythonQuery
 from freshline.declare.settings import Settings
 from freshline.errors import DeclarationError
 from freshline.plan.project import open_project
+from freshline.plan.standing import open_standing
 
 LOG = logging.getLogger(__name__)
 
@@ -41,6 +43,7 @@ class Declarations:
         self._changed: Callable[[Graph], None] = lambda _: None
         self._lock = threading.Lock()
         self._error: DeclarationError | None = None
+        self._standing: Graph | None = None
         self._reading: threading.Thread | None = None
         # As the files were before they are read: what is replaced meanwhile is read again.
         declared, modules = self._declared(), self._modules()
@@ -72,19 +75,27 @@ class Declarations:
             reading.join(_PATIENCE_SECONDS)
         return self._graph
 
-    def check_strictly(self, check: Callable[[], None] = lambda: None) -> Graph:
+    def check_strictly(self, check: Callable[[], None] = lambda: None, wanted: Collection[TableName] = ()) -> Graph:
         """As `check`, when reading has ended; raises DeclarationErrors while the files have errors.
 
-        `check` is called while it waits and may raise.
+        It does not where `wanted` are named, and the declarations of these and of all that they read have no mistake
+        and are as they were. `check` is called while it waits and may raise.
         """
         # What is being read may have changed since that began.
         while (reading := self._begin()) is not None:
             reading.join(_CHECK_SECONDS)
             check()
         error = self._error
-        if error is not None:
+        if error is not None and not self._is_as_it_was(wanted):
             raise error
         return self._graph
+
+    def _is_as_it_was(self, wanted: Collection[TableName]) -> bool:
+        graph, standing = self._graph, self._standing
+        if standing is None or not wanted or not all(name in graph for name in wanted):
+            return False
+        near = {each for name in graph.with_beside(wanted) for each in (name, *graph.upstream(name))}
+        return all(name in standing and standing.spec(name) == graph.spec(name) for name in near)
 
     def _begin(self) -> threading.Thread | None:
         """The thread that reads the files, which is started where one has changed; None where nothing is to be read."""
@@ -104,16 +115,25 @@ class Declarations:
             graph = open_project(self._settings)
         except DeclarationError as error:
             LOG.warning("the declarations have changed and have errors; the ones before stay in force:\n%s", error)
+            self._standing = self._read_standing()
             self._error = error
             return
         except Exception as error:
             LOG.exception("the declarations could not be read; the ones before stay in force")
+            self._standing = None
             self._error = DeclarationError("FILE", f"the declarations cannot be read: {type(error).__name__}: {error}")
             return
         self._error = None
         self._graph = graph
         LOG.info("the declarations have changed: %d tables and sources", len(graph))
         self._changed(graph)
+
+    def _read_standing(self) -> Graph | None:
+        """What stands without the mistakes; None where these are not in the files of tables."""
+        try:
+            return open_standing(self._settings).graph
+        except DeclarationError:
+            return None
 
     def _check(self) -> set[Known]:
         files = self._declared() | {_known(model.path) for model in self._graph.models.values()}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -79,9 +79,12 @@ class EffectiveGraph:
         self._declarations.check()
         return self.follow()
 
-    def check_strictly(self, check: Callable[[], None] = lambda: None) -> Graph:
-        """As `check`, once all is read; raises DeclarationErrors while files have errors, and what `check` raises."""
-        self._declarations.check_strictly(check)
+    def check_strictly(self, check: Callable[[], None] = lambda: None, wanted: Collection[TableName] = ()) -> Graph:
+        """As `check`, once all is read; raises DeclarationErrors while files have errors, and what `check` raises.
+
+        It does not where `wanted` are named, and nothing that they depend on has a mistake or has changed.
+        """
+        self._declarations.check_strictly(check, wanted)
         return self.follow()
 
     def follow(self) -> Graph:

@@ -299,8 +299,14 @@ class Requests:
         request.report({"type": "purged", "table": str(name), "folders": [str(folder) for folder in folders]})
         return State.SUCCEEDED
 
+    def _graph_of(self, request: Request) -> Graph:
+        """The graph in force for the tables that a request names; a mistake elsewhere in the files costs it nothing."""
+        given = request.arguments.get("tables")
+        named = [text for text in given if isinstance(text, str)] if isinstance(given, list) else []
+        return self._effective_graph.check_strictly(request.cancellation.check, tuple(map(_name, named)))
+
     def _refresh(self, request: Request) -> State:
-        graph = self._effective_graph.check_strictly(request.cancellation.check)
+        graph = self._graph_of(request)
         asked = read_refresh(graph, request.arguments)
         if asked.partitions and asked.names:
             # Named partitions are replaced one by one, however they were named.
@@ -308,7 +314,7 @@ class Requests:
         return self._run(request, graph, asked, refresh_order(graph, asked.names, upstreams=asked.upstreams))
 
     def _backfill(self, request: Request) -> State:
-        graph = self._effective_graph.check_strictly(request.cancellation.check)
+        graph = self._graph_of(request)
         names = read_names(graph, request.arguments)
         if len(names) != 1:
             raise RequestError("partitions are those of one table: name that table, and no other.")
@@ -427,7 +433,7 @@ class Requests:
         request.report({"type": "outcome", "outcome": outcome.as_json()})
 
     def _verify(self, request: Request) -> State:
-        graph = self._effective_graph.check_strictly(request.cancellation.check)
+        graph = self._graph_of(request)
         names = read_names(graph, request.arguments) or tuple(table.name for table in graph.tables)
         partitions = tuple(read_partition_values(item) for item in _list(request.arguments.get("partitions")))
         if partitions and len(names) != 1:
