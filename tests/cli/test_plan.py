@@ -113,6 +113,9 @@ def test_a_project_without_declarations_says_so(shop: Path, capsys: pytest.Captu
 
     assert run(["plan"]) == 0
     assert capsys.readouterr().out == "nothing is declared\n"
+    for command in (["explain"], ["explain", "--freshness"]):
+        assert run(command) == 0
+        assert capsys.readouterr().out == "no table is declared\n"
 
 
 def test_what_the_history_of_a_table_takes_is_forecast_by_its_newest_commits(

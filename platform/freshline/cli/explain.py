@@ -40,7 +40,8 @@ def command(tables: Sequence[str], freshness: bool, project: Path | None, as_jso
     if as_json:
         click.echo(json.dumps([item[1] for item in found], indent=2))
     else:
-        show(wrapped_lines("\n\n".join(item[0] for item in found), terminal_width()))
+        said = "\n\n".join(item[0] for item in found) or "no table is declared"
+        show(wrapped_lines(said, terminal_width()))
 
 
 def explain(settings: Settings, tables: Sequence[str]) -> list[tuple[str, object]]:
