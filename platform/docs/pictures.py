@@ -99,6 +99,11 @@ class Browser:
         self._ask("goog/cdp/execute", {"cmd": "Emulation.setDeviceMetricsOverride", "params": size})
         self._ask("url", {"url": url})
 
+    def prefer(self, scheme: str) -> None:
+        """Show pages as to somebody who wants them `light` or `dark`."""
+        features = [{"name": "prefers-color-scheme", "value": scheme}]
+        self._ask("goog/cdp/execute", {"cmd": "Emulation.setEmulatedMedia", "params": {"features": features}})
+
     def requests(self) -> list[str]:
         """The addresses that pages have asked for since the last call, without those of the browser's own pages."""
         events = [json.loads(entry["message"])["message"] for entry in self._ask("se/log", {"type": "performance"})]

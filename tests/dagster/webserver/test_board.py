@@ -23,6 +23,7 @@ from freshline.dagster.webserver.guard import Guard
 from freshline.declare.names import TableName
 from freshline.report.board.page import policy
 from freshline.report.board.read import BoardReader
+from tests.axe import read_axe, violations
 from tests.report.board.html import Page
 from tests.report.board.shop import HOSTILE, NOW, ORDERS, SPEND, Shop, fill, open_shop
 
@@ -342,6 +343,29 @@ def test_a_page_whose_ui_is_gone_says_so(tmp_path, chromium):
             lambda: "the UI does not answer" in chromium.run("return document.getElementById('away').innerText"),
             SHOWN_SECONDS,
         )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_core_finds_nothing_that_keeps_people_out(tmp_path, chromium, scheme):
+    with open_shop(tmp_path) as shop:
+        fill(shop)
+        axe = read_axe(shop.settings)
+        with served(shop) as board:
+            chromium.prefer(scheme)
+            for path in ("", f"table/{SPEND}", "table/shop.daily_revenue", "table/no_such_table"):
+                for width in (1_400, 400):
+                    chromium.open(f"{board.url}/freshline/{path}", 1_100, width)
+                    chromium.run("document.getElementById('away').textContent = 'This page is not renewed.'")
+                    assert violations(chromium, axe) == [], (path, width)
+            chromium.open(f"{board.url}/freshline/table/{SPEND}", 1_100)
+            chromium.run("document.querySelector('[data-action=suspend]').click()")
+            assert violations(chromium, axe) == []
+            # It finds what is wrong.
+            chromium.run("document.querySelector('dialog input').closest('label').replaceWith('no label')")
+            chromium.run("document.querySelector('dialog form').append(document.createElement('input'))")
+            assert "label" in {rule for rule, _ in violations(chromium, axe)}
+            chromium.prefer("light")
 
 
 @pytest.mark.slow
