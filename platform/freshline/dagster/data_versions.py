@@ -35,6 +35,7 @@ from freshline.dagster.partitions import partitions_definition
 from freshline.declare.graph import Graph
 from freshline.declare.names import TableName
 from freshline.declare.spec import SourceSpec, TableSpec
+from freshline.errors import FreshlineError
 from freshline.plan.batch import batch_tables
 from freshline.plan.position import TablePosition
 from freshline.plan.receipt import Receipt
@@ -214,7 +215,7 @@ class VersionReports:
         return tuple(name for name in self._look.shown if name in wanted)
 
     def tags(self, name: TableName) -> dict[str, str]:
-        """The tags of a materialization of a table. Raises SourceError for a log that cannot be read."""
+        """The tags of a materialization of a table. Raises SourceError for the log of an input that cannot be read."""
         spec, newest, version = self._look.graph.spec(name), self._read(name), self._version(name)
         if newest is None or version is None:
             return {}
@@ -232,7 +233,10 @@ class VersionReports:
         if newest is None or newest.receipt is None or newest.foreign or event is None:
             return False
         tag = get_input_data_version_tag(self._look.keys[name])
-        used = self._input_tags(reader, newest.receipt)[tag]
+        try:
+            used = self._input_tags(reader, newest.receipt)[tag]
+        except FreshlineError:
+            return False  # the log of an input, which is told of in its own status
         return used == str(self._version(name)) != event.tags.get(tag)
 
     def _input_tags(self, name: TableName, receipt: Receipt) -> dict[str, str]:
@@ -294,5 +298,9 @@ class VersionReports:
 
     def _read(self, name: TableName) -> Newest | None:
         if name not in self._newest:
-            self._newest[name] = read_newest(self._path(name))
+            try:
+                self._newest[name] = read_newest(self._path(name))
+            except FreshlineError:
+                # One log that cannot be read keeps no other table from being told of; its status has the reason.
+                self._newest[name] = None
         return self._newest[name]

@@ -165,6 +165,21 @@ def test_another_declaration_is_told_until_rows_follow_it(tables):
     assert tables.unsynced()[str(live)] == "has a new code version"
 
 
+def test_a_log_that_cannot_be_read_keeps_no_other_table_from_being_told_of(tables):
+    tables.ticks()
+    for name in ("live", "slow"):
+        for file in (tables.path(name) / "_delta_log").glob("*.json"):
+            file.write_text("{ this is no log")
+        del tables.seqs[name]  # nor can it be checked
+    before = tables.counted()
+    tables.bench.now += timedelta(seconds=30)
+    tables.refresh("event", "looked_up")
+    tables.bench.supervise(60)
+
+    assert tables.counted() > before
+    assert "looked_up" not in tables.unsynced()
+
+
 @pytest.mark.parametrize("later", [False, True])
 def test_a_run_names_what_the_refresh_has_used_and_not_what_dagster_was_told_last(tables, later):
     """A batch table reads an input of which Dagster knows an older version; then the input's newest one is told."""
