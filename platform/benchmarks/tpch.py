@@ -10,7 +10,7 @@ brings a key of its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,8 +18,9 @@ from measure import Cost, cost_of, middle
 from project import Project, refresh, same
 from pyspark.sql import SparkSession
 
-from benchmarks.tpch_tables.data import column_names, generate
+from benchmarks.tpch_tables.data import generate
 from benchmarks.tpch_tables.declarations import SOURCES
+from benchmarks.tpch_tables.shapes import SHAPES, Shape
 from freshline.declare.names import TableName
 from freshline.run import Runtime
 
@@ -29,91 +30,6 @@ ROUNDS = 3
 FORCED, WHOLE, CHOSEN = "forced", "whole", "chosen"
 # The three in the order of a round, so that none of them always finds the files of the sources already read.
 ORDERS = ((FORCED, WHOLE, CHOSEN), (CHOSEN, FORCED, WHOLE), (WHOLE, CHOSEN, FORCED))
-
-
-@dataclass(frozen=True)
-class Shape:
-    """A kind of query, how it is kept up, and the input of which a share changes: its rows are added, or altered."""
-
-    name: str
-    strategy: str
-    header: str
-    query: str
-    changes: Callable[[float, int], str]
-
-
-def altered(column: str, key: str, source: str) -> Callable[[float, int], str]:
-    def change(share: float, number: int) -> str:
-        return f"UPDATE {source} SET {column} = {column} + 1 WHERE {_chosen(share, number, key)}"
-
-    return change
-
-
-def added(source: str, key: str, number_column: str) -> Callable[[float, int], str]:
-    def change(share: float, number: int) -> str:
-        items = ", ".join(
-            f"{column} + {100 * (number + 1)}" if column == number_column else column for column in column_names(source)
-        )
-        return (
-            f"INSERT INTO {source} SELECT {items} FROM {source} "
-            f"WHERE {_chosen(share, number, key)} AND {number_column} < 100"
-        )
-
-    return change
-
-
-def _chosen(share: float, number: int, key: str) -> str:
-    return f"pmod(xxhash64({key}, {number}), 1000000) < {round(share * 1_000_000)}"
-
-
-LINE = "l_orderkey, l_linenumber"
-SHAPES = (
-    Shape(
-        "append-only",
-        "append",
-        "",
-        "SELECT l_orderkey, l_linenumber, l_shipdate, l_extendedprice * (1 - l_discount) AS price, "
-        "upper(l_comment) AS note FROM lineitem WHERE l_quantity > 5",
-        added("lineitem", LINE, "l_linenumber"),
-    ),
-    Shape(
-        "aggregate",
-        "keys",
-        "(PRIMARY KEY (l_partkey, l_returnflag))",
-        "SELECT l_partkey, l_returnflag, sum(l_quantity) AS sum_qty, sum(l_extendedprice) AS sum_base_price, "
-        "sum(l_extendedprice * (1 - l_discount)) AS sum_disc_price, avg(l_quantity) AS avg_qty, "
-        "avg(l_discount) AS avg_disc, count(*) AS count_order FROM lineitem "
-        "WHERE l_shipdate <= DATE '1998-12-01' - INTERVAL '90' DAY GROUP BY l_partkey, l_returnflag",
-        altered("l_quantity", LINE, "lineitem"),
-    ),
-    Shape(
-        "aggregate of a join",
-        "keys",
-        "(PRIMARY KEY (o_custkey, o_orderpriority))",
-        "SELECT o_custkey, o_orderpriority, count(*) AS lines, sum(l_extendedprice * (1 - l_discount)) AS revenue, "
-        "max(o_orderdate) AS latest FROM orders JOIN lineitem ON l_orderkey = o_orderkey "
-        "GROUP BY o_custkey, o_orderpriority",
-        altered("l_extendedprice", LINE, "lineitem"),
-    ),
-    Shape(
-        "join",
-        "keys",
-        "(PRIMARY KEY (l_orderkey, l_linenumber))",
-        "SELECT l.l_orderkey, l.l_linenumber, o.o_orderdate, o.o_totalprice, c.c_name, c.c_mktsegment, "
-        "l.l_extendedprice * (1 - l.l_discount) AS price FROM lineitem l "
-        "JOIN orders o ON o.o_orderkey = l.l_orderkey LEFT JOIN customer c ON c.c_custkey = o.o_custkey",
-        altered("o_totalprice", "o_orderkey", "orders"),
-    ),
-    Shape(
-        "window",
-        "keys",
-        "(PRIMARY KEY (l_orderkey, l_linenumber))",
-        "SELECT l_orderkey, l_linenumber, l_partkey, "
-        "rank() OVER (PARTITION BY l_partkey ORDER BY l_extendedprice DESC, l_orderkey, l_linenumber) AS place, "
-        "sum(l_quantity) OVER (PARTITION BY l_partkey) AS of_part FROM lineitem",
-        altered("l_quantity", LINE, "lineitem"),
-    ),
-)
 
 
 @dataclass(frozen=True)
@@ -188,7 +104,7 @@ def tpch(
 
 
 def _table(shape: Shape, which: str) -> str:
-    return f"{shape.name.replace('-', '_').replace(' ', '_')}_{which}"
+    return f"{shape.table}_{which}"
 
 
 def _source(path: Path, name: str) -> str:
@@ -196,7 +112,7 @@ def _source(path: Path, name: str) -> str:
 
 
 def _change(spark: SparkSession, folder: Path, shape: Shape, share: float, number: int) -> None:
-    statement = shape.changes(share, number)
+    statement = shape.change.statement(share, number)
     for name in SOURCES:
         for before in ("UPDATE", "INTO", "FROM"):
             statement = statement.replace(f"{before} {name} ", f"{before} delta.`{folder / 'sources' / name}` ")

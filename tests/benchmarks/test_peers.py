@@ -5,21 +5,31 @@ from __future__ import annotations
 import json
 from collections import Counter
 from datetime import datetime
+from decimal import Decimal
 from pathlib import Path
 
+import duckdb
 import pyarrow as pa
 import pytest
-from deltalake import write_deltalake
+from deltalake import DeltaTable, write_deltalake
 
 from benchmarks.measure import Cost
+from benchmarks.peers import tpch
 from benchmarks.peers.answers import TABLES, Answers
-from benchmarks.peers.catalog import FRESHLINE, PEERS, Peer
+from benchmarks.peers.catalog import FRESHLINE, PEERS, TPCH_PEERS, Peer, tpch_peer
 from benchmarks.peers.events import Sizes, changes, events, land
 from benchmarks.peers.main import compare_peers
 from benchmarks.peers.run import Run
 from benchmarks.peers.scoreboard import FAR, Line, Spread, figures_of, steps_of, table
+from benchmarks.peers.tpch import MEASURED
+from benchmarks.peers.workloads import event_workload, tpch_workload
+from benchmarks.tpch_tables.data import generate
+from benchmarks.tpch_tables.declarations import sources_of
+from benchmarks.tpch_tables.shapes import Altered, Shape, shape_named
 
 SIZES = Sizes(events=2000, customers=200, new_events=1000, new_changes=200)
+
+PREIMAGE, POSTIMAGE = "update_preimage", "update_postimage"
 
 
 def landed(folder: Path, steps: int) -> Path:
@@ -169,11 +179,94 @@ def test_a_peer_that_did_not_run_is_a_line_that_says_why():
     assert "| dbt | 50 |  | not run: no matching distribution \\| at all |" in text
 
 
-def test_the_customers_of_the_merge_by_hand_are_those_that_are_not_deleted(tmp_path):
+@pytest.mark.parametrize(("peer", "below"), [("merge", "tables"), ("dbt", "spark-warehouse/shop.db")])
+def test_the_customers_of_a_way_that_keeps_their_state_are_those_that_are_not_deleted(tmp_path, peer, below):
     rows = [{"customer_id": "c1", "op": "u"}, {"customer_id": "c2", "op": "d"}]
-    write_deltalake(tmp_path / "tables" / "customer_state", pa.Table.from_pylist(rows))
+    write_deltalake(tmp_path / below / "customer_state", pa.Table.from_pylist(rows))
+    write_deltalake(tmp_path / below / "event", pa.table({"event_id": ["e1"]}))
 
-    assert PEERS["merge"].read(tmp_path, "customer")["customer_id"].to_pylist() == ["c1"]
+    assert PEERS[peer].read(tmp_path, "customer")["customer_id"].to_pylist() == ["c1"]
+    assert PEERS[peer].read(tmp_path, "event")["event_id"].to_pylist() == ["e1"]
+
+
+@pytest.mark.parametrize("peer", [FRESHLINE, *(PEERS[name] for name in TPCH_PEERS)], ids=lambda peer: peer.name)
+@pytest.mark.parametrize("shape", MEASURED, ids=lambda shape: shape.table)
+def test_every_peer_of_tpch_has_a_program_and_the_name_of_its_query(peer: Peer, shape: Shape):
+    found = tpch_peer(peer, shape)
+
+    assert (found.way / "drive.py").is_file()
+    assert shape_named(*found.arguments) is shape
+    # Its query is that of all ways, so nobody writes it for one of them.
+    assert (found.name, found.lines) == (peer.name, 0)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> Path:
+    folder: Path = tmp_path_factory.mktemp("tpch") / "made"
+    generate(folder, 0.01)
+    return folder
+
+
+@pytest.mark.parametrize("shape", MEASURED, ids=lambda shape: shape.table)
+def test_a_thousandth_of_the_rows_of_an_input_change_at_each_increment(tmp_path, made, shape: Shape):
+    change = shape.change
+    assert isinstance(change, Altered)
+    source = tmp_path / change.source
+    land = tpch_workload(shape, made).land
+    land(tmp_path, 0)
+    rows = DeltaTable(source).to_pyarrow_table()
+
+    land(tmp_path, 1)
+    land(tmp_path, 2)
+
+    assert {path.name for path in tmp_path.iterdir()} == set(sources_of(shape.query))
+    changed: list[set[tuple[object, ...]]] = []
+    for version in (1, 2):
+        found = pa.table(DeltaTable(source).load_cdf(starting_version=version, ending_version=version)).to_pylist()
+        before = {tuple(row[key] for key in change.keys): row for row in found if row["_change_type"] == PREIMAGE}
+        after = {tuple(row[key] for key in change.keys): row for row in found if row["_change_type"] == POSTIMAGE}
+        assert all(after[key][change.column] == row[change.column] + 1 for key, row in before.items())
+        assert 0.0007 < len(before) / rows.num_rows < 0.0013
+        changed.append(set(before))
+    assert changed[0] != changed[1]
+    assert DeltaTable(source).to_pyarrow_table().schema == rows.schema
+
+
+@pytest.mark.parametrize("shape", MEASURED, ids=lambda shape: shape.table)
+def test_rows_that_are_not_computed_again_are_found_to_be_wrong(tmp_path, made, shape: Shape):
+    workload = tpch_workload(shape, made)
+    workload.land(tmp_path, 0)
+    right = tpch.answer(tmp_path, shape)
+
+    assert workload.difference(tmp_path, lambda table: right) is None
+    workload.land(tmp_path, 1)
+    assert str(workload.difference(tmp_path, lambda table: right)).startswith(f"{shape.table} has ")
+    assert workload.difference(tmp_path, lambda table: tpch.answer(tmp_path, shape)) is None
+    assert workload.difference(tmp_path, unreadable) == f"{shape.table} cannot be read: no such table"
+
+
+def unreadable(table: str) -> pa.Table:
+    raise OSError("no such table")
+
+
+def test_spark_and_duckdb_choose_rows_that_change_by_numbers_that_fit_in_64_bits():
+    # The greatest keys of scale 100.
+    keys = {"l_orderkey": 600_000_000, "l_linenumber": 7, "o_orderkey": 600_000_000}
+    for shape in MEASURED:
+        condition = shape.change.chosen(0.001, 110) if isinstance(shape.change, Altered) else ""
+        for name, value in keys.items():
+            condition = condition.replace(name, str(value))
+
+        assert duckdb.sql(f"SELECT {condition}").fetchall() in ([(True,)], [(False,)])
+
+
+def test_an_average_of_money_is_rounded_half_up_as_by_spark():
+    values = ", ".join(["(0.01::DECIMAL(15, 2))"] + ["(0.00::DECIMAL(15, 2))"] * 31)
+    with duckdb.connect() as database:
+        database.execute(tpch.AVERAGE)
+
+        # 0.01 / 32 is 0.0003125, with a five as its seventh digit.
+        assert database.sql(f"SELECT avg(x) FROM (VALUES {values}) AS t(x)").fetchall() == [(Decimal("0.000313"),)]
 
 
 @pytest.mark.parametrize("peer", [FRESHLINE, *PEERS.values()], ids=lambda peer: peer.name)
@@ -188,9 +281,18 @@ def test_every_peer_has_a_program_and_pins_with_reasons(peer: Peer):
 
 @pytest.mark.long
 def test_freshline_and_two_peers_give_the_right_rows_at_every_step(tmp_path):
-    lines = compare_peers(tmp_path, ["again", "duckdb"], SIZES, 2, False, 1, lambda message: None)
+    lines = compare_peers(tmp_path, event_workload(SIZES), ["again", "duckdb"], 2, False, 1, lambda message: None)
 
     assert [line.why for line in lines] == [None] * 3
     for line in lines[1:]:
         assert [figure.step for figure in line.figures] == ["first load", "increment 1", "increment 2"]
     assert set(TABLES) == {"event", "first_event", "customer", "enriched", "revenue"}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("shape", MEASURED, ids=lambda shape: shape.table)
+def test_freshline_and_everything_again_give_the_right_rows_of_tpch_at_every_step(tmp_path, made, shape: Shape):
+    lines = compare_peers(tmp_path, tpch_workload(shape, made), ["again"], 2, False, 1, lambda message: None)
+
+    assert [line.why for line in lines] == [None] * 2
+    assert [figure.step for figure in lines[1].figures] == ["first load", "increment 1", "increment 2"]

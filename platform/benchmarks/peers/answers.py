@@ -58,19 +58,23 @@ class Answers:
 
     def difference(self, table: str, found: pa.Table) -> str | None:
         """How the rows of a peer differ from the right ones; None if they are equal, whatever their order."""
-        right = self._database.sql(f"FROM {table}").to_arrow_table()
-        missing = [name for name in right.column_names if name not in found.column_names]
-        if missing:
-            return f"{table} has no column {', '.join(missing)}"
-        self._database.register("found_rows", _plain(found.select(right.column_names)))
-        self._database.register("right_rows", _plain(right))
-        counts: list[int] = []
-        for left, other in (("found_rows", "right_rows"), ("right_rows", "found_rows")):
-            query = f"SELECT count(*) FROM (FROM {left} EXCEPT ALL FROM {other})"
-            counts += [count for (count,) in self._database.execute(query).fetchall()]
-        if not any(counts):
-            return None
-        return f"{table} has {counts[0]} rows that it should not have, and lacks {counts[1]}"
+        return difference(self._database, table, self._database.sql(f"FROM {table}").to_arrow_table(), found)
+
+
+def difference(database: duckdb.DuckDBPyConnection, table: str, right: pa.Table, found: pa.Table) -> str | None:
+    """How the rows that were found differ from the right ones; None if they are equal, whatever their order."""
+    missing = [name for name in right.column_names if name not in found.column_names]
+    if missing:
+        return f"{table} has no column {', '.join(missing)}"
+    database.register("found_rows", _plain(found.select(right.column_names)))
+    database.register("right_rows", _plain(right))
+    counts: list[int] = []
+    for left, other in (("found_rows", "right_rows"), ("right_rows", "found_rows")):
+        query = f"SELECT count(*) FROM (FROM {left} EXCEPT ALL FROM {other})"
+        counts += [count for (count,) in database.execute(query).fetchall()]
+    if not any(counts):
+        return None
+    return f"{table} has {counts[0]} rows that it should not have, and lacks {counts[1]}"
 
 
 def _plain(rows: pa.Table) -> pa.Table:

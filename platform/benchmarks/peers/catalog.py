@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from pyarrow import compute
+
+from benchmarks.tpch_tables.shapes import Shape
 
 HERE = Path(__file__).parent
 WAYS = HERE / "ways"
@@ -26,6 +28,8 @@ class Peer:
     `environment` is the name of its folder below `.venv-peers` and of its requirements, None if it runs with
     freshline's own Python. `on_spark` says whether its session needs Delta's jars and `spark-defaults.conf`. `read`
     gives all rows of a table: it gets the peer's folder and the name of the table.
+    `folder` is that of its program below `ways`, its own name if none is given, and `arguments` are what its program
+    gets besides the two folders.
     """
 
     name: str
@@ -33,11 +37,13 @@ class Peer:
     read: Callable[[Path, str], pa.Table]
     environment: str | None = None
     on_spark: bool = False
+    folder: str | None = None
+    arguments: tuple[str, ...] = ()
 
     @property
     def way(self) -> Path:
         """The folder with its program and what a user writes."""
-        return WAYS / self.name
+        return WAYS / (self.folder or self.name)
 
     @property
     def lines(self) -> int:
@@ -62,12 +68,16 @@ def _parquet(folder: Path, table: str) -> pa.Table:
     return pq.read_table(folder / "tables" / f"{table}.parquet")
 
 
-def _merged(folder: Path, table: str) -> pa.Table:
-    """The customers of the pipeline by hand are those of its state that are not deleted, as its view says."""
-    if table != "customer":
-        return _delta("tables")(folder, table)
-    rows = _delta("tables")(folder, "customer_state")
-    return rows.filter(compute.not_equal(rows["op"], "d"))
+def _with_state(*below: str) -> Callable[[Path, str], pa.Table]:
+    """Where `customer` is a view of a state that keeps deleted customers too: its rows, as the view says."""
+
+    def read(folder: Path, table: str) -> pa.Table:
+        if table != "customer":
+            return _delta(*below)(folder, table)
+        rows = _delta(*below)(folder, "customer_state")
+        return rows.filter(compute.not_equal(rows["op"], "d"))
+
+    return read
 
 
 FRESHLINE = Peer("freshline", "freshline, engine warm", _delta(".freshline", "local", "warehouse"))
@@ -75,8 +85,22 @@ PEERS: Mapping[str, Peer] = {
     peer.name: peer
     for peer in (
         Peer("again", "everything again, one warm Spark session, Delta overwrite", _delta("tables"), on_spark=True),
-        Peer("merge", "foreachBatch and MERGE by hand, warm", _merged, on_spark=True),
+        Peer("merge", "foreachBatch and MERGE by hand, warm", _with_state("tables"), on_spark=True),
+        Peer(
+            "dbt",
+            "dbt-spark, incremental models, session kept",
+            _with_state("spark-warehouse", "shop.db"),
+            "dbt",
+            on_spark=True,
+        ),
         Peer("duckdb", "DuckDB, everything again, a process a run", _parquet, "duckdb"),
         Peer("polars", "Polars, everything again, a process a run", _parquet, "polars"),
     )
 }
+# Of the peers, those that keep a table over TPC-H too: at its sizes these are the two that a user would compare.
+TPCH_PEERS = ("again",)
+
+
+def tpch_peer(peer: Peer, shape: Shape) -> Peer:
+    """The same way for one table over TPC-H."""
+    return replace(peer, folder=f"tpch_{peer.name}", arguments=(shape.name,))

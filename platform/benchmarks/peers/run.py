@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+import pyarrow as pa
 
 from benchmarks.measure import Cost, PeakMemory
 from benchmarks.peers.catalog import Peer
@@ -44,7 +45,7 @@ def run_peer(
     variables: Mapping[str, str],
     folder: Path,
     land: Callable[[Path, int], None],
-    differences: Callable[[Path, Callable[[str], object]], str | None],
+    differences: Callable[[Path, Callable[[str], pa.Table]], str | None],
     steps: Sequence[int],
     watched: frozenset[int],
     progress: Callable[[str], None],
@@ -63,7 +64,7 @@ def run_peer(
         land(landing, 0)
         began = time.perf_counter()
         process = psutil.Popen(
-            [str(python), str(peer.way / "drive.py"), str(landing), str(own)],
+            [str(python), str(peer.way / "drive.py"), str(landing), str(own), *peer.arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,

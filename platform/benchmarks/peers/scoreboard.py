@@ -58,7 +58,8 @@ class Figure:
 
 @dataclass(frozen=True)
 class Line:
-    """All that is known of one peer. `why` is why it has no figures, or fewer; None if it has all."""
+    """All that is known of one peer. `why` is why it has no figures, or fewer; None if it has all. `lines` is 0
+    where all ways share what a user writes: the query."""
 
     peer: str
     title: str
@@ -122,7 +123,7 @@ def table(lines: Sequence[Line]) -> str:
     for line in lines:
         peak = "" if line.peak_bytes is None else f"{line.peak_bytes.middle / 1e6:,.0f}"
         why = "" if line.why is None else f"not run: {_one_line(line.why)}"
-        found.append(f"| {line.title} | {line.lines} | {peak} | {why} |")
+        found.append(f"| {line.title} | {line.lines or ''} | {peak} | {why} |")
     return "\n".join(found)
 
 

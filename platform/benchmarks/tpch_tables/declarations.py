@@ -73,7 +73,12 @@ def statement(table: str) -> str:
 
 def reads(table: str) -> tuple[str, ...]:
     """The sources that one of the tables reads."""
-    words = set(re.findall(r"\w+", statement(table)))
+    return sources_of(statement(table))
+
+
+def sources_of(query: str) -> tuple[str, ...]:
+    """The sources that a query reads."""
+    words = set(re.findall(r"\w+", query))
     return tuple(name for name in SOURCES if name in words)
 
 
