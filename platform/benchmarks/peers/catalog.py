@@ -68,16 +68,22 @@ def _parquet(folder: Path, table: str) -> pa.Table:
     return pq.read_table(folder / "tables" / f"{table}.parquet")
 
 
-def _with_state(*below: str) -> Callable[[Path, str], pa.Table]:
+def _sqlmesh(folder: Path, table: str) -> pa.Table:
+    """The name of a table has a hash of its definition behind it."""
+    (found,) = (folder / "spark-warehouse" / "sqlmesh__shop.db").glob(f"shop__{table}__*")
+    return DeltaTable(str(found)).to_pyarrow_table()
+
+
+def _with_state(read: Callable[[Path, str], pa.Table]) -> Callable[[Path, str], pa.Table]:
     """Where `customer` is a view of a state that keeps deleted customers too: its rows, as the view says."""
 
-    def read(folder: Path, table: str) -> pa.Table:
+    def read_view(folder: Path, table: str) -> pa.Table:
         if table != "customer":
-            return _delta(*below)(folder, table)
-        rows = _delta(*below)(folder, "customer_state")
+            return read(folder, table)
+        rows = read(folder, "customer_state")
         return rows.filter(compute.not_equal(rows["op"], "d"))
 
-    return read
+    return read_view
 
 
 FRESHLINE = Peer("freshline", "freshline, engine warm", _delta(".freshline", "local", "warehouse"))
@@ -85,12 +91,26 @@ PEERS: Mapping[str, Peer] = {
     peer.name: peer
     for peer in (
         Peer("again", "everything again, one warm Spark session, Delta overwrite", _delta("tables"), on_spark=True),
-        Peer("merge", "foreachBatch and MERGE by hand, warm", _with_state("tables"), on_spark=True),
+        Peer("merge", "foreachBatch and MERGE by hand, warm", _with_state(_delta("tables")), on_spark=True),
         Peer(
             "dbt",
             "dbt-spark, incremental models, session kept",
-            _with_state("spark-warehouse", "shop.db"),
+            _with_state(_delta("spark-warehouse", "shop.db")),
             "dbt",
+            on_spark=True,
+        ),
+        Peer(
+            "pipelines",
+            "Spark Declarative Pipelines, server of Spark Connect kept",
+            _delta("spark-warehouse"),
+            "pipelines",
+            on_spark=True,
+        ),
+        Peer(
+            "sqlmesh",
+            "SQLMesh on Spark, incremental models, session kept",
+            _with_state(_sqlmesh),
+            "sqlmesh",
             on_spark=True,
         ),
         Peer("duckdb", "DuckDB, everything again, a process a run", _parquet, "duckdb"),

@@ -19,6 +19,7 @@ from freshline.engine.jars import provide_jars
 ROOT = HERE.parents[2]
 ENVIRONMENTS = ROOT / ".venv-peers"
 DEFAULTS = HERE / "spark-defaults.conf"
+LOGGING = HERE / "log4j2.properties"
 _LINES_SHOWN = 3
 
 
@@ -78,7 +79,7 @@ def _provide_session(folder: Path) -> Path:
     }
     text = "".join(f"{name} {value}\n" for name, value in own.items())
     (confs / "spark-defaults.conf").write_text(DEFAULTS.read_text() + text)
-    (confs / "log4j2.properties").write_text("rootLogger.level = error\n")
+    shutil.copy(LOGGING, confs)
     return confs
 
 
