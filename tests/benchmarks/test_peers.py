@@ -18,7 +18,7 @@ from benchmarks.peers import tpch
 from benchmarks.peers.answers import TABLES, Answers
 from benchmarks.peers.catalog import FRESHLINE, PEERS, TPCH_PEERS, Peer, tpch_peer
 from benchmarks.peers.events import Sizes, changes, events, land
-from benchmarks.peers.main import compare_peers
+from benchmarks.peers.main import compare_peers, main
 from benchmarks.peers.run import Run
 from benchmarks.peers.scoreboard import FAR, Line, Spread, figures_of, steps_of, table
 from benchmarks.peers.tpch import MEASURED
@@ -278,6 +278,22 @@ def test_an_average_of_money_is_rounded_half_up_as_by_spark():
 
         # 0.01 / 32 is 0.0003125, with a five as its seventh digit.
         assert database.sql(f"SELECT avg(x) FROM (VALUES {values}) AS t(x)").fetchall() == [(Decimal("0.000313"),)]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["--peers", "again,flink"], "events has no such peer: flink; it has again, merge, dbt"),
+        (["--workload", "tpch", "--peers", "dbt"], "tpch has no such peer: dbt; it has again"),
+    ],
+)
+def test_a_peer_that_a_workload_does_not_have_is_refused(monkeypatch, capsys, given, said):
+    monkeypatch.setattr("sys.argv", ["peers", *given])
+
+    with pytest.raises(SystemExit):
+        main()
+
+    assert said in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("peer", [FRESHLINE, *PEERS.values()], ids=lambda peer: peer.name)
