@@ -197,6 +197,8 @@ def take(window: Browser, url: str, picture: Picture, file: Path) -> str:
     window.wait_for(())
     window.run(CLOSE_HINTS)
     if picture.script:
+        # The page builds its parts one after the other, also the one that the script looks for.
+        window.wait_for(picture.shows)
         window.run(picture.script)
     shown = window.wait_for(picture.shows)
     file.write_bytes(window.picture())

@@ -7,11 +7,14 @@ import importlib.util
 import json
 import os
 import re
+import struct
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.browser import load_pictures
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "platform" / "docs"
@@ -53,6 +56,18 @@ def test_a_page_loads_nothing_from_another_host(site: Path, page: str) -> None:
 
     assert len(loaded) > 2
     assert [address for address in loaded if re.match(r"(?:[a-z]+:)?//", address)] == []
+
+
+def test_every_picture_that_is_taken_is_shown_and_is_as_wide_as_its_window() -> None:
+    pictures = load_pictures()
+    taken = {**pictures.pages("id"), **pictures.board_pages("shop.spend")}
+    pages = "".join(page.read_text(encoding="utf-8") for page in DOCS.glob("*.md"))
+
+    for name, picture in taken.items():
+        assert f"(pictures/{name}.png)" in pages
+        (width,) = struct.unpack(">I", (DOCS / "pictures" / f"{name}.png").read_bytes()[16:20])
+        assert width == picture.width, name
+    assert {file.stem for file in (DOCS / "pictures").iterdir()} == taken.keys()
 
 
 def test_types_in_a_sentence_are_text(site: Path) -> None:
