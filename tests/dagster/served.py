@@ -112,8 +112,10 @@ def served(
             process.wait(timeout=15)
 
 
-def wait_until(met: Callable[[], bool], seconds: float, log: Path) -> None:
-    deadline = time.monotonic() + seconds
+def wait_until(met: Callable[[], bool], seconds: float, log: Path) -> float:
+    """Wait until it is so; the seconds that it took."""
+    began = time.monotonic()
     while not met():
-        assert time.monotonic() < deadline, log.read_text()
+        assert time.monotonic() < began + seconds, log.read_text()
         time.sleep(0.2)
+    return time.monotonic() - began

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import statistics
+import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,7 +30,9 @@ pytestmark = pytest.mark.slow  # a webserver is started
 ROOT = Path(__file__).parents[2]
 LOG = "webserver.log"
 RUN_SECONDS = 240.0
-# Ten seconds are promised; on a machine with other work the load of a location alone may take longer.
+# What is promised. On a machine with much other work the load of a location alone takes longer.
+PROMISED_SECONDS = 10.0
+BUSY = 1.5
 CHANGE_SECONDS = 60.0
 
 
@@ -178,9 +183,11 @@ def test_a_freshness_that_is_changed_on_the_page_or_in_sql_shows_there_and_in_da
     chromium.run("window.same = true; document.querySelector('[data-action=freshness]').click()")
     chromium.run("document.querySelector('dialog input[name=freshness]').value = '6 hours'")
     chromium.run("document.querySelector('dialog button[value=yes]').click()")
+    began = time.monotonic()
     wait_until(lambda: chromium.run(promised).endswith("6 h"), CHANGE_SECONDS, log)
     assert in_sql() == 6 * 3600
     wait_until(lambda: in_dagster()[0] == "batch", CHANGE_SECONDS, log)
+    waited = [time.monotonic() - began]
     changed = in_dagster()
     assert changed[1] >= 6 * 3600 > before[1]
     assert changed[2] - before[2], "the metadata is what it was"
@@ -188,14 +195,21 @@ def test_a_freshness_that_is_changed_on_the_page_or_in_sql_shows_there_and_in_da
     assert "freshline_supervisor" not in changed[3]
 
     sql("ALTER MATERIALIZED TABLE first_touch SET FRESHNESS = INTERVAL '5' MINUTE")
+    began = time.monotonic()
     wait_until(lambda: chromium.run(promised).endswith("5 min"), CHANGE_SECONDS, log)
     wait_until(lambda: in_dagster()[0] == "incremental", CHANGE_SECONDS, log)
+    waited.append(time.monotonic() - began)
     assert 300 <= in_dagster()[1] < 6 * 3600
 
     sql("ALTER MATERIALIZED TABLE first_touch RESET FRESHNESS")
+    began = time.monotonic()
     wait_until(lambda: in_dagster() == before, CHANGE_SECONDS, log)
     wait_until(lambda: chromium.run(promised).endswith("10 s"), CHANGE_SECONDS, log)
+    waited.append(time.monotonic() - began)
     assert chromium.run("return window.same"), "the page was loaded again"
+    load = os.getloadavg()[0] / (os.cpu_count() or 1)
+    assert statistics.median(waited) <= PROMISED_SECONDS or load > BUSY, waited
+    print(f"shown after {', '.join(f'{each:.1f}' for each in waited)} s, with a load of {load:.1f} for each processor")
 
 
 def test_a_mistake_costs_one_table_and_is_shown_there_until_it_is_corrected(root, webserver):
