@@ -39,6 +39,8 @@ SECONDS = 300.0
 CANCEL_SECONDS = 10.0
 # Of an open page of the board.
 SHOWN_SECONDS = 5.0
+# From a decision on, until the page, SQL and Dagster show it.
+FOLLOWED_SECONDS = 10.0
 ENDED = ("SUCCESS", "FAILURE", "CANCELED")
 DAYS = 12
 
@@ -46,6 +48,11 @@ LAUNCH = """mutation ($asset: [AssetKeyInput!]!) { launchPipelineExecution(execu
   mode: "default", selector: { repositoryLocationName: "freshline", repositoryName: "__repository__",
   jobName: "__ASSET_JOB", assetSelection: $asset, assetCheckSelection: [] } }) {
   __typename ... on LaunchRunSuccess { run { runId } } ... on PythonError { message } } }"""
+LAUNCH_JOB = """mutation ($config: RunConfigData!) { launchPipelineExecution(executionParams: {
+  mode: "default", runConfigData: $config, selector: { repositoryLocationName: "freshline",
+  repositoryName: "__repository__", jobName: "freshline_set_freshness" } }) {
+  __typename ... on LaunchRunSuccess { run { runId } } ... on PythonError { message }
+  ... on RunConfigValidationInvalid { errors { message } } } }"""
 AGAIN = """mutation ($run: String!) { launchRunReexecution(reexecutionParams: {
   parentRunId: $run, strategy: FROM_FAILURE, useParentRunTags: true }) {
   __typename ... on LaunchRunSuccess { run { runId } } ... on PythonError { message } } }"""
@@ -59,7 +66,7 @@ BACKFILL = """mutation ($asset: [AssetKeyInput!]!, $keys: [String!]!) { launchPa
 BACKFILL_STATE = """query ($id: String!) { partitionBackfillOrError(backfillId: $id) { ... on PartitionBackfill {
   status numPartitions runs { runId status } error { message } } } }"""
 NODE = """query ($key: AssetKeyInput!) { assetNodeOrError(assetKey: $key) { ... on AssetNode {
-  partitionStats { numMaterialized numPartitions numFailed }
+  tags { key value } partitionStats { numMaterialized numPartitions numFailed }
   freshnessStatusInfo { freshnessStatus }
   assetObservations(limit: 5) { description }
   assetChecksOrError { ... on AssetChecks { checks { name executionForLatestMaterialization {
@@ -452,6 +459,45 @@ def test_a_table_is_late_on_an_open_page_when_its_source_stops_and_fresh_again(u
         wait_for(lambda: not late(), "it is fresh")
         behind = wait_for(lambda: window.run(state) == "fresh", "the page says that it is fresh again")
         assert behind <= SHOWN_SECONDS
+        assert window.run("return window.same"), "the page was loaded again"
+    control.close()
+
+
+def test_a_freshness_that_is_changed_in_dagster_shows_there_on_the_page_and_in_sql(ui):
+    require_chromium()
+    facts = "[...document.querySelectorAll('.facts div')].map(each => each.innerText)"
+    promised = f"return {facts}.find(text => text.startsWith('Promise'))"
+    control = ControlStore.open(ui.settings.control_store)
+
+    def set_freshness(**config: str) -> dict[str, Any]:
+        asked = json.dumps({"ops": {"set_freshness": {"config": {"table": "total", **config}}}})
+        found: dict[str, Any] = ui.end(run_of(ui.ask(LAUNCH_JOB, config=asked)["launchPipelineExecution"]))
+        return found
+
+    def in_sql() -> int:
+        told = json.loads(ui.command("sql", "SHOW MATERIALIZED TABLES", "--json"))
+        return next(int(table["freshness_seconds"]) for table in told if table["table"] == "total")
+
+    def mode() -> str:
+        return str({tag["key"]: tag["value"] for tag in ui.node("total")["tags"]}["freshline/mode"])
+
+    with load_pictures().browser() as window:
+        window.open(f"{ui.url}/freshline/table/total", 900)
+        wait_for(lambda: window.run(promised).endswith("10 d"), "the page has the freshness of the file")
+        window.run("window.same = true")
+        found = set_freshness(freshness="5 minutes")
+        assert found["status"] == "SUCCESS", found
+        took = wait_for(lambda: mode() == "incremental", "Dagster shows it")
+        took += wait_for(lambda: window.run(promised).endswith("5 min"), "the page shows it")
+        assert took <= FOLLOWED_SECONDS
+        assert in_sql() == 300
+        assert next(iter(control.intentions.read().overrides.values())).by.startswith("Dagster run ")
+        found = set_freshness()
+        assert found["status"] == "SUCCESS", found
+        took = wait_for(lambda: mode() == "batch", "Dagster shows that of the file again")
+        took += wait_for(lambda: window.run(promised).endswith("10 d"), "so does the page")
+        assert took <= FOLLOWED_SECONDS
+        assert in_sql() == 10 * 86400
         assert window.run("return window.same"), "the page was loaded again"
     control.close()
 

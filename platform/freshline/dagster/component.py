@@ -122,7 +122,9 @@ class FreshlineProjectComponent(Component, Resolvable):
     checks: Annotated[bool, Resolver.default(description="Whether to load the checks of the tables.")] = True
     sensors: Annotated[
         bool,
-        Resolver.default(description="Whether to load the sensors; one component of a code location may have them."),
+        Resolver.default(
+            description="Whether to load the sensors and the job; one component of a code location may have them."
+        ),
     ] = True
     tables: Annotated[
         Sequence[TableAttributes],
@@ -144,7 +146,7 @@ class FreshlineProjectComponent(Component, Resolvable):
         return ComponentTypeSpec(
             description="Tables and sources of a freshline project as assets, with their checks and sensors.",
             tags=["spark", "delta-lake"],
-            produces=["asset", "asset_check", "sensor"],
+            produces=["asset", "asset_check", "sensor", "job"],
         )
 
     def get_translator(self) -> FreshlineTranslator:

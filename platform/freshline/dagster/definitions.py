@@ -25,6 +25,7 @@ from freshline.dagster.checks import check_specs, evaluate_checks
 from freshline.dagster.columns import KnownColumns
 from freshline.dagster.data_versions import inputs_of
 from freshline.dagster.executable import executable_asset, executable_checks
+from freshline.dagster.jobs import freshness_job
 from freshline.dagster.lineage import lineage_metadata, shown_lineages
 from freshline.dagster.materialize import Materialization
 from freshline.dagster.mistaken import mistaken_specs
@@ -54,6 +55,9 @@ def build_definitions(
 ) -> Definitions:
     """Assets, checks and sensors of a project at once; `checks` and `sensors` may be left out.
 
+    With the sensors, which a code location has once, comes the job `freshline_set_freshness`. It changes the freshness
+    of any table of the project.
+
     Merge it with definitions of your own: `Definitions.merge(build_definitions(project), Definitions(..))`. Mistakes in
     declarations, and `strict`, are as in `build_assets`.
     """
@@ -61,6 +65,7 @@ def build_definitions(
         assets=build_assets(project, select=select, exclude=exclude, translator=translator, strict=strict),
         asset_checks=build_checks(project, select=select, exclude=exclude, translator=translator) if checks else [],
         sensors=build_sensors(project, select=select, exclude=exclude, translator=translator) if sensors else [],
+        jobs=[freshness_job(project)] if sensors else [],
         # A refresh runs in the engine: a process for each step would only cost its start.
         executor=in_process_executor,
     )
