@@ -28,6 +28,21 @@ def test_texts_that_are_no_utf_8_stay_as_they_are_at_any_depth(spark):
     assert kept.selectExpr("hex(`a b`)").collect()[0][0] == "61C328FF"
 
 
+def test_plain_texts_of_any_name_come_back_as_they_were(spark):
+    rows = spark.sql(
+        f"SELECT {BROKEN} AS `a.b`, 'x' AS `c``d`, CAST(NULL AS STRING) AS `AS`, X'00FF' AS `it's`, 7 AS `n m`, "
+        "'' AS `é🙂`"
+    )
+
+    kept, count = materialize_once(rows)
+
+    assert count == 1
+    assert kept.schema == rows.schema
+    shown = ["hex(`a.b`)", "`c``d`", "`AS`", "hex(`it's`)", "`n m`", "`é🙂`"]
+    assert kept.selectExpr(*shown).collect() == rows.selectExpr(*shown).collect()
+    assert kept.selectExpr("hex(`a.b`)").collect()[0][0] == "61C328FF"
+
+
 def test_few_rows_need_no_job_and_more_are_not_kept_in_the_driver(spark):
     few = collect_if_small(spark.range(3).withColumn("t", F.col("id").cast("string")))
     many = spark.range(FEW_ROWS + 1).withColumn("t", F.col("id").cast("string"))

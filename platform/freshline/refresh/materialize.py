@@ -16,6 +16,7 @@ from freshline.refresh.literal import quoted
 FEW_ROWS = 5_000
 # So many changed rows often make more than FEW_ROWS of what is computed from them.
 LIKELY_MANY = 1_000
+_PLAIN = (StringType(), BinaryType())
 
 
 def collect_if_small(rows: DataFrame, most: int = FEW_ROWS) -> tuple[DataFrame, int] | None:
@@ -70,8 +71,12 @@ def materialize_once(rows: DataFrame, *, expected: int = 0, at_most: int | None 
 def _cast(rows: DataFrame, kinds: Mapping[str, DataType]) -> DataFrame:
     """The rows with these types; the same rows where they have them."""
     before = {field.name: field for field in rows.schema.fields}
-    if all(before[name].dataType == kind for name, kind in kinds.items()):
+    changed = [before[name] for name, kind in kinds.items() if before[name].dataType != kind]
+    if not changed:
         return rows
+    if all(field.dataType in _PLAIN and kinds[field.name] in _PLAIN and not field.metadata for field in changed):
+        # Each part of a column is a call into the JVM, a text is one.
+        return rows.selectExpr(*[_as_text(before[name], kind) for name, kind in kinds.items()])
     return rows.select(
         *[
             F.col(quoted(name))
@@ -80,6 +85,12 @@ def _cast(rows: DataFrame, kinds: Mapping[str, DataType]) -> DataFrame:
             for name, kind in kinds.items()
         ]
     )
+
+
+def _as_text(field: StructField, kind: DataType) -> str:
+    """A column of a type, as SQL."""
+    name = quoted(field.name)
+    return name if field.dataType == kind else f"CAST({name} AS {kind.simpleString()}) AS {name}"
 
 
 def _with_bytes(kind: DataType) -> DataType:
