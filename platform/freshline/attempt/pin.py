@@ -83,7 +83,9 @@ def pin_inputs(runtime: Runtime, spec: TableSpec, base: Mapping[TableName, Posit
             )
         receipt = receipt_at(path, version)
         position = position_at(table_id(path), version, receipt)
-        inputs[name] = Pinned(upstream, path, position, is_newest=_is_all_ours(path, version))
+        is_log = isinstance(upstream, SourceSpec) and upstream.is_log
+        # Other inputs are read by their version alone.
+        inputs[name] = Pinned(upstream, path, position, is_newest=is_log and _is_all_ours(path, version))
         cuts[name] = _cut(upstream, position, receipt)
         stamps[name] = _stamp(upstream, checks.get(name), receipt, now)
         if isinstance(upstream, SourceSpec) and not upstream.is_log:

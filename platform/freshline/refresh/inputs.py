@@ -42,8 +42,8 @@ CHANGE_TYPE = "_change_type"
 class Pinned:
     """One input at one position. `path` is the Delta table.
 
-    `is_newest` says that the version was the newest one a moment ago, that its receipt gave the position, and that
-    nobody else has changed its rows since: of a log it holds the batches up to that position and no other rows.
+    `is_newest` says of a log that the version was the newest one a moment ago, that its receipt gave the position, and
+    that nobody else has changed its rows since: it holds the batches up to that position and no other rows.
     """
 
     spec: Spec
