@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -34,6 +35,8 @@ SHOWN_SECONDS = 120.0
 REST_SECONDS = 1.5
 WIDTH = 1440
 LOADING = "Loading"
+# An age counts on, so a page that shows one would never be at rest in its first minute.
+AGE = re.compile(r"\b(?:a few|an?|\d+) (?:second|minute)s? ago\b")
 TEXT = "return document.body ? document.body.innerText : ''"
 # Windows that Dagster opens by itself for a new user.
 CLOSE_HINTS = """
@@ -41,7 +44,9 @@ for (const button of document.querySelectorAll('button')) {
   if (['Dismiss', 'Skip', 'Close', 'Got it'].includes(button.innerText.trim())) button.click();
 }
 """
-# The numbers of a table over time stand behind this button.
+# The numbers of a table over time stand behind this button. The page opens with those of the newest event, which has
+# only some of them where that event is a look that found nothing.
+PLOTS = ("Plots",)
 SHOW_PLOTS = """
 for (const button of document.querySelectorAll('button')) {
   if (button.innerText.trim() === 'Plots') button.click();
@@ -51,10 +56,14 @@ for (const button of document.querySelectorAll('button')) {
 
 @dataclass(frozen=True)
 class Picture:
-    """One page: where it is, which texts it must show, what is done to it first, and how large the picture is."""
+    """One page: where it is, which texts it must show, what is done to it first, and how large the picture is.
+
+    The script runs when the page shows the texts `before`.
+    """
 
     path: str
     shows: tuple[str, ...]
+    before: tuple[str, ...] = ()
     script: str = ""
     height: int = 900
     width: int = WIDTH
@@ -65,7 +74,9 @@ def pages(backfill: str) -> Mapping[str, Picture]:
     return {
         "lineage": Picture("asset-groups", ("orders", "spend", "large_order", "daily_revenue", "Materialized")),
         "events": Picture("assets/spend?view=events", ("strategy", "reason", "rows_in", "lag_seconds")),
-        "plots": Picture("assets/spend?view=overview", ("cpu_seconds", "lag_seconds", "rows_in"), SHOW_PLOTS, 1700),
+        "plots": Picture(
+            "assets/spend?view=overview", ("cpu_seconds", "lag_seconds", "rows_in"), PLOTS, SHOW_PLOTS, 1700
+        ),
         "checks": Picture("assets/large_order?view=checks", ("constraint_plausible", "freshness", "verify")),
         "partitions": Picture("assets/daily_revenue?view=partitions", ("2026-10-25", "Partitions Selected")),
         "backfill": Picture(f"runs/b/{backfill}", ("daily_revenue", "100% completed")),
@@ -118,15 +129,16 @@ class Browser:
     def wait_for(self, texts: tuple[str, ...], seconds: float = SHOWN_SECONDS) -> str:
         """Wait until the page shows all of the texts and does not change any more; what it shows."""
         deadline = time.monotonic() + seconds
-        before = ""
+        before = None
         while True:
             shown = str(self.run(TEXT))
             missing = [text for text in texts if text not in shown]
-            if not missing and shown == before and LOADING not in shown:
+            at_rest = AGE.sub("", shown)
+            if not missing and at_rest == before and LOADING not in shown:
                 return shown
             if time.monotonic() > deadline:
                 raise TimeoutError(f"the page does not show {missing or 'one thing for long'}: {shown[:2000]}")
-            before = shown
+            before = at_rest
             time.sleep(REST_SECONDS)
 
     def picture(self) -> bytes:
@@ -198,7 +210,7 @@ def take(window: Browser, url: str, picture: Picture, file: Path) -> str:
     window.run(CLOSE_HINTS)
     if picture.script:
         # The page builds its parts one after the other, also the one that the script looks for.
-        window.wait_for(picture.shows)
+        window.wait_for(picture.before)
         window.run(picture.script)
     shown = window.wait_for(picture.shows)
     file.write_bytes(window.picture())
